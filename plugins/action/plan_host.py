@@ -13,6 +13,7 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible_collections.npu.affinity.plugins.filter.desired_state import desired_state
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import WORK_OUTSIDE_POOL
 from ansible_collections.npu.affinity.plugins.module_utils._users import pools
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, by_code, shown
 from ansible_collections.npu.affinity.plugins.plugin_utils._host_action import HostAction
 from ansible_collections.npu.affinity.plugins.plugin_utils._review import refusals as review
 from ansible_collections.npu.affinity.plugins.plugin_utils._review.entry import review_entry
@@ -42,9 +43,9 @@ class ActionModule(HostAction):
         except AnsibleError as error:
             if purpose != "compare":  # the state in force needs nothing of this
                 raise
-            return result | {"refusals": [str(error.message)]}
+            return result | _refused("NPU_NOT_GATHERED", str(error.message))
         if result.get("failed") and purpose == "compare":
-            return {"refusals": [result["msg"]]}
+            return _refused("NPU_NOT_GATHERED", result["msg"])
         if result.get("failed") or TOPOLOGY not in variables:
             return result
         if purpose == "place":
@@ -55,10 +56,10 @@ class ActionModule(HostAction):
         """Return the entry of the history that the user names, and the topology of the host, which must have the hardware of the entry."""
         asked, to = self.settings(variables, gather=True), self.settings(variables, playbooks=True)["to"]
         if not to:
-            return {"refusals": [NOWHERE], "ready": False}
+            return _refused("NPU_NO_ENTRY", NOWHERE) | {"ready": False}
         history = self.attempt("history_info", {"root": asked["root"], "to": to}, variables)
         if history.get("failed"):
-            return {"refusals": [history["msg"]], "ready": False}
+            return _refused("NPU_NO_ENTRY", history["msg"]) | {"ready": False}
         found = {"entry": history["entry"], "refusals": [], "ready": False, "warnings": history.get("warnings", [])}
         if not history["entry"]:
             return found
@@ -66,7 +67,8 @@ class ActionModule(HostAction):
         facts = self.on_host("topology_facts", {**options, "hardware": history["entry"]["state"]["hardware"]}, variables)
         found["topology"], found["plan"] = facts["ansible_facts"][TOPOLOGY], history["entry"]["state"]["plan"]
         if facts["hardware_changes"]:
-            found["refusals"] = [_other_hardware(history["entry"], facts["hardware_changes"], found["topology"]["problems"])]
+            why = _other_hardware(history["entry"], facts["hardware_changes"], found["topology"]["problems"])
+            found |= _refused("NPU_OTHER_HARDWARE", why)
         return facts | found | {"ready": not found["refusals"]}
 
     def _gathered(self, variables: dict[str, Any], purpose: str) -> dict[str, Any]:
@@ -85,13 +87,16 @@ class ActionModule(HostAction):
             made = self.settings(variables, features=True)
             state = desired_state(topology, made, shown=purpose == "plan", in_force=in_force)
         except AnsibleError as error:
-            return {"topology": topology, "refusals": [str(error.message)], "ready": False}
-        found = {"topology": topology, "state": state, "plan": state["plan"], "refusals": list(state["refusals"])}
+            return {"topology": topology, "ready": False, **_refused("NPU_SETTING_INVALID", str(error.message))}
+        codes = state["codes"]
+        found = {"topology": topology, "state": state, "plan": state["plan"], "codes": codes, "refusals": shown(state["refusals"], codes)}
         if purpose != "bind":
             return found
         of_playbooks = self.settings(variables, playbooks=True)
         if of_playbooks["reviewed"] is not None and not found["refusals"]:
-            found["refusals"] = self._unreviewed(state, topology, of_playbooks["reviewed"], variables["inventory_hostname"])
+            found |= _refused(
+                "NPU_NOT_REVIEWED", *self._unreviewed(state, topology, of_playbooks["reviewed"], variables["inventory_hostname"])
+            )
         busy = of_playbooks["skip_busy"] and any(npu["busy"] for npu in topology["npus"])
         waits = found["refusals"] or state["converged"] or busy or not (state["plan"] and state["plan"]["npus"])
         found["outside"] = self._outside(variables, topology, state) if state["converged"] and not found["refusals"] else ""
@@ -110,6 +115,12 @@ class ActionModule(HostAction):
     def _unreviewed(state: Mapping[str, Any], topology: Any, files: list[str], host: str) -> list[str]:
         contents = {path: _text(path) for path in files}
         return list(review.refusals({host: review_entry(state, topology)}, contents).values())
+
+
+def _refused(code: str, *sentences: str) -> dict[str, Any]:
+    """Return the keys of a result that say why a host is not bound."""
+    codes = by_code(Sentence(code, sentence) for sentence in sentences)
+    return {"refusals": shown(sentences, codes), "codes": codes}
 
 
 def _other_hardware(entry: Mapping[str, Any], changes: list[str], problems: list[str]) -> str:

@@ -56,6 +56,7 @@ _value:
   description:
     - C(states) has the names of hosts by state, and C(hosts) by host its C(state), C(reasons), C(remarks), the units that wait for a
       C(restart), what binds its workloads (C(method)), and whether the run C(fails) for it.
+    - C(codes) of a host are those of its findings and refusals, each with the time and reason of its mute, or empty.
     - For playbook C(plan), a host also has the C(cost) of a bind, with the CPUs of the C(smallest) pool, the number of C(remote) CPUs, the
       memory to move (C(memory_mib)) and the units to C(restart).
     - C(plans) has each distinct plan once, with its hosts. C(next) has the commands to run next, each with its C(purpose). They repeat the

@@ -70,11 +70,16 @@ entry:
   type: dict
   sample: {id: 1, time: '2026-11-22T13:30:00Z', state: {}}
 refusals:
-  description: A sentence for every reason not to bind the host.
+  description: A sentence for every reason not to bind the host, with its code at the end.
   returned: if the host has a topology
   type: list
   elements: str
   sample: []
+codes:
+  description: The sentences of the state, or why the host is refused, by their code.
+  returned: if the host has a topology
+  type: dict
+  sample: {NPU_TOO_FEW_CPUS: [NPU 0 has 2 CPUs.]}
 ready:
   description: Whether a bind or rollback has something to do on this host and may do it.
   returned: with O(purpose=bind) and O(purpose=rollback)

@@ -13,6 +13,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
+
 Entry = Mapping[str, Any]
 
 FORMS = 'a logic id (0), a PCI address ("0000:c1:00.0"), {phy_id: 0} or {pci: "0000:01:00.0", chip: 1}'
@@ -122,16 +124,16 @@ def in_force(topology: Entry) -> list[tuple[Entry, Entry]]:
     return found
 
 
-def unknown_npus(variable: str, owner: str, names: Iterable[Any], plan: Entry) -> str | None:
+def unknown_npus(variable: str, owner: str, names: Iterable[Any], plan: Entry) -> Sentence | None:
     """Return a sentence about the NPUs that a service, workload or vNPU names and the plan does not have, or None."""
     try:
         _entries, unknown = members(plan, names)
     except ValueError as error:
-        return f"{variable}: {owner}: {error}."
+        return Sentence("NPU_SETTING_INVALID", f"{variable}: {owner}: {error}.")
     if not unknown:
         return None
     has = ", ".join(map(str, sorted({kind_and_number(entry["slice"])[1] for entry in plan["npus"]}))) or "(none)"
-    return f"{variable}: {owner} wants NPU {', '.join(unknown)}, but the plan of this host has NPU {has}."
+    return Sentence("NPU_UNKNOWN_NPU", f"{variable}: {owner} wants NPU {', '.join(unknown)}, but the plan of this host has NPU {has}.")
 
 
 def is_lost(plan: Entry, entry: Entry) -> bool:

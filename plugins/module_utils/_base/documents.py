@@ -382,10 +382,11 @@ if TYPE_CHECKING:
         restart: List[str]
 
     class Said(TypedDict):
-        """What the controller says of a desired state."""
+        """What the controller says of a desired state. ``codes``: refusals by their code."""
 
         refusals: List[str]
         remarks: List[str]
+        codes: Dict[str, List[str]]
         summary: str
         difference: Difference | None
         outside: List[str]
@@ -426,10 +427,11 @@ if TYPE_CHECKING:
         restart: List[str]
 
     class SummaryOfHost(TypedDict):
-        """The result of a run for a host; ``cost`` is that of a plan."""
+        """The result of a run for a host; ``cost`` is that of a plan. ``codes``: until when and why each code is muted, '' if it is not."""
 
         state: str
         reasons: List[str]
+        codes: Dict[str, str]
         remarks: List[str]
         restart: List[str]
         adopted: Dict[str, int]

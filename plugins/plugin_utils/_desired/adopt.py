@@ -12,6 +12,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.featu
 from ansible_collections.npu.affinity.plugins.module_utils._host.installed import ARCHIVE, UNIT_FOLDER
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, unit, watcher
 
 if TYPE_CHECKING:
@@ -36,8 +37,11 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     mode = settings["adopt"]
     if settings["bound_by"] == "workers":
         raise ValueError(
-            f"npu_affinity_adopt={mode} confines running work from outside, and with npu_affinity_bound_by=workers the workers bind "
-            "themselves; set npu_affinity_adopt=report, or npu_affinity_bound_by=host."
+            Sentence(
+                "NPU_WORKERS_CONFLICT",
+                f"npu_affinity_adopt={mode} confines running work from outside, and with npu_affinity_bound_by=workers the workers bind "
+                "themselves; set npu_affinity_adopt=report, or npu_affinity_bound_by=host.",
+            )
         )
     limit = int(settings["rebind_limit"])
     if limit < 0:

@@ -23,6 +23,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.engines import 
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.machine import CONTROLLERS, sets_cpus
 from ansible_collections.npu.affinity.plugins.module_utils._users.sentences import processes_of, title_of
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes, numa_policy
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import visible_devices as _visible_devices
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import workloads as _workloads
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import union
@@ -93,30 +94,34 @@ def refusals(
     workloads: Sequence[Mapping[str, Any]] = (),
     vnpus: Sequence[Mapping[str, Any]] = (),
     device_share: bool | None = None,
-) -> list[str]:
+) -> list[Sentence]:
     """Return one sentence for everything that makes applying this plan unsafe or impossible; none when it may be applied.
 
     ``device_share``: whether the same bind switches device share on for the NPUs of vNPUs; None where that is not known.
     """
-    sentences = list(plan.get("violations") or [])
+    sentences = [Sentence("NPU_RULE_FAILS", violation) for violation in plan.get("violations") or ()]
     if not plan["npus"] and topology.get("problems"):
-        sentences.append("No NPU of this host can be planned: " + " ".join(topology["problems"]))
-        sentences += [_FOR_GOOD] if topology.get("applied") else []
+        sentences.append(Sentence("NPU_SMI_UNAVAILABLE", "No NPU of this host can be planned: " + " ".join(topology["problems"])))
+        sentences += [Sentence("NPU_SMI_UNAVAILABLE", _FOR_GOOD)] if topology.get("applied") else []
     if not plan["npus"]:
         return sentences
     if bound_by not in workers.BOUND_BY:
-        sentences.append(f"npu_affinity_bound_by is '{bound_by}'; it must be one of {' or '.join(workers.BOUND_BY)}.")
+        sentences.append(
+            Sentence("NPU_SETTING_INVALID", f"npu_affinity_bound_by is '{bound_by}'; it must be one of {' or '.join(workers.BOUND_BY)}.")
+        )
     elif differs := workers.refusal(topology, plan, bound_by):
         sentences.append(differs)
     for service in services:
         unit, npus = str(service.get("unit", "")), service.get("npus") or []
         if not npus:
-            sentences.append(f"npu_affinity_services: {unit} names no NPU.")
+            sentences.append(Sentence("NPU_SETTING_INVALID", f"npu_affinity_services: {unit} names no NPU."))
         if unknown := unknown_npus("npu_affinity_services", unit, npus, plan):
             sentences.append(unknown)
     for name, entry in [(entry.get("unit"), entry) for entry in services] + [(entry.get("name"), entry) for entry in workloads]:
         if entry.get("engine") and entry["engine"] not in ENGINES:
-            sentences.append(f"{name}: engine is '{entry['engine']}'; it must be one of {', '.join(ENGINES)}.")
+            sentences.append(
+                Sentence("NPU_SETTING_INVALID", f"{name}: engine is '{entry['engine']}'; it must be one of {', '.join(ENGINES)}.")
+            )
     sentences += _workloads.refusals(plan, workloads, services)
     whole = {str(service.get("unit", "")): service.get("npus") or () for service in services}
     whole |= {str(workload.get("name", "")): workload.get("npus") or () for workload in workloads}
@@ -126,9 +131,13 @@ def refusals(
     units += [str(vnpu["unit"]) for vnpu in vnpus if vnpu.get("unit")]
     for unit in sorted(set(units)):
         if not _SERVICE.fullmatch(unit):
-            sentences.append(f"'{unit}' is not the name of a systemd service, such as vllm@0.service.")
+            sentences.append(Sentence("NPU_SETTING_INVALID", f"'{unit}' is not the name of a systemd service, such as vllm@0.service."))
         if units.count(unit) > 1:
-            sentences.append(f"{unit} is named more than once in npu_affinity_services, _workloads and _vnpus; name it once.")
+            sentences.append(
+                Sentence(
+                    "NPU_SETTING_INVALID", f"{unit} is named more than once in npu_affinity_services, _workloads and _vnpus; name it once."
+                )
+            )
     return sentences
 
 
@@ -223,28 +232,35 @@ def _confined(topology: Topology, plan: Plan) -> list[str]:
     ]
 
 
-def holder_refusals(topology: Topology, plan: Plan, confine: bool) -> list[str]:
+def holder_refusals(topology: Topology, plan: Plan, confine: bool) -> list[Sentence]:
     """Return a sentence when new housekeeping would confine what uses accelerators, unless that is wanted (``confine``)."""
     in_force = (topology.get("applied") or {}).get("housekeeping") or ""
     found = _confined(topology, plan)
     if confine or not found or in_force == plan["housekeeping"]:
         return []
     return [
-        f"npu_affinity_housekeeping would confine what uses accelerators to CPUs {plan['housekeeping']}: {', '.join(found)}. "
-        "Stop it, and start it in the slice of its NPU (docker run --cgroup-parent=npu-0.slice), or let it be confined with "
-        "npu_affinity_housekeeping_confine_holders: true."
+        Sentence(
+            "NPU_HOUSEKEEPING_CONFINES",
+            f"npu_affinity_housekeeping would confine what uses accelerators to CPUs {plan['housekeeping']}: {', '.join(found)}. "
+            "Stop it, and start it in the slice of its NPU (docker run --cgroup-parent=npu-0.slice), or let it be confined with "
+            "npu_affinity_housekeeping_confine_holders: true.",
+        )
     ]
 
 
-def program_refusals(topology: Topology) -> list[str]:
+def program_refusals(topology: Topology) -> list[Sentence]:
     """Return a sentence for every program that the host needs for what a bind writes, and does not have."""
     missing = [name for name, path in sorted((topology.get("programs") or {}).items()) if path is None]
     return [
-        f"This host has no program {name}, which {_NEEDED_BY[name]}: install it ({_PACKAGES[name]}), and bind again." for name in missing
+        Sentence(
+            "NPU_PROGRAM_MISSING",
+            f"This host has no program {name}, which {_NEEDED_BY[name]}: install it ({_PACKAGES[name]}), and bind again.",
+        )
+        for name in missing
     ]
 
 
-def driver_refusals(topology: Topology) -> list[str]:
+def driver_refusals(topology: Topology) -> list[Sentence]:
     """Return a sentence when the NPUs of a host have an older driver than device share may be switched on with."""
     if not any(npu.get("kind", "npu") == "npu" for npu in topology["npus"]):
         return []
@@ -252,7 +268,12 @@ def driver_refusals(topology: Topology) -> list[str]:
     if version and not is_older(version, OLDEST_DRIVER):
         return []
     found = f"the Ascend driver is {version}" if version else "the version of the Ascend driver is not known"
-    return [f"npu_affinity_device_share_enabled: {found}, and {OLDEST_DRIVER} or newer is required; update the driver first."]
+    return [
+        Sentence(
+            "NPU_DRIVER_TOO_OLD",
+            f"npu_affinity_device_share_enabled: {found}, and {OLDEST_DRIVER} or newer is required; update the driver first.",
+        )
+    ]
 
 
 def binding(

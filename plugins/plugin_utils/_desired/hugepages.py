@@ -16,6 +16,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.s
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.hugepages import GIGANTIC, kept_free, size_text
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.memory import gib
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, no_effect, unit
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def _require_memory(topology: Topology, size: int, counts: Counts) -> None:
                 f"must remain for other memory (10 % of the node, at most 8 GiB); at most {most:,} pages fit"
             )
     if refused:
-        raise ValueError(f"{_NAME}: {'; '.join(refused)}.")
+        raise ValueError(Sentence("NPU_MEMORY_SHORT", f"{_NAME}: {'; '.join(refused)}."))
 
 
 def _remaining(topology: Topology, size: int, counts: Counts) -> Iterator[str]:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.drop_in import kubelet_drop_in
 
@@ -30,7 +31,10 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     folder = kubelet.get("config_dir")
     if not folder:
         raise ValueError(
-            f"The kubelet reads no folder of drop-ins. Start it with --config-dir={FOLDER}, for example (Kubernetes 1.28 or newer)."
+            Sentence(
+                "NPU_KUBELET_CONFLICT",
+                f"The kubelet reads no folder of drop-ins. Start it with --config-dir={FOLDER}, for example (Kubernetes 1.28 or newer).",
+            )
         )
     path = posixpath.join(folder, NAME)
     options = {name: settings[name] for name in ("options", "topology_policy", "reserved")}

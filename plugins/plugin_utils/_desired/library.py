@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from ansible_collections.npu.affinity.plugins.module_utils._host.installed import LIBRARY, placed
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
+
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import AppliedState, FileEntry, Restarted
 
@@ -18,7 +20,7 @@ _FOLDER = re.compile(r"(/(?!\.\.?(/|\Z))[A-Za-z0-9._+-]+)+")
 _LOST = ("/dev", "/proc", "/run", "/sys", "/tmp", "/var/run")
 
 
-def library_refusals(library: str) -> list[str]:
+def library_refusals(library: str) -> list[Sentence]:
     """Return why the host code cannot be in a folder."""
     if not _FOLDER.fullmatch(library):
         why = "it must be an absolute path of letters, digits and ._+-, without '..' and without a slash at its end"
@@ -26,7 +28,9 @@ def library_refusals(library: str) -> list[str]:
         why = "what is there is lost at the next boot"
     else:
         return []
-    return [f"npu_affinity_library cannot be '{library}': {why}. Name a folder such as /var/lib/npu-affinity."]
+    return [
+        Sentence("NPU_SETTING_INVALID", f"npu_affinity_library cannot be '{library}': {why}. Name a folder such as /var/lib/npu-affinity.")
+    ]
 
 
 def with_library(state: AppliedState, library: str) -> AppliedState:

@@ -18,6 +18,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest
 from ansible_collections.npu.affinity.plugins.module_utils._state.executables import USUAL
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import absent
 from ansible_collections.npu.affinity.plugins.module_utils._users import pools
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, by_code, of_error
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import (
     binding,
     environment,
@@ -70,7 +71,7 @@ UNLESS_EMPTY = ("cpus", "npus", "visible_npus")
 class Refused(ValueError):
     """Why features cannot be made of a plan."""
 
-    def __init__(self, sentences: list[str]) -> None:
+    def __init__(self, sentences: list[Sentence]) -> None:
         super().__init__(" ".join(sentences))
         self.sentences = sentences
 
@@ -92,10 +93,11 @@ def desired_state(
     for what cannot be made of that.
 
     Keys of the result: those of :func:`of_plan`, ``plan`` (also of a host that is refused, if there is one), ``refusals``, ``remarks``
-    (what a bind would move, and what to look at), ``summary`` (how workloads are bound), ``difference`` (the plan next to the one in
-    force), ``digest`` (that of the state in force after a bind, '' where it is refused), ``converged`` (whether the host is in that state
-    already, so a bind has nothing to do), ``outside`` (a line for what uses NPUs and runs on other CPUs than theirs), ``settings`` (those
-    applied), ``profile`` and ``processes`` (those of each NPU by the settings, as module process_affinity takes them).
+    (what a bind would move, and what to look at), ``codes`` (refusals by their code), ``summary`` (how workloads are bound),
+    ``difference`` (the plan next to the one in force), ``digest`` (that of the state in force after a bind, '' where it is refused),
+    ``converged`` (whether the host is in that state already, so a bind has nothing to do), ``outside`` (a line for what uses NPUs and runs
+    on other CPUs than theirs), ``settings`` (those applied), ``profile`` and ``processes`` (those of each NPU by the settings, as module
+    process_affinity takes them).
     """
     made = _made_of(topology, settings, plan, shown)
     known = in_force or {}
@@ -115,7 +117,7 @@ def _made_of(topology: Topology, settings: Mapping[str, Any], plan: Plan | None,
     try:
         plan = planned(topology, settings["plan"])
     except ValueError as error:
-        return _completed(of_plan(topology, None, {}), topology, None, settings, [str(error)])
+        return _completed(of_plan(topology, None, {}), topology, None, settings, [of_error(error, "NPU_SETTING_INVALID")])
     refusals = _refusals(topology, plan, settings, shown)
     if not refusals:
         try:
@@ -131,7 +133,12 @@ def _placed(topology: Topology, plan: Plan | None, settings: Mapping[str, Any]) 
 
 
 def _completed(
-    document: AppliedState, topology: Topology, plan: Plan | None, settings: Mapping[str, Any], refusals: list[str], shown: bool = False
+    document: AppliedState,
+    topology: Topology,
+    plan: Plan | None,
+    settings: Mapping[str, Any],
+    refusals: list[Sentence],
+    shown: bool = False,
 ) -> DesiredState:
     """Return the document with its sentences, and with the digest of the part that a host applies unless it is refused."""
     said = _said(topology, plan, settings, refusals, document, shown)
@@ -144,7 +151,7 @@ def planned(topology: Topology, settings: Mapping[str, Any]) -> Plan:
     return planner.plan(topology, exclude_isolated=settings["isolation"] == "exclude", **given)
 
 
-def _refusals(topology: Topology, plan: Plan, settings: Mapping[str, Any], shown: bool) -> list[str]:
+def _refusals(topology: Topology, plan: Plan, settings: Mapping[str, Any], shown: bool) -> list[Sentence]:
     """Return why a plan must not be applied to the host as it is."""
     own, share, kubelet = settings["plan"], settings["device_share"], settings["kubelet"]
     named = (own["services"], own["bound_by"], own["workloads"], own["vnpus"])
@@ -160,9 +167,9 @@ def _refusals(topology: Topology, plan: Plan, settings: Mapping[str, Any], shown
     ]
 
 
-def _missing(topology: Topology, plan: Plan) -> list[str]:
+def _missing(topology: Topology, plan: Plan) -> list[Sentence]:
     missing = topology.get("missing_units")
-    return [absent(missing)] if missing and plan["npus"] else []
+    return [Sentence("NPU_UNKNOWN_UNIT", absent(missing))] if missing and plan["npus"] else []
 
 
 def _device_share(settings: Mapping[str, Any]) -> bool | None:
@@ -174,14 +181,15 @@ def _said(
     topology: Topology,
     plan: Plan | None,
     settings: Mapping[str, Any],
-    refusals: list[str],
+    refusals: list[Sentence],
     document: AppliedState,
     shown: bool,
 ) -> Said:
     """Return the keys of a document that are not for the host."""
     said: Said = {
-        "refusals": refusals,
+        "refusals": list(map(str, refusals)),
         "remarks": [],
+        "codes": by_code(refusals),
         "summary": "",
         "difference": None,
         "outside": [],
@@ -271,7 +279,7 @@ def _made(topology: Topology, plan: Plan | None, settings: Mapping[str, Mapping[
         try:
             found[name] = FEATURES[name](topology, plan or {}, {**own, "enabled": bool(_is_on(name, own) and plan)})
         except ValueError as error:
-            refusals.append(str(error))
+            refusals.append(of_error(error, "NPU_SETTING_INVALID"))
     if refusals:
         raise Refused(refusals)
     return found

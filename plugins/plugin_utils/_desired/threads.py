@@ -17,6 +17,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.threads.fea
 )
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, unit
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import workloads
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import present_ids
@@ -34,8 +35,11 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
         return Feature(owned=OWNED)
     if settings["bound_by"] == "workers":
         raise ValueError(
-            "npu_affinity_threads_enabled places threads from outside, and with npu_affinity_bound_by=workers the workers do it "
-            "themselves; switch one of the two off."
+            Sentence(
+                "NPU_WORKERS_CONFLICT",
+                "npu_affinity_threads_enabled places threads from outside, and with npu_affinity_bound_by=workers the workers do it "
+                "themselves; switch one of the two off.",
+            )
         )
     if not plan["npus"]:
         return Feature(owned=OWNED)

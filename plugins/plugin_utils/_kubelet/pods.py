@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, text_of, union
 
 if TYPE_CHECKING:
@@ -24,13 +25,13 @@ _NEXT = (
 )
 
 
-def refusals(topology: Topology, plan: Plan) -> list[str]:
+def refusals(topology: Topology, plan: Plan) -> list[Sentence]:
     """Return why a plan cannot be applied now: it would take CPUs that it does not have yet from containers."""
     static = _is_static(topology)
     return _sentences(topology, static, _needed(plan, static) & ~_needed(topology.get("applied") or {}, static), "would take")
 
 
-def remarks(topology: Topology, plan: Plan) -> list[str]:
+def remarks(topology: Topology, plan: Plan) -> list[Sentence]:
     static = _is_static(topology)
     return _sentences(topology, static, _needed(plan, static), "needs")
 
@@ -44,7 +45,7 @@ def _needed(plan: Plan, static: bool) -> int:
     return cpus if static else cpus | mask(plan.get("housekeeping") or "")
 
 
-def _sentences(topology: Topology, static: bool, needed: int, verb: str) -> list[str]:
+def _sentences(topology: Topology, static: bool, needed: int, verb: str) -> list[Sentence]:
     holders = [
         f"{text_of(mask(cpulist) & needed)} of {name} (which holds {cpulist})"
         for name, cpulist in sorted(_exclusive((topology.get("kubelet") or {}).get("exclusive") or {}))
@@ -53,7 +54,7 @@ def _sentences(topology: Topology, static: bool, needed: int, verb: str) -> list
     if not holders:
         return []
     what = "for interrupts" if static else "for pools and the system"
-    return [f"The plan {verb} CPUs {what} that the kubelet gave to containers: {', '.join(holders)}. {_NEXT}"]
+    return [Sentence("NPU_PODS_IN_POOL", f"The plan {verb} CPUs {what} that the kubelet gave to containers: {', '.join(holders)}. {_NEXT}")]
 
 
 def _exclusive(sets: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, mask, text_of, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, cards_named
 
@@ -170,7 +171,7 @@ class Groups:
         return "the host" if self.anywhere or home == NO_NODE else f"NUMA node {home}"
 
 
-def _too_few(groups: Groups, home: int, pools: dict[Card, int], small: list[Card], neighbours: bool) -> str:
+def _too_few(groups: Groups, home: int, pools: dict[Card, int], small: list[Card], neighbours: bool) -> Sentence:
     machine = groups.machine
     worst = min(small, key=lambda card: pools[card].bit_count())
     needed = machine.least(worst)
@@ -180,14 +181,15 @@ def _too_few(groups: Groups, home: int, pools: dict[Card, int], small: list[Card
     where = groups.place(home) + (" with its neighbours" if neighbours and groups.near and not groups.anywhere else "")
     others = found != machine.usable and sum(map(machine.least, groups.home)) <= machine.usable.bit_count()
     cores = f" in {units} cores" if machine.smt == "cores" and units != found.bit_count() else ""
-    return (
+    return Sentence(
+        "NPU_TOO_FEW_CPUS",
         f"{where[0].upper()}{where[1:]} has {found.bit_count()} usable CPUs{cores} for {cards_named(pools)}: "
         f"{text_of(found) or 'none'}. {worst.name} would get {pools[worst].bit_count()} where at least {needed}{roles} are needed, "
         f"{sum(map(machine.least, pools))} in all. Allow more CPUs with npu_affinity_cpus, keep fewer with "
         "npu_affinity_housekeeping, or "
         + ("make npu_affinity_roles smaller" if roles else "lower npu_affinity_min_cpus")
         + ("; npu_affinity_smt: threads divides single threads" if cores else "")
-        + ("" if neighbours or not others else "; strategy topo_affinity also uses CPUs of other nodes")
+        + ("" if neighbours or not others else "; strategy topo_affinity also uses CPUs of other nodes"),
     )
 
 

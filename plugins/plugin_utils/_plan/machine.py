@@ -14,6 +14,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, cpus_of, mask, mask_of, text_of, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import PUBLISHED, STRICT, WIDE, Options, RoleSizes
 
@@ -336,20 +337,27 @@ def _cards(entries: Iterable[Mapping[str, Any]]) -> list[Card]:
 def _restrict(machine: Machine, options: Options) -> None:
     """Leave only the CPUs of the option ``cpus``, and none that are isolated where those are excluded."""
     if machine.exhausted:
-        raise ValueError("The topology has no online CPU to divide; its problems say what could not be read")
+        raise ValueError(
+            Sentence("NPU_SMI_UNAVAILABLE", "The topology has no online CPU to divide; its problems say what could not be read")
+        )
     if options.cpus:
         asked = mask(options.cpus, "cpus")
         machine.named = machine.usable = machine.online & asked
         if machine.exhausted:
-            raise ValueError(f"npu_affinity_cpus: none of {options.cpus} is online; online are {text_of(machine.online)}")
+            raise ValueError(
+                Sentence("NPU_TOO_FEW_CPUS", f"npu_affinity_cpus: none of {options.cpus} is online; online are {text_of(machine.online)}")
+            )
         if asked & ~machine.online:
             machine.warnings.append(f"npu_affinity_cpus: {text_of(asked & ~machine.online)} are not online and were left out.")
     if options.exclude_isolated:
         machine.usable &= ~machine.isolated
         if machine.exhausted:
             raise ValueError(
-                f"exclude_isolated: nothing is left to divide of {options.cpus or text_of(machine.online)}, because "
-                f"{text_of(machine.isolated)} are isolated; allow other CPUs with cpus, or isolate fewer"
+                Sentence(
+                    "NPU_TOO_FEW_CPUS",
+                    f"exclude_isolated: nothing is left to divide of {options.cpus or text_of(machine.online)}, because "
+                    f"{text_of(machine.isolated)} are isolated; allow other CPUs with cpus, or isolate fewer",
+                )
             )
 
 
@@ -383,6 +391,9 @@ def _set_aside(machine: Machine, options: Options) -> None:
     machine.usable &= ~machine.housekeeping
     if machine.exhausted:
         raise ValueError(
-            f"npu_affinity_housekeeping: {text_of(machine.housekeeping)} leaves nothing to divide of {options.cpus or text_of(allowed)}; "
-            "keep fewer CPUs for the system"
+            Sentence(
+                "NPU_TOO_FEW_CPUS",
+                f"npu_affinity_housekeeping: {text_of(machine.housekeeping)} leaves nothing to divide of "
+                f"{options.cpus or text_of(allowed)}; keep fewer CPUs for the system",
+            )
         )

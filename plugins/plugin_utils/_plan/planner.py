@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, text_in_order, text_of, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import kind_and_number
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import keep, unlisted
@@ -165,13 +166,19 @@ def _as_published(machine: Machine, options: Options) -> Options:
     rule, _reason = _choose(machine, options._replace(strategy="auto"))
     if options.strategy not in ("auto", rule):
         raise ValueError(
-            f"npu_affinity_strategy: {options.strategy} is not the rule of workers that bind themselves (npu_affinity_bound_by: workers), "
-            f"which is {rule} on this host; use auto, or npu_affinity_bound_by: host with in-process binding off"
+            Sentence(
+                "NPU_WORKERS_CONFLICT",
+                f"npu_affinity_strategy: {options.strategy} is not the rule of workers that bind themselves (npu_affinity_bound_by: "
+                f"workers), which is {rule} on this host; use auto, or npu_affinity_bound_by: host with in-process binding off",
+            )
         )
     if other := next((sizes for sizes in options.sizes if sizes != PUBLISHED), None):
         raise ValueError(
-            f"npu_affinity_roles: {other} are not the roles of workers that bind themselves (npu_affinity_bound_by: workers), which are "
-            f"{PUBLISHED}; leave npu_affinity_roles out, or use npu_affinity_bound_by: host with in-process binding off"
+            Sentence(
+                "NPU_WORKERS_CONFLICT",
+                f"npu_affinity_roles: {other} are not the roles of workers that bind themselves (npu_affinity_bound_by: workers), which "
+                f"are {PUBLISHED}; leave npu_affinity_roles out, or use npu_affinity_bound_by: host with in-process binding off",
+            )
         )
     return options._replace(repair=False)
 
@@ -183,12 +190,18 @@ def _followed(groups: Groups, name: str, reason: str, options: Options, asked: f
         division = _divided(groups, name, reason, options, asked, ())
     except ValueError as error:
         raise ValueError(
-            f"npu_affinity_bound_by: workers, and these will bind nothing on this host: {str(error).rstrip('.')}; {instead}"
+            Sentence(
+                "NPU_WORKERS_CONFLICT",
+                f"npu_affinity_bound_by: workers, and these will bind nothing on this host: {str(error).rstrip('.')}; {instead}",
+            )
         ) from error
     if not division.entries:
         raise ValueError(
-            f"npu_affinity_bound_by: workers, and these will bind nothing on this host: {' '.join(division.warnings).rstrip('.')}; "
-            f"{instead}"
+            Sentence(
+                "NPU_WORKERS_CONFLICT",
+                f"npu_affinity_bound_by: workers, and these will bind nothing on this host: {' '.join(division.warnings).rstrip('.')}; "
+                f"{instead}",
+            )
         )
     told = [f"The workers bind themselves, and this is what they do: {violation.sentence}." for violation in division.violations]
     told += _warnings.remote(groups, division.pools, division.strategy)
@@ -227,8 +240,11 @@ def _asked(machine: Machine, options: Options, kept: keep.Kept) -> frozenset[Car
     for number in options.npus or ():
         if number not in known:
             raise ValueError(
-                f"Invalid NPU id {number}, total_npus={len(machine.cards)}. The option npus has it; the host has "
-                f"{cards_named(machine.cards) or 'none'}"
+                Sentence(
+                    "NPU_UNKNOWN_NPU",
+                    f"Invalid NPU id {number}, total_npus={len(machine.cards)}. The option npus has it; the host has "
+                    f"{cards_named(machine.cards) or 'none'}",
+                )
             )
     return frozenset(card for card in machine.cards if options.npus is None or numbers[card] in options.npus)
 
@@ -272,9 +288,12 @@ def _require_cpus_of_their_own(groups: Groups, asked: Collection[Card]) -> None:
     without = [card for card in groups.machine.cards if card in asked and card not in groups.home]
     if without:
         raise ValueError(
-            f"None of the CPUs on the NUMA nodes of {cards_named(without)} may be divided; that is {text_of(groups.machine.usable)}. "
-            "Allow some of them with npu_affinity_cpus, keep fewer with npu_affinity_housekeeping, leave these cards out with "
-            "npu_affinity_npus, or use strategy global_slice, which does not look at nodes"
+            Sentence(
+                "NPU_TOO_FEW_CPUS",
+                f"None of the CPUs on the NUMA nodes of {cards_named(without)} may be divided; that is {text_of(groups.machine.usable)}. "
+                "Allow some of them with npu_affinity_cpus, keep fewer with npu_affinity_housekeeping, leave these cards out with "
+                "npu_affinity_npus, or use strategy global_slice, which does not look at nodes",
+            )
         )
 
 

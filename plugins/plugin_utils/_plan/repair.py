@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_of, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import goals
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.borrowing import Borrowing
@@ -71,7 +72,11 @@ def repaired(groups: Groups, name: str, strategy: Strategy, asked: Collection[Ca
     else:
         how, masks = BY_NODE, groups.divide(asked, strategy.USE_ADJACENT_NODES, _most(machine, strategy))
         if remaining := violations(groups, masks, masks):
-            raise ValueError("The CPUs cannot be divided by the rules: " + "; ".join(violation.sentence for violation in remaining))
+            raise ValueError(
+                Sentence(
+                    "NPU_RULE_FAILS", "The CPUs cannot be divided by the rules: " + "; ".join(violation.sentence for violation in remaining)
+                )
+            )
     pools = {card: masks[card] for card in machine.cards if card in masks}
     warnings = made.warnings if made.masks else list(limited(groups, pools, name, strategy.MAX_CORES)) if strategy.MAX_CORES else []
     repaired = Pools(made.strategy, pools, warnings=warnings, floor=floor)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import slices_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import PUBLISHED, Options, OfWorkload, RoleSizes
@@ -40,7 +41,10 @@ def split(card: Card, pool: list[int], min_cpus: int, sizes: RoleSizes = PUBLISH
         return Roles([], pool, [], [], [])
     if len(pool) < min_cpus:
         raise ValueError(
-            f"{card.name} has {len(pool)} CPUs. The number of CPUs is insufficient. Each NPU requires at least {min_cpus} CPUs."
+            Sentence(
+                "NPU_TOO_FEW_CPUS",
+                f"{card.name} has {len(pool)} CPUs. The number of CPUs is insufficient. Each NPU requires at least {min_cpus} CPUs.",
+            )
         )
     if len(pool) > sum(sizes):
         release = len(pool) - sizes.release

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import keep
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Machine, cards_named
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import Options
@@ -35,7 +36,12 @@ def restrict(machine: Machine, topology: Topology, options: Options) -> Plan | N
     numbers = keep.numbers_of(machine.cards, matched, records) if told else {card: card.id for card in machine.cards}
     known = {*numbers.values(), *map(keep.number_of, records)}
     if unknown := [number for number in options.visible_npus if number not in known]:
-        raise ValueError(f"npu_affinity_visible_npus: the host has no NPU {unknown[0]}; it has {cards_named(machine.cards) or 'none'}")
+        raise ValueError(
+            Sentence(
+                "NPU_UNKNOWN_NPU",
+                f"npu_affinity_visible_npus: the host has no NPU {unknown[0]}; it has {cards_named(machine.cards) or 'none'}",
+            )
+        )
     hidden = [card for card in machine.cards if numbers[card] not in options.visible_npus]
     machine.cards[:] = [card for card in machine.cards if card not in hidden]
     for place, card in enumerate(machine.cards):

@@ -17,6 +17,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
+
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
@@ -69,8 +71,11 @@ def former_rule(rule: str, version: Version | None) -> str:
         return rule
     if version < Version(0, 22, 0, 0):
         raise ValueError(
-            f"npu_affinity_bound_by: workers, and these will bind nothing on this host: vLLM-Ascend {version} does not know the family a5; "
-            "use npu_affinity_bound_by: host, with in-process binding off"
+            Sentence(
+                "NPU_WORKERS_CONFLICT",
+                f"npu_affinity_bound_by: workers, and these will bind nothing on this host: vLLM-Ascend {version} does not know the family "
+                "a5; use npu_affinity_bound_by: host, with in-process binding off",
+            )
         )
     return "global_slice"
 
@@ -132,11 +137,12 @@ def _unknown(plan: Plan) -> str:
     return "" if known else f" Set {ENGINE_VERSION} to see which pool each rank takes: releases of vLLM-Ascend differ."
 
 
-def refusal(topology: Topology, plan: Plan, bound_by: str) -> str:
-    """Return why a plan cannot be applied next to workers that bind themselves, or ''."""
+def refusal(topology: Topology, plan: Plan, bound_by: str) -> Sentence | None:
+    """Return why a plan cannot be applied next to workers that bind themselves, or None."""
     if bound_by != WORKERS or why_unbound(topology) or not plan.get("repaired"):
-        return ""
-    return (
+        return None
+    return Sentence(
+        "NPU_WORKERS_CONFLICT",
         "npu_affinity_bound_by is workers, and this plan is not what the workers will do, because the published rule was repaired: "
-        f"{' '.join(plan['repaired'])} Plan with bound_by: workers, or set npu_affinity_bound_by to host and in-process binding off."
+        f"{' '.join(plan['repaired'])} Plan with bound_by: workers, or set npu_affinity_bound_by to host and in-process binding off.",
     )

@@ -133,6 +133,7 @@ def _entry(name: str, host: Host, playbook: str, check: bool, lost: bool) -> Sum
     return {
         "state": state,
         "reasons": [text.removeprefix(f"Host {name}: ").replace(f"Host {name} ", "this host ") for text in _sentences(reasons)],
+        "codes": _codes(host, state),
         "remarks": _sentences(_remarks(host, playbook, state), str(host.get("npu_affinity_root") or "/")) if state != "refused" else [],
         "restart": _restart(host),
         "adopted": {} if state in FAILURES else _adopted(host),
@@ -144,7 +145,7 @@ def _entry(name: str, host: Host, playbook: str, check: bool, lost: bool) -> Sum
 
 def _noted(host: Host, playbook: str) -> Judged | None:
     """Return what a task noted because it failed, or why the host is refused; None for a host that got through."""
-    refused = list(host.get("__npu_affinity_refused") or ())
+    refused = [f"{sentence} [NPU_SETTING_INVALID]" for sentence in host.get("__npu_affinity_refused") or ()]
     failure = host.get("__npu_affinity_failure")
     compared = JUDGES[playbook] is _compared
     if failure and not (compared and host.get("__npu_affinity_verified")):
@@ -154,13 +155,27 @@ def _noted(host: Host, playbook: str) -> Judged | None:
     return ("refused", refused) if refused else None
 
 
+def _codes(host: Host, state: str) -> dict[str, str]:
+    """Return the codes of findings and refusals, each with until when and why it is muted, '' where it is not."""
+    verified, gathered = (host.get(f"__npu_affinity_{name}") or {} for name in ("verified", "gathered"))
+    found = {str(entry["code"]) for entry in verified.get("drift") or () if "code" in entry} | {*(gathered.get("codes") or ())}
+    for code, key in ((WORK_OUTSIDE_POOL, "outside"), (PLAN_OUTDATED, "changes")):
+        found |= {code} if verified.get(key) else set()
+    if state == "refused" and not gathered.get("codes"):
+        found.add("NPU_SETTING_INVALID" if host.get("__npu_affinity_refused") else "NPU_NOT_GATHERED")
+    return {code: (verified.get("muted") or {}).get(code, "") for code in sorted(found)}
+
+
 def _failed(host: Host, failure: Mapping[str, Any], playbook: str) -> Judged:
     """Return the state and the reason of a host on which a task failed; batches of changes name the task."""
     lost = any((host.get(name) or {}).get("lost") for name in MAY_LOSE)
     task, reason = failure.get("task"), failure["reason"]
     if task and playbook in BACK_AND_FORTH and failure["state"] == "failed":
         reason = f"{task}: {reason or 'no message'}"
-    return "unreachable" if lost else failure["state"], [reason or f"task {task} failed"]
+    reason = reason or f"task {task} failed"
+    if failure["state"] == "refused" and not (host.get("__npu_affinity_gathered") or {}).get("codes"):
+        reason = f"{reason} [NPU_NOT_GATHERED]"
+    return "unreachable" if lost else failure["state"], [reason]
 
 
 def _notes(host: Host) -> list[str]:

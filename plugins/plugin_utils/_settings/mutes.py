@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import CODES
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import REFUSALS
 
 SETTING = "npu_affinity_mute"
 
@@ -34,6 +35,10 @@ def checked(value: Iterable[Mapping[str, Any]], setting: str = SETTING) -> list[
     found = []
     for number, entry in enumerate(value, start=1):
         place, code, reason = f"{setting}: entry {number}", str(entry["code"]), str(entry["reason"]).strip()
+        if code in REFUSALS:
+            raise ValueError(
+                f"{place} has the code {code} of a refusal, which cannot be muted: correct what it names, and the host is bound"
+            )
         if code not in CODES:
             near = difflib.get_close_matches(code.upper(), CODES, n=1)
             advice = f"did you mean {near[0]}?" if near else f"the codes are {', '.join(CODES)}"

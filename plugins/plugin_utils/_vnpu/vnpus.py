@@ -20,6 +20,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import 
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import OLDEST_DRIVER, is_older
 from ansible_collections.npu.affinity.plugins.module_utils._features.vnpu.layout import IN_CONTAINER
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import (
     NAME,
     find,
@@ -52,7 +53,7 @@ def refusals(
     bound_by: str = "host",
     whole: Mapping[str, Iterable[Any]] | None = None,
     device_share: bool | None = None,
-) -> list[str]:
+) -> list[Sentence]:
     """Return one sentence for everything that keeps these vNPUs from being set up.
 
     ``whole`` maps services and workloads to the NPUs that they use as a whole. ``device_share``: whether the same bind switches it on;
@@ -60,31 +61,52 @@ def refusals(
     """
     if not wanted:
         return []
-    sentences = [f"{VARIABLE}: {sentence}" for vnpu in wanted for sentence in _shape(vnpu)]
+    sentences = [Sentence("NPU_SETTING_INVALID", f"{VARIABLE}: {sentence}") for vnpu in wanted for sentence in _shape(vnpu)]
     if sentences:
         return sentences
     names = [_plain(vnpu) for vnpu in wanted]
     for name in sorted({name for name in names if names.count(name) > 1}):
-        sentences.append(f"{VARIABLE}: {name} is named more than once; file names contain it, and '-' and '_' count as the same.")
+        sentences.append(
+            Sentence(
+                "NPU_SETTING_INVALID",
+                f"{VARIABLE}: {name} is named more than once; file names contain it, and '-' and '_' count as the same.",
+            )
+        )
     version = (topology.get("driver") or {}).get("version")
     if version and is_older(version, OLDEST_DRIVER):
-        sentences.append(f"{VARIABLE}: the Ascend driver is {version}, and {OLDEST_DRIVER} or newer is required; update the driver first.")
+        sentences.append(
+            Sentence(
+                "NPU_DRIVER_TOO_OLD",
+                f"{VARIABLE}: the Ascend driver is {version}, and {OLDEST_DRIVER} or newer is required; update the driver first.",
+            )
+        )
     if why := unsupported(topology):
-        sentences.append(f"{VARIABLE}: {why}.")
+        sentences.append(Sentence("NPU_VNPU_UNSUPPORTED", f"{VARIABLE}: {why}."))
     if bound_by != "host":
-        sentences.append(f"{VARIABLE}: vNPUs have slices inside those of their NPUs; set npu_affinity_bound_by to host.")
+        sentences.append(
+            Sentence(
+                "NPU_WORKERS_CONFLICT", f"{VARIABLE}: vNPUs have slices inside those of their NPUs; set npu_affinity_bound_by to host."
+            )
+        )
     for vnpu in wanted:
         if unknown := unknown_npus(VARIABLE, vnpu["name"], [vnpu["npu"]], plan):
             sentences.append(unknown)
         elif len(find(plan, vnpu["npu"])) > 1:
-            sentences.append(f"{VARIABLE}: {vnpu['name']} names the NPUs of a whole card ({shown(vnpu['npu'])}); add the chip.")
+            sentences.append(
+                Sentence(
+                    "NPU_SETTING_INVALID",
+                    f"{VARIABLE}: {vnpu['name']} names the NPUs of a whole card ({shown(vnpu['npu'])}); add the chip.",
+                )
+            )
     if sentences:
         return sentences
     groups = _by_npu(plan, wanted)
     for user, npus in (whole or {}).items():
         used = slices_of(plan, npus)
         if shared := [title(entry) for entry, _members in groups if entry["slice"] in used]:
-            sentences.append(f"{VARIABLE}: {' and '.join(shared)} is shared, and {user} uses all of it; move one of them.")
+            sentences.append(
+                Sentence("NPU_CLAIMED_TWICE", f"{VARIABLE}: {' and '.join(shared)} is shared, and {user} uses all of it; move one of them.")
+            )
     for entry, sharing in groups:
         if not is_lost(plan, entry):
             sentences += _cannot_be_shared(topology, entry, device_share)
@@ -107,17 +129,23 @@ def unsupported(topology: Topology) -> str:
     return ""
 
 
-def _cannot_be_shared(topology: Topology, entry: Mapping[str, Any], device_share: bool | None) -> Iterator[str]:
+def _cannot_be_shared(topology: Topology, entry: Mapping[str, Any], device_share: bool | None) -> Iterator[Sentence]:
     found = npu_of(topology, entry)
     if without_share(found):
         yield (
-            f"{VARIABLE}: {title(entry)} is a {found.get('name') or 'chip of the family 910'}, whose driver has no device share, so that "
-            "containers cannot share it; give it to one service as a whole."
+            Sentence(
+                "NPU_VNPU_UNSUPPORTED",
+                f"{VARIABLE}: {title(entry)} is a {found.get('name') or 'chip of the family 910'}, whose driver has no device share, so "
+                "that containers cannot share it; give it to one service as a whole.",
+            )
         )
     elif found.get("device_share") is False and device_share is False:
         yield (
-            f"{VARIABLE}: device share of {title(entry)} is off and stays off, and a second container cannot open it; set "
-            "npu_affinity_device_share_enabled to true."
+            Sentence(
+                "NPU_DEVICE_SHARE_OFF",
+                f"{VARIABLE}: device share of {title(entry)} is off and stays off, and a second container cannot open it; set "
+                "npu_affinity_device_share_enabled to true.",
+            )
         )
 
 
@@ -160,14 +188,14 @@ def _shape(vnpu: Mapping[str, Any]) -> Iterable[str]:
             yield f"{key} of {name} must be a whole number {f'from {least} to {most}' if most else f'from {least} on'}; it is {value!r}."
 
 
-def _overcommitted(topology: Topology, entry: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]]) -> list[str]:
+def _overcommitted(topology: Topology, entry: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]]) -> list[Sentence]:
     """Return sentences on the vNPUs of one NPU that do not fit with those named before them."""
     found = npu_of(topology, entry)
     memory = _memory(found)
     npu = title(entry)
     if npu.startswith("GPU") or not memory:
         why = "and only NPUs can be shared" if npu.startswith("GPU") else "whose memory npu-smi does not report"
-        return [f"{VARIABLE}: {wanted[0]['name']} wants a part of {npu}, {why}."]
+        return [Sentence("NPU_VNPU_UNSUPPORTED", f"{VARIABLE}: {wanted[0]['name']} wants a part of {npu}, {why}.")]
     device = {"id": npu, "total_memory_mb": memory, "total_core": 100, "slots": len(wanted)}
     requests = [{"memory_mb": vnpu["memory_mib"], "core": vnpu["core"]} for vnpu in wanted]
     results = fit.fit_all([device], requests, fit.Rules(soft=True, node_soft=True))
@@ -177,16 +205,22 @@ def _overcommitted(topology: Topology, entry: Mapping[str, Any], wanted: Sequenc
             used = ", ".join(f"{other['name']} {other['memory_mib']} MiB and {other['core']} %" for other in before) or "nobody"
             word = next(iter(result.reasons.values()))
             return [
-                f"{VARIABLE}: {vnpu['name']} wants {vnpu['memory_mib']} MiB and {vnpu['core']} % of {npu}, which has {memory} MiB and "
-                f"100 % and serves {used} ({word}); give less, or another NPU."
+                Sentence(
+                    "NPU_VNPU_TOO_LARGE",
+                    f"{VARIABLE}: {vnpu['name']} wants {vnpu['memory_mib']} MiB and {vnpu['core']} % of {npu}, which has {memory} MiB and "
+                    f"100 % and serves {used} ({word}); give less, or another NPU.",
+                )
             ]
     cores = _cores(topology, entry)
     for vnpu, share in zip(wanted, _shares(cores, [vnpu["core"] for vnpu in wanted]), strict=True):
         if not share:
             least = -(-100 // len(cores)) if cores else 100
             return [
-                f"{VARIABLE}: {vnpu['core']} % of {npu} for {vnpu['name']} is not a whole core of its pool, which has {len(cores)} "
-                f"outside interrupts; ask for {least} or more, or for fewer vNPUs."
+                Sentence(
+                    "NPU_VNPU_TOO_LARGE",
+                    f"{VARIABLE}: {vnpu['core']} % of {npu} for {vnpu['name']} is not a whole core of its pool, which has {len(cores)} "
+                    f"outside interrupts; ask for {least} or more, or for fewer vNPUs.",
+                )
             ]
     return []
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import Units
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.units import units
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Machine
@@ -31,7 +32,12 @@ def containers(machine: Machine, name: str, take: Take) -> Pools:
     count = machine.usable.bit_count() // len(machine.cards) // group * group
     if not count:
         needed = group * len(machine.cards)
-        raise ValueError(f"not enough cpus available to satisfy request: requested={needed}, available={machine.usable.bit_count()}")
+        raise ValueError(
+            Sentence(
+                "NPU_TOO_FEW_CPUS",
+                f"not enough cpus available to satisfy request: requested={needed}, available={machine.usable.bit_count()}",
+            )
+        )
     available = machine.usable
     pools = {}
     for card in machine.cards:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of, mask
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine
 
@@ -19,7 +20,11 @@ def require_all_online(machine: Machine) -> None:
     """Raise ``ValueError`` where a CPU is offline: for it, ``lscpu -e=CPU,NODE`` prints a ``-`` that the published reader rejects."""
     if machine.offline:
         raise ValueError(
-            f"CPUs {machine.offline} are offline, and the published rule stops at the first of them, for which lscpu names no NUMA node"
+            Sentence(
+                "NPU_RULE_FAILS",
+                f"CPUs {machine.offline} are offline, and the published rule stops at the first of them, for which lscpu names no NUMA "
+                "node",
+            )
         )
 
 

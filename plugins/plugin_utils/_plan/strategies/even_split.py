@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import equal_shares
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, cards_named
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import Pools
@@ -40,5 +41,5 @@ def pools(machine: Machine, asked: Collection[Card]) -> Pools:
             shares.update(zip(members, equal_shares(machine, units, len(members)), strict=True))
         elif any(card in asked for card in members):
             where = "no NUMA node is known for them" if node is None else f"NUMA node {node} has {len(units)} usable cores for them"
-            raise ValueError(f"{cards_named(members)} cannot be given equal shares of a NUMA node: {where}")
+            raise ValueError(Sentence("NPU_RULE_FAILS", f"{cards_named(members)} cannot be given equal shares of a NUMA node: {where}"))
     return Pools("even_split", {card: shares[card] for card in machine.cards if card in shares})

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cut
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import Pools
@@ -37,11 +38,14 @@ def pools(machine: Machine, asked: Collection[Card]) -> Pools:
     needed = max(1, machine.min_cpus - FOR_IRQS) if without_irqs else machine.min_cpus
     if size < needed:
         raise ValueError(
-            f"Insufficient CPUs for binding with CPU role reservations: total_allowed={allowed}, total_npus={total}, "
-            f"min_per_npu={size} (<{needed}). Need at least {total * needed} CPUs in cpuset."
+            Sentence(
+                "NPU_TOO_FEW_CPUS",
+                f"Insufficient CPUs for binding with CPU role reservations: total_allowed={allowed}, total_npus={total}, "
+                f"min_per_npu={size} (<{needed}). Need at least {total * needed} CPUs in cpuset.",
+            )
         )
     slices = cut(machine.usable, (size + (number < extra) for number in range(total)))
     for card in machine.cards:
         if card.place >= total and card in asked:
-            raise ValueError(f"Invalid NPU id {card.id}, total_npus={total}.")
+            raise ValueError(Sentence("NPU_UNKNOWN_NPU", f"Invalid NPU id {card.id}, total_npus={total}."))
     return Pools("global_slice", {card: slices[card.place] for card in machine.cards if card.place < total})

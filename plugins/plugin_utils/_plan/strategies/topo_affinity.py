@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, cpus_of, mask_of, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import Pools, global_slice
@@ -41,8 +42,11 @@ def pools(machine: Machine, asked: Collection[Card]) -> Pools:
     for card, base in candidates(machine, asked):
         if not base:
             raise ValueError(
-                f"{card.name}: CPUs available in 'Cpus_allowed_list' conflict with NUMA affinity. Its affinity is "
-                f"{card.affinity or 'not reported'}; none of it can be divided."
+                Sentence(
+                    "NPU_RULE_FAILS",
+                    f"{card.name}: CPUs available in 'Cpus_allowed_list' conflict with NUMA affinity. Its affinity is "
+                    f"{card.affinity or 'not reported'}; none of it can be divided.",
+                )
             )
         sharing.setdefault(tuple(with_next_node(as_printed(card, base), nodes, machine.usable)), []).append(card)
     lists: dict[Card, list[int]] = {}
@@ -63,8 +67,11 @@ def with_next_node(cpus: list[int], nodes: dict[int, int], allowed: int) -> list
     covered = union(nodes[node] for node in own)
     if bits & ~covered:
         raise ValueError(
-            f"CPU {cpus_of(bits & ~covered)[0]} of the affinity is on no NUMA node ({', '.join(map(str, nodes)) or 'none'} are known), "
-            "and the published rule stops where it looks for that node"
+            Sentence(
+                "NPU_RULE_FAILS",
+                f"CPU {cpus_of(bits & ~covered)[0]} of the affinity is on no NUMA node ({', '.join(map(str, nodes)) or 'none'} are known), "
+                "and the published rule stops where it looks for that node",
+            )
         )
     if len(own) != 1:
         return list(cpus)
