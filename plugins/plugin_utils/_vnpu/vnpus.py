@@ -72,22 +72,7 @@ def refusals(
                 f"{VARIABLE}: {name} is named more than once; file names contain it, and '-' and '_' count as the same.",
             )
         )
-    version = (topology.get("driver") or {}).get("version")
-    if version and is_older(version, OLDEST_DRIVER):
-        sentences.append(
-            Sentence(
-                "NPU_DRIVER_TOO_OLD",
-                f"{VARIABLE}: the Ascend driver is {version}, and {OLDEST_DRIVER} or newer is required; update the driver first.",
-            )
-        )
-    if why := unsupported(topology):
-        sentences.append(Sentence("NPU_VNPU_UNSUPPORTED", f"{VARIABLE}: {why}."))
-    if bound_by != "host":
-        sentences.append(
-            Sentence(
-                "NPU_WORKERS_CONFLICT", f"{VARIABLE}: vNPUs have slices inside those of their NPUs; set npu_affinity_bound_by to host."
-            )
-        )
+    sentences += _of_host(topology, bound_by)
     for vnpu in wanted:
         if unknown := unknown_npus(VARIABLE, vnpu["name"], [vnpu["npu"]], plan):
             sentences.append(unknown)
@@ -112,6 +97,22 @@ def refusals(
             sentences += _cannot_be_shared(topology, entry, device_share)
             sentences += _overcommitted(topology, entry, sharing)
     return sentences
+
+
+def _of_host(topology: Topology, bound_by: str) -> Iterator[Sentence]:
+    """Yield why a host cannot have any vNPU."""
+    version = (topology.get("driver") or {}).get("version")
+    if version and is_older(version, OLDEST_DRIVER):
+        yield Sentence(
+            "NPU_DRIVER_TOO_OLD",
+            f"{VARIABLE}: the Ascend driver is {version}, and {OLDEST_DRIVER} or newer is required; update the driver first.",
+        )
+    if why := unsupported(topology):
+        yield Sentence("NPU_VNPU_UNSUPPORTED", f"{VARIABLE}: {why}.")
+    if bound_by != "host":
+        yield Sentence(
+            "NPU_WORKERS_CONFLICT", f"{VARIABLE}: vNPUs have slices inside those of their NPUs; set npu_affinity_bound_by to host."
+        )
 
 
 def _by_npu(plan: Plan, wanted: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], list[Mapping[str, Any]]]]:

@@ -133,7 +133,7 @@ def test_nodes_that_the_kernel_does_not_grant_are_taken_back(machine, monkeypatc
     assert machine.cpus(200) == "0-7" and not machine.exists(previous.PATH)
 
 
-def test_a_container_that_ends_while_it_moves_gets_all_nodes_for_its_next_start(machine, monkeypatch):
+def test_a_container_that_ends_while_moving_gets_all_nodes(machine, monkeypatch):
     confine = machine.confine_memory
 
     def kill(group, nodes):

@@ -214,7 +214,7 @@ def test_a_frequently_restarted_container_is_adopted_each_time(machine, found, w
         assert machine.cpus(200) == "4-7", start
 
 
-def test_a_service_that_keeps_no_set_is_adopted_after_each_restart(machine, found, watcher):
+def test_a_service_without_a_set_is_adopted_after_each_restart(machine, found, watcher):
     machine.put("/run/systemd/transient/outside.service", "[Service]\n")
     for start in range(LIMIT + 3):
         machine.process(100, SERVICE, start=start)
