@@ -19,8 +19,11 @@ from tests.lab.test_engines import INSTALL, PREPARE
 
 CONTAINERS = {"engines": ("docker", "podman", "quadlet", "ctr"), "engines-v1": ("docker", "podman")}.get(image.NAME, ())
 SHAPES = {"engines": [ENGINES], "engines-v1": [ENGINES_V1]}.get(image.NAME, [A2, V1])
+MEMS = 3
+MOVES = {"npu_affinity_adopt": "always", "npu_affinity_memory": "strict", "npu_affinity_move_memory": True}
 LATE, WATCHER = "by-late", "npu-affinity-adopt.service"
-# Shares no code with the collection: processes by the last word of their commands, the CPUs of all threads, and the process itself.
+# Shares no code with the collection: processes by the last word of their commands, the CPUs of all threads, the process itself, and the
+# memory nodes that it may use.
 WITNESS = r"""
 import glob, json, os, re
 found = {}
@@ -31,7 +34,8 @@ for path in glob.glob("/proc/[0-9]*/cmdline"):
             pid = path.split("/")[2]
             texts = [open(status).read() for status in glob.glob("/proc/%s/task/*/status" % pid)]
             cpus = sorted({re.search(r"Cpus_allowed_list:\s*(\S+)", text).group(1) for text in texts})
-            found[words[-1]] = [int(pid), cpus, len(texts)]
+            mems = sorted({re.search(r"Mems_allowed_list:\s*(\S+)", text).group(1) for text in texts})
+            found[words[-1]] = [int(pid), cpus, len(texts), mems]
     except OSError:
         pass
 print(json.dumps(found))
@@ -77,21 +81,25 @@ def look(machine, names):
     deadline = time.monotonic() + PATIENCE
     while True:
         found = json.loads(machine.run("python3 -", stdin=WITNESS))
-        if set(found) == set(names) and all(threads > 1 for name, (_pid, _cpus, threads) in found.items() if "service" in name):
+        if set(found) == set(names) and all(threads > 1 for name, (_pid, _cpus, threads, _mems) in found.items() if "service" in name):
             return found
         assert time.monotonic() < deadline, f"{found} run, and not {sorted(names)}"
         time.sleep(1)
 
 
-def together(found, name):
-    """The CPUs of all threads of a process."""
-    return {cpu for cpus in found[name][1] for cpu in numbers(cpus)}
+def together(found, name, place=1):
+    """The CPUs of all threads of a process, or the memory nodes."""
+    return {number for text in found[name][place] for number in numbers(text)}
 
 
-def pools(machine):
-    """The CPUs in the pool of each device by its number."""
+def memory(found):
+    return {name: together(found, name, MEMS) for name in found}
+
+
+def planned(machine, of="pool"):
+    """The CPUs in the pool of each device by its number, or its memory nodes."""
     functions = machine.look()["functions"]
-    return {functions[npu["pci"]]["number"]: numbers(npu["pool"]) for npu in plan_of(machine)["npus"]}
+    return {functions[npu["pci"]]["number"]: numbers(npu[of]) for npu in plan_of(machine)["npus"]}
 
 
 def start(machine):
@@ -112,7 +120,7 @@ def start(machine):
 
 def in_their_pools(claims, machine, held, when):
     """Claim that work comes to the pools of its NPUs, and return what the witness saw."""
-    pool, deadline = pools(machine), time.monotonic() + PATIENCE
+    pool, deadline = planned(machine), time.monotonic() + PATIENCE
     while (found := look(machine, held)) and time.monotonic() < deadline:
         if all(together(found, name) == pool[number] for name, number in held.items()):
             break
@@ -135,16 +143,17 @@ def given_back(claims, lab, machine, names, everything):
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_running_work_is_adopted_and_given_back(lab, claims, tmp_path, shape):
-    """Running work: bind with npu_affinity_adopt=always, work that starts later, unbind"""
+    """Running work: bind with npu_affinity_adopt=always, work that starts later, report and rollback in between, unbind"""
     machine = lab.fresh(shape)
     held = start(machine)
     before = look(machine, held)
+    wanted = MOVES if shape in (A2, ENGINES) else {"npu_affinity_adopt": "always"}
     everything = together(before, "by-process")
     # No engine says that what ctr starts, a shell and its child, is a container.
     work = {"engines": "1 unit, 3 containers and 3 processes", "engines-v1": "1 unit, 2 containers and 1 process"}
     work = work.get(image.NAME, "1 unit and 1 process")
     for words, said in (["--check"], f"{work} would be adopted"), ([], f"{work} adopted"):
-        run = lab.play(machine, "bind", *words, npu_affinity_adopt="always")
+        run = lab.play(machine, "bind", *words, **wanted)
         claims.equal(f"exit status of bind {words}", success(run), (0, ""))
         claims.true(said, f"{said} on {shape.name}" in run.output, run.output)
         if words:
@@ -152,15 +161,30 @@ def test_running_work_is_adopted_and_given_back(lab, claims, tmp_path, shape):
     after = in_their_pools(claims, machine, held, "after bind")
     for name in held:
         claims.equal(f"{name}: runs on", after[name][0], before[name][0])
+    if wanted is MOVES:
+        nodes = planned(machine, "memory_nodes")
+        moved = {name: nodes[number] for name, number in held.items() if name not in ("by-process", "by-ctr")}
+        claims.equal("Mems_allowed_list after bind", memory(after), {**memory(before), **moved})
     if shape is A2:
-        claims.equal("exit status and changes of a second bind", changes(lab.play(machine, "bind", npu_affinity_adopt="always")), (0, []))
+        claims.equal("exit status and changes of a second bind", changes(lab.play(machine, "bind", **wanted)), (0, []))
         claims.equal("exit status and drift of verify", drift(lab, machine, tmp_path), (0, {}))
+    if shape is ENGINES:
+        report = {**MOVES, "npu_affinity_adopt": "report"}
+        for play, expected in ("bind", before), ("rollback", after), ("rollback", before):
+            words = report if play == "bind" else {**MOVES, "npu_affinity_to": "-1"}
+            claims.equal(f"exit status of {play}", success(lab.play(machine, play, **words)), (0, ""))
+            now = look(machine, held)
+            for kind, place in ("CPUs", 1), ("memory nodes", MEMS):
+                there, wished = ({name: together(found, name, place) for name in held} for found in (now, expected))
+                claims.equal(f"{kind} after {play}", there, wished)
+        claims.equal("exit status of the last bind", success(lab.play(machine, "bind", **wanted)), (0, ""))
     install(machine, LATE, "/dev/davinci0")
     machine.run(f"systemctl start {LATE} && systemctl restart by-service")
     in_their_pools(claims, machine, {**held, LATE: 0}, "after one was restarted and one has started later")
     released = given_back(claims, lab, machine, [*held, LATE], everything)
     kept = {name for name in held if released[name][0] == before[name][0]}
     claims.equal("what still runs, except for the service that was restarted", kept, set(held) - {"by-service"})
+    claims.equal("memory nodes after unbind", memory({name: released[name] for name in held}), memory(before))
     if CONTAINERS:
         inspect = "docker inspect --format {{.HostConfig.CpusetCpus}} by-docker"
         claims.equal("CPU set in docker's record", numbers(machine.run(inspect).strip()), everything)
