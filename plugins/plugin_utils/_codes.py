@@ -47,6 +47,10 @@ class Sentence(str):
         made.code = code
         return made
 
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        """What leaves the process is plain text: Ansible cannot read other types that a worker returns."""
+        return str, (str(self),)
+
 
 def of_error(error: ValueError, code: str) -> Sentence:
     """Return the sentence of an error, with this code unless it has one."""

@@ -233,7 +233,7 @@ def _said(
     unasked = tuple(no_effect(name) for name in settings.get("of_profile", ()))  # a profile sets it on every host, whatever the host has
     found = [sentence for sentence in found if not sentence.startswith(unasked)]
     summary = document["notes"].get("slices") or [binding.binding(topology, plan, **users, **shows)["summary"]]
-    said["remarks"], said["summary"] = [*found, *settings.get("remarks", ())], " ".join(summary)
+    said["remarks"], said["summary"] = [*map(str, found), *settings.get("remarks", ())], " ".join(summary)
     return said
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import pickle
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,30 @@ REFUSED = [
 def test_a_document_has_its_refusals_by_code(settings, code):
     state = desired_state(host([0, 0]), of_features({"npu_affinity_irq_enabled": False, **settings}))
     assert state["codes"] == {code: state["refusals"]} and all(type(sentence) is str for sentence in state["refusals"])
+
+
+def texts(value):
+    """Every text of a document."""
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    return [value] if isinstance(value, str) else [text for part in value for text in texts(part)] if isinstance(value, list) else []
+
+
+SAID = [
+    ("a unit that is missing", {"missing_units": {"a.service": ""}}, "a.service is not installed"),
+    ("CPUs of pods", {"kubelet": {"policy": "none", "exclusive": {"a": {"b": "2"}}}}, "that the kubelet gave to containers"),
+]
+
+
+@pytest.mark.parametrize("found, sentence", [row[1:] for row in SAID], ids=[row[0] for row in SAID])
+def test_what_is_only_a_remark_is_plain_text(found, sentence):
+    state = desired_state({**host([0, 0]), **found}, of_features({"npu_affinity_irq_enabled": False}), shown=True)
+    assert sentence in " ".join(state["remarks"])
+    assert {type(text) for text in texts(state)} == {str}
+
+
+def test_a_sentence_leaves_its_process_as_plain_text():
+    assert type(pickle.loads(pickle.dumps(Sentence("NPU_RULE_FAILS", "a")))) is str
 
 
 def test_codes_are_not_part_of_what_a_host_applies():
