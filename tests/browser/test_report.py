@@ -435,7 +435,11 @@ def test_every_npu_user_is_listed_and_outside_ones_come_first(page, small):
         "container serve (pid 73, NPU 0)\noutside its pool",
         "container llm (pid 71, 72, NPU 1)",
     ]
-    assert cells[0][3].startswith("add {unit: vllm.service") and cells[1][3].startswith("docker update ") and cells[2][3] == ""
+    assert (
+        cells[0][3].startswith("bind with npu_affinity_adopt: now, or add {unit: vllm.service")
+        and cells[1][3].startswith("docker update ")
+        and cells[2][3] == ""
+    )
     assert len(page.all("#holders .command button")) == 1, "prose is not copied as a command"
 
 

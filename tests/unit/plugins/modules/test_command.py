@@ -160,7 +160,7 @@ def test_work_outside_its_pool_is_a_state_of_its_own(run, host):
     assert run("status")[:2] == (6, f"bound, workloads not: {away}\n")
     code, out, _err = run("verify")
     assert code == 6 and out.splitlines()[1].startswith(
-        "python3.service (pid 4242, NPU 0): add {unit: python3.service, npus: [0]} to npu_affinity_services"
+        "python3.service (pid 4242, NPU 0): bind with npu_affinity_adopt: now, or add {unit: python3.service, npus: [0]} to npu_affinity_services"
     )
     found = json.loads(run("verify", "--json")[1])
     assert (found["state"], found["bound"], found["drift"], found["outside"][0]["cpus"]) == ("bound, workloads not", True, [], "0-31")
