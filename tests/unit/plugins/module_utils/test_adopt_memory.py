@@ -42,9 +42,9 @@ def holds(machine, group, mib):
     machine.put(CGROUPS + group + "/memory.numa_stat", "anon N0=%d N1=%d\nfile N0=0 N1=0\n" % (mib * MIB, mib * MIB))
 
 
-def adopt(machine, plan=HOME, move=True, groups=(SERVICE, DOCKER, SESSION)):
+def adopt(machine, plan=None, move=True, groups=(SERVICE, DOCKER, SESSION)):
     pids = {SERVICE: [100], DOCKER: [200], SESSION: [300]}
-    adoption = Adoption(machine, plan, [user(machine, group, 1, pids=pids[group]) for group in groups], {}, move)
+    adoption = Adoption(machine, plan or HOME, [user(machine, group, 1, pids=pids[group]) for group in groups], {}, move)
     adoption.run()
     return adoption
 

@@ -51,7 +51,7 @@ REFUSED = [
 @pytest.mark.parametrize("settings, code", [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
 def test_a_document_has_its_refusals_by_code(settings, code):
     state = desired_state(host([0, 0]), of_features({"npu_affinity_irq_enabled": False, **settings}))
-    assert state["codes"] == {code: state["refusals"]} and all(type(sentence) is str for sentence in state["refusals"])
+    assert state["codes"] == {code: state["refusals"]} and not any(isinstance(sentence, Sentence) for sentence in state["refusals"])
 
 
 def texts(value):
@@ -75,7 +75,7 @@ def test_what_is_only_a_remark_is_plain_text(found, sentence):
 
 
 def test_a_sentence_leaves_its_process_as_plain_text():
-    assert type(pickle.loads(pickle.dumps(Sentence("NPU_RULE_FAILS", "a")))) is str
+    assert not isinstance(pickle.loads(pickle.dumps(Sentence("NPU_RULE_FAILS", "a"))), Sentence)
 
 
 def test_codes_are_not_part_of_what_a_host_applies():
