@@ -159,9 +159,9 @@ def test_work_outside_its_pool_is_a_state_of_its_own(run, host):
     away = "1 NPU process runs outside its pool: python3.service (pid 4242, NPU 0) on CPUs 0-31, pool 0-15 [NPU_WORK_OUTSIDE_POOL]"
     assert run("status")[:2] == (6, f"bound, workloads not: {away}\n")
     code, out, _err = run("verify")
-    assert code == 6 and out.splitlines()[1].startswith(
-        "python3.service (pid 4242, NPU 0): bind with npu_affinity_adopt: now, or add {unit: python3.service, npus: [0]} to npu_affinity_services"
-    )
+    work, step = out.splitlines()[1].split(": ", 1)
+    assert (code, work) == (6, "python3.service (pid 4242, NPU 0)")
+    assert step.startswith("bind with npu_affinity_adopt: now, or add {unit: python3.service, npus: [0]} to npu_affinity_services")
     found = json.loads(run("verify", "--json")[1])
     assert (found["state"], found["bound"], found["drift"], found["outside"][0]["cpus"]) == ("bound, workloads not", True, [], "0-31")
     edit(host)
