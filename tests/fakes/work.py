@@ -120,7 +120,7 @@ class Working(Machine):
                 return Result(argv, 1, "Error: No such container: " + argv[-1])
             return Result(argv, 0, "%s/%s\n" % (self.engines[argv[-1]], self.engine_mems))
         self.interrupt()
-        sets = dict(zip(argv[2:-1:2], argv[3:-1:2], strict=True))
+        sets = {argv[index]: argv[index + 1] for index in range(2, len(argv) - 1, 2)}
         cpus = sets.get("--cpuset-cpus", "")
         if not set(expand(cpus)) <= self.online:
             return Result(argv, 1, "Requested CPUs are not available")
