@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
-from ansible_collections.npu.affinity.plugins.plugin_utils._host_action import NOT_GATHERED, HostAction, comparison_options, kubelet_options
+from ansible_collections.npu.affinity.plugins.plugin_utils._host_action import HostAction, comparison_options, kubelet_options
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.role_line import lines_after, role_line
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import sources
 
@@ -50,6 +50,10 @@ class ActionModule(HostAction):
         self, state: Mapping[str, Any], entry: Mapping[str, Any] | None, settings: Mapping[str, Any], variables: dict[str, Any]
     ) -> dict[str, Any]:
         feature, of_playbooks = self._task.args.get("feature"), self.settings(variables, playbooks=True)
+        comparison = None
+        if not feature:  # a role compares in a call of its own
+            of_verify = self.settings(variables, role="verify")
+            comparison = comparison_options(of_verify, settings["plan"]["timeout"], self.known(TOPOLOGY, variables))
         return {
             "root": settings["plan"]["root"],
             "state": state,
@@ -60,14 +64,9 @@ class ActionModule(HostAction):
             "irq_failure": settings["irq"]["failure"],
             "move_memory": settings["slices"]["move_memory"],
             "npu_smi": settings["plan"]["npu_smi"] or None,
-            "compare": None if feature else self._comparison(settings["plan"]["timeout"], variables),
+            "compare": comparison,
             **kubelet_options(settings, self._task.args.get("drained", False)),
         }
-
-    def _comparison(self, timeout: int, variables: dict[str, Any]) -> dict[str, Any]:
-        """Return the options of the comparison after a change, which may have moved what uses NPUs."""
-        known = {key: value for key, value in (self.known(TOPOLOGY, variables) or NOT_GATHERED).items() if key != "users"}
-        return comparison_options(self.settings(variables, role="verify"), timeout, known)
 
     def _applied(self, options: Mapping[str, Any], settings: Mapping[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
         """Run module host_files. Where files of the soft split are missing, it changes nothing: copy them to the host, and run it again."""

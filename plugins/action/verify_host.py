@@ -52,11 +52,15 @@ class ActionModule(HostAction):
         """Return what module binding_info found, or its message where it failed."""
         settings = self.settings(variables, gather=True)
         is_refused = (variables.get("__npu_affinity_gathered") or {}).get("refusals")
+        topology = variables.get("npu_affinity_topology") or {}
+        asked = comparison_options(own, settings["timeout"], topology)
+        if topology.get("users") is not None:
+            asked["topology"]["users"] = topology["users"]
         options = {
             "root": own["root"],
             "desired": None if is_refused else variables.get("npu_affinity_state"),
             "npu_smi": settings["npu_smi"] or None,
-            **comparison_options(own, settings["timeout"], variables.get("npu_affinity_topology")),
+            **asked,
         }
         found = self.attempt("binding_info", options, variables)
         return {"msg": found["msg"]} if found.get("failed") else found

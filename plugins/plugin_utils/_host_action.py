@@ -57,9 +57,8 @@ def comparison_options(own: Mapping[str, Any], timeout: int, topology: Mapping[s
     """Return the options of a comparison that depend on what was gathered. ``own``: the settings of role verify, ``timeout``: that of
     gathering."""
     known = topology or NOT_GATHERED
-    users = {} if known.get("users") is None else {"users": known["users"]}
     return {
-        "topology": {"npus": known["npus"], **users},
+        "topology": {"npus": known["npus"]},
         "must_be_bound": "unbound" in own["fail_on"] and bool(known["npus"] or known["problems"]),
         "timeout": 2 * timeout,
     }
