@@ -88,7 +88,7 @@ def widened(record: dict, index: int) -> dict:
 
 
 def processes(record: dict) -> list[dict]:
-    """Return one worker for every NPU, with its memory where it should be but for two of them."""
+    """Return one worker for every NPU, with its memory where it should be except for two of them."""
     nodes = [str(node["id"]) for node in record["topology"]["numa"]]
     found = []
     there = {npu["pci"]: npu["id"] for npu in record["topology"]["npus"]}

@@ -41,9 +41,9 @@ def forbidden(place):
     """Let files be made next to a folder, and none in it."""
     rules = ctypes.create_string_buffer(struct.pack("Q", _MAKE_REG))
     ruleset = _succeed(_KERNEL.syscall(_CREATE_RULESET, rules, 8, 0))
-    for beside in os.scandir(os.path.dirname(place)):
-        if beside.path != place and beside.is_dir():
-            rule = struct.pack("=Qi", _MAKE_REG, os.open(beside.path, os.O_PATH))
+    for other in os.scandir(os.path.dirname(place)):
+        if other.path != place and other.is_dir():
+            rule = struct.pack("=Qi", _MAKE_REG, os.open(other.path, os.O_PATH))
             _succeed(_KERNEL.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, ctypes.create_string_buffer(rule), 0))
     _succeed(_KERNEL.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     _succeed(_KERNEL.syscall(_RESTRICT_SELF, ruleset, 0))

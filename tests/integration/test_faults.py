@@ -95,7 +95,7 @@ def differing(one, other):
 
 
 def assert_whole(tree, before, after, when):
-    """Assert that each file of a tree is as before or as after a whole bind, but for temporary ones, which nobody reads."""
+    """Assert that each file of a tree is as before or as after a whole bind, except for temporary ones, which nobody reads."""
     now = compared(tree)
     named = {path for path in now if "/.npu-affinity-" not in path and path not in (RECORD, LOCK)}
     assert [path for path in sorted(named) if now[path] not in (before.get(path), after.get(path))] == [], when

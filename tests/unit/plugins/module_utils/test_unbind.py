@@ -595,7 +595,7 @@ def test_a_bind_that_fails_at_any_step_changes_nothing(machine, tmp_path_factory
             break
         assert steps.sentences and error.strerror in steps.sentences[0], "step %d" % last
         if steps.sentences[0].startswith(previous.PATH):
-            continue  # all is done but for the note that a run is under way
+            continue  # all is done except for the note that a run is under way
         assert snapshot(twin.root) == snapshot(machine.root), "step %d" % last
         assert (twin.running, twin.loaded, twin.lost) == (machine.running, machine.loaded, []), "step %d" % last
         assert [twin.effective(unit) for unit in units] == [machine.effective(unit) for unit in units], "step %d" % last
@@ -623,7 +623,7 @@ def test_features_off_in_a_bind_that_fails_stay_as_they_were(machine, tmp_path_f
         if finished:
             break
         if steps.sentences and steps.sentences[0].startswith(previous.PATH):
-            continue  # all is done but for the note that a run is under way
+            continue  # all is done except for the note that a run is under way
         assert steps.sentences and "features that were to be switched off (irq, tuning, vnpu) were restored" in steps.sentences[0], (
             "step %d" % last
         )
