@@ -271,7 +271,7 @@ package: setup fleet ## build the collection, install the result elsewhere, and 
 	cd build/package && ../../$(BIN)/ansible-playbook -i ../fleet/inventory.yml npu.affinity.plan > plan.log || { cat plan.log; exit 1; }; \
 	tail -n 9 plan.log
 
-release: setup-test ## CHANGELOG.rst from the fragments, which go, for the version of galaxy.yml, or VERSION=1.1.0; commit it and tag it v1.1.0
+release: setup-test ## CHANGELOG.rst from the fragments, which it removes; the version is that of galaxy.yml or VERSION=1.1.0; commit and tag as v1.1.0
 	@$(if $(VERSION),sed -i -E 's/^((|        )version: |VERSION = ")[0-9]+[.][0-9.]+/\1$(VERSION)/' \
 	  galaxy.yml docs/examples/rollout/execution-environment.yml plugins/module_utils/_base/version.py)
 	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-$@

@@ -4,7 +4,7 @@
 """What takes long to make and is the same in every checkout: folders below ``~/.cache/npu-affinity/<kind>``.
 
 ``python -m tests.cache KIND WORD... -- COMMAND ARGUMENT...`` prints the folder for what is made of these words. Where there is none, the
-command makes it: it gets the folder for ``{}`` in its arguments. What it left when it failed or was stopped is made anew. Of each kind, the
+command makes it: it gets the folder for ``{}`` in its arguments. What it left when it failed or was stopped is replaced. Of each kind, the
 folders that were used last stay.
 """
 
@@ -40,7 +40,7 @@ def is_made(path: Path) -> bool:
 
 
 def folder(kind: str, made_of: Sequence[str], make: Callable[[Path], None], kept: int = KEPT) -> Path:
-    """Return the folder for these words; ``make`` fills it where there is none. Of the kind, ``kept`` folders stay."""
+    """Return the folder for these words; ``make`` fills a new one. Of the kind, ``kept`` folders stay."""
     path = place(kind, made_of)
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path.with_suffix(".lock"), "w") as lock:

@@ -5,7 +5,7 @@
 
     python -m tests.benchmarks.facts [ROUNDS]
 
-``ansible.builtin.setup`` on this machine is the baseline of the same run; both are whole ``ansible`` calls, in turns, so that a busy
+``ansible.builtin.setup`` on this machine is the baseline of the same run; both are whole ``ansible`` calls, in turns: a busy
 machine slows both. An empty module gives the share of Ansible itself. The simulated npu-smi starts a Python for each of its three calls.
 """
 

@@ -113,7 +113,7 @@ def by_hand(folder: pathlib.Path) -> pathlib.Path:
 
 
 def sshd(folder: pathlib.Path) -> tuple[subprocess.Popen, dict] | None:
-    """Start an sshd for this user, and return it with the variables of its hosts; None where there is none."""
+    """Start an sshd for this user, and return it with the variables of its hosts, or None without sshd."""
     program = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
     if program is None:
         return None
@@ -199,7 +199,7 @@ def main() -> None:
         if "ssh" in given.connections:
             started = sshd(folder)
             if started is None:
-                print("ssh: there is no sshd on this machine, so that nothing is measured over ssh")
+                print("ssh: there is no sshd on this machine; nothing is measured over ssh")
             else:
                 try:
                     rows += measure(folder, template, counts, 0, "ssh", started[1])

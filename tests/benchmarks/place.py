@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """How long the filter ``place`` takes over a fleet. ``PYTHONPATH=build python -m tests.benchmarks.place``.
 
-Hosts are A2 and A3 servers with static kubelets that have given random CPUs and NPUs away, so that no two are alike. Times depend on the
+Hosts are A2 and A3 servers with static kubelets that have given random CPUs and NPUs away: no two are alike. Times depend on the
 machine, so each is also given as a multiple of reading the same topologies from JSON in the same run.
 """
 

@@ -44,7 +44,7 @@ class Page:
         return self.run("return [...document.querySelectorAll(arguments[0])].map(element => element.textContent)", selector)
 
     def until(self, holds: Callable[[], bool]) -> bool:
-        """Whether something comes to hold within ten seconds: the browser does some of what it is told only after it said that it did."""
+        """Whether something comes to hold within ten seconds: the browser reports some actions as done before they are."""
         deadline = time.monotonic() + 10
         while not holds():
             if time.monotonic() > deadline:

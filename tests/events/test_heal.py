@@ -186,7 +186,7 @@ def test_a_host_that_drifts_again_and_again_is_reported(rulebook):
     assert rulebook.runs("node2") == 1
 
 
-# what comes: alerts, and what is said of them; nothing is bound
+# what comes: alerts, and what is reported of them; nothing is bound
 NOT_BOUND = [
     ("what a bind does not heal", alert("node3", cause="fought over"), "node3: not bound because of NpuAffinityDrift: node3: 1 objects"),
     ("an alert without a host", alert(""), "An alert without a host: not bound because of NpuAffinityDrift"),

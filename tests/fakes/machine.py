@@ -133,7 +133,7 @@ class Machine(ModelledSystemd):
                 self.follow(unit)
 
     def follow(self, unit):
-        """The kernel takes a set from systemd; it never gives an empty one, so that a set stays narrow (systemd issue 43846)."""
+        """The kernel takes a set from systemd; it never gives an empty one, and a set stays narrow (systemd issue 43846)."""
         folder = CGROUPS + self.states.get(unit, self.home(unit))
         if unit.endswith(".slice"):
             self.inherit(folder)

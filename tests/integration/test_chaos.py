@@ -23,7 +23,7 @@ import pytest
 
 from tests.integration.conftest import REPOSITORY
 from tests.integration.test_connections import ALL, calls, connect, forget
-from tests.integration.test_faults import HISTORY, differing, steps_of, stumbling
+from tests.integration.test_faults import HISTORY, differing, steps_of, with_faults
 from tests.fakes.changes import state
 
 HOSTS = int(os.environ.get("CHAOS_HOSTS", "6"))
@@ -43,7 +43,7 @@ def test_the_next_run_completes_what_chaos_left(fleet, monkeypatch):
     full = chaos.chance.sample(names, max(1, round(SHARE * HOSTS)))
     steps = {host: ("ENOSPC", [chaos.chance.randrange(1, chaos.steps // 3)]) for host in full}
     chaos.cut([host for host in names if host not in full])
-    inventory, file, *_limit = stumbling(hosts, steps)
+    inventory, file, *_limit = with_faults(hosts, steps)
     chaos.ended(hosts.play("bind", inventory, file, "--limit", "host*", **ALL))
     chaos.cut()
     both = [chaos.begin(), chaos.begin(npu_affinity_interval="1h")]
@@ -75,7 +75,7 @@ class Chaos:
         self.chance = random.Random(SEED)
         self.tally = collections.Counter()
         started = time.monotonic()
-        assert hosts.play("bind", *stumbling(hosts, {"straight": ("", [])})).status == 0
+        assert hosts.play("bind", *with_faults(hosts, {"straight": ("", [])})).status == 0
         self.seconds, self.calls = time.monotonic() - started, calls(lost, "straight")
         forget(lost)
         self.bound, self.steps = settled(hosts.tree("straight")), steps_of(hosts.tree("straight"))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Every ansible-playbook command that a document tells to type is typed, over one simulated host."""
+"""Every ansible-playbook command in the documents is run over one simulated host."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.docs.test_commands import PAGES, commands
 
 ORDER = ["plan", "bind", "verify", "measure", "history", "collect", "inspect", "report", "place", "rollback", "unbind"]
 REFUSED = {"2026-11-21T18:00": "there is no entry 2026-11-21T18:00 in the history"}
-"""Arguments that fit other hosts than this one, and what is said of them."""
+"""Arguments that fit other hosts than this one, and the message."""
 FOLDERS = ["before", "after", "runs/2026-11-20", "runs/2026-11-21", "site-a"]
 """Of reports, which commands of documents read."""
 

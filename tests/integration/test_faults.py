@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Modules are killed, and disks fill up, at many moments of a bind. Whatever the moment: the next run finishes, and unbind puts all back.
+"""Modules are killed, and disks fill up, at many moments of a bind. Always, the next run finishes, and unbind restores everything.
 
 One host is bound by the playbook, and another by playbooks that are killed and meet a full disk. For the other moments the modules of that
 bind are run by themselves, with the arguments that the playbook gave them: that is what changes a host, and costs a tenth.
@@ -24,7 +24,7 @@ from tests.fakes.changes import shared, state
 from tests.fakes.small_host import MACHINE, UNITS
 from tests.integration.conftest import REPOSITORY, Fleet
 
-STUMBLE = Path(__file__).parent / "stumble"
+INJECTION = Path(__file__).parent / "injection"
 VARIABLES = {
     "npu_affinity_batches": ["100%"],
     "npu_affinity_device_share_enabled": True,
@@ -44,9 +44,9 @@ SAID = {"EROFS": "Read-only file system", "ENOSPC": "No space left on device"}
 
 
 def settings(tree, how, steps):
-    """What ``stumble/sitecustomize.py`` reads from the environment."""
+    """What ``injection/sitecustomize.py`` reads from the environment."""
     values = {"ROOT": str(tree), "COUNT": f"{tree}.steps", "HOW": how, "AT": ",".join(map(str, steps))}
-    return {"PYTHONPATH": str(STUMBLE), **{f"STUMBLE_{name}": value for name, value in values.items()}}
+    return {"PYTHONPATH": str(INJECTION), **{f"FAULT_{name}": value for name, value in values.items()}}
 
 
 def steps_of(tree):
@@ -54,8 +54,8 @@ def steps_of(tree):
     return count.stat().st_size if count.exists() else 0
 
 
-def stumbling(hosts, moments):
-    """Give hosts an interpreter that stumbles, ``{host: (how, steps)}``; return ansible's arguments."""
+def with_faults(hosts, moments):
+    """Give hosts an interpreter that injects faults, ``{host: (how, steps)}``; return ansible's arguments."""
     interpreters = {}
     for host, (how, steps) in moments.items():
         interpreter = hosts.folder / f"python-{host}"
@@ -63,7 +63,7 @@ def stumbling(hosts, moments):
         interpreter.write_text(f"#!/bin/sh\nexec env {words} '{sys.executable}' \"$@\"\n")
         interpreter.chmod(0o755)
         interpreters[host] = {"ansible_python_interpreter": str(interpreter)}
-    inventory = hosts.folder / "stumbling.yml"
+    inventory = hosts.folder / "faults.yml"
     inventory.write_text(yaml.safe_dump({"all": {"hosts": interpreters}}))
     return "-i", str(inventory), "--limit", ",".join(moments)
 
@@ -108,7 +108,7 @@ def bound(tmp_path_factory):
     names = ["straight", "played", "off", "kept", *(f"{fault}{number}" for fault in ("killed", "full") for number in range(HOSTS))]
     hosts = Fleet(tmp_path_factory.mktemp("faults"), dict.fromkeys(names, MACHINE))
     before = compared(hosts.tree("straight"))
-    run = hosts.play("bind", *stumbling(hosts, {"straight": ("", [])}), **VARIABLES, ansible_inject_invocation=True)
+    run = hosts.play("bind", *with_faults(hosts, {"straight": ("", [])}), **VARIABLES, ansible_inject_invocation=True)
     assert run.status == 0, run.output
     results = [(entry["action"], entry["result"]) for entry in run.of("straight") if entry["action"] in CHANGING]
     modules = [(action, result["invocation"]["module_args"]) for action, result in results]
@@ -150,7 +150,7 @@ def test_a_full_or_read_only_disk_is_reported_and_finished_later(bound):
 def test_playbooks_killed_or_on_a_full_disk_are_finished_later(bound):
     hosts, tree = bound.hosts, bound.hosts.tree("played")
     for how, steps in (("killed", [bound.steps // 3]), ("ENOSPC", [bound.steps // 8])):
-        run = hosts.play("bind", *stumbling(hosts, {"played": (how, steps)}), **VARIABLES)
+        run = hosts.play("bind", *with_faults(hosts, {"played": (how, steps)}), **VARIABLES)
         assert run.status != 0 and run.of("played", "failed"), how
         assert SAID.get(how, "") in run.failure("played"), run.failure("played")
         assert_whole(tree, bound.before, bound.after, how)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Hosts on which interrupts, workqueues or irqbalance do not do what they are told: the playbooks say so, host by host."""
+"""Hosts on which interrupts, workqueues or irqbalance ignore what was set: the playbooks report it, host by host."""
 
 from __future__ import annotations
 

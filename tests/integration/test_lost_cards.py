@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Cards and chips drop off the bus of running hosts and come back: what stays where it is, and what is said."""
+"""Cards and chips drop off the bus of running hosts and come back: what stays where it is, and what is reported."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ FEATURES = {"npu_affinity_threads_enabled": True, "npu_affinity_batches": ["100%
 
 @pytest.mark.long
 def test_reviewed_changes_are_bound_and_later_moves_are_refused(fleet, tmp_path, monkeypatch):
-    """In check mode as well, from a path that is relative to where the command is typed; a bind that is resumed finds what it wants."""
+    """In check mode as well, from a path that is relative to the working directory; a bind that is resumed finds what it wants."""
     hosts = fleet(steady="i310_pro", moved="i310_pro", forgotten="i310_pro", broken="a2_broken")
     monkeypatch.setenv("PWD", str(tmp_path))
     texts = []

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A bind walks through the fleet in batches: what a failure stops, what is said, and how a second run goes on."""
+"""A bind walks through the fleet in batches: what a failure stops, what is reported, and how a second run goes on."""
 
 from __future__ import annotations
 

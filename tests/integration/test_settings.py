@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Settings that are refused: once for a whole fleet, before any host is asked, and without lines of the playbooks."""
+"""Settings that are refused: once for a whole fleet, before any connection to a host, and without lines of the playbooks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PLAYBOOKS = ["plan", "bind", "verify", "report", "measure", "collect", "history"
 
 @pytest.fixture
 def large(fleet):
-    """200 hosts of an inventory, none of which is asked."""
+    """200 hosts of an inventory; no connection is made to any."""
     hosts = fleet()
     names = {f"a{number:03}": None for number in range(1, 201)}
     hosts.inventory.write_text(yaml.safe_dump({"npu_hosts": {"hosts": names, "vars": {"ansible_connection": "local"}}}))

@@ -143,7 +143,7 @@ def test_a_host_that_gets_hami_files_later_is_bound_with_a_note(fleet):
 
 
 def boot(tree):
-    """Restart the host, and then do what its systemd does: run the programs of the enabled oneshot units of ours, in their order.
+    """Restart the host, and then do what its systemd does: run the programs of our enabled oneshot units, in their order.
 
     They are the installed files, run with the environment and the words of the unit; only ``--root`` is added, because the tree is not /.
     """

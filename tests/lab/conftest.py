@@ -154,7 +154,7 @@ class Lab:
 def pytest_collection_modifyitems(items):
     """Tests of one machine follow each other, so that each machine starts once.
 
-    Faults, which take longest, come first of theirs, so that no process waits long for the other at the end.
+    Faults take longest and come first of theirs: no process waits long for the other at the end.
     """
     shapes = {item: item.callspec.params.get("shape", A2) if hasattr(item, "callspec") else A2 for item in items}
     items.sort(key=lambda item: (SHAPES.index(shapes[item]), item.path.stem != "test_faults"))

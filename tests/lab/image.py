@@ -10,7 +10,7 @@ owners.
 
 Packages come from the Debian mirror that this machine's apt uses, and where it uses none from the one that mmdebstrap takes by default.
 
-Nothing of the guest runs while its image is built, so that one of another architecture takes no longer. What packages write when they are
+Nothing of the guest runs while its image is built: one of another architecture takes no longer. What packages write when they are
 set up is the same on all of them: they are set up with the programs of this machine, and those of the guest take their place.
 """
 
@@ -43,12 +43,12 @@ PROGRAMS = ["systemd-sysv", "udev", "kmod", "dbus", "openssh-server", "python3",
 KERNEL_PACKAGES = [f"linux-image-cloud-{ARCHITECTURE}", f"linux-headers-cloud-{ARCHITECTURE}", "busybox-static"]
 TRIPLET = f"{PLATFORMS.get(ARCHITECTURE)}-linux-gnu"
 TOOLS = ["make", f"gcc-{TRIPLET.replace('_', '-')}" if FOREIGN else "gcc"]
-"""What compiles the driver beside the kernel's own tools, and goes again."""
+"""What the driver is compiled with besides the kernel's own tools; removed afterwards."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of image: the release of Debian, what it has beside :data:`PROGRAMS`, and the size of its file system."""
+    """A kind of image: the release of Debian, what it has in addition to :data:`PROGRAMS`, and the size of its file system."""
 
     suite: str
     programs: tuple[str, ...] = ()

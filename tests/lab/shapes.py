@@ -147,7 +147,7 @@ class Shape:
     def _kernel(self):
         words = ["root=/dev/vda rw quiet mitigations=off panic=-1", CGROUP[self.cgroup]]
         words += ["console=ttyAMA0" if ARCHITECTURE == "arm64" else "console=ttyS0"]
-        # Interrupt remapping only: with DMA remapping a saved guest does not load, for the BIOS set the disk's buffer up outside of it.
+        # Interrupt remapping only: with DMA remapping a saved guest does not load, because the BIOS set up the disk's buffer outside of it.
         # On a busy host the boot's look at the timer finds too few ticks, and the kernel panics.
         words += ["intel_iommu=off no_timer_check"] if ARCHITECTURE == "amd64" else []
         # Memory is not cleared twice.

@@ -31,7 +31,7 @@ def edited_by_hand(lab, claims, folder, machine, services):
     machine.write(SITE, "[Service]\nCPUAffinity=0-11\n")
     machine.run("systemctl daemon-reload")
     run = lab.play(machine, "verify", **services)
-    claims.equal("exit status of verify beside another drop-in", run.status, 2)
+    claims.equal("exit status of verify with another drop-in", run.status, 2)
     claims.true(f"it names {SITE}", SITE in said(run), said(run))
     machine.run(f"rm {SITE} && systemctl daemon-reload")
 

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What filter ``launch`` writes, typed on a bound machine with Debian's container engines: does the program get its CPUs, memory and NPU?
 
-One machine for all tests: it goes through them in their order, and is rebooted in the last.
+One machine for all tests, which run in their order; the last reboots it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ COMPOSE = "services: {by-compose: {restart: always, network_mode: host}}\n"
 
 
 def options(form, **others):
-    """With a program that is told from others by its last word."""
+    """With a program whose last word identifies it."""
     return {"name": f"by-{form}", "command": ["sh", "-c", PROGRAM, f"by-{form}"], **others}
 
 
@@ -137,7 +137,7 @@ def in_their_places(claims, machine, found):
             f"{form}: effective sets of its group", (process["group_cpus"], process["group_mems"]), (entry["pool"], entry["memory_nodes"])
         )
         claims.true(f"{form}: group {process['group']}", process["group"].startswith(f"/npu.slice/{entry['slice']}/"))
-        claims.equal(f"{form}: NPU that it is told of", process["visible"], "0" if inside else "1")
+        claims.equal(f"{form}: NPU that its environment names", process["visible"], "0" if inside else "1")
         claims.equal(f"{form}: device nodes that it sees", process["nodes"], OF_NPU_1 if inside else OF_HOST)
         claims.equal(f"{form}: device nodes that it may open", process["opens"], OF_NPU_1 if inside else OF_HOST)
 

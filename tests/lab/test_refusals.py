@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where the kernel refuses, it is said per interrupt or unit, and everything else is bound all the same."""
+"""Where the kernel refuses, the interrupt or unit is reported, and everything else is bound all the same."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def values(machine):
 
 
 def drift_and_rebinds(machine):
-    """What the metrics' own unit writes: causes of drift, and how many interrupts were put back."""
+    """What the metrics' own unit writes: causes of drift, and how many interrupts were restored."""
     machine.run("systemctl start npu-affinity-metrics.service")
     lines = [line.rpartition(" ") for line in machine.run(f"grep -v '^#' {TEXTFILE}").splitlines()]
     found = {name: value for name, _blank, value in lines}
@@ -48,7 +48,7 @@ def test_settings_hold_until_unbind(lab, claims):
     machine.run(f"echo 23 >/proc/irq/{irqs(next(iter(machine.look()['functions'].values())), CQ)[0]}/smp_affinity_list")
     claims.equal("drift in metrics after an interrupt was moved", drift_and_rebinds(machine)[0], {"manual change"})
     machine.run("systemctl start npu-affinity-irq.service")
-    claims.equal("drift and interrupts put back, in metrics", drift_and_rebinds(machine), (set(), str(int(put_back) + 1)))
+    claims.equal("drift and restored interrupts, in metrics", drift_and_rebinds(machine), (set(), str(int(put_back) + 1)))
     machine.run(f"rm {TEXTFILE}")
     machine.reboot()
     machine.await_idle("npu-affinity-*.service")

@@ -101,7 +101,7 @@ def test_drift_by_programs(lab, claims, tmp_path):
     claims.equal(f"IRQ {fought}, moved for the fifth time", machine.run(f"cat /proc/irq/{fought}/smp_affinity_list").strip(), "0")
     (entry,) = map(json.loads, machine.run("journalctl --boot --output=json NPU_AFFINITY_ACTION=stop").splitlines())
     who = entry["NPU_AFFINITY_REASON"]
-    claims.true(f"the journal says who moves it: {who}", f"irqbalance: it was started before its policy {POLICY} last changed" in who)
+    claims.true(f"the journal names what moves it: {who}", f"irqbalance: it was started before its policy {POLICY} last changed" in who)
 
 
 @pytest.mark.architecture
@@ -159,7 +159,7 @@ def test_two_binds_at_once(lab, claims):
     machine.run(f"systemd-run --quiet --unit=holder flock {LOCK} sleep infinity && until [ -e {LOCK} ]; do sleep 0.3; done")
     runs = [lab.begin(machine, "bind") for _operator in range(2)]
     await_lock(machine, [journal for _process, journal in runs])
-    claims.true("both have planned, and wait for the one who changes the host", not plan_is_there(machine))
+    claims.true("both have planned, and wait for the run that changes the host", not plan_is_there(machine))
     machine.run("systemctl stop holder")
     ended = [lab.ended(*run) for run in runs]
     claims.equal("their exit statuses", [success(run) for run in ended], [(0, "")] * 2)

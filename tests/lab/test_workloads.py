@@ -137,7 +137,7 @@ def test_a_noisy_neighbour(lab, claims, tmp_path):
     claims.equal("CPUs of its NPU", rows[1]["pool"], home)
     metrics = [{name: metric["value"] for name, metric in row["metrics"].items()} for row in rows]
     missing = [name for side in metrics for name, value in side.items() if value is None and name != "cpu_migrations"]
-    claims.equal("metrics that are missing, but for those that this kernel does not count", missing, [])
+    claims.equal("metrics that are missing, except those that this kernel does not count", missing, [])
     foreign = [side["others_share"] for side in metrics]
     claims.true(f"the neighbour took {foreign[0]} % of the pool's time, and {foreign[1]} % after the bind", foreign[0] > 5 > 2 * foreign[1])
     lines = [f"{side['remote_memory']:.1f} MiB" for side in metrics]

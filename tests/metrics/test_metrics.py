@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What a bound host writes, read by node exporter, Prometheus and Alertmanager of Debian 13. Needs root.
 
-The host is simulated; what is bound, put back and written on it is done by the programs that its units run. The shipped rules are those
+The host is simulated; what is bound, restored and written on it is done by the programs that its units run. The shipped rules are those
 that fire, with two seconds for every ``for:``; ``rules_test.yml`` has the real times.
 """
 
@@ -232,7 +232,7 @@ def test_an_alert_fires_for_a_moved_interrupt_and_ends_on_return(host, monitorin
 
     assert "sq_send_trigger_irq moved from CPUs 0-191" in host.run("irq")
     host.run("metrics")
-    monitoring.until(monitoring.alerts, {}, "what the timer's program has put back")
+    monitoring.until(monitoring.alerts, {}, "what the timer's program has restored")
     assert monitoring.next_notice() == ("resolved", "NpuAffinityDrift", "npu01", "irqbalance")
     assert monitoring.value('npu_affinity_interrupts_rebound_total{trigger="check"}') == 1
 

@@ -135,7 +135,7 @@ class Checkout:
 
 
 def table(outcomes):
-    """Yield the lines: what became of the mutants of each file and of all."""
+    """Yield the lines: the results for the mutants of each file and of all."""
     yield f"{'file':<52}{'mutants':>9}{KILLED:>9}{TIMED_OUT:>11}{SURVIVED:>10}{'found':>8}"
     rows = {**outcomes, "all": sum(outcomes.values(), collections.Counter())}
     for path, counts in rows.items():

@@ -53,7 +53,7 @@ class File:
                 yield {"file": self.path, "source": source, "diff": "\n".join(diff) + "\n", "lines": self.lines(source)}
 
     def lines(self, source):
-        """Return the lines of the innermost statement of a function that holds what a mutant changes, None where there is none."""
+        """Return the lines of the innermost statement of a function that holds what a mutant changes, or None."""
         before, after = self.text.splitlines(), source.splitlines()
         changed = [first for kind, first, *_rest in difflib.SequenceMatcher(None, before, after, False).get_opcodes() if kind != "equal"]
         found = None

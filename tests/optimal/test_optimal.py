@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Plans of ``auto`` compared with the best that a solver finds: disjoint, the smallest pool, remote CPUs by distance, whole cores.
 
-Cores that are shared, and pools of a node that differ by more than one core, are no plans at all, for the solver neither."""
+Cores that are shared, and pools of a node that differ by more than one core, are no plans at all, in the solver's model either."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def _write_nvidia(tree: Tree, machine: Machine) -> None:
 
 
 def _for_the_tools(machine: Machine) -> dict:
-    """What npu-smi and nvidia-smi read. Tests may edit it in the tree: each call reads it anew."""
+    """What npu-smi and nvidia-smi read. Tests may edit it in the tree: each call reads it again."""
     keys = ("card", "chip", "phy", "bdf", "name", "memory_mib", "health")
     return {
         "family": machine.family,

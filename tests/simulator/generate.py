@@ -175,7 +175,7 @@ def generate_fleet(fleet: str | os.PathLike, folder: str | os.PathLike, machines
             "npu_affinity_root": str(folder / name),
             **entry.get("vars", {}),
         }
-    head = "# Managed by npu.affinity: simulated hosts of %s, each a directory tree beside this file.\n" % path.name
+    head = "# Managed by npu.affinity: simulated hosts of %s, each a directory tree next to this file.\n" % path.name
     (folder / "inventory.yml").write_text(head + yaml.safe_dump(groups, sort_keys=False))
 
 

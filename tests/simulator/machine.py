@@ -236,7 +236,7 @@ def resolve(description: dict[str, Any]) -> Machine:
 
 
 class _Reader:
-    """A mapping that knows which of its keys were asked for, so that a typing error in a description is found."""
+    """A mapping that knows which of its keys were read: a misspelt key of a description is found."""
 
     def __init__(self, values: dict[str, Any], name: str):
         self._values = values or {}
@@ -268,7 +268,7 @@ class _Reader:
 
 
 def _processors(cpus: _Reader, section: _Reader) -> tuple[tuple[Node, ...], tuple[Core, ...]]:
-    """Number the CPUs: nodes in order, cores in order, threads beside each other or in a second row behind all first threads."""
+    """Number the CPUs: nodes in order, cores in order, threads next to each other or in a second row behind all first threads."""
     ids = section.get("ids", None) or list(range(section.get("count", 1)))
     without = set(section.get("without_cpus", ()))
     packages = cpus.get("packages", 1)

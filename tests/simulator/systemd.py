@@ -87,7 +87,7 @@ def _checksum(state: dict) -> int:
 
 
 def _write_cgroups(tree: Tree, machine: Machine, services: list[str]) -> None:
-    """Write the cgroup mounts: v2 alone, v1 alone, or hybrid (v1 controllers, and v2 beside them for systemd's own book-keeping)."""
+    """Write the cgroup mounts: v2 alone, v1 alone, or hybrid (v1 controllers, and v2 for systemd's own book-keeping)."""
     mounts, systemd_hierarchies = [], []
     if machine.cgroup == "v2":
         mounts.append("cgroup2 %s cgroup2 rw,nosuid,nodev,noexec,relatime 0 0" % CGROUPS)

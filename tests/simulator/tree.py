@@ -55,7 +55,7 @@ class Tree:
             os.close(descriptor)
 
     def link(self, path: str, target: str) -> None:
-        """Link a path to another path of the machine, relatively, so that the tree can be moved and never leads outside."""
+        """Link a path to another path of the machine, relatively: the tree can be moved, and no link leads outside."""
         folder = path.rpartition("/")[0]
         self.folder(folder)
         os.symlink(posixpath.relpath(target, folder), self.root + path)

@@ -133,7 +133,7 @@ def test_slurm_takes_the_node(roots, tmp_path, host, plan, written, read, state)
 @pytest.mark.skipif(not {0, 1} <= os.sched_getaffinity(0), reason="the tasks of this test run on CPUs 0 and 1")
 @pytest.mark.parametrize("version, tasks", [("24.11", "task/none"), ("24.11", "task/affinity"), ("22.05", "task/none")])
 def test_a_task_has_the_npus_of_its_job_and_their_cpus(roots, tmp_path, version, tasks):
-    """The second job starts beside the first, which waits for it to have ended."""
+    """The second job starts while the first runs, which waits for its end."""
     look = 'printenv ASCEND_RT_VISIBLE_DEVICES; sed -n "s/^Cpus_allowed_list:.//p" /proc/self/status'
     script = f"""\
 cat > /run/look <<'look'

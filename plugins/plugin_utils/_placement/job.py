@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where a job can run whose tasks differ: together or not at all, as a gang of Volcano's, for the filter ``place``.
+"""Where a job can run whose tasks differ: together or not at all, as a gang of Volcano's. Serves the filter ``place``.
 
 Shapes of tasks are placed one after the other by what is left, the largest first; where that leaves one out, once more in the order in
 which the request has them. Where that leaves one out, too, :mod:`_placement.search` looks for any place, within a number of steps.

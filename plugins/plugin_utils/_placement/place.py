@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which hosts can take the tasks of a job, the best first, and why the others cannot, for the filter ``place``.
+"""Which hosts can take the tasks of a job, the best first, and why the others cannot. Serves the filter ``place``.
 
 Scores are added as Volcano adds those of its plugins: numa-aware (``weight * (100 - 100 * nodes // most nodes)``), MindCluster's score of
 the product, and 100 for hosts that affinity to switches or SuperPods selects.

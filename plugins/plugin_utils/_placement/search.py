@@ -4,7 +4,7 @@
 """Whether the tasks of a job have a place at all, whichever host takes which of them, and in whichever order.
 
 Which chips and CPUs a task gets on a host is not searched: the product's rule and the kubelet decide that from what earlier tasks left.
-Hosts do not depend on each other. So every kind of host is tried once, with tasks in every order, for the numbers of tasks that it can
+Hosts do not depend on each other. So every kind of host is tried once, with tasks in every order and all numbers of tasks that it can
 take together. Then the hosts are filled one after the other. Steps are counted in both parts, and a search that needs more than
 :data:`LIMIT` proves nothing.
 """

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The chips of one host for one task, out of its topology or of chip ids, for the filter ``select_npus``."""
+"""The chips of one host for one task, from its topology or from chip ids. Serves the filter ``select_npus``."""
 
 from __future__ import annotations
 

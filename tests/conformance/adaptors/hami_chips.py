@@ -36,7 +36,7 @@ def cases(document: dict, folder: pathlib.Path) -> Iterator[tuple[str, Callable[
     for entry in document["chips"]:
         yield entry["chip_name"], lambda entry=entry: chip(entry)
     if "mindcluster_template_names" in document:
-        yield "mindcluster_template_names", lambda: pytest.skip("the driver at hand is asked: npu-smi info -t template-info")
+        yield "mindcluster_template_names", lambda: pytest.skip("the names come from the driver: npu-smi info -t template-info")
 
 
 def known(fields: dict, names: set[str], where: str) -> None:

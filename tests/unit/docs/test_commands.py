@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Commands that documents tell to type: targets, playbooks, options, plugins and variables that they name are there.
+"""Commands in documents: targets, playbooks, options, plugins and variables that they name are there.
 
 ``tests/integration/test_checkout.py`` runs those of the README; the other integration tests run each playbook, with what it takes.
 """

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Two measurements of a host side by side: metrics, and reasons where there is none."""
+"""Two measurements of a host side by side: metrics, or the reasons why there are none."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ PLANS = {
     ),
     "kv": (plan(A), plan({**A, "kv": "4-5"}), ["~ NPU 1 0000:01:00.0: kv none -> 4-5"]),
     "a card that cannot be found": (plan(A, B), plan(B, lost=[A]), ["~ NPU 1 0000:01:00.0: state found -> not found"]),
-    "planned anew without it": (
+    "planned again without it": (
         plan(B, lost=[A]),
         plan(entry(1, "0-31", pci="0000:02:00.0")),
         [

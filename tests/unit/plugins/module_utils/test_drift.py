@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which cause is the likely one, case by case, and what is said of a text that somebody changed."""
+"""Which cause is the likely one, case by case, and what is reported of a text that somebody changed."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ MOVES = [
     ("an interrupt alone, without", ("interrupts", "4", False, "", ""), "manual change"),
     ("irqbalance moves no workqueue", ("workqueues", "4", False, "", RUNS), "manual change"),
     ("irqbalance moves no thread", ("threads", "0-1,3-7", False, "", RUNS), "manual change"),
-    ("a process was told to, beside irqbalance", ("interrupts", "4", False, "", RUNS, "process 9"), "in-process binding: process 9"),
+    ("a process was told to, next to irqbalance", ("interrupts", "4", False, "", RUNS, "process 9"), "in-process binding: process 9"),
     ("a process, after a driver", ("interrupts", "4", True, "", RUNS, "process 9"), "in-process binding: process 9"),
     ("a process and an offline CPU", ("interrupts", "0-7", False, "2", RUNS, "process 9"), "offline CPU: IRQ CPU 2"),
     ("unreadable", ("interrupts", None, False, "", ""), "manual change"),

@@ -36,7 +36,7 @@ def test_every_path_lies_below_the_root(tmp_path):
 
 @pytest.fixture
 def jail(tmp_path):
-    """A root with a folder ``etc`` beside a folder ``outside``, and a link of every kind that may lead from one to the other."""
+    """A root with the folders ``etc`` and ``outside``, and a link of every kind that may lead from one to the other."""
     root, outside = tmp_path / "root", tmp_path / "outside"
     for folder in (root / "etc", root / "srv", outside):
         folder.mkdir(parents=True)

@@ -113,7 +113,7 @@ def test_functions_that_swapped_numbers_are_bound_by_function(kernel, tmp_path):
     assert (affinity(swapped, 3009), affinity(swapped, 2753)) == ("24", "0")
 
 
-# CPUs online, IRQ role, expected SQ order, expected CQ order, for the pool 4-9
+# CPUs online, IRQ role, expected SQ order, expected CQ order; the pool is 4-9
 ORDERS = [
     ("0-9", "4-5", [4, 5, 6, 7, 8, 9], [5, 4, 6, 7, 8, 9]),
     ("0-9", "4", [4, 5, 6, 7, 8, 9], [4, 5, 6, 7, 8, 9]),
@@ -133,7 +133,7 @@ def test_irq_cpus_come_first_and_the_pool_stands_in(online, role, sq, cq):
     assert wanted(entry, found, cpus) == {1: sq, 2: cq, 3: cq}
 
 
-# CPUs online, IRQ role, expected first choices of SQ and of seven CQs, for the pool 4-9
+# CPUs online, IRQ role, expected first choices of SQ and of seven CQs; the pool is 4-9
 TURNS = [
     ("0-9", "4", 4, [4, 4, 4, 4, 4, 4, 4]),
     ("0-9", "4-5", 4, [5, 5, 5, 5, 5, 5, 5]),
@@ -483,7 +483,7 @@ def test_undo_puts_every_file_back_byte_by_byte(kernel):
     state = json.loads(json.dumps(previous(kernel, PLAN_OF_TWO)))
     bind(kernel, PLAN_OF_TWO)
     assert texts(kernel) != before
-    assert _previous.recorded(kernel) == {"interrupts": state}, "whoever binds records before"
+    assert _previous.recorded(kernel) == {"interrupts": state}, "a bind by hand records before, too"
     os.unlink(kernel.path(_previous.PATH))
     predicted = restore(kernel, state, check=True)
     assert told(restore(kernel, state)) == told(predicted)

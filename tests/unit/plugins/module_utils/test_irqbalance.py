@@ -93,7 +93,7 @@ ARGUMENTS = [
         "",
     ),
     (
-        "single quotes and what stands beside them",
+        "single quotes and what stands next to them",
         {UNIT: PLAIN + "EnvironmentFile=/etc/o\n", "/etc/o": "OPTIONS='--banirq=5 '--debug"},
         "--banirq=5 --debug",
         "",

@@ -49,7 +49,7 @@ while True:
 
 @pytest.fixture
 def holder(tree):
-    """A process that holds the lock until it is told to let go."""
+    """A process that holds the lock until the test ends it."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDER, tree.root], stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True
     )

@@ -267,7 +267,7 @@ MAPPINGS = [
     pytest.param(
         "driver log line\nNPU ID Chip ID Chip Logic ID Chip Phy-ID Chip Name\n6 0 0 12 Ascend910\n6 1 1 13 Ascend910\n6 2 - - Mcu\n",
         [(6, 0, 0, 12, "Ascend910"), (6, 1, 1, 13, "Ascend910")],
-        id="A3: physical ids beside logic ids, blanks collapsed",
+        id="A3: physical ids next to logic ids, blanks collapsed",
     ),
     pytest.param(
         "  NPU ID    Slot ID    Chip ID    Chip Phy-ID    Chip Name\r\n  3         1          0          8             Ascend950PR\r\n",

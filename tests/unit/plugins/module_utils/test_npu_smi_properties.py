@@ -56,7 +56,7 @@ processes = st.builds(
 
 
 class Table:
-    """Writes rows as npu-smi does, but with the gaps and frames it is told."""
+    """Writes rows as npu-smi does, but with the given gaps and frames."""
 
     def __init__(self, draw):
         self.draw = draw

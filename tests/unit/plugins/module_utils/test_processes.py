@@ -389,7 +389,7 @@ def test_a_real_cpuset_lacking_a_roles_cpus_uses_those_of_main(real_slice):
 
 
 @two_cpus
-@pytest.mark.parametrize("told", [True, False], ids=["the cgroup says so", "the kernel says so"])
+@pytest.mark.parametrize("told", [True, False], ids=["by the cgroup", "by the kernel"])
 def test_a_real_cpuset_refuses_in_words(real_slice, monkeypatch, told):
     name, enter = real_slice
     if not told:

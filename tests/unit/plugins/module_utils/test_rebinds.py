@@ -141,7 +141,7 @@ def test_what_begins_anew(host, begin):
     if begin == "bind":
         step = Interrupts(host, PLAN_OF_TWO)
         step.look(check=False)
-        assert step.changed, "a bind by hand puts it back"
+        assert step.changed, "a bind by hand restores it"
         step.complete()
     elif begin == "driver load":
         run(host, "--pci", FIRST)

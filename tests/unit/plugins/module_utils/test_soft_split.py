@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What limits containers that share an NPU: the files of the host, the library in every process, the limiter beside them."""
+"""What limits containers that share an NPU: the files of the host, the library in every process, and the limiter."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def folder(tmp_path_factory):
 def simulated(folder, request):
     """Return a function that makes a host from the name of its description, and returns ``(host, machine)``.
 
-    A tree holds thousands of files, so tests share it; one that changes it says ``own``. The log of calls begins anew.
+    A tree holds thousands of files, so tests share it; one that changes it says ``own``. The log of calls begins empty.
     """
 
     def make(name, own=False):

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Settings of a host: what is set, refused, put back when it is not wanted any more, set at boot, and undone."""
+"""Settings of a host: what is set, refused, restored when it is not wanted any more, set at boot, and undone."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ALL = {"governor": "performance", "numa_balancing": 0, "transparent_hugepages": 
 
 
 class Kernel(Host):
-    """A tree whose huge pages are listed with the chosen word in brackets, as the kernel does, and that refuses what it is told to."""
+    """A tree whose huge pages are listed with the chosen word in brackets, as the kernel does, and that refuses given words."""
 
     refused = {}
 

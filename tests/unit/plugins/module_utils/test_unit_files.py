@@ -37,7 +37,7 @@ def test_a_unit_exists_by_its_own_file_or_that_of_its_template(tmp_path, path):
 JOINED = [
     ("ours resets what was read before", {USR + "a-b@.service": "CPUAffinity=0-9\nNUMAMask=0-1\nNUMAPolicy=local\n"}, []),
     ("a later drop-in extends it", {ETC + UNIT + ".d/60.conf": "CPUAffinity=0 1\n"}, [("CPUAffinity", "4-7 0 1", ".d/60.conf")]),
-    ("one that is part of ours changes nothing", {ETC + UNIT + ".d/60.conf": "CPUAffinity=5\n"}, []),
+    ("one that repeats a part of our files changes nothing", {ETC + UNIT + ".d/60.conf": "CPUAffinity=5\n"}, []),
     ("a later drop-in resets it", {ETC + UNIT + ".d/60.conf": "CPUAffinity=\n"}, [("CPUAffinity", "", None)]),
     ("in two lines", {ETC + UNIT + ".d/60.conf": "CPUAffinity=0 \\\n1\n"}, [("CPUAffinity", "4-7 0  1", ".d/60.conf")]),
     ("not in numbers", {ETC + UNIT + ".d/60.conf": "CPUAffinity=numa\n"}, [("CPUAffinity", "4-7 numa", ".d/60.conf")]),

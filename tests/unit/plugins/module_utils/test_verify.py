@@ -498,7 +498,7 @@ def live(tmp_path):
 
 CONF = "CPU_AFFINITY_CONF=1,npu0:%s"
 BINDERS = [
-    # environment, arguments, what is said of the process, each up to its end here
+    # environment, arguments, the message on the process, each up to its end here
     ("SGLANG_SET_CPU_AFFINITY=1", "", ["with SGLANG_SET_CPU_AFFINITY=1: SGLang takes cores of the whole host by number, and ends where"]),
     ("SGLANG_SET_CPU_AFFINITY=0", "", []),
     ("OMP_PROC_BIND=TRUE", "", ["with OMP_PROC_BIND=TRUE: OpenMP puts the process on one CPU"]),
@@ -910,7 +910,7 @@ def test_the_switch_of_a_running_engine_is_compared(live, change, expected):
 
 
 def test_running_services_ids_are_ignored_while_cards_are_lost(live):
-    """A process keeps the device that it opened, whatever id that has by now."""
+    """A process keeps the device that it opened, whatever id that has later."""
     live.shown["vllm@0.service"]["MainPID"] = "100"
     live.put(SITE % 60, "[Service]\nEnvironment=%s=0\n" % DEVICES)
     start_with(live, DEVICES + "=1")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whatever somebody sends: each bad archive is a sentence, takes little memory and time, and the good ones beside it are opened."""
+"""Whatever somebody sends: each bad archive is a sentence, takes little memory and time, and the good ones next to it are opened."""
 
 from __future__ import annotations
 

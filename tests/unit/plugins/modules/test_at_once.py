@@ -24,7 +24,7 @@ from tests.fakes.states import a_state  # noqa: E402
 
 simulator = pytest.importorskip("tests.simulator.generate")
 
-STUMBLE = Path(__file__).parents[3] / "integration" / "stumble"
+INJECTION = Path(__file__).parents[3] / "integration" / "injection"
 UTILS = "ansible_collections.npu.affinity.plugins.module_utils."
 ADDRESSES = ["0000:%02x:00.0" % (0xC1 + number) for number in range(8)]
 MACHINE = {
@@ -55,9 +55,9 @@ def root(tmp_path):
 
 def slowly(root):
     """The environment of a module that waits before each of its steps."""
-    found = [str(STUMBLE), *filter(None, [os.environ.get("PYTHONPATH")])]
-    stumble = {"ROOT": str(root), "COUNT": str(root.parent / "steps"), "HOW": "slow"}
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(found), **{"STUMBLE_" + name: value for name, value in stumble.items()}}
+    found = [str(INJECTION), *filter(None, [os.environ.get("PYTHONPATH")])]
+    faults = {"ROOT": str(root), "COUNT": str(root.parent / "steps"), "HOW": "slow"}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(found), **{"FAULT_" + name: value for name, value in faults.items()}}
 
 
 def at_once(commands, environment):

@@ -88,8 +88,8 @@ SHAPES = {
     },
     "arguments of irqbalance": {"etc/default/irqbalance": 'OPTIONS="--interval=30 --token %s"\nPASSWORD=%s\n'},
     "other settings of a unit": {UNITS + UNIT: "# %s\n[Unit]\nDescription=%s\n[Service]\nSetCredential=a:%s\nCPUAffinity=0\n"},
-    "drop-in that was copied from one of ours": {UNITS + UNIT + ".d/60-mine.conf": MARK + unit("Environment=HF_TOKEN=%s", "CPUAffinity=1")},
-    "drop-in of ours with a line of someone": {
+    "drop-in that was copied from our own": {UNITS + UNIT + ".d/60-mine.conf": MARK + unit("Environment=HF_TOKEN=%s", "CPUAffinity=1")},
+    "our drop-in with a line of someone": {
         UNITS + UNIT + ".d/50-npu-affinity.conf": MARK + unit("Environment=HF_TOKEN=%s", "# %s", "AllowedCPUs=1")
     },
     "policy of irqbalance with a line of someone": {
@@ -207,7 +207,7 @@ SHOWN = {
     "environment of a process",
     "arguments of irqbalance",
     "environment file, value of a known variable",
-    "drop-in of ours with a line of someone",
+    "our drop-in with a line of someone",
     "configuration of vLLM",
     "configuration of the kubelet, JSON",
     "profile of TuneD",
@@ -219,7 +219,7 @@ COMPARED = together({name: shape for name, shape in SHAPES.items() if name not i
 
 @pytest.fixture(scope="module")
 def bound(tmp_path_factory):
-    """A host whose interrupts are where the plan wants them, but for one, so that the comparison looks for who moves it."""
+    """A host whose interrupts are where the plan wants them, except for one: the comparison looks for the process that moves it."""
     root = tmp_path_factory.mktemp("bound") / "host"
     simulator.generate(MACHINE, root)
     write(root, FILES)

@@ -184,7 +184,7 @@ def test_what_a_service_is_told_of_its_devices(found, plan, npus, says, remark):
 
 OFF = "SGLANG_SET_CPU_AFFINITY"
 AGAINST = f"/etc/a.conf sets {OFF}=1, which overrides the drop-in of vllm@0.service with {OFF}=0: SGLang then binds itself."
-# The engine, what other files of the service set, who binds, variables and comment of the drop-in, and the remark.
+# The engine, what other files of the service set, which program binds, variables and comment of the drop-in, and the remark.
 ENGINES_OF_SERVICES = [
     ("none", None, {}, "host", {}, "", None),
     ("by a variable", "sglang", {}, "host", {OFF: "0"}, " SGLang: leave --numa-node out.", None),

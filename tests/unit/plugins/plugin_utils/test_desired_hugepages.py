@@ -33,7 +33,7 @@ def wanted(asked, mems=("0", "0", "2"), **host):
     return hugepages.wanted(topology(**host), plan(*mems), {**settings, "enabled": hugepages.is_on(settings)})
 
 
-# (what is asked for, memory nodes of the NPUs, pages by node)
+# (the setting, memory nodes of the NPUs, pages by node)
 COUNTS = [
     ({"per_npu": 100}, ("0", "0", "2"), {"0": 200, "2": 100}),
     ({"per_npu": 101}, ("0-1", "3"), {"0": 51, "1": 50, "3": 101}),
@@ -65,7 +65,7 @@ def test_it_is_off_without_a_number(asked):
     assert found == hugepages.Feature(owned=hugepages.OWNED)
 
 
-# (what is asked for, the host, the sentence of the refusal)
+# (the setting, the host, the sentence of the refusal)
 REFUSALS = [
     ({"per_npu": 8, "node": {0: 8}}, {}, "per_npu and node exclude each other"),
     ({"per_npu": 8, "size": "2 MB"}, {}, "'2 MB' is not a size of huge pages, such as 2M or 1G"),
@@ -99,7 +99,7 @@ def test_a_node_of_unknown_size_is_not_refused():
     assert found.live["nodes"] == {"0": 45056} and found.notes == ("Huge pages of 2 MiB: 45,056 (88.0 GiB) on node 0.",)
 
 
-# (what is asked for, the host, pages by node, the sentences)
+# (the setting, the host, pages by node, the sentences)
 NOTES = [
     (
         {"per_npu": 20480},

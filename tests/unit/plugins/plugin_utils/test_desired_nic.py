@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which CPUs the queues of network functions get, what is said of those that stay, and what irqbalance is told."""
+"""Which CPUs the queues of network functions get, what is reported of those that stay, and how irqbalance is configured."""
 
 from __future__ import annotations
 

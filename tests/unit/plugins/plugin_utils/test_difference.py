@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A plan beside the plan in force, and the plans of a fleet as tables."""
+"""A plan next to the plan in force, and the plans of a fleet as tables."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def test_a_lost_card_stays_in_the_table_until_planned_without_it():
     topology = {**topology, "npus": left}
     kept = difference(topology, plan(topology))
     assert len(kept["npus"]) == 8 and not any(row["sentence"] for row in kept["npus"])
-    anew = difference(topology, plan(topology, replan=True))
-    (gone,) = (row for row in anew["npus"] if row["then"] is None)
+    replanned = difference(topology, plan(topology, replan=True))
+    (gone,) = (row for row in replanned["npus"] if row["then"] is None)
     assert (gone["npu"], gone["now"]) == ("NPU 3", FIRST["npus"][3]["pool"])
 
 

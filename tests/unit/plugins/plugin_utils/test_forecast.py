@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is said of pods with NPUs before there is one: hints of device plugins, and what the kubelet makes of them."""
+"""What is predicted for pods with NPUs before there is one: hints of device plugins, and what the kubelet makes of them."""
 
 from __future__ import annotations
 

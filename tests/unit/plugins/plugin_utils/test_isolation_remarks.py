@@ -104,7 +104,7 @@ HOSTS = [
         PLAN,
         "cgroup user.slice asks to be a cpuset partition with CPUs 4-7 of NPU 0, which the kernel does not grant now. Check its cpuset.",
     ),
-    ("a partition beside the pools", partition("user.slice", cpus="0-1"), PLAN, None),
+    ("a partition next to the pools", partition("user.slice", cpus="0-1"), PLAN, None),
     ("no pools", host("18-19", nohz_full="0-19"), {"npus": [], "housekeeping": "0-1"}, None),
 ]
 

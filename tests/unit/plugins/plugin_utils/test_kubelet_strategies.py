@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the kubelet's CPU manager would give to a container for each card, beside what the other strategies give."""
+"""What the kubelet's CPU manager would give to a container for each card, next to what the other strategies give."""
 
 from __future__ import annotations
 

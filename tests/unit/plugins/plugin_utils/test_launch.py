@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What to type or paste: each text is read back by whoever reads it in the end, or by the nearest thing to it."""
+"""Commands and texts to paste: each is read back by whoever reads it in the end, or by the nearest thing to it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ PLUGINS = Path(hami.__file__).parents[2]
 
 
 def patterns():
-    """Every pattern that a plugin gives to ``re`` as a literal, but for those of many lines."""
+    """Every pattern that a plugin gives to ``re`` as a literal, except those of many lines."""
     for path in sorted(PLUGINS.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             called = node.func if isinstance(node, ast.Call) else None

@@ -312,7 +312,7 @@ def test_idle_npus_are_logic_ids_while_rules_use_physical_ids():
     topology["npus"] = [dict(npu, id=npu["id"] - 2) for npu in topology["npus"][2:]]  # card 0 dropped off the bus
     topology["npus"][0]["busy"] = True
     chosen = select.select_npus(topology, 1)
-    assert chosen["chips"] == [1], "physical chip 3 beside the busy chip 2"
+    assert chosen["chips"] == [1], "physical chip 3 next to the busy chip 2"
     assert select.select_npus(topology, 4)["chips"] == [2, 3, 4, 5]
     assert chosen["reason"] == "Chips 3 are in module 1 of Atlas 800 A3."
 

@@ -924,7 +924,7 @@ KV = [
     # options, the roles irq, main, kv, acl and release of NPU 0 and of NPU 4
     ("none", {"roles": {"kv": 0}}, PUBLISHED_ROLES),
     ("for all", {"roles": {"kv": 2}}, ["144-145 146-163 164-165 166 167", "0-1 2-19 20-21 22 23"]),
-    ("beside other sizes", {"roles": {"irq": 1, "kv": 3, "acl": 2}}, ["144 145-161 162-164 165-166 167", "0 1-17 18-20 21-22 23"]),
+    ("next to other sizes", {"roles": {"irq": 1, "kv": 3, "acl": 2}}, ["144 145-161 162-164 165-166 167", "0 1-17 18-20 21-22 23"]),
     ("for a workload", {"workloads": [DECODE]}, [PUBLISHED_ROLES[0], "0-1 2-19 20-21 22 23"]),
     (
         "for two workloads",

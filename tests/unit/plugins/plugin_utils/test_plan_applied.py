@@ -55,9 +55,9 @@ def test_roles_of_a_workload_stay_with_it():
     assert [(entry["slice"], entry["kv"]) for entry in after["npus"] if "kv" in entry] == [("npu-4.slice", before["npus"][4]["kv"])]
     assert after["lost"] == [before["npus"][3]]
     for workloads in (None, [{**KV[0], "npus": [5]}]):
-        anew = plan(without([3], before), workloads=workloads)
-        assert "it was made with other values of workloads" in anew["lost"][0]["released"]
-        assert [entry["slice"] for entry in anew["npus"] if "kv" in entry] == (["npu-5.slice"] if workloads else [])
+        fresh = plan(without([3], before), workloads=workloads)
+        assert "it was made with other values of workloads" in fresh["lost"][0]["released"]
+        assert [entry["slice"] for entry in fresh["npus"] if "kv" in entry] == (["npu-5.slice"] if workloads else [])
     first = plan(without([3], plan(host(NODES))), workloads=KV)
     assert "it was made with other values of workloads" in first["lost"][0]["released"]
 
@@ -157,8 +157,8 @@ def test_a_host_whose_pools_cannot_stay_is_replanned_with_reason(change, options
     (warning,) = [warning for warning in after["warnings"] if "of the plan in force" in warning]
     assert f"keep their slices, but not their pools, which were planned again: {why}" in warning
     assert {(entry["pool"], entry["mems"], why in entry["released"]) for entry in after["lost"]} == {("", "", True)}
-    anew = plan({**topology, "applied": None}, **options)
-    assert pools(after) == pools(anew)
+    fresh = plan({**topology, "applied": None}, **options)
+    assert pools(after) == pools(fresh)
     slices = {entry["pci"]: entry["slice"] for entry in topology["applied"]["npus"]}
     assert all(entry["slice"] == slices.get(entry["pci"], "npu-8.slice") for entry in after["npus"])
     again = plan({**topology, "applied": json.loads(json.dumps(after))}, **options)

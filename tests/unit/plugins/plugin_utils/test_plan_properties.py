@@ -30,7 +30,7 @@ FAMILIES = ("a2", "a3", "a5", "310p", "310", "910", "", "gpu")
 
 @draw.composite
 def topologies(choose):
-    """Draw a host: its shape piece by piece, so that a failure shrinks to a small one, and its details by one number."""
+    """Draw a host: its shape piece by piece, which lets a failure shrink to a small one, and its details by one number."""
     details = Random(choose(SEEDS))
     gaps = choose(draw.lists(draw.sampled_from([1, 1, 1, 2, 7, 100]), min_size=1, max_size=16))
     sizes = choose(draw.sampled_from([(24,), (16, 32), (8, 12, 24), (0, 8, 24), (0, 1, 3, 8, 12)]))

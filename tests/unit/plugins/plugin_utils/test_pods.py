@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Plans beside a static CPU manager: the same whatever pods hold, and a refusal that names them."""
+"""Plans on hosts with a static CPU manager: the same whatever pods hold, and a refusal that names them."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def looked_up(variables, **kind):
     return LookupModule(loader=loader, templar=template.Templar(loader, variables=variables)).run([], variables, **kind)[0]
 
 
-# what: variables of the task besides the profile latency, those of the host, whether threads is on, nic, and what is said
+# what: variables of the task besides the profile latency, those of the host, whether threads is on, nic, and the message
 OVER = ". The inventory overrides "
 WON = [
     ("none", {}, {}, True, "near", "."),

@@ -157,7 +157,7 @@ def unbound(**changes):
 
 
 def planned(**changes):
-    """A bound host whose plan in force is what a bind would plan now, but for what is given."""
+    """A bound host whose plan in force is what a bind would plan now, except for what is given."""
     given = record()
     given["plan"] |= changes
     return given

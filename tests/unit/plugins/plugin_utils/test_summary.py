@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The summary of a run: what became of each host, once for the whole fleet."""
+"""The summary of a run: the result on each host, once for the whole fleet."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def test_chips_are_known_by_their_npu_smi_name_and_hamis_word():
 ADMITTED = [
     ("nothing but a card", ("910B4", 1), {"count": 1, "memory_mb": 32768, "template": None, "core": 0}),
     ("a half", ("910B4", 1, 9000), {"count": 1, "memory_mb": 16384, "template": "vir10_3c_16g", "core": 0}),
-    ("soft: as asked", ("910B4", 1, 9000, 35, "hami-core"), {"count": 1, "memory_mb": 9000, "template": None, "core": 35}),
+    ("soft: as requested", ("910B4", 1, 9000, 35, "hami-core"), {"count": 1, "memory_mb": 9000, "template": None, "core": 35}),
     ("soft: parts of several", ("910B3", 4, 9000, 35, "hami-core"), {"count": 4, "memory_mb": 9000, "template": None, "core": 35}),
     ("whole cards", ("910B2", 8), {"count": 8, "memory_mb": 65536, "template": None, "core": 0}),
     ("one die is a pair", ("Ascend910C", 1), {"count": 2, "memory_mb": 65536, "template": None, "core": 0}),

@@ -141,7 +141,7 @@ def test_the_config_map_of_a_managed_cluster_is_that_of_its_page():
 
 
 def test_the_parameter_of_a_managed_cluster_is_that_of_its_page():
-    """From 1.7.1 on the page has other tiers: no overcommit, no argument, and the plugin beside those for GPUs."""
+    """From 1.7.1 on the page has other tiers: no overcommit, no argument, and the plugin next to those for GPUs."""
     parameter = volcano({"a2-01": NODE}, cluster="cce")["addon"]["default_scheduler_conf"]
     assert parameter["actions"] == "allocate, backfill, preempt"
     assert [[plugin["name"] for plugin in tier["plugins"]] for tier in parameter["tiers"]] == [
@@ -275,7 +275,7 @@ def test_what_kubernetes_would_not_take(hosts, options, words):
 
 
 def changed_sample(kind="deployment", **changes):
-    """Return a sample of ours with changes to the resources of its container, its policy or its scheduler."""
+    """Return our sample with changes to the resources of its container, its policy or its scheduler."""
     sample = volcano({"a2-01": NODE}, policy="restricted")[kind]
     template = sample["spec"]["template"] if kind == "deployment" else sample["spec"]["tasks"][0]["template"]
     (container,) = template["spec"]["containers"]

@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Python imports this at its start when its folder is on the path. It ends or slows modules, or takes their disk away, at chosen steps.
 
-A step is anything that changes the tree ``STUMBLE_ROOT``: a file opened for writing, renamed or removed, a folder or link made, a setting
-of npu-smi. The steps of all modules on a host are counted in the file ``STUMBLE_COUNT``. At each of the steps ``STUMBLE_AT``, separated by
-commas, the module is killed (``STUMBLE_HOW`` is ``killed``), or the step alone fails with ENOSPC (``once``); or from the step on writing to
+A step is anything that changes the tree ``FAULT_ROOT``: a file opened for writing, renamed or removed, a folder or link made, a setting
+of npu-smi. The steps of all modules on a host are counted in the file ``FAULT_COUNT``. At each of the steps ``FAULT_AT``, separated by
+commas, the module is killed (``FAULT_HOW`` is ``killed``), or the step alone fails with ENOSPC (``once``); or from the step on writing to
 /etc and /usr fails with the error of that name, such as ``ENOSPC``. With ``slow`` every step waits a little before it, so that modules
 that run at once get into each other's way.
 """
@@ -16,7 +16,7 @@ import signal
 import sys
 import time
 
-ROOT, COUNT, HOW, STEPS = (os.environ.pop("STUMBLE_" + name, "") for name in ("ROOT", "COUNT", "HOW", "AT"))  # not for its children
+ROOT, COUNT, HOW, STEPS = (os.environ.pop("FAULT_" + name, "") for name in ("ROOT", "COUNT", "HOW", "AT"))  # not for its children
 AT = [int(step) for step in STEPS.split(",") if step]
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 GIVES_ROOM = {"os.rename", "os.remove", "os.rmdir"}
@@ -36,7 +36,7 @@ def changed_path(event, arguments):
     return next((path for path in paths if path.startswith(ROOT + "/")), None)
 
 
-def stumble(event, arguments):
+def inject(event, arguments):
     path = changed_path(event, arguments)
     if path is None:
         return
@@ -56,4 +56,4 @@ def stumble(event, arguments):
 
 
 if ROOT:
-    sys.addaudithook(stumble)
+    sys.addaudithook(inject)
