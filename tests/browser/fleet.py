@@ -79,9 +79,10 @@ def widened(record: dict, index: int) -> dict:
     entry, after = record["topology"]["applied"]["npus"][index : index + 2]
     first = expand(after["pool"])[:8]
     findings = Findings()
+    findings.devices[entry["slice"]] = Device.of(entry)
     wanted, found = Value(cpus=entry["pool"]), Value(cpus=f"{entry['pool']},{first[0]}-{first[-1]}")
     cause = Cause(CHANGED_CPUSET, "systemd left an older set behind")
-    findings.differs("cpusets", f"{entry['slice']} CPUs", wanted, found, cause, Device.of(entry), entry["slice"])
+    findings.differs("cpusets", f"{entry['slice']} CPUs", wanted, found, cause, entry["slice"])
     record["drift"].append(result_of(findings.drift[0]))
     record["checked"].setdefault("cpusets", []).append(f"{entry['slice']} CPUs")
     return record

@@ -119,11 +119,11 @@ class Findings:
         expected: Value | str,
         found: Value | str | Sequence[Value],
         cause: Cause,
-        device: Device | None = None,
-        unit: str | None = None,
+        owner: Device | str | None = None,
     ) -> None:
-        """Note an object that is not as expected; a text is a state."""
+        """Note an object that is not as expected; a text is a state. ``owner`` is the device whose it is, or the name of the unit."""
         self.same(kind, name)
         values = (Value(found),) if isinstance(found, str) else (found,) if isinstance(found, Value) else tuple(found)
         wanted = Value(expected) if isinstance(expected, str) else expected
-        self.drift.append(Finding(kind, name, wanted, values, cause, device or self.devices.get(unit or ""), unit))
+        device, unit = (self.devices.get(owner), owner) if isinstance(owner, str) else (owner, None)
+        self.drift.append(Finding(kind, name, wanted, values, cause, device, unit))

@@ -14,7 +14,6 @@ from .._state.executables import unusable
 from .._state.files import FileState, is_ours
 from .._state.systemd import unit_of
 from .._transaction.request import Request, compare
-from . import causes
 from .._base.findings import EDIT, Cause, Findings
 
 if TYPE_CHECKING:
@@ -32,9 +31,9 @@ def check_files(findings: Findings, host: Host, files: Sequence[FileEntry], owne
         findings.same("files", path)
     for path, (before, after) in changes.items():
         ours = before.text is not None and is_ours(before.text)
-        cause = _OTHER_CODE if is_archive(path) and before.text is not None else causes.of_file(before.text, after.text, ours)
+        cause = _OTHER_CODE if is_archive(path) and before.text is not None else cause_of(before.text, after.text, ours)
         expected, found = (_version_texts if is_archive(path) else _file_texts)(before, after)
-        findings.differs("files", path, expected, found, cause, unit=unit_of(path))
+        findings.differs("files", path, expected, found, cause, unit_of(path))
         edited.add(unit_of(path))
     return {unit for unit in edited if unit is not None}
 
@@ -53,7 +52,16 @@ def check_executables(findings: Findings, host: Host, files: Sequence[FileEntry]
     """Look whether the programs that units, udev rules and scripts name can be executed."""
     for wrong in unusable(host, {entry["path"]: entry["content"] for entry in files}):
         cause = Cause(EDIT, "removed or moved since the last bind, perhaps by a package; bind again, which names the one that is there")
-        findings.differs("files", wrong.program, "a program that %s runs" % wrong.file, wrong.found, cause, unit=unit_of(wrong.file))
+        findings.differs("files", wrong.program, "a program that %s runs" % wrong.file, wrong.found, cause, unit_of(wrong.file))
+
+
+def cause_of(before: str | None, after: str | None, ours: bool) -> Cause:
+    """Return the likely cause why a file has the text ``before`` and not ``after`` (None: no file); ``ours``: whether it is managed."""
+    if before is None:
+        return Cause(EDIT, "removed")
+    if after is None:
+        return Cause(EDIT, "added since the last bind; the next one removes it")
+    return Cause(EDIT, "changed by hand" if ours else "another file took its place")
 
 
 def _file_texts(before: FileState, after: FileState) -> tuple[str, str]:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Collection, Sequence
 from .._base.cpulist import compress, expand
 from .._base.device import Device
 from .._features.adopt.feature import SECTION
+from .._features.comparing import Comparing
+from .._features.slices.binders import check_binders
 from .._host.host import Forbidden, Host
-from .._kernel.cpus import CPU_FOLDER, read_list
 from .._kernel.machine import architecture
 from .._state import previous
 from .._state.plan_file import with_lost
@@ -19,27 +20,22 @@ from .._users.finding import by_process, pids_of
 from .._users.groups import in_group
 from .._users.pools import in_other_pools, placed, pool_of
 from .._users.sentences import title_of
-from .binders import check_binders
-from .._base.findings import Findings
 
 if TYPE_CHECKING:
-    from .._base.documents import NpuUser, Plan
+    from .._base.documents import NpuUser
 
 ARM = "aarch64"
 """Where workers bind themselves, by the kernel's name."""
 
 
-def check_users(
-    findings: Findings, host: Host, plan: Plan, users: Sequence[NpuUser], host_binds: bool, compared: Collection[str] = ()
-) -> None:
+def check_users(comparing: Comparing, users: Sequence[NpuUser], compared: Collection[str] = ()) -> None:
     """Note what uses NPUs and runs outside their pools, except for units that are drift by themselves, and what binds itself.
 
     Workers that bind themselves have a pool each, whatever service they are of. ``compared`` are the units whose processes were looked at.
     """
-    alone = not host_binds and architecture(host) == ARM and all(Device.of(npu).kind == "npu" for npu in plan["npus"])
-    _check_binders(
-        findings, host, plan, [user for user in users if not any(in_group(user["group"], unit) for unit in compared)], host_binds
-    )
+    host, findings, plan = comparing.host, comparing.findings, comparing.plan
+    alone = not comparing.host_binds and architecture(host) == ARM and all(Device.of(npu).kind == "npu" for npu in plan["npus"])
+    _check_binders(comparing, [user for user in users if not any(in_group(user["group"], unit) for unit in compared)])
     if alone:
         users = [part for user in users for part in (by_process(host, with_lost(plan), user) if user["processes"] else [user])]
     found = placed(users, plan)
@@ -50,18 +46,18 @@ def check_users(
     findings.remarks += found.remarks()
 
 
-def _check_binders(findings: Findings, host: Host, plan: Plan, users: Sequence[NpuUser], host_binds: bool) -> None:
+def _check_binders(comparing: Comparing, users: Sequence[NpuUser]) -> None:
     """Name what binds itself in work that is confined to the pools of its NPUs without a slice or drop-in of these, as adopted work is."""
-    online = read_list(host, CPU_FOLDER + "/online")
+    host, findings = comparing.host, comparing.findings
     adopted = _adopted(host) if users else set()
     for user in users:
-        pool, granted = pool_of(user, plan), set(expand(user["cpus"]))
+        pool, granted = pool_of(user, comparing.plan), set(expand(user["cpus"]))
         is_adopted = not adopted.isdisjoint([user["unit"], user["container"], *(str(process["pid"]) for process in user["processes"])])
         if user["kind"] == "pod" or not pool or not (is_adopted or granted and granted <= pool):
             continue
         title = title_of(user)
         findings.devices.setdefault(title, Device(user["npus"][0]["kind"], user["npus"][0]["id"], ""))
-        check_binders(findings, host, title, ["/proc/%d" % pid for pid in pids_of(host, user)], compress(pool), online, host_binds)
+        check_binders(comparing, title, ["/proc/%d" % pid for pid in pids_of(host, user)], compress(pool))
 
 
 def _adopted(host: Host) -> set[str]:

@@ -16,13 +16,13 @@ from .._base.findings import Findings
 from .._features.comparing import Comparing, Wanted
 from .._features.register import FEATURES
 from .._host.host import Host
+from .._kernel.cpus import CPU_FOLDER, read_list
 from .._kernel.machine import slice_path
 from .._state.plan_file import with_lost
-from .._state.systemd import Systemd
 from .._users.finding import users
 from .files import check_executables, check_files, check_programs
 from .plan import check_new_npus, check_npus, check_plan
-from .units import available, check_cpusets, check_failures, check_services, check_units
+from .units import check_units
 from .users import check_users
 
 if TYPE_CHECKING:
@@ -39,30 +39,21 @@ def verify(host: Host, wanted: Wanted, given: Plan | None = None) -> tuple[bool,
     if plan is None:
         return bound, findings
     slices: Mapping[str, Any] = wanted.live.get("slices") or {}
-    services, host_binds = slices.get("services", ()), slices.get("bound_by", "host") == "host"
     findings.devices = _devices_of_units(plan, slices)
-    online = available(host)["cpus"]
+    online = read_list(host, CPU_FOLDER + "/online")
     present = (wanted.topology or {}).get("npus") or []
     there = check_npus(findings, host, plan, online, present)
     check_new_npus(findings, plan, present)
     edited = check_files(findings, host, wanted.files, wanted.owned)
     check_programs(findings, host, wanted.programs)
     check_executables(findings, host, wanted.files)
-    systemd, expected = Systemd(host), wanted.expected
-    texts = {entry["path"]: entry["content"] for entry in wanted.files}
-    idle = set(check_units(findings, host, systemd, texts, wanted.enabled, wanted.started, wanted.stopped))
-    check_failures(findings, host)
-    others = [entry["unit"] for entry in expected if entry["unit"] not in wanted.started]
-    idle.update(unit for unit in others if host.answers and systemd.cgroup(unit) is None)  # gets its sets when it starts
-    with_sets = check_services(findings, host, systemd, services, edited, expected, bool(plan.get("lost")), host_binds)
-    running = [entry for entry in expected if entry["unit"] not in idle]
-    check_cpusets(findings, host, systemd, [*running, *with_sets], edited, host_binds)
-    comparing = Comparing(findings, host, plan, wanted, online, there, idle)
+    comparing = Comparing(findings, host, plan, wanted, online, there, check_units(findings, host, wanted), edited)
     for feature in sorted(FEATURES.values(), key=lambda feature: feature.compared):
         if feature.compare:
             feature.compare(comparing)
     found = wanted.topology["users"] if wanted.topology and "users" in wanted.topology else users(host, with_lost(plan))
-    check_users(findings, host, plan, found, host_binds, [*(entry["unit"] for entry in expected), *(entry["name"] for entry in services)])
+    compared = [*(entry["unit"] for entry in wanted.expected), *(service["name"] for service in slices.get("services") or ())]
+    check_users(comparing, found, compared)
     return bound, findings
 
 

@@ -38,7 +38,10 @@ class Wanted(NamedTuple):
 
 
 class Comparing(NamedTuple):
-    """A comparison under way: ``online`` CPUs, NPUs that are ``there``, and units that are known not to run (``idle``)."""
+    """A comparison under way: ``online`` CPUs, empty where nothing tells, and NPUs that are ``there``.
+
+    ``idle`` are units that are known not to run, ``edited`` those whose files are not as expected.
+    """
 
     findings: Findings
     host: Host
@@ -47,8 +50,18 @@ class Comparing(NamedTuple):
     online: Set[int]
     there: Collection[Device]
     idle: Collection[str]
+    edited: Collection[str] = ()
 
     @property
     def tolerant(self) -> bool:
         """Whether interrupts that cannot be bound are no drift."""
         return self.wanted.live.get("irq") == "warn"
+
+    @property
+    def slices(self) -> Mapping[str, Any]:
+        return self.wanted.live.get("slices") or {}
+
+    @property
+    def host_binds(self) -> bool:
+        """Whether engines are not meant to bind themselves."""
+        return bool(self.slices.get("bound_by", "host") == "host")

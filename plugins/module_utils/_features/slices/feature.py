@@ -13,6 +13,7 @@ from ..feature import Choices, Feature
 if TYPE_CHECKING:
     from ..._base.documents import AppliedState
     from ..._host.host import Host
+    from ..comparing import Comparing
     from .step import Prerequisites
 
 
@@ -23,6 +24,12 @@ def _step(host: Host, state: AppliedState, choices: Choices) -> Prerequisites | 
     from .step import Prerequisites
 
     return Prerequisites(host, state)
+
+
+def _compare(comparing: Comparing) -> None:
+    from .drift import compare
+
+    compare(comparing)
 
 
 FEATURE = Feature(
@@ -39,4 +46,6 @@ FEATURE = Feature(
         "/etc/npu-affinity/vnpu/*.env",
     ),
     step=_step,
+    compare=_compare,
+    compared=-2,
 )

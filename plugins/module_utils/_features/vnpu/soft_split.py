@@ -97,7 +97,7 @@ def _check_limiter(findings: Findings, host: Host, vnpu: Mapping[str, Any], memb
         return
     remark = "stopped by hand, or it ended; the container stands still: 'systemctl start %s', then start the container again" % unit
     found = "none next to process " + _named(members, list(members))
-    findings.differs("processes", name, "a process of " + unit, found, Cause(EDIT, remark), unit=unit)
+    findings.differs("processes", name, "a process of " + unit, found, Cause(EDIT, remark), unit)
 
 
 def _named(members: Mapping[int, str], processes: Sequence[int]) -> str:

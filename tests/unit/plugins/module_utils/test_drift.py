@@ -9,11 +9,11 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
-from ansible_collections.npu.affinity.plugins.module_utils._drift import causes
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import CODES, KINDS, code_of
-from ansible_collections.npu.affinity.plugins.module_utils._drift.files import differing_lines
+from ansible_collections.npu.affinity.plugins.module_utils._drift.files import cause_of, differing_lines
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import CAUSES, Cause, Findings, Value
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.moves import cause_of_move
+from ansible_collections.npu.affinity.plugins.module_utils._features.slices.drift import Seen, cause_of_set
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device
 
@@ -48,7 +48,7 @@ FILES = [
 
 @pytest.mark.parametrize("before, after, ours, cause", [row[1:] for row in FILES], ids=[row[0] for row in FILES])
 def test_why_a_file_differs(before, after, ours, cause):
-    assert said(causes.of_file(before, after, ours)).startswith(cause)
+    assert said(cause_of(before, after, ours)).startswith(cause)
 
 
 OVERRIDE = "/run/systemd/system.control/npu-0.slice.d/50-AllowedCPUs.conf"
@@ -58,16 +58,16 @@ SETS = [
     ("edited and reloaded", "0-3", "0-2", {"edited": True}, "manual change: its unit file was changed"),
     ("not reloaded", "0-3", "0-7", {"unread": True}, "changed cpuset: systemd has not read the unit file"),
     ("no controller", "0-3", None, {}, "changed cpuset: the cpuset controller is off"),
-    ("narrow parent", "0-3", "0-1", {"parent": ("npu.slice", {0, 1, 8})}, "changed cpuset: npu.slice above it"),
-    ("parent is not it", "0-3", "0-2", {"parent": ("npu.slice", {0, 1, 8})}, "changed cpuset: something other than systemd"),
-    ("parent without a set", "0-3", "0-2", {"parent": ("npu.slice", None)}, "changed cpuset: something other than systemd"),
+    ("narrow parent", "0-3", "0-1", {"above": ("npu.slice", {0, 1, 8})}, "changed cpuset: npu.slice above it"),
+    ("parent is not it", "0-3", "0-2", {"above": ("npu.slice", {0, 1, 8})}, "changed cpuset: something other than systemd"),
+    ("parent without a set", "0-3", "0-2", {"above": ("npu.slice", None)}, "changed cpuset: something other than systemd"),
 ]
 
 
 @pytest.mark.parametrize("wanted, found, known, cause", [row[1:] for row in SETS], ids=[row[0] for row in SETS])
 def test_why_the_kernel_grants_another_set(wanted, found, known, cause):
     granted = None if found is None else set(expand(found))
-    assert said(causes.of_cpuset("npu-0.slice", set(expand(wanted)), granted, **known)).startswith(cause)
+    assert said(cause_of_set(set(expand(wanted)), granted, Seen("npu-0.slice", **known))).startswith(cause)
 
 
 RUNS = "it runs without a policy for the NPUs"
@@ -114,8 +114,8 @@ def test_a_differing_object_counts_as_checked_for_its_units_npu():
     found = Findings()
     found.devices = {"npu-0.slice": FIRST}
     found.same("units", "a.timer at boot")
-    found.differs("units", "npu-0.slice", "active", "inactive", STOPPED, unit="npu-0.slice")
-    found.differs("units", "b.timer at boot", "enabled", "not enabled", STOPPED, unit="b.timer")
+    found.differs("units", "npu-0.slice", "active", "inactive", STOPPED, "npu-0.slice")
+    found.differs("units", "b.timer at boot", "enabled", "not enabled", STOPPED, "b.timer")
     assert found.checked == {"units": ["a.timer at boot", "npu-0.slice", "b.timer at boot"]}
     assert [finding.device for finding in found.drift] == [FIRST, None]
 
@@ -159,7 +159,8 @@ SENTENCES = [
 @pytest.mark.parametrize("given, expected, found, expected_cpus, found_cpus", SENTENCES)
 def test_a_sentence_is_made_of_the_data_of_a_finding(given, expected, found, expected_cpus, found_cpus):
     drift = Findings()
-    drift.differs(*given, STOPPED, FIRST, "npu-0.slice")
+    drift.devices["npu-0.slice"] = FIRST
+    drift.differs(*given, STOPPED, "npu-0.slice")
     code = code_of(given[0], "manual change")
     assert result_of(drift.drift[0]) == {
         "code": code,

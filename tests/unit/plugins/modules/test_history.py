@@ -187,7 +187,7 @@ def test_a_service_that_still_runs_as_before_names_the_bind(bind, machine):
     compared = compare(host)
     cause = Cause(OLD_PROCESS, "it still runs as it was started")
     for unit in ("vllm@0.service", "other.service"):
-        compared.findings.differs("services", unit, "in npu-0.slice", "in system.slice", cause, unit=unit)
+        compared.findings.differs("services", unit, "in npu-0.slice", "in system.slice", cause, unit)
     today = time.strftime("%Y-%m-%d", time.gmtime())
     assert [entry["remark"] for entry in drift_of(host, compared)] == [
         f"{cause.remark}; its settings are those of the bind of {today} by alice (entry 1)",

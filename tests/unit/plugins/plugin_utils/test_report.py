@@ -93,7 +93,9 @@ def differs(kind, name, expected, found, npu=None, pci=None, unit=None, cause="m
     """A drift as module binding_info returns it. NPUs of :func:`record` are on PCI functions 1, 2 and so on."""
     findings = Findings()
     device = None if npu is None else Device("npu", npu, pci or f"0000:{npu + 1:02x}:00.0")
-    findings.differs(kind, name, expected, found, Cause(cause, remark), device, unit)
+    if device and unit:
+        findings.devices[unit] = device
+    findings.differs(kind, name, expected, found, Cause(cause, remark), unit or device)
     return result_of(findings.drift[0])
 
 

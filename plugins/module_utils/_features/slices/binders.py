@@ -12,14 +12,13 @@ from __future__ import annotations
 import posixpath
 from typing import NamedTuple, Sequence
 
-from .._base.outside import json_of
-from .._base.cpulist import compress, expand
-from .._host.host import Host
-from .._kernel.machine import architecture
-from .._features.threads import torch_npu
-from .._features.threads.tasks import started_with
-from .._state.systemd import UNIT_FOLDER
-from .._base.findings import Findings
+from ..._base.outside import json_of
+from ..._base.cpulist import compress, expand
+from ..._kernel.machine import architecture
+from ..._state.systemd import UNIT_FOLDER
+from ..comparing import Comparing
+from ..threads import torch_npu
+from ..threads.tasks import started_with
 
 FORCE = "force"
 IRQ_TIMER = "npu-affinity-irq.timer"
@@ -51,16 +50,12 @@ class _Started(NamedTuple):
         return found[-1] if found else None
 
 
-def check_binders(
-    findings: Findings, host: Host, unit: str, processes: Sequence[str], cpus: str, online: set[int], host_binds: bool = True
-) -> None:
-    """Say which of the processes of a unit, given by their folders in /proc, bind themselves.
-
-    ``cpus`` are those of the unit as a cpulist. ``host_binds``: whether vLLM-Ascend is not meant to.
-    """
-    granted = set(expand(cpus))
+def check_binders(comparing: Comparing, unit: str, processes: Sequence[str], cpus: str) -> None:
+    """Say which of the processes of a unit, given by their folders in /proc, bind themselves. ``cpus`` are those of the unit."""
+    host, findings = comparing.host, comparing.findings
+    granted, online = set(expand(cpus)), set(comparing.online)
     rules = [_of_sglang, _of_interrupts, _of_ranges, _of_mindie, _of_vllm]
-    of_npus = [_of_openmp, _of_store] + ([_of_vllm_ascend] if host_binds and architecture(host) == "aarch64" else [])
+    of_npus = [_of_openmp, _of_store] + ([_of_vllm_ascend] if comparing.host_binds and architecture(host) == "aarch64" else [])
     for_npus = unit == "npu.slice" or unit.startswith("npu-") or getattr(findings.devices.get(unit), "kind", "") == "npu"
     timers = ((THREADS_TIMER, "its threads"), (IRQ_TIMER, "them"))
     fights = ["; until then %s puts %s back" % timer if host.exists("%s/%s" % (UNIT_FOLDER, timer[0])) else "" for timer in timers]
