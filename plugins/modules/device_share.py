@@ -183,7 +183,13 @@ from ansible_collections.npu.affinity.plugins.module_utils._host import installe
 from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import OLDEST_DRIVER, select
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.step import result_of
-from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.switching import RECOVER, Report, require_driver, switch
+from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.switching import (
+    RECOVER,
+    Choice,
+    Report,
+    require_driver,
+    switch,
+)
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.tool import Cards, Refusal, ShareTool
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._state.diffs import diffs
@@ -223,8 +229,8 @@ def run(module: AnsibleModule, host: Host) -> tuple[Report, Files]:
     cards = Cards.of_topology(topology) if topology else tool.cards()
     select(cards.chips, params["npus"])
     written = write_unit(host, params["boot_unit"], module.check_mode)
-    options = {"chosen": params["npus"], "recover": RECOVER[params["recover"]], "only_ours": params["only_ours"]}
-    return switch(host, tool, cards, params["enabled"], check=module.check_mode, **options), written
+    choice = Choice(params["enabled"], params["npus"], params["only_ours"])
+    return switch(host, tool, cards, choice, RECOVER[params["recover"]], module.check_mode), written
 
 
 def write_unit(host: Host, text: str | None, check: bool) -> Files:

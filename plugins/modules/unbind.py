@@ -223,7 +223,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.irq.affinit
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.interrupts import KINDS
 from ansible_collections.npu.affinity.plugins.module_utils._state.diffs import diffs
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
-from ansible_collections.npu.affinity.plugins.module_utils._state.log import log_change
+from ansible_collections.npu.affinity.plugins.module_utils._state.log import Change, log_change
 from ansible_collections.npu.affinity.plugins.module_utils._state.release import Options
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import Report, unbind
 
@@ -262,7 +262,7 @@ def log(host: Host, params: Mapping[str, Any], report: Report) -> None:
     if last:
         number = keep(host, Applied("unbind", without(last.state, unbound), params["author"], params["reason"]))
     changes = ["restore or remove " + path for path in report.changes] + report.actions
-    log_change(host, "unbind", params["author"], ", ".join(unbound), changes, params["reason"], number)
+    log_change(host, Change("unbind", params["author"], ", ".join(unbound), changes, params["reason"], number))
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ import json
 import pathlib
 import sys
 
-from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.switching import switch
+from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.switching import Choice, switch
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.tool import ShareTool
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 
@@ -87,6 +87,6 @@ class Box:
     def forget_calls(self):
         (self.root / "var/log/npu-smi-calls.log").write_text("")
 
-    def switch(self, enabled, *chosen, **options):
+    def switch(self, enabled, *chosen, only_ours=True, **options):
         self.forget_calls()
-        return switch(self.host, self.tool, self.cards, enabled, chosen, **options)
+        return switch(self.host, self.tool, self.cards, Choice(enabled, chosen, only_ours), **options)

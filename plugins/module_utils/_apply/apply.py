@@ -19,7 +19,7 @@ from .._state.plan_file import PATH as PLAN
 from .._state import previous
 from .._state.files import MARKER
 from .._state.lock import changing
-from .._state.log import log_change
+from .._state.log import Change, log_change
 from .._base.table import count
 from .._transaction import programs
 from .._state.journal import INTERRUPTED
@@ -177,7 +177,7 @@ class Application:
     def _log(self, text: str, changes: list[str]) -> None:
         """Say in the journal of the host what was changed, or that a change was taken back."""
         choices = self.choices
-        log_change(self.host, choices.action, choices.author, text, changes, choices.reason, self._report.history)
+        log_change(self.host, Change(choices.action, choices.author, text, changes, choices.reason, self._report.history))
 
 
 def refuse_parted_code(in_force: AppliedState | None, state: AppliedState) -> None:

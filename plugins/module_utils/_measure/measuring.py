@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any, Callable, Iterable, Mapping, Sequence
+from typing import Any, Iterable, Mapping, Sequence
 
 from .._base.cpulist import compress, expand
 from .._host.host import Host
@@ -236,8 +236,7 @@ def measure(
     wanted: Iterable[Mapping[str, Any]] = (),
     seconds: float = 30,
     interval: float = 1.0,
-    sleep: Callable[[float], object] = time.sleep,
-    clock: Callable[[], float] = time.monotonic,
+    clock: Any = time,
 ) -> dict[str, Any]:
     """Return ``{seconds, workloads, remarks}`` of what happened while about so many seconds passed.
 
@@ -245,7 +244,8 @@ def measure(
     missing, windows}`` by the names of :data:`UNITS`, where ``missing`` says why there is no value, and ``windows`` are the values of the
     parts of the time, [] for what was read once; ``interrupts`` are per CPU and s; ``memory`` has the tables of
     :func:`threads.memory.tables`. ``wanted``: see :func:`threads.tasks.groups_of`; processes in pods are measured, too.
-    ``interval``: seconds between samples. Raises ``ValueError`` for what is not a plan, or asks for an NPU that it does not have.
+    ``interval``: seconds between samples; ``clock`` has ``sleep`` and ``monotonic``. Raises ``ValueError`` for what is not a
+    plan, or asks for an NPU that it does not have.
     """
     found = find(host, plan, groups_of(plan, wanted), pods=True)
     loads = workloads(plan, found.processes, read_list(host, CPU_FOLDER + "/online"))
@@ -254,13 +254,13 @@ def measure(
     counted = {load.title: _Counted(host, load, own[load.title]) for load in loads}
     moves = _Moves(host, counted, loads, seconds)
     others = _Others(host, loads)
-    start, passed = clock(), 0.0
+    start, passed = clock.monotonic(), 0.0
     for window in range(1, WINDOWS + 1):
         end, last = seconds * window / WINDOWS, passed
         while passed < end:
-            sleep(max(0.01, min(interval, end - passed)))
+            clock.sleep(max(0.01, min(interval, end - passed)))
             others.sample()
-            passed = clock() - start
+            passed = clock.monotonic() - start
         if passed > last:
             others.end_window(passed)
             for each in counted.values():

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from typing import TYPE_CHECKING, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Sequence
 
 from .._base.outside import shown
 from .._base.version import VERSION
@@ -27,12 +27,20 @@ _NOTICE, _WARNING = "5", "4"
 _SECONDS = 2
 
 
-def log_change(
-    host: Host, action: str, author: str, what: str, changes: Sequence[str] = (), reason: str = "", history: int | None = None
-) -> None:
-    """Write a line. ``action``: bind, rebind, stop, rollback or unbind; ``author``: who began it, a person on the controller or one of our
-    programs; ``what``: what was done, in few words; ``changes``: a line for everything that changed; ``history``: the id of the entry that
-    was made.
+class Change(NamedTuple):
+    """``action``: bind, rebind, stop, rollback or unbind; ``author``: who began it, a person on the controller or one of our programs;
+    ``what``: what was done, in few words; ``lines``: one for everything that changed; ``history``: the id of the entry that was made."""
+
+    action: str
+    author: str
+    what: str
+    lines: Sequence[str] = ()
+    reason: str = ""
+    history: int | None = None
+
+
+def log_change(host: Host, change: Change) -> None:
+    """Write a line.
 
     Below another root nothing is written: that machine does not run. Nothing fails where there is no journald.
     """
@@ -40,20 +48,17 @@ def log_change(
         return
     import socket  # for those who write nothing its import would be the longest part of a run
 
-    what, author, reason = shown(what), shown(author), shown(reason)
-    sentence = "%s%s: %s%s" % (action, " by " + author if author else "", what, ": " + reason if reason else "")
-    priority = _WARNING if action == "stop" else _NOTICE
+    what, author, reason = shown(change.what), shown(change.author), shown(change.reason)
+    sentence = "%s%s: %s%s" % (change.action, " by " + author if author else "", what, ": " + reason if reason else "")
+    priority = _WARNING if change.action == "stop" else _NOTICE
     line = {"MESSAGE": sentence, "MESSAGE_ID": MESSAGE_ID, "PRIORITY": priority, "SYSLOG_IDENTIFIER": "npu-affinity"}
-    ours = {"ACTION": action, "AUTHOR": author, "REASON": reason, "VERSION": VERSION, "CHANGES": _lines(changes)}
-    ours["HISTORY"] = "" if history is None else str(history)
+    ours = {"ACTION": change.action, "AUTHOR": author, "REASON": reason, "VERSION": VERSION}
+    ours["CHANGES"] = "\n".join(map(shown, change.lines[:_MOST_CHANGES]))
+    ours["HISTORY"] = "" if change.history is None else str(change.history)
     line.update(("NPU_AFFINITY_" + name, value) for name, value in ours.items() if value)
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.settimeout(_SECONDS)
         sender.sendto(b"".join(_field(name, value.encode("utf-8", "replace")) for name, value in line.items()), host.path(SOCKET))
-
-
-def _lines(changes: Sequence[str]) -> str:
-    return "\n".join(map(shown, changes[:_MOST_CHANGES]))
 
 
 def _field(name: str, value: bytes) -> bytes:

@@ -24,7 +24,7 @@ from ..._base.outside import say
 from ..._state.plan_file import PATH as PLAN
 from ..._state.plan_file import read, with_lost
 from ..._state.lock import changing
-from ..._state.log import log_change
+from ..._state.log import Change, log_change
 from ..._base.table import count
 from ..._users.finding import users
 from . import services
@@ -192,7 +192,7 @@ class Watcher:
         target.refuse(text % (self.tries.limit, why))
         if key not in self._left:
             self._left.add(key)
-            log_change(self.host, "stop", PROGRAM, target.sentence)
+            log_change(self.host, Change("stop", PROGRAM, target.sentence))
 
     def _adopt(self, adoption: Adoption) -> None:
         tried = {target.key(self.host): target for target in adoption.adopted}
@@ -207,7 +207,7 @@ class Watcher:
     def _report(self, adoption: Adoption) -> None:
         lines = diffs.work([target.row() for target in adoption.adopted])
         if lines:
-            log_change(self.host, "rebind", PROGRAM, count(len(lines), "change") + " of running work", lines)
+            log_change(self.host, Change("rebind", PROGRAM, count(len(lines), "change") + " of running work", lines))
         for line in lines:
             say(line)
         left = [target.sentence for target in adoption.targets if target.state in (REFUSED, FAILED)]

@@ -11,7 +11,7 @@ from ..._base.cpulist import compress
 from ..._base.device import Device
 from ..._base.findings import CHANGED_SETTINGS, DRIVER_RELOAD, EDIT, UNREADABLE, Cause, Findings
 from ..comparing import Comparing
-from .switching import RECOVER, Report, switch
+from .switching import RECOVER, Choice, Report, switch
 from .tool import Cards, Refusal, ShareTool
 
 _NO_ANSWER = Cause(UNREADABLE, "it did not answer; run 'npu-smi info'")
@@ -28,7 +28,7 @@ def compare(comparing: Comparing) -> None:
         tool = ShareTool(host, comparing.wanted.npu_smi)
         known = Cards.of_topology(topology) if topology else None
         cards = known if known and known.chips else tool.cards()
-        report = switch(host, tool, cards, enabled, wanted["npus"], recover, wanted["only_ours"], check=True)
+        report = switch(host, tool, cards, Choice(enabled, wanted["npus"], wanted["only_ours"]), recover, check=True)
     except Refusal as error:
         findings.differs("device_share", "device share", _WORDS[enabled], str(error), _NO_ANSWER)
         return
@@ -42,7 +42,10 @@ def compare(comparing: Comparing) -> None:
     if report.recover:
         found, expected = report.recover
         cause = Cause(EDIT, "npu-smi switched it, or the driver was installed again")
-        _compare_state(findings, "recovery by the driver", expected, found, "", cause, None)
+        if found is expected:
+            findings.same("device_share", "recovery by the driver")
+        else:
+            findings.differs("device_share", "recovery by the driver", _WORDS[expected], _WORDS[found], cause)
     elif None in report.failed:
         findings.differs("device_share", "recovery by the driver", _WORDS[recover], report.failed[None], _NO_ANSWER)
 
@@ -54,17 +57,11 @@ def _compare_chips(findings: Findings, report: Report, npus: Sequence[Mapping[st
         cause = Cause(DRIVER_RELOAD, "the driver forgets device share when it is loaded again and when the host boots")
     for card, state in sorted(states.items()):
         wrong = [chip for chip in state if state[chip] is not report.wanted[card][chip]]
-        chip = wrong[0] if wrong else min(state)
-        where = " (chips %s)" % compress(wrong) if 0 < len(wrong) < len(state) else ""
-        on_it = [Device.of(npu) for npu in npus if npu.get("card") == card and npu.get("chip") in (wrong or state)]
+        if not wrong:
+            findings.same("device_share", "card %d" % card)
+            continue
+        expected, found = _WORDS[report.wanted[card][wrong[0]]], _WORDS[state[wrong[0]]]
+        found += " (chips %s)" % compress(wrong) if len(wrong) < len(state) else ""
+        on_it = [Device.of(npu) for npu in npus if npu.get("card") == card and npu.get("chip") in wrong]
         device = on_it[0] if len(on_it) == 1 else None
-        _compare_state(findings, "card %d" % card, report.wanted[card][chip], state[chip], where, cause, device)
-
-
-def _compare_state(
-    findings: Findings, name: str, expected: bool | None, found: bool | None, where: str, cause: Cause, device: Device | None
-) -> None:
-    if found is expected:
-        findings.same("device_share", name)
-    else:
-        findings.differs("device_share", name, _WORDS[expected], _WORDS[found] + where, cause, device)
+        findings.differs("device_share", "card %d" % card, expected, found, cause, device)

@@ -23,7 +23,7 @@ from ..._smi.driver import installed_version
 from ..._state import previous
 from ..._state.files import FileState
 from ..._state.lock import changing
-from ..._state.log import log_change
+from ..._state.log import Change, log_change
 from .calls import State, Wanted, is_older, select
 from .feature import SECTION
 from .recovery import FILES, Recovery
@@ -72,32 +72,23 @@ def survey(tool: ShareTool, cards: Iterable[int]) -> tuple[State, dict[int, Refu
     return state, refused
 
 
-def switch(
-    host: Host,
-    tool: ShareTool,
-    cards: Cards,
-    enabled: bool,
-    chosen: Sequence[Any] = (),
-    recover: bool | None = None,
-    only_ours: bool = True,
-    check: bool = False,
-) -> Report:
-    """Switch the device share of the chosen cards and chips (all by default) and return the :class:`Report`.
-
-    ``only_ours``: switch off only what this collection switched on, by what it recorded before its first change. ``recover``: the
-    driver's recovery switch, None to leave it. Raises ``ValueError`` for a choice that the host does not have or the product can't do.
-    """
-    report = compare(host, tool, cards, Choice(enabled, chosen, only_ours), check)
-    apply(host, tool, cards, report, recover, check)
-    return report
-
-
 class Choice(NamedTuple):
-    """Which cards and chips get which state; see :func:`switch`."""
+    """Which cards and chips (all by default) get which state. ``only_ours``: switch off only what this collection switched on, by what it
+    recorded before its first change."""
 
     enabled: bool
     chosen: Sequence[Any] = ()
     only_ours: bool = True
+
+
+def switch(host: Host, tool: ShareTool, cards: Cards, choice: Choice, recover: bool | None = None, check: bool = False) -> Report:
+    """Switch device share as chosen and return the :class:`Report`. ``recover``: the driver's recovery switch, None to leave it.
+
+    Raises ``ValueError`` for a choice that the host does not have or the product can't do.
+    """
+    report = compare(host, tool, cards, choice, check)
+    apply(host, tool, cards, report, recover, check)
+    return report
 
 
 def compare(host: Host, tool: ShareTool, cards: Cards, choice: Choice, check: bool) -> Report:
@@ -285,13 +276,13 @@ def _switch_on(host: Host, tool: ShareTool, chosen: Sequence[Mapping[str, str]])
         lines = _absent(host, cards)
     if chosen and not there:
         return lines
-    report = switch(host, tool, cards, True, there)
+    report = switch(host, tool, cards, Choice(True, there))
     chips = [(card, chip, on) for card, state in sorted(report.after.items()) for chip, on in sorted(state.items())]
     done = ["card %d chip %d: device share is on" % (card, chip) for card, chip, on in chips if on and not report.before[card].get(chip)]
     for sentence in done:
         say(sentence)
     if done:
-        log_change(host, "rebind", PROGRAM, "device share of " + count(len(done), "chip"), done)
+        log_change(host, Change("rebind", PROGRAM, "device share of " + count(len(done), "chip"), done))
     for sentence in report.warnings:
         say(sentence)
     return lines + ["card %s: %s" % (card, sentence) for card, sentence in sorted(report.failed.items())]

@@ -11,7 +11,7 @@ from typing import Sequence
 from ..._host.host import Host
 from ..._base.outside import json_of, say
 from ..._state.lock import changing
-from ..._state.log import log_change
+from ..._state.log import Change, log_change
 from ..._base.table import count
 from .feature import FILE
 from .setting import carry_out, goals
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     lines = [goal.line.lstrip("~ ") for goal in done if goal.before != goal.after]
     refused = [goal.refused for goal in done if goal.refused]
     if lines:
-        log_change(host, "rebind", PROGRAM, count(len(lines), "change") + " of huge pages", lines)
+        log_change(host, Change("rebind", PROGRAM, count(len(lines), "change") + " of huge pages", lines))
     for sentence in lines + short + refused:
         say(sentence)
     return 1 if refused else 0

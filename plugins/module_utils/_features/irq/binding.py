@@ -39,7 +39,7 @@ from ..._base.outside import say
 from ..._state.plan_file import PATH as PLAN
 from ..._state.plan_file import plan_npus, read
 from ..._state.lock import changing
-from ..._state.log import log_change
+from ..._state.log import Change, log_change
 from . import counters
 from .feature import REBINDS, SECTION, UNCHANGEABLE
 from .affinity import Report, Row, Step, grouped, settle, subject
@@ -368,10 +368,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         say("%s has no NPU%s: nothing is bound." % (options.plan, " at " + options.pci if options.pci else ""))
     if bound.changed:
         moved = moves(bound.npus)
-        log_change(host, "rebind", PROGRAM, count(len(moved), "change") + " of interrupts", moved)
+        log_change(host, Change("rebind", PROGRAM, count(len(moved), "change") + " of interrupts", moved))
     if rebinds and rebinds.stopped:
         left = _left(bound.rows, rebinds.stopped)
-        log_change(host, "stop", PROGRAM, "%d objects are no longer restored" % len(rebinds.stopped), left, rebinds.who)
+        log_change(host, Change("stop", PROGRAM, "%d objects are no longer restored" % len(rebinds.stopped), left, rebinds.who))
     for line in lines(bound):
         say(line)
     return 1 if bound.failed and not tolerant else 0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import time
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from ..._base.cpulist import expand
 from ..._base.device import Device
@@ -21,13 +21,24 @@ from .affinity import Row, grouped
 from .binding import bind, choices
 from .irqbalance import freedom, until_first_pass
 from .movers import UNKNOWN, movers
-from .moves import cause_of_move
+from .moves import Seen, cause_of_move
 from .rebinds import Rebinds
 
 _LONGEST_WAIT = 30
 _STUCK = Cause(
     KERNEL, "it has the right list and does not follow it; see effective_affinity_list, and the driver of the interrupt controller"
 )
+
+
+class _Npu(NamedTuple):
+    """The NPU of a row: ``first`` is what :func:`irq.binding.choices` gives with all IRQ CPUs online, ``mover`` tells which process has
+    moved an interrupt of it, and ``free`` and ``suspect`` are ``irqbalance`` and ``suspect`` of :class:`irq.moves.Seen`."""
+
+    device: Device
+    first: Mapping[str, Sequence[int]]
+    free: str
+    mover: Callable[[Device, str], str]
+    suspect: Callable[[], str]
 
 
 def compare(comparing: Comparing) -> None:
@@ -41,7 +52,6 @@ def compare(comparing: Comparing) -> None:
     suspects = functools.lru_cache(maxsize=1)(lambda: movers(host))
     report = bind(host, plan, check=True, rebinds=Rebinds(host))
     findings.remarks += report.unchangeable + (report.failed if tolerant else [])
-    wrong = ("changed", "stuck", "fought over") + (() if tolerant else ("failed",))
     for npu, row in zip(plan["npus"], report.rows):
         device = Device.of(npu)
         if not npu.get("irq") or device not in comparing.there or online and not set(expand(npu["pool"])) & online:
@@ -50,44 +60,38 @@ def compare(comparing: Comparing) -> None:
             cause = Cause(DRIVER_RELOAD, "the driver is not loaded, or still loading")
             findings.differs("interrupts", "%s %s" % (device.title, name), "requested", "not requested", cause, device)
         first, suspect = choices(npu, set(expand(npu["irq"]))), functools.partial(_suspect, suspects, row.pci)
-        _compare_row(findings, row, wrong, online, first, free(row.pci), device, mover, suspect)
+        _compare_row(comparing, row, _Npu(device, first, free(row.pci), mover, suspect))
     for row in report.rows[len(plan["npus"]) :]:
-        _compare_row(findings, row, wrong, online)
+        _compare_row(comparing, row)
         findings.remarks += ["%s: %s" % (row.pci, row.text)] if row.text else []
 
 
-def _compare_row(
-    findings: Findings,
-    row: Row,
-    wrong: Sequence[str],
-    online: set[int],
-    first: Mapping[str, Sequence[int]] | None = None,
-    free: str = "",
-    device: Device | None = None,
-    mover: Callable[[Device, str], str] | None = None,
-    suspect: Callable[[], str] = lambda: "",
-) -> None:
-    """Compare a row of the report; ``first`` is what :func:`irq.binding.choices` gives with all IRQ CPUs online, where it is that of an
-    NPU, and ``mover`` tells which process has moved an interrupt of it; ``suspect``: as :func:`irq.moves.cause_of_move` has it."""
+def _compare_row(comparing: Comparing, row: Row, npu: _Npu | None = None) -> None:
+    """Compare a row of the report, which is of an NPU, or of no NPU."""
+    findings, wrong = comparing.findings, ("changed", "stuck", "fought over") + (() if comparing.tolerant else ("failed",))
     entries = {kind: [step.entry() for step in row.steps[kind]] for kind in KINDS}
     placed = [entry for kind in KINDS for entry in entries[kind] if entry["state"] not in ("managed", "full")]
     everything = bool(entries["workqueues"] or entries["threads"]) and all(entry["state"] == "changed" for entry in placed)
     delivered = {step.target.irq: step.effective for step in row.steps["interrupts"]}
     for kind in KINDS:
         for name in sorted({entry["name"] for entry in entries[kind]}):
-            title = "%s %s" % (device.title, name) if device else name
+            title = "%s %s" % (npu.device.title, name) if npu else name
             moved = [entry for entry in grouped(entries[kind]) if entry["name"] == name and entry["state"] in wrong]
             if moved:
-                own = str(first.get(name, first[SQ])[0]) if first else moved[0]["wanted"]
-                offline = own if own != moved[0]["wanted"] else ""
                 cause = _STUCK
                 if moved[0]["state"] != "stuck":
-                    process = mover(device, moved[0]["before"] or "") if mover and device and kind == "interrupts" else ""
-                    cause = cause_of_move(kind, _worst(moved), everything, online, offline, free, process, suspect)
+                    seen = _seen(npu, kind, moved[0]) if npu else Seen()
+                    cause = cause_of_move(kind, _worst(moved), everything, comparing.online, seen)
                 found = [_value_of(entry, delivered) for entry in moved]
-                findings.differs(kind, title, Value(cpus=moved[0]["wanted"]), found, cause, device)
+                findings.differs(kind, title, Value(cpus=moved[0]["wanted"]), found, cause, npu and npu.device)
             else:
                 findings.same(kind, title)
+
+
+def _seen(npu: _Npu, kind: str, entry: Mapping[str, Any]) -> Seen:
+    own = str(npu.first.get(entry["name"], npu.first[SQ])[0])
+    process = npu.mover(npu.device, entry["before"] or "") if kind == "interrupts" else ""
+    return Seen(own if own != entry["wanted"] else "", npu.free, process, npu.suspect)
 
 
 def _worst(entries: Sequence[dict[str, Any]]) -> dict[str, Any]:

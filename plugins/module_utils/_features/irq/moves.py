@@ -10,41 +10,44 @@ keeps them when the CPU is back.
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 from ..._base.cpulist import expand
 from ..._base.findings import DRIVER_RELOAD, EDIT, FOUGHT_OVER, IN_PROCESS, IRQBALANCE, OFFLINE_CPU, Cause
 
 
-def cause_of_move(
-    kind: str,
-    entry: dict[str, Any],
-    everything: bool,
-    online: set[int],
-    offline: str,
-    irqbalance: str,
-    process: str = "",
-    suspect: Callable[[], str] = lambda: "",
-) -> Cause:
+class Seen(NamedTuple):
+    """What can be seen of it.
+
+    ``offline``: the plan's CPU for it where that is offline and it should be on another one; ``irqbalance``: a sentence when it runs and
+    was not told to leave this NPU alone, or may not know it; ``process``: one when a process of the NPU has been told to move it to where
+    it is; ``suspect``: says what else that is known to move interrupts was found, or ''.
+    """
+
+    offline: str = ""
+    irqbalance: str = ""
+    process: str = ""
+    suspect: Callable[[], str] = str
+
+
+def cause_of_move(kind: str, entry: dict[str, Any], everything: bool, online: set[int], seen: Seen) -> Cause:
     """Return the likely cause why an interrupt, workqueue or thread is not where it should be.
 
     ``entry`` is that of :func:`irq.binding.bind`; ``everything``: whether all that the driver has on this NPU moved; ``online``: the set
-    of CPUs; ``offline``: the plan's CPU for it where that is offline and it should be on another one; ``irqbalance``: a sentence when it
-    runs and was not told to leave this NPU alone, or may not know it; ``process``: one when a process of the NPU has been told to move it
-    to where it is; ``suspect``: says what else that is known to move interrupts was found, or ''.
+    of CPUs.
     """
     if entry["state"] == "fought over":
         return Cause(FOUGHT_OVER, "it %s; bind when that is settled" % entry["text"])
-    if offline:
-        return Cause(OFFLINE_CPU, "IRQ CPU %s; it should be on another one meanwhile" % offline)
+    if seen.offline:
+        return Cause(OFFLINE_CPU, "IRQ CPU %s; it should be on another one meanwhile" % seen.offline)
     found = set(expand(entry["before"] or ""))
     if kind == "interrupts" and 2 * len(found) > len(online) > 1 and not found & set(expand(entry["wanted"])):
         return Cause(OFFLINE_CPU, "CPU %s was offline for a while; what the kernel moved off it does not come back" % entry["wanted"])
-    if process:
-        return Cause(IN_PROCESS, process)
+    if seen.process:
+        return Cause(IN_PROCESS, seen.process)
     if everything:
         return Cause(DRIVER_RELOAD, "the driver was loaded again, or the host booted, and nothing has bound it since")
-    if kind == "interrupts" and irqbalance:
-        return Cause(IRQBALANCE, irqbalance)
-    who = suspect() if kind == "interrupts" else ""
+    if kind == "interrupts" and seen.irqbalance:
+        return Cause(IRQBALANCE, seen.irqbalance)
+    who = seen.suspect() if kind == "interrupts" else ""
     return Cause(EDIT, "moved by hand or by another program%s" % (", " + who if who else ""))

@@ -12,7 +12,7 @@ from ..._base.findings import KERNEL, Cause, Findings, Value
 from ..comparing import Comparing
 from ..irq.affinity import Step
 from ..irq.irqbalance import freedom
-from ..irq.moves import cause_of_move
+from ..irq.moves import Seen, cause_of_move
 from ..irq.rebinds import Rebinds
 from .feature import PLACING
 from .queues import TITLE, bind, name, remarks, wanted_of
@@ -58,7 +58,7 @@ def _differs(findings: Findings, title: str, wrong: Sequence[Step], everything: 
     found = [_value(cpus, compress(irqs)) for cpus, irqs in sorted(groups.items(), key=lambda group: group[0] or "")]
     worst = next((step for step in wrong if step.state == "fought over"), wrong[0])
     kind = "threads" if worst.target.irq is None else "interrupts"
-    cause = cause_of_move(kind, worst.entry(), everything and not irqbalance, online, "", irqbalance)
+    cause = cause_of_move(kind, worst.entry(), everything and not irqbalance, online, Seen(irqbalance=irqbalance))
     expected = compress({cpu for step in wrong for cpu in expand(step.choices[0])})
     findings.differs("interrupts", title, _value(expected), found, _STUCK if worst.state == "stuck" else cause)
 

@@ -14,7 +14,7 @@ from ..._host.host import Host
 from ..._kernel.nics import interfaces
 from ..._state.diffs import diffs
 from ..._state.lock import changing
-from ..._state.log import log_change
+from ..._state.log import Change, log_change
 from ..irq import counters
 from ..irq.rebinds import Rebinds, forget
 from .feature import FILE
@@ -74,10 +74,10 @@ def _place(host: Host, pci: str | None, wait: float = 0, limit: int = 0) -> int:
         return 1
     lines = diffs.affinities(placed.entries())
     if lines:
-        log_change(host, "rebind", PROGRAM, count(moved, "change") + " of network interrupts", lines)
+        log_change(host, Change("rebind", PROGRAM, count(moved, "change") + " of network interrupts", lines))
     if rebinds and rebinds.stopped:
         text = "%d network interrupts are no longer restored" % len(rebinds.stopped)
-        log_change(host, "stop", PROGRAM, text, placed.warnings, rebinds.who)
+        log_change(host, Change("stop", PROGRAM, text, placed.warnings, rebinds.who))
     for sentence in lines + placed.unchangeable + placed.warnings + placed.failed:
         say(sentence)
     return 1 if placed.failed else 0

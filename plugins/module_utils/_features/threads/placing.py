@@ -27,7 +27,7 @@ from ..._kernel.interrupts import Thread
 from ..._kernel.masks import cpuset
 from ..._state.plan_file import PATH as PLAN
 from ..._state.lock import changing
-from ..._state.log import log_change
+from ..._state.log import Change, log_change
 from . import torch_npu
 from .feature import SETTINGS
 from .tasks import ROLES, Found, Process, find, groups_of, plan_in_force, started_with, threads
@@ -331,7 +331,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     if report.changed:
         moved = moves(report.processes)
-        log_change(host, "rebind", PROGRAM, count(len(moved), "change") + " of threads", moved)
+        log_change(host, Change("rebind", PROGRAM, count(len(moved), "change") + " of threads", moved))
     for line in lines(report):
         say(line)
     return 1 if report.failed else 0

@@ -22,7 +22,7 @@ from ..._state.diffs import diffs
 from ..._state import previous, release
 from ..._state.files import MARKER
 from ..._state.lock import changing
-from ..._state.log import log_change
+from ..._state.log import Change, log_change
 from .feature import FILE, SECTION
 
 PROGRAM = "npu_affinity tuning"
@@ -218,7 +218,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     done = ["%(path)s: %(before)s -> %(after)s" % step for step in steps]
     if done:
-        log_change(host, "rebind", PROGRAM, count(len(done), "change") + " of settings", done)
+        log_change(host, Change("rebind", PROGRAM, count(len(done), "change") + " of settings", done))
     for sentence in missing(host, wanted) + done:
         say(sentence)
     return 0

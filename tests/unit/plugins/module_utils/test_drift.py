@@ -12,7 +12,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import 
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import CODES, KINDS, code_of
 from ansible_collections.npu.affinity.plugins.module_utils._drift.files import cause_of, differing_lines
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import CAUSES, Cause, Findings, Value
-from ansible_collections.npu.affinity.plugins.module_utils._features.irq.moves import cause_of_move
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq import moves
 from ansible_collections.npu.affinity.plugins.module_utils._features.slices.drift import Seen, cause_of_set
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device
@@ -101,12 +101,14 @@ def test_why_something_is_on_other_cpus(case, cause):
     process, suspect = [*known, "", ""][:2]
     entry = {"before": found, "wanted": "2", "state": "changed"}
     cpus = set(range(8))
-    assert said(cause_of_move(kind, entry, everything, cpus, offline, irqbalance, process, lambda: suspect)).startswith(cause)
+    assert said(moves.cause_of_move(kind, entry, everything, cpus, moves.Seen(offline, irqbalance, process, lambda: suspect))).startswith(
+        cause
+    )
 
 
 def test_what_is_put_back_no_more_has_a_cause_of_its_own():
     entry = {"before": "0-7", "wanted": "2", "state": "fought over", "text": "was bound 4 times"}
-    cause = cause_of_move("interrupts", entry, True, set(range(8)), "2", RUNS)
+    cause = moves.cause_of_move("interrupts", entry, True, set(range(8)), moves.Seen("2", RUNS))
     assert said(cause) == "fought over: it was bound 4 times; bind when that is settled"
 
 

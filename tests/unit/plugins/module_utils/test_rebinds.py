@@ -197,13 +197,12 @@ def test_what_is_fought_over_and_in_place_is_no_drift(host):
 
 def test_the_journal_says_it_once_with_who_it_is(host, monkeypatch):
     logged = []
-    monkeypatch.setattr(binding, "log_change", lambda _host, *values: logged.append(values))
+    monkeypatch.setattr(binding, "log_change", lambda _host, change: logged.append(change))
     fight(host, 6)
-    stops = [values for values in logged if values[0] == "stop"]
-    ((action, author, what, changes, reason),) = stops
-    assert (action, author, what, reason) == ("stop", binding.PROGRAM, "16 objects are no longer restored", UNKNOWN)
-    (change,) = changes
-    assert change.startswith("NPU 0 (%s): IRQ 2754-2769 %s %s" % (FIRST, CQ, LEFT))
+    (stop,) = [change for change in logged if change.action == "stop"]
+    assert (stop.author, stop.what, stop.reason) == (binding.PROGRAM, "16 objects are no longer restored", UNKNOWN)
+    (line,) = stop.lines
+    assert line.startswith("NPU 0 (%s): IRQ 2754-2769 %s %s" % (FIRST, CQ, LEFT))
 
 
 def test_unbind_takes_the_counts_away(host):

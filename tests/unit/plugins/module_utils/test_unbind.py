@@ -483,7 +483,7 @@ def test_a_card_that_came_after_the_first_change_is_put_back_too(box):
     previous.keep(box, set(recorded) - {"device_share"})
     previous.record(box, "device_share", machine_wide)
     tool = ShareTool(box)
-    switching.switch(box, tool, tool.cards(), False, [2], only_ours=False)
+    switching.switch(box, tool, tool.cards(), switching.Choice(False, [2], only_ours=False))
     switching.switch(box, tool, tool.cards(), True, [2])
     assert previous.recorded(box)["device_share"]["chips"]["2"] == {"0": True}
     unbind(box)
