@@ -100,29 +100,13 @@ _value:
   type: dict
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import hami
 
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
-
-
-@filter_errors
-def hami_manifests(
-    topology: Topology,
-    node: str,
-    requests: Sequence[Mapping[str, Any]] = (),
-    mode: str = "hami-core",
-    namespace: str = "kube-system",
-    image: str = "IMAGE",
-    vdevice_count: int = 0,
-    uuids: Mapping[int, str] | None = None,
-    limiter: str = "",
-) -> dict[str, Any]:
-    return hami.manifests(topology, node, requests, mode, namespace, image, vdevice_count, uuids or {}, limiter)
+hami_manifests = filter_errors(hami.hami_manifests)
 
 
 class FilterModule:

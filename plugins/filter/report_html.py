@@ -102,9 +102,8 @@ def report_html(
     measures: Iterable[Mapping[str, Any]] = (),
     runs: Iterable[Mapping[str, Any]] = (),
 ) -> str:
-    return page.report_html(
-        records, str(title), str(generated), earlier, strategies, measures, runs, commands.typed(context.CLIARGS, os.environ)
-    )
+    others = {"earlier": earlier, "strategies": strategies, "measures": measures}
+    return page.report_html(records, str(title), str(generated), runs, commands.typed(context.CLIARGS, os.environ), **others)
 
 
 class FilterModule:

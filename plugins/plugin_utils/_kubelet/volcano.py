@@ -61,21 +61,15 @@ def volcano(
         if isinstance(number, bool) or not isinstance(number, int) or number < least:
             raise ValueError(f"{word}: expected a whole number of {least} or more, since the plugin looks at no others; got {number!r}")
     made = volcano_scheduler.objects(cluster, namespace, plugins, weight)
-    container = _container(hosts, str(name), str(image), cpus, npus, str(memory), resource)
+    amounts = {"cpu": str(cpus), "memory": str(memory), **({str(resource or _resource(hosts)): str(npus)} if npus else {})}
+    # Requests equal to limits make the pod Guaranteed.
+    container = {"name": str(name), "image": str(image), "resources": {"requests": amounts, "limits": dict(amounts)}}
     return {
         **made,
         "deployment": _deployment(str(name), container, str(policy), replicas),
         "job": _job(str(name), container, str(policy), replicas),
         "numatopologies": [numatopology(host, topology) for host, topology in sorted(hosts.items()) if topology.get("kubelet")],
     }
-
-
-def _container(hosts: Mapping[str, Topology], name: str, image: str, cpus: int, npus: int, memory: str, resource: str | None) -> Object:
-    """Return a container with requests equal to limits, which makes its pod Guaranteed."""
-    amounts = {"cpu": str(cpus), "memory": memory}
-    if npus:
-        amounts[str(resource or _resource(hosts))] = str(npus)
-    return {"name": name, "image": image, "resources": {"requests": dict(amounts), "limits": dict(amounts)}}
 
 
 def _resource(hosts: Mapping[str, Topology]) -> str:

@@ -107,33 +107,3 @@ def binding_verdict(binding: str, container_cpus: str, total_npus: int) -> Verdi
             "enable_cpu_binding off, or give all containers the same host-wide set",
         )
     return Verdict(True)
-
-
-def check(
-    cgroup_parent: str | None = None,
-    driver: str = "systemd",
-    container_cpus: str | None = None,
-    slice_cpus: str | None = None,
-    host_cpus: str | None = None,
-    cgroup: int | str = 2,
-    kubelet: Mapping[str, Any] | None = None,
-    binding: str = "",
-    total_npus: int = 0,
-) -> Verdict:
-    """Judge everything that is given at once and return the worst; among equals the first, with the effective CPUs where known."""
-    verdicts = []
-    cpus = slice_cpus or container_cpus or ""
-    effective = None
-    if cgroup_parent is not None:
-        verdicts.append(parent_verdict(cgroup_parent, driver))
-    if container_cpus is not None:
-        verdicts.append(set_verdict(container_cpus, slice_cpus, host_cpus, cgroup))
-        effective = verdicts[-1].effective
-    if kubelet is not None:
-        verdicts.append(kubelet_verdict(kubelet, cpus))
-    if binding:
-        verdicts.append(binding_verdict(binding, effective or cpus, total_npus))
-    if not verdicts:
-        raise ValueError("nothing to check: give cgroup_parent, container_cpus, kubelet or binding")
-    worst = min(verdicts, key=lambda verdict: (verdict.ok is not False, verdict.ok is True))
-    return Verdict(worst.ok, worst.message, effective)

@@ -30,19 +30,17 @@ def report_html(
     records: Iterable[Mapping[str, Any]],
     title: str = "NPU affinity",
     generated: str = "",
-    earlier: Iterable[Mapping[str, Any]] = (),
-    strategies: Iterable[str] = (),
-    measures: Iterable[Mapping[str, Any]] = (),
     runs: Iterable[Mapping[str, Any]] = (),
     typed: Typed | None = None,
+    **others: Iterable[Any],
 ) -> str:
-    """Return the page of a fleet; for the shapes and for what is wrong with them see :func:`_report.records.fleet`.
+    """Return the page of a fleet; for the shapes, for what is wrong with them and for the ``others`` see :func:`_report.records.fleet`.
 
     ``generated`` says when the hosts were looked at, in words that are shown as they are. ``runs`` are further runs for the table of drift
     over time (:func:`_report.timeline.timeline`). ``typed`` is how the run was started: commands of the page repeat it.
     """
     of_page = {"title": title, "generated": generated, "runs": timeline(runs), "solid": len(PALETTE)}
-    data = {**of_page, **fleet(records, earlier, strategies, measures)}
+    data = {**of_page, **fleet(records, **others)}
     for host in data["hosts"]:
         if host["drift"]:
             host["bind"] = (typed or Typed()).line("bind", limit=host["name"])

@@ -51,15 +51,15 @@ def plugin_share_calls(
     return calls, False
 
 
-def manifests(
+def hami_manifests(
     topology: Topology,
     node: str,
-    requests: Sequence[Mapping[str, Any]],
-    mode: str,
-    namespace: str,
-    image: str,
-    vdevice_count: int,
-    uuids: Mapping[int, str],
+    requests: Sequence[Mapping[str, Any]] = (),
+    mode: str = _requests.SOFT,
+    namespace: str = "kube-system",
+    image: str = "IMAGE",
+    vdevice_count: int = 0,
+    uuids: Mapping[int, str] | None = None,
     limiter: str = "",
 ) -> dict[str, Any]:
     """Return what HAMi's chart, its device plugin and its users need for one node.
@@ -83,7 +83,7 @@ def manifests(
     chips = list(dict.fromkeys(chip_of(device["type"]) for device in devices))
     if not chips:
         raise ValueError(f"node {node} has no NPU that HAMi knows")
-    pods, annotations = _pods(chips[0], devices, requests, soft, image, uuids)
+    pods, annotations = _pods(chips[0], devices, requests, soft, image, uuids or {})
     for container in (container for pod in pods for container in pod["spec"]["containers"] if limiter):
         container["lifecycle"] = _start_of(limiter)
     per_node: dict[str, Any] = {"name": str(node), "hami-vnpu-core": soft}
