@@ -108,20 +108,11 @@ def shown(name: Any) -> str:
 
 
 def in_force(topology: Entry) -> list[tuple[Entry, Entry]]:
-    """Return the NPUs of a topology that the plan in force has, each with its entry: by PCI function and chip, for ids close up.
-
-    Entries of earlier versions know no chip, and are taken by function and id.
-    """
+    """Return the NPUs of a topology that the plan in force has, each with its entry: by PCI function and chip, for ids close up."""
     applied = (topology.get("applied") or {}).get("npus") or ()
-    entries = {(str(entry.get("pci")).lower(), entry.get("chip")): entry for entry in applied if entry.get("chip") is not None}
-    older = {(str(entry.get("pci")).lower(), entry["id"]): entry for entry in applied if entry.get("chip") is None}
-    found = []
-    for npu in topology["npus"]:
-        pci = str(npu.get("pci")).lower()
-        entry = entries.get((pci, npu.get("chip") or 0)) or older.get((pci, npu["id"]))
-        if entry:
-            found.append((npu, entry))
-    return found
+    entries = {(str(entry.get("pci")).lower(), entry.get("chip")): entry for entry in applied}
+    found = ((npu, entries.get((str(npu.get("pci")).lower(), npu.get("chip") or 0))) for npu in topology["npus"])
+    return [(npu, entry) for npu, entry in found if entry]
 
 
 def unknown_npus(variable: str, owner: str, names: Iterable[Any], plan: Entry) -> Sentence | None:
@@ -140,7 +131,7 @@ def is_lost(plan: Entry, entry: Entry) -> bool:
     return any(entry is other or entry["slice"] == other["slice"] for other in plan.get("lost") or ())
 
 
-def present_ids(plan: Entry, names: Iterable[Any], variable: str = "npus", owner: str = "the list") -> list[int]:
+def present_ids(plan: Entry, names: Iterable[Any], variable: str, owner: str) -> list[int]:
     """Return the logic ids, ascending, of the plan for NPUs that settings name; lost NPUs have none.
 
     Raises ``ValueError`` if the plan has no such NPU, or if these are not names. The message names ``owner`` and ``variable``.

@@ -120,13 +120,8 @@ def queue_key(vector: Vector) -> str:
 
 
 def recorded(sections: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Return ``{pci: {key: cpulist}}`` of previous.json. Keys can have whole names of interrupts, as former versions wrote them."""
-    found: dict[str, dict[str, str]] = {}
-    for pci, places in sections.get(SECTION, {"functions": {}})["functions"].items():
-        for key, cpus in places.items():
-            ordinal, _blank, whole = key.partition(" ")
-            found.setdefault(pci, {}).setdefault("%s %s" % (ordinal, queue_name(whole)), cpus)
-    return found
+    """Return ``{pci: {key: cpulist}}`` of previous.json."""
+    return {pci: dict(places) for pci, places in sections.get(SECTION, {"functions": {}})["functions"].items()}
 
 
 def record(host: Host, rows: Sequence[Row]) -> None:

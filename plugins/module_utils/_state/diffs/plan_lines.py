@@ -47,12 +47,9 @@ def _entries(plan: Entry) -> list[Entry]:
 
 
 def _find(entry: Entry, records: list[Entry]) -> Entry | None:
-    """Return the record of an NPU by PCI function and chip, for ids close up; plans of earlier versions know no chips."""
-    same = [record for record in records if str(record.get("pci")).lower() == str(entry.get("pci")).lower()]
-    for record in same:
-        if record.get("chip") == entry.get("chip") or record.get("chip") is None and record.get("id") == entry.get("id"):
-            return record
-    return None
+    """Return the record of an NPU by PCI function and chip, for ids close up."""
+    same = (record for record in records if str(record.get("pci")).lower() == str(entry.get("pci")).lower())
+    return next((record for record in same if record.get("chip") == entry.get("chip")), None)
 
 
 def _of_host(now: Entry, then: Entry) -> str:

@@ -155,7 +155,6 @@ PLANS = {
             "- NPU 1 0000:01:00.0: CPUs 0-15, irq 0-1",
         ],
     ),
-    "of a version that knew no chips": (plan({**B, "chip": None}), plan(B, schema=1), ["~ only schema"]),
     "a broken one": ("{", plan(B), ["+ strategy topo_affinity, CPUs 0-31", "+ NPU 2 0000:02:00.0: CPUs 16-31"]),
 }
 

@@ -169,15 +169,6 @@ def test_queues_of_a_renamed_interface_are_restored(kernel, tree, is_off):
     assert undone.changed and places(kernel, 200, 201) == [EVERYWHERE] * 2
 
 
-def test_a_record_by_interface_names_is_restored_not_overwritten(kernel, tree):
-    function(tree, SECOND, 200, [f"kv0-TxRx-{number}" for number in range(2)], "bnxt_en", interface="net/kv0")
-    by_name = {SECOND: {"0 eth1-TxRx-0": "0-3"}, FIRST: {"1 hns3-0000:7d:00.0-TxRx-0": "8"}}
-    tree.write({previous.PATH: json.dumps({SECTION: {"functions": by_name}})})
-    bind(kernel, {"mode": "near", "functions": {FIRST: "4-7", SECOND: "4-7"}})
-    assert previous.recorded(kernel)[SECTION]["functions"][SECOND] == {"0 TxRx-0": "0-3", "1 TxRx-1": EVERYWHERE}
-    assert release(kernel)[1].changed and places(kernel, 101, 102, 200, 201) == ["8", EVERYWHERE, "0-3", EVERYWHERE]
-
-
 @pytest.mark.parametrize("is_off", [True, False])
 def test_recorded_queues_that_are_gone_are_told(kernel, tree, is_off):
     bind(kernel)
