@@ -57,18 +57,12 @@ _value:
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.log_lines import log_lines as lines_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import log_lines as _log_lines
 
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
-
-
-@filter_errors
-def log_lines(plan: Plan, rank: int | None = None, topology: Topology | None = None) -> list[str]:
-    return lines_of(plan, rank, topology)
+log_lines = filter_errors(_log_lines.log_lines)
 
 
 class FilterModule:

@@ -56,16 +56,13 @@ _value:
     - "Deployment llm, container llm: 1500m CPUs are not a whole number, and the kubelet gives CPUs of their own only to whole ones."
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
-from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.volcano_check import check
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import volcano_check as _volcano_check
 
-
-@filter_errors
-def volcano_check(manifest: Mapping[str, Any], hosts: Mapping[str, Mapping[str, Any]] | None = None) -> list[str]:
-    return check(manifest, hosts)
+volcano_check = filter_errors(_volcano_check.volcano_check)
 
 
 class FilterModule:

@@ -30,24 +30,12 @@ def columns(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
 
 
-def plan_table(
-    plan: Mapping[str, Any],
-    topology: Mapping[str, Any],
-    summary: str = "",
-    remarks: Iterable[str] = (),
-    difference: Mapping[str, Any] | None = None,
-    outside: Iterable[str] = (),
-) -> list[str]:
+def plan_table(plan: Mapping[str, Any], topology: Mapping[str, Any], summary: str = "") -> list[str]:
     """Return the table of a plan: one line for every NPU, then why, how good, what was repaired and what to look at.
 
-    ``summary`` is a further sentence, such as that of a desired state about how the workloads are bound; ``remarks`` and
-    ``difference`` are those of a desired state: services and workloads, and the plan in force next to this one; so are the lines
-    ``outside``, on what runs elsewhere than on the CPUs of its NPUs.
+    ``summary`` is a further sentence, such as that of a desired state about how the workloads are bound.
     """
-    table = rows(plan, topology, difference)
-    return table + [
-        line for title, sentence in sentences(plan, topology, summary, remarks, difference, outside) for line in wrapped(title, sentence)
-    ]
+    return rows(plan, topology) + [line for words in sentences(plan, topology, summary) for line in wrapped(*words)]
 
 
 def rows(plan: Mapping[str, Any], topology: Mapping[str, Any], difference: Mapping[str, Any] | None = None) -> list[str]:
@@ -100,7 +88,11 @@ def sentences(
     difference: Mapping[str, Any] | None = None,
     outside: Iterable[str] = (),
 ) -> list[tuple[str, str]]:
-    """Return the sentences below the table, each with its title, without the moves that the table shows."""
+    """Return the sentences below the table, each with its title, without the moves that the table shows.
+
+    ``remarks`` and ``difference`` are those of a desired state: services and workloads, and the plan in force next to this one; so are the
+    lines ``outside``, on what runs elsewhere than on the CPUs of its NPUs.
+    """
     shown = {row["sentence"] for row in difference["npus"] if _only_pool_moves(row)} if difference else set()
     told = [*_remarks(plan, topology), *([("bound", summary)] if summary else []), *_in_force(difference)]
     told += [("work", line) for line in outside]

@@ -205,16 +205,8 @@ def _is_name(value: object) -> bool:
     return _is_text(value) and "/" not in str(value) and value not in ("", ".", "..")
 
 
-def _are_paths(value: Iterable[object]) -> bool:
-    return all(map(_is_path, value))
-
-
 def _are_by_path(value: Mapping[str, object], check: Callable[[object], bool]) -> bool:
     return all(_is_path(path) and isinstance(names, list) and all(map(check, names)) for path, names in value.items())
-
-
-def _are_commands(value: Iterable[object]) -> bool:
-    return all(map(_is_command, value))
 
 
 def _is_command(value: object) -> bool:
@@ -248,8 +240,8 @@ _SHAPE: dict[str, tuple[type, Callable[[Any], bool]]] = {
     "live": (bool, lambda value: True),
     "settings": (dict, _are_settings),
     "programs": (dict, lambda value: all(_is_text(path) or path is None for path in value.values())),
-    "commands": (list, _are_commands),
-    **dict.fromkeys(("absent", "whole", "unread", "unreadable"), (list, _are_paths)),
+    "commands": (list, lambda value: all(map(_is_command, value))),
+    **dict.fromkeys(("absent", "whole", "unread", "unreadable"), (list, lambda value: all(map(_is_path, value)))),
     "links": (dict, lambda value: all(_is_path(path) and _is_text(target) and target for path, target in value.items())),
     "folders": (dict, lambda value: _are_by_path(value, _is_text)),
     "names": (dict, lambda value: _are_by_path(value, _is_name)),

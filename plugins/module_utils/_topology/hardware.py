@@ -38,13 +38,7 @@ def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     for node in sorted(nodes_then.keys() | nodes_now.keys()):
         before, after = nodes_then.get(node), nodes_now.get(node)
         if before != after:
-            sentences.append("NUMA node %s %s and %s" % (node, _had(before), _has(after)))
+            had = "was not there" if before is None else "had CPUs %s" % (before or "none")
+            has = "is missing" if after is None else "has CPUs %s" % (after or "none")
+            sentences.append("NUMA node %s %s and %s" % (node, had, has))
     return sentences
-
-
-def _had(cpus: str | None) -> str:
-    return "was not there" if cpus is None else "had CPUs %s" % (cpus or "none")
-
-
-def _has(cpus: str | None) -> str:
-    return "is missing" if cpus is None else "has CPUs %s" % (cpus or "none")

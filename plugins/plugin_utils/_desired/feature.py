@@ -75,9 +75,9 @@ def no_effect(setting: str, where: str = "") -> str:
     return f"{setting} has no effect on {where}"
 
 
-def managed(path: str, text: str, mode: str = "0644") -> FileEntry:
+def managed(path: str, text: str) -> FileEntry:
     """Return a file of the collection whose first line says whose it is."""
-    return {"path": path, "content": FIRST_LINE + text, "mode": mode}
+    return {"path": path, "content": FIRST_LINE + text, "mode": "0644"}
 
 
 def unit(name: str, text: str) -> FileEntry:

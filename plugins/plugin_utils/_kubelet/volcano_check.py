@@ -32,7 +32,7 @@ class Template(NamedTuple):
     scheduler: Any
 
 
-def check(manifest: Mapping[str, Any], hosts: Mapping[str, Mapping[str, Any]] | None = None) -> list[str]:
+def volcano_check(manifest: Mapping[str, Any], hosts: Mapping[str, Mapping[str, Any]] | None = None) -> list[str]:
     """Return sentences on what is wrong with a Pod, a workload with a pod template or a Volcano job; none when all is well.
 
     ``hosts`` maps names of nodes to topologies: one of them has to have the static CPU manager and the policy of the pods. Raises

@@ -12,39 +12,14 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement.groups import counted
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement.rules import RULES
-
-SUPERPOD = "superpod"
 
 
-def refusal(
-    family: str,
-    per_task: int | None = None,
-    replicas: int | None = None,
-    sp_block: int | None = None,
-    node_npus: int = 16,
-) -> str | None:
-    """Return why a job of so many tasks with so many NPUs each is not allowed, None where it is.
+def of_superpod(single: Collection[int], per_task: int | None, replicas: int | None, sp_block: int | None, node_npus: int) -> str | None:
+    """Return why a job in SuperPods of so many tasks with so many NPUs each is not allowed, None where it is.
 
-    ``sp_block`` are the NPUs of a block in a logical SuperPod, ``node_npus`` those of a host. What is None is not looked at.
+    ``single`` are the sizes of a task that is its job, ``sp_block`` the NPUs of a block in a logical SuperPod, ``node_npus`` those of a
+    host. What is None is not looked at.
     """
-    if family == SUPERPOD:
-        return of_superpod(RULES["a3"].single, per_task, replicas, sp_block, node_npus)
-    if per_task is None or per_task in RULES[family].sizes((replicas or 1) > 1):
-        return None
-    product = RULES[family].product
-    return f"size not allowed: {counted(replicas or 1, 'task')} with {counted(per_task, 'NPU')} each cannot run on {product}"
-
-
-def of_superpod(
-    single: Collection[int],
-    per_task: int | None = None,
-    replicas: int | None = None,
-    sp_block: int | None = None,
-    node_npus: int = 16,
-) -> str | None:
-    """Return the same for a job in SuperPods; ``single`` are the sizes of a task that is its job."""
     total = None if per_task is None else per_task * (replicas or 1)
     block = total if sp_block is None else sp_block
     if block is not None and block < 1:

@@ -17,7 +17,7 @@ Where it differs: two shared switches are taken once, upstream goes on to furthe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 FREE, SHARED, EXCLUSIVE = 0, 1, 2
@@ -177,12 +177,7 @@ def _of_shared(switches: Sequence[Switch], count: int, most: int) -> list[str]:
 def _normal_2(unhealthy: Sequence[Switch], free: Sequence[Switch], shared: Sequence[Switch], replicas: int) -> list[str]:
     """Return hosts of free switches, then of unhealthy ones, then of those that no job of the large-model schema spans."""
     normal = [switch for switch in shared if LARGE not in switch.spanned_by]
-    taken = list(_hosts([*_by_free(free, reverse=True), *unhealthy, *normal]))
+    taken = [host for switch in (*_by_free(free, reverse=True), *unhealthy, *normal) for host in switch.take()]
     if len(taken) < replicas:
         raise ValueError(f"not enough node for normal job to schedule: {replicas} tasks are wanted, and {len(taken)} hosts may be used")
     return taken[:replicas]
-
-
-def _hosts(switches: Iterable[Switch]) -> Iterator[str]:
-    for switch in switches:
-        yield from switch.take()

@@ -29,7 +29,7 @@ def of_hosts(variables: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -
 
 
 def plan_tables(hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the lines for ``{host: {plan, topology, summary, remarks, difference, outside, profile}}``: options of :func:`plan_table`, and
+    """Return the lines for ``{host: {plan, topology, summary, remarks, difference, outside, profile}}``: options of :func:`sentences`, and
     the sentence on the profile, if there is any."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for name, host in hosts.items():

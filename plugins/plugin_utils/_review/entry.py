@@ -64,16 +64,8 @@ def plan_differences(then: Mapping[str, Any] | None, now: Mapping[str, Any] | No
     if then == now:
         return ""
     if then is None or now is None:
-        return f"there {_was(then)} and {_is(now)}"
+        return f"there was {'none' if then is None else 'one'} and is {'none' if now is None else 'one'} now"
     return _named(_changed(_words(then), _words(now))) or "they have other NPUs"
-
-
-def _was(plan: Mapping[str, Any] | None) -> str:
-    return "was none" if plan is None else "was one"
-
-
-def _is(plan: Mapping[str, Any] | None) -> str:
-    return "is none now" if plan is None else "is one now"
 
 
 def differences(then: Entry, now: Entry) -> str:

@@ -83,8 +83,13 @@ def superpod(given: dict, expected: dict) -> None:
 
 
 def job_size(given: dict, expected: dict) -> None:
-    refusal = job_sizes.refusal(**given)
-    assert (refusal is None) == expected["ok"], refusal
+    per_task, replicas = given.get("per_task"), given.get("replicas")
+    if given["family"] == "superpod":
+        single = RULES["a3"].single
+        refusal = job_sizes.of_superpod(single, per_task, replicas, given.get("sp_block"), given.get("node_npus", 16))
+        assert (refusal is None) == expected["ok"], refusal
+    else:
+        assert (per_task is None or per_task in RULES[given["family"]].sizes((replicas or 1) > 1)) == expected["ok"]
 
 
 def switch(given: dict, expected: dict) -> None:

@@ -324,10 +324,6 @@ def _move(title: str, kind: str, entry: Mapping[str, Any]) -> str:
     return "%s: %s moved from CPUs %s to %s" % (title, subject(kind, entry), entry["before"], entry["after"])
 
 
-def _moved_interrupts(bound: Report) -> int:
-    return sum(step.before != step.after for row in bound.rows for step in row.steps["interrupts"])
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Bind by an installed plan and print :func:`lines`; role irq's units run it at boot, when a driver was bound, and by a timer.
 
@@ -357,7 +353,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 forget(host, options.pci)
             bound = None if plan is None else bind(host, plan, options.pci, tolerant=tolerant, rebinds=rebinds)
             if bound and bound.changed:
-                counters.add(host, counters.DRIVER if options.pci else counters.CHECK, _moved_interrupts(bound))
+                moved_interrupts = sum(step.before != step.after for row in bound.rows for step in row.steps["interrupts"])
+                counters.add(host, counters.DRIVER if options.pci else counters.CHECK, moved_interrupts)
     except (OSError, ValueError) as error:
         say("Nothing is bound: %s" % error)
         return 1

@@ -81,7 +81,8 @@ def _compare_row(comparing: Comparing, row: Row, npu: _Npu | None = None) -> Non
                 cause = _STUCK
                 if moved[0]["state"] != "stuck":
                     seen = _seen(npu, kind, moved[0]) if npu else Seen()
-                    cause = cause_of_move(kind, _worst(moved), everything, comparing.online, seen)
+                    worst = next((entry for entry in moved if entry["state"] == "fought over"), moved[0])
+                    cause = cause_of_move(kind, worst, everything, comparing.online, seen)
                 found = [_value_of(entry, delivered) for entry in moved]
                 findings.differs(kind, title, Value(cpus=moved[0]["wanted"]), found, cause, npu and npu.device)
             else:
@@ -92,11 +93,6 @@ def _seen(npu: _Npu, kind: str, entry: Mapping[str, Any]) -> Seen:
     own = str(npu.first.get(entry["name"], npu.first[SQ])[0])
     process = npu.mover(npu.device, entry["before"] or "") if kind == "interrupts" else ""
     return Seen(own if own != entry["wanted"] else "", npu.free, process, npu.suspect)
-
-
-def _worst(entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the entry that says most: one that units restored no more, if there is one."""
-    return next((entry for entry in entries if entry["state"] == "fought over"), entries[0])
 
 
 def _suspect(suspects: Callable[[], Callable[[str], str]], pci: str) -> str:

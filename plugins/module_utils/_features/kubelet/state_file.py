@@ -71,18 +71,14 @@ def parse(text: str, path: str = FILE) -> State:
     if version == 4:
         checksum = state["dataChecksum"] == data_checksum(state["data"]) if state.get("dataChecksum") else None
     elif state.get("checksum"):
-        matching = [number for number in _possible(version) if state["checksum"] in _checksums(policy, default, entries, number, pods)]
+        possible = {None: [1, 2, 3], 1: [1], 2: [2, 3], 3: [3]}[version]
+        matching = [number for number in possible if state["checksum"] in _checksums(policy, default, entries, number, pods)]
         checksum = bool(matching)
         version = 3 if matching == [3] else version
     oldest = (1, 36) if version == 3 else (1, 37) if version == 4 and "policyName" not in state else None
     cpulists = {name: compress(cpus) for name, cpus in sets.items()}
     found = State(policy, compress(default_cpus), cpulists, version, checksum, [], oldest)
     return found._replace(problems=list(_problems(found, path)))
-
-
-def _possible(version: int | None) -> list[int]:
-    """Return the versions that entries of one can belong to."""
-    return {None: [1, 2, 3], 1: [1], 2: [2, 3], 3: [3]}[version]
 
 
 def _checksums(policy: str, default: str, entries: Mapping[str, object], version: int, pods: Mapping[str, str]) -> list[int]:

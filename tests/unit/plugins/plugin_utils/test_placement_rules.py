@@ -379,18 +379,16 @@ def test_blocks_are_found_whenever_there_are_enough(free, wanted, block, reserve
 @pytest.mark.parametrize(
     ("given_", "words"),
     [
-        ({"family": "a3", "per_task": 1, "replicas": 1}, None),
-        ({"family": "a3", "per_task": 1, "replicas": 2}, "2 tasks with 1 NPU each"),
-        ({"family": "superpod", "sp_block": 32, "node_npus": 16}, None),
-        ({"family": "superpod", "sp_block": 0}, "sp-block 0 is not a number"),
-        ({"family": "superpod", "replicas": 4, "per_task": 16, "sp_block": 32}, None),
-        ({"family": "superpod", "replicas": 3, "per_task": 16, "sp_block": 32}, "48 NPUs of the job are not a multiple of sp-block 32"),
-        ({"family": "superpod", "replicas": 2, "per_task": 8, "sp_block": 16}, "have 16 NPUs each, not 8"),
-        ({"family": "superpod", "replicas": 1, "per_task": 8, "sp_block": 8}, None),
-        ({"family": "superpod", "replicas": 1, "per_task": 3}, "a single task in a SuperPod has 1-2, 4, 6, 8, 10, 12, 14, 16 NPUs, not 3"),
-        ({"family": "atlas950", "replicas": 2, "per_task": 4}, "2 tasks with 4 NPUs each cannot run on Atlas 950 SuperPoD"),
+        ({"sp_block": 32, "node_npus": 16}, None),
+        ({"sp_block": 0}, "sp-block 0 is not a number"),
+        ({"replicas": 4, "per_task": 16, "sp_block": 32}, None),
+        ({"replicas": 3, "per_task": 16, "sp_block": 32}, "48 NPUs of the job are not a multiple of sp-block 32"),
+        ({"replicas": 2, "per_task": 8, "sp_block": 16}, "have 16 NPUs each, not 8"),
+        ({"replicas": 1, "per_task": 8, "sp_block": 8}, None),
+        ({"replicas": 1, "per_task": 3}, "a single task in a SuperPod has 1-2, 4, 6, 8, 10, 12, 14, 16 NPUs, not 3"),
     ],
 )
 def test_sizes_of_jobs(given_, words):
-    refusal = job_sizes.refusal(**given_)
+    known = {"per_task": None, "replicas": None, "sp_block": None, "node_npus": 16, **given_}
+    refusal = job_sizes.of_superpod(RULES["a3"].single, **known)
     assert (refusal is None) if words is None else words in refusal
