@@ -4,6 +4,6 @@
 
 from __future__ import annotations
 
-from ansible_collections.npu.affinity.plugins.action.host_files import ActionModule
+from ansible_collections.npu.affinity.plugins.action.topology_facts import ActionModule
 
 __all__ = ["ActionModule"]

@@ -13,7 +13,7 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.npu.affinity.plugins.action import save
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import WORK_OUTSIDE_POOL
 from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
-from ansible_collections.npu.affinity.plugins.plugin_utils._host_action import HostAction, comparison_options
+from ansible_collections.npu.affinity.plugins.plugin_utils._host_action import HOST_CODE, HostAction, comparison_options
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.junit import junit
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import OF_USER, record, sentences, summary, unmuted
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import mutes
@@ -60,6 +60,7 @@ class ActionModule(HostAction):
             "root": own["root"],
             "desired": None if is_refused else variables.get("npu_affinity_state"),
             "npu_smi": settings["npu_smi"] or None,
+            "host_code": HOST_CODE,
             **asked,
         }
         found = self.attempt("binding_info", options, variables)

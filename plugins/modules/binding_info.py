@@ -39,6 +39,11 @@ options:
     description: Whether to report a host that was never bound as drift.
     type: bool
     default: false
+  host_code:
+    description:
+      - SHA-256 of the host code that a bind would install. Other host code is drift.
+      - The action of this module sets it to that of the collection on the controller.
+    type: str
   npu_smi:
     description: The C(npu-smi) command. By default, the module searches where Ascend drivers install it.
     type: str
@@ -232,7 +237,9 @@ remarks:
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._apply.comparison import comparison
+from ansible_collections.npu.affinity.plugins.module_utils._apply.host_code import compared_with
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError
+from ansible_collections.npu.affinity.plugins.module_utils._host.recorded import host_at
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 
 
@@ -242,6 +249,7 @@ def argument_spec() -> dict[str, Any]:
         "desired": {"type": "dict"},
         "topology": {"type": "dict"},
         "must_be_bound": {"type": "bool", "default": False},
+        "host_code": {"type": "str"},
         "npu_smi": {"type": "str"},
         "timeout": {"type": "int", "default": 60},
     }
@@ -251,7 +259,8 @@ def main() -> None:
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     params = module.params
     try:
-        found = comparison(params["root"], params, params["npu_smi"], params["desired"])
+        host = host_at(params["root"], params["timeout"])
+        found = comparison(host, params, params["npu_smi"], params["desired"], compared_with(host, params["host_code"]))
     except (OSError, ValueError, CommandError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(changed=False, **found)

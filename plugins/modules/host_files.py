@@ -248,11 +248,13 @@ compared:
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
+from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
 from ansible_collections.npu.affinity.plugins.module_utils._apply.apply import Application
 from ansible_collections.npu.affinity.plugins.module_utils._features import parts
 from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host
+from ansible_collections.npu.affinity.plugins.module_utils._host.recorded import host_at
 
 
 def argument_spec() -> dict[str, Any]:
@@ -284,8 +286,9 @@ def compared(params: dict[str, Any]) -> dict[str, Any]:
     """Return how the host compares with what was applied. A change that was made is not failed by this."""
     from ansible_collections.npu.affinity.plugins.module_utils._apply.comparison import comparison  # a host that is as wanted needs none
 
+    asked, desired = params["compare"], params["state"] if params["action"] == "bind" else None
     try:
-        return comparison(params["root"], params["compare"], params["npu_smi"], params["state"] if params["action"] == "bind" else None)
+        return comparison(host_at(params["root"], asked["timeout"]), asked, params["npu_smi"], desired, runtime.files_of)
     except (OSError, ValueError, CommandError) as error:
         return {"msg": str(error)}
 
@@ -299,7 +302,7 @@ def main() -> None:
         state = parts.applied(params["state"], params["features"])
     except ValueError as error:
         module.fail_json(msg=str(error))
-    applied = Application(Host(params["root"], 90), state, choices, module.check_mode).carry_out()
+    applied = Application(Host(params["root"], 90), state, choices, runtime.files_of, module.check_mode).carry_out()
     for sentence in applied.sentences():
         module.warn(sentence)
     if applied.failure:

@@ -60,6 +60,11 @@ options:
       - If the desired state has the same digest and the host does not differ, a playbook need not run another module.
     type: bool
     default: false
+  host_code:
+    description:
+      - SHA-256 of the host code that a bind would install. With O(compare), other host code is a difference.
+      - The action of this module sets it to that of the collection on the controller.
+    type: str
   hardware:
     description:
       - The hardware of a state, C(hardware) of P(npu.affinity.desired_state#filter). RV(hardware_changes) lists how this host differs from it.
@@ -577,6 +582,7 @@ def argument_spec() -> dict[str, Any]:
     return {
         "root": {"type": "path", "default": "/"},
         "compare": {"type": "bool", "default": False},
+        "host_code": {"type": "str"},
         "device_share": {"type": "bool", "default": False},
         "npu_smi": {"type": "str"},
         "nvidia_smi": {"type": "str"},
@@ -606,10 +612,12 @@ def in_force(module: AnsibleModule) -> dict[str, Any] | None:
     if known is None:
         return None
     from ansible_collections.npu.affinity.plugins.module_utils._apply.apply import Application  # its imports cost more than the topology
+    from ansible_collections.npu.affinity.plugins.module_utils._apply.host_code import compared_with
     from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
     from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest import digest
 
-    again = Application(host, known.state, Choices(npu_smi=module.params["npu_smi"]), check=True).carry_out()
+    code = compared_with(host, module.params["host_code"])
+    again = Application(host, known.state, Choices(npu_smi=module.params["npu_smi"]), code, check=True).carry_out()
     for sentence in again.sentences():
         module.warn(sentence)
     return {

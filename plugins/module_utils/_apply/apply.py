@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Callable
 
 from .._host import installed
-from . import runtime
 from .._state.diffs import diffs
 from .._features import parts
 from .._features.feature import Choices
@@ -28,6 +27,7 @@ from .._transaction.request import Report, Request, compare
 
 if TYPE_CHECKING:
     from .._base.documents import AppliedState, FileEntry
+    from .._host.installed import HostCode
     from .._state.step import LiveStep
     from .._transaction.switched_off import SwitchedOff
 
@@ -35,15 +35,16 @@ PLAN_ABOUT = MARKER + ": the plan in force. Changes are overwritten."
 
 
 class Application:
-    """One run of :meth:`carry_out`.
+    """One run of :meth:`carry_out`. ``host_code``: returns the files of the host code for a desired state.
 
     ``failure``: why the host is not as wanted, or ''. What it would report of a transaction that failed was taken back, and is not there.
     """
 
-    def __init__(self, host: Host, state: AppliedState, choices: Choices, check: bool = False) -> None:
+    def __init__(self, host: Host, state: AppliedState, choices: Choices, host_code: HostCode, check: bool = False) -> None:
         self.host = host
         self.state = state
         self.choices = choices
+        self.host_code = host_code
         self.check = check
         self.failure = ""
         self._warnings: list[str] = []
@@ -80,7 +81,7 @@ class Application:
         first = [step for name, step in steps.items() if FEATURES[name].first]
         after = [step for name, step in steps.items() if not FEATURES[name].first]
         self._named_steps = steps
-        request = request_of(self.host, self.state, self.choices, lambda: self._entry(last and last.state))
+        request = request_of(self.host, self.state, self.choices, self.host_code, lambda: self._entry(last and last.state))
         try:
             report = apply(self.host, request, check, [*([off] if off else []), *first], after)
         except (OSError, ValueError, CommandError):
@@ -216,7 +217,7 @@ def _left_behind(host: Host, state: AppliedState) -> list[str]:
     ]
 
 
-def request_of(host: Host, state: AppliedState, choices: Choices, applied: Callable[[], Applied]) -> Request:
+def request_of(host: Host, state: AppliedState, choices: Choices, host_code: HostCode, applied: Callable[[], Applied]) -> Request:
     """Return the files and units of a desired state with those that the collection adds.
 
     What units read and run comes before them: where power fails in between, the boot meets no unit that cannot run.
@@ -227,7 +228,7 @@ def request_of(host: Host, state: AppliedState, choices: Choices, applied: Calla
     if state["plan"]:
         files.append({"path": PLAN, "content": previous.dump(PLAN_ABOUT, state["plan"])})
     if state["runtime"]:
-        files += runtime.files_of(state)
+        files += host_code(state)
     if state["runtime"] or set(state["features"]) >= {name for name, feature in FEATURES.items() if feature.owned}:
         owned += installed.OWNED + (installed.COMMAND, installed.COMPLETION)
     files += state["files"]

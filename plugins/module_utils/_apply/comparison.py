@@ -7,26 +7,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Mapping
 
-from . import runtime
 from .._drift.in_force import compare, drift_of
 from .._drift.unknown import leave_out_unknown
 from .._features.parts import applied
-from .._host.recorded import host_at
 from .._state.history.difference import changes
 from .._users.pools import sentence
 
 if TYPE_CHECKING:
     from .._base.documents import AppliedState
+    from .._host.host import Host
+    from .._host.installed import HostCode
 
 
-def comparison(root: str, asked: Mapping[str, Any], npu_smi: str | None, desired: AppliedState | None) -> dict[str, Any]:
-    """Return what module ``binding_info`` returns. ``asked``: its options ``topology``, ``must_be_bound`` and ``timeout``; ``desired``: the
-    state whose changes it lists.
+def comparison(
+    host: Host, asked: Mapping[str, Any], npu_smi: str | None, desired: AppliedState | None, host_code: HostCode
+) -> dict[str, Any]:
+    """Return what module ``binding_info`` returns. ``asked``: its options ``topology`` and ``must_be_bound``; ``desired``: the state whose
+    changes it lists.
 
     Raises ``OSError``, ``ValueError`` or ``CommandError`` for what could not be compared.
     """
-    host = host_at(root, asked["timeout"])
-    compared = compare(host, asked["topology"], npu_smi, asked["must_be_bound"], runtime.files_of)
+    compared = compare(host, asked["topology"], npu_smi, asked["must_be_bound"], host_code)
     leave_out_unknown(host, compared.findings)
     findings, known = compared.findings, compared.known
     return {

@@ -9,6 +9,7 @@ sources that Ansible sends with a module.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import pkgutil
 import posixpath
@@ -19,93 +20,42 @@ from typing import TYPE_CHECKING, Iterator
 from .._base import zipped
 from .._base.version import VERSION
 from .._command import main
-from .._host.installed import ARCHIVE, COMMAND, COMPLETION, LIBRARY, placed
-from .._features.parts import library_of
-from .._state.files import MARKER
+from .._host.installed import ARCHIVE, LIBRARY, placed
+from . import host_code
 
 if TYPE_CHECKING:
     from .._base.documents import AppliedState, FileEntry
 
-FIRST_LINE = "# %s: changes are overwritten.\n" % MARKER
 _PACKAGE = __name__.rsplit(".", 2)[0]
 _ROOTS = [module.__name__[len(_PACKAGE) + 1 :].replace(".", "/") + ".py" for module in (main, zipped)]
 _IMPORT = re.compile(r"from (\.+)([\w.]*) import (\([^)]*\)|.*)")
 _FIXED_TIME = (1980, 1, 1, 0, 0, 0)
 _INIT = 'VERSION = "%s"\n\nfrom ._base import zipped\n\nzipped.compile_once()\n'
 _MAIN = b'from ._command.main import main\n\nif __name__ == "__main__":\n    raise SystemExit(main())\n'
-PYTHON = "/usr/bin/python3"
-"""The interpreter of the command where no setting names one."""
-_LAUNCHER = (
-    """#!%%s -I
-%s\"\"\"The command of npu.affinity on its host: npu-affinity --help.\"\"\"
-
-import sys
-
-sys.dont_write_bytecode = True
-sys.path.insert(0, "%%s")
-
-from npu_affinity._command.program import main
-
-raise SystemExit(main())
-"""
-    % FIRST_LINE
-)
-_COMPLETION = (
-    FIRST_LINE
-    + r"""# shellcheck shell=bash
-_npu_affinity() {
-    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} names=() slice
-    if ((COMP_CWORD == 1)); then
-        names=(status verify plan explain run history --help --version)
-    else
-        case ${COMP_WORDS[1]}:$before in
-            status:* | verify:* | plan:* | history:*) names=(--json --help) ;;
-            explain:explain) names=(pid npu gpu cpu --json --help) ;;
-            explain:pid) mapfile -t names < <(compgen -G "/proc/[0-9]*") && names=("${names[@]#/proc/}") ;;
-            explain:cpu) mapfile -t names < <(compgen -G "/sys/devices/system/cpu/cpu[0-9]*") && names=("${names[@]##*/cpu}") ;;
-            explain:npu | explain:gpu | run:run)
-                for slice in /etc/systemd/system/{npu,gpu}-*.slice; do
-                    slice=${slice##*/} slice=${slice%.slice}
-                    [[ $before == run ]] && names+=("$slice")
-                    [[ $slice == "$before"-* ]] && names+=("${slice#*-}")
-                done
-                [[ $before == run ]] && names+=(--user --help)
-                ;;
-            run:--user) mapfile -t COMPREPLY < <(compgen -u -- "$word") && return ;;
-            run:*) mapfile -t COMPREPLY < <(compgen -c -- "$word") && return ;;
-        esac
-    fi
-    mapfile -t COMPREPLY < <(compgen -W "${names[*]}" -- "$word")
-}
-complete -F _npu_affinity npu-affinity
-"""
-)
-
-
-def files(python: str = PYTHON, library: str = LIBRARY) -> list[FileEntry]:
-    """Return the archive and the files of the command, which the interpreter ``python`` of the host runs, as entries ``{path, content,
-    mode}`` for :class:`_transaction.request.Request`; ``library``: the folder of the host code."""
-    code = archive_file(library)
-    return [
-        code,
-        {"path": placed(COMMAND, library), "content": _LAUNCHER % (python, code["path"]), "mode": "0755"},
-        {"path": placed(COMPLETION, library), "content": _COMPLETION, "mode": "0644"},
-    ]
 
 
 def files_of(state: AppliedState | None) -> list[FileEntry]:
-    """Return :func:`files` with the interpreter and the folder that a desired state names."""
-    return files((state and state.get("python")) or PYTHON, library_of(state))
+    """Return the files of the host code for a desired state."""
+    return host_code.files_of(state, _text())
 
 
 def archive_file(library: str = LIBRARY) -> FileEntry:
-    return {"path": placed(ARCHIVE, library), "content": archive().decode("utf-8", "surrogateescape")}
+    return {"path": placed(ARCHIVE, library), "content": _text()}
+
+
+def digest() -> str:
+    """Return the SHA-256 of the archive."""
+    return hashlib.sha256(archive()).hexdigest()
+
+
+def _text() -> str:
+    return archive().decode("utf-8", "surrogateescape")
 
 
 def archive() -> bytes:
     """Return the archive, which begins with a line that says whose file it is. The same sources always give the same bytes."""
     content = io.BytesIO()
-    content.write((FIRST_LINE + 'VERSION = "%s"\n' % VERSION).encode())
+    content.write(host_code.HEAD.encode())
     with zipfile.ZipFile(content, "a", zipfile.ZIP_STORED) as members:
         for name, source in sorted(sources().items()):
             members.writestr(zipfile.ZipInfo("npu_affinity/" + name, _FIXED_TIME), source)

@@ -8,7 +8,7 @@ The playbook verify, the command on the host, the metrics and the archives all u
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, cast
 
 from .._features.comparing import Wanted
 from .._features.parts import library_of
@@ -24,10 +24,8 @@ from .sentences import result_of
 from .verify import verify
 
 if TYPE_CHECKING:
-    from .._base.documents import AppliedState, Drift, FileEntry, Live
-
-HostCode = Callable[["AppliedState"], "list[FileEntry]"]
-"""Returns the files of the host code for a desired state, as :func:`runtime.files_of` does. The installed host code has none."""
+    from .._base.documents import AppliedState, Drift, Live
+    from .._host.installed import HostCode
 
 
 class Comparison(NamedTuple):
@@ -70,7 +68,7 @@ def compare(
     history: InForce | None = None,
 ) -> Comparison:
     """Compare a host with its state in force. ``topology`` tells which NPUs are there; without it none counts as new. ``history`` is what
-    the host has, where that was read already.
+    the host has, where that was read already. The installed host code compares no ``host_code``.
 
     A host without a history is compared with its plan.json alone. Raises as :func:`verify.verify`.
     """

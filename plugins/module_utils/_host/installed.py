@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import posixpath
 import re
-from typing import Iterable
+from typing import TYPE_CHECKING, Callable, Iterable
 
 from .host import Host
+
+if TYPE_CHECKING:
+    from .._base.documents import AppliedState, FileEntry
 
 ARCHIVE = "/usr/local/lib/npu-affinity/npu_affinity.zip"
 """What Python's path has to name."""
@@ -24,6 +27,8 @@ COMPLETION = "/usr/local/share/bash-completion/completions/npu-affinity"
 _PLACED = {COMMAND: "/npu-affinity", COMPLETION: "/npu-affinity.bash"}
 _NAMED = re.compile(r"(/[^\s:=]*)/%s" % re.escape(posixpath.basename(ARCHIVE)))
 _VERSION = re.compile(r'^VERSION = "([^"]*)"', re.MULTILINE)
+HostCode = Callable[["AppliedState"], "list[FileEntry]"]
+"""Returns the files of the host code for a desired state."""
 
 
 def placed(path: str, library: str) -> str:

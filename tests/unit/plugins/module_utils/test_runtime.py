@@ -24,6 +24,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._state.files import F
 
 FOLDER = pathlib.Path(runtime.__file__).parents[1]
 PACKAGE = "ansible_collections/npu/affinity/plugins/module_utils"
+FIND_PYTHON = pathlib.Path(__file__).parents[3] / "find-python"
 MADE = {"__init__.py", "__main__.py"}
 
 
@@ -38,14 +39,34 @@ def imported(name):
     return found | {str(parent / "__init__.py") for file in found | {name} for parent in pathlib.PurePath(file).parents}
 
 
-def test_the_archive_has_the_programs_and_all_that_they_import():
-    closure, waiting = set(), ["_command/main.py", "_base/zipped.py"]
+def closure(*names):
+    """Return files with all that they import."""
+    found, waiting = set(), list(names)
     while waiting:
         name = waiting.pop()
-        if name not in closure:
-            closure.add(name)
+        if name not in found:
+            found.add(name)
             waiting += imported(name)
-    assert set(runtime.sources()) == closure | MADE
+    return found
+
+
+def test_the_archive_has_the_programs_and_all_that_they_import():
+    assert set(runtime.sources()) == closure("_command/main.py", "_base/zipped.py") | MADE
+
+
+@pytest.mark.parametrize("name", ["_apply/apply.py", "_apply/comparison.py", "_apply/host_code.py"])
+def test_what_only_compares_a_host_does_not_carry_the_programs(name):
+    assert not closure(name) & {"_command/main.py", "_apply/runtime.py"}
+
+
+def test_each_python_makes_the_same_archive():
+    code = "from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime; print(runtime.digest())"
+    environment = dict(os.environ, PYTHONPATH=str(FOLDER.parents[4]), PYTHONDONTWRITEBYTECODE="1")
+    for version in ("3.7", "3.9", "3.13", "3.14"):
+        python = subprocess.run([FIND_PYTHON, version], capture_output=True, text=True, check=True).stdout.strip()
+        if python:
+            done = subprocess.run([python, "-c", code], env=environment, cwd="/", capture_output=True, text=True, check=True)
+            assert done.stdout.strip() == runtime.digest(), python
 
 
 def test_galaxy_takes_the_names_of_all_files():
@@ -145,7 +166,7 @@ def test_the_archive_that_ansible_sends_gives_the_same_bytes(tmp_path):
         parts = PACKAGE.split("/")
         for depth in range(1, len(parts)):
             file.writestr("/".join(parts[:depth]) + "/__init__.py", "")
-        for name in ["_apply/__init__.py", "_apply/runtime.py", *set(runtime.sources()) - {"__main__.py"}]:
+        for name in ["_apply/__init__.py", "_apply/host_code.py", "_apply/runtime.py", *set(runtime.sources()) - {"__main__.py"}]:
             file.writestr("%s/%s" % (PACKAGE, name), (FOLDER / name).read_bytes())
     code = "import hashlib; from %s._apply.runtime import archive; print(hashlib.sha256(archive()).hexdigest())" % PACKAGE.replace("/", ".")
     environment = dict(os.environ, PYTHONPATH=str(payload))

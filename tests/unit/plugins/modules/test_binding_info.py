@@ -12,6 +12,7 @@ import sys
 import pytest
 import yaml
 
+from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
 from ansible_collections.npu.affinity.plugins.module_utils._base import findings
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import KINDS
 from ansible_collections.npu.affinity.plugins.modules import binding_info
@@ -164,7 +165,13 @@ def test_host_code_of_another_version_is_a_remark(look, bound):
     result = look()
     assert result["drift"] == [] and "a bind would now replace the host code, version 0" in result["remarks"][0]
     archive.write_bytes(content + b"x")
-    assert [(entry["object"], entry["cause"]) for entry in look()["drift"]] == [("/" + str(archive.relative_to(bound)), "manual change")]
+    (found,) = look(host_code=runtime.digest())["drift"]
+    assert (found["object"], found["cause"]) == ("/" + str(archive.relative_to(bound)), "manual change")
+    assert look()["drift"] == [], "nobody says which host code is wanted"
+    archive.write_bytes(content)
+    assert look(host_code=runtime.digest())["drift"] == []
+    archive.unlink()
+    assert look()["drift"][0]["found"] == "no such file"
 
 
 def test_a_history_that_is_missing_or_damaged_is_a_remark(look, bound):

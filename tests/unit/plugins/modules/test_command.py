@@ -501,5 +501,5 @@ def test_bash_completes_what_the_parser_knows(bound):
     assert completed("status --j", bound) == ["--json"]
     assert completed("run --u", bound) == ["--user"] and "root" in completed("run --user roo", bound)
     assert "0" in completed("explain cpu 0", bound)
-    (text,) = [file["content"] for file in runtime.files() if file["path"] == COMPLETION]
+    (text,) = [file["content"] for file in runtime.files_of(None) if file["path"] == COMPLETION]
     assert "/etc/systemd/system/{npu,gpu}-*.slice" in text

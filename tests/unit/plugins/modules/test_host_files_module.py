@@ -8,6 +8,8 @@ from __future__ import annotations
 import pytest
 import yaml
 
+from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
+from ansible_collections.npu.affinity.plugins.module_utils._base.version import VERSION
 from ansible_collections.npu.affinity.plugins.module_utils._host import installed
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN
@@ -86,6 +88,24 @@ def test_what_units_read_and_run_is_there_before_them(run_module, root):
     plan = {"schema": 1, "npus": [{"id": 0, "pool": "0"}]}
     order = run_module("host_files", root=str(root), state=a_state(files=[unit], runtime=True, plan=plan))["files"]
     assert order[0] == PLAN and order[-1] == unit["path"] and installed.ARCHIVE in order
+
+
+def test_gathering_tells_host_code_of_another_build(run_module, root):
+    asked = {"root": str(root), "state": a_state(runtime=True, owned=list(installed.OWNED))}
+    run_module("host_files", **asked)
+    archive = root / installed.ARCHIVE[1:]
+    content = archive.read_bytes()
+
+    def differs():
+        return run_module("topology_facts", root=str(root), compare=True, host_code=runtime.digest())["in_force"]["differs"]
+
+    assert differs() == []
+    for changed, found in [(content + b"x", "other content"), (b'# old\nVERSION = "0.1"\n', "version 0.1")]:
+        archive.write_bytes(changed)
+        assert differs()[0] == f"~ {installed.ARCHIVE}: {found} -> version {VERSION}"
+        assert run_module("host_files", **asked)["files"] == [installed.ARCHIVE] and archive.read_bytes() == content
+    archive.unlink()
+    assert differs()[0] == f"+ {installed.ARCHIVE}: none -> version {VERSION}"
 
 
 def test_host_code_of_an_earlier_layout_goes_with_its_folders(run_module, root):
