@@ -10,6 +10,7 @@ Linux ``Documentation/admin-guide/kernel-parameters.rst`` (CPU lists) and ``lib/
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Iterable
 
@@ -25,33 +26,42 @@ def expand(text: object, name: str = "cpulist") -> list[int]:
 
     ``name`` is what the error calls the value (an option or a file). Raises ``ValueError`` naming the bad part.
     """
+    try:
+        return list(_expanded(str(text)))
+    except ValueError as error:
+        raise ValueError("%s%s" % (name, error))
+
+
+@functools.lru_cache(maxsize=128)
+def _expanded(text: str) -> tuple[int, ...]:
+    """Return the CPUs of a cpulist. Hosts have the same few lists in hundreds of files."""
     cpus: dict[int, None] = {}
     named = 0
-    for part in str(text).strip("\n\0 ").split(","):
+    for part in text.strip("\n\0 ").split(","):
         part = part.strip()
         if not part:
-            if str(text).strip("\n\0 "):
-                raise ValueError("%s: '%s' has an empty part; expected CPU numbers and ranges such as 0-3,8" % (name, text))
+            if text.strip("\n\0 "):
+                raise ValueError(": '%s' has an empty part; expected CPU numbers and ranges such as 0-3,8" % text)
             continue
         match = _PART.match(part)
         if not match:
-            raise ValueError("%s: '%s' in '%s' is not a CPU number or range; expected e.g. 0-3,8" % (name, part, text))
+            raise ValueError(": '%s' in '%s' is not a CPU number or range; expected e.g. 0-3,8" % (part, text))
         first, last = int(match.group(1)), int(match.group(2) or match.group(1))
         if last < first:
-            raise ValueError("%s: range '%s' in '%s' runs backwards; write %d-%d" % (name, part, text, last, first))
+            raise ValueError(": range '%s' in '%s' runs backwards; write %d-%d" % (part, text, last, first))
         if last > HIGHEST_CPU:
-            raise ValueError("%s: CPU %d in '%s' is beyond %d" % (name, last, text, HIGHEST_CPU))
+            raise ValueError(": CPU %d in '%s' is beyond %d" % (last, text, HIGHEST_CPU))
         named += last - first + 1
         if named > _MOST_NAMED:
-            raise ValueError("%s names the same CPUs again and again: write each of them once" % name)
+            raise ValueError(" names the same CPUs again and again: write each of them once")
         if match.group(4) is None:
             cpus.update(dict.fromkeys(range(first, last + 1)))
             continue
         used, group = int(match.group(3)), int(match.group(4))
         if not 0 < used <= group:
-            raise ValueError("%s: stride '%s' in '%s' must use between 1 and all CPUs of its group" % (name, part, text))
+            raise ValueError(": stride '%s' in '%s' must use between 1 and all CPUs of its group" % (part, text))
         cpus.update(dict.fromkeys(cpu for cpu in range(first, last + 1) if (cpu - first) % group < used))
-    return list(cpus)
+    return tuple(cpus)
 
 
 def compress(cpus: Iterable[int]) -> str:

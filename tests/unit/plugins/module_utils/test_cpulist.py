@@ -82,3 +82,11 @@ def test_a_bad_mask_is_refused():
 def test_a_list_that_repeats_itself_ends_soon():
     with pytest.raises(ValueError, match="online names the same CPUs again and again"):
         expand(",".join(["0-65535"] * 100_000), "online")
+
+
+def test_a_list_that_was_read_before_is_a_list_of_its_own():
+    expand("0-3").append(4)
+    assert expand("0-3") == [0, 1, 2, 3]
+    for name in ("pool", "/sys/x"):
+        with pytest.raises(ValueError, match="^%s: 'x' in" % name):
+            expand("0-3,x", name)
