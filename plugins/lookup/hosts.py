@@ -56,12 +56,12 @@ from typing import Any
 
 from ansible import context
 from ansible.errors import AnsibleLookupError
-from ansible.plugins.loader import lookup_loader
+from ansible.plugins.loader import filter_loader, lookup_loader, test_loader
 from ansible.plugins.lookup import LookupBase
 from ansible.utils.display import Display
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.table import count
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings import hosts, specs
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import features, hosts, specs
 
 PLANNING = (
     "_plan.planner",
@@ -75,6 +75,9 @@ PLANNING = (
 """What is loaded here once, in the process that starts the workers, and not again in every worker."""
 for name in PLANNING:
     importlib.import_module(f"ansible_collections.npu.affinity.plugins.plugin_utils.{name}")
+features.of_features({})
+filter_loader.get("default")
+test_loader.get("defined")
 NOBODY = "!all"
 """A pattern that matches no host, and of which Ansible does not say that it matches none."""
 COLLECTION = pathlib.Path(__file__).resolve().parents[2]
