@@ -46,10 +46,8 @@ class ActionModule(HostAction):
             return result | _refused("NPU_NOT_GATHERED", str(error.message))
         if result.get("failed") and purpose == "compare":
             return _refused("NPU_NOT_GATHERED", result["msg"])
-        if result.get("failed") or TOPOLOGY not in variables:
+        if result.get("failed") or purpose == "place":
             return result
-        if purpose == "place":
-            return result | {"topology": self.known(TOPOLOGY, variables)}
         return result | self._planned(variables, purpose, result.get("in_force"))
 
     def _chosen(self, variables: dict[str, Any]) -> dict[str, Any]:
@@ -65,9 +63,8 @@ class ActionModule(HostAction):
             return found
         options = {name: asked[name] or None for name in ("root", "npu_smi", "timeout")}
         facts = self.on_host("topology_facts", {**options, "hardware": history["entry"]["state"]["hardware"]}, variables)
-        found["topology"], found["plan"] = facts["ansible_facts"][TOPOLOGY], history["entry"]["state"]["plan"]
         if facts["hardware_changes"]:
-            why = _other_hardware(history["entry"], facts["hardware_changes"], found["topology"]["problems"])
+            why = _other_hardware(history["entry"], facts["hardware_changes"], facts["ansible_facts"][TOPOLOGY]["problems"])
             found |= _refused("NPU_OTHER_HARDWARE", why)
         return facts | found | {"ready": not found["refusals"]}
 
@@ -83,14 +80,14 @@ class ActionModule(HostAction):
         return result
 
     def _planned(self, variables: dict[str, Any], purpose: str, in_force: Mapping[str, Any] | None) -> dict[str, Any]:
-        topology = self.known(TOPOLOGY, variables)
+        topology = variables[TOPOLOGY]
         try:
             made = self.settings(variables, features=True)
             state = desired_state(topology, made, shown=purpose == "plan", in_force=in_force)
         except AnsibleError as error:
-            return {"topology": topology, "ready": False, **_refused("NPU_SETTING_INVALID", str(error.message))}
+            return {"ready": False, **_refused("NPU_SETTING_INVALID", str(error.message))}
         codes = state["codes"]
-        found = {"topology": topology, "state": state, "plan": state["plan"], "codes": codes, "refusals": shown(state["refusals"], codes)}
+        found = {"state": state, "codes": codes, "refusals": shown(state["refusals"], codes)}
         if purpose != "bind":
             return found
         of_playbooks = self.settings(variables, playbooks=True)

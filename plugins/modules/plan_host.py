@@ -49,21 +49,16 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-topology:
-  description: As the fact that M(npu.affinity.topology_facts) sets.
+ansible_facts:
+  description: As RV(npu.affinity.topology_facts#module:ansible_facts).
   returned: if the host has a topology
   type: dict
-  sample: {schema: 1, npus: []}
+  sample: {npu_affinity_topology: {schema: 1, npus: []}}
 state:
   description: As P(npu.affinity.desired_state#filter) returns it.
   returned: if a state could be made
   type: dict
   sample: {features: {irq: present}, converged: false}
-plan:
-  description: The plan of the state, or of RV(entry).
-  returned: if there is one
-  type: dict
-  sample: {npus: []}
 entry:
   description: As RV(npu.affinity.history_info#module:entry).
   returned: with O(purpose=rollback)
