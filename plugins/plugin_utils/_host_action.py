@@ -23,8 +23,8 @@ NOT_GATHERED: dict[str, Any] = {"npus": [], "problems": ["not gathered"]}
 JSON_CALLBACKS = {"json", "jsonl"}
 _LISTS = ("actions", "files", "removed")
 """What was done until a module failed, hundreds of lines that callbacks would print with the sentence; -vv shows them."""
-
-
+_OF_SSH = "Shared connection to "
+"""What ssh itself writes last, on a terminal."""
 IN_PART = "The host may be changed in part. Run again when it answers, which completes the change"
 
 
@@ -35,11 +35,18 @@ def lost(error: AnsibleConnectionFailure, known: str) -> dict[str, Any]:
 
 
 def told(result: dict[str, Any], verbosity: int) -> dict[str, Any]:
-    """Return what a module returned; if it failed with a sentence, fail the task with that alone. A traceback is left to ansible-core."""
-    if result.get("failed") and "msg" in result and "module_stderr" not in result:
+    """Return what a module returned; if it failed with a sentence, fail the task with that alone.
+
+    What else a host wrote, such as a traceback, is left to ansible-core. Its message gets the last line of that, which says why.
+    """
+    if not result.get("failed") or "msg" not in result:
+        return result
+    if "module_stderr" not in result:
         hidden = _LISTS if verbosity < 2 else ()
         return refused({key: value for key, value in result.items() if key not in hidden})
-    return result
+    wrote = f"{result.get('module_stdout', '')}\n{result['module_stderr']}".splitlines()
+    lines = [line.strip() for line in wrote if line.strip() and not line.startswith(_OF_SSH)]
+    return result | {"msg": ": ".join([result["msg"], *lines[-1:]])}
 
 
 def shown(display: Any, msg: str | list[str]) -> None:
