@@ -93,5 +93,5 @@ def known(host: Host, private: bool = True) -> Known:
     except ValueError:
         if private:
             raise
-        history = InForce([], None, "", ["who bound this host, when and why is for root to see: sudo npu-affinity"])
+        history = InForce([], None, "", ["who bound this host, when and why is for root to see"])
     return Known(host, plan, history, [*remarks, *history.remarks])

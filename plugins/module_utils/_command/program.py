@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _require_root(host: Host, command: str) -> None:
     if host.live and os.geteuid() != 0:
-        raise ValueError("only root can read all of it: sudo %s %s" % (PROGRAM, command))
+        raise ValueError("only root can read all of it: sudo %s %s" % (os.path.abspath(sys.argv[0]), command))
 
 
 def _status(host: Host, options: argparse.Namespace) -> int:

@@ -101,6 +101,18 @@ def test_bound(run):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_who_is_not_root_is_told_what_sudo_finds(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["/var/lib/npu-affinity/npu-affinity", "status"])
+    os.seteuid(65534)
+    try:
+        code = main(sys.argv[1:])
+    finally:
+        os.seteuid(0)
+    said = "npu-affinity: only root can read all of it: sudo /var/lib/npu-affinity/npu-affinity status\n"
+    assert (code, *capsys.readouterr()) == (1, "", said)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 @pytest.mark.parametrize("path", ["etc/npu-affinity", PLAN])
 @pytest.mark.parametrize("words", [("plan",), ("explain", "npu", "0"), ("explain", "cpu", "3"), ("status",)])
 def test_who_may_not_read_the_plan_is_told_so(bound, capsys, path, words):
