@@ -28,6 +28,7 @@ UNIT = IRQBALANCE
 _SELINUX = "/sys/fs/selinux/"
 _WRITTEN = re.compile(r'--policyscript=(\S+)"$', re.MULTILINE)
 _BOOLEAN = "irqbalance_run_unconfined"
+_EXEMPTION = "'semanage permissive -a irqbalance_t' exempts it"
 _POLICY_TYPE = re.compile(r"^SELINUXTYPE=([\w-]+)", re.MULTILINE)
 _GROUPS = ["%s/system.slice/%s" % (top, UNIT) for top in HIERARCHIES]
 _VARIABLE = re.compile(r"^\$(\w+)\Z|^\$\{(\w+)\}\Z")
@@ -137,7 +138,7 @@ def _place(host: Host) -> tuple[str, str]:
         return POLICY, ""
     boolean = host.read("%sbooleans/%s" % (_SELINUX, _BOOLEAN))
     if boolean is None:
-        return POLICY, "SELinux is enforcing, and its policy on this host lets irqbalance run no policy script (there is no %s)" % _BOOLEAN
+        return POLICY, "SELinux is enforcing, and its policy on this host lets irqbalance run no policy script (%s)" % _EXEMPTION
     if not boolean.startswith("1"):
         return POLICY, "SELinux is enforcing, and %s is off ('setsebool -P %s on' switches it on)" % (_BOOLEAN, _BOOLEAN)
     return CONFINED_POLICY, ""

@@ -150,7 +150,7 @@ SELINUX = [
     ("no SELinux", {UNIT: PLAIN}, POLICY, ""),
     ("permissive", dict(ENFORCING, **{"/sys/fs/selinux/enforce": "0"}), POLICY, ""),
     ("irqbalance is not confined", dict(ENFORCING, **{"/proc/9/attr/current": "system_u:system_r:unconfined_service_t:s0"}), POLICY, ""),
-    ("an older policy", ENFORCING, POLICY, "lets irqbalance run no policy script"),
+    ("an older policy", ENFORCING, POLICY, "run no policy script ('semanage permissive -a irqbalance_t' exempts it)"),
     ("a newer policy", dict(ENFORCING, **{BOOLEAN: "0 0"}), POLICY, "setsebool -P irqbalance_run_unconfined on"),
     ("a newer policy, switched on", dict(ENFORCING, **{BOOLEAN: "1 1"}), CONFINED_POLICY, ""),
     ("a permissive domain", dict(ENFORCING, **{PERMISSIVE % "targeted/active/modules/400": ""}), POLICY, ""),
