@@ -13,12 +13,27 @@ FILES += ["/etc/npu-affinity/nic.json", "/etc/udev/rules.d/91-npu-affinity-nic.r
 POLICY = "usr/local/lib/npu-affinity/irqbalance-policy"
 BOTH = {"npu_affinity_housekeeping": "2"}
 NEAR, REPORT = {**BOTH, "npu_affinity_nic": "near"}, {**BOTH, "npu_affinity_nic": "report"}
+STEERING = {**BOTH, "npu_affinity_nic": "steering"}
 SPREAD = ["0", "1", "32", "33"]
+NET = "sys/bus/pci/devices/0000:33:00.0/net/eth0/queues"
+FOUND = {f"tx-{queue}/xps_cpus": f"00000000,0000000{1 << queue:x}" for queue in range(4)}
+FOUND |= {"rx-0/rps_cpus": "00000000,000000ff", "rx-1/rps_cpus": "00000000,00000000"}
+EACH = ["00000000,0001fffd", "00000000,fffe0002", "0001fffd,00000000", "fffe0002,00000000"]
+STEERED = {**FOUND, **{f"tx-{queue}/xps_cpus": mask for queue, mask in enumerate(EACH)}, "rx-0/rps_cpus": "00000003,00000003"}
 
 
 @pytest.fixture
 def hosts(fleet):
-    return fleet(server="i310_pro")
+    hosts = fleet(server="i310_pro")
+    for name, mask in FOUND.items():
+        path = hosts.tree("server") / NET / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{mask}\n")
+    return hosts
+
+
+def steering(hosts):
+    return {name: (hosts.tree("server") / NET / name).read_text().strip() for name in FOUND}
 
 
 def path(hosts, irq):
@@ -61,9 +76,12 @@ def test_queues_are_reported_bound_compared_off_and_restored(hosts):
     drifted = hosts.play("verify", **NEAR)
     (entry,) = result(drifted, "binding_info")["drift"]
     assert drifted.status == 2 and (entry["object"], entry["expected_cpus"]) == ("queue interrupts of eth0 (0000:33:00.0)", "1")
-    assert hosts.play("bind", **NEAR).status == 0 and places(hosts) == SPREAD
+    assert steering(hosts) == FOUND
+    assert hosts.play("bind", **STEERING).status == 0 and (steering(hosts), places(hosts)) == (STEERED, SPREAD)
 
     off = hosts.play("bind", **BOTH)
-    assert off.status == 0 and places(hosts) == before and there(hosts) == []
-    assert hosts.play("rollback", npu_affinity_to="-1", **BOTH).status == 0 and places(hosts) == SPREAD
-    assert hosts.play("unbind", npu_affinity_features="nic").status == 0 and places(hosts) == before and there(hosts) == []
+    assert off.status == 0 and (steering(hosts), places(hosts)) == (FOUND, before) and there(hosts) == []
+    assert hosts.play("rollback", npu_affinity_to="-1", **BOTH).status == 0 and (steering(hosts), places(hosts)) == (STEERED, SPREAD)
+    assert hosts.play("rollback", npu_affinity_to="-3", **BOTH).status == 0 and (steering(hosts), places(hosts)) == (FOUND, SPREAD)
+    assert hosts.play("unbind", npu_affinity_features="nic").status == 0
+    assert (steering(hosts), places(hosts)) == (FOUND, before) and there(hosts) == []
