@@ -181,8 +181,8 @@ def _label(host: Host, change: Change) -> None:
 def _start(host: Host, systemd: Systemd, change: Change, wait: float) -> None:
     journal.start(host, systemd, settings.UNIT)
     root = settings.settings(host)[1]["root"]
-    until = time.time() + wait
-    while time.time() < until:
+    until = time.monotonic() + wait
+    while time.monotonic() < until:
         state = _state(host, root)
         if state is not None and state.policy == change.policy and systemd.active([settings.UNIT]):
             return

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -127,6 +128,16 @@ def test_a_kubelet_that_fails_to_start_keeps_its_old_settings(tree, live):
         _drop_in.apply(host, change, wait=0)
     assert service.log == ["stop", "start with drop-in, no state", "stop", "start with no drop-in, no state"]
     assert not host.exists(PATH) and not host.exists(FOLDER) and not host.exists(previous.PATH)
+
+
+def test_a_clock_that_is_set_forward_ends_no_wait(tree, live, monkeypatch):
+    tree.write(HOST)
+    host, service = live("static")
+    change, day = _drop_in.look(host, PATH, TEXT), time.time() + 24 * 3600
+    monkeypatch.setattr(service, "active", lambda units: list(units) if not service.log or time.time() > day else [])
+    monkeypatch.setattr(_drop_in.time, "sleep", lambda seconds: monkeypatch.setattr(time, "time", lambda: day + 1))
+    _drop_in.apply(host, change)
+    assert service.log == ["stop", "start with drop-in, no state"]
 
 
 OTHER = FOLDER + "/60-numa.conf"
