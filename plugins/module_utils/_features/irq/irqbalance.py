@@ -35,6 +35,8 @@ _VARIABLE = re.compile(r"^\$(\w+)\Z|^\$\{(\w+)\}\Z")
 _INTERVAL = re.compile(r" (?:--interval|-t)[= ]?(\d+)")
 _USUAL_INTERVAL = 10
 _SLACK = 2
+_STARTED = "/run/systemd/units/invocation:" + UNIT
+"""A link that systemd makes each time it starts the unit."""
 
 
 def irqbalance(host: Host) -> dict[str, Any]:
@@ -194,9 +196,15 @@ def freedom(host: Host) -> Callable[[str], str]:
 
 
 def _outdated(host: Host, pid: str, policy: str) -> bool:
-    """Whether a process is older than the last change of its policy script, also of one that was moved away and back."""
+    """Whether a process is older than the last change of its policy script, also of one that was moved away and back.
+
+    Both times are of the wall clock as it was then, where systemd has left a trace of the start: steps since then do not count.
+    """
+    changed = os.stat(host.resolve(policy)).st_ctime
+    if host.exists(_STARTED):
+        return changed > os.lstat(host.path(_STARTED)).st_ctime
     age = _age(host, pid)
-    return age is not None and os.stat(host.resolve(policy)).st_ctime > time.time() - age + _SLACK
+    return age is not None and changed > time.time() - age + _SLACK
 
 
 def _told(host: Host) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 
 import pytest
 from test_verify import lines
@@ -316,6 +317,28 @@ SUSPECTS = [
 def test_who_moves_interrupts(host, make, who):
     make(host)
     assert movers(host)(FIRST).startswith(who)
+
+
+def begins(host):
+    """systemd starts the unit of irqbalance, which leaves a link. Times of files are rounded to ticks, so that it takes two of them."""
+    time.sleep(0.02)
+    link = host.path("/run/systemd/units/invocation:irqbalance.service")
+    os.makedirs(os.path.dirname(link))
+    os.symlink("0" * 32, link)
+    time.sleep(0.02)
+
+
+STARTS = [
+    pytest.param([irqbalance(TOLD, "--policyscript=" + POLICY, age=3000), begins], False, id="clock set back"),
+    pytest.param([begins, irqbalance(TOLD, "--policyscript=" + POLICY, age=1)], True, id="clock set forward"),
+]
+
+
+@pytest.mark.parametrize("makers, older", STARTS)
+def test_irqbalance_and_its_policy_after_a_step_of_the_clock(host, makers, older):
+    """By the clock of now, the process began at another time than by the clock of then."""
+    together(*makers)(host)
+    assert ("it was started before its policy" in movers(host)(FIRST)) == older
 
 
 def test_verify_names_an_irqbalance_that_keeps_an_old_answer(host):
