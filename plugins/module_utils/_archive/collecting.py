@@ -14,10 +14,11 @@ import time
 from typing import Any, Mapping, NamedTuple
 
 from .._features.tuning import host_settings
-from .._drift.in_force import HostCode, compare
+from .._drift.in_force import compare
 from .._features.comparing import Wanted
 from .._state.history.entries import Entry, newest
 from .._host.host import CommandError, Host
+from .._host.installed import HostCode
 from .._host.recorded import MANIFEST, SCHEMA, relative, said
 from .._topology.gather import gather
 from .._base.version import VERSION
