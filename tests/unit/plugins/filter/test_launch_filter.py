@@ -15,19 +15,8 @@ from ansible_collections.npu.affinity.plugins.filter import launch as filter_fil
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
 from ansible_collections.npu.affinity.plugins.module_utils._base.engines import ENGINES
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.recipes import BINDINGS, FORMS
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
+from tests.fakes.two_npus import PLAN, TOPOLOGY
 
-TOPOLOGY = {
-    "machine": {"cgroup": "v2", "systemd": 252},
-    "cpus": {"online": "0-31", "siblings": []},
-    "numa": [{"id": 0, "cpus": "0-15", "memory_mib": 1024}, {"id": 1, "cpus": "16-31", "memory_mib": 1024}],
-    "npus": [
-        {"kind": "npu", "id": 0, "phy_id": 4, "family": "a2", "pci": "0000:81:00.0", "numa": 1, "affinity": "16-31"},
-        {"kind": "npu", "id": 1, "phy_id": 5, "family": "a2", "pci": "0000:01:00.0", "numa": 0, "affinity": "0-15"},
-    ],
-    "kubelet": None,
-}
-PLAN = plan(TOPOLOGY, strategy="even_split")
 OPTIONS = yaml.safe_load(filter_file.DOCUMENTATION)["options"]
 ((NAME, LAUNCH),) = filter_file.FilterModule().filters().items()
 
