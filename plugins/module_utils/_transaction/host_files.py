@@ -59,8 +59,8 @@ class Transaction:
         """Complete the report. Raises ``ValueError`` where the request is unsafe."""
         report, request = self.report, self.request
         report.changes = compare(self.host, request)
-        Writing(self.host, report.changes, request.files).refuse_impossible()
-        programs.refuse_missing(self.host, request.files)
+        Writing(self.host, report.changes, request.states).refuse_impossible()
+        programs.refuse_missing(self.host, request.states)
         if self.host.live:
             refuse_moving_memory(self.host, self.systemd, report.changes, request.move_memory)
         report.actions += ["start %s again" % unit for unit in journal.stopped(self.host)]
@@ -72,7 +72,7 @@ class Transaction:
             self._look_at_failures()
 
     def _look_at_failures(self) -> None:
-        if programs.programs(self.request.files):
+        if programs.programs(self.request.states):
             self.report.failed_units = list(programs.failed(self.host))
             self.report.actions += ["run %s again, which had failed" % unit for unit in self.report.failed_units]
 
@@ -87,7 +87,7 @@ class Transaction:
         self._remove_folders()
         self._label()
         if self.host.live:
-            programs.try_out(self.host, self.request.files)
+            programs.try_out(self.host, self.request.states)
         for entry in self._to_enable():
             self._enabled.append(entry)
             self.systemd.enable(*entry)
@@ -96,7 +96,7 @@ class Transaction:
         self._stopped.run()
 
     def _write(self) -> None:
-        writing = Writing(self.host, self.report.changes, self.request.files)
+        writing = Writing(self.host, self.report.changes, self.request.states)
         for path, (before, after) in self.report.changes.items():
             unit = unit_of(path)
             if unit and "WantedBy" in settings(before.text) and is_ours(before.text or "") and not is_ours(after.text or ""):
@@ -105,7 +105,7 @@ class Transaction:
             self.written.append(path)
             with writing.naming(path):
                 after.put(self.host, path)
-        for path, state in self.request.files.items():
+        for path, state in self.request.states.items():
             if state.link is not None and not self.host.exists(path):
                 state.put(self.host, path)
 
@@ -212,7 +212,7 @@ def apply(host: Host, request: Request, check: bool = False, before: Sequence[St
     report.actions = ["start %s again" % unit for unit in stopped if "start %s again" % unit not in report.actions] + report.actions
     report.warnings += [journal.sentence(unit) for unit in stopped]
     report.not_started = not_started
-    report.untried = programs.untried(host, request.files)
+    report.untried = programs.untried(host, request.states)
     return report
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import posixpath
-from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from .._host.host import Host
 from .._state.files import FileState, States, is_file, is_ours, leftovers
@@ -15,7 +15,7 @@ from .._state.history.entries import Applied
 from .._state.systemd import UNIT_FOLDER, Systemd, unit_of
 
 
-class Request:
+class Request(NamedTuple):
     """What a host should have. All paths are absolute paths of the machine.
 
     ``files``: list of ``{path, content, mode}`` or ``{path, link}``; ``owned``: shell patterns of paths where a managed file that is not in
@@ -27,38 +27,29 @@ class Request:
     all steps have looked; None for what is no state of the host.
     """
 
-    def __init__(
-        self,
-        files: Iterable[Mapping[str, Any]] = (),
-        owned: Sequence[str] = (),
-        enabled: Sequence[str] = (),
-        started: Sequence[str] = (),
-        stopped: Sequence[str] = (),
-        released: Sequence[str] = (),
-        restarted: Sequence[Mapping[str, Any]] = (),
-        expected: Sequence[Mapping[str, Any]] = (),
-        move_memory: bool = False,
-        tolerant: bool = False,
-        applied: Callable[[], Applied] | None = None,
-    ) -> None:
-        self.files = {entry["path"]: FileState.from_record(entry) for entry in files}
-        self.owned = owned
-        self.enabled = enabled
-        self.started = started
-        self.stopped = stopped
-        self.released = released
-        self.restarted = restarted
-        self.expected = expected
-        self.move_memory = move_memory
-        self.tolerant = tolerant
-        self.applied = applied
+    files: Sequence[Mapping[str, Any]] = ()
+    owned: Sequence[str] = ()
+    enabled: Sequence[str] = ()
+    started: Sequence[str] = ()
+    stopped: Sequence[str] = ()
+    released: Sequence[str] = ()
+    restarted: Sequence[Mapping[str, Any]] = ()
+    expected: Sequence[Mapping[str, Any]] = ()
+    move_memory: bool = False
+    tolerant: bool = False
+    applied: Optional[Callable[[], Applied]] = None
+
+    @property
+    def states(self) -> dict[str, FileState]:
+        """The files by path. Raises ``ValueError`` for what is none."""
+        return {entry["path"]: FileState.from_record(entry) for entry in self.files}
 
     def concerns(self, path: str) -> bool:
-        return path in self.files or any(fnmatch.fnmatchcase(path, pattern) for pattern in self.owned)
+        return path in self.states or any(fnmatch.fnmatchcase(path, pattern) for pattern in self.owned)
 
     def text_of(self, systemd: Systemd, unit: str) -> str | None:
         """Return the text of a unit's file, as it is after the run."""
-        state = self.files.get("%s/%s" % (UNIT_FOLDER, unit))
+        state = self.states.get("%s/%s" % (UNIT_FOLDER, unit))
         return state.text if state else systemd.text(unit)
 
 
@@ -91,10 +82,11 @@ class Report:
 
 def _stale(host: Host, request: Request) -> Iterator[str]:
     """Yield the paths of our own files that the request no longer has, and of temporary files that a killed run left next to them."""
-    for folder in sorted({posixpath.dirname(path) for path in request.files}):
+    wanted = request.states
+    for folder in sorted(set(map(posixpath.dirname, wanted))):
         yield from leftovers(host, folder)
     for path in owned(host, request.owned):
-        text = FileState.of(host, path).text if path not in request.files and is_file(host, path) else None
+        text = FileState.of(host, path).text if path not in wanted and is_file(host, path) else None
         if text is not None and is_ours(text):
             yield path
 
@@ -113,7 +105,7 @@ def owned(host: Host, patterns: Iterable[str]) -> Iterator[str]:
 def compare(host: Host, request: Request) -> dict[str, States]:
     """Return ``{path: (before, after)}`` of the files that differ, those to be written in the given order, those to be removed last."""
     changes = {}
-    for path, after in request.files.items():
+    for path, after in request.states.items():
         if not path.startswith("/") or ".." in path.split("/"):
             raise ValueError("file path '%s' must be absolute and without '..'" % path)
         if (unit_of(path) or "").startswith("kubepods"):

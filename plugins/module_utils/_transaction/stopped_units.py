@@ -125,6 +125,7 @@ class StoppedBefore:
 
     def look(self, request: Request) -> None:
         """Find the units to enable and to start, when the files of a request are written."""
+        wanted = request.states
         for unit, values in sorted(self.outcome.recorded.items()):
             if not UNIT_SUFFIX.search(unit):
                 continue
@@ -137,7 +138,7 @@ class StoppedBefore:
                 self.outcome.warnings.append("%s was stopped by a bind and is not installed any more" % unit)
                 continue
             # On a running machine always: what stands for System V's run levels is not a link of systemd's.
-            missing = [link for link in enable_links(unit, text) if not self.host.exists(link) and link not in request.files]
+            missing = [link for link in enable_links(unit, text) if not self.host.exists(link) and link not in wanted]
             if values.get("enabled", True) and (missing or self.host.live):
                 self._enabled.append((unit, text))
             if self.host.live and values.get("running") and not self.systemd.active([unit]):
