@@ -254,7 +254,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features import part
 from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host
-from ansible_collections.npu.affinity.plugins.module_utils._host.recorded import host_at
+from ansible_collections.npu.affinity.plugins.module_utils._host.opened import host_at
 
 
 def argument_spec() -> dict[str, Any]:

@@ -570,9 +570,8 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._host.recorded import host_at, sentences
+from ansible_collections.npu.affinity.plugins.module_utils._host.opened import host_at
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
-from ansible_collections.npu.affinity.plugins.module_utils._topology.hardware import hardware_changes
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
@@ -597,6 +596,8 @@ def compared(then: dict[str, Any] | None, topology: Topology) -> dict[str, Any]:
     """Return how the host differs from the hardware of a state, as a result. Raises ``ValueError`` for hardware of another shape."""
     if then is None:
         return {}
+    from ansible_collections.npu.affinity.plugins.module_utils._topology.hardware import hardware_changes
+
     try:
         return {"hardware_changes": hardware_changes(then, topology)}
     except (AttributeError, KeyError, TypeError) as error:
@@ -638,7 +639,7 @@ def main() -> None:
     try:
         host = host_at(module.params["root"], module.params["timeout"])
         topology = gather(host, **questions)
-        topology["problems"] += sentences(host.unknown)
+        topology["problems"] += host.untold()
         found = compared(module.params["hardware"], topology)
         if module.params["compare"]:
             found["in_force"] = in_force(module)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from .._host.host import Host
 from .._state.plan_file import PATH as PLAN
-from .._host.recorded import kinds_of, sentences
 from .._base.findings import Findings
 from .codes import KINDS
 
@@ -17,12 +16,14 @@ def leave_out_unknown(host: Host, findings: Findings) -> None:
     unknown = host.unknown
     if not unknown:
         return
+    from .._host.recorded import kinds_of  # for an archive only
+
     if PLAN in unknown:
         raise ValueError("whether this host is bound is not known: the archive does not have %s" % PLAN)
     kinds = kinds_of(unknown, KINDS)
     findings.drift = [finding for finding in findings.drift if finding.kind not in kinds]
     findings.checked = {kind: names for kind, names in findings.checked.items() if kind not in kinds}
-    said = sentences(unknown)
+    said = host.untold()
     if kinds and not findings.drift:
         left = ", ".join(kind for kind in KINDS if kind in kinds)
         raise ValueError(

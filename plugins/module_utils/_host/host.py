@@ -78,6 +78,10 @@ class Host(Tree):
         """The paths and commands that were asked for, and of which a record of a machine says nothing."""
         return []
 
+    def untold(self) -> list[str]:
+        """Return a sentence on what a record of a machine does not tell, or not all, although it was asked for."""
+        return []
+
     def read(self, path: str) -> str | None:
         """Return a file's text without trailing newlines and NUL bytes, or None when it is missing or unreadable."""
         try:

@@ -56,6 +56,10 @@ def is_archive(path: str) -> bool:
     return posixpath.basename(path) == posixpath.basename(ARCHIVE)
 
 
+def is_host_code(path: str) -> bool:
+    return is_archive(path) or path.startswith(FORMER + "/")
+
+
 def former_folders(host: Host) -> list[str]:
     """Return the folders of an earlier version's sources, with those in which Python keeps what it compiled."""
     rooms = ["%s/%s" % (FORMER, name) for name in host.names(FORMER, "_[a-z]*") if "." not in name]

@@ -18,9 +18,8 @@ import re
 from typing import Any, Callable, Iterable, Mapping, Sequence
 
 from .host import CommandError, Host, Result
+from .opened import MANIFEST
 
-MANIFEST = "npu-affinity-archive.json"
-"""The file in the top folder of an archive that says what it is, and what else was found than files."""
 SCHEMA = 1
 KINDS = ("units", "services", "cpusets", "processes", "threads")
 _SUBJECTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
@@ -66,6 +65,13 @@ class Recorded(Host):
     @property
     def unknown(self) -> list[str]:
         return list(self._unknown)
+
+    def untold(self) -> list[str]:
+        found: dict[str, str] = {}
+        for asked in self._unknown:
+            found.setdefault(_subject(asked)[0], asked)
+        told = ", ".join(subject if subject == asked else "%s (%s)" % (subject, asked) for subject, asked in found.items())
+        return ["The archive does not have all requested data: %s." % told] if found else []
 
     def _asked(self, path: str, content: bool = False) -> None:
         path = posixpath.normpath(path)
@@ -129,13 +135,6 @@ def relative(root: str, argv: Sequence[str]) -> tuple[str, ...]:
     top = root.rstrip("/")
     words = ("/" if word == root else word[len(top) :] if word.startswith(top + "/") else word for word in argv)
     return tuple(words) if top else tuple(argv)
-
-
-def host_at(root: str, timeout: float = 30) -> Host:
-    """Return the machine below a root: a record where an archive was opened there."""
-    if root != "/" and os.path.isfile(os.path.join(root, MANIFEST)):
-        return Recorded(root, timeout)
-    return Host(root, timeout)
 
 
 _ONE_LINE = ("about", "version", "time", "host", "source")
@@ -257,15 +256,6 @@ def _manifest_of(root: str) -> dict[str, Any]:
 
 def _subject(asked: str) -> tuple[str, tuple[str, ...] | None]:
     return next(((words, kinds) for pattern, words, kinds in _SUBJECTS if re.match(pattern, asked)), (asked, None))
-
-
-def sentences(unknown: Iterable[str]) -> list[str]:
-    """Return a sentence on what a record does not tell, or not all, although it was asked for; none where it told everything."""
-    found: dict[str, str] = {}
-    for asked in unknown:
-        found.setdefault(_subject(asked)[0], asked)
-    told = ", ".join(subject if subject == asked else "%s (%s)" % (subject, asked) for subject, asked in found.items())
-    return ["The archive does not have all requested data: %s." % told] if found else []
 
 
 def kinds_of(unknown: Iterable[str], all_kinds: Iterable[str]) -> set[str]:

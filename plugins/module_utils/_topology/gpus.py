@@ -10,7 +10,6 @@ from typing import Any, Mapping
 from .._base.cpulist import compress
 from .._host.host import Host
 from .._kernel.pci import numa_node
-from .._nvidia_smi import parse_nvidia_csv
 from .._smi import tool as _tool
 
 FOLDERS = ("/usr/bin", "/usr/local/bin", "/usr/local/nvidia/bin", "/opt/bin")
@@ -25,6 +24,8 @@ def gather(host: Host, named: str | None, devices: Mapping[str, dict[str, Any]],
     present = {pci: device for pci, device in devices.items() if device["family"] == "gpu"}
     if not present and not named:
         return []
+    from .._nvidia_smi import parse_nvidia_csv
+
     tool = _tool.find(host, named, "nvidia-smi", FOLDERS, problems, present)
     answer = tool.ask(parse_nvidia_csv, *_QUERY) if tool else None
     if answer is None:

@@ -11,13 +11,13 @@ from __future__ import annotations
 import posixpath
 from typing import Any, Iterable, Mapping, Sequence
 
+from ..._host.installed import is_host_code
 from ..._base.table import count
 from ..._base.cpulist import compress, expand
 from ..._kernel.interrupts import KINDS
 from ..plan_file import PATH as PLAN
 from ..files import FileState, States
 from ..systemd import UNIT_FOLDER
-from . import file_lines, plan_lines
 
 Entry = Mapping[str, Any]
 """Plain data of a report."""
@@ -59,12 +59,20 @@ class Diff:
 
     def add_files(self, changes: Mapping[str, States], actions: Iterable[str] = (), restart_needed: Iterable[str] = ()) -> Diff:
         """Add ``{path: (before, after)}`` of file states, settings of systemd, and what only a restart changes."""
+        if changes:
+            self._add_changes(changes)
+        self.add(SYSTEMD, _by_verb(actions))
+        return self.add(RESTART, [unit for unit in restart_needed if unit not in self.parts[RESTART]])
+
+    def _add_changes(self, changes: Mapping[str, States]) -> None:
+        from . import file_lines, plan_lines  # of no use where nothing changes
+
         together = _removed_together(changes)
         for path, (before, after) in changes.items():
             if path == PLAN:
                 self.add(PLANS, plan_lines.lines(before.text, after.text))
             elif file_lines.is_told_in_lines(before, after):
-                if not file_lines.is_program(path) and path not in together:
+                if not is_host_code(path) and path not in together:
                     self.add(UNITS if path.startswith(UNIT_FOLDER + "/") else FILES, file_lines.lines(path, before, after))
             else:
                 self.texts.append(of_text(path, before, after))
@@ -72,8 +80,6 @@ class Diff:
         self.add(
             FILES, dict.fromkeys("- %s in %s" % (count(len(paths), "file"), posixpath.dirname(paths[0])) for paths in together.values())
         )
-        self.add(SYSTEMD, _by_verb(actions))
-        return self.add(RESTART, [unit for unit in restart_needed if unit not in self.parts[RESTART]])
 
     def told(self) -> list[str]:
         """Return all lines, and the paths of the files that are shown as texts."""
@@ -89,7 +95,7 @@ def _removed_together(changes: Mapping[str, States]) -> dict[str, list[str]]:
     """Return the paths that are shown with many others of their folder, each with all of these; not units, whose names matter."""
     folders: dict[str, list[str]] = {}
     for path, (_before, after) in changes.items():
-        if after.text is None and path != PLAN and not file_lines.is_program(path) and not path.startswith(UNIT_FOLDER + "/"):
+        if after.text is None and path != PLAN and not is_host_code(path) and not path.startswith(UNIT_FOLDER + "/"):
             folders.setdefault(posixpath.dirname(path), []).append(path)
     return {path: paths for paths in folders.values() if len(paths) > MANY for path in paths}
 

@@ -23,7 +23,8 @@ from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import 
 from ansible_collections.npu.affinity.plugins.module_utils._features.comparing import Wanted
 from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import Applied, keep
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host
-from ansible_collections.npu.affinity.plugins.module_utils._host.recorded import MANIFEST, Recorded, host_at, sentences
+from ansible_collections.npu.affinity.plugins.module_utils._host.opened import MANIFEST, host_at
+from ansible_collections.npu.affinity.plugins.module_utils._host.recorded import Recorded
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import Systemd
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 
@@ -272,7 +273,7 @@ def test_a_sosreport_gives_what_it_has(tmp_path):
         ("0000:c1:00.0", 1),
     ]
     assert any("npu-smi was not found" in text for text in topology["problems"])
-    (said,) = sentences(host.unknown)
+    (said,) = host.untold()
     assert "answers of npu-smi (npu-smi)" in said and "interrupts" not in said
     host = host_at(opened.folder)
     findings = verify(host, Wanted())[1]
