@@ -9,19 +9,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding as _binding
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired import environment as _environment
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired import workloads as _workloads
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import FIRST_LINE
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.slices import drop_in_text
+from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import unit_of
+from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import drop_in_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import SLICES
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import union
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import kind_and_number, members, title
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.moves import of_npu, pairs, with_slices
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import (
+        AppliedState,
         Difference,
         DifferingNpu,
         DifferingUser,
+        FileEntry,
         Plan,
         Topology,
     )
@@ -29,36 +30,22 @@ if TYPE_CHECKING:
 Named = Sequence[Mapping[str, Any]]
 
 
-def difference(
-    topology: Topology,
-    plan: Plan,
-    services: Named = (),
-    bound_by: str = "host",
-    workloads: Named = (),
-    vnpus: Named = (),
-    limiter: bool = True,
-    visible_devices: bool = True,
-    slices: bool = True,
-    environment: Mapping[str, Any] | None = None,
-) -> Difference:
-    """Return ``{in_force, npus, users, restart}``.
+def difference(topology: Topology, plan: Plan, document: AppliedState, services: Named = (), workloads: Named = ()) -> Difference:
+    """Return ``{in_force, npus, users, restart}``. ``document``: what the host should be by the plan, which has no feature where a bind
+    refuses that; ``services`` and ``workloads``: those of the settings.
 
     ``in_force``: whether there is a plan in force. ``npus``: ``{npu, pci, slice, now, then, sentence}`` of all NPUs of both plans, with
     pools, None if there is none, and the sentence of :func:`_plan.moves.moves`, None on a first bind and where nothing differs.
     ``users``: ``{user, npus, cpus, mems, slice, now}`` of services, workloads and vNPUs, ``now`` None where nothing is known. ``restart``:
-    the services whose drop-in a bind would write or remove. ``slices``: whether role slices is on. ``environment``: the setting of that
-    name. A plan that a bind refuses has no slices and restarts nothing.
+    the services whose drop-in a bind would write or remove.
     """
     both = pairs(topology.get("applied"), plan)
-    refused = bool(_binding.refusals(topology, plan, services, bound_by, workloads, vnpus))
-    bound = None if refused else _binding.binding(topology, plan, services, bound_by, workloads, vnpus, limiter, visible_devices)
-    placed = _environment.added(topology, plan, services, workloads, environment or {}, bound) if bound else ()
     return {
         "in_force": bool(both),
         "npus": [_npu(record, entry, next(of_npu(record, entry), None)) for record, entry in both]
         or [_npu(None, entry, None) for entry in plan["npus"]],
-        "users": list(_users(topology, plan, services, workloads, bound)),
-        "restart": [] if bound is None else _restart(topology, placed if slices else ()),
+        "users": list(_users(topology, plan, document["live"].get("slices"), services, workloads)),
+        "restart": _restart(topology, document["files"]) if document["features"] else [],
     }
 
 
@@ -74,11 +61,11 @@ def _npu(record: Mapping[str, Any] | None, entry: Mapping[str, Any] | None, sent
     }
 
 
-def _users(topology: Topology, plan: Plan, services: Named, workloads: Named, bound: Mapping[str, Any] | None) -> Iterator[DifferingUser]:
+def _users(topology: Topology, plan: Plan, live: Mapping[str, Any] | None, services: Named, workloads: Named) -> Iterator[DifferingUser]:
     homes: dict[str, str] = {}
-    if bound and bound["method"] == _binding.SLICES:
-        homes |= {entry["name"]: entry["settings"]["Slice"] for entry in bound["services"]}
-        homes |= {f"workload {entry['name']}": entry["slice"] for entry in _workloads.workloads(plan, workloads, topology)}
+    if live and live["method"] == SLICES:
+        homes |= {entry["name"]: entry["settings"]["Slice"] for entry in live["services"]}
+        homes |= {f"workload {entry['name']}": entry["slice"] for entry in live["workloads"]}
     applied = with_slices(topology.get("applied") or {})
     named = [(str(entry.get("unit")), entry.get("npus")) for entry in services]
     named += [(f"workload {entry.get('name')}", entry.get("npus")) for entry in workloads]
@@ -88,12 +75,12 @@ def _users(topology: Topology, plan: Plan, services: Named, workloads: Named, bo
             yield {
                 "user": user,
                 "npus": ",".join(str(kind_and_number(entry["slice"])[1]) for entry in entries),
-                "cpus": _workloads.union(entry["pool"] for entry in entries),
-                "mems": _workloads.union(map(memory_nodes, entries)),
+                "cpus": union(entry["pool"] for entry in entries),
+                "mems": union(map(memory_nodes, entries)),
                 "slice": homes.get(user),
-                "now": _workloads.union(entry["pool"] for entry in before) if before else None,
+                "now": union(entry["pool"] for entry in before) if before else None,
             }
-    for vnpu in (bound or {}).get("vnpus", ()):
+    for vnpu in (live or {}).get("vnpus", ()):
         yield {
             "user": f"vNPU {vnpu['name']}",
             "npus": vnpu["of"].partition(" ")[2],
@@ -113,9 +100,11 @@ def _members(plan: Mapping[str, Any], names: Sequence[Any]) -> list[Mapping[str,
     return [] if unknown else entries
 
 
-def _restart(topology: Topology, services: Named) -> list[str]:
+def _restart(topology: Topology, files: Sequence[FileEntry]) -> list[str]:
     """Return the services whose drop-in a bind would write or remove, except for those that the host does not have."""
-    wanted = {entry["name"]: (FIRST_LINE + drop_in_text(entry)).strip() for entry in services}
+    named = [(unit_of(entry["path"]) or "", entry) for entry in files]
+    ours = [(unit, entry) for unit, entry in named if unit.endswith(".service") and entry["path"] == drop_in_of(unit)]
+    wanted = {unit: entry["content"].strip() for unit, entry in ours}
     found = topology.get("drop_ins") or {}
     missing = topology.get("missing_units") or ()
     return sorted(unit for unit in wanted.keys() | found.keys() if wanted.get(unit) != found.get(unit) and unit not in missing)

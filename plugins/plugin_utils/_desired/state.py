@@ -200,12 +200,8 @@ def _said(
     if not plan:
         return said
     said["outside"] = pools.lines(pools.placed(topology.get("users") or (), plan))
-    own, limiter = settings["plan"], bool(settings["slices"]["vnpu_limiter"])
-    users = {name: own[name] for name in ("services", "bound_by", "workloads", "vnpus")}
-    told = environment.names_devices(own["environment"])
-    shows: dict[str, Any] = {"limiter": limiter, "visible_devices": told}
-    on = settings["slices"]["enabled"]
-    said["difference"] = difference(topology, plan, **users, **shows, slices=on, environment=own["environment"])
+    own = settings["plan"]
+    said["difference"] = difference(topology, plan, document, own["services"], own["workloads"])
     if refusals:
         said["summary"] = "A bind refuses this plan."
         return said
@@ -216,14 +212,16 @@ def _said(
         own["workloads"],
         own["vnpus"],
         device_share=_device_share(settings["device_share"]),
-        visible_devices=told,
+        visible_devices=environment.names_devices(own["environment"]),
     )
     try:
         said["processes"] = threads.processes(topology, plan, settings["threads"]) if plan["npus"] else []
     except ValueError as error:
         found.append(str(error))
     found += _missing(topology, plan) if "services" not in own["fail_on"] else []
-    found += environment.remarks(topology, plan, own["services"], own["workloads"], own["environment"]) if on else []
+    found += (
+        environment.remarks(topology, plan, own["services"], own["workloads"], own["environment"]) if settings["slices"]["enabled"] else []
+    )
     found += memory.remarks(topology, document)
     found += memory.remarks_on_users(topology, plan, document)
     found += neighbours.remarks(topology, plan) if shown else []
@@ -232,7 +230,9 @@ def _said(
     found += [sentence for name, notes in document["notes"].items() if name not in TOLD for sentence in notes]
     unasked = tuple(no_effect(name) for name in settings.get("of_profile", ()))  # a profile sets it on every host, whatever the host has
     found = [sentence for sentence in found if not sentence.startswith(unasked)]
-    summary = document["notes"].get("slices") or [binding.binding(topology, plan, **users, **shows)["summary"]]
+    users = {name: own[name] for name in ("services", "bound_by", "workloads", "vnpus")}
+    limiter = bool(settings["slices"]["vnpu_limiter"])
+    summary = document["notes"].get("slices") or [binding.binding(topology, plan, **users, limiter=limiter)["summary"]]
     said["remarks"], said["summary"] = [*map(str, found), *settings.get("remarks", ())], " ".join(summary)
     return said
 

@@ -11,7 +11,6 @@ import pytest
 from planner_hosts import host
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.difference import difference
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import FIRST_LINE
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
@@ -29,6 +28,11 @@ def bound(**others):
     return {**FRESH, "applied": json.loads(json.dumps(FIRST)), **others}
 
 
+def difference(topology, made=None, **settings):
+    given = {f"npu_affinity_{name}": value for name, value in settings.items()}
+    return desired_state(topology, of_features({"npu_affinity_irq_enabled": False, **given}), made)["difference"]
+
+
 def drop_in(text):
     return (FIRST_LINE + text).strip()
 
@@ -41,7 +45,7 @@ def of(found, key="npus"):
 
 
 def test_a_first_bind_has_nothing_beside_it():
-    found = difference(FRESH, FIRST, [ONE], workloads=[PAIR])
+    found = difference(FRESH, FIRST, services=[ONE], workloads=[PAIR])
     assert not found["in_force"]
     assert {(row["now"], row["sentence"]) for row in found["npus"]} == {(None, None)}
     assert [row["then"] for row in found["npus"]] == [entry["pool"] for entry in FIRST["npus"]]
@@ -55,12 +59,14 @@ def test_a_first_bind_has_nothing_beside_it():
     }
     assert (of(found, "users")["workload pair"]["npus"], of(found, "users")["workload pair"]["slice"]) == ("4,6", "npu-pair.slice")
     assert found["restart"] == ["pair.service", "vllm@0.service"]
+    (user,) = difference(FRESH, FIRST, services=[ONE], slices_enabled=False)["users"]
+    assert user["slice"] is None, "role slices is off, and writes none"
 
 
 def test_other_pools_are_beside_those_in_force():
     topology = bound()
     second = plan(topology, housekeeping="1")
-    found = difference(topology, second, [ONE])
+    found = difference(topology, second, services=[ONE])
     row = of(found)["NPU 0"]
     assert (row["now"], row["then"]) == (FIRST["npus"][0]["pool"], second["npus"][0]["pool"])
     assert row["sentence"] == f"A bind moves NPU 0 (PCI {row['pci']}) from CPUs {row['now']} to CPUs {row['then']}."
@@ -94,11 +100,11 @@ RESTARTS = {
 @pytest.mark.parametrize(("found", "services", "slices", "restart"), RESTARTS.values(), ids=list(RESTARTS))
 def test_services_whose_drop_in_changes_have_to_be_restarted(found, services, slices, restart):
     topology = bound(drop_ins=found, missing_units={"absent.service": ""})
-    assert difference(topology, plan(topology), services, slices=slices)["restart"] == restart
+    assert difference(topology, plan(topology), services=services, slices_enabled=slices)["restart"] == restart
 
 
 def test_a_plan_that_is_refused_is_compared_all_the_same():
-    found = difference(bound(), FIRST, [ONE, {"unit": "a.service", "npus": [77]}])
+    found = difference(bound(drop_ins={"vllm@0.service": IN_SLICE_0}), services=[ONE, {"unit": "a.service", "npus": [77]}])
     assert [row["user"] for row in found["users"]] == ["vllm@0.service"] and found["users"][0]["slice"] is None
     assert found["restart"] == []
 
