@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import without
 from ansible_collections.npu.affinity.plugins.plugin_utils._host_action import HostAction, comparison_options, kubelet_options
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.role_line import lines_after, role_line
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import sources
@@ -104,7 +105,7 @@ class ActionModule(HostAction):
         if result.get("failed") or result["drain"] and not check:
             return
         if feature:
-            said = lines_after(feature, state["notes"], result)
+            said = without(lines_after(feature, state["notes"], result), state.get("muted") or {})
         if feature and not kubelet.get("pending"):
             said.append(role_line(feature, host, result, check))
         if entry:

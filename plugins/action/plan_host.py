@@ -17,7 +17,6 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentenc
 from ansible_collections.npu.affinity.plugins.plugin_utils._host_action import HOST_CODE, HostAction
 from ansible_collections.npu.affinity.plugins.plugin_utils._review import refusals as review
 from ansible_collections.npu.affinity.plugins.plugin_utils._review.entry import review_entry
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings import mutes
 
 TOPOLOGY = "npu_affinity_topology"
 NOWHERE = (
@@ -103,9 +102,7 @@ class ActionModule(HostAction):
     def _outside(self, variables: dict[str, Any], topology: Any, state: Mapping[str, Any]) -> str:
         """Return why a host fails that is as wanted and that no task compares: what runs outside its pool, where that must not be."""
         own = self.settings(variables, role="verify")
-        if not state["outside"] or "workloads" not in own["fail_on"]:
-            return ""
-        if WORK_OUTSIDE_POOL in mutes.of_host(mutes.checked(own["mute"]), variables["inventory_hostname"])[0]:
+        if not state["outside"] or "workloads" not in own["fail_on"] or WORK_OUTSIDE_POOL in state["muted"]:
             return ""
         return pools.sentence(pools.placed(topology.get("users") or (), state["plan"]).outside)
 

@@ -78,7 +78,7 @@ _raw:
     - With O(features=true), a dictionary with the settings of role C(plan) and of each feature, named as the variables without
       C(npu_affinity_) and without the name of the feature, such as C(interval) of feature C(irq) for C(npu_affinity_interval), and with
       the same C(remarks) and C(applied). C(profile) is a sentence with the profile and the settings that replace those of it.
-      C(of_profile) has the variables whose values are those of the profile.
+      C(of_profile) has the variables whose values are those of the profile, and C(muted) says until when and why codes are muted.
       P(npu.affinity.desired_state#filter) takes it.
     - With O(role), a dictionary of the settings of that role, named in the same way.
     - With O(playbooks=true), a dictionary of these settings without C(npu_affinity_), such as C(batches), null where one is not given and
@@ -97,12 +97,14 @@ from ansible.errors import AnsibleError, AnsibleLookupError
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.lookup import LookupBase
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import coded
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import refused_settings
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import (
     applied,
     archived,
     features,
     limits,
+    mutes,
     names,
     profile,
     specs,
@@ -142,13 +144,21 @@ class LookupModule(LookupBase):
         ]
         defaults = {name: option.get("default") for of_role in options.values() for name, option in of_role.items()}
         judged = {
-            "remarks": names.remarks(of_user, off, options) + limits.remarks(known, off, defaults),
+            "remarks": list(map(coded, names.remarks(of_user, off, options) + limits.remarks(known, off, defaults))),
             "applied": applied.applied(known, off, options),
         }
         if kwargs.get("features"):
             overriding = self._templated(of_task, chosen.settings.keys() - added.keys())
             said = profile.sentence(chosen, overriding)
-            return {**self._converted(of_task, added, features.names()), **judged, "profile": said, "of_profile": sorted(added)}
+            mute = self._converted(of_task, added, {mutes.SETTING}, ("verify",))["verify"]["mute"]
+            muted = mutes.of_host(mutes.checked(mute), of_task.get("inventory_hostname", "localhost"))[0]
+            return {
+                **self._converted(of_task, added, features.names()),
+                **judged,
+                "profile": said,
+                "of_profile": sorted(added),
+                "muted": muted,
+            }
         host = of_task.get("inventory_hostname", "localhost")
         return {
             "refusals": [f"Host {host}: {refusal}" for refusal in refusals],

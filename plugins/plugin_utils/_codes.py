@@ -1,19 +1,32 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Stable names for why a host is not bound, next to those of findings in :mod:`_drift.codes`.
+"""Stable names for why a host is not bound and for what is worth a look, next to those of findings in :mod:`_drift.codes`.
 
 Sentences that ask for the same next step have the same code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, ParamSpec
 
-REFUSALS = {
+_BOTH = {
+    "NPU_DRIVER_TOO_OLD": "The Ascend driver is too old for what the settings want.",
+    "NPU_PODS_IN_POOL": "The kubelet gave CPUs of the plan to containers.",
+    "NPU_PROGRAM_MISSING": "The host lacks a program that a bind needs, or it does not run.",
+    "NPU_RULE_FAILS": "A published rule fails on the host, and was not repaired.",
+    "NPU_SETTING_INVALID": "A setting is unknown, or its value cannot be used.",
+    "NPU_UNKNOWN_NPU": "A setting names an NPU that the host does not have.",
+    "NPU_UNKNOWN_UNIT": "A setting names a service that is not installed.",
+}
+"""What refuses a host by some settings, and is a remark by others."""
+_REFUSALS = {
     "NPU_CLAIMED_TWICE": "Two workloads, services or vNPUs have one NPU.",
     "NPU_DEVICE_SHARE_OFF": "vNPUs need device share, which is off and stays off.",
-    "NPU_DRIVER_TOO_OLD": "The Ascend driver is too old for device share.",
     "NPU_HOUSEKEEPING_CONFINES": "Work that uses NPUs would be confined to the CPUs of the system.",
     "NPU_KUBELET_CONFLICT": "The kubelet cannot be configured for the plan.",
     "NPU_MEMORY_SHORT": "A memory node has no room for the huge pages.",
@@ -21,19 +34,55 @@ REFUSALS = {
     "NPU_NOT_REVIEWED": "The reviewed file does not have what a bind would do.",
     "NPU_NO_ENTRY": "The history has no such entry.",
     "NPU_OTHER_HARDWARE": "The entry of the history is for other hardware.",
-    "NPU_PODS_IN_POOL": "The kubelet gave CPUs of the plan to containers.",
-    "NPU_PROGRAM_MISSING": "The host lacks a program that a bind needs.",
-    "NPU_RULE_FAILS": "A published rule fails on the host, and was not repaired.",
-    "NPU_SETTING_INVALID": "A setting is unknown, or its value cannot be used.",
     "NPU_SMI_UNAVAILABLE": "The host does not list its NPUs.",
     "NPU_TOO_FEW_CPUS": "Too few CPUs may be divided.",
-    "NPU_UNKNOWN_NPU": "A setting names an NPU that the host does not have.",
-    "NPU_UNKNOWN_UNIT": "A setting names a service that is not installed.",
     "NPU_VNPU_TOO_LARGE": "vNPUs do not fit on their NPU.",
     "NPU_VNPU_UNSUPPORTED": "The host or the chip cannot have vNPUs.",
     "NPU_WORKERS_CONFLICT": "Another setting excludes workers that bind themselves.",
 }
-"""Every code of a refusal, in alphabetical order."""
+_REMARKS = {
+    "NPU_ALLOCATOR_MISSING": "The host has no allocator to preload.",
+    "NPU_BIND_EFFECT": "What a bind moves or takes.",
+    "NPU_CARD_UNLISTED": "An NPU of the PCI bus is not listed by npu-smi.",
+    "NPU_CORES_SPLIT": "A pool has only some threads of a core.",
+    "NPU_CPUS_IDLE": "A rule leaves CPUs near an NPU idle.",
+    "NPU_CPUS_ISOLATED": "CPUs are isolated from the scheduler.",
+    "NPU_CPUS_LEFT_OUT": "CPUs that a setting names cannot be had.",
+    "NPU_CPUS_REMOTE": "A pool has CPUs of other NUMA nodes.",
+    "NPU_CPUS_SHARED": "Several services use one NPU and its CPUs.",
+    "NPU_CPUSET_PARTITION": "A cpuset partition has CPUs of the plan.",
+    "NPU_FACTS_INCOMPLETE": "Something of the host could not be read, or contradicts itself.",
+    "NPU_HISTORY_INCOMPLETE": "The history of the host is missing, or cannot be read.",
+    "NPU_INTERRUPTS_IN_POOL": "Interrupts of other devices may run on pools.",
+    "NPU_IRQ_UNPLACED": "An interrupt, workqueue or thread of the driver stays where it is.",
+    "NPU_KERNEL_ADVICE": "What the kernel command line should have.",
+    "NPU_KERNEL_CONTRADICTS": "The kernel command line contradicts the plan.",
+    "NPU_KUBELET_BLOCKED": "The kubelet does not start with its files or cgroups.",
+    "NPU_KUBELET_FORECAST": "Which CPUs the kubelet will give to pods.",
+    "NPU_KUBELET_PENDING": "The kubelet is to be changed by a later bind.",
+    "NPU_MEASURE_INCOMPLETE": "A measurement lacks something.",
+    "NPU_MEMORY_ELSEWHERE": "Running work has memory on nodes that it would lose.",
+    "NPU_METRICS_UNREAD": "Nothing reads the metrics where they are written.",
+    "NPU_MUTE_EXPIRED": "A mute has expired.",
+    "NPU_NIC_PLACED": "Where network interrupts go.",
+    "NPU_NIC_UNPLACED": "Network interrupts stay where they are.",
+    "NPU_NO_EFFECT": "A setting has no effect on the host.",
+    "NPU_NUMA_UNKNOWN": "The NUMA node of an NPU is not known.",
+    "NPU_POLL_SHARED": "The kernel's poll threads may run on pools.",
+    "NPU_REPORT_MISSING": "The report of a host could not be written.",
+    "NPU_ROLES_SHARED": "A pool is too small for its roles.",
+    "NPU_THREAD_UNPLACED": "A thread or process stays where it is.",
+    "NPU_UNBIND_LEFT": "What an unbind leaves.",
+    "NPU_VARIABLE_KEPT": "Another file of a service sets a variable, which stays.",
+    "NPU_VNPU_UNSURE": "Something may keep vNPUs from working.",
+    "NPU_WORKLOADS_BOUND": "How workloads are bound.",
+    "NPU_WORKERS_OVERLAP": "Workers that bind themselves may take CPUs of others.",
+}
+REFUSALS, REMARKS = (dict(sorted({**own, **_BOTH}.items())) for own in (_REFUSALS, _REMARKS))
+"""Every code of a refusal, and every one of a remark alone."""
+BIND_EFFECT = "NPU_BIND_EFFECT"
+_CODE = re.compile(r" \[(NPU_[A-Z_]+)\]\Z")
+_P = ParamSpec("_P")
 
 
 class Sentence(str):
@@ -56,6 +105,46 @@ def of_error(error: ValueError, code: str) -> Sentence:
     """Return the sentence of an error, with this code unless it has one."""
     said = error.args[0] if error.args else ""
     return said if isinstance(said, Sentence) else Sentence(code, str(error))
+
+
+def remark(code: str) -> Callable[[Callable[_P, Iterable[str]]], Callable[_P, list[Sentence]]]:
+    """Give all that a function says this code."""
+
+    def decorate(function: Callable[_P, Iterable[str]]) -> Callable[_P, list[Sentence]]:
+        @functools.wraps(function)
+        def said(*args: _P.args, **options: _P.kwargs) -> list[Sentence]:
+            return [Sentence(code, text) for text in function(*args, **options)]
+
+        return said
+
+    return decorate
+
+
+def coded(sentence: str) -> str:
+    """Return a sentence as plain text with its code at the end, as documents have remarks."""
+    return f"{sentence} [{sentence.code}]" if isinstance(sentence, Sentence) else sentence
+
+
+def code_of(text: str) -> str:
+    """Return the code at the end of a text, '' where it has none."""
+    found = _CODE.search(text)
+    return found[1] if found else ""
+
+
+def without(remarks: Iterable[str], muted: Mapping[str, str]) -> list[str]:
+    """Return the remarks whose code is not muted; ``muted`` has until when and why others are, by code."""
+    return [text for text in remarks if code_of(text) not in muted]
+
+
+def told(remarks: Collection[str], muted: Mapping[str, str], found: Mapping[str, int] | None = None) -> list[str]:
+    """Return the remarks that are not muted, and a sentence on each code that is; ``found`` is how often others were found, by code."""
+    times = Counter(map(code_of, remarks)) | Counter(found)
+    return [*without(remarks, muted), *(f"{code} ({times[code]}) is {why}" for code, why in muted.items() if times[code])]
+
+
+def problems(topology: Mapping[str, Any] | None) -> list[str]:
+    """Return the remarks on what could not be read of a host, or contradicts itself."""
+    return [coded(Sentence("NPU_FACTS_INCOMPLETE", text)) for text in (topology or {}).get("problems") or ()]
 
 
 def by_code(sentences: Iterable[Sentence]) -> dict[str, list[str]]:

@@ -89,7 +89,7 @@ def test_services_stay_in_place_while_a_card_is_lost_and_returns(fleet, tmp_path
     shutil.copytree(tree, whole, symlinks=True)
 
     lose_card(tree, 0)
-    gone = "although NPU 0 (PCI 0000:01:00.0) cannot be found; name another NPU to move it."
+    gone = "although NPU 0 (PCI 0000:01:00.0) cannot be found; name another NPU to move it. [NPU_CARD_LOST]"
     expected = [
         f"vllm@0.service is left where it is, in npu-0.slice, {gone}",
         f"workload pair is left where it is, in npu-0.slice, {gone}",
@@ -133,9 +133,9 @@ def test_moves_are_listed_before_and_after_a_host_is_replanned(fleet):
         "A bind moves NPU 0 (PCI 0000:02:00.0) from npu-1.slice with CPUs 16-31 to npu-0.slice with CPUs 0-31, "
         "NPU 1 (PCI 0000:03:00.0) from npu-2.slice with CPUs 32-47 to npu-1.slice with CPUs 32-47, "
         "NPU 2 (PCI 0000:04:00.0) from npu-3.slice with CPUs 48-63 to npu-2.slice with CPUs 48-63; "
-        "takes NPU 0 (PCI 0000:01:00.0, CPUs 0-15) out of the plan.",
-        "A bind moves vllm@0.service from NPU 0 (PCI 0000:01:00.0, CPUs 0-15) to NPU 0 (PCI 0000:02:00.0, CPUs 0-31).",
-        "vllm@0.service and vllm@1.service all use NPU 0, and share its CPUs.",
+        "takes NPU 0 (PCI 0000:01:00.0, CPUs 0-15) out of the plan. [NPU_BIND_EFFECT]",
+        "A bind moves vllm@0.service from NPU 0 (PCI 0000:01:00.0, CPUs 0-15) to NPU 0 (PCI 0000:02:00.0, CPUs 0-31). [NPU_BIND_EFFECT]",
+        "vllm@0.service and vllm@1.service all use NPU 0, and share its CPUs. [NPU_CPUS_SHARED]",
     ]
     shown = hosts.play("plan", **variables, npu_affinity_replan=True).output
     assert all(sentence in " ".join(shown.split()) for sentence in expected)

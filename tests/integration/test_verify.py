@@ -159,7 +159,7 @@ def test_reports_that_cannot_be_written_hide_no_drift(fleet, tmp_path):
     run = hosts.play("verify", **reports)
     assert run.status == 2 and run.failure("a").startswith("differs from its plan, likely manual change"), run.output
     remark = f"{tmp_path}/file/a.json cannot be written on the controller: File exists"
-    assert f"The report is missing: {remark}" in run.summary["hosts"]["a"]["remarks"]
+    assert f"The report is missing: {remark} [NPU_REPORT_MISSING]" in run.summary["hosts"]["a"]["remarks"]
 
 
 def test_workers_that_took_the_pool_of_another_npu_are_reported(fleet):

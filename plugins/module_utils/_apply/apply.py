@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable
 
+from .._base.findings import coded
 from .._host import installed
 from .._state.diffs import diffs
 from .._features import parts
@@ -134,7 +135,7 @@ class Application:
 
     def remarks(self) -> list[str]:
         """Return the sentences that each bind reports."""
-        return self._report.untried + [sentence for step in self._steps for sentence in step.remarks]
+        return coded("NPU_PROGRAM_MISSING", self._report.untried) + [sentence for step in self._steps for sentence in step.remarks]
 
     def waits(self) -> list[str]:
         """Return what is completed later: units that a restart lets follow, interrupts that have to fire, a kubelet that is not drained."""

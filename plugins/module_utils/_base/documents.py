@@ -382,7 +382,7 @@ if TYPE_CHECKING:
         restart: List[str]
 
     class Said(TypedDict):
-        """What the controller says of a desired state. ``codes``: refusals by their code."""
+        """What the controller says of a desired state. ``codes``: refusals by their code; ``muted``: until when and why, by code."""
 
         refusals: List[str]
         remarks: List[str]
@@ -393,6 +393,7 @@ if TYPE_CHECKING:
         processes: List[Dict[str, Any]]
         settings: Dict[str, Any]
         profile: str
+        muted: Dict[str, str]
 
     class DesiredState(AppliedState, Said):
         """The fact ``npu_affinity_state``. ``digest``: that of what a host applies of it."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Iterable, NamedTuple, Sequence
 
 from .device import Device
 
@@ -88,6 +88,11 @@ class Finding(NamedTuple):
     cause: Cause
     device: Device | None
     unit: str | None
+
+
+def coded(code: str, sentences: Iterable[str]) -> list[str]:
+    """Return remarks with their code at the end, as the controller has it in its list."""
+    return ["%s [%s]" % (sentence, code) for sentence in sentences]
 
 
 class Findings:

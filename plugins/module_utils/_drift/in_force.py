@@ -19,7 +19,8 @@ from .._host.host import CommandError, Host
 from .._state.plan_file import PATH as PLAN
 from .._state.unit_files import drop_in_of
 from .._base.version import VERSION
-from .._base.findings import OLD_PROCESS, Cause, Finding, Findings
+from .._base.findings import OLD_PROCESS, Cause, Finding, Findings, coded
+from .codes import PLAN_OUTDATED
 from .sentences import result_of
 from .verify import verify
 
@@ -86,11 +87,8 @@ def compare(
         if not outdated:
             wanted = wanted._replace(files=[*wanted.files, *host_code(state)])
     bound, findings = verify(host, wanted, state["plan"] if state else None)
-    findings.remarks += known.remarks
-    if bound and known.missing:
-        findings.remarks.append(known.missing)
-    if outdated:
-        findings.remarks.append(outdated)
+    findings.remarks += coded("NPU_HISTORY_INCOMPLETE", [*known.remarks, *([known.missing] if bound and known.missing else [])])
+    findings.remarks += coded(PLAN_OUTDATED, [outdated] if outdated else [])
     return Comparison(bound, findings, known, wanted, outdated)
 
 

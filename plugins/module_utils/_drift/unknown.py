@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from .._host.host import Host
 from .._state.plan_file import PATH as PLAN
-from .._base.findings import Findings
+from .._base.findings import Findings, coded
 from .codes import KINDS
 
 
@@ -29,4 +29,4 @@ def leave_out_unknown(host: Host, findings: Findings) -> None:
         raise ValueError(
             "whether this host is as planned is not known, because these could not be compared: %s. %s" % (left, " ".join(said))
         )
-    findings.remarks += said
+    findings.remarks += coded("NPU_FACTS_INCOMPLETE", said)

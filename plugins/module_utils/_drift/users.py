@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Collection, Sequence
 
 from .._base.cpulist import compress, expand
 from .._base.device import Device
+from .._base.findings import coded
 from .._features.adopt.feature import SECTION
 from .._features.comparing import Comparing
 from .._features.slices.binders import check_binders
@@ -20,6 +21,7 @@ from .._users.finding import by_process, pids_of
 from .._users.groups import in_group
 from .._users.pools import in_other_pools, placed, pool_of
 from .._users.sentences import title_of
+from .codes import WORK_OUTSIDE_POOL
 
 if TYPE_CHECKING:
     from .._base.documents import NpuUser
@@ -42,8 +44,8 @@ def check_users(comparing: Comparing, users: Sequence[NpuUser], compared: Collec
     drifted = {finding.unit for finding in findings.drift if finding.unit}
     findings.outside = [user for user in found.outside if user["unit"] not in drifted]
     if alone:
-        findings.remarks += in_other_pools(findings.outside, plan)
-    findings.remarks += found.remarks()
+        findings.remarks += coded(WORK_OUTSIDE_POOL, in_other_pools(findings.outside, plan))
+    findings.remarks += coded(WORK_OUTSIDE_POOL, found.remarks())
 
 
 def _check_binders(comparing: Comparing, users: Sequence[NpuUser]) -> None:

@@ -19,7 +19,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 NAMED = ("features", "live", "absent", "notes", "pending")
 """What a desired state has by the names of its features."""
-SAID = ("refusals", "remarks", "codes", "summary", "difference", "digest", "converged", "outside", "processes", "settings", "profile")
+SAID = (
+    "refusals",
+    "remarks",
+    "codes",
+    "summary",
+    "difference",
+    "digest",
+    "converged",
+    "outside",
+    "processes",
+    "settings",
+    "profile",
+    "muted",
+)
 """What a desired state has for the user of the controller, and a host does not apply."""
 
 

@@ -12,6 +12,7 @@ import threading
 import time
 from typing import Any, Iterable, Mapping, Sequence
 
+from .._base.findings import coded
 from .._base.cpulist import compress, expand
 from .._host.host import Host
 from .._kernel.devices import share_out
@@ -286,4 +287,4 @@ def measure(
                 "memory": memory,
             }
         )
-    return {"seconds": round(passed, 1), "workloads": rows, "remarks": remarks}
+    return {"seconds": round(passed, 1), "workloads": rows, "remarks": coded("NPU_MEASURE_INCOMPLETE", remarks)}

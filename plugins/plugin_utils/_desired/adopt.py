@@ -51,7 +51,12 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     live = {"mode": mode}
     notes: tuple[str, ...] = ()
     if settings["move_memory"] and not any(memory_nodes(npu) for npu in plan["npus"]):
-        notes = ("npu_affinity_move_memory has no effect on running work: npu_affinity_memory=none leaves it all memory nodes.",)
+        notes = (
+            Sentence(
+                "NPU_NO_EFFECT",
+                "npu_affinity_move_memory has no effect on running work: npu_affinity_memory=none leaves it all memory nodes.",
+            ),
+        )
     if mode != "always":
         return Feature(owned=PRESENT, needs_plan=True, notes=notes, live=live)
     return Feature(

@@ -23,7 +23,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.engines import 
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.machine import CONTROLLERS, sets_cpus
 from ansible_collections.npu.affinity.plugins.module_utils._users.sentences import processes_of, title_of
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes, numa_policy
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import visible_devices as _visible_devices
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import workloads as _workloads
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import union
@@ -149,7 +149,7 @@ def warnings(
     vnpus: Sequence[Mapping[str, Any]] = (),
     device_share: bool | None = None,
     visible_devices: bool = True,
-) -> list[str]:
+) -> list[Sentence]:
     """Return one sentence for everything that the user should look at in what the settings name. They must not be :func:`refusals`."""
     sentences = []
     users: dict[str, list[str]] = {}
@@ -158,10 +158,19 @@ def warnings(
         if gone := [entry for entry in entries if is_lost(plan, entry)]:
             npus = " and ".join(f"{title(entry)} (PCI {entry['pci']})" for entry in gone)
             homes = " and ".join(str(entry["slice"]) for entry in gone)
-            sentences.append(f"{user} is left where it is, in {homes}, although {npus} cannot be found; name another NPU to move it.")
+            sentences.append(
+                Sentence(
+                    "NPU_CARD_LOST",
+                    f"{user} is left where it is, in {homes}, although {npus} cannot be found; name another NPU to move it.",
+                )
+            )
         for entry in entries if user.endswith(".service") else ():
             users.setdefault(title(entry), []).append(user)
-    sentences += [f"{' and '.join(units)} all use {npu}, and share its CPUs." for npu, units in users.items() if len(units) > 1]
+    sentences += [
+        Sentence("NPU_CPUS_SHARED", f"{' and '.join(units)} all use {npu}, and share its CPUs.")
+        for npu, units in users.items()
+        if len(units) > 1
+    ]
     for unit, entries, engine in units_of(plan, services, workloads) if way(topology, plan)[0] != NONE else ():
         wanted, found = _visible_devices.of_entries(plan, entries) if visible_devices else [], set_elsewhere(topology, unit)
         sentences += _visible_devices.differing(unit, entries, wanted, found)
@@ -169,6 +178,7 @@ def warnings(
     return sentences + _vnpus.inconsistencies(topology, plan, vnpus, device_share)
 
 
+@remark("NPU_VARIABLE_KEPT")
 def _overridden(unit: str, engine: Engine, found: _visible_devices.Found) -> list[str]:
     """Return a sentence for every switch of a service's engine that another file sets otherwise, and wins."""
     return [
@@ -212,7 +222,7 @@ def remarks(
     vnpus: Sequence[Mapping[str, Any]] = (),
     device_share: bool | None = None,
     visible_devices: bool = True,
-) -> list[str]:
+) -> list[Sentence]:
     """Return what a bind of this plan would move, what the kubelet holds and does, and the :func:`warnings`; nothing without an NPU."""
     if not plan["npus"]:
         return []

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import unit_of
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import drop_in_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import coded
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import SLICES
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import union
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import kind_and_number, members, title
@@ -42,7 +43,7 @@ def difference(topology: Topology, plan: Plan, document: AppliedState, services:
     both = pairs(topology.get("applied"), plan)
     return {
         "in_force": bool(both),
-        "npus": [_npu(record, entry, next(of_npu(record, entry), None)) for record, entry in both]
+        "npus": [_npu(record, entry, next(map(coded, of_npu(record, entry)), None)) for record, entry in both]
         or [_npu(None, entry, None) for entry in plan["npus"]],
         "users": list(_users(topology, plan, document["live"].get("slices"), services, workloads)),
         "restart": _restart(topology, document["files"]) if document["features"] else [],

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import no_effect
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import is_lost, kind_and_number
@@ -68,26 +69,30 @@ def _with(service: Mapping[str, Any], found: Variables) -> Mapping[str, Any]:
     return {**service, "environment": {**service["environment"], **values}, "comments": comments}
 
 
-def remarks(topology: Topology, plan: Plan, services: Named, workloads: Named, switches: Mapping[str, Any]) -> Iterator[str]:
+def remarks(topology: Topology, plan: Plan, services: Named, workloads: Named, switches: Mapping[str, Any]) -> Iterator[Sentence]:
     """Yield which variables are left as a unit has them, and what has no effect on this host."""
     if not any(on for name, on in switches.items() if name != "visible_devices"):
         return
     units = list(_of_units(topology, plan, services, workloads, switches))
     if not units:
-        yield (
+        yield Sentence(
+            "NPU_NO_EFFECT",
             f"{no_effect(SETTING, 'this host')}: it sets variables in drop-ins of services. Name these in npu_affinity_services or "
-            "npu_affinity_workloads."
+            "npu_affinity_workloads.",
         )
     elif switches.get("allocator") and not topology.get("allocator"):
-        yield (
+        yield Sentence(
+            "NPU_ALLOCATOR_MISSING",
             f"{SETTING}: the host has neither jemalloc nor tcmalloc, so LD_PRELOAD is not set. Install one (usually package libjemalloc2 "
-            "or jemalloc), and bind again."
+            "or jemalloc), and bind again.",
         )
     for unit, found in units:
         for name, (value, _reason) in found.items():
             of = binding.set_elsewhere(topology, unit).get(name)
             if of and of["value"] != value:
-                yield f"{unit}: {of['file']} sets {name}={of['value']}, which stays; {SETTING} would set {value}."
+                yield Sentence(
+                    "NPU_VARIABLE_KEPT", f"{unit}: {of['file']} sets {name}={of['value']}, which stays; {SETTING} would set {value}."
+                )
 
 
 def _not_set(topology: Topology, unit: str, found: Variables) -> Variables:

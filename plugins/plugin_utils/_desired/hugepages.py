@@ -16,7 +16,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.s
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.hugepages import GIGANTIC, kept_free, size_text
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.memory import gib
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, no_effect, unit
 
 if TYPE_CHECKING:
@@ -102,9 +102,11 @@ def _offered(topology: Topology, size: int, counts: Counts) -> tuple[Counts, lis
     if not nodes:
         sizes = " and ".join(size_text(int(other)) for other in sorted(found, key=int))
         has = f"its kernel offers {sizes}" if sizes else "its kernel offers none"
-        return {}, [f"{no_effect(_NAME, 'this host')}, which has no huge pages of {size_text(size)}; {has}."]
+        return {}, [Sentence("NPU_NO_EFFECT", f"{no_effect(_NAME, 'this host')}, which has no huge pages of {size_text(size)}; {has}.")]
     unknown = sorted(counts.keys() - nodes)
-    sentence = f"{no_effect(_NAME, f'node {compress(unknown)}')}: this host has huge pages on nodes {compress(nodes)}."
+    sentence = Sentence(
+        "NPU_NO_EFFECT", f"{no_effect(_NAME, f'node {compress(unknown)}')}: this host has huge pages on nodes {compress(nodes)}."
+    )
     return {node: count for node, count in counts.items() if node in nodes}, [sentence] if unknown else []
 
 
@@ -134,6 +136,7 @@ def _require_memory(topology: Topology, size: int, counts: Counts) -> None:
         raise ValueError(Sentence("NPU_MEMORY_SHORT", f"{_NAME}: {'; '.join(refused)}."))
 
 
+@remark("NPU_BIND_EFFECT")
 def _remaining(topology: Topology, size: int, counts: Counts) -> Iterator[str]:
     """Yield what the pages take and what is left, one part for all nodes of which the same is to be said."""
     memory = _memory(topology, size)
@@ -147,6 +150,7 @@ def _remaining(topology: Topology, size: int, counts: Counts) -> Iterator[str]:
         yield f"Huge pages of {size_text(size)}: {'; '.join(parts)}."
 
 
+@remark("NPU_DRIVER_TOO_OLD")
 def _driver(topology: Topology, size: int, counts: Counts) -> Iterator[str]:
     version = (topology.get("driver") or {}).get("version")
     total = sum(counts.values()) * size << 10
@@ -158,6 +162,7 @@ def _driver(topology: Topology, size: int, counts: Counts) -> Iterator[str]:
         )
 
 
+@remark("NPU_KERNEL_ADVICE")
 def _command_line(topology: Topology, size: int, counts: Counts) -> Iterator[str]:
     """Yield what the kernel command line should have for pages that only it reserves reliably."""
     if not counts or size < GIGANTIC:

@@ -22,6 +22,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.irqbalance import DROP_IN
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN
 from ansible_collections.npu.affinity.plugins.module_utils._state.executables import USUAL
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, FIRST_LINE, Feature, managed, unit
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.limits import INTERVAL
 
@@ -85,6 +86,7 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     )
 
 
+@remark("NPU_IRQBALANCE_ACTIVE")
 def _notes(irqbalance: Mapping[str, Any], choice: str) -> list[str]:
     if choice == "policy" and irqbalance["refusal"]:
         return [

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
 from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, text_of, union
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ SLICES = ("npu.slice", "gpu.slice")
 """The cgroups of the plan."""
 
 
-def remarks(topology: Topology, plan: Plan) -> Iterator[str]:
+def remarks(topology: Topology, plan: Plan) -> Iterator[Sentence]:
     """Yield a sentence for every contradiction between the plan and what sets CPUs apart."""
     found: Isolation = topology.get("isolation") or {}
     pools = _cards(plan, "pool")
@@ -36,20 +37,23 @@ def remarks(topology: Topology, plan: Plan) -> Iterator[str]:
     for partition in found.get("partitions") or ():
         yield from _partition(partition, pools)
     if kept := mask(found.get("nohz_full") or "") & mask(plan.get("housekeeping") or ""):
-        yield (
+        yield Sentence(
+            "NPU_KERNEL_CONTRADICTS",
             f"nohz_full on the kernel command line includes CPUs {text_of(kept)}, which are kept for the system. System calls and "
-            "interrupts cost more there, and the kernel runs its own work on other CPUs. Leave them out of nohz_full."
+            "interrupts cost more there, and the kernel runs its own work on other CPUs. Leave them out of nohz_full.",
         )
     irqs = _cards(plan, "irq")
     yield from _callbacks(found, pools, union(irqs.values()), mask(plan.get("housekeeping") or ""))
     allowed = mask(found.get("irqaffinity") or "")
     if allowed and (left_out := union(irqs.values()) & ~allowed):
-        yield (
+        yield Sentence(
+            "NPU_KERNEL_CONTRADICTS",
             f"irqaffinity on the kernel command line excludes CPUs {text_of(left_out)}, to which the plan binds interrupts of "
-            f"{_named(irqs, left_out)}. New interrupts run on CPUs {text_of(allowed)} until they are bound. Add these CPUs to irqaffinity."
+            f"{_named(irqs, left_out)}. New interrupts run on CPUs {text_of(allowed)} until they are bound. Add these CPUs to irqaffinity.",
         )
 
 
+@remark("NPU_CPUS_ISOLATED")
 def _isolated(isolated: int, pools: _Cards, plan: Plan) -> Iterator[str]:
     """Yield where isolated CPUs are in no pool, and where they are only a part of one. Filter plan reports those in pools."""
     everything = union(pools.values())
@@ -68,6 +72,7 @@ def _isolated(isolated: int, pools: _Cards, plan: Plan) -> Iterator[str]:
         )
 
 
+@remark("NPU_KERNEL_CONTRADICTS")
 def _callbacks(found: Isolation, pools: _Cards, irqs: int, kept: int) -> Iterator[str]:
     """Yield where rcu_nocbs has CPUs that are kept for the system, and where it has only a part of a pool without its IRQ CPUs."""
     given, tickless = mask(found.get("rcu_nocbs") or ""), mask(found.get("nohz_full") or "")
@@ -85,6 +90,7 @@ def _callbacks(found: Isolation, pools: _Cards, irqs: int, kept: int) -> Iterato
         )
 
 
+@remark("NPU_CPUSET_PARTITION")
 def _partition(partition: Partition, pools: _Cards) -> Iterator[str]:
     """Yield what a partition does to pools. The scheduler does not spread threads over the CPUs of an isolated one."""
     cpus = mask(partition["cpus"]) & union(pools.values())
@@ -105,6 +111,7 @@ def _partition(partition: Partition, pools: _Cards) -> Iterator[str]:
         )
 
 
+@remark("NPU_KERNEL_ADVICE")
 def explained(topology: Topology, plan: Plan) -> list[str]:
     """Return a sentence for every parameter of the kernel command line that would fit the plan, with what it costs."""
     pools, irqs = union(_cards(plan, "pool").values()), union(_cards(plan, "irq").values())

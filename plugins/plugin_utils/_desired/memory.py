@@ -14,6 +14,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._kernel.memory import
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.module_utils._users.groups import in_group
 from ansible_collections.npu.affinity.plugins.module_utils._users.sentences import title_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import remark
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _MIB = 1 << 20
 
 
+@remark("NPU_MEMORY_ELSEWHERE")
 def remarks_on_users(topology: Topology, plan: Plan, document: Mapping[str, Any]) -> Iterator[str]:
     """Yield a sentence for all work outside the slices that would not fit into the memory nodes of its NPUs, once it starts there.
 
@@ -49,6 +51,7 @@ def moved_mib(topology: Topology, document: Mapping[str, Any]) -> int:
     return max(outer, sum(found.values()))
 
 
+@remark("NPU_MEMORY_ELSEWHERE")
 def remarks(topology: Topology, document: Mapping[str, Any]) -> Iterator[str]:
     """Yield a sentence for every running unit that would lose memory nodes on which it has memory.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
 from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, union
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _SHOWN = 4
 
 
+@remark("NPU_INTERRUPTS_IN_POOL")
 def remarks(topology: Topology, plan: Plan) -> list[str]:
     """Return a sentence for each device with interrupts on pools, those with most of them first; what is not shown is counted."""
     pools = {(entry.get("kind") or "npu", entry["id"]): mask(entry["pool"]) for entry in plan["npus"] if entry["pool"]}

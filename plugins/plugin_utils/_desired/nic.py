@@ -28,6 +28,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._kernel.nics import D
 from ansible_collections.npu.affinity.plugins.module_utils._state.executables import USUAL
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
 from ansible_collections.npu.affinity.plugins.module_utils._state.previous import dump
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, managed, no_effect, unit, watcher
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.irq import timer
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.isolation import SLICES
@@ -61,12 +62,19 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     if mode not in PLACING:
         return Feature(owned=OWNED, live=live, notes=tuple(notes))
     if not functions:
-        notes.append(f"{no_effect('npu_affinity_nic', 'this host')}: it has no network function whose interrupts can be placed.")
+        notes.append(
+            Sentence(
+                "NPU_NO_EFFECT", f"{no_effect('npu_affinity_nic', 'this host')}: it has no network function whose interrupts can be placed."
+            )
+        )
         return Feature(owned=OWNED, live=live, notes=tuple(notes))
     if topology["irqbalance"].get("active") and not settings["irq_enabled"]:
         notes.append(
-            "irqbalance is active and may move network interrupts until the timer restores them, because role irq, which configures it, "
-            "is off; set npu_affinity_irq_enabled to true."
+            Sentence(
+                "NPU_IRQBALANCE_ACTIVE",
+                "irqbalance is active and may move network interrupts until the timer restores them, because role irq, which configures "
+                "it, is off; set npu_affinity_irq_enabled to true.",
+            )
         )
     systemctl = (topology.get("programs") or {}).get("systemctl") or USUAL["systemctl"]
     return Feature(
@@ -90,7 +98,7 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     )
 
 
-def _targets(topology: Topology, plan: Plan) -> tuple[dict[str, str], list[str]]:
+def _targets(topology: Topology, plan: Plan) -> tuple[dict[str, str], list[Sentence]]:
     """Return the CPUs of each function, and a sentence for each that has none."""
     choices = list(_choices(topology, plan))
     nodes = {node["id"]: set(expand(node["cpus"])) & set(expand(topology["cpus"]["online"])) for node in topology["numa"]}
@@ -99,13 +107,22 @@ def _targets(topology: Topology, plan: Plan) -> tuple[dict[str, str], list[str]]
         cpus = nodes.get(nic["numa"], set()) if nic["numa"] is not None else set()
         near = next((cpus & choice for choice in choices if cpus & choice), None)
         if nic["driver"] not in DRIVERS:
-            notes.append(f"{_title(nic)}: its interrupts stay, because the names that this driver gives them are not known.")
+            notes.append(
+                Sentence(
+                    "NPU_NIC_UNPLACED", f"{_title(nic)}: its interrupts stay, because the names that this driver gives them are not known."
+                )
+            )
         elif nic["numa"] is None:
-            notes.append(f"{_title(nic)}: its interrupts stay, because the kernel does not know its NUMA node.")
+            notes.append(
+                Sentence("NPU_NIC_UNPLACED", f"{_title(nic)}: its interrupts stay, because the kernel does not know its NUMA node.")
+            )
         elif not near:
             notes.append(
-                f"{_title(nic)}: its interrupts stay, because node {nic['numa']} has no CPU outside the pools and no IRQ CPU; set "
-                "npu_affinity_housekeeping to keep some."
+                Sentence(
+                    "NPU_NIC_UNPLACED",
+                    f"{_title(nic)}: its interrupts stay, because node {nic['numa']} has no CPU outside the pools and no IRQ CPU; set "
+                    "npu_affinity_housekeeping to keep some.",
+                )
             )
         else:
             functions[nic["pci"].lower()] = compress(near)
@@ -130,6 +147,7 @@ def _choices(topology: Topology, plan: Plan) -> Iterator[set[int]]:
     yield of_irq
 
 
+@remark("NPU_NIC_PLACED")
 def _lines(topology: Topology, functions: Mapping[str, str], mode: str) -> Iterator[str]:
     """Yield where queues go, one sentence for all functions of the same CPUs."""
     groups: dict[str, list[str]] = {}

@@ -18,7 +18,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest
 from ansible_collections.npu.affinity.plugins.module_utils._state.executables import USUAL
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import absent
 from ansible_collections.npu.affinity.plugins.module_utils._users import pools
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, by_code, of_error
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, by_code, coded, of_error
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import (
     binding,
     environment,
@@ -86,18 +86,18 @@ def desired_state(
     """Return the desired state of the host with its sentences.
 
     ``settings`` are ``{role: settings without the prefix}`` of role plan and of all features, ``remarks`` on them, ``applied``, those that
-    change what a bind does, ``profile``, a sentence on where they are from, and ``of_profile``, the variables with its values. A host that
-    cannot be bound has ``refusals``, and its document has no feature, so it changes nothing. ``shown``: the plan is only shown: CPUs that
-    pods hold now do not refuse it, and interrupts of other devices are remarks. ``plan``: the plan to take, as it is, in place of one that
-    is made; an empty one takes everything off. ``in_force``: what module topology_facts found of the state in force. Raises ``ValueError``
-    for what cannot be made of that.
+    change what a bind does, ``profile``, a sentence on where they are from, ``of_profile``, the variables with its values, and ``muted``. A
+    host that cannot be bound has ``refusals``, and its document has no feature, so it changes nothing. ``shown``: the plan is only shown:
+    CPUs that pods hold now do not refuse it, and interrupts of other devices are remarks. ``plan``: the plan to take, as it is, in place of
+    one that is made; an empty one takes everything off. ``in_force``: what module topology_facts found of the state in force. Raises
+    ``ValueError`` for what cannot be made of that.
 
     Keys of the result: those of :func:`of_plan`, ``plan`` (also of a host that is refused, if there is one), ``refusals``, ``remarks``
-    (what a bind would move, and what to look at), ``codes`` (refusals by their code), ``summary`` (how workloads are bound),
-    ``difference`` (the plan next to the one in force), ``digest`` (that of the state in force after a bind, '' where it is refused),
-    ``converged`` (whether the host is in that state already, so a bind has nothing to do), ``outside`` (a line for what uses NPUs and runs
-    on other CPUs than theirs), ``settings`` (those applied), ``profile`` and ``processes`` (those of each NPU by the settings, as module
-    process_affinity takes them).
+    (what a bind would move, and what to look at, each with its code at the end), ``codes`` (refusals by their code), ``summary`` (how
+    workloads are bound), ``difference`` (the plan next to the one in force), ``digest`` (that of the state in force after a bind, '' where
+    it is refused), ``converged`` (whether the host is in that state already, so a bind has nothing to do), ``outside`` (a line for what
+    uses NPUs and runs on other CPUs than theirs), ``settings`` (those applied), ``profile``, ``muted`` (until when and why codes are) and
+    ``processes`` (those of each NPU by the settings, as module process_affinity takes them).
     """
     made = _made_of(topology, settings, plan, shown)
     known = in_force or {}
@@ -196,6 +196,7 @@ def _said(
         "processes": [],
         "settings": settings.get("applied", {}),
         "profile": settings.get("profile", ""),
+        "muted": settings.get("muted", {}),
     }
     if not plan:
         return said
@@ -217,7 +218,7 @@ def _said(
     try:
         said["processes"] = threads.processes(topology, plan, settings["threads"]) if plan["npus"] else []
     except ValueError as error:
-        found.append(str(error))
+        found.append(of_error(error, "NPU_SETTING_INVALID"))
     found += _missing(topology, plan) if "services" not in own["fail_on"] else []
     found += (
         environment.remarks(topology, plan, own["services"], own["workloads"], own["environment"]) if settings["slices"]["enabled"] else []
@@ -227,13 +228,13 @@ def _said(
     found += neighbours.remarks(topology, plan) if shown else []
     found += isolation.remarks(topology, plan)
     found += isolation.explained(topology, plan) if shown and own["isolation"] == "explain" else []
-    found += [sentence for name, notes in document["notes"].items() if name not in TOLD for sentence in notes]
+    told = [*map(coded, found), *(sentence for name, notes in document["notes"].items() if name not in TOLD for sentence in notes)]
     unasked = tuple(no_effect(name) for name in settings.get("of_profile", ()))  # a profile sets it on every host, whatever the host has
-    found = [sentence for sentence in found if not sentence.startswith(unasked)]
+    told = [sentence for sentence in told if not sentence.startswith(unasked)]
     users = {name: own[name] for name in ("services", "bound_by", "workloads", "vnpus")}
     limiter = bool(settings["slices"]["vnpu_limiter"])
     summary = document["notes"].get("slices") or [binding.binding(topology, plan, **users, limiter=limiter)["summary"]]
-    said["remarks"], said["summary"] = [*map(str, found), *settings.get("remarks", ())], " ".join(summary)
+    said["remarks"], said["summary"] = [*told, *settings.get("remarks", ())], " ".join(summary)
     return said
 
 
@@ -264,7 +265,7 @@ def of_plan(topology: Topology, plan: Plan | None, settings: Mapping[str, Mappin
         "hardware": hardware(topology),
         "plan": plan if together.needs_plan else None,
         "live": cast("Live", {name: feature.live for name, feature in made.items() if feature.live is not None}),
-        "notes": {name: list(feature.notes) for name, feature in made.items()},
+        "notes": {name: list(map(coded, feature.notes)) for name, feature in made.items()},
         "absent": {name: traces(feature) for name, feature in absent.items()},
         **together.document(),
     }

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_environment import DEVICES, VISIBLE, agrees, visible_devices
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import is_lost, kind_and_number, title
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def not_overriding(wanted: Iterable[Variables], found: Found) -> dict[str, str]:
     return environment
 
 
+@remark("NPU_VARIABLE_KEPT")
 def differing(unit: str, entries: Iterable[Mapping[str, Any]], wanted: Iterable[Variables], found: Found) -> list[str]:
     """Return a sentence for every variable that a file of a service sets, and to devices that are not its own."""
     named = " and ".join(map(title, entries))

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet.version import release
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import title
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import SINGLE
@@ -31,12 +32,12 @@ _ALIGNED = {
 }
 
 
-def remarks(topology: Topology, plan: Plan) -> list[str]:
+def remarks(topology: Topology, plan: Plan) -> list[Sentence]:
     """Return what is wrong with the kubelet's files and its cgroups, and the forecast; nothing without a kubelet."""
     kubelet = topology.get("kubelet")
     if not kubelet:
         return []
-    wrong = [f"{sentence}." for sentence in kubelet.get("warnings") or ()] + _cgroups(topology, kubelet)
+    wrong = [Sentence("NPU_KUBELET_BLOCKED", f"{sentence}.") for sentence in kubelet.get("warnings") or ()] + _cgroups(topology, kubelet)
     return wrong + forecast(topology) + _crowded(topology, kubelet, plan)
 
 
@@ -48,6 +49,7 @@ def hints(topology: Topology) -> dict[int, int | None]:
     }
 
 
+@remark("NPU_KUBELET_BLOCKED")
 def _cgroups(topology: Topology, kubelet: Mapping[str, Any]) -> list[str]:
     version, cgroup = kubelet.get("version"), (topology.get("machine") or {}).get("cgroup")
     if not version or release(version) < REFUSES_CGROUP_V1 or cgroup not in ("v1", "hybrid") or kubelet.get("fail_cgroup_v1") == "false":
@@ -58,6 +60,7 @@ def _cgroups(topology: Topology, kubelet: Mapping[str, Any]) -> list[str]:
     ]
 
 
+@remark("NPU_KUBELET_FORECAST")
 def forecast(topology: Topology) -> list[str]:
     """Return one sentence on what becomes of hints; nothing where there is no NPU or no kubelet."""
     found, kubelet = hints(topology), topology.get("kubelet")
@@ -80,6 +83,7 @@ def forecast(topology: Topology) -> list[str]:
     ]
 
 
+@remark("NPU_KUBELET_FORECAST")
 def _crowded(topology: Topology, kubelet: Mapping[str, Any], plan: Plan) -> list[str]:
     """Return a sentence where hinted nodes have fewer CPUs for pods than the plan has for their NPUs."""
     policy = str(kubelet.get("topology_policy") or "none")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import SETS
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, mask_of, text_in_order, text_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import kind_and_number
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import roles as _roles
@@ -33,7 +34,7 @@ class Kept(NamedTuple):
     entries: dict[Card, PlanEntry] | None
     lost: list[PlanEntry]
     numbers: dict[Card, int]
-    warnings: list[str]
+    warnings: list[Sentence]
 
 
 NOTHING = Kept(None, [], {}, [])
@@ -68,7 +69,7 @@ def keep(machine: Machine, applied: Mapping[str, Any] | None, options: Options, 
             entry.update(freed)
             entry["released"] = why
             entry.pop("offline", None)
-    return Kept(None, lost, numbers, list(_gone(lost)))
+    return Kept(None, lost, numbers, _gone(lost))
 
 
 def in_force(machine: Machine, applied: Mapping[str, Any] | None, options: Options) -> dict[Card, int]:
@@ -149,6 +150,7 @@ def _obstacle(
     return ""
 
 
+@remark("NPU_CARD_LOST")
 def _gone(lost: Iterable[PlanEntry]) -> Iterator[str]:
     """Yield which cards are missing and the result for the others; the same from one run to the next."""
     fates: dict[str, list[PlanEntry]] = {}
@@ -170,6 +172,7 @@ def _gone(lost: Iterable[PlanEntry]) -> Iterator[str]:
             )
 
 
+@remark("NPU_CPU_OFFLINE")
 def _offline(entries: Iterable[PlanEntry]) -> Iterator[str]:
     for entry in entries:
         if entry.get("offline"):

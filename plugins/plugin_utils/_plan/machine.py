@@ -103,7 +103,7 @@ class Machine:
     min_cpus: int
     roles: RoleSizes
     sockets: list[int] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
+    warnings: list[Sentence] = field(default_factory=list)
     roles_of: Mapping[Card, RoleSizes] = field(default_factory=dict)
     memory: str = WIDE
     allowed: dict[str, str] = field(default_factory=dict)
@@ -348,7 +348,9 @@ def _restrict(machine: Machine, options: Options) -> None:
                 Sentence("NPU_TOO_FEW_CPUS", f"npu_affinity_cpus: none of {options.cpus} is online; online are {text_of(machine.online)}")
             )
         if asked & ~machine.online:
-            machine.warnings.append(f"npu_affinity_cpus: {text_of(asked & ~machine.online)} are not online and were left out.")
+            machine.warnings.append(
+                Sentence("NPU_CPUS_LEFT_OUT", f"npu_affinity_cpus: {text_of(asked & ~machine.online)} are not online and were left out.")
+            )
     if options.exclude_isolated:
         machine.usable &= ~machine.isolated
         if machine.exhausted:
@@ -374,16 +376,24 @@ def _set_aside(machine: Machine, options: Options) -> None:
                 short.append(node.id)
         if short:
             machine.warnings.append(
-                f"npu_affinity_housekeeping: all cores of NUMA nodes {compress(short)} are kept for the system, because they have at "
-                f"most {options.housekeeping}."
+                Sentence(
+                    "NPU_CPUS_LEFT_OUT",
+                    f"npu_affinity_housekeeping: all cores of NUMA nodes {compress(short)} are kept for the system, because they have at "
+                    f"most {options.housekeeping}.",
+                )
             )
     elif options.housekeeping:
         asked = mask(options.housekeeping, "housekeeping")
         if asked & ~machine.online:
-            machine.warnings.append(f"npu_affinity_housekeeping: {text_of(asked & ~machine.online)} are not online.")
+            machine.warnings.append(
+                Sentence("NPU_CPUS_LEFT_OUT", f"npu_affinity_housekeeping: {text_of(asked & ~machine.online)} are not online.")
+            )
         if asked & machine.online & ~allowed:
             machine.warnings.append(
-                f"npu_affinity_housekeeping: {text_of(asked & machine.online & ~allowed)} are isolated and were left out."
+                Sentence(
+                    "NPU_CPUS_LEFT_OUT",
+                    f"npu_affinity_housekeeping: {text_of(asked & machine.online & ~allowed)} are isolated and were left out.",
+                )
             )
         machine.housekeeping = asked & allowed
         if machine.smt == "cores":

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import members, title
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import keep
 
@@ -32,6 +33,7 @@ def pairs(applied: Entry | None, plan: Entry) -> list[Pair]:
     return [(matched.get(entry["slice"]), entry) for entry in entries] + [(record, None) for record in before if id(record) not in kept]
 
 
+@remark("NPU_BIND_EFFECT")
 def moves(applied: Entry | None, plan: Entry, users: Iterable[tuple[str, Sequence[Any]]] = ()) -> list[str]:
     """Return a sentence for the NPUs that a bind of ``plan`` would move, and one for every service, workload and vNPU.
 
@@ -67,6 +69,7 @@ def with_slices(applied: Entry) -> Entry:
     return {**applied, "npus": npus}
 
 
+@remark("NPU_BIND_EFFECT")
 def of_npu(record: Entry | None, entry: Entry | None) -> Iterator[str]:
     """Yield the sentence on one of :func:`pairs`, where it differs."""
     for step in _steps(record, entry):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, coded
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, text_in_order, text_of, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import kind_and_number
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import keep, unlisted
@@ -45,7 +45,7 @@ class Division(NamedTuple):
     pools: Mapping[Card, int]
     entries: Mapping[Card, PlanEntry]
     repaired: list[str]
-    warnings: list[str]
+    warnings: list[Sentence]
     violations: list[Violation]
     floor: int = 0
 
@@ -67,7 +67,9 @@ def _planned(topology: Topology, options: Options) -> Plan:
     if beside_workers:
         options = _as_published(machine, options)
     elif machine.cards and options.engine_version:
-        machine.warnings.append(f"{ENGINE_VERSION} has no effect: the workers of this host do not bind themselves.")
+        machine.warnings.append(
+            Sentence("NPU_NO_EFFECT", f"{ENGINE_VERSION} has no effect: the workers of this host do not bind themselves.")
+        )
         options = options._replace(engine_version=None)
     kept = _kept_of(machine, topology, applied, options)
     asked = _asked(machine, options, kept)
@@ -100,7 +102,7 @@ def _planned(topology: Topology, options: Options) -> Plan:
         "housekeeping": text_of(machine.housekeeping),
         "npus": [division.entries[card] for card in machine.cards if card in asked and card in division.entries],
         "repaired": division.repaired,
-        "warnings": warnings,
+        "warnings": list(map(coded, warnings)),
         "quality": quality(groups, division.pools, union(mask(entry["pool"]) for entry in lost), division.floor),
         "options": options.record(),
         "lost": lost,
@@ -144,7 +146,7 @@ def _lost(division: Division, kept: keep.Kept, hidden: Collection[Card]) -> list
     return lost + [{**division.entries[card], "unlisted": True} for card in hidden if card in division.entries]
 
 
-def _poll(machine: Machine, pools: Iterable[int], applied: str, warnings: list[str]) -> str | None:
+def _poll(machine: Machine, pools: Iterable[int], applied: str, warnings: list[Sentence]) -> str | None:
     """Return the CPUs of the poll threads of a host with 950s, None for other hosts: the published ones that no pool has.
 
     If all 950s of a host are lost, the plan in force still has such CPUs. Where none is left, a sentence is added to
@@ -155,8 +157,11 @@ def _poll(machine: Machine, pools: Iterable[int], applied: str, warnings: list[s
     cpus = cluster.poll_cpus(machine) & ~union(pools)
     if not cpus:
         warnings.append(
-            "No CPU is left for the poll threads of the host (uvb_poll_window), which run on node 0 without CPU 0. They are not moved and "
-            "may use CPUs of the pools. Leave CPUs of that node out with npu_affinity_cpus, or use strategy cluster."
+            Sentence(
+                "NPU_POLL_SHARED",
+                "No CPU is left for the poll threads of the host (uvb_poll_window), which run on node 0 without CPU 0. They are not moved "
+                "and may use CPUs of the pools. Leave CPUs of that node out with npu_affinity_cpus, or use strategy cluster.",
+            )
         )
     return text_of(cpus)
 
@@ -203,10 +208,13 @@ def _followed(groups: Groups, name: str, reason: str, options: Options, asked: f
                 f"{instead}",
             )
         )
-    told = [f"The workers bind themselves, and this is what they do: {violation.sentence}." for violation in division.violations]
+    told = [
+        Sentence("NPU_RULE_FAILS", f"The workers bind themselves, and this is what they do: {violation.sentence}.")
+        for violation in division.violations
+    ]
     told += _warnings.remote(groups, division.pools, division.strategy)
     if told:
-        told.append(f"To repair that, {instead}.")
+        told.append(Sentence("NPU_RULE_FAILS", f"To repair that, {instead}."))
     return division._replace(warnings=[*division.warnings, *told], violations=[])
 
 
@@ -254,8 +262,11 @@ def _kept(entries: Mapping[Card, PlanEntry], strategy: str, beside_workers: bool
     warnings = []
     if beside_workers and entries:
         warnings.append(
-            f"Workers that bind themselves and start again divide the CPUs over the {len(entries)} NPUs that are left; "
-            "npu_affinity_replan: true then binds the interrupts by the same pools."
+            Sentence(
+                "NPU_WORKERS_OVERLAP",
+                f"Workers that bind themselves and start again divide the CPUs over the {len(entries)} NPUs that are left; "
+                "npu_affinity_replan: true then binds the interrupts by the same pools.",
+            )
         )
     return Division(strategy, "Cards are missing, and the others keep what the plan in force gave them.", pools, entries, [], warnings, [])
 
@@ -299,7 +310,7 @@ def _require_cpus_of_their_own(groups: Groups, asked: Collection[Card]) -> None:
 
 def _entries(
     machine: Machine, made: Pools, options: Options, asked: Collection[Card]
-) -> tuple[dict[Card, PlanEntry], list[str], list[str]]:
+) -> tuple[dict[Card, PlanEntry], list[str], list[Sentence]]:
     """Return the entries of the plan for the cards asked for, with what was repaired of their roles and what could not be.
 
     The published memory node is that of the first CPU of a pool; a repaired plan has all nodes of the pool.
@@ -332,7 +343,7 @@ def _entries(
             "slice": card.slice,
         }
         entries[card] = entry
-    return entries, list(_moved(entries, moved)), list(_warnings.roles(machine, sharing_cores, small))
+    return entries, list(_moved(entries, moved)), _warnings.roles(machine, sharing_cores, small)
 
 
 def _moved(entries: Mapping[Card, PlanEntry], cards: list[Card]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import kind_and_number
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.keep import Kept
@@ -90,6 +91,7 @@ def _affinity(machine: Machine, numa: int | None) -> str | None:
     return text_of(machine.nodes[numa].cpus) or None
 
 
+@remark("NPU_CARD_UNLISTED")
 def sentences(lost: Iterable[Entry]) -> Iterator[str]:
     for entry in lost:
         if entry.get("unlisted"):

@@ -48,8 +48,11 @@ def restrict(machine: Machine, topology: Topology, options: Options) -> Plan | N
         card.place = place
     if hidden:
         machine.warnings.append(
-            f"Workers that see only {cards_named(machine.cards) or 'no NPU'} divide all CPUs that they may use between these. Workers of "
-            f"{cards_named(hidden)} do not know of them and can use the same CPUs."
+            Sentence(
+                "NPU_WORKERS_OVERLAP",
+                f"Workers that see only {cards_named(machine.cards) or 'no NPU'} divide all CPUs that they may use between these. Workers "
+                f"of {cards_named(hidden)} do not know of them and can use the same CPUs.",
+            )
         )
     theirs = [id(matched[card]) for card in hidden if card in matched]
     if not applied:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_of, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups, equal_shares
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, cards_named
@@ -15,7 +16,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import 
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import local_cpus, own_cpus
 
 
-def of_pools(groups: Groups, pools: Mapping[Card, int], strategy: str, irqs: Mapping[Card, str], repaired: bool) -> Iterator[str]:
+def of_pools(groups: Groups, pools: Mapping[Card, int], strategy: str, irqs: Mapping[Card, str], repaired: bool) -> Iterator[Sentence]:
     """Yield what to look at in pools; ``irqs`` are the CPUs of role irq. Unmet requests are reported only if ``repaired``."""
     yield from isolated(groups.machine, pools)
     yield from workqueues(groups.machine, irqs)
@@ -24,6 +25,7 @@ def of_pools(groups: Groups, pools: Mapping[Card, int], strategy: str, irqs: Map
         yield from remote(groups, pools, strategy)
 
 
+@remark("NPU_CPUS_ISOLATED")
 def isolated(machine: Machine, pools: Mapping[Card, int]) -> Iterator[str]:
     """Yield where isolated CPUs are put to use. The scheduler does not move threads between them (moby issue 31086)."""
     if not machine.isolated:
@@ -41,6 +43,7 @@ def isolated(machine: Machine, pools: Mapping[Card, int]) -> Iterator[str]:
         )
 
 
+@remark("NPU_CPUS_ISOLATED")
 def workqueues(machine: Machine, irqs: Mapping[Card, str]) -> Iterator[str]:
     """Yield which cards' workqueues the kernel will not run on the CPU of their SQ interrupt; ``irqs`` are the CPUs of role irq."""
     if not machine.online & ~machine.workqueues:
@@ -53,26 +56,32 @@ def workqueues(machine: Machine, irqs: Mapping[Card, str]) -> Iterator[str]:
         )
 
 
-def unmet(groups: Groups, pools: Mapping[Card, int], strategy: str) -> Iterator[str]:
+def unmet(groups: Groups, pools: Mapping[Card, int], strategy: str) -> Iterator[Sentence]:
     """Yield what a repaired plan could not do: keep whole cores together, and tell which CPUs are near."""
     machine = groups.machine
     held = union(pools.values())
     spare = machine.whole_cores(machine.cores(held)) & machine.online & ~held if machine.smt == "cores" and machine.threads else 0
     if outside := spare & ~machine.usable:
-        yield (
+        yield Sentence(
+            "NPU_CORES_SPLIT",
             f"CPUs {text_of(outside)} may not be divided, but are threads of cores in pools of {_beside(machine, pools, outside)}, and "
-            "whatever runs on them slows those cores down."
+            "whatever runs on them slows those cores down.",
         )
     if idle := spare & machine.usable:
-        yield (
+        yield Sentence(
+            "NPU_CORES_SPLIT",
             f"{strategy} gives {_beside(machine, pools, idle)} only some threads of cores, and CPUs {text_of(idle)}, the others of these "
-            "cores, to no NPU."
+            "cores, to no NPU.",
         )
     several = sum(bool(node.cpus) for node in machine.nodes.values()) > 1
     if several and (unknown := [card for card in pools if card.numa not in machine.nodes and not card.affinity]):
-        yield f"The kernel and npu-smi name no NUMA node for {cards_named(unknown)}, so it is unknown whether the CPUs of a pool are near."
+        yield Sentence(
+            "NPU_NUMA_UNKNOWN",
+            f"The kernel and npu-smi name no NUMA node for {cards_named(unknown)}, so it is unknown whether the CPUs of a pool are near.",
+        )
 
 
+@remark("NPU_CPUS_REMOTE")
 def remote(groups: Groups, pools: Mapping[Card, int], strategy: str) -> Iterator[str]:
     """Yield which cards have remote CPUs, and which of these have no CPU of their own node, with numbers."""
     far = {card: cpus & ~local for card, cpus in pools.items() if (local := local_cpus(groups, card)) is not None and cpus & ~local}
@@ -93,6 +102,7 @@ def remote(groups: Groups, pools: Mapping[Card, int], strategy: str) -> Iterator
         yield f"{cards_named(cards)} ({len(cards)} of {len(pools)}) {have} own {place}: {why}."
 
 
+@remark("NPU_CPUS_IDLE")
 def limited(groups: Groups, pools: Mapping[Card, int], strategy: str, cores: int) -> Iterator[str]:
     """Yield what the largest pool of a rule costs on a host on which the published rule binds nothing."""
     machine = groups.machine
@@ -127,6 +137,7 @@ def _by_reason(groups: Groups, cards: Iterable[Card]) -> Mapping[str, list[Card]
     return found
 
 
+@remark("NPU_ROLES_SHARED")
 def roles(machine: Machine, sharing_cores: list[Card], small: list[Card]) -> Iterator[str]:
     """Yield which cards have roles that could not be kept on cores of their own, or that are smaller than asked for."""
     for sizes, cards in _by_sizes(machine, sharing_cores):

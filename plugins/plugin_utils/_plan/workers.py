@@ -17,7 +17,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
+
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
@@ -80,6 +81,7 @@ def former_rule(rule: str, version: Version | None) -> str:
     return "global_slice"
 
 
+@remark("NPU_WORKERS_OVERLAP")
 def taken(workloads: Mapping[str, list[tuple[str, str]]], strategy: str, version: Version) -> Iterator[str]:
     """Yield what workers of a release take.
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base import table
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import problems, without
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary_text import WIDTH, folded
 
 
@@ -21,11 +22,18 @@ def of_hosts(variables: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -
     states = {name: variables[name].get("npu_affinity_state") or {} for name in names}
     return plan_tables(
         {
-            name: {key: state[key] for key in SHOWN} | {"topology": variables[name]["npu_affinity_topology"]}
+            name: _unmuted({key: state[key] for key in SHOWN} | {"topology": variables[name]["npu_affinity_topology"]}, state["muted"])
             for name, state in states.items()
             if state.get("plan")
         }
     )
+
+
+def _unmuted(host: Mapping[str, Any], muted: Mapping[str, str]) -> dict[str, Any]:
+    """Return what is shown of a host without remarks that are muted, which the summary counts."""
+    plan = {**host["plan"], "warnings": without(host["plan"]["warnings"], muted)}
+    topology = {**host["topology"], "problems": without(problems(host["topology"]), muted)}
+    return {**host, "plan": plan, "topology": topology, "remarks": without(host["remarks"], muted)}
 
 
 def plan_tables(hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import PLAN_OUTDATED, WORK_OUTSIDE_POOL
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import BIND_EFFECT, code_of, problems, told
 
 OF_COMPARISON = ("bound", "checked", "drift", "outside", "outside_sentence", "remarks", "last_change", "msg", "muted")
 OF_USER = ("services", "workloads")
@@ -19,8 +20,6 @@ OF_USER = ("services", "workloads")
 ARCHIVES = "npu_affinity_archives"
 NO_GROUPS = {"ungrouped", ARCHIVES}
 """Groups that say nothing of a host: that of hosts without one, and that of archives."""
-OF_A_BIND = ("A bind moves ", "Huge pages of ")
-"""How remarks begin that say what a bind would do."""
 
 
 def now(form: str = "%Y-%m-%dT%H:%M:%SZ") -> str:
@@ -66,16 +65,17 @@ def unmuted(verified: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def sentences(verified: Mapping[str, Any], known: Mapping[str, Any], after_bind: bool) -> Iterator[str]:
     """Yield what there is to say of a comparison. Right after a bind, what that would change is nothing to say."""
     yield summary(verified)
-    muted = {code: f"; {why}" for code, why in (verified.get("muted") or {}).items()}
-    yield from (entry["sentence"] + muted.get(entry.get("code"), "") for entry in verified.get("drift") or ())
+    muted = verified.get("muted") or {}
+    ends = {code: f"; {why}" for code, why in muted.items()}
+    yield from (entry["sentence"] + ends.get(entry.get("code"), "") for entry in verified.get("drift") or ())
     if verified.get("outside_sentence"):
-        yield f"{verified['outside_sentence']} [{WORK_OUTSIDE_POOL}]{muted.get(WORK_OUTSIDE_POOL, '')}"
-    remarks = [*((known.get("npu_affinity_topology") or {}).get("problems") or ()), *(verified.get("remarks") or ())]
-    if why := " ".join((known.get("__npu_affinity_gathered") or {}).get("refusals") or ()):
-        remarks.append(f"a bind would now be refused: {why}")
-    else:
+        yield f"{verified['outside_sentence']} [{WORK_OUTSIDE_POOL}]{ends.get(WORK_OUTSIDE_POOL, '')}"
+    remarks = [*problems(known.get("npu_affinity_topology")), *(verified.get("remarks") or ())]
+    if not (refused := " ".join((known.get("__npu_affinity_gathered") or {}).get("refusals") or ())):
         state = {} if after_bind else known.get("npu_affinity_state") or {}
-        remarks += [sentence for sentence in state.get("remarks") or () if not sentence.startswith(OF_A_BIND)]
+        remarks += [sentence for sentence in state.get("remarks") or () if code_of(sentence) != BIND_EFFECT]
         if verified.get("changes"):
-            remarks.append(f"a bind would now change {'; '.join(verified['changes'])} [{PLAN_OUTDATED}]{muted.get(PLAN_OUTDATED, '')}")
-    yield from (f"remark: {sentence}" for sentence in dict.fromkeys(remarks))
+            remarks.append(f"a bind would now change {'; '.join(verified['changes'])} [{PLAN_OUTDATED}]")
+    yield from (f"remark: {sentence}" for sentence in told(dict.fromkeys(remarks), muted))
+    if refused:
+        yield f"remark: a bind would now be refused: {refused}"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import WORK_OUTSIDE_POOL
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import problems, told
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.measures import measured
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan as plan_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.drawing import NODES_PER_ROW, colours_of
@@ -126,7 +127,7 @@ class _Host:
             "product": str(machine.get("product") or ""),
             "facts": _facts(machine, driver, self.topology, self.record.get("last_change")),
             "compared": sum(len(objects) for objects in (self.record.get("checked") or {}).values()),
-            "remarks": [str(sentence) for sentence in [*(self.topology.get("problems") or ()), *(self.record.get("remarks") or ())]],
+            "remarks": told([*problems(self.topology), *(self.record.get("remarks") or ())], self.record.get("muted") or {}),
             "holders": holders_of(self.record, {}),
             "groups": [str(name) for name in self.record.get("groups") or ()],
             "drift": [],

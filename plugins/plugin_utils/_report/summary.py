@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import PLAN_OUTDATED, WORK_OUTSIDE_POOL
 from ansible_collections.npu.affinity.plugins.module_utils._users import pools
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, code_of, coded, problems, told
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.memory import moved_mib
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import TO, Typed
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import unmuted
@@ -130,11 +131,13 @@ def _entry(name: str, host: Host, playbook: str, check: bool, lost: bool) -> Sum
     verified = host.get("__npu_affinity_verified") or {}
     lenient = playbook == "report" or (state in DIFFERING and not verified.get("drift_fails", True))
     must = {OUTSIDE} if verified.get("workloads_fail") else set()
+    remarks = [] if state == "refused" else list(_remarks(host, playbook, state))
+    muted = {**((host.get("npu_affinity_state") or {}).get("muted") or {}), **(verified.get("muted") or {})}
     return {
         "state": state,
         "reasons": [text.removeprefix(f"Host {name}: ").replace(f"Host {name} ", "this host ") for text in _sentences(reasons)],
-        "codes": _codes(host, state),
-        "remarks": _sentences(_remarks(host, playbook, state), str(host.get("npu_affinity_root") or "/")) if state != "refused" else [],
+        "codes": {code: muted.get(code, "") for code in sorted(_codes(host, state) | {*filter(None, map(code_of, remarks))})},
+        "remarks": _sentences(told(remarks, muted, _found(verified)), str(host.get("npu_affinity_root") or "/")),
         "restart": _restart(host),
         "adopted": {} if state in FAILURES else _adopted(host),
         "method": _method(host) if playbook in ("plan", "bind") and state not in UNPLANNED else "",
@@ -155,15 +158,19 @@ def _noted(host: Host, playbook: str) -> Judged | None:
     return ("refused", refused) if refused else None
 
 
-def _codes(host: Host, state: str) -> dict[str, str]:
-    """Return the codes of findings and refusals, each with until when and why it is muted, '' where it is not."""
+def _codes(host: Host, state: str) -> set[str]:
+    """Return the codes of findings and refusals."""
     verified, gathered = (host.get(f"__npu_affinity_{name}") or {} for name in ("verified", "gathered"))
-    found = {str(entry["code"]) for entry in verified.get("drift") or () if "code" in entry} | {*(gathered.get("codes") or ())}
-    for code, key in ((WORK_OUTSIDE_POOL, "outside"), (PLAN_OUTDATED, "changes")):
-        found |= {code} if verified.get(key) else set()
+    found = {*_found(verified), *(gathered.get("codes") or ())}
     if state == "refused" and not gathered.get("codes"):
         found.add("NPU_SETTING_INVALID" if host.get("__npu_affinity_refused") else "NPU_NOT_GATHERED")
-    return {code: (verified.get("muted") or {}).get(code, "") for code in sorted(found)}
+    return found
+
+
+def _found(verified: Mapping[str, Any]) -> Counter[str]:
+    """Return how often a comparison found what has a code."""
+    found = Counter(str(entry["code"]) for entry in verified.get("drift") or () if "code" in entry)
+    return +(found | Counter({WORK_OUTSIDE_POOL: len(verified.get("outside") or ()), PLAN_OUTDATED: len(verified.get("changes") or ())}))
 
 
 def _failed(host: Host, failure: Mapping[str, Any], playbook: str) -> Judged:
@@ -181,7 +188,8 @@ def _failed(host: Host, failure: Mapping[str, Any], playbook: str) -> Judged:
 def _notes(host: Host) -> list[str]:
     """Return what there is to say after a bind: how workloads are bound if that changed, and what moves interrupts or cannot be bound."""
     result, desired = host.get("__npu_affinity_host_result") or {}, host.get("npu_affinity_state") or {}
-    notes: dict[str, list[str]] = desired.get("notes") or {}
+    notes: dict[str, list[str]] = {**(desired.get("notes") or {})}
+    notes["slices"] = [coded(Sentence("NPU_WORKLOADS_BOUND", sentence)) for sentence in notes.get("slices", ())]
     if not (host.get("npu_affinity_plan") or {}).get("npus", True):
         return [sentence for said in notes.values() for sentence in said]
     if "remarks" in result and not result.get("failed"):
@@ -201,7 +209,7 @@ def _sentences(texts: Iterable[Any], root: str = "/") -> list[str]:
 
 def _remarks(host: Host, playbook: str, state: str) -> Iterable[str]:
     """Yield what there is to look at. What a bind would do is nothing for a measurement, which reads settings of threads by itself."""
-    yield from (host.get("npu_affinity_topology") or {}).get("problems") or ()
+    yield from problems(host.get("npu_affinity_topology"))
     yield from (host.get("npu_affinity_plan") or {}).get("warnings") or ()
     if playbook != "measure":
         yield from (host.get("npu_affinity_state") or {}).get("remarks") or ()
@@ -209,32 +217,25 @@ def _remarks(host: Host, playbook: str, state: str) -> Iterable[str]:
         yield from _notes(host)
     results = [host.get(name) or {} for name in ("__npu_affinity_verified", "__npu_affinity_measured")]
     yield from (remark for result in results for remark in result.get("remarks") or ())
-    yield from _muted(host)
     if state != OUTSIDE and not (host.get("__npu_affinity_gathered") or {}).get("outside"):
         yield from _outside(host, playbook, results)
     unbound = host.get("__npu_affinity_unbound") or {}
-    yield from [unbound["message"]] if unbound.get("message") else []
-    for slice in unbound.get("slices_left") or ():
-        yield f"{slice} has no limits any more; after its processes have been restarted, stop it, or wait for the next boot."
-
-
-def _muted(host: Host) -> Iterable[str]:
-    """Yield a sentence for each code that was found and is muted."""
-    verified = host.get("__npu_affinity_verified") or {}
-    found = Counter(str(entry.get("code")) for entry in verified.get("drift") or ())
-    found[WORK_OUTSIDE_POOL] = len(verified.get("outside") or ())
-    found[PLAN_OUTDATED] = len(verified.get("changes") or ())
-    yield from (f"{code} ({found[code]}) is {why}" for code, why in (verified.get("muted") or {}).items() if found[code])
+    left = [unbound["message"]] if unbound.get("message") else []
+    left += [
+        f"{slice} has no limits any more; after its processes have been restarted, stop it, or wait for the next boot."
+        for slice in unbound.get("slices_left") or ()
+    ]
+    yield from (coded(Sentence("NPU_UNBIND_LEFT", sentence)) for sentence in left)
 
 
 def _outside(host: Host, playbook: str, results: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a sentence on what runs outside its pool: as compared, or as gathered on a host that a bind did not have to change."""
-    found = [str(result["outside_sentence"]) for result in results if result.get("outside")]
+    found = [f"{result['outside_sentence']} [{WORK_OUTSIDE_POOL}]" for result in results if result.get("outside")]
     state = host.get("npu_affinity_state") or {}
     if found or playbook != "bind" or not state.get("outside"):
         return found
     said = pools.sentence(pools.placed(host["npu_affinity_topology"].get("users") or (), state["plan"]).outside)
-    return [said] if said else []
+    return [f"{said} [{WORK_OUTSIDE_POOL}]"] if said else []
 
 
 def _method(host: Host) -> str:

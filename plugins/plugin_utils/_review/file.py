@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.version import VERSION
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import problems
 from ansible_collections.npu.affinity.plugins.plugin_utils._review.entry import digest, review_entry
 
 SCHEMA = 1
@@ -39,7 +40,7 @@ def _collected(host: Host) -> dict[str, Any]:
     state, topology = host.get("npu_affinity_state"), host.get("npu_affinity_topology")
     if not state or not topology:
         return {"unreachable": True}
-    said = [*state["plan"]["warnings"], *(topology.get("problems") or ()), *state["remarks"]]
+    said = [*state["plan"]["warnings"], *problems(topology), *state["remarks"]]
     sentences = {"reason": state["plan"]["reason"], "summary": state["summary"], "remarks": list(dict.fromkeys(map(str, said)))}
     return {**review_entry(state, topology), "difference": state["difference"], **sentences}
 

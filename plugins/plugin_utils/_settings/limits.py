@@ -11,6 +11,7 @@ from collections.abc import Container, Mapping
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.rebinds import WITHIN
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import remark
 
 INTERVAL = "10min"
 """Of the timer that checks interrupts, where no other is set."""
@@ -37,6 +38,7 @@ def seconds(span: str) -> float | None:
     return sum(float(part.group(1)) * _SECONDS[part.group(2)] for part in parts)
 
 
+@remark("NPU_NO_EFFECT")
 def remarks(given: Mapping[str, Any], off: Container[str], defaults: Mapping[str, Any]) -> list[str]:
     """Return a sentence if the timer of role irq runs too rarely to reach its limit of rebinds within an hour."""
     if "irq" in off:

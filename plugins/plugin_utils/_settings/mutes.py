@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Findings that are known and must not fail a host until a given time."""
+"""Findings and remarks that are known: until a given time, they do not fail a host, and are not said."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import CODES
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import REFUSALS
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import REFUSALS, REMARKS, Sentence, coded
 
 SETTING = "npu_affinity_mute"
 
@@ -35,14 +35,14 @@ def checked(value: Iterable[Mapping[str, Any]], setting: str = SETTING) -> list[
     found = []
     for number, entry in enumerate(value, start=1):
         place, code, reason = f"{setting}: entry {number}", str(entry["code"]), str(entry["reason"]).strip()
-        if code in REFUSALS:
+        if code in REFUSALS and code not in REMARKS:
             raise ValueError(
                 f"{place} has the code {code} of a refusal, which cannot be muted: correct what it names, and the host is bound"
             )
-        if code not in CODES:
-            near = difflib.get_close_matches(code.upper(), CODES, n=1)
-            advice = f"did you mean {near[0]}?" if near else f"the codes are {', '.join(CODES)}"
-            raise ValueError(f"{place} has the code {code!r}, which verify does not report; {advice}")
+        if code not in CODES and code not in REMARKS:
+            near = difflib.get_close_matches(code.upper(), [*CODES, *REMARKS], n=1)
+            advice = f"did you mean {near[0]}?" if near else f"the codes are {', '.join(sorted([*CODES, *REMARKS]))}"
+            raise ValueError(f"{place} has the code {code!r}, which nothing reports; {advice}")
         if not reason:
             raise ValueError(f"{place} has no reason: write why {code} is muted, or who is at work on it")
         hosts = [str(host) for host in entry.get("hosts") or ["*"]]
@@ -66,7 +66,12 @@ def of_host(mutes: Iterable[Mute], host: str, now: datetime.datetime | None = No
     now = now or datetime.datetime.now(datetime.timezone.utc)
     muted = {mute.code: f"muted until {mute.end}: {mute.reason}" for mute in sorted(here, key=lambda mute: mute.until) if mute.until > now}
     expired = [
-        f"the mute of {mute.code} ({mute.reason}) expired at {mute.end}; remove it from {SETTING}, or set a later time"
+        coded(
+            Sentence(
+                "NPU_MUTE_EXPIRED",
+                f"the mute of {mute.code} ({mute.reason}) expired at {mute.end}; remove it from {SETTING}, or set a later time",
+            )
+        )
         for mute in here
         if mute.until <= now and mute.code not in muted
     ]

@@ -9,6 +9,8 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import remark
+
 PREFIX = "npu_affinity_"
 FACTS = frozenset(PREFIX + name for name in ("gather_error", "placement", "plan", "state", "summary", "topology"))
 """What roles and playbooks set."""
@@ -108,6 +110,7 @@ def switches(specs: Specs) -> dict[str, str]:
     return {role: switch for role, switch in found.items() if switch in specs[role]}
 
 
+@remark("NPU_NO_EFFECT")
 def remarks(given: Mapping[str, Any], off: Iterable[str], specs: Specs) -> list[str]:
     """Return one sentence for each role in ``off`` of which the user set something, and no role that is on has that setting."""
     roles_off = set(off)

@@ -20,7 +20,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import 
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import OLDEST_DRIVER, is_older
 from ansible_collections.npu.affinity.plugins.module_utils._features.vnpu.layout import IN_CONTAINER
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import (
     NAME,
     find,
@@ -155,6 +155,7 @@ def without_share(npu: Mapping[str, Any]) -> bool:
     return npu.get("family") == "910" or str(npu.get("name")) == "910A"
 
 
+@remark("NPU_VNPU_UNSURE")
 def inconsistencies(topology: Topology, plan: Plan, wanted: Sequence[Mapping[str, Any]], device_share: bool | None = None) -> list[str]:
     """Return one sentence for everything that may keep these vNPUs from working. They must not be :func:`refusals`."""
     if not wanted:

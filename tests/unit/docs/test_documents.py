@@ -14,7 +14,7 @@ import yaml
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.version import VERSION
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import CODES
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import REFUSALS
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import REFUSALS, REMARKS
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.forms import FORMS
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import specs
 from tests import documents
@@ -36,7 +36,7 @@ def test_every_code_has_a_heading_and_alerts_link_to_headings():
     text = (documents.REPOSITORY / "docs/troubleshooting.md").read_text()
     found = [heading for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE) if re.search(r"\bNPU_", heading)]
     assert sorted(found) == sorted(CODES)
-    assert {*re.findall(r"`(NPU_[A-Z_]+)`", text)} == REFUSALS.keys()
+    assert {*re.findall(r"`(NPU_[A-Z_]+)`", text)} == REFUSALS.keys() | REMARKS.keys()
     rules = yaml.safe_load((documents.REPOSITORY / "docs/examples/monitoring/rules.yml").read_text())["groups"]
     alerts = [rule for group in rules for rule in group["rules"] if "alert" in rule]
     for rule in alerts:

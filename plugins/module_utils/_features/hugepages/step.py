@@ -9,6 +9,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Sequence
 
+from ..._base.findings import coded
 from ..._state.diffs import diffs
 from ..._host.host import Host
 from ..._kernel.hugepages import path_of
@@ -75,5 +76,6 @@ class HugePages(LiveStep):
         """Say what is short for good. What this run is about to set (``planned``) is not."""
         ahead = {(goal.size, goal.node) for goal in planned if goal.before != goal.after}
         found = [short for short in shortages(self.host, self.wanted) if (short.size, short.node) not in ahead or short.tried]
-        self.remarks = [short.sentence for short in found] + on_command_line(self.host, self.wanted)
-        self.remarks += setting.not_given_back(self.host, self.wanted, ahead)
+        kept = setting.not_given_back(self.host, self.wanted, ahead)
+        self.remarks = coded("NPU_HUGEPAGES_SHORT", [*(short.sentence for short in found), *kept])
+        self.remarks += coded("NPU_KERNEL_CONTRADICTS", on_command_line(self.host, self.wanted))

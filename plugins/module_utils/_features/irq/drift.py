@@ -11,7 +11,7 @@ from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from ..._base.cpulist import expand
 from ..._base.device import Device
-from ..._base.findings import DRIVER_RELOAD, KERNEL, Cause, Findings, Value
+from ..._base.findings import DRIVER_RELOAD, KERNEL, Cause, Findings, Value, coded
 from ..._host.host import Host
 from ..._kernel.devices import SQ
 from ..._kernel.interrupts import KINDS
@@ -51,7 +51,7 @@ def compare(comparing: Comparing) -> None:
     mover = in_process.mover(host, plan)
     suspects = functools.lru_cache(maxsize=1)(lambda: movers(host))
     report = bind(host, plan, check=True, rebinds=Rebinds(host))
-    findings.remarks += report.unchangeable + (report.failed if tolerant else [])
+    findings.remarks += coded("NPU_IRQ_UNPLACED", report.unchangeable + (report.failed if tolerant else []))
     for npu, row in zip(plan["npus"], report.rows):
         device = Device.of(npu)
         if not npu.get("irq") or device not in comparing.there or online and not set(expand(npu["pool"])) & online:
@@ -63,7 +63,7 @@ def compare(comparing: Comparing) -> None:
         _compare_row(comparing, row, _Npu(device, first, free(row.pci), mover, suspect))
     for row in report.rows[len(plan["npus"]) :]:
         _compare_row(comparing, row)
-        findings.remarks += ["%s: %s" % (row.pci, row.text)] if row.text else []
+        findings.remarks += coded("NPU_IRQ_UNPLACED", ["%s: %s" % (row.pci, row.text)] if row.text else [])
 
 
 def _compare_row(comparing: Comparing, row: Row, npu: _Npu | None = None) -> None:
@@ -114,6 +114,6 @@ def _await_irqbalance(findings: Findings, host: Host) -> None:
     left = until_first_pass(host)
     if left > _LONGEST_WAIT:
         text = "irqbalance started a moment ago; whether it leaves the NPUs alone shows in %d s, at its first pass. Verify again then"
-        findings.remarks.append(text % left)
+        findings.remarks += coded("NPU_IRQBALANCE_ACTIVE", [text % left])
     elif left > 0:
         time.sleep(left)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
+from ..._base.findings import coded
 from ..._state.diffs import diffs
 from ..._host.host import Host
 from ..._kernel.interrupts import KINDS
@@ -47,7 +48,7 @@ class Interrupts(LiveStep):
 
     def _take(self, report: Report) -> None:
         self.report = report
-        self.remarks = report.unchangeable
+        self.remarks = coded("NPU_IRQ_UNPLACED", report.unchangeable)
         self.warnings = report.warnings + (report.failed if self.tolerant else [])
 
     def prepare(self) -> None:

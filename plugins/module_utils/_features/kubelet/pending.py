@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..._base.findings import coded
 from ..._host.host import Host
 from ..comparing import Comparing
 from . import drop_in
@@ -19,7 +20,7 @@ def compare(comparing: Comparing) -> None:
     """Note a change that is pending, which is not drift."""
     if "kubelet" in comparing.wanted.pending:
         comparing.findings.pending = pending(comparing.host, comparing.wanted.pending["kubelet"])
-        comparing.findings.remarks += comparing.findings.pending
+        comparing.findings.remarks += coded("NPU_KUBELET_PENDING", comparing.findings.pending)
 
 
 def pending(host: Host, wanted: KubeletLive | None) -> list[str]:

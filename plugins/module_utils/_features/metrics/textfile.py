@@ -10,6 +10,7 @@ import posixpath
 import re
 from typing import Any, Mapping
 
+from ..._base.findings import coded
 from ..._base.outside import json_of
 from ..._host.host import Host
 from ..._state import previous
@@ -116,4 +117,4 @@ class Place(Check):
 
     def look(self, check: bool) -> None:
         unread = place(self.host, self.wanted)[1]
-        self.remarks = [unread] if unread else []
+        self.remarks = coded("NPU_METRICS_UNREAD", [unread] if unread else [])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Sequence, Set
 
 from ..._base.cpulist import compress, expand
-from ..._base.findings import KERNEL, Cause, Findings, Value
+from ..._base.findings import KERNEL, Cause, Findings, Value, coded
 from ..comparing import Comparing
 from ..irq.affinity import Step
 from ..irq.irqbalance import freedom
@@ -28,12 +28,12 @@ def compare(comparing: Comparing) -> None:
     if not wanted:
         return
     found = wanted_of(wanted)
-    findings.remarks += remarks(host, found)
+    findings.remarks += coded("NPU_NIC_UNPLACED", remarks(host, found))
     if wanted["mode"] not in PLACING:
         return
     free, tolerant = freedom(host), comparing.tolerant
     placed = bind(host, found, check=True, rebinds=Rebinds(host))
-    findings.remarks += placed.unchangeable + (placed.failed if tolerant else [])
+    findings.remarks += coded("NPU_NIC_UNPLACED", placed.unchangeable + (placed.failed if tolerant else []))
     for row in placed.rows:
         groups: dict[str, list[Step]] = {TITLE: []}
         for step in row.all_steps():

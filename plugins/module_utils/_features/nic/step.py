@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..._base.findings import coded
 from ..._host.host import Host
 from ..._state import previous
 from ..._state.diffs import diffs
@@ -30,7 +31,7 @@ class Reported(Check):
         self.wanted = queues.wanted_of(wanted)
 
     def look(self, check: bool) -> None:
-        self.remarks = queues.remarks(self.host, self.wanted)
+        self.remarks = coded("NPU_NIC_UNPLACED", queues.remarks(self.host, self.wanted))
 
 
 class NetworkInterrupts(LiveStep):
@@ -71,7 +72,7 @@ class NetworkInterrupts(LiveStep):
 
     def _take(self, placed: queues.Placed) -> None:
         self.placed = placed
-        self.remarks = placed.unchangeable + queues.remarks(self.host, self.wanted)
+        self.remarks = coded("NPU_NIC_UNPLACED", placed.unchangeable + queues.remarks(self.host, self.wanted))
         self.warnings = self.left.warnings + placed.warnings + (placed.failed if self.tolerant else [])
 
     def prepare(self) -> None:

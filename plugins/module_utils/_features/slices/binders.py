@@ -14,6 +14,7 @@ from typing import NamedTuple, Sequence
 
 from ..._base.outside import json_of
 from ..._base.cpulist import compress, expand
+from ..._base.findings import coded
 from ..._kernel.machine import architecture
 from ..._state.systemd import UNIT_FOLDER
 from ..comparing import Comparing
@@ -69,7 +70,7 @@ def check_binders(comparing: Comparing, unit: str, processes: Sequence[str], cpu
     for sentence, pids in found.items():
         more = " and %d more" % (len(pids) - 1) if len(pids) > 1 else ""
         who = "process %s (%s) of %s%s" % (pids[0], host.read("/proc/%s/comm" % pids[0]) or "ended", unit, more)
-        findings.remarks.append("%s started %s" % (who, sentence))
+        findings.remarks += coded("NPU_WORKER_BINDS_ITSELF", ["%s started %s" % (who, sentence)])
 
 
 def _of_sglang(started: _Started) -> str:

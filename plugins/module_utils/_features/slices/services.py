@@ -8,7 +8,7 @@ from __future__ import annotations
 import posixpath
 from typing import Any, Mapping
 
-from ..._base.findings import CHANGED_CPUSET, EDIT, OLD_PROCESS, Cause
+from ..._base.findings import CHANGED_CPUSET, EDIT, OLD_PROCESS, Cause, coded
 from ..._kernel.machine import CGROUPS, slice_path
 from ..._kernel.processes import folder_of, members
 from ..._state.systemd import Systemd
@@ -38,7 +38,7 @@ def check_services(comparing: Comparing) -> list[dict[str, Any]]:
             missing[unit] = similar(host, unit)
         with_sets += _Service(comparing, service, state).compare()
     if missing:
-        comparing.findings.remarks.append(absent(missing))
+        comparing.findings.remarks += coded("NPU_UNKNOWN_UNIT", [absent(missing)])
     return with_sets
 
 
@@ -101,7 +101,7 @@ class _Service:
             if agrees(name, here, value):
                 self.comparing.findings.same("services", title)
             elif path not in ("", drop_in_of(self.unit)):
-                self.comparing.findings.remarks.append(remark % (path, name, here, self.unit, name, value))
+                self.comparing.findings.remarks += coded("NPU_VARIABLE_KEPT", [remark % (path, name, here, self.unit, name, value)])
             elif not self.edited:
                 cause = Cause(EDIT, "another file of the service takes away what its drop-in says (Environment=)")
                 self._differs("services", title, "%s=%s" % (name, value), "no %s" % name, cause)

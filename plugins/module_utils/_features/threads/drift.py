@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..._base.device import Device
-from ..._base.findings import CHANGED_CPUSET, EDIT, Cause, Value
+from ..._base.findings import CHANGED_CPUSET, EDIT, Cause, Value, coded
 from ..comparing import Comparing
 from .placing import place
 from .tasks import titles_of
@@ -43,4 +43,4 @@ def compare(comparing: Comparing) -> None:
         found = Value(cpus=entry["before"], task=task, more=len(wrong) - 1)
         cause = Cause(CHANGED_CPUSET, entry["text"]) if entry["state"] == "refused" else Cause(EDIT, _MOVED)
         findings.differs("threads", name, Value(cpus=entry["wanted"]), found, cause, device)
-    findings.remarks.extend(report.warnings)
+    findings.remarks += coded("NPU_THREAD_UNPLACED", report.warnings)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ..._base.findings import EDIT, Cause
+from ..._base.findings import EDIT, Cause, coded
 from ..comparing import Comparing
 from . import host_settings
 
@@ -25,4 +25,4 @@ def compare(comparing: Comparing) -> None:
         shown = ["%s (%d of %d)" % (text, len(found[text]), number) if len(found) > 1 else text for text in sorted(found)]
         cause = Cause(EDIT, "set by hand, or by another program such as TuneD")
         findings.differs("tuning", setting, str(value), ", ".join(shown), cause)
-    findings.remarks += host_settings.missing(host, wanted)
+    findings.remarks += coded("NPU_NO_EFFECT", host_settings.missing(host, wanted))

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ..._base.findings import EDIT, Cause, Findings
+from ..._base.findings import EDIT, Cause, Findings, coded
 from ..._host.host import Host
 from ..comparing import Comparing
 from .layout import Layout, checksum, complete, layout_of, look
@@ -46,4 +46,4 @@ def check_layout(findings: Findings, host: Host, layout: Layout) -> None:
             findings.differs("files", path, "SHA-256 " + digest, "SHA-256 " + other if other else "no such file", cause)
         else:
             findings.same("files", path)
-    findings.remarks += report.warnings
+    findings.remarks += coded("NPU_VNPU_UNSURE", report.warnings)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 
 from ..._base.device import Device
-from ..._base.findings import EDIT, OLD_PROCESS, Cause, Findings
+from ..._base.findings import EDIT, OLD_PROCESS, Cause, Findings, coded
 from ..._host.host import Host
 from ..._users.finding import processes_below, users
 from ..._users.groups import in_group
@@ -66,9 +66,8 @@ def _commands(found: Iterable[NpuUser]) -> dict[int, str]:
 def _check_files(findings: Findings, host: Host, folder: str, vnpus: Sequence[Mapping[str, Any]], ours: Iterable[str]) -> None:
     missing = [(path, what) for path, what in lacking(host, folder) if path not in ours]
     if not vnpus:
-        findings.remarks += [
-            "%s is not there (%s): until HAMi's device plugin has placed it, containers run without any limit" % found for found in missing
-        ]
+        text = "%s is not there (%s): until HAMi's device plugin has placed it, containers run without any limit"
+        findings.remarks += coded("NPU_VNPU_UNSURE", [text % found for found in missing])
         return
     names = " and ".join(vnpu["name"] for vnpu in vnpus)
     for path, what in missing:

@@ -15,6 +15,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Protocol, cast
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._discovery import modules_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine
@@ -31,7 +32,7 @@ class Pools:
     strategy: str
     masks: dict[Card, int]
     printed: dict[Card, list[int]] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
+    warnings: list[Sentence] = field(default_factory=list)
     closer: str = ""
     kept: str = ""
     floor: int = 0

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, cut
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import Pools
@@ -59,4 +60,4 @@ def pools(machine: Machine, asked: Collection[Card]) -> Pools:
 
 
 def _nothing(why: str) -> Pools:
-    return Pools("cluster", {}, warnings=[f"[cpu_bind_ascend_950] {why} action: skip worker CPU binding."])
+    return Pools("cluster", {}, warnings=[Sentence("NPU_RULE_FAILS", f"[cpu_bind_ascend_950] {why} action: skip worker CPU binding.")])

@@ -28,7 +28,7 @@ USE_ADJACENT_NODES = True
 MAX_CORES = None
 INCLUDE_ALL = False
 READS_AFFINITY = True
-FALLBACK = "NPU topo affinity not found. action: fallback to global-slice CPU binding."
+FALLBACK = Sentence("NPU_NUMA_UNKNOWN", "NPU topo affinity not found. action: fallback to global-slice CPU binding.")
 
 
 def pools(machine: Machine, asked: Collection[Card]) -> Pools:

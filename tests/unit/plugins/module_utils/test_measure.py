@@ -163,7 +163,7 @@ def test_a_process_that_ends_meanwhile_is_said(tree):
 
     life.sleep = die
     result = life.measure(seconds=5)
-    assert result["remarks"] == ["NPU 0: 1 of 1 processes ended meanwhile; their counts are lost"]
+    assert result["remarks"] == ["NPU 0: 1 of 1 processes ended meanwhile; their counts are lost [NPU_MEASURE_INCOMPLETE]"]
     assert metrics(result, "NPU 0")["involuntary_switches"] == "all of its processes ended"
 
 

@@ -184,7 +184,7 @@ def test_recorded_queues_that_are_gone_are_told(kernel, tree, is_off):
 def test_more_queues_than_cpus_begin_again_and_are_told(kernel):
     step = bind(kernel, {"mode": "near", "functions": {FIRST: "4-6"}})
     assert places(kernel, 101, 102, 103, 104) == ["4", "5", "6", "4"]
-    assert step.remarks == [f"eth0 ({FIRST}): 4 queues share 3 CPUs (4-6); 3 queues would do"]
+    assert step.remarks == [f"eth0 ({FIRST}): 4 queues share 3 CPUs (4-6); 3 queues would do [NPU_NIC_UNPLACED]"]
 
 
 def test_queues_that_overload_their_cpus_are_told(kernel, tree):
@@ -192,8 +192,8 @@ def test_queues_that_overload_their_cpus_are_told(kernel, tree):
     step = bind(kernel, {"mode": "near", "functions": {FIRST: "4", SECOND: "4"}})
     advice = "keep more CPUs of the node with npu_affinity_housekeeping, or reduce the queues with ethtool -L"
     assert step.remarks == [
-        f"eth0 ({FIRST}): 4 queues on 1 CPU (4), which 64 queues can overload; {advice}",
-        f"eth1 ({SECOND}): 60 queues on 1 CPU (4), which 64 queues can overload; {advice}",
+        f"eth0 ({FIRST}): 4 queues on 1 CPU (4), which 64 queues can overload; {advice} [NPU_NIC_UNPLACED]",
+        f"eth1 ({SECOND}): 60 queues on 1 CPU (4), which 64 queues can overload; {advice} [NPU_NIC_UNPLACED]",
     ]
 
 
@@ -228,7 +228,9 @@ def test_kernel_managed_interrupts_are_remarks_and_no_drift(kernel, is_known):
             kernel.refused = {**kernel.refused, irq: errno.EIO}
     step = bind(kernel)
     assert places(kernel, 101, 102, 103, 104) == [EVERYWHERE, EVERYWHERE, "6", "7"]
-    assert step.remarks == [f"eth0 ({FIRST}): IRQ 101-102 (queue interrupts): the kernel places them itself, and they stay"]
+    assert step.remarks == [
+        f"eth0 ({FIRST}): IRQ 101-102 (queue interrupts): the kernel places them itself, and they stay [NPU_NIC_UNPLACED]"
+    ]
     assert not bind(kernel).changed
     findings = compared(kernel)
     assert not findings.drift and step.remarks[0] in findings.remarks
@@ -262,11 +264,11 @@ def test_a_report_says_what_there_is_and_writes_nothing(kernel, tree):
     step.look(False)
     step.run()
     assert step.remarks == [
-        f"eth0 ({FIRST}): 4 queues share 3 CPUs (4-6); 3 queues would do",
-        f"eth0 ({FIRST}): RPS also uses CPUs 0-7, and is not changed unless npu_affinity_nic is steering",
-        f"eth0 ({FIRST}): XPS also uses CPUs 4-7, and is not changed unless npu_affinity_nic is steering",
-        f"eth1 ({SECOND}): its driver has requested no queue interrupts, as while the interface is down",
-        f"nvme0 ({DISK}): the kernel places their interrupts itself",
+        f"eth0 ({FIRST}): 4 queues share 3 CPUs (4-6); 3 queues would do [NPU_NIC_UNPLACED]",
+        f"eth0 ({FIRST}): RPS also uses CPUs 0-7, and is not changed unless npu_affinity_nic is steering [NPU_NIC_UNPLACED]",
+        f"eth0 ({FIRST}): XPS also uses CPUs 4-7, and is not changed unless npu_affinity_nic is steering [NPU_NIC_UNPLACED]",
+        f"eth1 ({SECOND}): its driver has requested no queue interrupts, as while the interface is down [NPU_NIC_UNPLACED]",
+        f"nvme0 ({DISK}): the kernel places their interrupts itself [NPU_NIC_UNPLACED]",
     ]
     assert not step.changed and not kernel.written and not kernel.exists(previous.PATH)
 

@@ -165,7 +165,7 @@ def test_an_interrupt_that_does_not_follow_yet_is_a_remark(bound):
     findings = compared(bound, WANTED)[1]
     assert lines(findings) == []
     assert findings.remarks == [
-        "NPU 0 (%s): IRQ 2753 sq_send_trigger_irq follows at its next interrupt; until then it is on CPUs 30" % FIRST
+        "NPU 0 (%s): IRQ 2753 sq_send_trigger_irq follows at its next interrupt; until then it is on CPUs 30 [NPU_IRQ_UNPLACED]" % FIRST
     ]
 
 
@@ -387,7 +387,8 @@ def test_what_the_kernel_manages_is_a_remark(bound):
     os.chmod(bound.path("/proc/irq/2753/smp_affinity_list"), 0o444)
     _was_bound, findings = compared(bound, WANTED)
     assert findings.drift == []
-    assert findings.remarks == ["NPU 0 (%s): IRQ 2753 sq_send_trigger_irq is placed by the kernel itself and stays on CPUs 7" % FIRST]
+    text = "NPU 0 (%s): IRQ 2753 sq_send_trigger_irq is placed by the kernel itself and stays on CPUs 7 [NPU_IRQ_UNPLACED]"
+    assert findings.remarks == [text % FIRST]
 
 
 @pytest.mark.parametrize("moves", [True, False])
@@ -581,7 +582,7 @@ def test_what_a_program_fights_is_named(live, environment, timer, what):
     live.put("/proc/100/environ", environment)
     for there in (False, True):
         remarks = [remark for remark in compared(live, LIVE_WANTED)[1].remarks if remark.startswith("process 100 (worker) of npu-0.slice")]
-        assert [remark.endswith("; until then %s puts %s back" % (timer, what)) for remark in remarks] == [there]
+        assert [remark.endswith("; until then %s puts %s back [NPU_WORKER_BINDS_ITSELF]" % (timer, what)) for remark in remarks] == [there]
         live.put(UNITS + "/" + timer, MARK + "[Timer]\n")
 
 

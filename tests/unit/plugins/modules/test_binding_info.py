@@ -185,7 +185,9 @@ def test_a_history_that_is_missing_or_damaged_is_a_remark(look, bound):
         "the newest entry of the history cannot be read, so files and units are not compared",
     ]
     entry.unlink()
-    assert look()["remarks"] == ["this host has no history, so files and units are not compared: bind it once more"]
+    assert look()["remarks"] == [
+        "this host has no history, so files and units are not compared: bind it once more [NPU_HISTORY_INCOMPLETE]"
+    ]
     (bound / "etc/npu-affinity/plan.json").unlink()
     assert [(found["kind"], found["cause"]) for found in look()["drift"]] == [("plan", "manual change")]
 

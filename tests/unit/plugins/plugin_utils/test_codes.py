@@ -1,11 +1,12 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Refusals have codes of the list, from where they are made to the summary of a run."""
+"""Refusals and remarks have codes of the lists, from where they are made to the summary of a run."""
 
 from __future__ import annotations
 
 import ast
+import datetime
 import pickle
 from pathlib import Path
 
@@ -14,8 +15,11 @@ from planner_hosts import host
 
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import CODES
 from ansible_collections.npu.affinity.plugins.module_utils._features.parts import applied
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import REFUSALS, Sentence, by_code, of_error, shown
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import REFUSALS, REMARKS, Sentence, by_code, code_of, of_error, shown
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.plans import of_hosts
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import sentences
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.records import fleet
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary import summary
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import mutes
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import of_features
@@ -25,17 +29,22 @@ PLUGINS = Path(__file__).resolve().parents[4] / "plugins"
 
 def written():
     """Every text of the controller's code that looks like a code."""
-    for folder in ("plugin_utils", "action", "filter", "lookup"):
+    for folder in ("plugin_utils", "action", "filter", "lookup", "module_utils"):
         for path in (PLUGINS / folder).rglob("*.py"):
             if path.name != "_codes.py":
                 for node in ast.walk(ast.parse(path.read_text())):
-                    if isinstance(node, ast.Call) and node.args and getattr(node.func, "id", "") in ("Sentence", "_refused"):
+                    if (
+                        isinstance(node, ast.Call)
+                        and node.args
+                        and getattr(node.func, "id", "") in ("Sentence", "_refused", "remark", "coded")
+                    ):
                         yield from [node.args[0].value] if isinstance(node.args[0], ast.Constant) else []
 
 
-def test_the_list_has_the_codes_of_sentences_and_no_others():
-    assert sorted(REFUSALS) == list(REFUSALS) and not REFUSALS.keys() & CODES.keys()
-    assert set(written()) == REFUSALS.keys()
+def test_the_lists_have_the_codes_of_sentences_and_no_others():
+    assert [sorted(codes) for codes in (REFUSALS, REMARKS)] == [list(REFUSALS), list(REMARKS)]
+    assert not (REFUSALS.keys() | REMARKS.keys()) & CODES.keys()
+    assert set(written()) - CODES.keys() == REFUSALS.keys() | REMARKS.keys()
 
 
 REFUSED = [
@@ -58,19 +67,29 @@ def texts(value):
     """Every text of a document."""
     if isinstance(value, dict):
         value = [*value, *value.values()]
-    return [value] if isinstance(value, str) else [text for part in value for text in texts(part)] if isinstance(value, list) else []
+    several = isinstance(value, list | tuple)
+    return [value] if isinstance(value, str) else [text for part in value for text in texts(part)] if several else []
 
 
+IRQBALANCE = {"active": True, "installed": True, "argument_key": None, "refusal": ""}
+HOST = {**host([0, 0]), "irqbalance": IRQBALANCE}
+ISOLATED = {"cpus": {**HOST["cpus"], "isolated": "2-3"}}
 SAID = [
-    ("a unit that is missing", {"missing_units": {"a.service": ""}}, "a.service is not installed"),
-    ("CPUs of pods", {"kubelet": {"policy": "none", "exclusive": {"a": {"b": "2"}}}}, "that the kubelet gave to containers"),
+    ("a unit that is missing", {"missing_units": {"a.service": ""}}, "NPU_UNKNOWN_UNIT"),
+    ("CPUs of pods", {"kubelet": {"policy": "none", "exclusive": {"a": {"b": "2"}}}}, "NPU_PODS_IN_POOL"),
+    ("a note", {}, "NPU_IRQBALANCE_ACTIVE"),
+    ("a warning of the plan", ISOLATED, "NPU_CPUS_ISOLATED"),
+    ("what a bind moves", {"applied": {"npus": [{"id": 0, "pci": HOST["npus"][0]["pci"], "pool": "3"}]}}, "NPU_BIND_EFFECT"),
 ]
 
 
-@pytest.mark.parametrize("found, sentence", [row[1:] for row in SAID], ids=[row[0] for row in SAID])
-def test_what_is_only_a_remark_is_plain_text(found, sentence):
-    state = desired_state({**host([0, 0]), **found}, of_features({"npu_affinity_irq_enabled": False}), shown=True)
-    assert sentence in " ".join(state["remarks"])
+@pytest.mark.parametrize("found, code", [row[1:] for row in SAID], ids=[row[0] for row in SAID])
+def test_a_remark_is_plain_text_with_its_code(found, code):
+    settings = of_features({"npu_affinity_irqbalance": "leave"})
+    state = desired_state({**HOST, **found}, settings, shown=True)
+    notes = [note for feature, said in state["notes"].items() if feature != "slices" for note in said]
+    assert code in {code_of(text) for text in (*state["remarks"], *state["plan"]["warnings"], *notes)}
+    assert all(map(code_of, (*state["remarks"], *state["plan"]["warnings"], *notes)))
     assert {type(text) for text in texts(state)} == {str}
 
 
@@ -102,7 +121,42 @@ def test_a_summary_has_the_code_of_a_refusal(variables, code):
     assert (entry["state"], entry["reasons"], entry["codes"]) == ("refused", [f"a [{code}]"], {code: ""})
 
 
-@pytest.mark.parametrize("code", REFUSALS)
+@pytest.mark.parametrize("code", REFUSALS.keys() - REMARKS.keys())
 def test_a_refusal_cannot_be_muted(code):
     with pytest.raises(ValueError, match=f"entry 1 has the code {code} of a refusal, which cannot be muted"):
         mutes.checked([{"code": code, "until": "2026-12-01", "reason": "ticket 7"}])
+
+
+WHY = "muted until 2026-12-01 00:00 UTC: ticket 7"
+MUTE = [{"code": "NPU_CPUS_ISOLATED", "until": "2026-12-01", "reason": "ticket 7"}]
+
+
+def test_a_muted_remark_is_only_counted():
+    muted = mutes.of_host(mutes.checked(MUTE), "a", datetime.datetime(2026, 11, 24, tzinfo=datetime.timezone.utc))[0]
+    topology = {**HOST, **ISOLATED, "problems": ["c"]}
+    made = desired_state(topology, of_features({"npu_affinity_irqbalance": "leave"}) | {"muted": muted}, shown=True)
+    known = {"npu_affinity_state": made, "npu_affinity_plan": made["plan"], "npu_affinity_topology": topology}
+    entry = summary({"a": known}, "plan")["hosts"]["a"]
+    count = sum(code_of(text) == "NPU_CPUS_ISOLATED" for text in (*made["remarks"], *made["plan"]["warnings"]))
+    assert count > 1 and entry["codes"]["NPU_CPUS_ISOLATED"] == WHY
+    assert [text for text in entry["remarks"] if "ISOLATED" in text] == [f"NPU_CPUS_ISOLATED ({count}) is {WHY}"]
+    assert "NPU_CPUS_ISOLATED" not in "".join(of_hosts({"a": known}, ["a"]))
+    assert entry["codes"]["NPU_FACTS_INCOMPLETE"] == "" and "c [NPU_FACTS_INCOMPLETE]" in entry["remarks"]
+    verified = {"bound": True, "drift": [], "checked": {}, "remarks": ["b [NPU_CPUS_ISOLATED]"], "muted": muted}
+    said = [line for line in sentences(verified, {}, False) if "ISOLATED" in line]
+    assert said == [f"remark: NPU_CPUS_ISOLATED (1) is {WHY}"]
+    assert fleet([{"host": "a", **verified}])["hosts"][0]["remarks"] == [said[0].removeprefix("remark: ")]
+
+
+def test_a_mute_of_a_remark_hides_no_refusal():
+    verified = {"bound": True, "drift": [], "checked": {}, "muted": {"NPU_PODS_IN_POOL": WHY}}
+    known = {"__npu_affinity_gathered": {"refusals": ["a [NPU_PODS_IN_POOL]"]}}
+    assert list(sentences(verified, known, False))[-1] == "remark: a bind would now be refused: a [NPU_PODS_IN_POOL]"
+    entry = summary({"a": {**known, "npu_affinity_state": {"muted": verified["muted"]}}}, "bind")["hosts"]["a"]
+    assert (entry["state"], entry["reasons"]) == ("refused", ["a [NPU_PODS_IN_POOL]"])
+
+
+def test_verify_leaves_out_what_a_bind_would_do():
+    said = ["a [NPU_BIND_EFFECT]", "b [NPU_NO_EFFECT]"]
+    lines = list(sentences({"bound": True, "drift": [], "checked": {}}, {"npu_affinity_state": {"remarks": said}}, False))
+    assert lines[1:] == ["remark: b [NPU_NO_EFFECT]"]

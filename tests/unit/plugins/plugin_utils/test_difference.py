@@ -69,7 +69,7 @@ def test_other_pools_are_beside_those_in_force():
     found = difference(topology, second, services=[ONE])
     row = of(found)["NPU 0"]
     assert (row["now"], row["then"]) == (FIRST["npus"][0]["pool"], second["npus"][0]["pool"])
-    assert row["sentence"] == f"A bind moves NPU 0 (PCI {row['pci']}) from CPUs {row['now']} to CPUs {row['then']}."
+    assert row["sentence"] == f"A bind moves NPU 0 (PCI {row['pci']}) from CPUs {row['now']} to CPUs {row['then']}. [NPU_BIND_EFFECT]"
     assert of(found, "users")["vllm@0.service"]["now"] == row["now"]
     again = difference(topology, plan(topology))
     assert again["in_force"] and not any(row["sentence"] for row in again["npus"])

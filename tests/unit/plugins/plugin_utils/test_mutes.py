@@ -43,10 +43,10 @@ def test_what_is_muted_on_a_host(given, host, muted, expired):
 REFUSED = [
     (
         {**MUTE, "code": "NPU_IRQ_MOVE"},
-        "npu_affinity_mute: entry 1 has the code 'NPU_IRQ_MOVE', which verify does not report; did you mean NPU_IRQ_MOVED?",
+        "npu_affinity_mute: entry 1 has the code 'NPU_IRQ_MOVE', which nothing reports; did you mean NPU_IRQ_MOVED?",
     ),
     ({**MUTE, "code": "npu_irq_moved"}, "did you mean NPU_IRQ_MOVED?"),
-    ({**MUTE, "code": "x"}, "the codes are NPU_CARD_LOST, NPU_CARD_NEW, "),
+    ({**MUTE, "code": "x"}, "the codes are NPU_ALLOCATOR_MISSING, NPU_BIND_EFFECT, NPU_CARD_LOST, "),
     ({**MUTE, "reason": " "}, "npu_affinity_mute: entry 1 has no reason: write why NPU_IRQ_MOVED is muted"),
     (
         {**MUTE, "until": "next week"},

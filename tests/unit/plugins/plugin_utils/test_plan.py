@@ -12,11 +12,10 @@ import re
 
 import pytest
 from planner_checks import defects
-from planner_hosts import host, pools
+from planner_hosts import host, plan, pools
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import planner, strategies
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 
 A2 = [6, 4, 6, 4, 0, 2, 0, 2]
 A3 = [number // 2 for number in range(16)]

@@ -8,11 +8,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from planner_hosts import host, pools
+from planner_hosts import host, plan, pools
 
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 from tests.simulator.faults import lose_card, lose_chip
 from tests.simulator.generate import generate
 

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as draw
 from planner_checks import cpu_set, defects, look, must_be_planned, wrong_pools, wrong_sentence
-from planner_hosts import host, pools, switch_off
+from planner_hosts import host, plan, pools, switch_off
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import STRATEGIES, plan
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import STRATEGIES
 
 EXAMPLES = int(os.environ.get("HYPOTHESIS_EXAMPLES", 400))
 SHARDS = 8

@@ -10,12 +10,11 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planner_hosts import host
+from planner_hosts import host, plan
 
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.unlisted import sentences
 from tests.simulator.faults import set_faults
 from tests.simulator.generate import generate

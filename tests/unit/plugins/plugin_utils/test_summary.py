@@ -203,7 +203,7 @@ def test_the_state_of_a_host(playbook, check, left, state, reasons, fails):
 
 def test_work_elsewhere_is_a_remark_unless_the_state_shows_it():
     bound = summary.summary({"a": {**PLANNED, RESULT: {"changed": True}, VERIFIED: AWAY}}, "bind")
-    assert "1 runs elsewhere" in bound["hosts"]["a"]["remarks"]
+    assert "1 runs elsewhere [NPU_WORK_OUTSIDE_POOL]" in bound["hosts"]["a"]["remarks"]
     assert summary.summary({"a": {VERIFIED: AWAY}}, "verify")["hosts"]["a"]["remarks"] == []
 
 
@@ -293,17 +293,18 @@ def test_units_to_restart_come_from_bind_comparison_and_unbind():
 
 
 NOTES = {"slices": ["By slices."], "irq": ["Others move interrupts."]}
+BY_SLICES = "By slices. [NPU_WORKLOADS_BOUND]"
 
 
 @pytest.mark.parametrize(
     ("left", "remarks"),
     [
-        ({RESULT: {"changed": True, "remarks": ["IRQ 3 stays."]}}, ["By slices.", "Others move interrupts.", "IRQ 3 stays."]),
+        ({RESULT: {"changed": True, "remarks": ["IRQ 3 stays."]}}, [BY_SLICES, "Others move interrupts.", "IRQ 3 stays."]),
         ({RESULT: {"changed": False, "remarks": ["IRQ 3 stays."]}}, ["Others move interrupts.", "IRQ 3 stays."]),
-        ({RESULT: {"changed": False, "restart_needed": ["a"], "remarks": []}}, ["By slices.", "Others move interrupts."]),
+        ({RESULT: {"changed": False, "restart_needed": ["a"], "remarks": []}}, [BY_SLICES, "Others move interrupts."]),
         ({RESULT: {"failed": True, "remarks": ["IRQ 3 stays."]}}, []),
         ({"npu_affinity_state": {"notes": NOTES, "converged": True}, **AS_WANTED}, ["Others move interrupts.", "X moves IRQ 3."]),
-        ({"npu_affinity_plan": {**PLAN, "npus": [], "warnings": []}}, ["By slices.", "Others move interrupts."]),
+        ({"npu_affinity_plan": {**PLAN, "npus": [], "warnings": []}}, [BY_SLICES, "Others move interrupts."]),
         ({}, []),
     ],
 )

@@ -8,10 +8,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from planner_hosts import host, pools
+from planner_hosts import host, plan, pools
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 
 A3 = host([number // 2 * 2 % 16 for number in range(16)], nodes=16, cores=40, family="a3")
 A2 = host([6, 0, 6, 0, 4, 2, 4, 2], nodes=8, cores=24)
