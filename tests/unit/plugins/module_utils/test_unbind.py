@@ -484,7 +484,7 @@ def test_a_card_that_came_after_the_first_change_is_put_back_too(box):
     previous.record(box, "device_share", machine_wide)
     tool = ShareTool(box)
     switching.switch(box, tool, tool.cards(), switching.Choice(False, [2], only_ours=False))
-    switching.switch(box, tool, tool.cards(), True, [2])
+    switching.switch(box, tool, tool.cards(), switching.Choice(True, [2]))
     assert previous.recorded(box)["device_share"]["chips"]["2"] == {"0": True}
     unbind(box)
     assert box.box.shared == ["2:0"]
