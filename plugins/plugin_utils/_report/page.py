@@ -34,7 +34,7 @@ def report_html(
     typed: Typed | None = None,
     **others: Iterable[Any],
 ) -> str:
-    """Return the page of a fleet; for the shapes, for what is wrong with them and for the ``others`` see :func:`_report.records.fleet`.
+    """Return the page of a fleet. :func:`_report.records.fleet` has the shapes, what is refused, and the options ``others``.
 
     ``generated`` says when the hosts were looked at, in words that are shown as they are. ``runs`` are further runs for the table of drift
     over time (:func:`_report.timeline.timeline`). ``typed`` is how the run was started: commands of the page repeat it.
