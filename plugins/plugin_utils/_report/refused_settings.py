@@ -26,7 +26,7 @@ def fleet(refused: Mapping[str, Sequence[str]], hosts: Collection[str], groups: 
     return {
         "refused": {host: list(sentences) for host, sentences in refused.items()},
         "everywhere": len(refused) == len(hosts),
-        "lines": [f"{_named(names, hosts, groups)}: {sentence}" for sentence, names in named.items()],
+        "lines": [f"{_named(names, hosts, groups)}: {sentence} [NPU_SETTING_INVALID]" for sentence, names in named.items()],
     }
 
 

@@ -403,10 +403,10 @@ GROUPS_OF_FLEET = {"all": FLEET, "a2": [*FLEET[:40], "elsewhere"], "ungrouped": 
 )
 def test_settings_of_a_fleet_are_refused_once_with_their_hosts(hosts, named):
     found = refused_settings.fleet(dict.fromkeys(hosts, ["the variable x is not a setting."]), FLEET, GROUPS_OF_FLEET)
-    assert found["lines"] == [f"{named}: the variable x is not a setting."]
+    assert found["lines"] == [f"{named}: the variable x is not a setting. [NPU_SETTING_INVALID]"]
     assert found["everywhere"] == (hosts == FLEET)
     assert list(found["refused"]) == hosts
 
 
 def test_one_host_is_not_called_all_hosts():
-    assert refused_settings.fleet({"a": ["x."]}, ["a"], {"g": ["a"]})["lines"] == ["Host a: x."]
+    assert refused_settings.fleet({"a": ["x."]}, ["a"], {"g": ["a"]})["lines"] == ["Host a: x. [NPU_SETTING_INVALID]"]
