@@ -84,7 +84,7 @@ collect: setup $(if $(INVENTORY),,fleet) ## an archive of every host, to plan an
 	$(PLAYBOOK) -e npu_affinity_archives=$(CURDIR)/build/archives playbooks/collect.yml
 
 inspect: setup ## plan, comparison and page of hosts from archives, ARCHIVE=file or folder (build/archives)
-	$(PLAYBOOK) -e npu_affinity_archive=$(or $(ARCHIVE),$(CURDIR)/build/archives) -e npu_affinity_report=$(CURDIR)/build/inspect.html playbooks/inspect.yml
+	$(PLAYBOOK) -e npu_affinity_archives=$(or $(ARCHIVE),$(CURDIR)/build/archives) -e npu_affinity_report=$(CURDIR)/build/inspect.html playbooks/inspect.yml
 
 measure: setup ## count what disturbs the workloads, and compare with the counts before; without INVENTORY=… over processes of this machine
 ifeq ($(INVENTORY),)

@@ -33,7 +33,7 @@ def fleet(folder: pathlib.Path) -> Fleet:
 
 def transcript(hosts: Fleet, playbook: str, *arguments: str) -> str:
     """Run a playbook over the demo fleet, and return what it prints."""
-    places = {"report": "report.html", "archives": "archives", "archive": "archives", "placement_file": "placement.json"}
+    places = {"report": "report.html", "archives": "archives", "placement_file": "placement.json"}
     variables = {f"npu_affinity_{name}": str(hosts.folder / place) for name, place in places.items()}
     run = hosts.play(playbook, "-i", str(hosts.folder / "group.yml"), *arguments, **variables)
     assert run.status == 0, run.output

@@ -39,7 +39,7 @@ def test_what_is_inspected_is_what_the_host_says(fleet, tmp_path):
     hosts.inventory.write_text(yaml.safe_dump({"all": {"hosts": {}}}))
     (hosts.folder / "host_vars/limping.yml").unlink()
     files = [str(pages), str(tmp_path / "fleet.csv"), str(tmp_path / "fleet.json")]
-    found = {"npu_affinity_archive": str(tmp_path / "archives"), "npu_affinity_report": files}
+    found = {"npu_affinity_archives": str(tmp_path / "archives"), "npu_affinity_report": files}
     found["npu_affinity_report_runs"] = [str(tmp_path / "here")]
     inspected = hosts.play("inspect", npu_affinity_reports=str(tmp_path / "there"), **found)
     assert inspected.status == verified.status == 2

@@ -52,6 +52,6 @@ def test_contradictions_are_shown_by_a_plan_and_from_an_archive(fleet, tmp_path)
 
     hosts.inventory.write_text(yaml.safe_dump({"all": {"hosts": {}}}))
     (hosts.folder / "host_vars/server.yml").unlink()
-    inspected = hosts.play("inspect", npu_affinity_archive=str(tmp_path / "archives"), npu_affinity_report=str(tmp_path / "page.html"))
+    inspected = hosts.play("inspect", npu_affinity_archives=str(tmp_path / "archives"), npu_affinity_report=str(tmp_path / "page.html"))
     assert [sentence for sentence in CONTRADICTIONS if sentence not in words(inspected)] == []
     assert "5ecret" not in inspected.output

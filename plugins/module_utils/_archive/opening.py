@@ -61,7 +61,7 @@ def archives(path: str) -> list[str]:
     if not found:
         what = "has no archive (%s)" % ", ".join(_SUFFIXES) if os.path.isdir(path) else "is neither a file nor a folder"
         raise ValueError(
-            "npu_affinity_archive '%s' %s: name what playbook npu.affinity.collect wrote, a sosreport, or a folder of them" % (path, what)
+            "npu_affinity_archives '%s' %s: name what playbook npu.affinity.collect wrote, a sosreport, or a folder of them" % (path, what)
         )
     return found
 

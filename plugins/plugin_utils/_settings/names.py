@@ -16,6 +16,7 @@ FACTS = frozenset(PREFIX + name for name in ("gather_error", "placement", "plan"
 """What roles and playbooks set."""
 REPLACED = {
     "adopt_rebind_limit": "npu_affinity_rebind_limit",
+    "archive": "npu_affinity_archives",
     "archive_settings": "-e for settings that should differ from the archive",
     "device_share": "npu_affinity_device_share_enabled",
     "device_share_timeout": "npu_affinity_timeout",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-_OF_PLAYBOOKS = ("plan_file", "reviewed", "measures", "archives", "archive")
+_OF_PLAYBOOKS = ("plan_file", "reviewed", "measures", "archives")
 _OF_REPORTS = ("reports", "report", "report_from", "report_runs")
 ON_CONTROLLER = {f"npu_affinity_{name}" for name in _OF_PLAYBOOKS + _OF_REPORTS}
 
