@@ -63,19 +63,12 @@ from ansible.utils.display import Display
 from ansible_collections.npu.affinity.plugins.module_utils._base.table import count
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import features, hosts, specs
 
-PLANNING = (
-    "_plan.planner",
-    "_desired.state",
-    "_settings.features",
-    "_report.summary",
-    "_report.role_line",
-    "_host_action",
-    "_review.refusals",
-)
+PLANNING = ("action.plan_host", "action.say", "lookup.settings", "plugin_utils._report.summary")
 """What is loaded here once, in the process that starts the workers, and not again in every worker."""
 for name in PLANNING:
-    importlib.import_module(f"ansible_collections.npu.affinity.plugins.plugin_utils.{name}")
+    importlib.import_module(f"ansible_collections.npu.affinity.plugins.{name}")
 features.of_features({})
+features.of_playbooks({})
 filter_loader.get("default")
 test_loader.get("defined")
 NOBODY = "!all"

@@ -63,7 +63,7 @@ def of_features(given: Mapping[str, Any], roles: Sequence[str] = ROLES) -> Setti
     found = {role: dict(_defaults(role)) for role in roles}
     for role in roles:
         for name, option in specs.options()[role].items():
-            if given.get(name) is not None:
+            if given.get(name) not in (None, option.get("default")):
                 found[role][_short(role, name)] = converted(name, option, given[name])
     return found
 
