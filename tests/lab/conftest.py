@@ -66,6 +66,19 @@ class Bound(NamedTuple):
     files_before: dict
 
 
+class Operator(NamedTuple):
+    """Who runs playbooks on a machine: variables of the host, and settings of Ansible in the environment."""
+
+    variables: dict
+    environment: dict
+
+
+def root(machine, python):
+    """Root, with the configuration of this checkout."""
+    settings = {"ANSIBLE_CONFIG": str(REPOSITORY / "ansible.cfg"), "ANSIBLE_SSH_ARGS": f"-F {machine.ssh_config}"}
+    return Operator({"ansible_python_interpreter": python}, settings)
+
+
 class Lab:
     """The machine that runs at the moment, and its saved states: ``booted`` (as installed) and ``bound`` (after the first bind)."""
 
@@ -93,7 +106,7 @@ class Lab:
             return self._saved["bound"]
         machine = self.fresh(shape)
         before, files = machine.look(), machine.files()
-        bound = Bound(machine, self._play(machine, "bind", (), {}, ALONE), before, files)
+        bound = Bound(machine, self.play_as(root(machine, ALONE), machine, "bind"), before, files)
         assert bound.run.status == 0, bound.run.output
         if shape.saveable:
             machine.save("bound")
@@ -108,10 +121,10 @@ class Lab:
 
     def play(self, machine, playbook, *arguments, **variables):
         """Run a playbook of the collection on the machine as an operator does, and return the :class:`Run`."""
-        return self._play(machine, playbook, arguments, variables, SERVED)
+        return self.play_as(root(machine, SERVED), machine, playbook, *arguments, **variables)
 
-    def _play(self, machine, playbook, arguments, variables, python):
-        words, environment = self._command(machine, playbook, arguments, variables, self._journal, python)
+    def play_as(self, operator, machine, playbook, *arguments, **variables):
+        words, environment = self._command(operator, machine.shape.name, playbook, arguments, variables, self._journal)
         run = Run(controller.ansible_playbook(words, REPOSITORY, environment, PLAY_SECONDS), self._journal)
         machine.keep_compiled()
         return run
@@ -119,7 +132,7 @@ class Lab:
     def begin(self, machine, playbook, *arguments, **variables):
         """Start such a run by the command itself, and return ``(its process, its journal)``, of which :meth:`ended` makes the result."""
         journal = self._folder / f"journal-{next(self._numbers)}"
-        words, environment = self._command(machine, playbook, arguments, variables, journal, ALONE)
+        words, environment = self._command(root(machine, ALONE), machine.shape.name, playbook, arguments, variables, journal)
         command = [str(Path(sys.executable).parent / "ansible-playbook"), *words]
         streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         return subprocess.Popen(command, cwd=REPOSITORY, env=environment, **streams), journal
@@ -128,18 +141,16 @@ class Lab:
         process.stdout, process.stderr = process.communicate(timeout=PLAY_SECONDS)
         return Run(process, journal)
 
-    def _command(self, machine, playbook, arguments, variables, journal, python):
-        name = machine.shape.name
+    def _command(self, operator, name, playbook, arguments, variables, journal):
         inventory = self._folder / "inventory.yml"
         journal.unlink(missing_ok=True)
-        inventory.write_text(yaml.safe_dump({"all": {"hosts": {name: {"ansible_python_interpreter": python}}}}))
+        inventory.write_text(yaml.safe_dump({"all": {"hosts": {name: operator.variables}}}))
         environment = {
             **os.environ,
             **SETTINGS,
-            "ANSIBLE_CONFIG": str(REPOSITORY / "ansible.cfg"),
+            **operator.environment,
             "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build"),
             "ANSIBLE_CALLBACK_PLUGINS": str(REPOSITORY / "tests/integration/callbacks"),
-            "ANSIBLE_SSH_ARGS": f"-F {machine.ssh_config}",
             "AFFINITY_JOURNAL": str(journal),
         }
         file = playbook if playbook.endswith(".yml") else f"playbooks/{playbook}.yml"

@@ -39,7 +39,19 @@ QEMU = {"amd64": "qemu-system-x86_64", "arm64": "qemu-system-aarch64"}.get(ARCHI
 PLATFORMS = {"amd64": "x86_64", "arm64": "aarch64"}
 """What all but Debian calls an architecture."""
 FOREIGN = PLATFORMS.get(ARCHITECTURE) != os.uname().machine
-PROGRAMS = ["systemd-sysv", "udev", "kmod", "dbus", "openssh-server", "python3", "python3-psutil", "irqbalance", "numactl", "procps"]
+PROGRAMS = [
+    "systemd-sysv",
+    "udev",
+    "kmod",
+    "dbus",
+    "openssh-server",
+    "python3",
+    "python3-psutil",
+    "irqbalance",
+    "numactl",
+    "procps",
+    "sudo",
+]
 KERNEL_PACKAGES = [f"linux-image-cloud-{ARCHITECTURE}", f"linux-headers-cloud-{ARCHITECTURE}", "busybox-static"]
 TRIPLET = f"{PLATFORMS.get(ARCHITECTURE)}-linux-gnu"
 TOOLS = ["make", f"gcc-{TRIPLET.replace('_', '-')}" if FOREIGN else "gcc"]
