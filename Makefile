@@ -118,7 +118,7 @@ LIMIT_lab-trixie := 1800
 LIMIT_engines := 1800
 LIMIT_molecule := 1800
 LIMIT_integration := 1800
-LAB_ALL := lab-on-bullseye lab-on-bookworm lab-on-trixie lab-on-testing lab-arm engines engines-older
+LAB_ALL := lab-on-bullseye lab-on-bookworm lab-on-trixie lab-on-testing lab-arm engines engines-older lab-selinux
 $(foreach part,$(filter-out engines engines-older,$(LAB_ALL)),$(eval LIMIT_$(part) := 14400))
 export LOGS := build/logs
 
@@ -234,6 +234,10 @@ engines: setup-test ## what launch writes, typed for docker, podman, containerd 
 engines-older: setup-test ## running work of older engines on cgroup v1 is adopted and given back
 	tests/lab/setup amd64
 	LAB_IMAGE=engines-v1 $(LAB)/test_adopt.py -o cache_dir=build/engines-v1-cache $(ARGS)
+
+lab-selinux: setup-test ## bind, reboot, driver load, timer, irqbalance and unbind where SELinux is enforcing
+	tests/lab/setup amd64
+	LAB_IMAGE=selinux $(LAB)/test_selinux.py -o cache_dir=build/$@-cache $(ARGS)
 
 lab-arm: setup-test ## more of the lab on aarch64 machines: sparse nodes, cgroup v1, drift; twenty minutes
 	LAB_ARCH=arm64 tests/lab/setup

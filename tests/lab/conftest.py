@@ -30,7 +30,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 SHAPES = [A3, ODD, NVME, NONE, V1, HYBRID, ISOLATED, ENGINES, ENGINES_V1, A2]
 """In the order of their tests: those with few tests first, for a process that goes on to another machine does not come back."""
 collect_ignore = [] if ARCHITECTURE == "arm64" else ["test_aarch64.py"]
-collect_ignore += [] if image.NAME == "engines" else ["test_engines.py"]
+collect_ignore += [f"test_{name}.py" for name in ("engines", "selinux") if name != image.NAME]
 BEGUN = time.monotonic()
 LOG, NOT_RUN = "asserted", "not run"
 PLAN = "/etc/npu-affinity/plan.json"

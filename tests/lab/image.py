@@ -4,7 +4,7 @@
 """The guests' disk image: a small Debian with the stand-in for an NPU driver, built once and shared by all checkouts of a user.
 
 ``python -m tests.lab.image`` builds it in a minute or two where none is kept that is made of the same files. ``LAB_ARCH`` is amd64
-(default) or arm64, ``LAB_IMAGE`` lab (default), engines or engines-v1 (older engines, on a kernel that has cpusets of cgroup v1),
+(default) or arm64, ``LAB_IMAGE`` lab (default), selinux, engines or engines-v1 (older engines, on a kernel that has cpusets of cgroup v1),
 ``LAB_SUITE`` the release of Debian: one of :data:`SUITES`, by default that of the kind of image. Needs root, for mmdebstrap keeps file
 owners.
 
@@ -69,7 +69,13 @@ class Kind:
 
 ENGINES = ("docker.io", "docker-cli", "docker-compose", "containerd", "podman", "crun", "runc", "busybox-static")
 ENGINES_V1 = ("docker.io", "apparmor", "containerd", "podman", "crun", "runc", "busybox-static")
-KINDS = {"lab": Kind("bookworm"), "engines": Kind("trixie", ENGINES, "4G"), "engines-v1": Kind("bookworm", ENGINES_V1, "4G")}
+SELINUX = ("selinux-policy-default", "policycoreutils")
+KINDS = {
+    "lab": Kind("bookworm"),
+    "engines": Kind("trixie", ENGINES, "4G"),
+    "engines-v1": Kind("bookworm", ENGINES_V1, "4G"),
+    "selinux": Kind("bookworm", SELINUX),
+}
 NAME = os.environ.get("LAB_IMAGE", "lab")
 SUITES = ("bullseye", "bookworm", "trixie", "testing")
 """Debian 11 (kernel 5.10, systemd 247, no merged /usr), 12 (6.1, 252), 13 (6.12, 257) and the next one (7.2, 262)."""
@@ -161,6 +167,10 @@ def _build(folder, output):
     if FOREIGN:
         _replace_programs(root, parts, run)
     shutil.rmtree(parts)
+    if KIND.programs == SELINUX:  # labelled here, as it would boot twice otherwise
+        (root / "etc/selinux/config").write_text("SELINUX=permissive\nSELINUXTYPE=default\n")
+        label = "mount -t proc proc /proc && setfiles -F -e /proc /etc/selinux/default/contexts/files/file_contexts /"
+        run("unshare", "--mount", "chroot", root, "sh", "-c", label)
     if ARCHITECTURE == "arm64":
         # The firmware of Debian 12 (edk2 2022.11) shows its flash as memory of no NUMA node, and the kernel then gives up on NUMA.
         firmware = folder / "firmware"

@@ -220,6 +220,9 @@ ENGINES = Shape(
     nodes=(Node(1024, 1),) * 2,
     cores=6,
 )
+SELINUX = dataclasses.replace(
+    V1, name="selinux", about="SELinux; 2 nodes of 6 CPUs, one NPU on each", cgroup="v2", words="security=selinux selinux=1"
+)
 ENGINES_V1 = dataclasses.replace(ENGINES, name="engines-v1", about="cgroup v1; otherwise as engines", cgroup="v1")
 
 
