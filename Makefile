@@ -239,6 +239,10 @@ lab-selinux: setup-test ## bind, reboot, driver load, timer, irqbalance and unbi
 	tests/lab/setup amd64
 	LAB_IMAGE=selinux $(LAB)/test_selinux.py -o cache_dir=build/$@-cache $(ARGS)
 
+measure-lab: setup-test ## latencies, migrations and remote memory with a noisy neighbour, unbound and bound, in a virtual machine; minutes (root on Debian)
+	tests/lab/setup amd64
+	LAB_IMAGE=measure PYTHONPATH=$(CURDIR)/build $(BIN)/python -m tests.lab.measure build/measure-lab
+
 lab-arm: setup-test ## more of the lab on aarch64 machines: sparse nodes, cgroup v1, drift; twenty minutes
 	LAB_ARCH=arm64 tests/lab/setup
 	LAB_ARCH=arm64 $(LAB) -o cache_dir=build/lab-arm-cache -m architecture $(ARGS)

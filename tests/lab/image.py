@@ -4,9 +4,9 @@
 """The guests' disk image: a small Debian with the stand-in for an NPU driver, built once and shared by all checkouts of a user.
 
 ``python -m tests.lab.image`` builds it in a minute or two where none is kept that is made of the same files. ``LAB_ARCH`` is amd64
-(default) or arm64, ``LAB_IMAGE`` lab (default), selinux, engines or engines-v1 (older engines, on a kernel that has cpusets of cgroup v1),
-``LAB_SUITE`` the release of Debian: one of :data:`SUITES`, by default that of the kind of image. Needs root, for mmdebstrap keeps file
-owners.
+(default) or arm64, ``LAB_IMAGE`` lab (default), selinux, engines, engines-v1 (older engines, on a kernel that has cpusets of cgroup v1)
+or measure (programs that load a machine and measure it), ``LAB_SUITE`` the release of Debian: one of :data:`SUITES`, by default that of
+the kind of image. Needs root, for mmdebstrap keeps file owners.
 
 Packages come from the Debian mirror that this machine's apt uses, and where it uses none from the one that mmdebstrap takes by default.
 
@@ -75,6 +75,7 @@ KINDS = {
     "engines": Kind("trixie", ENGINES, "4G"),
     "engines-v1": Kind("bookworm", ENGINES_V1, "4G"),
     "selinux": Kind("bookworm", SELINUX),
+    "measure": Kind("bookworm", ("rt-tests", "stress-ng")),
 }
 NAME = os.environ.get("LAB_IMAGE", "lab")
 SUITES = ("bullseye", "bookworm", "trixie", "testing")

@@ -49,7 +49,7 @@ class Shape:
     """A machine. Each node is a die with ``cores`` cores of ``threads`` threads; ``per_socket`` nodes share a socket.
 
     ``cgroup`` is v2, hybrid or v1; ``nvme`` and ``nic`` are the nodes of a disk and of a network function, which nothing answers;
-    ``words`` are more of the kernel command line.
+    ``words`` are more of the kernel command line; ``emulation`` is how QEMU runs its CPUs where KVM does not work.
     """
 
     name: str
@@ -64,6 +64,7 @@ class Shape:
     nic: int | None = None
     cgroup: str = "v2"
     words: str = ""
+    emulation: str = "thread=single"
 
     @property
     def saveable(self):
@@ -88,11 +89,11 @@ class Shape:
         # aarch64 does not end within ten minutes.
         if ARCHITECTURE == "arm64":
             # ACPI, and with it the NUMA nodes of PCI devices, needs the firmware
-            machine = ["-machine", "virt,gic-version=3", "-bios", str(FIRMWARE), "-accel", "tcg,thread=single", "-cpu", "neoverse-n1"]
+            machine = ["-machine", "virt,gic-version=3", "-bios", str(FIRMWARE), "-accel", f"tcg,{self.emulation}", "-cpu", "neoverse-n1"]
             split = f"clusters={self.per_socket}"
         else:
             # The default vendor of 'max' hides SMT and cache sharing from the guest.
-            accelerator, cpu = ("kvm", "host") if kvm_works() else ("tcg,thread=single", f"max,vendor=GenuineIntel,{SLOW}")
+            accelerator, cpu = ("kvm", "host") if kvm_works() else (f"tcg,{self.emulation}", f"max,vendor=GenuineIntel,{SLOW}")
             machine = ["-machine", "q35,kernel-irqchip=split", "-device", "intel-iommu,intremap=on", "-accel", accelerator, "-cpu", cpu]
             split = f"dies={self.per_socket}"
         first_gap = next((place for place, number in enumerate(self._order()) if not self.nodes[number].present), len(self.nodes))
@@ -224,6 +225,14 @@ SELINUX = dataclasses.replace(
     V1, name="selinux", about="SELinux; 2 nodes of 6 CPUs, one NPU on each", cgroup="v2", words="security=selinux selinux=1"
 )
 ENGINES_V1 = dataclasses.replace(ENGINES, name="engines-v1", about="cgroup v1; otherwise as engines", cgroup="v1")
+MEASURED = Shape(
+    name="measured",
+    about="2 nodes of 2 CPUs, an NPU on the second one; each CPU is a thread of QEMU, so that it waits for no other one",
+    family="a2",
+    nodes=(Node(512), Node(512, 1)),
+    cores=2,
+    emulation="thread=multi",
+)
 
 
 @functools.cache
