@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tests import cache
 
-from . import image, shapes
+from . import image, queues, shapes
 
 PATIENCE = 300
 """Seconds after which a wait counts as a fault: many times what a quiet host needs."""
@@ -135,9 +135,15 @@ class Machine:
         disk += ["-device", "virtio-blk-pci,drive=disk,bus=pcie.0"]
         network = ["-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{self._port}-:22"]
         network += ["-device", "virtio-net-pci,netdev=net,bus=pcie.0,romfile="]
+        near = queues.opened(shapes.QUEUES) if self.shape.nic is not None else []
+        if self.shape.nic is not None:
+            backend = f"tap,fds={':'.join(map(str, near))}" if near else "hubport,hubid=0"
+            network += ["-netdev", f"{backend},id={shapes.NEAR}"]
         command = ["setpriv", "--pdeathsig", "KILL", image.QEMU, *self.shape.arguments(), *disk, *network, *control, *options]
-        errors = (self._folder / "qemu.log").open("w")
-        self._qemu = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0)
+        streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": (self._folder / "qemu.log").open("w")}
+        self._qemu = subprocess.Popen(command, **streams, bufsize=0, pass_fds=near)
+        for queue in near:
+            os.close(queue)
         self._answer("QMP")
         self._control("qmp_capabilities")
 

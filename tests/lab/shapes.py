@@ -16,6 +16,8 @@ from .image import ARCHITECTURE, FIRMWARE, INITRD, KERNEL, QEMU, SUITE
 
 VECTORS = 80
 """Interrupt vectors of each NPU: more than its driver requests, as on a real one, and enough to fill a CPU from three of them."""
+NEAR, QUEUES = "near", 4
+"""What a shape's network function leads to, and how many queues that has in each direction where this machine can make several."""
 
 # Five levels of page tables, checks of accesses to user memory, and instructions that are quick on a CPU and slow where they are emulated:
 # vectors, and copies of one byte after the other.
@@ -134,8 +136,7 @@ class Shape:
                 arguments += ["-blockdev", "driver=null-co,node-name=nvme0,size=67108864,read-zeroes=on"]
                 devices.append("nvme,serial=lab,drive=nvme0")
             if self.nic == number:
-                arguments += ["-netdev", "hubport,id=near,hubid=0"]
-                devices.append("virtio-net-pci,netdev=near,disable-legacy=on,romfile=")
+                devices.append(f"virtio-net-pci,netdev={NEAR},mq=on,disable-legacy=on,romfile=")
             if devices:
                 bus = 32 + number * (208 // len(self.nodes))
                 arguments += ["-device", f"pxb-pcie,id=px{number},bus=pcie.0,numa_node={number},bus_nr={bus}"]
