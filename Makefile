@@ -18,6 +18,8 @@ FACTS ?= $(if $(INVENTORY),,$(CURDIR)/$(SITE)/facts)
 VERSION ?=
 REQUEST ?= {"npus": 2, "cpus": 20, "policy": "single-numa-node", "limit": 8}
 LAB_MINUTES ?= 0
+SOAK_MINUTES ?= 30
+SEED ?=
 MACHINES ?= 1000
 PROPERTIES := tests/unit/plugins/plugin_utils/test_plan_properties.py
 
@@ -118,7 +120,8 @@ LIMIT_lab-trixie := 1800
 LIMIT_engines := 1800
 LIMIT_molecule := 1800
 LIMIT_integration := 1800
-LAB_ALL := lab-on-bullseye lab-on-bookworm lab-on-trixie lab-on-testing lab-arm engines engines-older lab-selinux
+SUITES := bullseye bookworm trixie testing
+LAB_ALL := $(SUITES:%=lab-on-%) lab-arm engines engines-older lab-selinux $(SUITES:%=soak-on-%)
 $(foreach part,$(filter-out engines engines-older,$(LAB_ALL)),$(eval LIMIT_$(part) := 14400))
 export LOGS := build/logs
 
@@ -206,20 +209,29 @@ LAB = $(BIN)/python -m pytest -q -rsR --no-fold-skipped -o addopts= --reruns=1 -
 
 lab: setup-test ## bind virtual machines and ask their kernels (root on Debian, installs QEMU there); LAB_MINUTES=… limits it, LAB_SUITE=bookworm runs all
 	tests/lab/setup
-	$(LAB) -n 3 --maxschedchunk=1 -o cache_dir=build/lab-cache $(if $(LAB_SUITE),,-m "not elsewhere") $(ARGS)
+	$(LAB) -n 3 --maxschedchunk=1 -o cache_dir=build/lab-cache -m "not soak$(if $(LAB_SUITE),, and not elsewhere)" $(ARGS)
 
 lab-bullseye lab-trixie lab-testing: setup-test ## one machine of another release of Debian, from bind to unbind
 	tests/lab/setup amd64
 	LAB_SUITE=$(@:lab-%=%) $(LAB)/test_systems.py -o cache_dir=build/$@-cache $(ARGS)
 
+soak: setup-test ## SOAK_MINUTES=30 of operations and faults in a random order that SEED=… repeats, on LAB_SUITE=…; the result goes to docs/evidence.md
+	tests/lab/setup
+	@rm -rf build/soak
+	@status=0; SOAK_MINUTES=$(SOAK_MINUTES) SEED=$(SEED) $(LAB)/test_soak.py --capture=no --reruns=0 -m soak -o cache_dir=build/soak-cache $(ARGS) || status=$$?; \
+	  $(BIN)/python -m tests.lab.systems build/soak && exit $$status
+
 lab-on-%: # the lab on a release of Debian
 	LAB_SUITE=$* $(MAKE) --no-print-directory lab
+
+soak-on-%:
+	LAB_SUITE=$* $(MAKE) --no-print-directory soak
 
 lab-all: TEST =
 lab-all: TEST_ALONE =
 lab-all: MORE =
 lab-all: MORE_ALONE = $(LAB_ALL)
-lab-all: parts ## the lab on four releases of Debian, on aarch64 and with container engines: hours; results go to docs/evidence.md
+lab-all: parts ## lab and soak on four releases of Debian, lab on aarch64 and with container engines: hours; results go to docs/evidence.md
 	@$(BIN)/python -m tests.lab.systems $(LOGS)
 	@$(BIN)/python -m tests.summary $(LOGS)
 

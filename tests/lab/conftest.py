@@ -37,6 +37,8 @@ PLAN = "/etc/npu-affinity/plan.json"
 PLAY_SECONDS = 900
 SERVED, ALONE = "/usr/bin/python3", "/usr/bin/python3-alone"
 """A guest's Python: modules run by it are forks of a server in the guest (``guest/lab-modules.service``), or processes as anywhere."""
+KILL_MODULES = f"pkill -KILL -xf {ALONE} || true"
+"""The program comes to a module's Python through a pipe, so that its command line is no longer than this."""
 SETTINGS = {"ANSIBLE_LOCALHOST_WARNING": "false", "ANSIBLE_CALLBACKS_ENABLED": "journal", "ANSIBLE_TIMEOUT": "120"}
 
 
@@ -238,6 +240,7 @@ def in_time(request):
 def pytest_configure(config):
     config.addinivalue_line("markers", "architecture: what make lab-arm runs on aarch64 machines")
     config.addinivalue_line("markers", "aarch64: what make arm runs on one of them")
+    config.addinivalue_line("markers", "soak: what make soak runs, for half an hour")
     config.addinivalue_line(
         "markers", "elsewhere: what another part of make test-all shows, on another release of Debian or on simulated hosts"
     )

@@ -12,8 +12,15 @@ from tests.lab.machine import PATIENCE
 SQ, CQ = "sq_send_trigger_irq", "cq_update_irq"
 DRIVER = "/sys/bus/pci/drivers/davinci_mock"
 SETTLE = f"udevadm settle --timeout={PATIENCE}"
+UNITS = "npu-affinity-irq@*.service"
 MANAGED = ("Input/output error", "Operation not permitted")
 """How kernels refuse to move an interrupt that they manage: EIO, and from 6.12 on EPERM."""
+
+
+def settle(machine):
+    """Wait until the units that a driver's bind starts have ended."""
+    machine.run(SETTLE)
+    machine.await_idle(UNITS)
 
 
 def numbers(cpulist):

@@ -12,7 +12,7 @@ import sys
 import pytest
 import yaml
 
-from tests.lab.conftest import ALONE, changes, kill, plan_of, success
+from tests.lab.conftest import KILL_MODULES, changes, kill, plan_of, success
 from tests.lab.kernel import as_planned, words_of_irqbalance
 from tests.lab.shapes import A2
 from tests.simulator.generate import generate
@@ -25,8 +25,6 @@ CODE = "/usr/local/lib/npu-affinity/npu_affinity.zip"
 GLOBS = f"{UNITS}/npu* {CODE} /etc/npu-affinity/plan.json /etc/udev/rules.d/*npu*"
 COUNT = f"set -- {GLOBS}; n=0; for file; do [ ! -e $file ] || n=$((n + 1)); done"
 """Files of a bind that are there, in a shell's ``n``. Without a process, which would take 0.1 s."""
-KILL_MODULES = f"pkill -KILL -xf {ALONE} || true"
-"""The program comes to a module's Python through a pipe, so that its command line is no longer than this."""
 FILL = "fallocate -l $(df --output=avail -B 1 / | tail -n 1) /fill; dd if=/dev/zero of=/fill2 bs=64k; dd if=/dev/zero of=/fill3 bs=4k; sync"
 SMALL = f"""
 mkdir /run/small && mount -t tmpfs -o size=9M none /run/small && cp -a {UNITS}/. /run/small

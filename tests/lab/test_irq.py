@@ -13,27 +13,21 @@ from tests.lab.kernel import (
     DRIVER,
     SETTLE,
     SQ,
+    UNITS,
     as_planned,
     await_another_place,
     irqs,
     on_their_cpus,
     pin,
+    settle,
     where,
     words_of_irqbalance,
 )
 from tests.lab.shapes import A2
 
-UNITS = "npu-affinity-irq@*.service"
-
 
 def numbers_of(look):
     return {pci: sorted(map(int, function["vectors"])) for pci, function in look["functions"].items()}
-
-
-def settle(machine):
-    """Wait until the units that a driver's bind starts have ended."""
-    machine.run(SETTLE)
-    machine.await_idle(UNITS)
 
 
 def reboot(claims, machine):

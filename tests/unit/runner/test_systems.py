@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import datetime
+import json
 import os
 
-from tests.lab.systems import HEAD, PAGE, rows, updated
+from tests.lab.systems import HEAD, PAGE, SOAKS, rows, soaks, updated
 
 DAY = datetime.datetime(2026, 11, 25, 12).timestamp()
 LOG = "  ok  the machine: {} {}, systemd {} ({}.1-1), Python {}, merged /usr\n===== {} in 12.5s (0:00:12) =====\n"
@@ -39,6 +40,14 @@ def test_a_row_replaces_that_of_the_same_machine():
     assert updated("before\n\n" + HEAD + "\nafter\n", []) == "before\n\n" + HEAD + "\nafter\n"
 
 
-def test_the_page_has_the_table():
+def test_each_record_of_a_soak_gives_a_row(tmp_path):
+    record = {"suite": "trixie", "architecture": "x86_64", "seed": 7, "minutes": 30, "operations": {"bind": 9, "verify": 4}}
+    (tmp_path / "trixie-amd64.json").write_text(json.dumps({**record, "faults": {"clock step": 2}, "findings": ["3 bind: failed"]}))
+    os.utime(tmp_path / "trixie-amd64.json", (DAY, DAY))
+    assert soaks(tmp_path) == ["| Debian 13 | x86_64 | 7 | 30 | 13 | 2 | 1 | 2026-11-25 |"]
+    assert rows(tmp_path) == []
+
+
+def test_the_page_has_the_tables():
     page = PAGE.read_text()
-    assert updated(page, []) == page
+    assert updated(updated(page, []), [], SOAKS) == page
