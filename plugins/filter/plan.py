@@ -434,11 +434,12 @@ OPTIONS = inspect.signature(Given)
 def plan(topology: Topology, *args: Any, fail: bool = True, **options: Any) -> Plan:
     OPTIONS.bind(*args, **options)
     try:
-        return planner.plan(topology, *args, **options)
+        made = planner.plan(topology, *args, **options)
     except ValueError as error:
         if fail:
             raise
         return {"refused": str(error)}
+    return {**made, "warnings": list(map(str, made["warnings"]))}
 
 
 class FilterModule:

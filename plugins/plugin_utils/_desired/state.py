@@ -148,7 +148,8 @@ def _completed(
 def planned(topology: Topology, settings: Mapping[str, Any]) -> Plan:
     """Return the plan of a host by the settings of role plan. Raises ``ValueError`` with a sentence if there is none."""
     given = {name: settings[name] for name in PLANNED} | {name: settings[name] or None for name in UNLESS_EMPTY}
-    return planner.plan(topology, exclude_isolated=settings["isolation"] == "exclude", **given)
+    made = planner.plan(topology, exclude_isolated=settings["isolation"] == "exclude", **given)
+    return {**made, "warnings": list(map(coded, made["warnings"]))}
 
 
 def _refusals(topology: Topology, plan: Plan, settings: Mapping[str, Any], shown: bool) -> list[Sentence]:

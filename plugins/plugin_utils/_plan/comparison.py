@@ -94,9 +94,9 @@ def _rule(topology: Topology, groups: Groups, name: str, repair: bool, options: 
         return {**row, "refused": str(error)}
     if plan["strategy"] != name:
         row["rule"] = f"{name} ({plan['strategy']}), {'repaired' if repair else 'published'}"
-    row.update({"strategy": plan["strategy"], "repaired": plan["repaired"], "warnings": plan["warnings"]})
+    row.update({"strategy": plan["strategy"], "repaired": plan["repaired"], "warnings": list(map(str, plan["warnings"]))})
     if groups.machine.cards and not plan["npus"]:
-        return {**row, "refused": plan["warnings"][-1]}
+        return {**row, "refused": row["warnings"][-1]}
     slices: dict[str, Card] = {card.slice: card for card in groups.machine.cards}
     return {**row, "quality": measure(groups, {slices[entry["slice"]]: mask(entry["pool"]) for entry in plan["npus"]})}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, coded
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, text_in_order, text_of, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import kind_and_number
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import keep, unlisted
@@ -102,7 +102,7 @@ def _planned(topology: Topology, options: Options) -> Plan:
         "housekeeping": text_of(machine.housekeeping),
         "npus": [division.entries[card] for card in machine.cards if card in asked and card in division.entries],
         "repaired": division.repaired,
-        "warnings": list(map(coded, warnings)),
+        "warnings": [*warnings],
         "quality": quality(groups, division.pools, union(mask(entry["pool"]) for entry in lost), division.floor),
         "options": options.record(),
         "lost": lost,

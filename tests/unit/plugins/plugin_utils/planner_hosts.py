@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import CODES
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import REMARKS, code_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import REMARKS
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import planner
 
 
 def plan(*arguments, **options):
-    """Return a plan with its warnings as they are without their codes, which all of them must have."""
+    """Return a plan, all of whose warnings must have a code."""
     made = planner.plan(*arguments, **options)
-    codes = [code_of(warning) for warning in made["warnings"]]
-    assert set(codes) <= REMARKS.keys() | CODES.keys(), made["warnings"]
-    plain = [warning.removesuffix(f" [{code}]") for warning, code in zip(made["warnings"], codes, strict=True)]
-    return {**made, "warnings": plain}
+    assert {warning.code for warning in made["warnings"]} <= REMARKS.keys() | CODES.keys(), made["warnings"]
+    return made
 
 
 def host(cards, nodes=8, cores=24, threads=1, numbering="adjacent", family="a2", affinity="node", nodes_per_socket=2, caches=None, **more):
