@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 
@@ -107,3 +107,37 @@ def binding_verdict(binding: str, container_cpus: str, total_npus: int) -> Verdi
             "enable_cpu_binding off, or give all containers the same host-wide set",
         )
     return Verdict(True)
+
+
+class Statement(NamedTuple):
+    """The settings of a container to be judged together; cpulists, None where a setting is absent."""
+
+    cgroup_parent: str | None = None
+    driver: str = "systemd"
+    container_cpus: str | None = None
+    slice_cpus: str | None = None
+    host_cpus: str | None = None
+    cgroup: int | str = 2
+    kubelet: Mapping[str, Any] | None = None
+    binding: str = ""
+    total_npus: int = 0
+
+
+def check(statement: Statement) -> Verdict:
+    """Judge all settings together and return the worst verdict; among equals the first, with the effective CPUs where known."""
+    verdicts = []
+    cpus = statement.slice_cpus or statement.container_cpus or ""
+    effective = None
+    if statement.cgroup_parent is not None:
+        verdicts.append(parent_verdict(statement.cgroup_parent, statement.driver))
+    if statement.container_cpus is not None:
+        verdicts.append(set_verdict(statement.container_cpus, statement.slice_cpus, statement.host_cpus, statement.cgroup))
+        effective = verdicts[-1].effective
+    if statement.kubelet is not None:
+        verdicts.append(kubelet_verdict(statement.kubelet, cpus))
+    if statement.binding:
+        verdicts.append(binding_verdict(statement.binding, effective or cpus, statement.total_npus))
+    if not verdicts:
+        raise ValueError("nothing to check: give cgroup_parent, container_cpus, kubelet or binding")
+    worst = min(verdicts, key=lambda verdict: (verdict.ok is not False, verdict.ok is True))
+    return Verdict(worst.ok, worst.message, effective)

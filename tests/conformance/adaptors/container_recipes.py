@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import slices
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch.checks import Statement, check
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.recipes import launch
-from tests.verdict import verdict_on
 
 PROSE = {"about", "sources", "origin", "compose_note", "cce_cpu_reservation_rule"}
 ENTRY = {"id", "note", "input", "expected", "origin"}
@@ -139,7 +139,7 @@ def statement(case: dict) -> None:
     known(case["input"], CHECK_INPUT, f"{case['id']} input")
     known(case["input"].get("kubelet") or {}, KUBELET, f"{case['id']} kubelet")
     known(case["expected"], CHECK_EXPECTED, f"{case['id']} expected")
-    verdict = verdict_on(case["input"])
+    verdict = check(Statement(**case["input"]))
     assert case["expected"].get("message", "") in verdict.message
     exact = {key: value for key, value in case["expected"].items() if key != "message"}
     assert {key: getattr(verdict, key) for key in exact} == exact

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.verdict import verdict_on
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch.checks import Statement, check
 
 STATIC = {"policy": "static", "reservedSystemCPUs": "0-7"}
 
@@ -54,7 +54,7 @@ VERDICTS = [
 
 @pytest.mark.parametrize("statement, ok, message", [row[1:] for row in VERDICTS], ids=[row[0] for row in VERDICTS])
 def test_verdict(statement, ok, message):
-    verdict = verdict_on(statement)
+    verdict = check(Statement(**statement))
     assert verdict.ok == ok
     assert verdict.message == "" if ok is True else message in verdict.message
 
@@ -71,7 +71,7 @@ def test_verdict(statement, ok, message):
     ],
 )
 def test_effective_cpus_on_cgroup_v2(container_cpus, slice_cpus, effective):
-    verdict = verdict_on({"container_cpus": container_cpus, "slice_cpus": slice_cpus})
+    verdict = check(Statement(container_cpus=container_cpus, slice_cpus=slice_cpus))
     assert (verdict.ok, verdict.effective) == (True, effective)
     assert bool(verdict.message) == (slice_cpus is not None and "9" in container_cpus)
 
@@ -79,10 +79,11 @@ def test_effective_cpus_on_cgroup_v2(container_cpus, slice_cpus, effective):
 @pytest.mark.parametrize(
     "statement, sentence",
     [
+        ({}, "nothing to check"),
         ({"container_cpus": "0-x"}, "container_cpus: '0-x'"),
         ({"binding": "global_slice", "container_cpus": "0-9"}, "total_npus: in-process binding counts at least 1 NPU, got 0"),
     ],
 )
 def test_statements_that_say_nothing_are_refused(statement, sentence):
     with pytest.raises(ValueError, match=sentence):
-        verdict_on(statement)
+        check(Statement(**statement))
