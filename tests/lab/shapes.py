@@ -228,7 +228,7 @@ SELINUX = dataclasses.replace(
 ENGINES_V1 = dataclasses.replace(ENGINES, name="engines-v1", about="cgroup v1; otherwise as engines", cgroup="v1")
 MEASURED = Shape(
     name="measured",
-    about="2 nodes of 2 CPUs, an NPU on the second one; each CPU is a thread of QEMU, so that it waits for no other one",
+    about="2 nodes of 2 CPUs, an NPU on the second one; each CPU is a thread of QEMU, which waits for no other one",
     family="a2",
     nodes=(Node(512), Node(512, 1)),
     cores=2,

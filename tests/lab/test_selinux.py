@@ -81,7 +81,7 @@ def test_from_permissive_to_enforcing(lab, claims, tmp_path):
 
 
 def test_irqbalance_that_may_run_no_script(lab, claims, tmp_path):
-    """Enforcing SELinux: irqbalance is told only what it may run, and follows its policy when it is exempted"""
+    """Enforcing SELinux: irqbalance gets only what it may run, and follows its policy when it is exempted"""
     machine = lab.bound(SELINUX).machine
     plan = plan_of(machine)
     machine.run("setenforce 1 && systemctl start irqbalance")

@@ -76,7 +76,7 @@ def end(run, before, files):
     run.claims.equal("exit status and drift", drift(run.lab, run.machine, run.folder), (0, {}))
     run.claims.equal("exit status of unbind", success(run.play("unbind")), (0, ""))
     as_before(run.claims, run.machine, {**before, "functions": {}}, files)  # irqbalance moves their interrupts
-    run.claims.equal("processes of ours that are left", run.sound()["processes"], [])
+    run.claims.equal("our processes that are left", run.sound()["processes"], [])
 
 
 def keep(done, findings):
