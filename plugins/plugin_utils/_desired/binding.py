@@ -72,8 +72,8 @@ def way(topology: Topology, plan: Plan) -> tuple[str, str]:
     found = f"cgroup {machine.get('cgroup') or 'of unknown version'}{lacks}, systemd {systemd or 'of unknown version'}"
     return SERVICES, (
         f"This host has {found}, where systemd ignores AllowedCPUs= on slices (cgroup v2 with cpusets and systemd 244 are needed). The "
-        "services named in npu_affinity_services get CPUAffinity= instead. Other workloads are bound while they run, by "
-        "npu_affinity_adopt=now or always alone. Interrupts are bound all the same."
+        "services named in npu_affinity_services get CPUAffinity= instead. Other workloads are bound only by npu_affinity_adopt=now or "
+        "always, while they run. Interrupts are bound as elsewhere."
     )
 
 
