@@ -84,7 +84,8 @@ def processes():
 def state_of_irqbalance():
     """Its state, when it is not just being restarted."""
     for _second in range(PATIENCE):
-        state = subprocess.run(["systemctl", "is-active", "irqbalance"], stdout=subprocess.PIPE, universal_newlines=True).stdout.strip()
+        command = ["systemctl", "is-active", "irqbalance"]
+        state = subprocess.run(command, stdout=subprocess.PIPE, universal_newlines=True, check=False).stdout.strip()
         if state not in ("activating", "deactivating"):
             break
         time.sleep(1)
