@@ -320,7 +320,7 @@ def test_who_moves_interrupts(host, make, who):
 
 
 def begins(host):
-    """systemd starts the unit of irqbalance, which leaves a link. Times of files are rounded to ticks, so that it takes two of them."""
+    """systemd starts the unit of irqbalance, which leaves a link. Times of files are rounded to ticks, and it takes two of them."""
     time.sleep(0.02)
     link = host.path("/run/systemd/units/invocation:irqbalance.service")
     os.makedirs(os.path.dirname(link))
