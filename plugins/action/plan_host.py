@@ -11,10 +11,11 @@ from typing import Any
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 
 from ansible_collections.npu.affinity.plugins.filter.desired_state import desired_state
+from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import WORK_OUTSIDE_POOL
 from ansible_collections.npu.affinity.plugins.module_utils._users import pools
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, by_code, shown
-from ansible_collections.npu.affinity.plugins.plugin_utils._host_action import HOST_CODE, HostAction
+from ansible_collections.npu.affinity.plugins.plugin_utils._host_action import HostAction
 from ansible_collections.npu.affinity.plugins.plugin_utils._review import refusals as review
 from ansible_collections.npu.affinity.plugins.plugin_utils._review.entry import review_entry
 
@@ -71,7 +72,7 @@ class ActionModule(HostAction):
         """Return what module topology_facts returned, and add the topology to the variables."""
         asked = self.settings(variables, gather=True)
         options = {**asked, "npu_smi": asked["npu_smi"] or None, "others": purpose == "plan", "compare": purpose == "bind"}
-        options["host_code"] = HOST_CODE
+        options["host_code"] = runtime.digest()
         result = self.on_host("topology_facts", options, variables)
         if not result.get("failed"):
             variables[TOPOLOGY] = result["ansible_facts"][TOPOLOGY]

@@ -11,10 +11,11 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 
 from ansible_collections.npu.affinity.plugins.action import save
+from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import WORK_OUTSIDE_POOL
 from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, coded
-from ansible_collections.npu.affinity.plugins.plugin_utils._host_action import HOST_CODE, HostAction, comparison_options
+from ansible_collections.npu.affinity.plugins.plugin_utils._host_action import HostAction, comparison_options
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.junit import junit
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import OF_USER, record, sentences, summary, unmuted
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import mutes
@@ -61,7 +62,7 @@ class ActionModule(HostAction):
             "root": own["root"],
             "desired": None if is_refused else variables.get("npu_affinity_state"),
             "npu_smi": settings["npu_smi"] or None,
-            "host_code": HOST_CODE,
+            "host_code": runtime.digest(),
             **asked,
         }
         found = self.attempt("binding_info", options, variables)

@@ -60,6 +60,7 @@ from ansible.plugins.loader import filter_loader, lookup_loader, test_loader
 from ansible.plugins.lookup import LookupBase
 from ansible.utils.display import Display
 
+from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
 from ansible_collections.npu.affinity.plugins.module_utils._base.table import count
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import features, hosts, specs
 
@@ -69,6 +70,7 @@ for name in PLANNING:
     importlib.import_module(f"ansible_collections.npu.affinity.plugins.{name}")
 features.of_features({})
 features.of_playbooks({})
+runtime.digest()
 filter_loader.get("default")
 test_loader.get("defined")
 NOBODY = "!all"

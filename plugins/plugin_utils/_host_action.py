@@ -13,12 +13,9 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.plugins.loader import lookup_loader
 
-from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
 from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown_lines
 from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
 
-HOST_CODE = runtime.digest()
-"""Of the host code that a bind installs. Lookup ``hosts`` loads this file once, before the workers."""
 NOT_GATHERED: dict[str, Any] = {"npus": [], "problems": ["not gathered"]}
 JSON_CALLBACKS = {"json", "jsonl"}
 _LISTS = ("actions", "files", "removed")

@@ -9,6 +9,7 @@ sources that Ansible sends with a module.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import pkgutil
@@ -52,6 +53,7 @@ def _text() -> str:
     return archive().decode("utf-8", "surrogateescape")
 
 
+@functools.lru_cache(maxsize=None)
 def archive() -> bytes:
     """Return the archive, which begins with a line that says whose file it is. The same sources always give the same bytes."""
     content = io.BytesIO()
