@@ -12,9 +12,9 @@ from ansible.errors import AnsibleActionFail
 
 from ansible_collections.npu.affinity.plugins.action import save
 from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
+from ansible_collections.npu.affinity.plugins.module_utils._base.findings import coded
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import WORK_OUTSIDE_POOL
 from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, coded
 from ansible_collections.npu.affinity.plugins.plugin_utils._host_action import HostAction, comparison_options
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.junit import junit
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import OF_USER, record, sentences, summary, unmuted
@@ -75,7 +75,7 @@ class ActionModule(HostAction):
         try:
             save.write({f"{folder}/{host}.json": text, f"{folder}/{host}.xml": junit(found, host)})
         except AnsibleActionFail as error:
-            return [coded(Sentence("NPU_REPORT_MISSING", f"The report is missing: {error.message}"))]
+            return coded("NPU_REPORT_MISSING", [f"The report is missing: {error.message}"])
         return []
 
 

@@ -14,6 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ParamSpec
 
+from ansible_collections.npu.affinity.plugins.module_utils._base import findings
+
 _BOTH = {
     "NPU_DRIVER_TOO_OLD": "The Ascend driver is too old for what the settings want.",
     "NPU_PODS_IN_POOL": "The kubelet gave CPUs of the plan to containers.",
@@ -79,7 +81,7 @@ _REMARKS = {
     "NPU_WORKERS_OVERLAP": "Workers that bind themselves may take CPUs of others.",
 }
 REFUSALS, REMARKS = (dict(sorted({**own, **_BOTH}.items())) for own in (_REFUSALS, _REMARKS))
-"""Every code of a refusal, and every one of a remark alone."""
+"""Codes of refusals, and codes of remarks; a remark can also have the code of a finding with the same next step."""
 BIND_EFFECT = "NPU_BIND_EFFECT"
 _CODE = re.compile(r" \[(NPU_[A-Z_]+)\]\Z")
 _P = ParamSpec("_P")
@@ -122,7 +124,7 @@ def remark(code: str) -> Callable[[Callable[_P, Iterable[str]]], Callable[_P, li
 
 def coded(sentence: str) -> str:
     """Return a sentence as plain text with its code at the end, as documents have remarks."""
-    return f"{sentence} [{sentence.code}]" if isinstance(sentence, Sentence) else sentence
+    return findings.coded(sentence.code, [sentence])[0] if isinstance(sentence, Sentence) else sentence
 
 
 def code_of(text: str) -> str:
@@ -144,7 +146,7 @@ def told(remarks: Collection[str], muted: Mapping[str, str], found: Mapping[str,
 
 def problems(topology: Mapping[str, Any] | None) -> list[str]:
     """Return the remarks on what could not be read of a host, or contradicts itself."""
-    return [coded(Sentence("NPU_FACTS_INCOMPLETE", text)) for text in (topology or {}).get("problems") or ()]
+    return findings.coded("NPU_FACTS_INCOMPLETE", (topology or {}).get("problems") or ())
 
 
 def by_code(sentences: Iterable[Sentence]) -> dict[str, list[str]]:

@@ -221,9 +221,8 @@ def _said(
     except ValueError as error:
         found.append(of_error(error, "NPU_SETTING_INVALID"))
     found += _missing(topology, plan) if "services" not in own["fail_on"] else []
-    found += (
-        environment.remarks(topology, plan, own["services"], own["workloads"], own["environment"]) if settings["slices"]["enabled"] else []
-    )
+    if settings["slices"]["enabled"]:
+        found += environment.remarks(topology, plan, own["services"], own["workloads"], own["environment"])
     found += memory.remarks(topology, document)
     found += memory.remarks_on_users(topology, plan, document)
     found += neighbours.remarks(topology, plan) if shown else []

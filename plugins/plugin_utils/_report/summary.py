@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.findings import coded
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import PLAN_OUTDATED, WORK_OUTSIDE_POOL
 from ansible_collections.npu.affinity.plugins.module_utils._users import pools
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, code_of, coded, problems, told
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import code_of, problems, told
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.memory import moved_mib
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import TO, Typed
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import unmuted
@@ -189,7 +190,7 @@ def _notes(host: Host) -> list[str]:
     """Return what there is to say after a bind: how workloads are bound if that changed, and what moves interrupts or cannot be bound."""
     result, desired = host.get("__npu_affinity_host_result") or {}, host.get("npu_affinity_state") or {}
     notes: dict[str, list[str]] = {**(desired.get("notes") or {})}
-    notes["slices"] = [coded(Sentence("NPU_WORKLOADS_BOUND", sentence)) for sentence in notes.get("slices", ())]
+    notes["slices"] = coded("NPU_WORKLOADS_BOUND", notes.get("slices", ()))
     if not (host.get("npu_affinity_plan") or {}).get("npus", True):
         return [sentence for said in notes.values() for sentence in said]
     if "remarks" in result and not result.get("failed"):
@@ -225,17 +226,17 @@ def _remarks(host: Host, playbook: str, state: str) -> Iterable[str]:
         f"{slice} has no limits any more; after its processes have been restarted, stop it, or wait for the next boot."
         for slice in unbound.get("slices_left") or ()
     ]
-    yield from (coded(Sentence("NPU_UNBIND_LEFT", sentence)) for sentence in left)
+    yield from coded("NPU_UNBIND_LEFT", left)
 
 
 def _outside(host: Host, playbook: str, results: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a sentence on what runs outside its pool: as compared, or as gathered on a host that a bind did not have to change."""
-    found = [f"{result['outside_sentence']} [{WORK_OUTSIDE_POOL}]" for result in results if result.get("outside")]
+    found = coded(WORK_OUTSIDE_POOL, (str(result["outside_sentence"]) for result in results if result.get("outside")))
     state = host.get("npu_affinity_state") or {}
     if found or playbook != "bind" or not state.get("outside"):
         return found
     said = pools.sentence(pools.placed(host["npu_affinity_topology"].get("users") or (), state["plan"]).outside)
-    return [f"{said} [{WORK_OUTSIDE_POOL}]"] if said else []
+    return coded(WORK_OUTSIDE_POOL, [said] if said else [])
 
 
 def _method(host: Host) -> str:

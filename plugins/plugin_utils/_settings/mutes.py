@@ -11,8 +11,9 @@ import fnmatch
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.findings import coded
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import CODES
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import REFUSALS, REMARKS, Sentence, coded
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import REFUSALS, REMARKS
 
 SETTING = "npu_affinity_mute"
 
@@ -66,13 +67,8 @@ def of_host(mutes: Iterable[Mute], host: str, now: datetime.datetime | None = No
     now = now or datetime.datetime.now(datetime.timezone.utc)
     muted = {mute.code: f"muted until {mute.end}: {mute.reason}" for mute in sorted(here, key=lambda mute: mute.until) if mute.until > now}
     expired = [
-        coded(
-            Sentence(
-                "NPU_MUTE_EXPIRED",
-                f"the mute of {mute.code} ({mute.reason}) expired at {mute.end}; remove it from {SETTING}, or set a later time",
-            )
-        )
+        f"the mute of {mute.code} ({mute.reason}) expired at {mute.end}; remove it from {SETTING}, or set a later time"
         for mute in here
         if mute.until <= now and mute.code not in muted
     ]
-    return muted, expired
+    return muted, coded("NPU_MUTE_EXPIRED", expired)
