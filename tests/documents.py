@@ -28,6 +28,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding impo
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import FIRST_LINE
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.slices import slice_text
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import plans
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import profile, specs
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import of_features
@@ -168,7 +169,7 @@ def plan_tables_lines() -> list[str]:
 def diff_lines() -> list[str]:
     """Return the beginning of what a first bind with ``--diff`` shows of an Atlas 800 A2: its first NPUs and slices."""
     made = plan.plan(_topology("a2_8x24"))
-    slices = binding(_topology("a2_8x24"), made, [], "host")["slices"][:2]
+    slices = binding(_topology("a2_8x24"), made, Named())["slices"][:2]
     texts = {PATH: json.dumps({**made, "npus": made["npus"][:2]})}
     texts |= {f"{UNIT_FOLDER}/{entry['name']}": FIRST_LINE + slice_text(entry) for entry in slices}
     nothing = FileState(None, None)

@@ -26,6 +26,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file impo
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import visible_devices as _visible_devices
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import workloads as _workloads
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import union
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import is_lost, kind_and_number, members, title, unknown_npus
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import forecast, pods
@@ -86,19 +87,9 @@ def affinity(machine: Mapping[str, Any], cpus: str, nearest: str, allowed: str) 
     return {"CPUAffinity": cpus} | (dict(zip(("NUMAPolicy", "NUMAMask"), policy, strict=True)) if policy else {})
 
 
-def refusals(
-    topology: Topology,
-    plan: Plan,
-    services: Sequence[Mapping[str, Any]],
-    bound_by: str,
-    workloads: Sequence[Mapping[str, Any]] = (),
-    vnpus: Sequence[Mapping[str, Any]] = (),
-    device_share: bool | None = None,
-) -> list[Sentence]:
-    """Return one sentence for everything that makes applying this plan unsafe or impossible; none when it may be applied.
-
-    ``device_share``: whether the same bind switches device share on for the NPUs of vNPUs; None where that is not known.
-    """
+def refusals(topology: Topology, plan: Plan, named: Named) -> list[Sentence]:
+    """Return one sentence for everything that makes applying this plan unsafe or impossible; none when it may be applied."""
+    services, workloads, vnpus, bound_by = named.services, named.workloads, named.vnpus, named.bound_by
     sentences = [Sentence("NPU_RULE_FAILS", violation) for violation in plan.get("violations") or ()]
     if not plan["npus"] and topology.get("problems"):
         sentences.append(Sentence("NPU_SMI_UNAVAILABLE", "No NPU of this host can be planned: " + " ".join(topology["problems"])))
@@ -125,7 +116,7 @@ def refusals(
     sentences += _workloads.refusals(plan, workloads, services)
     whole = {str(service.get("unit", "")): service.get("npus") or () for service in services}
     whole |= {str(workload.get("name", "")): workload.get("npus") or () for workload in workloads}
-    sentences += _vnpus.refusals(topology, plan, vnpus, bound_by, whole, device_share)
+    sentences += _vnpus.refusals(topology, plan, vnpus, bound_by, whole, named.device_share)
     units = [str(service.get("unit", "")) for service in services]
     units += [str(unit) for workload in workloads for unit in workload.get("units") or ()]
     units += [str(vnpu["unit"]) for vnpu in vnpus if vnpu.get("unit")]
@@ -141,19 +132,11 @@ def refusals(
     return sentences
 
 
-def warnings(
-    topology: Topology,
-    plan: Plan,
-    services: Sequence[Mapping[str, Any]] = (),
-    workloads: Sequence[Mapping[str, Any]] = (),
-    vnpus: Sequence[Mapping[str, Any]] = (),
-    device_share: bool | None = None,
-    visible_devices: bool = True,
-) -> list[Sentence]:
+def warnings(topology: Topology, plan: Plan, named: Named) -> list[Sentence]:
     """Return one sentence for everything that the user should look at in what the settings name. They must not be :func:`refusals`."""
     sentences = []
     users: dict[str, list[str]] = {}
-    for user, names in _users(services, workloads, vnpus):
+    for user, names in named.users():
         entries = members(plan, names)[0]
         if gone := [entry for entry in entries if is_lost(plan, entry)]:
             npus = " and ".join(f"{title(entry)} (PCI {entry['pci']})" for entry in gone)
@@ -171,11 +154,11 @@ def warnings(
         for npu, units in users.items()
         if len(units) > 1
     ]
-    for unit, entries, engine in units_of(plan, services, workloads) if way(topology, plan)[0] != NONE else ():
-        wanted, found = _visible_devices.of_entries(plan, entries) if visible_devices else [], set_elsewhere(topology, unit)
+    for unit, entries, engine in units_of(plan, named) if way(topology, plan)[0] != NONE else ():
+        wanted, found = _devices(plan, named, entries), set_elsewhere(topology, unit)
         sentences += _visible_devices.differing(unit, entries, wanted, found)
         sentences += _overridden(unit, engine, found) if engine else []
-    return sentences + _vnpus.inconsistencies(topology, plan, vnpus, device_share)
+    return sentences + _vnpus.inconsistencies(topology, plan, named.vnpus, named.device_share)
 
 
 @remark("NPU_VARIABLE_KEPT")
@@ -189,13 +172,11 @@ def _overridden(unit: str, engine: Engine, found: _visible_devices.Found) -> lis
     ]
 
 
-def units_of(
-    plan: Plan, services: Sequence[Mapping[str, Any]], workloads: Sequence[Mapping[str, Any]]
-) -> list[tuple[str, list[Mapping[str, Any]], Engine | None]]:
+def units_of(plan: Plan, named: Named) -> list[tuple[str, list[Mapping[str, Any]], Engine | None]]:
     """Return the units of services, then of workloads, each with the entries of its NPUs, and its engine if given."""
-    named = [(str(service["unit"]), service) for service in services]
-    named += [(str(unit), workload) for workload in workloads for unit in workload.get("units") or ()]
-    return [(unit, members(plan, user["npus"])[0], ENGINES.get(user.get("engine") or "")) for unit, user in named]
+    units = [(str(service["unit"]), service) for service in named.services]
+    units += [(str(unit), workload) for workload in named.workloads for unit in workload.get("units") or ()]
+    return [(unit, members(plan, user["npus"])[0], ENGINES.get(user.get("engine") or "")) for unit, user in units]
 
 
 def set_elsewhere(topology: Topology, unit: str) -> _visible_devices.Found:
@@ -203,32 +184,16 @@ def set_elsewhere(topology: Topology, unit: str) -> _visible_devices.Found:
     return found
 
 
-def _users(
-    services: Sequence[Mapping[str, Any]], workloads: Sequence[Mapping[str, Any]], vnpus: Sequence[Mapping[str, Any]]
-) -> list[tuple[str, Sequence[Any]]]:
-    """Return what the settings name, and the names of the NPUs of each."""
-    return [
-        *((str(service["unit"]), service["npus"]) for service in services),
-        *((f"workload {workload['name']}", workload["npus"]) for workload in workloads),
-        *((f"vNPU {vnpu['name']}", [vnpu["npu"]]) for vnpu in vnpus),
-    ]
+def _devices(plan: Plan, named: Named, entries: Sequence[Mapping[str, Any]]) -> list[_visible_devices.Variables]:
+    return _visible_devices.of_entries(plan, entries) if named.names_devices else []
 
 
-def remarks(
-    topology: Topology,
-    plan: Plan,
-    services: Sequence[Mapping[str, Any]] = (),
-    workloads: Sequence[Mapping[str, Any]] = (),
-    vnpus: Sequence[Mapping[str, Any]] = (),
-    device_share: bool | None = None,
-    visible_devices: bool = True,
-) -> list[Sentence]:
+def remarks(topology: Topology, plan: Plan, named: Named) -> list[Sentence]:
     """Return what a bind of this plan would move, what the kubelet holds and does, and the :func:`warnings`; nothing without an NPU."""
     if not plan["npus"]:
         return []
-    moved = moves(topology.get("applied"), plan, _users(services, workloads, vnpus))
-    looked_at = warnings(topology, plan, services, workloads, vnpus, device_share, visible_devices)
-    return moved + pods.remarks(topology, plan) + forecast.remarks(topology, plan) + looked_at
+    moved = moves(topology.get("applied"), plan, named.users())
+    return moved + pods.remarks(topology, plan) + forecast.remarks(topology, plan) + warnings(topology, plan, named)
 
 
 def _confined(topology: Topology, plan: Plan) -> list[str]:
@@ -286,18 +251,8 @@ def driver_refusals(topology: Topology) -> list[Sentence]:
     ]
 
 
-def binding(
-    topology: Topology,
-    plan: Plan,
-    services: Sequence[Mapping[str, Any]],
-    bound_by: str,
-    workloads: Sequence[Mapping[str, Any]] = (),
-    vnpus: Sequence[Mapping[str, Any]] = (),
-    limiter: bool = True,
-    visible_devices: bool = True,
-) -> dict[str, Any]:
-    """Return what systemd must hold. ``limiter``: whether vNPUs have one that runs on the host; ``visible_devices``: whether services are
-    told their devices.
+def binding(topology: Topology, plan: Plan, named: Named) -> dict[str, Any]:
+    """Return what systemd must hold.
 
     Keys: ``method`` (slices, services, none), ``says`` (why), ``bound_by``, ``parents``, ``slices``,
     ``housekeeping`` (lists of ``{name, cpus, mems, description, wants}``), ``services`` (``{name, description, settings, environment,
@@ -309,16 +264,16 @@ def binding(
     CPUs and memory nodes are cpulists.
     Raises ``ValueError`` with the reasons why the plan must not be applied.
     """
-    if reasons := refusals(topology, plan, services, bound_by, workloads, vnpus):
+    if reasons := refusals(topology, plan, named):
         raise ValueError(" ".join(reasons))
     method, why = way(topology, plan)
-    shares = _vnpus.vnpus(topology, plan, vnpus, limiter) if plan["npus"] else []
-    why += _without_effect(topology, plan, [*(entry["unit"] for entry in services), *(entry["name"] for entry in (*workloads, *vnpus))])
+    shares = _vnpus.vnpus(topology, plan, named.vnpus, named.limiter) if plan["npus"] else []
+    why += _without_effect(topology, plan, named)
     alone = [vnpu["limiter"] for vnpu in shares if vnpu["limiter"] and not vnpu["unit"]]
     result: dict[str, Any] = {
         "method": method,
-        "bound_by": bound_by,
-        "summary": (why if method == NONE else f"{why} {workers.in_force(topology, plan, bound_by)}")
+        "bound_by": named.bound_by,
+        "summary": (why if method == NONE else f"{why} {workers.in_force(topology, plan, named.bound_by)}")
         + "".join(f" {_title(vnpu)}, CPUs {vnpu['pool']}." for vnpu in shares),
         **{key: [] for key in ("parents", "slices", "services", "workloads", "housekeeping", "expected")},
         "vnpus": [{**vnpu, "settings": _settings_of(vnpu, topology, method)} for vnpu in shares],
@@ -328,28 +283,26 @@ def binding(
     shared = [_shared(vnpu) for vnpu in result["vnpus"] if vnpu["unit"] and (vnpu["limiter"] or method != NONE)]
     if method == NONE:
         return result | {"services": shared}
-    together = _workloads.workloads(plan, workloads, topology)
-    homes = [*(None for _service in services), *(workload["slice"] for workload in together for _unit in workload["units"])]
-    for (unit, entries, engine), home in zip(units_of(plan, services, workloads), homes, strict=True):
-        variables = _variables(topology, plan, unit, entries, engine, visible_devices, bound_by)
+    together = _workloads.workloads(plan, named.workloads, topology)
+    homes = [*(None for _service in named.services), *(workload["slice"] for workload in together for _unit in workload["units"])]
+    for (unit, entries, engine), home in zip(units_of(plan, named), homes, strict=True):
+        variables = _variables(_devices(plan, named, entries), set_elsewhere(topology, unit), engine, named.bound_by)
         if method == SLICES:
-            result["services"].append(_drop_in(unit, entries, _place(entries, home, bound_by), variables))
+            result["services"].append(_drop_in(unit, entries, _place(entries, home, named.bound_by), variables))
         elif pool_of(entries):
             result["services"].append(_drop_in(unit, entries, _affinity(topology, entries), variables))
     result["services"] += shared
-    return result if method == SERVICES else result | _slices(plan, bound_by, together, result["vnpus"], alone)
+    return result if method == SERVICES else result | _slices(plan, named.bound_by, together, result["vnpus"], alone)
 
 
-def _without_effect(topology: Topology, plan: Plan, named: Sequence[str]) -> str:
-    """Return sentences on what the settings name for a host without effect, or is confined although it should not be; '' without any.
-
-    ``named`` are the units, workloads and vNPUs of the settings.
-    """
+def _without_effect(topology: Topology, plan: Plan, named: Named) -> str:
+    """Return sentences on what the settings name for a host without effect, or is confined although it should not be; '' without any."""
     said = ""
     if found := _confined(topology, plan):
         said += f" Housekeeping confines to CPUs {plan['housekeeping']}, although it uses accelerators: {', '.join(found)}."
-    if named and not plan["npus"]:
-        said += f" What is named for this host has no effect: {', '.join(named)}."
+    names = [entry["unit"] for entry in named.services] + [entry["name"] for entry in (*named.workloads, *named.vnpus)]
+    if names and not plan["npus"]:
+        said += f" What is named for this host has no effect: {', '.join(names)}."
     return said
 
 
@@ -449,22 +402,16 @@ def _place(entries: Sequence[Mapping[str, Any]], home: str | None, bound_by: str
 
 
 def _variables(
-    topology: Topology,
-    plan: Plan,
-    unit: str,
-    entries: Sequence[Mapping[str, Any]],
-    engine: Engine | None,
-    visible_devices: bool,
-    bound_by: str,
+    wanted: list[_visible_devices.Variables], elsewhere: _visible_devices.Found, engine: Engine | None, bound_by: str
 ) -> dict[str, Any]:
-    """Return the variables that name the devices of a service and that switch its engine's binding off, and those that our drop-in sets.
+    """Return the variables that name the devices of a service (``wanted``) and that switch its engine's binding off, and those that our
+    drop-in sets, given those set ``elsewhere``.
 
     ``arguments`` says what is to be typed besides, where that is an argument and not a variable.
     """
-    wanted = _visible_devices.of_entries(plan, entries) if visible_devices else []
     switches = dict(engine.environment) if engine else {}
     return {
-        "environment": _visible_devices.not_overriding(wanted, set_elsewhere(topology, unit)) | switches,
+        "environment": _visible_devices.not_overriding(wanted, elsewhere) | switches,
         "devices": {name: value for variables in wanted for name, value in variables.items()},
         "switches": switches,
         "arguments": engine.arguments if engine and bound_by == workers.HOST else "",

@@ -27,13 +27,12 @@ if TYPE_CHECKING:
         Plan,
         Topology,
     )
+    from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
 
-Named = Sequence[Mapping[str, Any]]
 
-
-def difference(topology: Topology, plan: Plan, document: AppliedState, services: Named = (), workloads: Named = ()) -> Difference:
+def difference(topology: Topology, plan: Plan, document: AppliedState, named: Named) -> Difference:
     """Return ``{in_force, npus, users, restart}``. ``document``: what the host should be by the plan, which has no feature where a bind
-    refuses that; ``services`` and ``workloads``: those of the settings.
+    refuses that.
 
     ``in_force``: whether there is a plan in force. ``npus``: ``{npu, pci, slice, now, then, sentence}`` of all NPUs of both plans, with
     pools, None if there is none, and the sentence of :func:`_plan.moves.moves`, None on a first bind and where nothing differs.
@@ -45,7 +44,7 @@ def difference(topology: Topology, plan: Plan, document: AppliedState, services:
         "in_force": bool(both),
         "npus": [_npu(record, entry, next(map(coded, of_npu(record, entry)), None)) for record, entry in both]
         or [_npu(None, entry, None) for entry in plan["npus"]],
-        "users": list(_users(topology, plan, document["live"].get("slices"), services, workloads)),
+        "users": list(_users(topology, plan, document["live"].get("slices"), named)),
         "restart": _restart(topology, document["files"]) if document["features"] else [],
     }
 
@@ -62,15 +61,15 @@ def _npu(record: Mapping[str, Any] | None, entry: Mapping[str, Any] | None, sent
     }
 
 
-def _users(topology: Topology, plan: Plan, live: Mapping[str, Any] | None, services: Named, workloads: Named) -> Iterator[DifferingUser]:
+def _users(topology: Topology, plan: Plan, live: Mapping[str, Any] | None, named: Named) -> Iterator[DifferingUser]:
     homes: dict[str, str] = {}
     if live and live["method"] == SLICES:
         homes |= {entry["name"]: entry["settings"]["Slice"] for entry in live["services"]}
         homes |= {f"workload {entry['name']}": entry["slice"] for entry in live["workloads"]}
     applied = with_slices(topology.get("applied") or {})
-    named = [(str(entry.get("unit")), entry.get("npus")) for entry in services]
-    named += [(f"workload {entry.get('name')}", entry.get("npus")) for entry in workloads]
-    for user, npus in named:
+    users = [(str(entry.get("unit")), entry.get("npus")) for entry in named.services]
+    users += [(f"workload {entry.get('name')}", entry.get("npus")) for entry in named.workloads]
+    for user, npus in users:
         if entries := _members(plan, npus or ()):
             before = _members(applied, npus or ())
             yield {

@@ -21,11 +21,11 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._entries import is_lo
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
 
 SETTING = "npu_affinity_environment"
 Variables = dict[str, tuple[str, str]]
 """``{name: (value, reason)}``."""
-Named = Sequence[Mapping[str, Any]]
 
 
 def variables(switches: Mapping[str, Any], cpus: str, kinds: Sequence[str], allocator: str | None) -> Variables:
@@ -44,19 +44,12 @@ def variables(switches: Mapping[str, Any], cpus: str, kinds: Sequence[str], allo
     return found
 
 
-def names_devices(switches: Mapping[str, Any]) -> bool:
-    """Return whether drop-ins set the visible devices of services, which is the default."""
-    return switches.get("visible_devices") is not False
-
-
-def added(
-    topology: Topology, plan: Plan, services: Named, workloads: Named, switches: Mapping[str, Any], bound: Mapping[str, Any]
-) -> Named:
+def added(topology: Topology, plan: Plan, named: Named, bound: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the services of :func:`binding.binding` with the variables and, in ``comments``, their reasons.
 
     A variable that another file of the unit sets is left to that file.
     """
-    wanted = {unit: _not_set(topology, unit, found) for unit, found in _of_units(topology, plan, services, workloads, switches)}
+    wanted = {unit: _not_set(topology, unit, found) for unit, found in _of_units(topology, plan, named)}
     return [_with(service, wanted.get(service["name"]) or {}) for service in bound["services"]]
 
 
@@ -69,18 +62,18 @@ def _with(service: Mapping[str, Any], found: Variables) -> Mapping[str, Any]:
     return {**service, "environment": {**service["environment"], **values}, "comments": comments}
 
 
-def remarks(topology: Topology, plan: Plan, services: Named, workloads: Named, switches: Mapping[str, Any]) -> Iterator[Sentence]:
+def remarks(topology: Topology, plan: Plan, named: Named) -> Iterator[Sentence]:
     """Yield which variables are left as a unit has them, and what has no effect on this host."""
-    if not any(on for name, on in switches.items() if name != "visible_devices"):
+    if not any(on for name, on in named.environment.items() if name != "visible_devices"):
         return
-    units = list(_of_units(topology, plan, services, workloads, switches))
+    units = list(_of_units(topology, plan, named))
     if not units:
         yield Sentence(
             "NPU_NO_EFFECT",
             f"{no_effect(SETTING, 'this host')}: it sets variables in drop-ins of services. Name these in npu_affinity_services or "
             "npu_affinity_workloads.",
         )
-    elif switches.get("allocator") and not topology.get("allocator"):
+    elif named.environment.get("allocator") and not topology.get("allocator"):
         yield Sentence(
             "NPU_ALLOCATOR_MISSING",
             f"{SETTING}: the host has neither jemalloc nor tcmalloc, so LD_PRELOAD is not set. Install one (usually package libjemalloc2 "
@@ -100,13 +93,11 @@ def _not_set(topology: Topology, unit: str, found: Variables) -> Variables:
     return {name: of for name, of in found.items() if name not in elsewhere}
 
 
-def _of_units(
-    topology: Topology, plan: Plan, services: Named, workloads: Named, switches: Mapping[str, Any]
-) -> Iterator[tuple[str, Variables]]:
+def _of_units(topology: Topology, plan: Plan, named: Named) -> Iterator[tuple[str, Variables]]:
     """Yield the units that get drop-ins, with the variables that they should have."""
     if not plan["npus"] or binding.way(topology, plan)[0] == binding.NONE:
         return
-    for unit, entries, _engine in binding.units_of(plan, services, workloads):
+    for unit, entries, _engine in binding.units_of(plan, named):
         kinds = [kind_and_number(entry["slice"])[0] for entry in entries if not is_lost(plan, entry)]
         if cpus := binding.pool_of(entries):
-            yield unit, variables(switches, cpus, kinds, topology.get("allocator"))
+            yield unit, variables(named.environment, cpus, kinds, topology.get("allocator"))

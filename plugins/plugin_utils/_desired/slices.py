@@ -13,6 +13,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.slices.feat
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import LISTS
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import environment
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, assignments, managed, unit
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.vnpu import region
 
@@ -30,18 +31,9 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     if settings["kubelet_becomes"] and (kubelet := topology.get("kubelet")):
         topology = {**topology, "kubelet": {**kubelet, "policy": settings["kubelet_becomes"]}}
     limiter = settings["vnpu_limiter"]
-    bound = binding(
-        topology,
-        plan,
-        settings["services"],
-        settings["bound_by"],
-        settings["workloads"],
-        settings["vnpus"],
-        limiter=bool(limiter),
-        visible_devices=environment.names_devices(settings["environment"]),
-    )
-    named = (settings["services"], settings["workloads"], settings["environment"])
-    bound["services"] = environment.added(topology, plan, *named, bound)
+    named = Named.of(settings)
+    bound = binding(topology, plan, named)
+    bound["services"] = environment.added(topology, plan, named, bound)
     files = [unit(entry["name"], _parent(entry)) for entry in bound["parents"]]
     files += [unit(entry["name"], slice_text(entry)) for entry in bound["slices"]]
     files += [unit(f"{entry['name']}.d/50-npu-affinity.conf", drop_in_text(entry)) for entry in bound["services"]]

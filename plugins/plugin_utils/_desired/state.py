@@ -30,6 +30,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired import (
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.difference import difference
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, no_effect
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.library import library_refusals, with_library
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
 from ansible_collections.npu.affinity.plugins.module_utils._topology.hardware import hardware
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import pods
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import planner
@@ -155,10 +156,9 @@ def planned(topology: Topology, settings: Mapping[str, Any]) -> Plan:
 def _refusals(topology: Topology, plan: Plan, settings: Mapping[str, Any], shown: bool) -> list[Sentence]:
     """Return why a plan must not be applied to the host as it is."""
     own, share, kubelet = settings["plan"], settings["device_share"], settings["kubelet"]
-    named = (own["services"], own["bound_by"], own["workloads"], own["vnpus"])
     drains = kubelet["enabled"] and kubelet["restart"]
     return [
-        *binding.refusals(topology, plan, *named, _device_share(share)),
+        *binding.refusals(topology, plan, _named(settings)),
         *binding.program_refusals(topology),
         *library_refusals(own["library"]),
         *(_missing(topology, plan) if "services" in own["fail_on"] else []),
@@ -173,9 +173,10 @@ def _missing(topology: Topology, plan: Plan) -> list[Sentence]:
     return [Sentence("NPU_UNKNOWN_UNIT", absent(missing))] if missing and plan["npus"] else []
 
 
-def _device_share(settings: Mapping[str, Any]) -> bool | None:
-    """Return whether a bind switches device share on for the NPUs of vNPUs; None where that depends on which it names."""
-    return None if settings["npus"] else settings["enabled"]
+def _named(settings: Mapping[str, Any]) -> Named:
+    """Return what the settings name. Whether a bind switches device share on is not known where it depends on which NPUs it names."""
+    share = settings["device_share"]
+    return Named.of(settings["slices"], None if share["npus"] else share["enabled"])
 
 
 def _said(
@@ -202,27 +203,19 @@ def _said(
     if not plan:
         return said
     said["outside"] = pools.lines(pools.placed(topology.get("users") or (), plan))
-    own = settings["plan"]
-    said["difference"] = difference(topology, plan, document, own["services"], own["workloads"])
+    own, named = settings["plan"], _named(settings)
+    said["difference"] = difference(topology, plan, document, named)
     if refusals:
         said["summary"] = "A bind refuses this plan."
         return said
-    found = binding.remarks(
-        topology,
-        plan,
-        own["services"],
-        own["workloads"],
-        own["vnpus"],
-        device_share=_device_share(settings["device_share"]),
-        visible_devices=environment.names_devices(own["environment"]),
-    )
+    found = binding.remarks(topology, plan, named)
     try:
         said["processes"] = threads.processes(topology, plan, settings["threads"]) if plan["npus"] else []
     except ValueError as error:
         found.append(of_error(error, "NPU_SETTING_INVALID"))
     found += _missing(topology, plan) if "services" not in own["fail_on"] else []
     if settings["slices"]["enabled"]:
-        found += environment.remarks(topology, plan, own["services"], own["workloads"], own["environment"])
+        found += environment.remarks(topology, plan, named)
     found += memory.remarks(topology, document)
     found += memory.remarks_on_users(topology, plan, document)
     found += neighbours.remarks(topology, plan) if shown else []
@@ -231,9 +224,7 @@ def _said(
     told = [*map(coded, found), *(sentence for name, notes in document["notes"].items() if name not in TOLD for sentence in notes)]
     unasked = tuple(no_effect(name) for name in settings.get("of_profile", ()))  # a profile sets it on every host, whatever the host has
     told = [sentence for sentence in told if not sentence.startswith(unasked)]
-    users = {name: own[name] for name in ("services", "bound_by", "workloads", "vnpus")}
-    limiter = bool(settings["slices"]["vnpu_limiter"])
-    summary = document["notes"].get("slices") or [binding.binding(topology, plan, **users, limiter=limiter)["summary"]]
+    summary = document["notes"].get("slices") or [binding.binding(topology, plan, named)["summary"]]
     said["remarks"], said["summary"] = [*told, *settings.get("remarks", ())], " ".join(summary)
     return said
 

@@ -10,6 +10,7 @@ import pytest
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.environment import added, remarks
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.slices import drop_in_text
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
 
 JEMALLOC = "/usr/lib64/libjemalloc.so.2"
 NPUS = [
@@ -42,9 +43,10 @@ def set_by_unit(name, value, wins=False):
 def variables(host, plan, switches, npus, engine=None):
     """Return the variables of the drop-in, except for those of devices, and the remarks."""
     service = {"unit": UNIT, "npus": npus, **({"engine": engine} if engine else {})}
-    bound = binding(host, plan, [service], "host", visible_devices=False)
-    (found,) = added(host, plan, [service], [], switches, bound)
-    return found, list(remarks(host, plan, [service], [], switches))
+    named = Named([service], environment={"visible_devices": False, **switches})
+    bound = binding(host, plan, named)
+    (found,) = added(host, plan, named, bound)
+    return found, list(remarks(host, plan, named))
 
 
 OPENMP = {"OMP_NUM_THREADS": "24", "OMP_PROC_BIND": "false"}
@@ -97,6 +99,6 @@ NO_SERVICE = "npu_affinity_environment has no effect on this host"
 def test_what_has_no_effect_on_a_host_is_reported():
     found, said = variables(topology(allocator=None), PLAN, {"allocator": True}, [0])
     assert found["environment"] == {} and said[0].startswith(NO_LIBRARY)
-    (sentence,) = remarks(topology(), PLAN, [], [], ALL)
+    (sentence,) = remarks(topology(), PLAN, Named(environment=ALL))
     assert sentence.startswith(NO_SERVICE)
-    assert list(remarks(topology(), PLAN, [], [], {})) == []
+    assert list(remarks(topology(), PLAN, Named())) == []

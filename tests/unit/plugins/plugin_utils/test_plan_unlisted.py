@@ -15,6 +15,7 @@ from planner_hosts import host, plan
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.unlisted import sentences
 from tests.simulator.faults import set_faults
 from tests.simulator.generate import generate
@@ -78,7 +79,7 @@ def test_it_is_named_with_the_cpus_that_are_kept_for_it():
     ]
     assert [entry["slice"] for entry in first["npus"]] == [f"npu-{number}.slice" for number in range(7)]
     topology = {**unlisted(A2, 3), "machine": {"cgroup": "v2", "systemd": 255}}
-    cpus = {unit["name"]: unit["cpus"] for unit in binding(topology, first, [], "host")["slices"]}
+    cpus = {unit["name"]: unit["cpus"] for unit in binding(topology, first, Named())["slices"]}
     assert cpus["npu-7.slice"] == "120-143"
 
 

@@ -14,6 +14,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._host.host import Hos
 from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet import facts
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding, remarks
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import of_features
 
@@ -49,11 +50,11 @@ def test_the_published_cpu_manager_state_has_a_plan(tmp_path):
     made = plan(topology)
     assert made == plan(NODE)
     assert [entry["pool"] for entry in made["npus"]] == ["0-7", "8-15", "16-23", "24-31"]
-    assert binding(topology, made, [], "host")["method"] == "none"
+    assert binding(topology, made, Named())["method"] == "none"
     (refusal,) = refusals(topology)
     assert refusals(topology, shown=True) == []
     assert refusal.startswith(f"The plan would take {HELD}")
-    assert any(remark.startswith(f"The plan needs {HELD}") for remark in remarks(topology, made))
+    assert any(remark.startswith(f"The plan needs {HELD}") for remark in remarks(topology, made, Named()))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,7 @@ def test_a_refusal_names_the_pods_and_what_they_hold(exclusive, policy, words):
     made = plan(topology)
     found = refusals(topology)
     assert [words in sentence for sentence in found] == ([True] if words else [])
-    assert any("that the kubelet gave to containers" in remark for remark in remarks(topology, made)) == bool(words)
+    assert any("that the kubelet gave to containers" in remark for remark in remarks(topology, made, Named())) == bool(words)
 
 
 def test_pods_on_cpus_of_the_plan_in_force_are_only_reported():
@@ -81,4 +82,6 @@ def test_pods_on_cpus_of_the_plan_in_force_are_only_reported():
     again = plan(topology)
     assert again == made
     assert refusals(topology) == []
-    assert remarks(topology, again)[0].startswith("The plan needs CPUs for interrupts that the kubelet gave to containers: 8-9 of p/c")
+    assert remarks(topology, again, Named())[0].startswith(
+        "The plan needs CPUs for interrupts that the kubelet gave to containers: 8-9 of p/c"
+    )

@@ -11,6 +11,7 @@ import pytest
 from planner_hosts import host, plan, pools
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
 
 A3 = host([number // 2 * 2 % 16 for number in range(16)], nodes=16, cores=40, family="a3")
 A2 = host([6, 0, 6, 0, 4, 2, 4, 2], nodes=8, cores=24)
@@ -48,7 +49,7 @@ def test_it_is_said_that_others_can_take_the_same_cpus():
         "use the same CPUs."
     ]
     parent = {"machine": {"architecture": "aarch64", "cgroup": "v2", "systemd": 255}}
-    (slice_of_all,) = binding({**A2, **parent}, seen(A2, [0, 1]), [], "workers")["parents"]
+    (slice_of_all,) = binding({**A2, **parent}, seen(A2, [0, 1]), Named(bound_by="workers"))["parents"]
     assert slice_of_all["cpus"] == "0-191", "the other NPUs have workers, too"
 
 

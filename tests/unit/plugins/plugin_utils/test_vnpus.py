@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from ansible_collections.npu.affinity.plugins.filter.vnpus import FilterModule
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding, refusals, remarks
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.recipes import launch
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.vnpus import vnpus
 
@@ -74,7 +75,7 @@ def test_one_more_at_the_end_moves_nobody():
 
 
 def test_slices_lie_inside_the_npus_and_units_wait_for_limiters():
-    result = binding(TOPOLOGY, PLAN, [], "host", (), [A, B])
+    result = binding(TOPOLOGY, PLAN, Named(vnpus=[A, B]))
     assert result["summary"].endswith(
         " vNPU a: 28672 MiB and 20 percent of NPU 0, CPUs 2-5. vNPU b-2: 28672 MiB and 40 percent of NPU 0, CPUs 6-14."
     )
@@ -101,11 +102,11 @@ def test_slices_lie_inside_the_npus_and_units_wait_for_limiters():
 
 def test_vnpus_without_slices_get_affinity_except_with_kubelet():
     old = {**TOPOLOGY, "machine": {**TOPOLOGY["machine"], "cgroup": "v1"}}
-    result = binding(old, PLAN, [], "host", (), [A])
+    result = binding(old, PLAN, Named(vnpus=[A]))
     assert result["services"][0]["settings"] == {"CPUAffinity": "2-5", "NUMAPolicy": "bind", "NUMAMask": "0"}
     assert result["vnpus"][0]["settings"] == result["services"][0]["settings"]
     static = {**TOPOLOGY, "kubelet": {"policy": "static"}}
-    result = binding(static, PLAN, [], "host", (), [A])
+    result = binding(static, PLAN, Named(vnpus=[A]))
     assert (result["slices"], result["vnpus"][0]["settings"], result["services"][0]["needs"]) == ([], {}, "npu-affinity-limiter-a.service")
 
 
@@ -138,17 +139,17 @@ REFUSED = [
 
 @pytest.mark.parametrize("wanted, sentence", REFUSED)
 def test_what_does_not_add_up_is_refused_with_numbers(wanted, sentence):
-    said = " ".join(refusals(TOPOLOGY, PLAN, [], "host", (), wanted))
+    said = " ".join(refusals(TOPOLOGY, PLAN, Named(vnpus=wanted)))
     assert re.search(re.escape(sentence).replace(re.escape(".*"), ".*"), said), said
 
 
 def test_shared_npu_needs_its_driver_and_slice_and_no_full_user():
-    said = refusals(TOPOLOGY, PLAN, [{"unit": "big.service", "npus": [0, 1]}], "host", [{"name": "llm", "npus": [0]}], [A])
+    said = refusals(TOPOLOGY, PLAN, Named([{"unit": "big.service", "npus": [0, 1]}], [{"name": "llm", "npus": [0]}], [A]))
     assert "npu_affinity_vnpus: NPU 0 is shared, and big.service uses all of it; move one of them." in said
     assert "npu_affinity_vnpus: NPU 0 is shared, and llm uses all of it; move one of them." in said
     old = {**TOPOLOGY, "driver": {"version": "25.3.rc1"}}
-    assert "is 25.3.rc1, and 25.5 or newer is required" in " ".join(refusals(old, PLAN, [], "host", (), [A]))
-    assert "set npu_affinity_bound_by to host" in " ".join(refusals(TOPOLOGY, PLAN, [], "workers", (), [A]))
+    assert "is 25.3.rc1, and 25.5 or newer is required" in " ".join(refusals(old, PLAN, Named(vnpus=[A])))
+    assert "set npu_affinity_bound_by to host" in " ".join(refusals(TOPOLOGY, PLAN, Named(vnpus=[A], bound_by="workers")))
 
 
 def sharing(**parts):
@@ -167,7 +168,7 @@ CANNOT_WORK = [
 
 @pytest.mark.parametrize("topology, share, sentence", [row[1:] for row in CANNOT_WORK], ids=[row[0] for row in CANNOT_WORK])
 def test_what_cannot_work_is_refused(topology, share, sentence):
-    assert sentence in refusals(topology, PLAN, [], "host", (), [A, B], share)[0]
+    assert sentence in refusals(topology, PLAN, Named(vnpus=[A, B], device_share=share))[0]
 
 
 DOUBTS = [
@@ -181,17 +182,19 @@ DOUBTS = [
 
 @pytest.mark.parametrize("topology, share, sentences", [row[1:] for row in DOUBTS], ids=[row[0] for row in DOUBTS])
 def test_what_may_not_work_is_said(topology, share, sentences):
-    said = remarks(topology, PLAN, vnpus=[A, B], device_share=share)
+    said = remarks(topology, PLAN, Named(vnpus=[A, B], device_share=share))
     assert len(said) == len(sentences) and all(sentence in told for sentence, told in zip(sentences, said, strict=True))
 
 
 def test_vnpus_of_a_lost_card_stay_as_they_are():
     kept = {**PLAN, "npus": [{**PLAN["npus"][1], "id": 0}], "lost": [{**PLAN["npus"][0], "kind": "npu", "phy_id": 2}]}
     left = {**TOPOLOGY, "npus": [{**TOPOLOGY["npus"][1], "id": 0}]}
-    assert refusals(left, kept, [], "host", (), [A, B]) == []
+    assert refusals(left, kept, Named(vnpus=[A, B])) == []
     before, after = ([{**vnpu, "npus": None} for vnpu in vnpus(*where, [A, B])] for where in ((TOPOLOGY, PLAN), (left, kept)))
     assert after == before
-    assert remarks(left, kept, vnpus=[A])[0].startswith("vNPU a is left where it is, in npu-0.slice, although NPU 0 (PCI 0000:c1:00.0)")
+    assert remarks(left, kept, Named(vnpus=[A]))[0].startswith(
+        "vNPU a is left where it is, in npu-0.slice, although NPU 0 (PCI 0000:c1:00.0)"
+    )
     assert vnpus(left, kept, [{**A, "npu": "c1:00.0"}])[0]["slice"] == "npu-0-a.slice"
 
 
@@ -203,7 +206,7 @@ quotas = st.lists(st.tuples(st.integers(0, 1), st.integers(1, 40000), st.integer
 def test_accepted_vnpus_never_exceed_an_npu_or_share_a_core(drawn):
     wanted = [{"name": f"v{place}", "npu": npu, "memory_mib": memory, "core": core} for place, (npu, memory, core) in enumerate(drawn)]
     before = copy.deepcopy(wanted)
-    said = refusals(TOPOLOGY, PLAN, [], "host", (), wanted)
+    said = refusals(TOPOLOGY, PLAN, Named(vnpus=wanted))
     assert wanted == before
     for npu, total in ((0, 65536), (1, 32768)):
         mine = [vnpu for vnpu in wanted if vnpu["npu"] == npu]
