@@ -32,11 +32,11 @@ def test_the_variables_to_start_with_have_their_defaults():
     assert len(rows) == 10 and [name for name, default in rows if yaml.safe_load(default) != found[name]["default"]] == []
 
 
-def test_every_code_has_a_heading_and_alerts_link_to_headings():
+def test_every_code_has_a_section_and_alerts_link_to_sections():
     text = (documents.REPOSITORY / "docs/troubleshooting.md").read_text()
-    found = [heading for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE) if re.search(r"\bNPU_", heading)]
-    assert sorted(found) == sorted(CODES)
-    assert {*re.findall(r"`(NPU_[A-Z_]+)`", text)} == REFUSALS.keys() | REMARKS.keys()
+    sections = dict(section.partition("\n")[::2] for section in re.split(r"^#+ ", text, flags=re.MULTILINE))
+    assert sorted(heading for heading in sections if "NPU_" in heading) == sorted(CODES | REFUSALS.keys() | REMARKS.keys())
+    assert [heading for heading, below in sections.items() if "NPU_" in heading and not re.search(r"\w.*[.:]$", below, re.MULTILINE)] == []
     rules = yaml.safe_load((documents.REPOSITORY / "docs/examples/monitoring/rules.yml").read_text())["groups"]
     alerts = [rule for group in rules for rule in group["rules"] if "alert" in rule]
     for rule in alerts:
@@ -51,6 +51,7 @@ def test_every_code_has_a_heading_and_alerts_link_to_headings():
 
 
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+ANCHOR = re.compile(r"\]\(([^)#:]*)#([^)]*)\)")
 PATH = re.compile(r"`((?:changelogs|docs|extensions|module_utils|playbooks|plugin_utils|plugins|roles|tests)/[\w./-]+)`")
 PAGES = [page for pattern in ("*.md", "docs/*.md", "roles/*/README.md") for page in sorted(documents.REPOSITORY.glob(pattern))]
 
@@ -65,6 +66,18 @@ def test_what_a_page_links_to_or_names_is_there(page):
     text = page.read_text()
     named = {page.parent / link for link in LINK.findall(text)} | {whole(path) for path in PATH.findall(text)}
     assert [str(path) for path in sorted(named) if not path.exists()] == []
+
+
+def anchors(page):
+    """The anchors that GitHub gives the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(documents.REPOSITORY)))
+def test_links_to_sections_land_on_headings(page):
+    found = ANCHOR.findall(page.read_text())
+    assert [link for link in found if link[1] not in anchors(page.parent / link[0] if link[0] else page)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(documents.REPOSITORY)))
