@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.version import VERSION
-from tests.compare.results import OURS, RULES, UNKNOWN, Row
+from tests.compare.results import RULES, UNKNOWN, Row
 from tests.compare.rules import hwloc
 from tests.compare.scores import HEADINGS, Score, better
 
@@ -41,7 +41,7 @@ def text(rows: Sequence[Row], date: str) -> str:
         better=_better(rows, free, priced, refused),
         free=_table(["machine", "rule", *measures], free),
         priced=_table(["machine", "rule", *measures], priced),
-        refused=_table(["machine", "reason", "rule", *measures], refused),
+        refused=_table(["machine", "rule", *measures], refused),
         summary=_table(
             ["rule", "divided", "remote CPUs (%)", "smallest pool (%)", "imbalance"],
             [_summary(rows, rule) for rule in RULES],
@@ -108,8 +108,7 @@ def _refused(rows: Iterable[Row]) -> Iterator[list[str]]:
         disjoint = {rule: score for rule, score in row.scores().items() if not score.overlapping}
         if row.ours is None and disjoint:
             rule, best = min(disjoint.items(), key=lambda item: _price(item[1]))
-            reason = re.split(r"[.:;] ", row.outcomes[OURS].reason)[0]
-            yield [_title(row), reason, rule, *_beside(None, best)]
+            yield [_title(row), rule, *_beside(None, best)]
 
 
 def _price(score: Score) -> tuple[int, int, int]:
