@@ -103,9 +103,13 @@ def _refusals(title: str, content: Any) -> Iterator[str]:
         yield from wrong or [f"{title} is empty; write settings and their values."]
         return
     options = settable()
+    others = specs.settings()
     for name in sorted(map(str, content["settings"].keys() - options)):
         near = difflib.get_close_matches(name, options, n=1)
-        yield f"{title} sets {name}, which no profile can set; {f'did you mean {near[0]}?' if near else 'leave it out.'}"
+        advice = f"did you mean {near[0]}?" if near else "leave it out."
+        if any(name in of_role for of_role in others.values()):
+            advice = "write include in its place." if name == SETTING else "set it in the inventory, or with -e."
+        yield f"{title} sets {name}, which no profile can set; {advice}"
     yield from (f"{title}: {refusal}" for refusal in values.refusals(content["settings"], {"": options}))
 
 

@@ -37,9 +37,9 @@ def refusals(given: Mapping[str, Any], specs: Mapping[str, Mapping[str, Mapping[
     """Return a sentence for each setting with a value of the wrong type, or another than its choices. ``given`` are templated values."""
     options = {name: option for of_role in specs.values() for name, option in of_role.items()}
     sentences = []
-    for name, value in sorted(given.items()):
-        option = options.get(name)
-        if option is None or value is None:
+    for name in sorted(given.keys() & options):
+        option, value = options[name], given[name]
+        if value is None:
             continue
         wrong_keys = list(_wrong_keys(name, option, value))
         result = validated(name, option, {name: value})

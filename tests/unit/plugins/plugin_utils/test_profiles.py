@@ -55,6 +55,7 @@ def folder(tmp_path, monkeypatch):
         "of_playbooks.yml": {"settings": {"npu_affinity_soak": 5}},
         "itself.yml": {"settings": {"npu_affinity_profile": "latency"}},
         "value.yml": {"settings": {"npu_affinity_tuning": {"governer": "performance"}}},
+        "number.yml": {"settings": {3: 4, "npu_affinity_nic": "near"}},
     }.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(yaml.safe_dump(content))
@@ -93,9 +94,10 @@ REFUSED = [
     ("key.yml", "profile key.yml has the key setings, which nothing reads; did you mean settings?"),
     ("name.yml", "profile name.yml sets npu_affinity_strateg, which no profile can set; did you mean npu_affinity_strategy?"),
     ("bare.yml", "profile bare.yml sets swap, which no profile can set; leave it out."),
-    ("host.yml", "profile host.yml sets npu_affinity_services, which no profile can set; "),
-    ("of_playbooks.yml", "profile of_playbooks.yml sets npu_affinity_soak, which no profile can set; "),
-    ("itself.yml", "profile itself.yml sets npu_affinity_profile, which no profile can set; "),
+    ("host.yml", "profile host.yml sets npu_affinity_services, which no profile can set; set it in the inventory, or with -e."),
+    ("of_playbooks.yml", "profile of_playbooks.yml sets npu_affinity_soak, which no profile can set; set it in the inventory, or with -e."),
+    ("itself.yml", "profile itself.yml sets npu_affinity_profile, which no profile can set; write include in its place."),
+    ("number.yml", "profile number.yml sets 3, which no profile can set; leave it out."),
     ("value.yml", "profile value.yml: npu_affinity_tuning has the key governer, which nothing reads; did you mean governor?"),
 ]
 
