@@ -89,7 +89,7 @@ def _counts(topology: Topology, plan: Plan, asked: Mapping[str, Any]) -> Counts:
 
 def _number(value: Any, title: str) -> int:
     if not str(value).isdecimal():
-        raise ValueError(f"{title} is {value!r}, which is not a number")
+        raise ValueError(f"{title}: expected a whole number from 0 on; got {value!r}")
     return int(value)
 
 
@@ -104,9 +104,8 @@ def _offered(topology: Topology, size: int, counts: Counts) -> tuple[Counts, lis
         has = f"its kernel offers {sizes}" if sizes else "its kernel offers none"
         return {}, [Sentence("NPU_NO_EFFECT", f"{no_effect(_NAME, 'this host')}, which has no huge pages of {size_text(size)}; {has}.")]
     unknown = sorted(counts.keys() - nodes)
-    sentence = Sentence(
-        "NPU_NO_EFFECT", f"{no_effect(_NAME, f'node {compress(unknown)}')}: this host has huge pages on nodes {compress(nodes)}."
-    )
+    where = f"node{'s' if len(unknown) > 1 else ''} {compress(unknown)}"
+    sentence = Sentence("NPU_NO_EFFECT", f"{no_effect(_NAME, where)}: this host has huge pages on nodes {compress(nodes)}.")
     return {node: count for node, count in counts.items() if node in nodes}, [sentence] if unknown else []
 
 
@@ -123,17 +122,19 @@ def _memory(topology: Topology, size: int) -> dict[int, int]:
 def _require_memory(topology: Topology, size: int, counts: Counts) -> None:
     """Raise ``ValueError`` with every node that would keep too little memory for everything else."""
     sizes = {node["id"]: (node.get("memory_mib") or 0) << 20 for node in topology.get("numa") or ()}
-    refused = []
+    refused: dict[str, list[int]] = {}
     for node, there in _memory(topology, size).items():
         floor = kept_free(sizes[node])
         taken, most = counts.get(node, 0) * size << 10, max(0, there - floor) // (size << 10)
         if sizes[node] and counts.get(node) and there - taken < floor:
-            refused.append(
-                f"{counts[node]:,} huge pages of {size_text(size)} take {gib(taken)} of the {gib(there)} of node {node}, and {gib(floor)} "
-                f"must remain for other memory (10 % of the node, at most 8 GiB); at most {most:,} pages fit"
+            why = (
+                f"{counts[node]:,} huge pages of {size_text(size)} take {gib(taken)} of the {gib(there)}, and {gib(floor)} must remain for "
+                f"other memory (10 % of the node, at most 8 GiB); at most {most:,} pages fit"
             )
+            refused.setdefault(why, []).append(node)
     if refused:
-        raise ValueError(Sentence("NPU_MEMORY_SHORT", f"{_NAME}: {'; '.join(refused)}."))
+        sentences = (f"{_on(nodes)}: {why}" for why, nodes in refused.items())
+        raise ValueError(Sentence("NPU_MEMORY_SHORT", f"{_NAME}, {'; '.join(sentences)}."))
 
 
 @remark("NPU_BIND_EFFECT")
@@ -145,9 +146,12 @@ def _remaining(topology: Topology, size: int, counts: Counts) -> Iterator[str]:
         taken = count * size << 10
         left = f", {gib(memory[node] - taken)} remain for other memory" if memory.get(node) else ""
         groups.setdefault(f"{count:,} ({gib(taken)}{left})", []).append(node)
-    parts = [f"{said} on {'each of nodes' if len(nodes) > 1 else 'node'} {compress(nodes)}" for said, nodes in groups.items()]
-    if parts:
+    if parts := [f"{said} on {_on(nodes)}" for said, nodes in groups.items()]:
         yield f"Huge pages of {size_text(size)}: {'; '.join(parts)}."
+
+
+def _on(nodes: list[int]) -> str:
+    return f"{'each of nodes' if len(nodes) > 1 else 'node'} {compress(nodes)}"
 
 
 @remark("NPU_DRIVER_TOO_OLD")

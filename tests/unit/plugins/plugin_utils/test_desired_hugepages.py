@@ -69,23 +69,29 @@ def test_it_is_off_without_a_number(asked):
 REFUSALS = [
     ({"per_npu": 8, "node": {0: 8}}, {}, "per_npu and node exclude each other"),
     ({"per_npu": 8, "size": "2 MB"}, {}, "'2 MB' is not a size of huge pages, such as 2M or 1G"),
-    ({"per_npu": -8}, {}, "per_npu is -8, which is not a number"),
-    ({"node": {"first": 8}}, {}, "node is 'first', which is not a number"),
-    ({"node": {0: "many"}}, {}, "pages of node 0 is 'many', which is not a number"),
+    ({"per_npu": -8}, {}, "per_npu: expected a whole number from 0 on; got -8"),
+    ({"node": {"first": 8}}, {}, "node: expected a whole number from 0 on; got 'first'"),
+    ({"node": {0: "many"}}, {}, "pages of node 0: expected a whole number from 0 on; got 'many'"),
     (
         {"node": {0: 45057}},
         {},
-        "45,057 huge pages of 2 MiB take 88.0 GiB of the 96.0 GiB of node 0, and 8.0 GiB must remain for other memory "
+        "node 0: 45,057 huge pages of 2 MiB take 88.0 GiB of the 96.0 GiB, and 8.0 GiB must remain for other memory "
         "(10 % of the node, at most 8 GiB); at most 45,056 pages fit.",
     ),
-    ({"per_npu": 10000}, {"memory_gib": 20}, "20,000 huge pages of 2 MiB take 39.1 GiB of the 20.0 GiB of node 0, and 2.0 GiB must remain"),
-    ({"node": {2: 40000}}, {"hugepages": {"2048": {"2": 0}, "1048576": {"2": 20}}}, "of the 76.0 GiB of node 2"),
+    ({"per_npu": 10000}, {"memory_gib": 20}, "node 0: 20,000 huge pages of 2 MiB take 39.1 GiB of the 20.0 GiB, and 2.0 GiB must remain"),
+    (
+        {"node": {0: 45057, 1: 45057, 3: 50000}},
+        {},
+        "npu_affinity_hugepages, each of nodes 0-1: 45,057 huge pages of 2 MiB take 88.0 GiB of the 96.0 GiB, and 8.0 GiB must remain for "
+        "other memory (10 % of the node, at most 8 GiB); at most 45,056 pages fit; node 3: 50,000 huge pages",
+    ),
+    ({"node": {2: 40000}}, {"hugepages": {"2048": {"2": 0}, "1048576": {"2": 20}}}, "node 2: 40,000 huge pages of 2 MiB take 78.1 GiB"),
 ]
 
 
 @pytest.mark.parametrize(("asked", "host", "sentence"), REFUSALS)
 def test_a_setting_that_is_wrong_or_too_large_is_refused(asked, host, sentence):
-    with pytest.raises(ValueError, match="npu_affinity_hugepages: ") as refusal:
+    with pytest.raises(ValueError, match="npu_affinity_hugepages[:,] ") as refusal:
         wanted(asked, **host)
     assert sentence in str(refusal.value)
 
@@ -111,11 +117,11 @@ NOTES = [
         ],
     ),
     (
-        {"node": {0: 512, 1: 512, 9: 5}},
+        {"node": {0: 512, 1: 512, 8: 5, 9: 5}},
         {},
         {"0": 512, "1": 512},
         [
-            "npu_affinity_hugepages has no effect on node 9: this host has huge pages on nodes 0-3.",
+            "npu_affinity_hugepages has no effect on nodes 8-9: this host has huge pages on nodes 0-3.",
             "Huge pages of 2 MiB: 512 (1.0 GiB, 95.0 GiB remain for other memory) on each of nodes 0-1.",
         ],
     ),
