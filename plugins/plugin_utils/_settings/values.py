@@ -41,12 +41,13 @@ def refusals(given: Mapping[str, Any], specs: Mapping[str, Mapping[str, Mapping[
         option, value = options[name], given[name]
         if value is None:
             continue
-        wrong_keys = list(_wrong_keys(name, option, value))
+        if wrong := list(_wrong_keys(name, option, value)):
+            sentences += wrong
+            continue
         result = validated(name, option, {name: value})
-        errors = [] if wrong_keys else list(result.errors)
-        errors.sort(key=lambda error: not isinstance(error, ElementError))
-        sentences += wrong_keys + [_sentence(name, option, value, error) for error in errors[:1]]
-        if name in CHECKS and not wrong_keys and not errors:
+        errors = sorted(result.errors, key=lambda error: not isinstance(error, ElementError))
+        sentences += [_sentence(name, option, value, error) for error in errors[:1]]
+        if name in CHECKS and not errors:
             try:
                 CHECKS[name](result.validated_parameters[name], name)
             except ValueError as refusal:
@@ -55,9 +56,11 @@ def refusals(given: Mapping[str, Any], specs: Mapping[str, Mapping[str, Mapping[
 
 
 def _wrong_keys(place: str, option: Mapping[str, Any], value: Any) -> Iterator[str]:
-    """Yield a sentence for each key that nothing reads or that is missing, of a dictionary and of those in a list and below them."""
+    """Yield a sentence for what is no dictionary, and for each key that nothing reads or that is missing, also in lists and below them."""
     options = option.get("options")
-    if options and isinstance(value, list | tuple):
+    if option.get("type") == "dict" and not isinstance(value, Mapping | str | None):
+        yield f"{place} takes a dictionary, and got {value!r}."
+    elif options and isinstance(value, list | tuple):
         for number, entry in enumerate(value, start=1):
             yield from _wrong_keys(f"{place}: entry {number}", {"options": options}, entry)
     if not options or not isinstance(value, Mapping):
@@ -98,7 +101,8 @@ def validated(name: str, option: Mapping[str, Any], given: Mapping[str, Any]) ->
 def _sentence(name: str, option: Mapping[str, Any], value: Any, error: Exception) -> str:
     if isinstance(error, ElementError):
         return f"{name} takes a list, each entry {KINDS[option['elements']]}, and got {value!r}."
-    if isinstance(error, ArgumentTypeError) and not isinstance(value, Mapping | list):
+    is_no_dictionary = option["type"] == "dict" and isinstance(value, str)
+    if is_no_dictionary or isinstance(error, ArgumentTypeError) and not isinstance(value, Mapping | list):
         return f"{name} takes {KINDS[option['type']]}, and got {value!r}."
     if isinstance(error, ArgumentValueError):
         choices = list(map(str, option.get("choices", ())))

@@ -88,7 +88,7 @@ REFUSED = [
     ("absent.yml", "npu_affinity_profile: {folder}/absent.yml cannot be read as YAML: "),
     ("broken.yml", "npu_affinity_profile: {folder}/broken.yml cannot be read as YAML: "),
     ("a.yml", "npu_affinity_profile: a profile includes itself (a.yml -> b.yml -> ./a.yml). Remove the last include."),
-    ("list.yml", "profile list.yml: "),
+    ("list.yml", "profile list.yml takes a dictionary, and got ['settings']."),
     ("nothing.yml", "profile nothing.yml is empty; write settings and their values."),
     ("empty.yml", "profile empty.yml lacks the key settings."),
     ("key.yml", "profile key.yml has the key setings, which nothing reads; did you mean settings?"),

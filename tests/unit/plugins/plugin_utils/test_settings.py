@@ -230,6 +230,9 @@ def test_the_role_takes_every_strategy_that_there_is():
         ({"npu_affinity_irq_enabled": "maybe"}, "npu_affinity_irq_enabled takes true or false, and got 'maybe'."),
         ({"npu_affinity_npus": "a,b"}, "npu_affinity_npus takes a list, each entry a whole number, and got 'a,b'."),
         ({"npu_affinity_services": "vllm"}, "npu_affinity_services takes a list, each entry a dictionary, and got 'vllm'."),
+        ({"npu_affinity_hugepages": "20480"}, "npu_affinity_hugepages takes a dictionary, and got '20480'."),
+        ({"npu_affinity_hugepages": [1]}, "npu_affinity_hugepages takes a dictionary, and got [1]."),
+        ({"npu_affinity_hugepages": {"node": [1]}}, "npu_affinity_hugepages, node takes a dictionary, and got [1]."),
         (
             {"npu_affinity_services": [{"npus": [0]}]},
             "npu_affinity_services: entry 1 lacks the key unit.",
