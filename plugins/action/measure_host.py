@@ -57,8 +57,12 @@ class ActionModule(HostAction):
 def _earlier(path: Path) -> Mapping[str, Any] | None:
     try:
         found: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        measures_table(found)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
-        raise AnsibleActionFail(f"{path} cannot be read as JSON: {error}") from error
+    except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
+        raise AnsibleActionFail(
+            f"{path} cannot be read as a measurement ({type(error).__name__}: {error}); remove it, or set npu_affinity_measures to "
+            "another directory."
+        ) from error
     return found

@@ -44,6 +44,12 @@ def test_measurements_before_and_after_a_bind_are_side_by_side(fleet, tmp_path):
     lost = hosts.play("measure", **options, npu_affinity_measure_label="taken")
     assert lost.status == 2 and "involuntary context switches per s" in lost.output, lost.output
     assert "a2/taken.json cannot be written on the controller: it is not a file" in lost.output
+    outside = hosts.play("measure", **options, npu_affinity_measure_label="../outside")
+    assert outside.status and "npu_affinity_measure_label: expected a name" in outside.output, outside.output
+    earlier = tmp_path / "measures/a2/before.json"
+    earlier.write_text('{"workloads": []}')
+    unreadable = hosts.play("measure", **options)
+    assert unreadable.status and f"{earlier} cannot be read as a measurement (KeyError: 'seconds'); remove it" in unreadable.failure("a2")
 
 
 PLAYBOOK = """

@@ -33,8 +33,8 @@ def measures_table(
 ) -> list[str]:
     """Return the lines of a table for each workload: its metrics, and those of ``before`` next to them with the change.
 
-    A change stands with its interval of 95 %, unless the windows of one measurement differ more than both do. Both are results of module
-    ``measure_info``. Raises ``ValueError`` when one is not.
+    A change stands with its interval of 95 %, unless this includes no change. Both are results of module ``measure_info``. Raises
+    ``ValueError`` when one is not.
     """
     sides = [(before_label, before)] if before is not None else []
     sides.append((label, measured))

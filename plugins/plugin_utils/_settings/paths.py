@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 
 _OF_PLAYBOOKS = ("plan_file", "reviewed", "measures", "archives")
 _OF_REPORTS = ("reports", "report", "report_from", "report_runs")
+LABEL = "npu_affinity_measure_label"
 ON_CONTROLLER = {f"npu_affinity_{name}" for name in _OF_PLAYBOOKS + _OF_REPORTS}
 
 
@@ -18,6 +20,12 @@ def placed(name: str, value: Any) -> Any:
     if name not in ON_CONTROLLER or not value:
         return value
     return [absolute(path) for path in value] if isinstance(value, list) else absolute(value)
+
+
+def checked_label(value: str, setting: str) -> None:
+    """Raise ``ValueError`` for the name of a measurement that would be a file in another directory."""
+    if not re.fullmatch(r"([\w-][\w. -]*)?", value):
+        raise ValueError(f"{setting}: expected a name of letters, digits, dots, blanks and hyphens, such as housekeeping; got {value!r}")
 
 
 def absolute(path: str) -> str:

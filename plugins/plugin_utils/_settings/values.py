@@ -16,7 +16,7 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.errors import ArgumentTypeError, ArgumentValueError, ElementError
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings import batches, mutes
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import batches, mutes, paths
 
 KINDS = {
     "bool": "true or false",
@@ -29,7 +29,7 @@ KINDS = {
     "str": "a text",
 }
 
-CHECKS = {batches.SETTING: batches.checked, mutes.SETTING: mutes.checked}
+CHECKS = {batches.SETTING: batches.checked, mutes.SETTING: mutes.checked, paths.LABEL: paths.checked_label}
 """What refuses values of the right type, with a ``ValueError``."""
 
 
