@@ -157,7 +157,7 @@ def warnings(topology: Topology, plan: Plan, named: Named) -> list[Sentence]:
     for unit, entries, engine in units_of(plan, named) if way(topology, plan)[0] != NONE else ():
         wanted, found = _devices(plan, named, entries), set_elsewhere(topology, unit)
         sentences += _visible_devices.differing(unit, entries, wanted, found)
-        sentences += _overridden(unit, engine, found) if engine else []
+        sentences += _overridden(unit, engine, found) if engine else _binding_itself(unit, found)
     return sentences + _vnpus.inconsistencies(topology, plan, named.vnpus, named.device_share)
 
 
@@ -169,6 +169,17 @@ def _overridden(unit: str, engine: Engine, found: _visible_devices.Found) -> lis
         "binds itself. Remove it there."
         for name, value in engine.environment.items()
         if (of := found.get(name)) and of["wins"] and of["value"] != value
+    ]
+
+
+@remark("NPU_WORKER_BINDS_ITSELF")
+def _binding_itself(unit: str, found: _visible_devices.Found) -> list[str]:
+    """Return a sentence for every switch by which the program of a service without an engine binds itself."""
+    return [
+        f"{of['file']} sets {name}={of['value']}: {ENGINES[engine].title} then binds itself on the CPUs of {unit}. Add engine: {engine} to "
+        "its entry, or remove the variable there."
+        for engine, name in (("sglang", "SGLANG_SET_CPU_AFFINITY"), ("mindie", "BIND_CPU"))
+        if (of := found.get(name)) and of["value"].lower() in ("1", "true", "yes")
     ]
 
 

@@ -187,6 +187,8 @@ AGAINST = f"/etc/a.conf sets {OFF}=1, which overrides the drop-in of vllm@0.serv
 # The engine, what other files of the service set, which program binds, variables and comment of the drop-in, and the remark.
 ENGINES_OF_SERVICES = [
     ("none", None, {}, "host", {}, "", None),
+    ("none, on by another file", None, elsewhere(OFF, "1"), "host", {}, "", f"/etc/a.conf sets {OFF}=1: SGLang then binds itself on the"),
+    ("none, off by another file", None, elsewhere(OFF, "0"), "host", {}, "", None),
     ("by a variable", "sglang", {}, "host", {OFF: "0"}, " SGLang: leave --numa-node out.", None),
     ("by the default of a variable", "mindie", {}, "host", {"BIND_CPU": "0"}, "", None),
     ("by an argument", "vllm", {}, "host", {}, " vLLM: leave --numa-bind", None),
