@@ -27,7 +27,7 @@ HOST, WORKERS = BOUND_BY = ("host", "workers")
 ARM = ("aarch64", "arm64")
 NPUS_ONLY = "vLLM-Ascend's workers do so for NPUs only"
 ENGINE_VERSION = "npu_affinity_engine_version"
-_VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:rc(\d+))?\Z")
+_VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:rc(\d+)|\.post\d+)?\Z")
 _FINAL = 1 << 30
 """Candidate number of a final release, which comes after all of its candidates."""
 
@@ -55,6 +55,10 @@ class Version(NamedTuple):
         return self >= Version(0, 24, 0, 0) and not is_fixed
 
 
+_FIRST, _UNKNOWN = Version(0, 7, 0, 0), Version(0, 28, 0, 0)
+"""The first release, and the first whose source was not read."""
+
+
 def version_of(value: object) -> Version | None:
     """Return the release that the setting names, None for an empty one. Raises ``ValueError`` for what is none."""
     if value is None or value == "":
@@ -63,7 +67,13 @@ def version_of(value: object) -> Version | None:
     if not match:
         raise ValueError(f"{ENGINE_VERSION}: expected a release of vLLM-Ascend such as 0.24.0 or 0.26.0rc1; got {value!r}")
     major, minor, patch, candidate = match.groups()
-    return Version(int(major), int(minor), int(patch or 0), _FINAL if candidate is None else int(candidate))
+    found = Version(int(major), int(minor), int(patch or 0), _FINAL if candidate is None else int(candidate))
+    if found < _FIRST:
+        raise ValueError(
+            f"{ENGINE_VERSION}: got {value!r}, and the first release of vLLM-Ascend is 0.7.1; write a version such as '0.20' with quotes, "
+            "because YAML reads 0.20 as the number 0.2"
+        )
+    return found
 
 
 def former_rule(rule: str, version: Version | None) -> str:
@@ -130,13 +140,19 @@ def in_force(topology: Topology, plan: Plan, bound_by: str) -> str:
         return f"The workers share the union of the pools and do not bind themselves: {why}. npu_affinity_bound_by: host keeps them apart."
     return (
         f"The workers bind themselves within npu.slice: vLLM-Ascend divides its CPUs by {plan.get('strategy')}, and the interrupts are "
-        f"bound by the same published pools.{_unknown(plan)}"
+        f"bound by the same published pools.{_ranks_of(plan)}"
     )
 
 
-def _unknown(plan: Plan) -> str:
-    known = (plan.get("options") or {}).get("engine_version") or len(plan["npus"]) < 2
-    return "" if known else f" Set {ENGINE_VERSION} to see which pool each rank takes: releases of vLLM-Ascend differ."
+def _ranks_of(plan: Plan) -> str:
+    version = version_of((plan.get("options") or {}).get("engine_version"))
+    if len(plan["npus"]) < 2:
+        return ""
+    if not version:
+        return f" Set {ENGINE_VERSION} to see which pool each rank takes: releases of vLLM-Ascend differ."
+    if version >= _UNKNOWN:
+        return f" Releases after 0.27 were not examined: compare with verify which CPUs the workers of {version} take."
+    return f" In vLLM-Ascend {version}, each worker takes the pool of its NPU." if version.knows_hidden and not version.by_rank else ""
 
 
 def refusal(topology: Topology, plan: Plan, bound_by: str) -> Sentence | None:

@@ -16,6 +16,7 @@ from planner_hosts import host, plan, pools
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import planner, strategies
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.workers import in_force
 
 A2 = [6, 4, 6, 4, 0, 2, 0, 2]
 A3 = [number // 2 for number in range(16)]
@@ -64,6 +65,7 @@ BY_RELEASE = [
     ("0.26.0rc1", BY_RANK),
     ("0.26.0", ""),
     ("0.26.1", ""),
+    ("0.26.0.post1", ""),
     ("0.27.0rc1", BY_RANK),
     ("0.27.0", BY_RANK),
     ("0.27.1rc1", BY_RANK),
@@ -78,8 +80,11 @@ BY_RELEASE = [
 def test_plan_says_which_pools_workers_of_a_release_take(release, said):
     made = plan(host(A2), bound_by="workers", engine_version=release)
     assert pools(made) == STOCK
+    ends = "" if said else "each worker takes the pool of its NPU." if release[0] == "0" else "which CPUs the workers of 1.0.0 take."
+    assert in_force(host(A2), made, "workers").endswith(ends or "by the same published pools.")
     assert len(made["warnings"]) == bool(said) and all(said in warning for warning in made["warnings"])
-    assert made["options"]["engine_version"] == (release.removeprefix("v") if release != "0.24" else "0.24.0")
+    names = {"0.24": "0.24.0", "0.26.0.post1": "0.26.0"}
+    assert made["options"]["engine_version"] == names.get(release, release.removeprefix("v"))
 
 
 def ranks(*npus):
@@ -155,6 +160,7 @@ BESIDE_WORKERS = [
         "these will bind nothing on this host: .*insufficient CPU clusters.*; use npu_affinity_bound_by",
     ),
     (RING, {"bound_by": "nobody"}, "bound_by: expected one of host, workers"),
+    (RING, {"engine_version": 0.2}, "npu_affinity_engine_version: got 0.2, and the first release .*; write .* '0.20' with quotes"),
     (RING, {"engine_version": "latest"}, "npu_affinity_engine_version: expected a release of vLLM-Ascend such as 0.24.0 .*; got 'latest'"),
 ]
 
