@@ -9,7 +9,8 @@ Bind applies it, and verify compares the host with it. What a feature adds to it
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.parts import applied, traces
@@ -188,6 +189,7 @@ def _said(
     shown: bool,
 ) -> Said:
     """Return the keys of a document that are not for the host."""
+    refusals = [_with_profile(refusal, settings.get("of_profile", ())) for refusal in refusals]
     said: Said = {
         "refusals": list(map(str, refusals)),
         "remarks": [],
@@ -227,6 +229,12 @@ def _said(
     summary = document["notes"].get("slices") or [binding.binding(topology, plan, named)["summary"]]
     said["remarks"], said["summary"] = [*told, *settings.get("remarks", ())], " ".join(summary)
     return said
+
+
+def _with_profile(refusal: Sentence, of_profile: Collection[str]) -> Sentence:
+    """Return a refusal with the variables in it whose values are those of the profile, because the user set none of them."""
+    found = [name for name in of_profile if re.search(rf"\b{name}\b", refusal)]
+    return Sentence(refusal.code, f"{refusal.rstrip('.')}. npu_affinity_profile sets {' and '.join(found)}.") if found else refusal
 
 
 def of_plan(topology: Topology, plan: Plan | None, settings: Mapping[str, Mapping[str, Any]]) -> AppliedState:

@@ -170,6 +170,16 @@ def test_what_has_no_effect_is_said_if_no_profile_asks(name):
     assert [remark for remark in said if not remark.startswith(begun)] == unsaid and len(said) == len(unsaid) + 1
 
 
+@pytest.mark.parametrize("name, setting", [("latency", "npu_affinity_threads_enabled"), ("shared", "npu_affinity_strategy")])
+def test_a_refusal_of_what_a_profile_sets_names_the_profile(name, setting):
+    machine = {"cgroup": "v2", "systemd": 255, "architecture": "aarch64"}
+    topology = {**planner_hosts.host([0, 1], nodes=2, cores=8), "machine": machine, "irqbalance": {}}
+    asked = {"npu_affinity_bound_by": "workers", "npu_affinity_irq_enabled": False}
+    settings = looked_up({"npu_affinity_profile": name, **asked}, features=True)
+    (refusal,) = desired_state(topology, settings)["refusals"]
+    assert refusal.startswith(setting) and refusal.endswith(f". npu_affinity_profile sets {setting}."), refusal
+
+
 def test_without_a_profile_nothing_is_said_of_one():
     assert looked_up({}, features=True)["profile"] == ""
 
