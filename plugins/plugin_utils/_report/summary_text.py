@@ -92,7 +92,7 @@ def capped(found: Sequence[Any], noun: str) -> list[Any]:
     """Return the first of many things, and how many there are besides, which is never a single one."""
     if len(found) <= SHOWN + 1:
         return list(found)
-    return [*found[:SHOWN], f"and {count(len(found) - SHOWN, noun)} more"]
+    return [*found[:SHOWN], f"and {count(len(found) - SHOWN, noun)} more; to see them, run again with --limit"]
 
 
 def folded(names: Sequence[str], most: int = SHOWN) -> str:

@@ -383,7 +383,8 @@ def test_the_text_stays_short_when_all_hosts_differ():
         host["npu_affinity_plan"] = {**PLAN, "npus": [{"kind": "npu", "id": 0, "pool": str(number)}]}
     lines = summary_text.lines(summary.summary(hosts, "bind"))
     assert lines[1].endswith(", hlxly and 6 more")
-    assert "and 6 plans more" in lines and "and 7 sentences more" in lines
+    more = "more; to see them, run again with --limit"
+    assert f"and 6 plans {more}" in lines and f"and 7 sentences {more}" in lines
     assert len(lines) == 2 + 13 + 13 + 1
 
 
