@@ -60,6 +60,7 @@ def test_queues_are_reported_bound_compared_off_and_restored(hosts):
     assert reported.status == 0 and places(hosts) == before and there(hosts) == []
     said = " ".join(hosts.play("plan", **NEAR).output.split())
     assert "Network interrupts of eth0 (mlx5_core, 0000:33:00.0, node 0) go to CPUs 0-1,32-33." in said
+    assert "eth0 (mlx5_core, 0000:33:00.0, node 0): " not in said
 
     without = hosts.snapshot("server")
     predicted = hosts.play("bind", "--check", "--diff", **NEAR)

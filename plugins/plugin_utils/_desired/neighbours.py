@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
@@ -20,11 +20,14 @@ _SHOWN = 4
 
 
 @remark("NPU_INTERRUPTS_IN_POOL")
-def remarks(topology: Topology, plan: Plan) -> list[str]:
-    """Return a sentence for each device with interrupts on pools, those with most of them first; what is not shown is counted."""
+def remarks(topology: Topology, plan: Plan, placed: Container[str] = ()) -> list[str]:
+    """Return a sentence for each device with interrupts on pools, those with most of them first; what is not shown is counted.
+
+    Functions that the plan itself places (``placed``) are left out.
+    """
     pools = {(entry.get("kind") or "npu", entry["id"]): mask(entry["pool"]) for entry in plan["npus"] if entry["pool"]}
     everything = union(pools.values())
-    found = [(_on(device, everything), device) for device in topology.get("others") or ()]
+    found = [(_on(device, everything), device) for device in topology.get("others") or () if device["pci"].lower() not in placed]
     found = sorted((row for row in found if row[0]), key=lambda row: -row[0])
     sentences = [
         f"{_title(device)}: {count} of {device['irqs']} interrupts may run on pool CPUs of {_owners(pools, device)}."

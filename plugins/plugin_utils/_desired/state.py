@@ -220,7 +220,9 @@ def _said(
         found += environment.remarks(topology, plan, named)
     found += memory.remarks(topology, document)
     found += memory.remarks_on_users(topology, plan, document)
-    found += neighbours.remarks(topology, plan) if shown else []
+    if shown:
+        placed = _neighbours("irq", topology, plan, {name: settings[name] for name in FEATURES})["left_alone"]
+        found += neighbours.remarks(topology, plan, {pci for _file, functions in placed for pci in functions})
     found += isolation.remarks(topology, plan)
     found += isolation.explained(topology, plan) if shown and own["isolation"] == "explain" else []
     told = [*map(coded, found), *(sentence for name, notes in document["notes"].items() if name not in TOLD for sentence in notes)]

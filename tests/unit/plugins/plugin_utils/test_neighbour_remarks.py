@@ -41,6 +41,11 @@ def test_interrupts_on_pools_are_counted(change, expected):
     assert remarks({"others": [{**NIC, **change}]}, PLAN) == ([expected] if expected else [])
 
 
+def test_functions_that_the_plan_places_are_left_out():
+    device = {**NIC, "single": ["0-15"]}
+    assert remarks({"others": [device]}, PLAN, {NIC["pci"]}) == []
+
+
 def test_only_the_devices_with_most_interrupts_have_a_line():
     disks = [{**NIC, "name": f"nvme{number}", "irqs": number, "shared": {"0-39": number}} for number in range(1, 8)]
     found = remarks({"others": disks}, PLAN)
