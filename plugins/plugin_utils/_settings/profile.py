@@ -88,12 +88,23 @@ def _file(name: str, folder: Path) -> Path:
 @functools.cache
 def _content(name: str, file: Path) -> dict[str, Any]:
     try:
-        found = specs.read(file)
+        found, repeated = specs.read(file), list(_repeated(file))
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise ValueError(f"{SETTING}: {file} cannot be read as YAML: {' '.join(str(error).split())}") from error
-    if refusals := list(_refusals(f"profile {name}", found)):
+    title = f"profile {name}"
+    refusals = [f"{title} has the key {key} more than once, of which only the last counts; keep one." for key in repeated]
+    if refusals := refusals or list(_refusals(title, found)):
         raise ValueError(" ".join(refusals))
     return found
+
+
+def _repeated(file: Path) -> Iterator[str]:
+    """Yield the keys that a file, or its settings, have more than once, because YAML drops all but the last."""
+    content = yaml.compose(file.read_text(encoding="utf-8"), Loader=specs.LOADER)
+    parts = [content, *(value for _key, value in content.value)] if isinstance(content, yaml.MappingNode) else []
+    for part in parts:
+        keys = [str(key.value) for key, _value in part.value] if isinstance(part, yaml.MappingNode) else []
+        yield from sorted(key for key in set(keys) if keys.count(key) > 1)
 
 
 def _refusals(title: str, content: Any) -> Iterator[str]:

@@ -60,6 +60,7 @@ def folder(tmp_path, monkeypatch):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(yaml.safe_dump(content))
     (tmp_path / "broken.yml").write_text("settings: [")
+    (tmp_path / "twice.yml").write_text("settings: {npu_affinity_nic: near}\nsettings: {npu_affinity_wait: 1, npu_affinity_wait: 2}\n")
     return tmp_path
 
 
@@ -97,6 +98,7 @@ REFUSED = [
     ("host.yml", "profile host.yml sets npu_affinity_services, which no profile can set; set it in the inventory, or with -e."),
     ("of_playbooks.yml", "profile of_playbooks.yml sets npu_affinity_soak, which no profile can set; set it in the inventory, or with -e."),
     ("itself.yml", "profile itself.yml sets npu_affinity_profile, which no profile can set; write include in its place."),
+    ("twice.yml", "profile twice.yml has the key settings more than once, of which only the last counts; keep one. profile twice.yml has"),
     ("number.yml", "profile number.yml sets 3, which no profile can set; leave it out."),
     ("value.yml", "profile value.yml: npu_affinity_tuning has the key governer, which nothing reads; did you mean governor?"),
 ]
