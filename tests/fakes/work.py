@@ -9,12 +9,15 @@ import os
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.adopting import Adoption
+from ansible_collections.npu.affinity.plugins.module_utils._features.threads.memory import memory_of
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Result
 from ansible_collections.npu.affinity.plugins.module_utils._kernel import interrupts
 from tests.fakes.machine import Machine
 from tests.fakes.workers import npu
 
 CGROUPS = "/sys/fs/cgroup"
+NUMA_MAPS = "/proc/%d/numa_maps"
+MIGRATEPAGES = "/usr/bin/migratepages"
 SYSTEMD = "/usr/lib/systemd/libsystemd-shared-%d.so"
 PLAN = {
     "npus": [npu(0, 0, pool="0-1", irq="0", main="1", acl="", release=""), npu(1, 4, pool="4-7", irq="4", main="5-7", acl="", release="")]
@@ -40,6 +43,7 @@ class Working(Machine):
         self.groups = {}
         self.keeps = keeps
         self.deaf = False
+        self.space = {}
         self.writes_down = True
         Machine.__init__(self, root)
         self.put(CGROUPS + "/cgroup.controllers", "cpuset cpu")
@@ -94,6 +98,23 @@ class Working(Machine):
         """Give a group memory nodes."""
         self.put(CGROUPS + group + "/cpuset.mems", nodes)
         self.put(CGROUPS + group + "/cpuset.mems.effective", nodes)
+        for pid in {pid for pid, other in self.groups.values() if other == group} if self.keeps else ():
+            for node in set(self.pages(pid)) - set(expand(nodes)):
+                self.move_pages(pid, node, min(expand(nodes)))
+
+    def pages(self, pid):
+        """The MiB of a process by node."""
+        return {node: round(amount) for node, amount in (memory_of(self, pid) or {}).items()} if self.exists(NUMA_MAPS % pid) else {}
+
+    def allocate(self, pid, **mib):
+        self.put(NUMA_MAPS % pid, "7f00 default anon=1" + "".join(" %s=%d" % (node, amount << 8) for node, amount in mib.items()))
+
+    def move_pages(self, pid, source, target):
+        """Move what fits into the ``space`` of the target."""
+        found = self.pages(pid)
+        amount = min(found[source], self.space.get(target, found[source]))
+        found[source], found[target] = found[source] - amount, found.get(target, 0) + amount
+        self.allocate(pid, **{"N%d" % node: mib for node, mib in found.items() if mib})
 
     def mems(self, group):
         return self.read(CGROUPS + group + "/cpuset.mems.effective") or "0-1"
@@ -110,9 +131,12 @@ class Working(Machine):
             Machine.follow(self, unit)
 
     def run(self, argv, stdin="", timeout=None):
-        if argv[0] not in ("docker", "podman"):
+        if argv[0] not in ("docker", "podman", self.path(MIGRATEPAGES)):
             return Machine.run(self, argv, stdin, timeout)
         self.calls.append(" ".join(argv))
+        if argv[0] == self.path(MIGRATEPAGES):
+            self.move_pages(*map(int, argv[1:]))
+            return Result(argv, 0, "")
         if argv[1] == "ps":
             return Result(argv, 0, "\n".join([*self.engines, "f" * 64]))
         if argv[1] == "container":

@@ -11,8 +11,8 @@ import time
 import pytest
 
 from tests.lab import image
-from tests.lab.conftest import changes, drift, plan_of, success
-from tests.lab.kernel import main_process, numbers
+from tests.lab.conftest import changes, drift, plan_of, said, success
+from tests.lab.kernel import main_process, numbers, pages
 from tests.lab.machine import PATIENCE
 from tests.lab.shapes import A2, ENGINES, ENGINES_V1, V1
 from tests.lab.test_engines import INSTALL, PREPARE
@@ -56,6 +56,16 @@ held = open(sys.argv[1])
 while True:
     os.sched_setaffinity(0, range(os.cpu_count()))
     time.sleep(0.1)
+"""
+HALF = 2560
+"""Half of the pages that the next one touches on the CPU of its second argument, and so on the memory node of that CPU."""
+HOLDS = f"""import os, sys, time
+held, everything = open(sys.argv[1]), os.sched_getaffinity(0)
+os.sched_setaffinity(0, {{int(sys.argv[2])}})
+memory = bytearray({2 * HALF} * 4096)
+memory[::4096] = b"x" * {2 * HALF}
+os.sched_setaffinity(0, everything)
+time.sleep(86400)
 """
 JOURNAL = "journalctl --quiet --output=cat --unit=npu-affinity-adopt _COMM=python3"
 SESSION = "setsid systemd-run --quiet --scope --unit=session-1 --slice=user-0.slice"
@@ -152,10 +162,10 @@ def test_running_work_is_adopted_and_given_back(lab, claims, tmp_path, shape):
     # No engine says that what ctr starts, a shell and its child, is a container.
     work = {"engines": "1 unit, 3 containers and 3 processes", "engines-v1": "1 unit, 2 containers and 1 process"}
     work = work.get(image.NAME, "1 unit and 1 process")
-    for words, said in (["--check"], f"{work} would be adopted"), ([], f"{work} adopted"):
+    for words, what in (["--check"], f"{work} would be adopted"), ([], f"{work} adopted"):
         run = lab.play(machine, "bind", *words, **wanted)
         claims.equal(f"exit status of bind {words}", success(run), (0, ""))
-        claims.true(said, f"{said} on {shape.name}" in run.output, run.output)
+        claims.true(what, f"{what} on {shape.name}" in run.output, run.output)
         if words:
             claims.equal("CPUs after check mode", look(machine, held), before)
     after = in_their_pools(claims, machine, held, "after bind")
@@ -233,3 +243,45 @@ def test_work_that_resets_its_cpus_is_left_alone(lab, claims):
     verified = lab.play(machine, "verify")
     claims.equal("exit status of verify", success(verified), (0, ""))
     claims.true("and what it says", "1 NPU process runs outside its pool: python3 (pid " in verified.output, verified.output)
+
+
+def away(machine, number):
+    """The memory node of a device, another node, and a CPU of that."""
+    node = next(function["node"] for function in machine.look()["functions"].values() if function["number"] == number)
+    other = 1 - min(node, 1)
+    return node, other, min(numbers(machine.run(f"cat /sys/devices/system/node/node{other}/cpulist").strip()))
+
+
+@pytest.mark.skipif(bool(CONTAINERS), reason="one image shows it")
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_memory_of_a_running_process_moves_on_request(lab, claims, shape):
+    """Running work with memory on the wrong node: bind with npu_affinity_adopt=now without and with npu_affinity_move_memory"""
+    machine = lab.fresh(shape)
+    node, other, cpu = away(machine, 1)
+    machine.write("/opt/hold.py", HOLDS)
+    install(machine, "by-memory", f"/dev/davinci1 {cpu}")
+    machine.run(f"systemctl start by-memory; {SESSION} python3 /opt/hold.py /dev/davinci1 {cpu} by-process </dev/null >/dev/null 2>&1 &")
+    found = look(machine, ["by-memory", "by-process"])
+    workers = {name: pid for name, (pid, *_others) in sorted(found.items())}
+    deadline = time.monotonic() + PATIENCE
+    while any(pages(machine, pid).get(other, 0) < HALF for pid in workers.values()) and time.monotonic() < deadline:
+        time.sleep(1)
+    stays = {"npu_affinity_adopt": "now", "npu_affinity_memory": "strict"}
+    moves = {**stays, "npu_affinity_move_memory": True}
+    tool = machine.run("command -v migratepages").strip()
+    for words, title in ([], "without a request"), (["--check"], "in check mode"), (["tool"], "without migratepages"):
+        machine.run(f"mv {tool} /opt/kept" if words == ["tool"] else "true")
+        run = lab.play(machine, "bind", *(word for word in words if word != "tool"), **(moves if words else stays))
+        claims.equal(f"exit status of bind {title}", success(run), (0, ""))
+        there = {name: pages(machine, pid).get(other, 0) >= HALF for name, pid in workers.items()}
+        follows = words == ["tool"] and shape is A2 and image.SUITE != "bullseye"  # cgroup v2, kernel 5.15 or newer
+        claims.equal(f"pages that stay {title}", there, {"by-memory": not follows, "by-process": True})
+        claims.equal(f"it says to install numactl {title}", "install numactl on this host" in said(run), words == ["tool"])
+    machine.run(f"mv /opt/kept {tool}")
+    claims.equal("exit status of bind with a request", success(lab.play(machine, "bind", **moves)), (0, ""))
+    for name, pid in workers.items():
+        after = pages(machine, pid)
+        claims.true(f"{name}: its pages are on node {node}: {after}", after.get(node, 0) >= HALF > after.get(other, 0))
+    claims.equal("exit status and changes of a second bind", changes(lab.play(machine, "bind", **moves)), (0, []))
+    given_back(claims, lab, machine, list(workers), together(found, "by-process"))
+    claims.equal("what still runs", {name: pid for name, (pid, *_others) in sorted(look(machine, workers).items())}, workers)

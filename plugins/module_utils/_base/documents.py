@@ -261,6 +261,7 @@ if TYPE_CHECKING:
 
     class AdoptLive(TypedDict):
         mode: str
+        move_memory: bool
 
     class ThreadsLive(TypedDict):
         processes: List[Dict[str, Any]]

@@ -37,6 +37,12 @@ def machine(host: Host) -> dict[str, Any]:
     }
 
 
+def is_since(host: Host, *version: int) -> bool:
+    """Whether the kernel is of a version, such as ``6, 2``, or newer."""
+    found = re.match(r"(\d+)\.(\d+)", host.read("/proc/sys/kernel/osrelease") or "")
+    return found is not None and tuple(map(int, found.groups())) >= version
+
+
 def sets_cpus(found: Mapping[str, Any]) -> bool:
     """Return whether systemd can hold CPU sets in slices, services and scopes of a :func:`machine` (systemd.resource-control(5))."""
     systemd = found.get("systemd")

@@ -48,7 +48,7 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
         raise ValueError(f"npu_affinity_rebind_limit is {limit}: give 0 for no limit, or how often within an hour")
     if not plan["npus"]:
         return Feature(owned=OWNED)
-    live = {"mode": mode}
+    live = {"mode": mode, "move_memory": settings["move_memory"]}
     notes: tuple[str, ...] = ()
     if settings["move_memory"] and not any(memory_nodes(npu) for npu in plan["npus"]):
         notes = (

@@ -21,7 +21,7 @@ from ..._state.systemd import Systemd
 from . import engines, services, tasks
 from .choosing import ADOPTED, CONTAINER, FAILED, SERVICE, THREADS, Target, targets
 from .leaving import Leaving
-from .memory import patience
+from .memory import move, patience
 from .record import Record
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ class Adoption:
                 self._attempt(target, tasks.confine, pid, target.wanted, self.record.former(pid))
         for target in self.adopted:
             self._read_back(target)
+            move(self.host, target)
         if self.leaving.changed:
             self._give_back()
 
@@ -132,14 +133,14 @@ class Adoption:
             own = {name: compress(cpus) for name, cpus in asked.items() if cpus < target.wanted and cpus != self.record.former(pid)}
             tasks.restore(self.host, pid, own)
         found = {cpu for pid in target.pids(self.host) for cpus in tasks.masks(self.host, pid).values() for cpu in expand(cpus)}
-        granted = target.granted(self.host) if target.by_group(self.host) else set()
-        mems = target.granted(self.host, "mems") if target.mems else set()
+        granted = target.granted(self.host) if target.by_group else set()
+        mems = target.granted(self.host, "mems") if "mems" in target.sets else set()
         if not (target.text or found <= target.wanted and granted <= target.wanted):
             text = "it was given CPUs %s, and runs on %s" if granted <= found else "it was given CPUs %s, and its control group grants %s"
             target.text = text % (compress(target.wanted), compress(found if granted <= found else granted))
         elif not (target.text or mems <= set(expand(target.mems))):
             target.text = "it was given memory nodes %s, and its control group grants %s" % (target.mems, compress(mems))
-        elif target.moved and not (target.text or mems):
+        elif target.by_group and target.moved and not (target.text or mems):
             target.text = "it ended while its memory was moved to nodes %s" % target.mems
         if target.text:
             self._take_back(target)
@@ -166,9 +167,9 @@ class Adoption:
                 self.record.note_service(target.unit, dict(target.sets, npus=npus))
             elif target.way == CONTAINER:
                 self.record.note_container(target.user, target.engine_before, dict(target.sets, npus=npus))
-            by_threads = not target.by_group(self.host)
-            for pid in target.pids(self.host) if by_threads or not tasks.are_remembered(self.host) else ():
-                self.record.note_process(pid, target.title, {"npus": npus, "cpus": compress(target.wanted) if by_threads else ""})
+            sets = {"cpus": ""} if target.by_group else dict(target.sets, **({"mems": target.mems} if target.mems else {}))
+            for pid in () if target.by_group and tasks.are_remembered(self.host) else target.pids(self.host):
+                self.record.note_process(pid, target.title, dict(sets, npus=npus))
 
     def undo(self) -> None:
         """Give back what this run changed, in the reverse order. Raises ``ValueError`` with what failed; then the record stays."""

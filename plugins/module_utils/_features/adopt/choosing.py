@@ -40,13 +40,14 @@ _CPUSETS = "/cpuset"
 class Target:
     """One user of NPUs, and what becomes of it. ``npus`` are the entries of the plan that it holds, ``wanted`` the CPUs of their pools.
 
-    ``mems`` are the memory nodes that it gets ('': they stay, with a ``remark`` where they were to change) and ``moved`` its bytes that
-    follow.
+    ``by_group``: whether its group confines it, and not the masks of its threads alone. ``mems`` are the memory nodes its group gets, or
+    to which the memory of its processes moves ('': it stays, with a ``remark`` where it was to move), and ``moved`` the bytes that follow.
     """
 
     def __init__(self, host: Host, user: NpuUser, npus: Sequence[Mapping[str, Any]], wanted: set[int]) -> None:
         self.user = user
         self.way = _way(host, user)
+        self.by_group = self.way == CONTAINER or (self.way == SERVICE and services.follow_at_once(host))
         self.npus = npus
         self.wanted = wanted
         self.before = self._cpus(host)
@@ -80,7 +81,7 @@ class Target:
     @property
     def sets(self) -> dict[str, str]:
         """What its group is to have, as a record, an engine and a drop-in have it."""
-        return dict({"cpus": compress(self.wanted)}, **({"mems": self.mems} if self.mems else {}))
+        return dict({"cpus": compress(self.wanted)}, **({"mems": self.mems} if self.mems and self.by_group else {}))
 
     @property
     def changes_memory(self) -> bool:
@@ -100,10 +101,6 @@ class Target:
                 return CGROUPS + _CPUSETS + path
         return None
 
-    def by_group(self, host: Host) -> bool:
-        """Whether its group confines it, and not the masks of its threads alone."""
-        return self.way == CONTAINER or (self.way == SERVICE and services.follow_at_once(host))
-
     def pids(self, host: Host) -> list[int]:
         return pids_of(host, self.user)
 
@@ -116,7 +113,7 @@ class Target:
 
     def refuse(self, text: str, state: str = REFUSED) -> None:
         self.state, self.text, self.after = state, text, self.before
-        self.mems = self.remark = ""
+        self.mems, self.remark, self.moved = "", "", 0
 
     def row(self) -> dict[str, Any]:
         """Return ``{name, kind, npus, before, wanted, after, mems_before, mems_after, state, text}`` with cpulists; ``npus`` are titles."""
@@ -172,12 +169,14 @@ def targets(
         follows = any("/%s/" % unit in user["group"] + "/" and cpus <= target.wanted for unit, cpus in expected.items())
         is_inside = target.before and target.before <= target.wanted
         known = _recorded(host, target, record)
+        written = [entry.get("mems", "") for entry in known if target.by_group or "threads" in entry]
         is_outdated = any(set(expand(entry["cpus"])) not in (set(), target.wanted) for entry in known)
         is_moved = not follows and (not is_inside or is_outdated)
-        if is_moved or known and not follows:
-            nodes.choose(target, "".join(entry.get("mems", "") for entry in known))
-        if is_moved or target.changes_memory:
-            target.state, target.after = ADOPTED, target.wanted
+        if is_moved:
+            _judge(host, target, record, expected)
+        if target.state == ADOPTED or written and not (is_moved or follows):
+            nodes.choose(target, written)
+        if target.changes_memory and not is_moved:
             _judge(host, target, record, expected)
     return found
 
@@ -195,10 +194,10 @@ def _recorded(host: Host, target: Target, record: Record) -> list[Mapping[str, A
     """Return what the record has of a target, by its group or of its processes."""
     if target.way == CONTAINER:
         known = [record.containers.get(target.user["container"] or "")]
-    elif target.way == SERVICE:
-        known = [record.services.get(target.unit)]
     else:
-        known = [record.processes[str(pid)] for pid in target.pids(host) if str(pid) in record.processes and record.lives(str(pid))]
+        known = [record.services.get(target.unit)] if target.way == SERVICE else []
+    if not target.by_group:
+        known += [record.processes[str(pid)] for pid in target.pids(host) if str(pid) in record.processes and record.lives(str(pid))]
     return [entry for entry in known if entry]
 
 
@@ -211,8 +210,9 @@ def _parts(host: Host, plan: Mapping[str, Any], user: NpuUser) -> Iterator[NpuUs
 
 
 def _judge(host: Host, target: Target, record: Record, expected: Mapping[str, set[int]]) -> None:
-    """Refuse what cannot be adopted."""
+    """Have a target adopted, or refuse what cannot be."""
     user = target.user
+    target.state, target.after = ADOPTED, target.wanted
     if user["kind"] == "pod":
         target.refuse("the kubelet places pods; use its static CPU manager policy (docs/kubelet.md)")
     elif user.get("unassigned"):

@@ -23,12 +23,12 @@ DROP_INS = "%s/*.service.d/%s" % (UNIT_FOLDER, DROP_IN)
 
 
 def _step(host: Host, state: AppliedState, choices: Choices) -> Adopt | None:
-    plan = state["plan"]
-    if not (plan and state["live"].get("adopt")):
+    plan, wanted = state["plan"], state["live"].get("adopt")
+    if not (plan and wanted):
         return None
     from .step import Adopt
 
-    return Adopt(host, plan, state["expected"], choices.move_memory)
+    return Adopt(host, plan, state["expected"], wanted.get("move_memory", False))
 
 
 def _release() -> type[Release]:

@@ -1,7 +1,10 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The memory nodes of running work: narrowed on request alone, and only where its memory fits on those that are left.
+"""The memory of running work: moved to the nodes of its NPUs on request alone, and only where it fits there.
+
+Groups get these nodes, and the kernel moves their pages. Before 5.15, and on cgroup v1, it takes them for new pages alone. So what lies
+elsewhere afterwards is moved, as it is for processes that no group confines. It stays there at an undo.
 
 The kernel kills where they are full, and the command that narrowed them succeeds (:mod:`_kernel.memory`). Only work that may use all nodes
 of the group around it gets others. So what it gets back are all nodes, which moves nothing.
@@ -11,18 +14,22 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
-from typing import TYPE_CHECKING, Iterable, Iterator
+from typing import TYPE_CHECKING, Iterable, Iterator, Sequence
 
 from ..._base.cpulist import compress, expand
 from ..._host.host import Host
 from ..._kernel import memory
+from ..._kernel.machine import CGROUPS, is_since
 from ..._kernel.masks import granted
 from ..._state.plan_file import memory_nodes
+from ..threads.memory import SMALL, Migration, Unreadable, memory_of, missing_tool
+from ..threads.tasks import Process
 from . import services
 
 if TYPE_CHECKING:
     from .choosing import Target
 
+_MIB = 1 << 20
 _RATE = 50e6
 """Bytes per second that the kernel moves at least."""
 
@@ -35,16 +42,20 @@ class Nodes:
         self.move = move
         self.room = memory.Room(host)
 
-    def choose(self, target: Target, recorded: str) -> None:
-        """Choose the nodes of a target's NPUs, or all where it is to leave the ``recorded`` ones, which an earlier run gave it."""
-        if not target.by_group(self.host):
-            if self.move and self.host.live and target.unit.endswith(".service") and not target.user["container"]:
-                target.remark = "%s keeps its memory nodes: systemd cannot set those of services on this host" % target.title
+    def choose(self, target: Target, written: Sequence[str]) -> None:
+        """Choose the nodes of a target's NPUs. ``written`` are those that an earlier run gave its group, or each of its processes.
+
+        A group that is to leave these gets all.
+        """
+        if not (target.by_group or (self.move and self.host.live)):
             return
         everything = memory.nodes_with_memory(self.host)
         lists = [memory_nodes(npu) for npu in target.npus]
         nodes = {node for text in lists for node in expand(text)} & everything if all(lists) else set()
-        found, target.mems_recorded = target.granted(self.host, "mems"), recorded
+        recorded = target.mems_recorded = written[0] if len(set(written)) == 1 else ""
+        found = target.granted(self.host, "mems")
+        if not target.by_group:
+            found = set(expand(recorded)) or found or everything
         target.mems_before = compress(found)
         if not found:
             return
@@ -62,29 +73,63 @@ class Nodes:
                 compress(nodes),
                 why,
             )
-        target.mems = compress(everything) if recorded else ""
+        target.mems = compress(everything) if recorded and target.by_group else ""
 
     def _refusal(self, target: Target, found: set[int], nodes: set[int]) -> str:
         """Return why a target cannot get memory nodes, '' if it can. What it moves takes its part of the room."""
         folder = target.folder(self.host)
-        around = granted(self.host, posixpath.dirname(folder), "mems") if folder else None
+        inner = posixpath.dirname(folder) if folder and target.by_group else folder
+        around = granted(self.host, inner, "mems") if inner else None if target.by_group else nodes
         if around is None or not nodes <= around:
             return "the group around it grants %s only" % (compress(around or ()) or "none")
-        if found != around and not target.mems_recorded:
+        if target.by_group and found != around and not target.mems_recorded:
             return "it was given its own when it was started"
-        paths = services.memory_policies(self.host, target.unit) if not target.user["container"] else []
+        paths = services.memory_policies(self.host, target.unit) if target.by_group and not target.user["container"] else []
         if paths:
             return "it would not start again there with the memory policy in %s" % ", ".join(paths)
-        used = memory.used_by_group(self.host, target.user["group"])
-        if used is None:
-            return "the kernel does not say where its memory lies (memory.numa_stat)"
-        moved = memory.outside(used, nodes)
-        left = self.room.take(target.user["group"], moved, nodes)
+        try:
+            moved = memory.outside(self._used(target), nodes)
+        except Unreadable as error:
+            return str(error)
+        lacks = "" if folder and target.by_group and _follows(self.host, folder) else missing_tool(self.host)
+        if moved >= SMALL * _MIB and lacks:
+            return lacks
+        key = target.user["group"] + ("" if target.by_group else "/%s" % target.pids(self.host))
+        left = self.room.take(key, moved, nodes)
         if moved > left:
             text = "%s lies on others, there is room for %s, and the kernel would kill its processes"
             return text % (memory.gib(moved), memory.gib(left))
         target.moved = moved
         return ""
+
+    def _used(self, target: Target) -> dict[int, int]:
+        """Return ``{node: bytes}`` of a group as the kernel counts it, of processes as their page tables have it."""
+        found = memory.used_by_group(self.host, target.user["group"]) if target.by_group else None
+        if found is None:
+            found = {}
+            for pid in target.pids(self.host):
+                for node, amount in (memory_of(self.host, pid) or {}).items():
+                    found[node] = found.get(node, 0) + int(amount * _MIB)
+        return found
+
+
+def _follows(host: Host, folder: str) -> bool:
+    """Whether the kernel moves the memory of a group that is given other nodes (``CS_MEMORY_MIGRATE`` in ``kernel/cgroup/cpuset.c``)."""
+    return is_since(host, 5, 15) and not folder.startswith(CGROUPS + "/cpuset/")
+
+
+def move(host: Host, target: Target) -> None:
+    """Move what still lies outside the memory nodes of a target. What stays is a remark."""
+    if not target.moved:
+        return
+    processes = [Process(pid, host.read("/proc/%d/comm" % pid) or "", list(target.npus), "") for pid in target.pids(host)]
+    migration = Migration(host, processes, host.timeout)
+    try:
+        migration.refuse_above(float("inf"))
+        migration.carry_out()
+    except ValueError as error:
+        migration.failed.append("%s: %s" % (target.title, error))
+    target.remark = "; ".join(migration.failed + migration.warnings)
 
 
 @contextlib.contextmanager

@@ -4,9 +4,9 @@
 """What adopted work was like before: a section of previous.json, by which everything is given back.
 
 Its shape is in :mod:`.section`. ``npus`` are pairs of kind and logic id; ``cpus`` is what was written and ``before`` what was there,
-as cpulists; ``mems`` are the memory nodes that were written, before which all were granted; ``folders`` were made for the drop-in of a
-service. ``threads`` has the CPUs that each thread had asked for, by its id. A process whose ``cpus`` are empty was confined by its group
-alone, on a kernel that forgets what threads asked for.
+as cpulists; ``mems`` are the memory nodes that a group was given, before which all were granted, or to which the memory of a process was
+moved; ``folders`` were made for the drop-in of a service. ``threads`` has the CPUs that each thread had asked for, by its id. A process
+whose ``cpus`` are empty was confined by its group alone, on a kernel that forgets what threads asked for.
 """
 
 from __future__ import annotations

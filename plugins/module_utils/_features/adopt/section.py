@@ -13,7 +13,7 @@ from ..._base.outside import require_shape
 from ..._state.sections import check_paths, is_number, is_unit
 
 _CONTAINER = re.compile(r"[0-9a-f]{64}\Z")
-_PROCESS = {"start": int, "boot": str, "title": str, "cpus": str, "threads": {str: str}, "npus?": [list]}
+_PROCESS = {"start": int, "boot": str, "title": str, "cpus": str, "mems?": str, "threads": {str: str}, "npus?": [list]}
 _SHAPE = {
     "services?": {str: {"npus": [list], "cpus": str, "mems?": str, "folders": [str]}},
     "containers?": {str: {"engine": str, "name": str, "npus": [list], "cpus": str, "mems?": str, "before": str, "group?": str}},

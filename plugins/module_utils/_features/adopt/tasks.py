@@ -10,23 +10,21 @@ passes are repeated until one of them finds nothing to set.
 from __future__ import annotations
 
 import errno
-import re
 from typing import Dict, Mapping
 
 from ..._base.cpulist import compress, expand
 from ..._host.host import GONE, Host
 from ..._kernel.interrupts import Thread
+from ..._kernel.machine import is_since
 
 Masks = Dict[str, str]
 """CPUs by the id of a thread."""
 _PASSES = 10
-_REMEMBERED = (6, 2)
 
 
 def are_remembered(host: Host) -> bool:
     """Whether Linux gives threads what they had asked for when their cpuset widens (user_cpus_ptr, :mod:`_kernel.masks`)."""
-    found = re.match(r"(\d+)\.(\d+)", host.read("/proc/sys/kernel/osrelease") or "0.0")
-    return found is not None and tuple(map(int, found.groups())) >= _REMEMBERED
+    return is_since(host, 6, 2)
 
 
 def masks(host: Host, pid: int) -> Masks:

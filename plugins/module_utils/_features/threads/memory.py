@@ -30,12 +30,14 @@ FOLDERS = ["/usr/bin", "/usr/local/bin", "/bin"]
 _NODE = re.compile(r" N(\d+)=(\d+)")
 _SIZE = re.compile(r" kernelpagesize_kB=(\d+)")
 _KIB = 1024.0
-_SMALL = 1.0
+SMALL = 1.0
 """MiB on remote nodes below which a process is left alone: pages of libraries that others use as well do not move."""
 _SPEED = 430.0
 """MiB/s that were seen on Ascend hosts (source above)."""
 _SLOWEST = 50.0
 """MiB/s below which a call is given up."""
+_AGAIN = "module process_affinity moves the rest (memory=migrate)"
+_STAYS = "it is pinned, by the NPU driver for instance, or memory nodes %s have no room; restart it when they have"
 
 
 class Unreadable(Exception):
@@ -72,9 +74,18 @@ def wanted_nodes(process: Process) -> set[int]:
     return {node for npu in process.npus for node in expand(memory_nodes(npu), "memory nodes of NPU %s" % npu["id"])}
 
 
-def _target(process: Process) -> str:
-    """Return the nodes to which memory moves, as a cpulist: the nearest ones. Of several, the kernel fills the first."""
-    return compress({node for npu in process.npus for node in expand(npu.get("mems") or memory_nodes(npu))})
+def _nearest(process: Process) -> set[int]:
+    """Return the nodes to which memory moves first."""
+    return {node for npu in process.npus for node in expand(npu.get("mems") or memory_nodes(npu))}
+
+
+def missing_tool(host: Host) -> str:
+    """Return a sentence where nothing can move memory, '' otherwise."""
+    return "" if _tool(host) else "migratepages was not found in %s; install numactl on this host" % ", ".join(FOLDERS)
+
+
+def _tool(host: Host) -> str | None:
+    return host.find_program("migratepages", FOLDERS)
 
 
 def remote(table: Mapping[int, float], wanted: set[int]) -> float:
@@ -129,7 +140,7 @@ class Migration:
             except Unreadable:
                 continue
             amount = remote(table, wanted_nodes(process))
-            if amount >= _SMALL:
+            if amount >= SMALL:
                 self.todo.append((process, table, amount))
         self.total = sum(amount for _process, _table, amount in self.todo)
 
@@ -141,7 +152,7 @@ class Migration:
         """Raise ``ValueError`` with the numbers when there is more to move than ``limit`` MiB, or no tool to move it."""
         if self.total > limit:
             shown = [
-                "%s has %.0f MiB on nodes %s and belongs on %s" % (process.title, amount, _nodes(table, process), _target(process))
+                "%s has %.0f MiB on nodes %s and belongs on %s" % (process.title, amount, *_nodes(table, process))
                 for process, table, amount in self.todo
             ]
             more = "; and " + count(len(shown) - 3, "more process", "more processes") if len(shown) > 3 else ""
@@ -151,11 +162,8 @@ class Migration:
                 "memory comes from the right node at once"
                 % (self.total, limit, "; ".join(shown[:3]), more, self.total / _SPEED, int(self.total) + 1)
             )
-        if self.todo and not self._tool():
-            raise ValueError("migratepages was not found in %s; install numactl on this host" % ", ".join(FOLDERS))
-
-    def _tool(self) -> str | None:
-        return self.host.find_program("migratepages", FOLDERS)
+        if self.todo and missing_tool(self.host):
+            raise ValueError(missing_tool(self.host))
 
     def carry_out(self) -> None:
         """Move everything, and write :data:`PROGRESS` meanwhile."""
@@ -166,32 +174,31 @@ class Migration:
         finally:
             remove_file(self.host, PROGRESS)
 
-    def _move(self, process: Process, table: Mapping[int, float]) -> bool:
-        wanted, target = wanted_nodes(process), _target(process)
+    def _move(self, process: Process, table: dict[int, float]) -> bool:
+        """Move what a process has on each other node to the nearest wanted one with room. Return whether that could be judged."""
+        wanted, near = wanted_nodes(process), _nearest(process)
         for source in sorted((node for node in table if node not in wanted), key=lambda node: -table[node]):
-            before = table.get(source, 0)
-            step: dict[str, Any] = {"pid": process.pid, "source": source, "target": target, "mib": round(before, 1)}
-            self._tell(step)
-            start = time.monotonic()
-            try:
-                answer = self.host.run(
-                    [self._tool() or "migratepages", str(process.pid), str(source), target],
-                    timeout=self.timeout + before / _SLOWEST,
-                )
-                text = answer.output.strip() if answer.rc else ""
-                after = memory_of(self.host, process.pid)
-            except (CommandError, Unreadable) as error:
-                self.failed.append(
-                    "%s: moving %.0f MiB from node %d: %s; the next run goes on from here" % (process.title, before, source, error)
-                )
-                return False
-            if after is None:
-                return True
-            table = after
-            step.update(left_mib=round(table.get(source, 0), 1), seconds=round(time.monotonic() - start, 2))
-            self.steps.append(step)
-            if step["left_mib"] >= _SMALL:
-                why = text or "it is pinned, by the NPU driver for instance, or node %s has no room" % target
+            for target in [*sorted(near), *sorted(wanted - near)]:
+                before = table.get(source, 0)
+                step: dict[str, Any] = {"pid": process.pid, "source": source, "target": str(target), "mib": round(before, 1)}
+                self._tell(step)
+                start = time.monotonic()
+                try:
+                    words = [_tool(self.host) or "migratepages", str(process.pid), str(source), str(target)]
+                    answer = self.host.run(words, timeout=self.timeout + before / _SLOWEST)
+                    after = memory_of(self.host, process.pid)
+                except (CommandError, Unreadable) as error:
+                    self.failed.append("%s: moving %.0f MiB from node %d: %s; %s" % (process.title, before, source, error, _AGAIN))
+                    return False
+                if after is None:
+                    return True
+                table = after
+                step.update(left_mib=round(table.get(source, 0), 1), seconds=round(time.monotonic() - start, 2))
+                self.steps.append(step)
+                if step["left_mib"] < SMALL:
+                    break
+            else:
+                why = answer.output.strip() if answer.rc else _STAYS % compress(wanted)
                 self.warnings.append("%s: %.0f MiB stay on node %d: %s" % (process.title, step["left_mib"], source, why))
         return True
 
@@ -200,6 +207,7 @@ class Migration:
         atomic_write(self.host, PROGRESS, json.dumps(state, indent=1, sort_keys=True) + "\n")
 
 
-def _nodes(table: Mapping[int, float], process: Process) -> str:
+def _nodes(table: Mapping[int, float], process: Process) -> tuple[str, str]:
+    """Return where a process has memory that moves, and the nodes that get it first."""
     wanted = wanted_nodes(process)
-    return compress({node for node, amount in table.items() if node not in wanted and amount})
+    return compress({node for node, amount in table.items() if node not in wanted and amount}), compress(_nearest(process))

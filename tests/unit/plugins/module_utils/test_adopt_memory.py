@@ -17,7 +17,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.feature imp
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.switched_off import SwitchedOff
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
-from tests.fakes.work import CGROUPS, DOCKER, ID, PLAN, SERVICE, SESSION, user, working
+from tests.fakes.work import CGROUPS, DOCKER, ID, MIGRATEPAGES, NUMA_MAPS, PLAN, SERVICE, SESSION, user, working
 
 NODES = "/sys/devices/system/node"
 HOME = {"npus": [dict(npu, memory_nodes=str(npu["id"])) for npu in PLAN["npus"]]}
@@ -26,8 +26,11 @@ MIB = 1 << 20
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """Half of the memory of a service and a container lies on node 0; node 1 has room for 150 MiB."""
-    machine = working(tmp_path, monkeypatch)
+    """Half of the memory of a service, a container and a session lies on node 0; node 1 has room for 150 MiB."""
+    return with_memory(working(tmp_path, monkeypatch))
+
+
+def with_memory(machine):
     machine.put(NODES + "/has_memory", "0-1")
     for node in (0, 1):
         machine.put("%s/node%d/meminfo" % (NODES, node), "Node %d MemFree: %d kB\n" % (node, 150 << 10))
@@ -35,6 +38,9 @@ def machine(tmp_path, monkeypatch):
     for pid, group in ((100, SERVICE), (200, DOCKER), (300, SESSION)):
         machine.process(pid, group)
         holds(machine, group, 50)
+        machine.allocate(pid, N0=50, N1=50)
+    machine.put(MIGRATEPAGES, "")
+    os.chmod(machine.path(MIGRATEPAGES), 0o755)
     return machine
 
 
@@ -57,15 +63,28 @@ def remarks(adoption):
     return [target.remark for target in adoption.targets if target.remark]
 
 
-def test_memory_moves_on_request_and_everything_is_given_back(machine):
+def placed(machine):
+    return [machine.pages(pid) for pid in (100, 200, 300)]
+
+
+def migrations(machine):
+    return [call.split("/")[-1] for call in machine.calls if "migratepages" in call]
+
+
+@pytest.mark.parametrize("keeps", [False, True], ids=["5.10", "6.12"])
+def test_memory_moves_on_request_and_everything_is_given_back(tmp_path, monkeypatch, keeps):
+    machine = with_memory(working(tmp_path, monkeypatch, keeps))
     adopted = adopt(machine)
+    assert placed(machine) == [{1: 100}] * 3
+    assert migrations(machine) == ["migratepages %d 0 1" % pid for pid in ([300] if keeps else [100, 200, 300])]
     assert mems(machine) == ("1", "1", "0-1") and not remarks(adopted)
     assert machine.read(services.drop_in("outside.service")).endswith("AllowedMemoryNodes=\nAllowedMemoryNodes=1")
-    assert [(row["mems_before"], row["mems_after"]) for row in (target.row() for target in adopted.targets)][:2] == [("0-1", "1")] * 2
+    assert [(row["mems_before"], row["mems_after"]) for row in (target.row() for target in adopted.targets)] == [("0-1", "1")] * 3
     record = machine.read(previous.PATH)
     machine.calls.clear()
     again = adopt(machine)
-    assert not again.changed and not [call for call in machine.calls if "update" in call or call.startswith("set-property")]
+    assert not again.changed and not migrations(machine)
+    assert not [call for call in machine.calls if "update" in call or call.startswith("set-property")]
     assert machine.read(previous.PATH) == record
     report = unbind(machine)
     assert (report.failed, report.warnings, mems(machine)) == ([], [], ("0-1", "0-1", "0-1"))
@@ -74,9 +93,12 @@ def test_memory_moves_on_request_and_everything_is_given_back(machine):
 
 def test_without_a_request_memory_stays(machine):
     adopted = adopt(machine, move=False)
-    assert mems(machine) == ("0-1",) * 3 and not remarks(adopted)
+    assert mems(machine) == ("0-1",) * 3 and not remarks(adopted) and placed(machine) == [{0: 50, 1: 50}] * 3
     assert "mems" not in machine.read(previous.PATH) and not any("--cpuset-mems" in call for call in machine.calls)
     assert adopt(machine).changed and mems(machine) == ("1", "1", "0-1"), "asked for later"
+    assert placed(machine) == [{1: 100}] * 3 and not adopt(machine).changed
+    machine.allocate(300, N0=50)
+    assert not adopt(machine).changed and not adopt(machine, move=False).changed, "what it allocates later is its own affair"
 
 
 def test_an_undone_run_leaves_the_memory_nodes_of_before(machine):
@@ -92,7 +114,7 @@ def test_what_does_not_fit_beside_the_first_keeps_its_nodes(machine):
     holds(machine, SERVICE, 100)
     holds(machine, DOCKER, 60)
     adopted = adopt(machine)
-    assert mems(machine)[:2] == ("1", "0-1") and machine.cpus(200) == "4-7"
+    assert mems(machine)[:2] == ("1", "0-1") and machine.cpus(200) == "4-7" and machine.pages(200) == {0: 50, 1: 50}
     assert remarks(adopted) == [
         "container llm (NPU 1) keeps memory nodes 0-1, and does not get those of its NPUs, 1: 0.1 GiB lies on others, there is room for "
         "0.0 GiB, and the kernel would kill its processes"
@@ -107,7 +129,6 @@ KEPT = {
     "around": (CGROUPS + "/system.slice/cpuset.mems.effective", "0", "the group around it grants 0 only"),
     "policy": (UNIT, "[Service]\nNUMAPolicy=bind\nNUMAMask=0\n", "the memory policy in " + UNIT),
     "numactl": (UNIT, "[Service]\nExecStart=/usr/bin/numactl --membind=0 vllm\n", "the memory policy in " + UNIT),
-    "unknown": (CGROUPS + SERVICE + "/memory.numa_stat", "", "does not say where its memory lies"),
 }
 
 
@@ -119,11 +140,56 @@ def test_work_that_cannot_have_the_nodes_is_reported(machine, path, text, why):
     assert machine.cpus(100) == "4-7" and services.said(machine, "outside.service") == {"cpus": "4-7"}
 
 
-def test_where_systemd_sets_no_memory_nodes_that_is_said(machine):
+def test_without_a_count_of_the_group_processes_are_read(machine):
+    os.unlink(machine.path(CGROUPS + SERVICE + "/memory.numa_stat"))
+    machine.allocate(100, N0=200)
+    assert "0.2 GiB lies on others, there is room for 0.1 GiB" in remarks(adopt(machine, groups=[SERVICE]))[0]
+    os.unlink(machine.path(NUMA_MAPS % 100))
+    assert "/proc/100/numa_maps does not exist" in remarks(adopt(machine, groups=[SERVICE]))[0]
+
+
+def test_where_systemd_sets_no_memory_nodes_pages_move(machine):
     os.unlink(machine.path(CGROUPS + "/cgroup.controllers"))
     machine.put(CGROUPS + "/systemd" + SERVICE + "/cgroup.procs", "100\n")
     adopted = adopt(machine, groups=[SERVICE])
-    assert "systemd cannot set those of services on this host" in remarks(adopted)[0] and machine.cpus(100) == "4-7"
+    assert not remarks(adopted) and machine.cpus(100) == "4-7" and machine.pages(100) == {1: 100}
+    assert services.said(machine, "outside.service") == {"cpus": "4-7"}
+    assert not adopt(machine, groups=[SERVICE]).changed and len(migrations(machine)) == 1
+    assert not unbind(machine).warnings and machine.pages(100) == {1: 100}
+
+
+@pytest.mark.parametrize("keeps", [False, True], ids=["5.10", "6.12"])
+def test_without_the_tool_only_the_kernel_moves_memory(tmp_path, monkeypatch, keeps):
+    machine = with_memory(working(tmp_path, monkeypatch, keeps))
+    monkeypatch.setenv("PATH", "")
+    os.unlink(machine.path(MIGRATEPAGES))
+    found = remarks(adopt(machine))
+    assert len(found) == (1 if keeps else 3) and all("install numactl on this host" in text for text in found)
+    assert placed(machine) == [{1: 100} if keeps else {0: 50, 1: 50}] * 2 + [{0: 50, 1: 50}]
+    assert mems(machine) == ("1" if keeps else "0-1",) * 2 + ("0-1",)
+    with_memory(machine)
+    assert adopt(machine).changed and machine.pages(300) == {1: 100}, "once it is installed"
+
+
+def test_pages_that_cannot_move_are_reported(machine):
+    machine.space = {1: 20}
+    adopted = adopt(machine, groups=[SESSION])
+    assert remarks(adopted) == [
+        "process 300 (worker) of NPU 1: 30 MiB stay on node 0: it is pinned, by the NPU driver for instance, or memory nodes 1 have no "
+        "room; restart it when they have"
+    ]
+    assert not adopt(machine, groups=[SESSION]).changed
+
+
+def test_processes_of_a_session_share_the_room(machine):
+    machine.process(310, SESSION)
+    for pid in (300, 310):
+        machine.allocate(pid, N0=100)
+    found = [part for pid in (300, 310) for part in [user(machine, SESSION, 1, pids=[pid])]]
+    adoption = Adoption(machine, HOME, found, {}, True)
+    adoption.run()
+    assert [machine.pages(pid) for pid in (300, 310)] == [{1: 100}, {0: 100}]
+    assert "there is room for 0.0 GiB" in remarks(adoption)[0]
 
 
 def test_nodes_that_the_kernel_does_not_grant_are_taken_back(machine, monkeypatch):
@@ -187,5 +253,5 @@ def test_a_transaction_that_fails_later_confines_memory_again(machine):
 
 @pytest.mark.parametrize("move", [False, True])
 def test_a_bind_is_told_whether_memory_may_move(machine, move):
-    state = {"plan": HOME, "live": {"adopt": {"mode": "now"}}, "expected": []}
-    assert FEATURE.step(machine, state, Choices(move_memory=move)).move is move
+    state = {"plan": HOME, "live": {"adopt": {"mode": "now", "move_memory": move}}, "expected": []}
+    assert FEATURE.step(machine, state, Choices()).move is move

@@ -135,6 +135,18 @@ def test_allowed_memory_stays_and_the_rest_moves_to_a_near_node(tree):
     assert Migration(tree.host, [worker(tree, 10, npu(2, 16, memory_nodes=""))]).todo == []
 
 
+def test_what_the_nearest_node_cannot_hold_moves_to_another(tree):
+    tool = install(tree)
+    process = worker(tree, 10, npu(2, 16, memory_nodes="1-2"))
+    maps(tree, 10, N0=25600)
+    with open(tool, "a") as file:
+        file.write("target == '2' and open(path, 'w').write(text)\n")
+    migration = Migration(tree.host, [process])
+    migration.carry_out()
+    assert [call[:3] for call in calls(tool)] == [["10", "0", "2"], ["10", "0", "1"]]
+    assert (round(migration.moved), migration.warnings) == (100, [])
+
+
 def test_above_the_limit_nothing_moves_and_numbers_are_given(tree, team):
     install(tree)
     with pytest.raises(ValueError) as refusal:
@@ -177,8 +189,8 @@ def test_a_run_stopped_halfway_is_finished_by_the_next_one(tree, team, monkeypat
     first = Migration(tree.host, team)
     first.carry_out()
     assert first.failed == [
-        "process 10 (VLLM::Worker) of NPU 2: moving 100 MiB from node 0: 'migratepages' did not answer within 30 s and was killed; the "
-        "next run goes on from here"
+        "process 10 (VLLM::Worker) of NPU 2: moving 100 MiB from node 0: 'migratepages' did not answer within 30 s and was killed; "
+        "module process_affinity moves the rest (memory=migrate)"
     ]
     monkeypatch.undo()
     second = Migration(tree.host, team)
