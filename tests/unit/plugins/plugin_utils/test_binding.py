@@ -15,6 +15,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding impo
     refusals,
     remarks,
 )
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.slices import drop_in_text
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import workloads
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import members, shown
@@ -71,7 +72,7 @@ def on(**machine):
 
 
 def test_cgroup_v2_gets_a_slice_per_npu_below_one_for_all():
-    result = binding(TOPOLOGY, PLAN, [], "host")
+    result = binding(TOPOLOGY, PLAN, Named())
     assert result["method"] == "slices"
     assert [(unit["name"], unit["cpus"], unit["mems"]) for unit in result["parents"] + result["slices"]] == [
         ("npu.slice", "0-23,144-167", "0,6"),
@@ -123,12 +124,12 @@ WITHOUT_SLICES = [
 def test_memory_is_bound_to_the_nodes_that_are_allowed(service, allowed, policy, nodes):
     entries = [{**entry, "memory_nodes": nodes} for entry, nodes in zip(PLAN["npus"], allowed, strict=True)]
     plan = {**PLAN, "npus": entries}
-    settings = binding(on(cgroup="v1", systemd=249), plan, [service], "host")["services"][0]["settings"]
+    settings = binding(on(cgroup="v1", systemd=249), plan, Named([service]))["services"][0]["settings"]
     assert {key: value for key, value in settings.items() if key != "CPUAffinity"} == (
         dict(zip(("NUMAPolicy", "NUMAMask"), policy, strict=True)) if policy else {}
     )
     workload = {"name": "a", "npus": service["npus"]}
-    slices = {unit["name"]: unit["mems"] for unit in binding(TOPOLOGY, plan, [], "host", [workload])["slices"]}
+    slices = {unit["name"]: unit["mems"] for unit in binding(TOPOLOGY, plan, Named(workloads=[workload]))["slices"]}
     assert slices == {"npu-0.slice": allowed[0], "npu-1.slice": allowed[1], "npu-a.slice": nodes}
 
 
@@ -136,7 +137,7 @@ def test_memory_is_bound_to_the_nodes_that_are_allowed(service, allowed, policy,
     "topology, service, bound_by, settings", [row[1:] for row in SERVICE_SETTINGS], ids=[row[0] for row in SERVICE_SETTINGS]
 )
 def test_what_a_service_gets(topology, service, bound_by, settings):
-    (found,) = binding(topology, PLAN, [service], bound_by)["services"]
+    (found,) = binding(topology, PLAN, Named([service], bound_by=bound_by))["services"]
     assert (found["name"], found["settings"]) == (service["unit"], settings)
 
 
@@ -170,16 +171,16 @@ SET_ELSEWHERE = [
 @pytest.mark.parametrize("found, plan, npus, says, remark", [row[1:] for row in SET_ELSEWHERE], ids=[row[0] for row in SET_ELSEWHERE])
 def test_what_a_service_is_told_of_its_devices(found, plan, npus, says, remark):
     topology, services = changed(TOPOLOGY, unit_environment={"vllm@0.service": found}), [{"unit": "vllm@0.service", "npus": npus}]
-    (service,) = binding(topology, plan, services, "host")["services"]
+    (service,) = binding(topology, plan, Named(services))["services"]
     assert service["environment"] == says
-    said = remarks(topology, plan, services)
+    said = remarks(topology, plan, Named(services))
     assert (said == []) if remark is None else remark in said[0]
-    (service,) = binding(topology, plan, services, "host", visible_devices=False)["services"]
+    (service,) = binding(topology, plan, Named(services, environment={"visible_devices": False}))["services"]
     assert (service["environment"], service["devices"]) == ({}, {})
-    assert remarks(topology, plan, services, visible_devices=False) == []
+    assert remarks(topology, plan, Named(services, environment={"visible_devices": False})) == []
     static = changed(topology, kubelet={"policy": "static"})
-    assert binding(static, plan, services, "host")["services"] == []
-    assert not any(service["unit"] in remark for service in services for remark in remarks(static, plan, services))
+    assert binding(static, plan, Named(services))["services"] == []
+    assert not any(service["unit"] in remark for service in services for remark in remarks(static, plan, Named(services)))
 
 
 OFF = "SGLANG_SET_CPU_AFFINITY"
@@ -210,12 +211,12 @@ def test_the_engine_of_a_service_is_told_not_to_bind_itself(engine, found, bound
     named = {"npus": [0], **({"engine": engine} if engine else {})}
     ways = [([{"unit": "vllm@0.service", **named}], []), ([], [{"name": "a", "units": ["vllm@0.service"], **named}])]
     for services, groups in ways:
-        (service,) = binding(topology, PLAN, services, bound_by, groups)["services"]
+        (service,) = binding(topology, PLAN, Named(services, groups, bound_by=bound_by))["services"]
         assert service["switches"] == says
         assert service["environment"] == {NPUS: "0", **says}
         assert service["description"].startswith("CPUs and memory of NPU 0." + comment)
         assert service["description"] == "CPUs and memory of NPU 0." or comment
-        said = remarks(topology, PLAN, services, groups)
+        said = remarks(topology, PLAN, Named(services, groups))
         assert (said == []) if remark is None else said[0].startswith(remark)
     drop_in = drop_in_text(service)
     assert [line for line in drop_in.splitlines() if line.startswith("Environment=")] == [
@@ -227,7 +228,7 @@ PAIR = {"name": "llm-a", "npus": [1, 0], "units": ["llm.service"]}
 
 
 def test_a_workload_has_one_slice_with_the_union_of_its_npus():
-    result = binding(TOPOLOGY, PLAN, [], "host", [PAIR])
+    result = binding(TOPOLOGY, PLAN, Named(workloads=[PAIR]))
     assert [(unit["name"], unit["cpus"], unit["mems"]) for unit in result["slices"]][-1] == ("npu-llm_a.slice", "0-23,144-167", "0,6")
     assert result["parents"][0]["wants"] == ["npu-0.slice", "npu-1.slice", "npu-llm_a.slice"]
     assert result["services"] == [
@@ -241,7 +242,7 @@ def test_a_workload_has_one_slice_with_the_union_of_its_npus():
             "needs": None,
         }
     ]
-    (old,) = binding(on(cgroup="v1", systemd=249), PLAN, [], "host", [PAIR])["services"]
+    (old,) = binding(on(cgroup="v1", systemd=249), PLAN, Named(workloads=[PAIR]))["services"]
     assert old["settings"] == {"CPUAffinity": "0-23,144-167", "NUMAPolicy": "bind", "NUMAMask": "0,6"}
 
 
@@ -279,7 +280,7 @@ def test_what_a_name_of_an_npu_stands_for(name, slices):
 
 @pytest.mark.parametrize("name", NO_NAMES, ids=str)
 def test_what_is_no_name_of_an_npu(name):
-    (said,) = refusals(TOPOLOGY, NAMED, [{"unit": "a.service", "npus": [name]}], "host")
+    (said,) = refusals(TOPOLOGY, NAMED, Named([{"unit": "a.service", "npus": [name]}]))
     assert said.startswith(f"npu_affinity_services: a.service: {shown(name)} names no NPU: ")
 
 
@@ -298,12 +299,12 @@ OVERLAPS = [
 
 @pytest.mark.parametrize("wanted, services, sentence", OVERLAPS)
 def test_workloads_share_cpus_on_purpose_only(wanted, services, sentence):
-    said = refusals(TOPOLOGY, PLAN, services, "host", wanted)
+    said = refusals(TOPOLOGY, PLAN, Named(services, wanted))
     assert (said == []) if sentence is None else sentence in said[0]
 
 
 def test_services_of_one_npu_are_a_remark():
-    (said,) = remarks(TOPOLOGY, PLAN, [ONE, BOTH])
+    (said,) = remarks(TOPOLOGY, PLAN, Named([ONE, BOTH]))
     assert said == "vllm@0.service and big.service all use NPU 0, and share its CPUs."
 
 
@@ -313,23 +314,23 @@ LOST = {**PLAN, "npus": [{**PLAN["npus"][1], "id": 0}], "lost": [{**PLAN["npus"]
 @pytest.mark.parametrize("topology", [TOPOLOGY, on(cgroup="v1")], ids=["v2", "v1"])
 def test_a_service_of_a_lost_npu_keeps_its_drop_in(topology):
     services, pair = [ONE, {"unit": "b.service", "npus": [1]}], {**PAIR, "share": True}
-    made, before = (binding(topology, plan, services, "host", [pair])["services"] for plan in (LOST, PLAN))
+    made, before = (binding(topology, plan, Named(services, [pair]))["services"] for plan in (LOST, PLAN))
     assert [service["settings"] for service in made] == [service["settings"] for service in before]
     ids = [service["environment"]["ASCEND_RT_VISIBLE_DEVICES"] for service in made]
     assert ids == ["-1", "0", "0"], "the ids of now, and none in place of one that is lost: 0 is another's"
-    (said, _pair) = remarks(topology, LOST, services, [pair])
+    (said, _pair) = remarks(topology, LOST, Named(services, [pair]))
     assert said.startswith("vllm@0.service is left where it is, in npu-0.slice, although NPU 0 (PCI 0000:c1:00.0) cannot be found")
 
 
 def test_service_of_a_lost_npu_without_pool_has_no_own_limit():
     gone = {**LOST["lost"][0], **dict.fromkeys(("pool", "irq", "main", "acl", "release", "mems"), "")}
-    result = binding(TOPOLOGY, {**LOST, "lost": [gone]}, [ONE, BOTH], "host")
+    result = binding(TOPOLOGY, {**LOST, "lost": [gone]}, Named([ONE, BOTH]))
     assert [service["settings"] for service in result["services"]] == [
         {"Slice": "npu-0.slice"},
         {"Slice": "npu.slice", "AllowedCPUs": "0-23", "AllowedMemoryNodes": "0"},
     ]
     assert [unit["name"] for unit in result["slices"]] == ["npu-1.slice"]
-    assert [service["name"] for service in binding(on(cgroup="v1"), {**LOST, "lost": [gone]}, [ONE, BOTH], "host")["services"]] == [
+    assert [service["name"] for service in binding(on(cgroup="v1"), {**LOST, "lost": [gone]}, Named([ONE, BOTH]))["services"]] == [
         "big.service"
     ]
 
@@ -343,18 +344,18 @@ WORKERS = [
 
 @pytest.mark.parametrize("topology, plan, sentence", [row[1:] for row in WORKERS], ids=[row[0] for row in WORKERS])
 def test_what_workers_do_is_said_as_it_is(topology, plan, sentence):
-    assert sentence in binding(topology, plan, [], "workers")["summary"]
+    assert sentence in binding(topology, plan, Named(bound_by="workers"))["summary"]
 
 
 def test_a_repaired_plan_is_not_what_workers_do():
-    (said,) = refusals(TOPOLOGY, {**PLAN, "repaired": ["NPUs 0 and 1 share CPUs."]}, [], "workers")
+    (said,) = refusals(TOPOLOGY, {**PLAN, "repaired": ["NPUs 0 and 1 share CPUs."]}, Named(bound_by="workers"))
     assert "this plan is not what the workers will do, because the published rule was repaired: NPUs 0 and 1 share CPUs." in said
 
 
 def test_workers_of_some_npus_divide_the_cpus_of_all():
     part = {**PLAN, "options": {"npus": [0, 1]}}
-    assert binding(TOPOLOGY, part, [], "workers")["parents"][0]["cpus"] == "0-191"
-    assert binding(TOPOLOGY, part, [], "host")["parents"][0]["cpus"] == "0-23,144-167"
+    assert binding(TOPOLOGY, part, Named(bound_by="workers"))["parents"][0]["cpus"] == "0-191"
+    assert binding(TOPOLOGY, part, Named())["parents"][0]["cpus"] == "0-23,144-167"
 
 
 WORKLOAD_REFUSALS = [
@@ -368,31 +369,31 @@ WORKLOAD_REFUSALS = [
 
 @pytest.mark.parametrize("workload, sentence", WORKLOAD_REFUSALS)
 def test_workloads_that_are_refused(workload, sentence):
-    (found,) = refusals(TOPOLOGY, PLAN, [], "host", [workload])
+    (found,) = refusals(TOPOLOGY, PLAN, Named(workloads=[workload]))
     assert sentence in found
 
 
 def test_a_workload_is_named_once():
-    (found,) = refusals(TOPOLOGY, PLAN, [], "host", [PAIR, {**PAIR, "units": []}])
+    (found,) = refusals(TOPOLOGY, PLAN, Named(workloads=[PAIR, {**PAIR, "units": []}]))
     assert found == "npu_affinity_workloads: llm-a is named more than once."
 
 
 def test_a_unit_file_that_the_host_ignores_is_never_written():
-    result = binding(on(cgroup="hybrid"), changed(PLAN, housekeeping="0-1"), [ONE], "host")
+    result = binding(on(cgroup="hybrid"), changed(PLAN, housekeeping="0-1"), Named([ONE]))
     assert result["method"] == "services"
     assert result["parents"] == result["slices"] == result["housekeeping"] == result["expected"] == []
     assert "ignores AllowedCPUs=" in result["summary"] and "cgroup hybrid, systemd 249" in result["summary"]
 
 
 def test_workers_that_bind_themselves_share_one_slice():
-    result = binding(TOPOLOGY, PLAN, [], "workers")
+    result = binding(TOPOLOGY, PLAN, Named(bound_by="workers"))
     assert result["slices"] == []
     assert [(unit["name"], unit["cpus"], unit["wants"]) for unit in result["parents"]] == [("npu.slice", "0-23,144-167", [])]
     assert "workers bind themselves" in result["summary"]
 
 
 def test_housekeeping_confines_the_system():
-    result = binding(TOPOLOGY, changed(PLAN, housekeeping="24-25"), [], "host")
+    result = binding(TOPOLOGY, changed(PLAN, housekeeping="24-25"), Named())
     assert [(unit["name"], unit["cpus"]) for unit in result["housekeeping"]] == [
         ("system.slice", "24-25"),
         ("user.slice", "24-25"),
@@ -402,20 +403,20 @@ def test_housekeeping_confines_the_system():
 
 def test_the_slice_of_a_lost_npu_stays():
     lost = {**PLAN["npus"][1]}
-    result = binding(TOPOLOGY, changed(PLAN, npus=PLAN["npus"][:1], lost=[lost]), [], "host")
+    result = binding(TOPOLOGY, changed(PLAN, npus=PLAN["npus"][:1], lost=[lost]), Named())
     assert [unit["name"] for unit in result["slices"]] == ["npu-0.slice", "npu-1.slice"]
     assert result["parents"][0]["cpus"] == "0-23,144-167"
 
 
 def test_a_static_kubelet_keeps_its_cpus():
-    result = binding(changed(TOPOLOGY, kubelet={"policy": "static"}), changed(PLAN, housekeeping="24-25"), [], "host")
+    result = binding(changed(TOPOLOGY, kubelet={"policy": "static"}), changed(PLAN, housekeeping="24-25"), Named())
     assert result["method"] == "none" and result["slices"] == []
     assert "reservedSystemCPUs cover the IRQ CPUs 0-1,144-145 and the housekeeping CPUs 24-25." in result["summary"]
 
 
 def test_gpus_have_slices_of_their_own():
     gpu = {**PLAN["npus"][1], "slice": "gpu-0.slice", "irq": "", "acl": "", "release": "", "main": "0-23"}
-    result = binding(TOPOLOGY, changed(PLAN, npus=[PLAN["npus"][0], gpu]), [], "host")
+    result = binding(TOPOLOGY, changed(PLAN, npus=[PLAN["npus"][0], gpu]), Named())
     assert [unit["name"] for unit in result["parents"]] == ["npu.slice", "gpu.slice"]
 
 
@@ -433,17 +434,17 @@ REFUSALS = [
 
 @pytest.mark.parametrize("plan, services, bound_by, sentence", REFUSALS)
 def test_what_is_refused(plan, services, bound_by, sentence):
-    (found,) = refusals(TOPOLOGY, plan, services, bound_by)
+    (found,) = refusals(TOPOLOGY, plan, Named(services, bound_by=bound_by))
     assert sentence in found
     with pytest.raises(ValueError):
-        binding(TOPOLOGY, plan, services, bound_by)
+        binding(TOPOLOGY, plan, Named(services, bound_by=bound_by))
 
 
 def test_host_without_npus_is_refused_only_if_something_failed():
     nothing = changed(PLAN, npus=[])
-    assert refusals(TOPOLOGY, nothing, [], "host") == []
-    assert binding(TOPOLOGY, nothing, [], "host")["method"] == "none"
-    (sentence,) = refusals(changed(TOPOLOGY, problems=["npu-smi info failed: -8005."]), nothing, [], "host")
+    assert refusals(TOPOLOGY, nothing, Named()) == []
+    assert binding(TOPOLOGY, nothing, Named())["method"] == "none"
+    (sentence,) = refusals(changed(TOPOLOGY, problems=["npu-smi info failed: -8005."]), nothing, Named())
     assert sentence == "No NPU of this host can be planned: npu-smi info failed: -8005."
 
 
