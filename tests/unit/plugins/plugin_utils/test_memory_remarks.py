@@ -94,3 +94,4 @@ def test_a_request_that_adopted_work_cannot_follow_is_said(nodes, move):
     found = adopt.wanted({}, {"npus": [{"memory_nodes": nodes}]}, settings)
     assert ["npu_affinity_move_memory has no effect on running work" in note for note in found.notes] == [True] * (move and not nodes)
     assert ("--move-memory" in found.files[0]["content"]) is move
+    assert found.live["move_memory"] is move, "a bind with another request differs from the state in force"
