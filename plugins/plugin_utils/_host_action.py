@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible import constants
-from ansible.errors import AnsibleConnectionFailure, AnsibleError
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.plugins.loader import lookup_loader
 
@@ -109,7 +109,11 @@ class HostAction(ActionBase):
         """Run a module on the host, and fail with its sentence where it fails. Options of None are left to its defaults."""
         given = {name: value for name, value in options.items() if value is not None}
         name = module if "." in module else f"npu.affinity.{module}"
-        result: dict[str, Any] = self._execute_module(module_name=name, module_args=given, task_vars=variables, wrap_async=False)
+        try:
+            result: dict[str, Any] = self._execute_module(module_name=name, module_args=given, task_vars=variables, wrap_async=False)
+        except OSError as error:
+            why = error.strerror or error
+            raise AnsibleActionFail(f"The controller cannot build the module: {why}. Check its disk, local_tmp in ansible.cfg") from None
         return told(result, self._display.verbosity)
 
     def change(self, module: str, options: Mapping[str, Any], variables: dict[str, Any]) -> dict[str, Any]:

@@ -40,29 +40,48 @@ def test_the_next_run_completes_what_chaos_left(fleet, monkeypatch):
     chaos = Chaos(hosts, names, connect(hosts, monkeypatch))
     print(f"CHAOS_SEED={SEED}")
 
-    full = chaos.chance.sample(names, max(1, round(SHARE * HOSTS)))
-    steps = {host: ("ENOSPC", [chaos.chance.randrange(1, chaos.steps // 3)]) for host in full}
-    chaos.cut([host for host in names if host not in full])
-    inventory, file, *_limit = with_faults(hosts, steps)
-    chaos.ended(hosts.play("bind", inventory, file, "--limit", "host*", **ALL))
-    chaos.cut()
-    both = [chaos.begin(), chaos.begin(npu_affinity_interval="1h")]
-    assert all("Traceback" not in process.communicate(timeout=600)[0] for process in both)
-    chaos.settle()
-    assert hosts.play("unbind", "--limit", ",".join(chaos.chance.sample(names, HOSTS // 2)), **ALL).status in (0, 2)
-    chaos.cut()
-    chaos.interrupt(chaos.begin())
-    chaos.settle()
+    for trouble in (chaos.full_disks, chaos.two_controllers, chaos.interrupt):
+        trouble()
+        chaos.settle()
+        again = hosts.play("bind", **ALL)
+        assert again.status == 0, again.output
+        for host in names:
+            assert differing(settled(hosts.tree(host)), chaos.bound) == [], (trouble, host)
+        assert hosts.play("unbind", "--limit", ",".join(chaos.chance.sample(names, HOSTS // 2)), **ALL).status == 0
+        forget(chaos.lost)
 
-    again = hosts.play("bind", **ALL)
-    assert again.status == 0, again.output
-    for host in names:
-        assert differing(settled(hosts.tree(host)), chaos.bound) == [], host
+    assert hosts.play("bind", **ALL).status == 0
     assert list(hosts.play("bind", **ALL).summary["states"]) == ["unchanged"]
     assert hosts.play("unbind", **ALL).status == 0
     for host in names:
         assert differing(state(hosts.tree(host)), before) == [], host
     print(f"{HOSTS} hosts: {dict(chaos.tally)}")
+
+
+def test_a_controller_with_a_full_disk_says_so(fleet):
+    hosts = fleet(alone="i310_pro")
+    before = state(hosts.tree("alone"))
+    for playbook, judged in (("bind", "refused"), ("verify", "not compared")):
+        output, _errors = begin(hosts, playbook, ["sh", "-c", 'ulimit -f 1; exec "$@"', "sh"]).communicate(timeout=600)
+        assert f"{judged} alone: The controller cannot build the module: File too large." in output, output
+    assert differing(state(hosts.tree("alone")), before) == []
+    assert hosts.play("bind").summary["states"] == {"changed": ["alone"]}
+
+
+def begin(hosts, playbook="bind", under=(), **variables):
+    """Begin a playbook over all hosts by the command itself, under another command if given."""
+    command = [*under, str(Path(sys.executable).parent / "ansible-playbook"), "-i", str(hosts.inventory), f"playbooks/{playbook}.yml"]
+    environment = {"ANSIBLE_CONFIG": str(REPOSITORY / "ansible.cfg"), "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build")}
+    return subprocess.Popen(
+        [*command, "-e", json.dumps({**ALL, **variables})],
+        cwd=REPOSITORY,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
 
 
 class Chaos:
@@ -79,6 +98,19 @@ class Chaos:
         self.seconds, self.calls = time.monotonic() - started, calls(lost, "straight")
         forget(lost)
         self.bound, self.steps = settled(hosts.tree("straight")), steps_of(hosts.tree("straight"))
+
+    def full_disks(self):
+        """Bind while connections are cut and some hosts have no room for all files."""
+        full = self.chance.sample(self.names, max(1, round(SHARE * HOSTS)))
+        steps = {host: ("ENOSPC", [self.chance.randrange(1, self.steps // 3)]) for host in full}
+        self.cut([host for host in self.names if host not in full])
+        inventory, file, *_limit = with_faults(self.hosts, steps)
+        self.ended(self.hosts.play("bind", inventory, file, "--limit", "host*", **ALL))
+
+    def two_controllers(self):
+        self.cut()
+        both = [begin(self.hosts), begin(self.hosts, npu_affinity_interval="1h")]
+        assert all("Traceback" not in process.communicate(timeout=600)[0] for process in both)
 
     def cut(self, hosts=None):
         """Let a share of the connections of the next run be cut, before their commands begin or while they run."""
@@ -100,23 +132,10 @@ class Chaos:
         self.tally["failed by a full disk"] += len(failed) - len(cut)
         assert run.output.count("No space left on device") >= len(failed) - len(cut) > 0, run.output
 
-    def begin(self, **variables):
-        """Begin a bind of all hosts by the command itself."""
-        command = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", str(self.hosts.inventory), "playbooks/bind.yml"]
-        environment = {"ANSIBLE_CONFIG": str(REPOSITORY / "ansible.cfg"), "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build")}
-        return subprocess.Popen(
-            [*command, "-e", json.dumps({**ALL, **variables})],
-            cwd=REPOSITORY,
-            env={**os.environ, **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-
-    def interrupt(self, process):
+    def interrupt(self):
         """Press Ctrl-C in the middle of a run: a while after its first connection."""
+        self.cut()
+        process = begin(self.hosts)
         while process.poll() is None and not list(self.lost.glob("*.calls")):
             time.sleep(0.05)
         time.sleep(self.chance.uniform(0, 0.3) * self.seconds)
