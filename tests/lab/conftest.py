@@ -128,6 +128,8 @@ class Lab:
     def play_as(self, operator, machine, playbook, *arguments, **variables):
         words, environment = self._command(operator, machine.shape.name, playbook, arguments, variables, self._journal)
         run = Run(controller.ansible_playbook(words, REPOSITORY, environment, PLAY_SECONDS), self._journal)
+        if run.status:
+            print(run.output)
         machine.keep_compiled()
         return run
 
@@ -205,9 +207,10 @@ def plan_of(machine):
 
 def drift(lab, machine, folder, **variables):
     """The exit status of verify, and ``{object: first word of the cause}``."""
+    report = folder / f"{machine.shape.name}.json"
+    report.unlink(missing_ok=True)
     run = lab.play(machine, "verify", npu_affinity_reports=str(folder), **variables)
-    report = json.loads((folder / f"{machine.shape.name}.json").read_text())
-    return run.status, {entry["object"]: entry["cause"] for entry in report["drift"]}
+    return run.status, {entry["object"]: entry["cause"] for entry in json.loads(report.read_text())["drift"]}
 
 
 @pytest.fixture(scope="session")

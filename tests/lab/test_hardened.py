@@ -12,10 +12,12 @@ import pytest
 
 from tests.lab import image
 from tests.lab.conftest import REPOSITORY, Operator, changes, drift, plan_of, said, success
-from tests.lab.kernel import as_planned
+from tests.lab.kernel import CQ, as_planned, irqs, pin
 from tests.lab.machine import PATIENCE
 from tests.lab.shapes import A2
+from tests.lab.test_faults import OTHER_PLAN
 from tests.lab.test_irq import reboot
+from tests.lab.test_undo import as_before
 
 PASSWORD = "secret of ops"
 LIBRARY = "/var/lib/npu-affinity"
@@ -23,7 +25,7 @@ COMMAND = f"{LIBRARY}/npu-affinity"
 BASTION = "admin@bastion.example.com"
 HARDEN = f"""
 set -eu
-useradd --create-home --shell /bin/bash ops
+useradd --no-user-group --create-home --shell /bin/bash ops
 echo 'ops:{PASSWORD}' | chpasswd
 useradd --shell /usr/sbin/nologin admin
 mkdir /etc/ssh/keys
@@ -35,6 +37,7 @@ printf '%s\\n' 'tmpfs /tmp tmpfs noexec,nosuid,nodev 0 0' 'proc /proc proc hidep
 rm /etc/systemd/system-generators/systemd-fstab-generator
 mount --all
 mount -o remount /proc
+mount -o remount /tmp
 systemctl enable --now hardened-sshd
 systemctl reload ssh
 """
@@ -111,29 +114,70 @@ def hardened(lab):
 
 
 @pytest.mark.elsewhere
-def test_from_plan_to_reboot(hardened, claims, tmp_path):
-    """Hardened A2-like machine: plan, bind, verify, check mode and reboot by a user with a password for sudo"""
+def test_from_plan_to_unbind(hardened, claims, tmp_path):
+    """Hardened A2-like machine: from plan to unbind, over a reboot, by a user with a password for sudo"""
     machine, operators = hardened
-    claims.true("root may not log in", "Permission denied" in operators.ssh("true", user="root"))
-    seen = operators.ssh(SEEN)
-    for sign in ("0077", "no process of others", "/usr is read-only", "/tmp is noexec", "no home", "no sudo without a terminal"):
-        claims.true(f"ops finds: {sign}", sign in seen, seen)
-
-    run = operators.play(machine, "plan", ansible_pipelining=True)
-    claims.equal("exit status with pipelining", run.status, 2)
-    claims.true("the summary says why", "sudo: sorry, you must have a tty to run sudo [NPU_NOT_GATHERED]" in said(run), said(run))
-    claims.equal("exit status of plan", success(operators.play(machine, "plan")), (0, ""))
-    claims.equal("exit status of bind", success(operators.play(machine, "bind")), (0, ""))
-    plan = plan_of(machine)
-    as_planned(claims, machine, plan)
-    claims.equal("exit status and drift", drift(operators, machine, tmp_path), (0, {}))
-    claims.equal("exit status and changes of check mode", changes(operators.play(machine, "bind", "--check", "--diff")), (0, []))
-    status = operators.ssh(f"{COMMAND} plan && {COMMAND} status")
-    claims.true("ops may read the plan", all(npu["slice"] in status for npu in plan["npus"]), status)
-    claims.true("and not the status", f"only root can read all of it: sudo {COMMAND} status" in status, status)
-    status = operators.sudo(f"{COMMAND} status")
-    claims.true("which root may", "bound: 4 NPUs" in status and status.split()[-1] == "0", status)
+    before, files, seen = machine.look(), machine.files(), in_the_way(claims, operators)
+    planned(claims, machine, operators)
+    plan = bound_once(claims, machine, operators)
+    moved_by_hand(claims, machine, operators, tmp_path)
 
     reboot(claims, machine)
     claims.true("/proc and /usr are as before the reboot", operators.ssh(SEEN) == seen)
     as_planned(claims, machine, plan)
+    claims.equal("exit status and drift after it", drift(operators, machine, tmp_path), (0, {}))
+    asked_on_the_host(claims, operators, plan)
+
+    claims.equal("exit status of a bind by another plan", success(operators.play(machine, "bind", **OTHER_PLAN)), (0, ""))
+    claims.true("it is another plan", plan_of(machine)["npus"] != plan["npus"])
+    claims.equal("exit status of the rollback", success(operators.play(machine, "rollback", npu_affinity_to="1")), (0, ""))
+    as_planned(claims, machine, plan)
+    claims.equal("exit status and drift after it", drift(operators, machine, tmp_path), (0, {}))
+
+    claims.equal("exit status of unbind", success(operators.play(machine, "unbind")), (0, ""))
+    as_before(claims, machine, before, files)
+    claims.equal(f"what is left in {LIBRARY}", machine.run(f"ls -A {LIBRARY} || true"), "")
+
+
+def in_the_way(claims, operators):
+    """Claim that each part of the hardening is in the way of ops, and return what ops sees."""
+    claims.true("root may not log in", "Permission denied" in operators.ssh("true", user="root"))
+    seen = operators.ssh(SEEN)
+    for sign in ("0077", "no process of others", "/usr is read-only", "/tmp is noexec", "no home", "no sudo without a terminal"):
+        claims.true(f"ops finds: {sign}", sign in seen, seen)
+    return seen
+
+
+def planned(claims, machine, operators):
+    run = operators.play(machine, "plan", ansible_pipelining=True)
+    claims.equal("exit status with pipelining", run.status, 2)
+    claims.true("the summary says why", "sudo: sorry, you must have a tty to run sudo [NPU_NOT_GATHERED]" in said(run), said(run))
+    claims.equal("exit status of plan", success(operators.play(machine, "plan")), (0, ""))
+
+
+def bound_once(claims, machine, operators):
+    """Bind, claim that a second bind changes nothing, and return the plan."""
+    claims.equal("exit status of bind", success(operators.play(machine, "bind")), (0, ""))
+    plan = plan_of(machine)
+    as_planned(claims, machine, plan)
+    claims.equal("exit status and changes of check mode", changes(operators.play(machine, "bind", "--check", "--diff")), (0, []))
+    claims.equal("exit status and changes of a second bind", changes(operators.play(machine, "bind")), (0, []))
+    return plan
+
+
+def moved_by_hand(claims, machine, operators, folder):
+    claims.equal("exit status and drift", drift(operators, machine, folder), (0, {}))
+    npu = plan_of(machine)["npus"][1]
+    operators.sudo("systemctl stop npu-affinity-irq.timer")
+    pin(machine, irqs(machine.look()["functions"][npu["pci"]], CQ)[:1], 23)
+    expected = {f"NPU {npu['id']} {CQ}": "manual change", "npu-affinity-irq.timer": "manual change"}
+    claims.equal("exit status and drift after a change by hand", drift(operators, machine, folder), (2, expected))
+
+
+def asked_on_the_host(claims, operators, plan):
+    """Claim that the command answers ops as docs/host-command.md says."""
+    answer = operators.ssh(f"{COMMAND} plan && {COMMAND} status")
+    claims.true("ops may read the plan", all(npu["slice"] in answer for npu in plan["npus"]), answer)
+    claims.true("and not the status", f"only root can read all of it: sudo {COMMAND} status" in answer, answer)
+    answer = operators.sudo(f"{COMMAND} status")
+    claims.true("which sudo gives", "bound: 4 NPUs" in answer and answer.split()[-1] == "0", answer)
