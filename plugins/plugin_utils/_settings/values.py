@@ -9,7 +9,7 @@ Ansible's own check of a role's arguments finds them as well, and prints the who
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
@@ -29,7 +29,11 @@ KINDS = {
     "str": "a text",
 }
 
-CHECKS = {batches.SETTING: batches.checked, mutes.SETTING: mutes.checked, paths.LABEL: paths.checked_label}
+CHECKS: dict[str, Callable[..., object]] = {
+    batches.SETTING: batches.checked,
+    mutes.SETTING: mutes.checked,
+    paths.LABEL: paths.checked_label,
+}
 """What refuses values of the right type, with a ``ValueError``."""
 
 
