@@ -262,6 +262,7 @@ if TYPE_CHECKING:
     class AdoptLive(TypedDict):
         mode: str
         move_memory: bool
+        environment: Dict[str, bool]
 
     class ThreadsLive(TypedDict):
         processes: List[Dict[str, Any]]

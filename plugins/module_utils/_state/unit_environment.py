@@ -71,11 +71,11 @@ def _unquoted(raw: str) -> str:
 def environment(host: Host, unit: str, without_ours: bool = False) -> dict[str, tuple[str, str]]:
     """Return ``{name: (value, path)}`` of those of :data:`VARIABLES` that a unit's files set, with the path of the file that counts.
 
-    ``without_ours``: except for our drop-in.
+    ``without_ours``: except for our drop-ins, also that of feature adopt.
     """
     said = values(host, unit)
-    ours = drop_in_of(unit)
-    lines = [(path, _specified(value, unit)) for path, value in said.get("Environment", []) if not (without_ours and path == ours)]
+    ours = drop_in_of(unit)[: -len(".conf")]
+    lines = [(path, _specified(value, unit)) for path, value in said.get("Environment", []) if not (without_ours and path.startswith(ours))]
     files = [_specified(value, unit) for _path, value in said.get("EnvironmentFile", [])]
     found = {}
     for name in VARIABLES:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.fitting import SWITCHES
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.feature import ADOPT_SERVICE, DROP_INS, FEATURE
 from ansible_collections.npu.affinity.plugins.module_utils._host.installed import ARCHIVE, UNIT_FOLDER
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN
@@ -48,7 +49,8 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
         raise ValueError(f"npu_affinity_rebind_limit is {limit}: give 0 for no limit, or how often within an hour")
     if not plan["npus"]:
         return Feature(owned=OWNED)
-    live = {"mode": mode, "move_memory": settings["move_memory"]}
+    variables = {name: True for name in SWITCHES if settings["environment"].get(name)}
+    live = {"mode": mode, "move_memory": settings["move_memory"], "environment": variables}
     notes: tuple[str, ...] = ()
     if settings["move_memory"] and not any(memory_nodes(npu) for npu in plan["npus"]):
         notes = (
@@ -60,7 +62,7 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     if mode != "always":
         return Feature(owned=PRESENT, needs_plan=True, notes=notes, live=live)
     return Feature(
-        files=(unit(ADOPT_SERVICE, _service(settings["python"], limit, settings["move_memory"])),),
+        files=(unit(ADOPT_SERVICE, _service(settings["python"], limit, live)),),
         owned=PRESENT,
         enabled=(ADOPT_SERVICE,),
         started=(ADOPT_SERVICE,),
@@ -73,8 +75,9 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     )
 
 
-def _service(python: str, limit: int, move: bool) -> str:
-    option = (f" --rebind-limit {limit}" if limit else "") + (" --move-memory" if move else "")
+def _service(python: str, limit: int, live: Mapping[str, Any]) -> str:
+    option = (f" --rebind-limit {limit}" if limit else "") + (" --move-memory" if live["move_memory"] else "")
+    option += f" --environment {','.join(live['environment'])}" if live["environment"] else ""
     return (
         "[Unit]\nDescription=Confine what holds NPUs to the CPUs of these NPUs\n"
         f"ConditionPathExists={PLAN}\n\n{watcher(f'{python} -m npu_affinity adopt{option}')}"

@@ -1,19 +1,14 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Variables of npu_affinity_environment: they fit a workload to its pool, and none of them binds it to CPUs.
-
-Sources: vLLM-Ascend 182b75ea, "Optimization and Tuning" and its tutorials (OMP_PROC_BIND=false, jemalloc, tcmalloc) and PR 11307; the
-OpenMP specification (OMP_NUM_THREADS; without it a process starts a thread for each of its CPUs); Ascend Extension for PyTorch, environment
-variable TASK_QUEUE_ENABLE (level 2 cannot capture graphs).
-"""
+"""Variables of npu_affinity_environment in the drop-ins of services."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.fitting import Variables, fitting
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import no_effect
@@ -24,24 +19,6 @@ if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
 
 SETTING = "npu_affinity_environment"
-Variables = dict[str, tuple[str, str]]
-"""``{name: (value, reason)}``."""
-
-
-def variables(switches: Mapping[str, Any], cpus: str, kinds: Sequence[str], allocator: str | None) -> Variables:
-    """Return the variables of a workload that has these CPUs and a process for each of its devices, which are of these kinds."""
-    found: Variables = {}
-    if switches.get("openmp"):
-        count, processes = len(expand(cpus)), max(len(kinds), 1)
-        threads = max(count // processes, 1)
-        shares = f"{count} CPUs of the pool for {processes} process{'es' if processes > 1 else ''}"
-        found["OMP_NUM_THREADS"] = (str(threads), f"{shares}; a process would start {count} threads (OpenMP specification).")
-        found["OMP_PROC_BIND"] = ("false", "The pool binds; OpenMP would put the process on one CPU (vLLM-Ascend PR 11307).")
-    if switches.get("task_queue") and "npu" in kinds:
-        found["TASK_QUEUE_ENABLE"] = ("1", "Operators are launched by a second thread (torch_npu); level 2 cannot capture graphs.")
-    if switches.get("allocator") and allocator:
-        found["LD_PRELOAD"] = (allocator, "Threads allocate memory with fewer locks (vLLM-Ascend, Optimization and Tuning).")
-    return found
 
 
 def added(topology: Topology, plan: Plan, named: Named, bound: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -62,16 +39,16 @@ def _with(service: Mapping[str, Any], found: Variables) -> Mapping[str, Any]:
     return {**service, "environment": {**service["environment"], **values}, "comments": comments}
 
 
-def remarks(topology: Topology, plan: Plan, named: Named) -> Iterator[Sentence]:
-    """Yield which variables are left as a unit has them, and what has no effect on this host."""
+def remarks(topology: Topology, plan: Plan, named: Named, adopts: bool) -> Iterator[Sentence]:
+    """Yield which variables are left as a unit has them, and what has no effect on this host. ``adopts``: whether feature adopt is on."""
     if not any(on for name, on in named.environment.items() if name != "visible_devices"):
         return
     units = list(_of_units(topology, plan, named))
-    if not units:
+    if not (units or adopts):
         yield Sentence(
             "NPU_NO_EFFECT",
             f"{no_effect(SETTING, 'this host')}: it sets variables in drop-ins of services. Name these in npu_affinity_services or "
-            "npu_affinity_workloads.",
+            "npu_affinity_workloads, or set npu_affinity_adopt.",
         )
     elif named.environment.get("allocator") and not topology.get("allocator"):
         yield Sentence(
@@ -100,4 +77,4 @@ def _of_units(topology: Topology, plan: Plan, named: Named) -> Iterator[tuple[st
     for unit, entries, _engine in binding.units_of(plan, named):
         kinds = [kind_and_number(entry["slice"])[0] for entry in entries if not is_lost(plan, entry)]
         if cpus := binding.pool_of(entries):
-            yield unit, variables(named.environment, cpus, kinds, topology.get("allocator"))
+            yield unit, fitting(named.environment, cpus, kinds, topology.get("allocator"))

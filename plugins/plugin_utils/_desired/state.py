@@ -21,6 +21,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files imp
 from ansible_collections.npu.affinity.plugins.module_utils._users import pools
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, by_code, coded, of_error
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import (
+    adopt,
     binding,
     environment,
     isolation,
@@ -217,7 +218,7 @@ def _said(
         found.append(of_error(error, "NPU_SETTING_INVALID"))
     found += _missing(topology, plan) if "services" not in own["fail_on"] else []
     if settings["slices"]["enabled"]:
-        found += environment.remarks(topology, plan, named)
+        found += environment.remarks(topology, plan, named, settings["adopt"]["adopt"] != adopt.REPORT)
     found += memory.remarks(topology, document)
     found += memory.remarks_on_users(topology, plan, document)
     if shown:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.environment import Variables, variables
+from ansible_collections.npu.affinity.plugins.module_utils._base.fitting import Variables, fitting
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Workload
 
@@ -27,4 +27,4 @@ def notes(workload: Workload, options: Options, contained: bool) -> list[str]:
 
 def _found(workload: Workload, options: Options, contained: bool) -> Variables:
     library = None if contained else workload.topology.get("allocator")
-    return variables(options.environment or {}, workload.cpus, [workload.kind] * len(workload.cards), library)
+    return fitting(options.environment or {}, workload.cpus, [workload.kind] * len(workload.cards), library)

@@ -9,23 +9,27 @@ where the group around has none of it. So every thread is read afterwards, and w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Mapping, Sequence, Tuple
 
 from ..._base.cpulist import compress, expand
 from ..._host.host import CommandError, Host
 from ..._base.device import Device
+from ..._base.fitting import Variables
 from ..._kernel.memory import nodes_with_memory
 from ..._state.files import FileState
 from ..._state.plan_file import memory_nodes
 from ..._state.systemd import Systemd
 from . import engines, services, tasks
-from .choosing import ADOPTED, CONTAINER, FAILED, SERVICE, THREADS, Target, targets
+from .choosing import ADOPTED, CONTAINER, FAILED, NOTHING, SERVICE, THREADS, Target, targets, values_of
 from .leaving import Leaving
 from .memory import move, patience
 from .record import Record
 
 if TYPE_CHECKING:
     from ..._base.documents import NpuUser
+
+DropIn = Tuple[Dict[str, str], Variables]
+"""The sets and the variables that the drop-in of a service has."""
 
 
 def _used(host: Host, targets: Sequence[Target]) -> set[str]:
@@ -34,11 +38,11 @@ def _used(host: Host, targets: Sequence[Target]) -> set[str]:
     return keys.union(str(pid) for target in targets for pid in target.pids(host))
 
 
-def _stale(record: Record, targets: Sequence[Target], plan: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Return the sets of services whose drop-in has those of an earlier plan, and that do not run now."""
+def _stale(record: Record, targets: Sequence[Target], plan: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, DropIn]:
+    """Return the drop-ins of services that do not run now and have those of an earlier plan or setting."""
     host = record.host
     npus = {(Device.of(npu).kind, npu["id"]): npu for npu in plan["npus"]}
-    found_running = {target.unit for target in targets if target.way == SERVICE}
+    running = {target.unit for target in targets if target.way == SERVICE}
     found = {}
     for unit, entry in record.services.items():
         held = [npus[(kind, number)] for kind, number in entry["npus"] if (kind, number) in npus]
@@ -47,27 +51,36 @@ def _stale(record: Record, targets: Sequence[Target], plan: Mapping[str, Any]) -
         if entry.get("mems"):
             nodes = {node for text in lists for node in expand(text)} if all(lists) else nodes_with_memory(host)
             sets["mems"] = compress(nodes)
-        stale = sets["cpus"] and services.said(host, unit) not in (None, sets)
-        if stale and unit not in found_running and not (host.live and Systemd(host).cgroup(unit)):
-            found[unit] = sets
+        said = services.said(host, unit)
+        if not (sets["cpus"] and said) or unit in running or (host.live and Systemd(host).cgroup(unit)):
+            continue
+        variables = services.variables(host, unit, held, sets["cpus"], wanted.get("environment") or {})
+        if said != sets or services.variables_said(host, unit) != values_of(variables):
+            found[unit] = sets, variables
     return found
 
 
 class Adoption:
     """The adoption of one host: ``targets`` with what would or did become of each, ``refreshed`` the drop-ins that only a next start reads.
 
-    :meth:`run` takes the host's lock to be held. ``move``: whether memory may move, too.
+    :meth:`run` takes the host's lock to be held. ``wanted``: ``move_memory``, whether memory may move, too, and ``environment``, which
+    variables the drop-ins of services set.
     """
 
     def __init__(
-        self, host: Host, plan: Mapping[str, Any], users: Iterable[NpuUser], expected: Mapping[str, set[int]], move: bool = False
+        self,
+        host: Host,
+        plan: Mapping[str, Any],
+        users: Iterable[NpuUser],
+        expected: Mapping[str, set[int]],
+        wanted: Mapping[str, Any] = NOTHING,
     ) -> None:
         self.host = host
-        self.targets = targets(host, plan, users, expected, move)
+        self.targets = targets(host, plan, users, expected, wanted)
         self.record = Record(host)
         self.follow = services.follow_at_once(host)
         self.drop_ins: dict[str, FileState] = {}
-        self.refreshed = _stale(self.record, self.targets, plan)
+        self.refreshed = _stale(self.record, self.targets, plan, wanted)
         self.leaving = Leaving(host, plan, _used(host, self.targets))
         self.leaving.look()
 
@@ -101,12 +114,12 @@ class Adoption:
 
     def _write_drop_ins(self, found: Sequence[Target]) -> None:
         """Write the drop-ins of services, with one reload for all, and give those that run the same CPUs at once."""
-        for unit, sets in self.refreshed.items():
+        for unit, (sets, variables) in self.refreshed.items():
             self.drop_ins[unit] = FileState.of(self.host, services.drop_in(unit))
-            services.put(self.host, unit, sets)
+            services.put(self.host, unit, sets, variables)
         for target in found:
             self.drop_ins[target.unit] = FileState.of(self.host, services.drop_in(target.unit))
-            self._attempt(target, services.put, target.unit, target.sets)
+            self._attempt(target, services.put, target.unit, target.sets, target.variables)
         if not self.drop_ins:
             return
         services.load(self.host, self.drop_ins)
@@ -159,7 +172,7 @@ class Adoption:
     def _note(self) -> None:
         """Note in the record what there is now."""
         self.record.forget_ended()
-        for unit, sets in self.refreshed.items():
+        for unit, (sets, _variables) in self.refreshed.items():
             self.record.services[unit] = dict(self.record.services[unit], **sets)
         for target in self.adopted:
             npus = [[Device.of(npu).kind, npu["id"]] for npu in target.npus]

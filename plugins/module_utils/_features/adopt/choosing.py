@@ -18,6 +18,7 @@ from ..._host.host import CommandError, Host
 from ..._kernel.machine import CGROUPS
 from ..._kernel.masks import cpuset, granted
 from ..._base.device import Device
+from ..._base.fitting import Variables
 from ..._state.plan_file import with_lost
 from ..._state.systemd import Systemd
 from ..._users.finding import by_process, is_whole, members_of, pids_of, user_of
@@ -30,6 +31,8 @@ from .record import Record, identity
 if TYPE_CHECKING:
     from ..._base.documents import NpuUser
 
+NOTHING: Mapping[str, Any] = {}
+"""Of what the desired state has of the feature, where nothing but CPUs is wanted."""
 INSIDE, ADOPTED, REFUSED, FAILED = "inside", "adopted", "refused", "failed"
 SERVICE, CONTAINER, THREADS = "service", "container", "threads"
 """By what work is confined: the drop-in of its service, its engine, or the affinity of its threads."""
@@ -57,6 +60,9 @@ class Target:
         self.engine_before = ""
         self.mems = self.mems_before = self.mems_recorded = self.remark = ""
         self.moved = 0
+        self.variables: Variables = {}
+        self.variables_before = services.variables_said(host, self.unit) if self.way == SERVICE else {}
+        self.variables_after = self.variables_before
 
     @property
     def title(self) -> str:
@@ -113,10 +119,13 @@ class Target:
 
     def refuse(self, text: str, state: str = REFUSED) -> None:
         self.state, self.text, self.after = state, text, self.before
-        self.mems, self.remark, self.moved = "", "", 0
+        self.mems, self.remark, self.moved, self.variables_after = "", "", 0, self.variables_before
 
     def row(self) -> dict[str, Any]:
-        """Return ``{name, kind, npus, before, wanted, after, mems_before, mems_after, state, text}`` with cpulists; ``npus`` are titles."""
+        """Return ``{name, kind, npus, before, wanted, after, mems_before, mems_after, variables_before, variables_after, state, text}``.
+
+        ``npus`` are titles. CPUs and memory nodes are cpulists, variables such as ``{OMP_NUM_THREADS: 4}``.
+        """
         return {
             "name": title_of(self.user),
             "kind": self.user["kind"],
@@ -126,6 +135,8 @@ class Target:
             "after": compress(self.after),
             "mems_before": self.mems_before,
             "mems_after": self.mems or self.mems_before,
+            "variables_before": self.variables_before,
+            "variables_after": self.variables_after,
             "state": self.state,
             "text": self.text,
         }
@@ -134,6 +145,10 @@ class Target:
     def sentence(self) -> str:
         where = ", outside its pool %s" % compress(self.wanted) if not self.before <= self.wanted else ""
         return "%s runs on CPUs %s%s: %s" % (self.title, compress(self.before), where, self.text)
+
+
+def values_of(variables: Variables) -> dict[str, str]:
+    return {name: value for name, (value, _reason) in variables.items()}
 
 
 def _way(host: Host, user: NpuUser) -> str:
@@ -145,16 +160,16 @@ def _way(host: Host, user: NpuUser) -> str:
 
 
 def targets(
-    host: Host, plan: Mapping[str, Any], users: Iterable[NpuUser], expected: Mapping[str, set[int]], move: bool = False
+    host: Host, plan: Mapping[str, Any], users: Iterable[NpuUser], expected: Mapping[str, set[int]], wanted: Mapping[str, Any]
 ) -> list[Target]:
     """Return the users that hold NPUs of a plan, with what would become of each: inside, adopted or refused.
 
-    ``expected`` has the CPUs that units get in the same transaction: what runs in them follows. ``move``: whether memory may move.
+    ``expected`` has the CPUs that units get in the same transaction: what runs in them follows. ``wanted``: see :class:`Adoption`.
     """
     planned = {(Device.of(npu).kind, npu["id"]) for npu in plan["npus"]}
     entries = {(Device.of(npu).kind, npu["id"]): npu for npu in with_lost(plan)}
     online = set(expand(host.read("/sys/devices/system/cpu/online") or ""))
-    record, nodes = Record(host), Nodes(host, move)
+    record, nodes = Record(host), Nodes(host, wanted.get("move_memory", False))
     found: list[Target] = []
     users = list(users)
     users += _idle(host, record, {posixpath.basename(user["group"]) for user in users})
@@ -171,6 +186,9 @@ def targets(
         known = _recorded(host, target, record)
         written = [entry.get("mems", "") for entry in known if target.by_group or "threads" in entry]
         is_outdated = any(set(expand(entry["cpus"])) not in (set(), target.wanted) for entry in known)
+        if target.way == SERVICE:
+            target.variables = services.variables(host, target.unit, npus, compress(target.wanted), wanted.get("environment") or {})
+            is_outdated = is_outdated or bool(known) and target.variables_before != values_of(target.variables)
         is_moved = not follows and (not is_inside or is_outdated)
         if is_moved:
             _judge(host, target, record, expected)
@@ -212,7 +230,7 @@ def _parts(host: Host, plan: Mapping[str, Any], user: NpuUser) -> Iterator[NpuUs
 def _judge(host: Host, target: Target, record: Record, expected: Mapping[str, set[int]]) -> None:
     """Have a target adopted, or refuse what cannot be."""
     user = target.user
-    target.state, target.after = ADOPTED, target.wanted
+    target.state, target.after, target.variables_after = ADOPTED, target.wanted, values_of(target.variables)
     if user["kind"] == "pod":
         target.refuse("the kubelet places pods; use its static CPU manager policy (docs/kubelet.md)")
     elif user.get("unassigned"):

@@ -28,7 +28,7 @@ def _step(host: Host, state: AppliedState, choices: Choices) -> Adopt | None:
         return None
     from .step import Adopt
 
-    return Adopt(host, plan, state["expected"], wanted.get("move_memory", False))
+    return Adopt(host, plan, state["expected"], wanted)
 
 
 def _release() -> type[Release]:

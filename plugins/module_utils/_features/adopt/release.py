@@ -8,6 +8,7 @@ What has ended needs nothing. What somebody else has given other CPUs since is r
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Callable, Mapping, Sequence
 
 from ..._base.cpulist import compress, expand
@@ -15,6 +16,7 @@ from ..._state.diffs import diffs
 from ..._host.host import CommandError
 from ..._kernel.masks import cpuset, possible
 from ..._state import release
+from ..._state.files import FileState
 from ..._state.systemd import Systemd
 from ..._users.finding import members_of
 from . import engines, services, tasks
@@ -158,8 +160,9 @@ class Release(release.Release):
         self.again.append(lambda: engines.update(self.host, entry["engine"], container, {kind: entry[kind] for kind in kinds}))
 
     def _release_services(self) -> None:
-        wanted = {unit: services.said(self.host, unit) or {} for unit in self.services}
-        self.again.append(lambda: services.write(self.host, wanted))
+        for unit, made in self.services.items():
+            before = FileState.of(self.host, services.drop_in(unit))
+            self.again.append(functools.partial(services.put_back, self.host, unit, before, made))
         services.take_away(self.host, self.services)
 
     def _release_started(self, pid: int, threads: tasks.Masks) -> None:

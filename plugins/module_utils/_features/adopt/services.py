@@ -13,20 +13,25 @@ from __future__ import annotations
 
 import posixpath
 import re
-from typing import Iterable, Mapping
+from typing import Any, Iterable, Mapping, Sequence
 
 from ..._base.cpulist import compress, expand
+from ..._base.device import Device
+from ..._base.fitting import Variables, fitting
 from ..._host.host import CommandError, Host
+from ..._kernel.allocators import allocator
 from ..._kernel.machine import machine, sets_cpus
 from ..._kernel.masks import possible
 from ..._kernel.memory import nodes_with_memory
 from ..._state import labels
 from ..._state.files import MARKER, FileState, is_ours, missing_folders, remove_empty
 from ..._state.systemd import CPUSET_KEYS, RUNTIME_CONTROLS, UNIT_FOLDER, Systemd, settings
+from ..._state.unit_environment import environment
 from ..._state.unit_files import numbers, values
 from .feature import DROP_IN
 
 
+_VARIABLE = "Environment="
 _OWN_CPUS = re.compile(r"\b(taskset|numactl)\b[^;]*?\s(?:-\w*[cC]|--cpu-list|--physcpubind)[ =]?\s*(\d[\d,-]*)")
 _OWN_MEMORY = re.compile(r"\bnumactl\b[^;]*?\s(?:-[mipP]|--membind|--interleave|--preferred)")
 
@@ -45,10 +50,25 @@ def drop_in(unit: str) -> str:
     return "%s/%s.d/%s" % (UNIT_FOLDER, unit, DROP_IN)
 
 
-def text(values: Mapping[str, str]) -> str:
-    """Return a drop-in, with a line before each value that takes away those of other files."""
+def text(values: Mapping[str, str], variables: Mapping[str, tuple[str, str]]) -> str:
+    """Return a drop-in, with a line before each value that takes away those of other files, and the reason before each variable."""
     lines = "".join("%s=\n" % key + ("%s=%s\n" % (key, value) if value else "") for key, value in values.items())
+    lines += "".join("# %s\n%s%s=%s\n" % (reason, _VARIABLE, name, value) for name, (value, reason) in variables.items())
     return "# %s: changes are overwritten.\n[Service]\n%s" % (MARKER, lines)
+
+
+def variables(host: Host, unit: str, npus: Sequence[Mapping[str, Any]], cpus: str, switches: Mapping[str, Any]) -> Variables:
+    """Return the variables that the drop-in of a service gets: those that no other file of the unit sets."""
+    found = fitting(switches, cpus, [Device.of(npu).kind for npu in npus], allocator(host)) if any(switches.values()) else {}
+    elsewhere = environment(host, unit, without_ours=True) if found else {}
+    return {name: of for name, of in found.items() if name not in elsewhere}
+
+
+def variables_said(host: Host, unit: str) -> dict[str, str]:
+    """Return the variables in the managed drop-in of a unit."""
+    text = FileState.of(host, drop_in(unit)).text or ""
+    pairs = [line[len(_VARIABLE) :].split("=", 1) for line in text.splitlines() if line.startswith(_VARIABLE)]
+    return dict(pairs) if is_ours(text) else {}
 
 
 def unusable(host: Host, unit: str, cpus: str) -> list[tuple[str, str]]:
@@ -91,16 +111,8 @@ def by_hand(host: Host, unit: str) -> list[str]:
     return Systemd(host).set_by_hand(unit, RUNTIME_CONTROLS)
 
 
-def write(host: Host, wanted: Mapping[str, Mapping[str, str]]) -> None:
-    """Give services sets, ``{unit: sets}``, where they can follow at once also those that run. Raises ``ValueError``."""
-    for unit, sets in wanted.items():
-        put(host, unit, sets)
-    load(host, wanted)
-    _raise(follow(host, wanted))
-
-
-def put(host: Host, unit: str, sets: Mapping[str, str]) -> None:
-    """Write the drop-in of a service. :func:`load` makes systemd read it.
+def put(host: Host, unit: str, sets: Mapping[str, str], variables: Mapping[str, tuple[str, str]]) -> None:
+    """Write the drop-in of a service. :func:`load` makes systemd read it. Variables count from the next start on.
 
     It takes an affinity away as well that would not let the service start.
     """
@@ -110,7 +122,7 @@ def put(host: Host, unit: str, sets: Mapping[str, str]) -> None:
         empties = "CPUAffinity" in settings(host.read(drop_in(unit))) or unusable(host, unit, sets["cpus"])
         found = {"CPUAffinity": ""} if empties else {}
         found.update({key: sets[kind] for key, (kind, _words) in CPUSET_KEYS.items() if sets.get(kind)})
-    FileState(text(found), 0o644).put(host, drop_in(unit))
+    FileState(text(found, variables), 0o644).put(host, drop_in(unit))
 
 
 def load(host: Host, units: Iterable[str]) -> None:

@@ -14,7 +14,7 @@ from ..._state.plan_file import with_lost
 from ..._state.step import LiveStep
 from ..._users.finding import users
 from .adopting import Adoption
-from .choosing import FAILED, REFUSED
+from .choosing import FAILED, NOTHING, REFUSED
 
 if TYPE_CHECKING:
     from ..._base.documents import UnitSets
@@ -24,18 +24,18 @@ class Adopt(LiveStep):
     """Confines what holds NPUs to their pools.
 
     ``expected`` are the entries of a desired state with what units get: what runs in them cannot get other CPUs. What cannot be adopted
-    is a warning, and no reason to fail: it runs as before. ``move``: whether its memory may move, too.
+    is a warning, and no reason to fail: it runs as before. ``wanted``: what the desired state has of the feature (``live``).
     """
 
     title = "CPUs of running work"
     key = "adopt"
     disruptive = False
 
-    def __init__(self, host: Host, plan: Mapping[str, Any], expected: Iterable[UnitSets], move: bool = False) -> None:
+    def __init__(self, host: Host, plan: Mapping[str, Any], expected: Iterable[UnitSets], wanted: Mapping[str, Any] = NOTHING) -> None:
         LiveStep.__init__(self)
         self.host = host
         self.plan = plan
-        self.move = move
+        self.wanted = wanted
         self.expected = {entry["unit"]: set(expand(entry["cpus"])) for entry in expected if entry.get("cpus")}
         self.adoption: Adoption | None = None
 
@@ -44,7 +44,7 @@ class Adopt(LiveStep):
         return self.adoption is not None and self.adoption.changed
 
     def look(self, check: bool) -> None:
-        self.adoption = Adoption(self.host, self.plan, users(self.host, with_lost(self.plan)), self.expected, self.move)
+        self.adoption = Adoption(self.host, self.plan, users(self.host, with_lost(self.plan)), self.expected, self.wanted)
         self._warn()
 
     def run(self) -> None:
@@ -73,5 +73,5 @@ class Adopt(LiveStep):
     def lines(self) -> dict[str, list[str]]:
         if not self.adoption:
             return {diffs.WORK: []}
-        later = ["~ %s: CPUs %s at its next start" % (unit, sets["cpus"]) for unit, sets in self.adoption.refreshed.items()]
+        later = ["~ %s: CPUs %s at its next start" % (unit, sets["cpus"]) for unit, (sets, _variables) in self.adoption.refreshed.items()]
         return {diffs.WORK: diffs.work(self.result()["users"]) + later + self.adoption.leaving.lines()[diffs.WORK]}

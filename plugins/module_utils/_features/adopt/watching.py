@@ -15,11 +15,12 @@ import ctypes
 import os
 import select
 import time
-from typing import Container, Iterable, Iterator, Sequence
+from typing import Any, Container, Iterable, Iterator, Mapping, Sequence
 
 from ..._state.diffs import diffs
 from ..._host.host import CommandError, Host
 from ..._kernel.machine import CGROUPS, HIERARCHIES
+from ..._base.fitting import SWITCHES
 from ..._base.outside import say
 from ..._state.plan_file import PATH as PLAN
 from ..._state.plan_file import read, with_lost
@@ -29,7 +30,7 @@ from ..._base.table import count
 from ..._users.finding import users
 from . import services
 from .adopting import Adoption
-from .choosing import ADOPTED, CONTAINER, FAILED, REFUSED, SERVICE, Target
+from .choosing import ADOPTED, CONTAINER, FAILED, NOTHING, REFUSED, SERVICE, Target
 
 PROGRAM = "npu_affinity adopt"
 WITHIN = 3600.0
@@ -143,12 +144,12 @@ def culprit(host: Host, target: Target) -> str:
 
 
 class Watcher:
-    """Looks, adopts and reports; what it has said once, it says again only when it has changed. ``move``: whether memory may move."""
+    """Looks, adopts and reports; what it has said once, it says again only when it has changed. ``wanted``: see :class:`Adoption`."""
 
-    def __init__(self, host: Host, plan: str, limit: int, move: bool = False) -> None:
+    def __init__(self, host: Host, plan: str, limit: int, wanted: Mapping[str, Any] = NOTHING) -> None:
         self.host = host
         self.plan = plan
-        self.move = move
+        self.wanted = wanted
         self.tries = Tries(limit)
         self._said: set[str] = set()
         self._left: set[str] = set()
@@ -173,7 +174,7 @@ class Watcher:
         plan = read(self.host, self.plan)
         if plan is None:
             return None
-        adoption = Adoption(self.host, plan, users(self.host, with_lost(plan)), {}, self.move)
+        adoption = Adoption(self.host, plan, users(self.host, with_lost(plan)), {}, self.wanted)
         keys = {target.key(self.host): target for target in adoption.targets}
         self.tries.keep(keys)
         for key, target in keys.items():
@@ -226,10 +227,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--plan", default=PLAN, help="the plan as applied (default: %(default)s)")
     parser.add_argument("--rebind-limit", type=int, default=0, help="how often to adopt an object within an hour (default: without limit)")
     parser.add_argument("--move-memory", action="store_true", help="give work the memory nodes of its NPUs, too, which moves its memory")
+    parser.add_argument(
+        "--environment",
+        type=lambda text: dict.fromkeys(text.split(","), True),
+        default={},
+        metavar=",".join(SWITCHES),
+        help="set variables in the drop-ins of services, which count from their next start on",
+    )
     parser.add_argument("--root", default="/", help="root directory of the host's file tree")
     options = parser.parse_args(argv)
     host = Host(options.root)
-    watcher = Watcher(host, options.plan, options.rebind_limit, options.move_memory)
+    watcher = Watcher(host, options.plan, options.rebind_limit, vars(options))
     wakes, schedule = Wakes(host), Schedule(time.monotonic())
     while True:
         pause = schedule.pause(time.monotonic())

@@ -226,12 +226,20 @@ def card_sentences(failed: Mapping[int | None, str]) -> list[str]:
     return ["%s: %s" % (title, text) for text, title in titles]
 
 
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else " ".join("%s=%s" % pair for pair in value.items()) or "none"
+
+
 def work(users: Iterable[Entry]) -> list[str]:
-    """Return a line for every user of NPUs that gets other CPUs or memory nodes, as :meth:`adopt.choosing.Target.row` has them."""
-    kinds = (("CPUs", "before", "after"), ("memory nodes", "mems_before", "mems_after"))
+    """Return a line for every user of NPUs that gets other CPUs, memory nodes or variables (:meth:`adopt.choosing.Target.row`)."""
+    kinds = (
+        ("CPUs", "before", "after"),
+        ("memory nodes", "mems_before", "mems_after"),
+        ("variables at its next start", "variables_before", "variables_after"),
+    )
     lines = []
     for row in users:
-        moved = ["%s %s -> %s" % (word, row[old], row[new]) for word, old, new in kinds if row.get(old) != row.get(new)]
+        moved = ["%s %s -> %s" % (word, _text(row[old]), _text(row[new])) for word, old, new in kinds if row.get(old) != row.get(new)]
         lines += ["~ %s (%s): %s" % (row["name"], " and ".join(row["npus"]), ", ".join(moved))] if moved else []
     return lines
 

@@ -37,7 +37,7 @@ _STATE = {
     "plan": (dict, type(None)),
     "live": {
         "slices?": {"services": [{"name": str, "settings": {str: str}}], "workloads": [dict(_USER, npus=[str])], "vnpus": [_USER]},
-        "adopt?": {"mode": str, "move_memory?": bool},
+        "adopt?": {"mode": str, "move_memory?": bool, "environment?": dict},
         "threads?": {"processes": [dict], "patterns": dict},
         "tuning?": dict,
         "hugepages?": {"size": int, "nodes": {str: int}},

@@ -18,6 +18,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.secti
 from ansible_collections.npu.affinity.plugins.module_utils._kernel import interrupts
 from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
+from ansible_collections.npu.affinity.plugins.module_utils._state.diffs import diffs
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import with_lost
 from ansible_collections.npu.affinity.plugins.module_utils._users import finding
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.switched_off import SwitchedOff
@@ -244,6 +245,64 @@ def test_a_stopped_service_gets_the_new_plan_at_its_next_start(machine):
     assert again.changed
     again.run()
     assert services.said(machine, "outside.service") == {"cpus": "6-7"}
+
+
+FITTED = {"environment": {"openmp": True, "task_queue": True, "allocator": True}}
+OPENMP = {"OMP_NUM_THREADS": "4", "OMP_PROC_BIND": "false"}
+
+
+def variables(machine, found, wanted, plan=PLAN):
+    """Adopt with a setting; return whether anything changed, its lines, and the variables of the drop-in."""
+    adoption = Adoption(machine, plan, found, {}, wanted)
+    adoption.run()
+    lines = diffs.work(target.row() for target in adoption.targets)
+    return adoption.changed, lines, services.variables_said(machine, "outside.service")
+
+
+def test_an_adopted_service_gets_variables_that_fit_its_pool(machine):
+    machine.process(100, SERVICE)
+    found = [user(machine, SERVICE, 1)]
+    before = "OMP_NUM_THREADS=4 OMP_PROC_BIND=false TASK_QUEUE_ENABLE=1"
+    line = "~ outside.service (NPU 1): CPUs 0-7 -> 4-7, variables at its next start none -> " + before
+    assert variables(machine, found, FITTED) == (True, [line], {**OPENMP, "TASK_QUEUE_ENABLE": "1"})
+    text = machine.read(services.drop_in("outside.service"))
+    assert (
+        "\n# 4 CPUs of the pool for 1 process; a process would start 4 threads (OpenMP specification).\nEnvironment=OMP_NUM_THREADS=4\n"
+        in text
+    )
+    assert machine.cpus(100) == "4-7"
+
+    found = [user(machine, SERVICE, 1)]
+    assert variables(machine, found, FITTED)[0] is False
+    line = f"~ outside.service (NPU 1): variables at its next start {before} -> OMP_NUM_THREADS=4 OMP_PROC_BIND=false"
+    assert variables(machine, found, {"environment": {"openmp": True}}) == (True, [line], OPENMP)
+    assert variables(machine, found, {})[::2] == (True, {})
+    assert variables(machine, found, {})[0] is False
+    assert not unbind(machine).failed
+    assert not machine.exists(services.drop_in("outside.service"))
+
+
+def test_a_variable_of_another_file_stays(machine):
+    machine.process(100, SERVICE)
+    machine.put("/etc/systemd/system/outside.service.d/10-own.conf", "[Service]\nEnvironment=OMP_NUM_THREADS=2\n")
+    found = [user(machine, SERVICE, 1)]
+    assert variables(machine, found, FITTED)[2] == {"OMP_PROC_BIND": "false", "TASK_QUEUE_ENABLE": "1"}
+    os.unlink(machine.path("/etc/systemd/system/outside.service.d/10-own.conf"))
+    assert variables(machine, [user(machine, SERVICE, 1)], FITTED)[2] == {**OPENMP, "TASK_QUEUE_ENABLE": "1"}
+
+
+def test_variables_alone_adopt_nothing(machine):
+    machine.process(100, SERVICE, ("4-7",))
+    assert variables(machine, [user(machine, SERVICE, 1)], FITTED) == (False, [], {})
+
+
+def test_variables_of_a_stopped_service_follow_the_plan(machine):
+    machine.process(100, SERVICE)
+    variables(machine, [user(machine, SERVICE, 1)], FITTED)
+    other = {"npus": [PLAN["npus"][0], dict(PLAN["npus"][1], pool="6-7")]}
+    machine.running.discard("outside.service")
+    machine.states["outside.service"] = ""
+    assert variables(machine, [], FITTED, other) == (True, [], {**OPENMP, "OMP_NUM_THREADS": "2", "TASK_QUEUE_ENABLE": "1"})
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from tests.fakes.work import CGROUPS, DOCKER, ID, MIGRATEPAGES, NUMA_MAPS, PLAN,
 NODES = "/sys/devices/system/node"
 HOME = {"npus": [dict(npu, memory_nodes=str(npu["id"])) for npu in PLAN["npus"]]}
 MIB = 1 << 20
+MOVE = {"move_memory": True}
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def holds(machine, group, mib):
 
 def adopt(machine, plan=None, move=True, groups=(SERVICE, DOCKER, SESSION)):
     pids = {SERVICE: [100], DOCKER: [200], SESSION: [300]}
-    adoption = Adoption(machine, plan or HOME, [user(machine, group, 1, pids=pids[group]) for group in groups], {}, move)
+    adoption = Adoption(machine, plan or HOME, [user(machine, group, 1, pids=pids[group]) for group in groups], {}, {"move_memory": move})
     adoption.run()
     return adoption
 
@@ -186,7 +187,7 @@ def test_processes_of_a_session_share_the_room(machine):
     for pid in (300, 310):
         machine.allocate(pid, N0=100)
     found = [part for pid in (300, 310) for part in [user(machine, SESSION, 1, pids=[pid])]]
-    adoption = Adoption(machine, HOME, found, {}, True)
+    adoption = Adoption(machine, HOME, found, {}, MOVE)
     adoption.run()
     assert [machine.pages(pid) for pid in (300, 310)] == [{1: 100}, {0: 100}]
     assert "there is room for 0.0 GiB" in remarks(adoption)[0]
@@ -207,7 +208,7 @@ def test_a_container_that_ends_while_moving_gets_all_nodes(machine, monkeypatch)
         machine.put(CGROUPS + DOCKER + "/cgroup.procs", "")
 
     monkeypatch.setattr(machine, "confine_memory", kill)
-    adoption = Adoption(machine, HOME, [user(machine, DOCKER, 1, pids=[], witness="allowed", cpus="")], {}, True)
+    adoption = Adoption(machine, HOME, [user(machine, DOCKER, 1, pids=[], witness="allowed", cpus="")], {}, MOVE)
     adoption.run()
     assert "it ended while its memory was moved to nodes 1" in adoption.targets[0].sentence
     assert machine.engine_mems == "0-1" and not machine.exists(previous.PATH)
@@ -254,4 +255,4 @@ def test_a_transaction_that_fails_later_confines_memory_again(machine):
 @pytest.mark.parametrize("move", [False, True])
 def test_a_bind_is_told_whether_memory_may_move(machine, move):
     state = {"plan": HOME, "live": {"adopt": {"mode": "now", "move_memory": move}}, "expected": []}
-    assert FEATURE.step(machine, state, Choices()).move is move
+    assert FEATURE.step(machine, state, Choices()).wanted["move_memory"] is move

@@ -232,7 +232,7 @@ def test_memory_of_work_that_starts_later_moves_on_request(machine, found, move)
     machine.engines = {ID: ""}
     machine.process(200, DOCKER)
     found.function = lambda: [user(machine, DOCKER, 1)]
-    Watcher(machine, PLAN_PATH, LIMIT, move).look()
+    Watcher(machine, PLAN_PATH, LIMIT, {"move_memory": move}).look()
     assert (machine.cpus(200), machine.mems(DOCKER)) == ("4-7", "1" if move else "0-1")
 
 

@@ -29,6 +29,7 @@ SAID = [
     ("one that is missing", {OWN: "EnvironmentFile=-/etc/none\n"}, ("0", OURS), None),
     ("among others, quoted", {LATER: "Environment=A=1 '%s=3' \"B=2 3\"\n" % NAME}, ("3", LATER), ("3", LATER, True)),
     ("a line that systemd ignores", {LATER: 'Environment="%s=3\n' % NAME}, ("0", OURS), None),
+    ("drop-in of feature adopt", {OURS.replace(".conf", "-adopt.conf"): "Environment=%s=3\n" % NAME}, ("0", OURS), None),
     ("another variable", {LATER: "Environment=X%s=3\n" % NAME}, ("0", OURS), None),
 ]
 

@@ -88,10 +88,35 @@ def test_work_that_would_not_fit_into_its_slice_is_named(npus, group, held, room
     assert not list(remarks_on_users({"memory": memory, "users": [user]}, without, {}))
 
 
+ADOPTING = {
+    "enabled": True,
+    "adopt": "always",
+    "rebind_limit": 4,
+    "bound_by": "host",
+    "python": "python3",
+    "move_memory": False,
+    "environment": {},
+}
+
+
+@pytest.mark.parametrize(
+    ("asked", "option"),
+    [
+        ({}, ""),
+        ({"openmp": False, "visible_devices": False}, ""),
+        ({"allocator": True, "openmp": True, "task_queue": None}, " --environment openmp,allocator"),
+    ],
+)
+def test_the_watcher_sets_the_variables_of_the_setting(asked, option):
+    found = adopt.wanted({}, {"npus": [{"memory_nodes": "0"}]}, {**ADOPTING, "environment": asked})
+    (line,) = (line for line in found.files[0]["content"].splitlines() if line.startswith("ExecStart="))
+    assert line.endswith(f"npu_affinity adopt --rebind-limit 4{option}")
+    assert ",".join(found.live["environment"]) == option.rpartition(" ")[2]
+
+
 @pytest.mark.parametrize(("nodes", "move"), [("0", True), ("", True), ("", False)])
 def test_a_request_that_adopted_work_cannot_follow_is_said(nodes, move):
-    settings = {"enabled": True, "adopt": "always", "rebind_limit": 4, "bound_by": "host", "python": "python3", "move_memory": move}
-    found = adopt.wanted({}, {"npus": [{"memory_nodes": nodes}]}, settings)
+    found = adopt.wanted({}, {"npus": [{"memory_nodes": nodes}]}, {**ADOPTING, "move_memory": move})
     assert ["npu_affinity_move_memory has no effect on running work" in note for note in found.notes] == [True] * (move and not nodes)
     assert ("--move-memory" in found.files[0]["content"]) is move
     assert found.live["move_memory"] is move, "a bind with another request differs from the state in force"

@@ -1,0 +1,35 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Variables of npu_affinity_environment: they fit a workload to its pool, and none of them binds it to CPUs.
+
+Sources: vLLM-Ascend 182b75ea, "Optimization and Tuning" and its tutorials (OMP_PROC_BIND=false, jemalloc, tcmalloc) and PR 11307; the
+OpenMP specification (OMP_NUM_THREADS; without it a process starts a thread for each of its CPUs); Ascend Extension for PyTorch, environment
+variable TASK_QUEUE_ENABLE (level 2 cannot capture graphs).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+
+from .cpulist import expand
+
+Variables = Dict[str, Tuple[str, str]]
+"""``{name: (value, reason)}``."""
+SWITCHES = ("openmp", "task_queue", "allocator")
+
+
+def fitting(switches: Mapping[str, Any], cpus: str, kinds: Sequence[str], allocator: Optional[str]) -> Variables:
+    """Return the variables of a workload that has these CPUs and a process for each of its devices, which are of these kinds."""
+    found: Variables = {}
+    if switches.get("openmp"):
+        count, processes = len(expand(cpus)), max(len(kinds), 1)
+        threads = max(count // processes, 1)
+        shares = "%d CPUs of the pool for %d process%s" % (count, processes, "es" if processes > 1 else "")
+        found["OMP_NUM_THREADS"] = (str(threads), "%s; a process would start %d threads (OpenMP specification)." % (shares, count))
+        found["OMP_PROC_BIND"] = ("false", "The pool binds; OpenMP would put the process on one CPU (vLLM-Ascend PR 11307).")
+    if switches.get("task_queue") and "npu" in kinds:
+        found["TASK_QUEUE_ENABLE"] = ("1", "Operators are launched by a second thread (torch_npu); level 2 cannot capture graphs.")
+    if switches.get("allocator") and allocator:
+        found["LD_PRELOAD"] = (allocator, "Threads allocate memory with fewer locks (vLLM-Ascend, Optimization and Tuning).")
+    return found
