@@ -20,7 +20,7 @@ from ..._state.files import FileState
 from ..._state.plan_file import memory_nodes
 from ..._state.systemd import Systemd
 from . import engines, services, tasks
-from .choosing import ADOPTED, CONTAINER, FAILED, NOTHING, SERVICE, THREADS, Target, targets, values_of
+from .choosing import ADOPTED, CONTAINER, FAILED, NOTHING, SERVICE, THREADS, Expected, Target, targets, values_of
 from .leaving import Leaving
 from .memory import move, patience
 from .record import Record
@@ -68,12 +68,7 @@ class Adoption:
     """
 
     def __init__(
-        self,
-        host: Host,
-        plan: Mapping[str, Any],
-        users: Iterable[NpuUser],
-        expected: Mapping[str, set[int]],
-        wanted: Mapping[str, Any] = NOTHING,
+        self, host: Host, plan: Mapping[str, Any], users: Iterable[NpuUser], expected: Expected, wanted: Mapping[str, Any] = NOTHING
     ) -> None:
         self.host = host
         self.targets = targets(host, plan, users, expected, wanted)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from typing import TYPE_CHECKING, Any, Container, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Container, Iterable, Iterator, Mapping, Sequence, Set
 
 from ..._base.cpulist import compress, expand
 from ..._host.host import CommandError, Host
@@ -31,6 +31,8 @@ from .record import Record, identity
 if TYPE_CHECKING:
     from ..._base.documents import NpuUser
 
+Expected = Mapping[str, Set[int]]
+"""CPUs by unit."""
 NOTHING: Mapping[str, Any] = {}
 """Of what the desired state has of the feature, where nothing but CPUs is wanted."""
 INSIDE, ADOPTED, REFUSED, FAILED = "inside", "adopted", "refused", "failed"
@@ -159,9 +161,7 @@ def _way(host: Host, user: NpuUser) -> str:
     return CONTAINER if is_whole(user) and user["engine"] in engines.ENGINES else THREADS
 
 
-def targets(
-    host: Host, plan: Mapping[str, Any], users: Iterable[NpuUser], expected: Mapping[str, set[int]], wanted: Mapping[str, Any]
-) -> list[Target]:
+def targets(host: Host, plan: Mapping[str, Any], users: Iterable[NpuUser], expected: Expected, wanted: Mapping[str, Any]) -> list[Target]:
     """Return the users that hold NPUs of a plan, with what would become of each: inside, adopted or refused.
 
     ``expected`` has the CPUs that units get in the same transaction: what runs in them follows. ``wanted``: see :class:`Adoption`.
@@ -227,7 +227,7 @@ def _parts(host: Host, plan: Mapping[str, Any], user: NpuUser) -> Iterator[NpuUs
     yield from by_process(host, with_lost(plan), user)
 
 
-def _judge(host: Host, target: Target, record: Record, expected: Mapping[str, set[int]]) -> None:
+def _judge(host: Host, target: Target, record: Record, expected: Expected) -> None:
     """Have a target adopted, or refuse what cannot be."""
     user = target.user
     target.state, target.after, target.variables_after = ADOPTED, target.wanted, values_of(target.variables)
@@ -253,7 +253,7 @@ def _judge(host: Host, target: Target, record: Record, expected: Mapping[str, se
                 target.refuse("its CPUs are overridden by %s; remove that with 'systemctl revert'" % ", ".join(paths))
 
 
-def _judge_place(host: Host, target: Target, expected: Mapping[str, set[int]]) -> None:
+def _judge_place(host: Host, target: Target, expected: Expected) -> None:
     """Refuse what runs in a group whose surroundings do not grant the wanted CPUs, or that has no cpuset to set."""
     folder = target.folder(host)
     if folder is None:
