@@ -42,7 +42,15 @@ SETTINGS = {
         "python": PYTHON,
     },
     "nic": {"enabled": True, "nic": "near", "irq_enabled": True, "interval": "", "wait": 60, "rebind_limit": 4, "python": PYTHON},
-    "adopt": {"enabled": True, "adopt": "always", "rebind_limit": 4, "move_memory": False, "bound_by": "host", "python": PYTHON},
+    "adopt": {
+        "enabled": True,
+        "adopt": "always",
+        "rebind_limit": 4,
+        "move_memory": False,
+        "environment": {},
+        "bound_by": "host",
+        "python": PYTHON,
+    },
     "threads": {
         "enabled": True,
         "bound_by": "host",
