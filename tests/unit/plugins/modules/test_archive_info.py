@@ -243,7 +243,7 @@ def test_a_small_archive_takes_little_memory_and_time(tmp_path, name):
     sentence, used = process.stdout.splitlines()
     assert "bomb.tar.gz" in sentence and len(sentence) < 500
     memory, seconds = map(float, used.split())
-    assert memory < 150 and seconds < 15
+    assert memory < 150 and seconds < 60
     assert os.listdir(tmp_path / "opened") == []
 
 
