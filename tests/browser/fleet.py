@@ -22,6 +22,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features import regi
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import refusals
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 from tests.simulator.faults import lose_card
 from tests.simulator.generate import generate
@@ -70,7 +71,7 @@ def look(machine: str, name: str, bound: bool = True, change=None) -> dict:
         was_bound, findings = verify(host, Wanted(features={"irq": "present" if bound else "absent"}))
         record = {"host": name, "topology": topology, "bound": was_bound, "checked": findings.checked, "remarks": findings.remarks}
         record["drift"] = [result_of(finding) for finding in findings.drift]
-        sentences = refusals(topology, now := plan(topology), services=[], bound_by="host")
+        sentences = refusals(topology, now := plan(topology), Named())
         return {**record, "plan": now, **({"refused": " ".join(sentences)} if sentences else {})}
 
 

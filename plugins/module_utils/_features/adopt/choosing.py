@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Container, Iterable, Iterator, Mapping, Sequence, Set
 
 from ..._base.cpulist import compress, expand
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 Expected = Mapping[str, Set[int]]
 """CPUs by unit."""
-NOTHING: Mapping[str, Any] = {}
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 """Of what the desired state has of the feature, where nothing but CPUs is wanted."""
 INSIDE, ADOPTED, REFUSED, FAILED = "inside", "adopted", "refused", "failed"
 SERVICE, CONTAINER, THREADS = "service", "container", "threads"
