@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The memory of running work: moved to the nodes of its NPUs on request alone, and only where it fits there.
 
-Groups get these nodes, and the kernel moves their pages. Before 5.15, and on cgroup v1, it takes them for new pages alone. So what lies
-elsewhere afterwards is moved, as it is for processes that no group confines. It stays there at an undo.
+Groups get these nodes, and the kernel moves their pages. On cgroup v1, and on v2 of 5.10 and 6.1, it takes them for new pages alone. So
+what lies elsewhere afterwards is moved, as it is for processes that no group confines. It stays there at an undo.
 
 The kernel kills where they are full, and the command that narrowed them succeeds (:mod:`_kernel.memory`). Only work that may use all nodes
 of the group around it gets others. So what it gets back are all nodes, which moves nothing.
@@ -114,8 +114,8 @@ class Nodes:
 
 
 def _follows(host: Host, folder: str) -> bool:
-    """Whether the kernel moves the memory of a group that is given other nodes (``CS_MEMORY_MIGRATE`` in ``kernel/cgroup/cpuset.c``)."""
-    return is_since(host, 5, 15) and not folder.startswith(CGROUPS + "/cpuset/")
+    """Whether the kernel moves the memory of a group that is given other nodes: seen with 6.12, not with 6.1."""
+    return is_since(host, 6, 12) and not folder.startswith(CGROUPS + "/cpuset/")
 
 
 def move(host: Host, target: Target) -> None:
