@@ -39,12 +39,14 @@ rm /etc/systemd/system-generators/systemd-fstab-generator
 mount --all
 mount -o remount /proc
 mount -o remount /tmp
-systemctl enable --now usr.mount hardened-sshd
+systemctl enable --now usr.mount
+systemctl enable --now hardened-sshd
 systemctl reload ssh
 """
 """A second sshd, which only the first one can reach: that is the bastion, and root's way in for what a test asks the machine.
 
-/usr has a unit of its own: with a bind of it in fstab, the whole disk of Debian 13 was read-only after a reboot.
+/usr has a unit of its own: with a bind of it in fstab, the whole disk of Debian 13 was read-only after a reboot. It is mounted before that
+sshd starts, whose mount namespace would keep a writable one.
 """
 SSHD = """
 [Unit]
@@ -74,7 +76,7 @@ Host *
 SEEN = """
 umask
 ls -d /proc/1 || echo 'no process of others'
-touch /usr/local/there || echo '/usr is read-only'
+LC_ALL=C touch /usr/local/there 2>&1 | grep -q 'Read-only' && echo '/usr is read-only'
 printf '#!/bin/sh\\n' >/tmp/program; chmod 700 /tmp/program; /tmp/program || echo '/tmp is noexec'
 ls ~ || echo 'no home'
 sudo -S true || echo 'no sudo without a terminal'
