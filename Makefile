@@ -120,6 +120,7 @@ LIMIT_lab-trixie := 1800
 LIMIT_engines := 1800
 LIMIT_molecule := 1800
 LIMIT_integration := 1800
+LIMIT_long := 1800
 SUITES := bullseye bookworm trixie testing
 LAB_ALL := $(SUITES:%=lab-on-%) lab-arm engines engines-older lab-selinux $(SUITES:%=soak-on-%)
 $(foreach part,$(filter-out engines engines-older,$(LAB_ALL)),$(eval LIMIT_$(part) := 14400))
