@@ -19,6 +19,10 @@ Variables = Dict[str, Tuple[str, str]]
 SWITCHES = ("openmp", "task_queue", "allocator")
 
 
+def values_of(variables: Variables) -> Dict[str, str]:
+    return {name: value for name, (value, _reason) in variables.items()}
+
+
 def fitting(switches: Mapping[str, Any], cpus: str, kinds: Sequence[str], allocator: Optional[str]) -> Variables:
     """Return the variables of a workload that has these CPUs and a process for each of its devices, which are of these kinds."""
     found: Variables = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._base.fitting import Variables, fitting
+from ansible_collections.npu.affinity.plugins.module_utils._base.fitting import Variables, fitting, values_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import no_effect
@@ -34,9 +34,8 @@ def _with(service: Mapping[str, Any], found: Variables) -> Mapping[str, Any]:
     new = {name: of for name, of in found.items() if name not in service["environment"]}
     if not new:
         return service
-    values = {name: value for name, (value, _reason) in new.items()}
     comments = {name: reason for name, (_value, reason) in new.items()}
-    return {**service, "environment": {**service["environment"], **values}, "comments": comments}
+    return {**service, "environment": {**service["environment"], **values_of(new)}, "comments": comments}
 
 
 def remarks(topology: Topology, plan: Plan, named: Named, adopts: bool) -> Iterator[Sentence]:

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from ansible_collections.npu.affinity.plugins.module_utils._base.fitting import Variables, fitting
+from ansible_collections.npu.affinity.plugins.module_utils._base.fitting import Variables, fitting, values_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Workload
 
 
 def environment(workload: Workload, options: Options, contained: bool) -> dict[str, str]:
     """Return the variables; ``contained``: in a container, which does not have the libraries of the host."""
-    return {name: value for name, (value, _reason) in _found(workload, options, contained).items()}
+    return values_of(_found(workload, options, contained))
 
 
 def notes(workload: Workload, options: Options, contained: bool) -> list[str]:

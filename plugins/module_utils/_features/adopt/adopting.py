@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, Mapping, Sequence, Tuple
 from ..._base.cpulist import compress, expand
 from ..._host.host import CommandError, Host
 from ..._base.device import Device
-from ..._base.fitting import Variables
+from ..._base.fitting import Variables, values_of
 from ..._kernel.memory import nodes_with_memory
 from ..._state.files import FileState
 from ..._state.plan_file import memory_nodes
 from ..._state.systemd import Systemd
 from . import engines, services, tasks
-from .choosing import ADOPTED, CONTAINER, FAILED, NOTHING, SERVICE, THREADS, Expected, Target, targets, values_of
+from .choosing import ADOPTED, CONTAINER, FAILED, NOTHING, SERVICE, THREADS, Expected, Target, targets
 from .leaving import Leaving
 from .memory import move, patience
 from .record import Record
@@ -52,10 +52,11 @@ def _stale(record: Record, targets: Sequence[Target], plan: Mapping[str, Any], w
             nodes = {node for text in lists for node in expand(text)} if all(lists) else nodes_with_memory(host)
             sets["mems"] = compress(nodes)
         said = services.said(host, unit)
-        if not (sets["cpus"] and said) or unit in running or (host.live and Systemd(host).cgroup(unit)):
+        if not sets["cpus"] or said is None or unit in running:
             continue
         variables = services.variables(host, unit, held, sets["cpus"], wanted.get("environment") or {})
-        if said != sets or services.variables_said(host, unit) != values_of(variables):
+        is_stale = said != sets or services.variables_said(host, unit) != values_of(variables)
+        if is_stale and not (host.live and Systemd(host).cgroup(unit)):
             found[unit] = sets, variables
     return found
 

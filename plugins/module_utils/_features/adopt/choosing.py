@@ -19,7 +19,7 @@ from ..._host.host import CommandError, Host
 from ..._kernel.machine import CGROUPS
 from ..._kernel.masks import cpuset, granted
 from ..._base.device import Device
-from ..._base.fitting import Variables
+from ..._base.fitting import Variables, values_of
 from ..._state.plan_file import with_lost
 from ..._state.systemd import Systemd
 from ..._users.finding import by_process, is_whole, members_of, pids_of, user_of
@@ -148,10 +148,6 @@ class Target:
     def sentence(self) -> str:
         where = ", outside its pool %s" % compress(self.wanted) if not self.before <= self.wanted else ""
         return "%s runs on CPUs %s%s: %s" % (self.title, compress(self.before), where, self.text)
-
-
-def values_of(variables: Variables) -> dict[str, str]:
-    return {name: value for name, (value, _reason) in variables.items()}
 
 
 def _way(host: Host, user: NpuUser) -> str:

@@ -59,7 +59,7 @@ def text(values: Mapping[str, str], variables: Mapping[str, tuple[str, str]]) ->
 
 def variables(host: Host, unit: str, npus: Sequence[Mapping[str, Any]], cpus: str, switches: Mapping[str, Any]) -> Variables:
     """Return the variables that the drop-in of a service gets: those that no other file of the unit sets."""
-    found = fitting(switches, cpus, [Device.of(npu).kind for npu in npus], allocator(host)) if any(switches.values()) else {}
+    found = fitting(switches, cpus, [Device.of(npu).kind for npu in npus], allocator(host) if switches.get("allocator") else None)
     elsewhere = environment(host, unit, without_ours=True) if found else {}
     return {name: of for name, of in found.items() if name not in elsewhere}
 

@@ -245,6 +245,9 @@ def test_a_stopped_service_gets_the_new_plan_at_its_next_start(machine):
     assert again.changed
     again.run()
     assert services.said(machine, "outside.service") == {"cpus": "6-7"}
+    machine.calls.clear()
+    assert not Adoption(machine, other, [], {}).changed
+    assert len([call for call in machine.calls if "ControlGroup" in call]) == 1, "one call for all services that are up to date"
 
 
 FITTED = {"environment": {"openmp": True, "task_queue": True, "allocator": True}}
