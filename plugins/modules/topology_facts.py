@@ -318,7 +318,7 @@ ansible_facts:
               type: str
               sample: "0000:c1:00.0"
             numa:
-              description: NUMA node of the PCI function in sysfs, or V(null) when the kernel does not know it.
+              description: NUMA node of the PCI function in sysfs, or V(null) when the kernel does not know it and several nodes have CPUs.
               type: int
               sample: 6
             affinity:

@@ -14,6 +14,7 @@ from typing import Any
 from .._host.host import Host
 
 DEVICE_FOLDER = "/sys/bus/pci/devices"
+NODES_WITH_CPUS = "/sys/devices/system/node/has_cpu"
 ASCEND, NVIDIA = 0x19E5, 0x10DE
 ASCEND_FAMILIES = {
     0xD100: "310",
@@ -28,9 +29,14 @@ PROCESSING_ACCELERATOR, DISPLAY, DISPLAY_3D = 0x1200, 0x0300, 0x0302
 
 
 def numa_node(host: Host, pci: str) -> int | None:
-    """Return the NUMA node of a PCI function, or None when the kernel does not know one (it then says -1) or has no such function."""
+    """Return the NUMA node of a PCI function, or None when the kernel does not know one or has no such function.
+
+    Where the kernel says -1, as in many virtual machines, the only node with CPUs is the node of every function.
+    """
     node = host.read_number("%s/%s/numa_node" % (DEVICE_FOLDER, pci))
-    return None if node is None or node < 0 else node
+    if node is None or node >= 0:
+        return node
+    return host.read_number(NODES_WITH_CPUS)
 
 
 def accelerators(host: Host) -> dict[str, dict[str, Any]]:

@@ -48,6 +48,13 @@ def test_a_numa_node_that_the_kernel_does_not_know(tree, printed, node):
     assert _pci.numa_node(host, "000a:01:00.0") == node
 
 
+@pytest.mark.parametrize("with_cpus, node", [("0", 0), ("3", 3), ("0-1", None), ("0,2", None), (None, None)])
+def test_the_only_node_with_cpus_is_that_of_every_function(tree, with_cpus, node):
+    tree.write({"/sys/devices/system/node/has_cpu": with_cpus} if with_cpus else {})
+    host = tree.write(function("0000:00:06.0", "0x10de", "0x2335", "0x030200", "-1"))
+    assert _pci.numa_node(host, "0000:00:06.0") == node
+
+
 def test_no_pci_bus_at_all(tree):
     assert _pci.accelerators(tree.host) == {}
     assert _pci.numa_node(tree.host, "0000:c1:00.0") is None
