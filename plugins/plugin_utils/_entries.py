@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The entries of a plan, and how settings name them: by logic id, PCI address or physical id.
+"""The entries of a plan, and how settings name them: by logic id, slice, PCI address or physical id.
 
 A logic id is the number in the name of the NPU's slice. That is the id at the time of the plan in force: when a card drops off the bus,
 npu-smi counts on without it, and what the settings name stays where it is.
@@ -17,9 +17,10 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentenc
 
 Entry = Mapping[str, Any]
 
-FORMS = 'a logic id (0), a PCI address ("0000:c1:00.0"), {phy_id: 0} or {pci: "0000:01:00.0", chip: 1}'
+FORMS = 'a logic id (0), the name of a slice (npu-0, gpu-0), a PCI address ("0000:c1:00.0"), {phy_id: 0} or {pci: "0000:01:00.0", chip: 1}'
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 """What a workload or a vNPU may be called: its slice and its files have that name."""
+_SLICE = re.compile(r"(?:npu|gpu)-[0-9]+")
 _PCI = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])")
 _KEYS = ({"phy_id"}, {"pci"}, {"pci", "chip"})
 
@@ -56,13 +57,15 @@ def members(plan: Entry, names: Iterable[Any]) -> tuple[list[Entry], list[str]]:
 def find(plan: Entry, name: Any) -> list[Entry]:
     """Return the entries that one name stands for: several where chips share a PCI function and only that is named.
 
-    On a host with NPUs and GPUs, a number that both have means the NPU. ``ValueError`` for what is not a name.
+    On a host with NPUs and GPUs, a number that both have means the NPU, and ``gpu-0`` the GPU. ``ValueError`` for what is not a name.
     """
     entries = [*plan["npus"], *(plan.get("lost") or ())]
     number = int(name) if isinstance(name, str) and name.strip().isdecimal() else name
     if isinstance(number, int) and not isinstance(number, bool) and number >= 0:
         same = [entry for entry in entries if kind_and_number(entry["slice"])[1] == number]
         return sorted(same, key=lambda entry: str(entry["slice"]).startswith("gpu-"))[:1]
+    if isinstance(name, str) and _SLICE.fullmatch(stem := name.strip().removesuffix(".slice")):
+        return [entry for entry in entries if entry["slice"] == f"{stem}.slice"]
     wanted = _wanted(name)
     return [entry for entry in entries if all(_value(entry, key) == value for key, value in wanted.items())]
 

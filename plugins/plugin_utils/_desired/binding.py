@@ -228,8 +228,8 @@ def holder_refusals(topology: Topology, plan: Plan, confine: bool) -> list[Sente
         Sentence(
             "NPU_HOUSEKEEPING_CONFINES",
             f"npu_affinity_housekeeping would confine what uses accelerators to CPUs {plan['housekeeping']}: {', '.join(found)}. "
-            "Stop it, and start it in the slice of its NPU (docker run --cgroup-parent=npu-0.slice), or let it be confined with "
-            "npu_affinity_housekeeping_confine_holders: true.",
+            f"Stop it, and start it in the slice of its NPU (docker run --cgroup-parent={plan['npus'][0]['slice']}), or let it be "
+            "confined with npu_affinity_housekeeping_confine_holders: true.",
         )
     ]
 

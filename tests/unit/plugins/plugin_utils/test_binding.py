@@ -255,6 +255,10 @@ def test_the_numbers_of_a_workload_per_node_and_process():
 NAMES = [
     ("a logic id", 0, ["npu-0.slice"]),
     ("as text", "1", ["npu-1.slice"]),
+    ("a slice", "npu-5", ["npu-5.slice"]),
+    ("a slice with its suffix", "npu-1.slice", ["npu-1.slice"]),
+    ("a GPU beside an NPU of its number", "gpu-1", ["gpu-1.slice"]),
+    ("a slice that the plan does not have", "npu-3", []),
     ("a PCI address", "0000:C1:00.0", ["npu-0.slice"]),
     ("without the domain", "01:00.0", ["npu-1.slice", "npu-5.slice"]),
     ("a chip", {"pci": "0000:01:00.0", "chip": 1}, ["npu-5.slice"]),
@@ -267,7 +271,11 @@ NAMES = [
 ]
 NAMED = {
     **PLAN,
-    "npus": [*PLAN["npus"], {**PLAN["npus"][1], "id": 2, "chip": 1, "phy_id": 7, "slice": "npu-5.slice"}],
+    "npus": [
+        *PLAN["npus"],
+        {**PLAN["npus"][1], "id": 2, "chip": 1, "phy_id": 7, "slice": "npu-5.slice"},
+        {**PLAN["npus"][1], "kind": "gpu", "id": 1, "pci": "0000:02:00.0", "slice": "gpu-1.slice"},
+    ],
     "lost": [{**PLAN["npus"][0], "id": 9, "pci": "0000:e1:00.0", "slice": "npu-9.slice"}],
 }
 NO_NAMES = ["npu0", {"id": 3}, {"pci": "x"}, {"phy_id": "a"}, {"phy_id": True}, -1, None, "0000:c1:00"]
