@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import coded
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import PLAN_OUTDATED, WORK_OUTSIDE_POOL
 from ansible_collections.npu.affinity.plugins.module_utils._users import pools
+from ansible_collections.npu.affinity.plugins.module_utils._users.sentences import title_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import code_of, problems, told
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.memory import moved_mib
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import TO, Typed
@@ -230,12 +231,14 @@ def _remarks(host: Host, playbook: str, state: str) -> Iterable[str]:
 
 
 def _outside(host: Host, playbook: str, results: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a sentence on what runs outside its pool: as compared, or as gathered on a host that a bind did not have to change."""
+    """Return a sentence on what runs outside its pool: as compared, or as gathered, less what a bind would adopt."""
     found = coded(WORK_OUTSIDE_POOL, (str(result["outside_sentence"]) for result in results if result.get("outside")))
     state = host.get("npu_affinity_state") or {}
-    if found or playbook != "bind" or not state.get("outside"):
+    if found or playbook != "bind" or not state.get("outside") or host.get("__npu_affinity_verified"):
         return found
-    said = pools.sentence(pools.placed(host["npu_affinity_topology"].get("users") or (), state["plan"]).outside)
+    adopted = {user["name"] for user in _adopted_users(host)}
+    users = [user for user in host["npu_affinity_topology"].get("users") or () if title_of(user) not in adopted]
+    said = pools.sentence(pools.placed(users, state["plan"]).outside)
     return coded(WORK_OUTSIDE_POOL, [said] if said else [])
 
 
@@ -275,8 +278,12 @@ def _restart(host: Host) -> list[str]:
 
 def _adopted(host: Host) -> dict[str, int]:
     """Return how many units, containers and processes were given the CPUs of their NPUs, or would be, by kind."""
+    return dict(Counter(ADOPTED.get(user["kind"], "process") for user in _adopted_users(host)))
+
+
+def _adopted_users(host: Host) -> list[Mapping[str, Any]]:
     users = ((host.get("__npu_affinity_host_result") or {}).get("adopt") or {}).get("users") or ()
-    return dict(Counter(ADOPTED.get(user["kind"], "process") for user in users if user["state"] == "adopted"))
+    return [user for user in users if user["state"] == "adopted"]
 
 
 def _results(host: Host) -> list[Mapping[str, Any]]:

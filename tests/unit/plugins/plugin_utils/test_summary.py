@@ -42,6 +42,18 @@ DRIFT = [
     {"code": "NPU_IRQBALANCE_ACTIVE", "cause": "irqbalance: it ran", "unit": None},
 ]
 AWAY = {"drift": [], "bound": True, "outside": [{"title": "a"}], "outside_sentence": "1 runs elsewhere"}
+ADOPTED = {"name": "vllm.service", "kind": "service", "state": "adopted"}
+OUTSIDE = {
+    "group": "/system.slice/vllm.service",
+    "kind": "service",
+    "unit": "vllm.service",
+    "engine": None,
+    "container": None,
+    "name": "vllm.service",
+    "devices": ["davinci0"],
+    "npus": [{"kind": "npu", "id": 0}],
+    "processes": [{"pid": 7, "start": 1, "command": "python3", "devices": ["davinci0"], "cpus": "0-7"}],
+}
 WAITING = [{"cause": "not restarted: it runs in system.slice", "unit": "vllm@0.service"}]
 
 
@@ -205,6 +217,25 @@ def test_work_elsewhere_is_a_remark_unless_the_state_shows_it():
     bound = summary.summary({"a": {**PLANNED, RESULT: {"changed": True}, VERIFIED: AWAY}}, "bind")
     assert "1 runs elsewhere [NPU_WORK_OUTSIDE_POOL]" in bound["hosts"]["a"]["remarks"]
     assert summary.summary({"a": {VERIFIED: AWAY}}, "verify")["hosts"]["a"]["remarks"] == []
+
+
+@pytest.mark.parametrize(
+    ("later", "said"),
+    [
+        ({}, True),
+        ({RESULT: {"changed": True, "adopt": {"users": [ADOPTED]}}}, False),
+        ({RESULT: {"changed": True, "adopt": {"users": [{**ADOPTED, "state": "left"}]}}}, True),
+        ({RESULT: {"changed": True}, VERIFIED: {"drift": [], "bound": True, "outside": []}}, False),
+    ],
+    ids=["nothing is done", "a bind would adopt it", "it is left alone", "compared since"],
+)
+def test_work_that_a_bind_adopts_does_not_run_elsewhere(later, said):
+    plan = {**PLAN, "npus": [{"kind": "npu", "id": 0, "pool": "0-3", "slice": "npu-0.slice"}]}
+    gathered = {"npu_affinity_topology": {"npus": [NPU], "problems": [], "applied": None, "users": [OUTSIDE]}}
+    state = {"npu_affinity_state": {"plan": plan, "outside": ["vllm.service: runs on CPUs 0-7, pool 0-3"], "remarks": [], "muted": {}}}
+    (host,) = summary.summary({"a": {**PLANNED, **gathered, **state, **later}}, "bind", check=True)["hosts"].values()
+    sentence = "1 NPU process runs outside its pool: vllm.service (pid 7, NPU 0) on CPUs 0-7, pool 0-3 [NPU_WORK_OUTSIDE_POOL]"
+    assert (sentence in host["remarks"]) == said
 
 
 @pytest.mark.parametrize(("host", "steps"), [(PLANNED, ["bind", "measure"]), (IN_FORCE, ["measure"])])
