@@ -219,9 +219,12 @@ def missing_folders(host: Host, paths: Iterable[str]) -> list[str]:
 
 
 def remove_empty(host: Host, folders: Iterable[str]) -> list[str]:
-    """Remove those of the folders that are empty, innermost first, and return them."""
+    """Remove those of the folders that are empty, innermost first, and return them.
+
+    What is not there is not asked for: on a read-only mount, the kernel refuses that, too.
+    """
     removed = []
-    for folder in sorted(folders, reverse=True):
+    for folder in sorted(filter(host.exists, folders), reverse=True):
         try:
             os.rmdir(host.path(folder))
             removed.append(folder)

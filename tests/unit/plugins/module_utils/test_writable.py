@@ -18,7 +18,7 @@ import pytest
 from ansible_collections.npu.affinity.plugins.module_utils._host import installed
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._state import writable
-from ansible_collections.npu.affinity.plugins.module_utils._state.files import FileState
+from ansible_collections.npu.affinity.plugins.module_utils._state.files import FileState, remove_empty
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import apply
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
 from tests.fakes.confined import confined, forbidden, read_only
@@ -123,6 +123,13 @@ def test_a_file_that_must_not_change_is_named(host):
     said = f"^{USUAL} cannot be written: Operation not permitted{SETTING}"
     with unchangeable(host.root + USUAL), pytest.raises(ValueError, match=said):
         apply(host, wanted(USUAL, text="# Managed by npu.affinity, changed\n"))
+
+
+def test_a_folder_that_is_not_there_need_not_be_writable(host):
+    folders = ["/etc/npu-affinity", "/usr/local/lib/npu-affinity"]
+    (Path(host.root) / "etc/npu-affinity").mkdir(parents=True)
+    (Path(host.root) / "usr/local/lib").mkdir(parents=True, exist_ok=True)
+    assert confined(read_only, host.root + "/usr", lambda: remove_empty(host, folders)) == folders[:1]
 
 
 def test_what_cannot_be_removed_needs_no_setting(host):
