@@ -64,7 +64,7 @@ class LiveUnits:
         self.interrupted = interrupted
         self._started: list[str] = []
         self._slices: list[str] = []
-        self._timers: list[str] = []
+        self._to_stop: list[str] = []
         self._to_widen: dict[str, set[str]] = {}
         self._to_restart: list[str] = []
         self._restarted: list[str] = []
@@ -83,9 +83,9 @@ class LiveUnits:
             if unit and lost and (unit in users or unit not in self._slices) and self.systemd.cgroup(unit):
                 self._to_widen.setdefault(unit, set()).update(lost)
         lasting = {unit_of(path) for path, (before, _after) in changes.items() if settings(before.text).get("Type") == "exec"}
-        self._timers = self.systemd.active([unit for unit in units if unit.endswith(".timer") or unit in lasting])
+        self._to_stop = self.systemd.active([unit for unit in units if unit.endswith(".timer") or unit in lasting])
         self.report.actions += ["widen %s" % unit for unit in self._to_widen]
-        self.report.actions += ["stop %s" % unit for unit in self._timers]
+        self.report.actions += ["stop %s" % unit for unit in self._to_stop]
         self.report.actions += ["stop %s" % unit for unit in self.systemd.active([name for name in self._slices if name not in users])]
         self.report.slices_left = sorted(users)
         self.report.restart_needed = sorted(set().union(*users.values()))
@@ -110,7 +110,7 @@ class LiveUnits:
             report.actions.append("reload: an earlier run was interrupted")
         services = set(units_of(path for path, states in report.changes.items() if not (self._leaves(*states) or _is_live(*states))))
         ours = {entry["unit"] for entry in request.restarted}
-        waiting = self.systemd.active(sorted(unit for unit in services - ours if unit.endswith(".service")))
+        waiting = self.systemd.active(sorted(unit for unit in services - ours - set(self._to_stop) if unit.endswith(".service")))
         report.restart_needed = sorted(set(report.restart_needed + waiting))
 
     def widen(self) -> None:
@@ -128,8 +128,8 @@ class LiveUnits:
         """Let systemd and its units follow the files; ``linked``: whether links of units were changed, too."""
         if self._to_widen or linked or any(unit_of(path) for path in self.report.changes):
             self.systemd.reload()
-        if self._timers:
-            self.systemd.stop(self._timers)
+        if self._to_stop:
+            self.systemd.stop(self._to_stop)
         self._stop_idle_slices()
         active = self.systemd.active(self.request.started)
         self._started = [unit for unit in self.request.started if unit not in active]
@@ -170,8 +170,8 @@ class LiveUnits:
         if self._to_widen or linked or any(unit_of(path) for path in written):
             self.systemd.reload()
             live_sets.follow(self.systemd, units_of(written) + list(self._to_widen))
-        if self._timers + self._idle:
-            self.systemd.start(self._timers + self._idle)
+        if self._to_stop + self._idle:
+            self.systemd.start(self._to_stop + self._idle)
         self._stop_started()
         self._widen_again(written)
         for unit in self._restarted:

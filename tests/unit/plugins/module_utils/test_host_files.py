@@ -416,7 +416,8 @@ def test_a_program_stops_with_its_unit_and_restarts_on_failure(tmp_path):
     os.chmod(host.path("/bin/sh"), 0o755)
     apply(host, Request(files=[unit], started=["npu-affinity-adopt.service"], **request))
     assert host.running == {"npu-affinity-adopt.service"}
-    assert apply(host, Request(**request), check=True).actions == ["stop npu-affinity-adopt.service"]
+    predicted = apply(host, Request(**request), check=True)
+    assert (predicted.actions, predicted.restart_needed) == (["stop npu-affinity-adopt.service"], [])
     transaction = Transaction(host, Request(**request))
     transaction.look()
     transaction.run()
