@@ -55,18 +55,15 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     """Return the CPUs of each network function, and the units that place its queues; ``settings``: those of role nic."""
     if not settings["enabled"] or not plan["npus"]:
         return Feature(owned=OWNED)
-    functions, notes = _targets(topology, plan)
+    functions, unplaced = _targets(topology, plan)
     mode = settings["nic"]
     live = {"mode": mode, "functions": functions}
-    notes = [*_lines(topology, functions, mode), *notes]
+    notes = [*_lines(topology, functions, mode), *unplaced]
     if mode not in PLACING:
         return Feature(owned=OWNED, live=live, notes=tuple(notes))
     if not functions:
-        notes.append(
-            Sentence(
-                "NPU_NO_EFFECT", f"{no_effect('npu_affinity_nic', 'this host')}: it has no network function whose interrupts can be placed."
-            )
-        )
+        if not unplaced:
+            notes.append(Sentence("NPU_NO_EFFECT", f"{no_effect('npu_affinity_nic', 'this host')}: it has no network function."))
         return Feature(owned=OWNED, live=live, notes=tuple(notes))
     if topology["irqbalance"].get("active") and not settings["irq_enabled"]:
         notes.append(

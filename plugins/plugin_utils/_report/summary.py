@@ -13,7 +13,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.findings import
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import PLAN_OUTDATED, WORK_OUTSIDE_POOL
 from ansible_collections.npu.affinity.plugins.module_utils._users import pools
 from ansible_collections.npu.affinity.plugins.module_utils._users.sentences import title_of
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import code_of, problems, told
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import BIND_EFFECT, code_of, problems, told
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.memory import moved_mib
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import TO, Typed
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import unmuted
@@ -210,11 +210,13 @@ def _sentences(texts: Iterable[Any], root: str = "/") -> list[str]:
 
 
 def _remarks(host: Host, playbook: str, state: str) -> Iterable[str]:
-    """Yield what there is to look at. What a bind would do is nothing for a measurement, which reads settings of threads by itself."""
+    """Yield what there is to look at. What a bind takes is said until it is in force; a measurement reads settings of threads by itself."""
     yield from problems(host.get("npu_affinity_topology"))
     yield from (host.get("npu_affinity_plan") or {}).get("warnings") or ()
     if playbook != "measure":
-        yield from (host.get("npu_affinity_state") or {}).get("remarks") or ()
+        in_force = playbook in ("verify", "report") or state == "unchanged"
+        said = (host.get("npu_affinity_state") or {}).get("remarks") or ()
+        yield from (text for text in said if not (in_force and code_of(text) == BIND_EFFECT))
     if playbook == "bind":
         yield from _notes(host)
     results = [host.get(name) or {} for name in ("__npu_affinity_verified", "__npu_affinity_measured")]

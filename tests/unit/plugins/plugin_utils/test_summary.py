@@ -213,6 +213,24 @@ def test_the_state_of_a_host(playbook, check, left, state, reasons, fails):
     assert found["states"] == {state: ["a"]}
 
 
+@pytest.mark.parametrize(
+    ("playbook", "left", "said"),
+    [
+        ("plan", {}, True),
+        ("bind", {RESULT: {"changed": True}}, True),
+        ("bind", AS_WANTED, False),
+        ("verify", {VERIFIED: {"drift": [], "bound": True}}, False),
+        ("report", {VERIFIED: {"drift": [], "bound": True}}, False),
+    ],
+)
+def test_what_a_bind_takes_is_no_remark_once_it_is_in_force(playbook, left, said):
+    remark = "Huge pages of 2 MiB: 128 on node 0. [NPU_BIND_EFFECT]"
+    state = {"npu_affinity_state": {"plan": PLAN, "remarks": [remark, "Another."], "muted": {}, "converged": left == AS_WANTED}}
+    made = {**PLANNED, "npu_affinity_plan": {**PLAN, "warnings": []}}
+    (host,) = summary.summary({"a": {**made, **state, **left}}, playbook)["hosts"].values()
+    assert host["remarks"] == [remark] * said + ["Another."]
+
+
 def test_work_elsewhere_is_a_remark_unless_the_state_shows_it():
     bound = summary.summary({"a": {**PLANNED, RESULT: {"changed": True}, VERIFIED: AWAY}}, "bind")
     assert "1 runs elsewhere [NPU_WORK_OUTSIDE_POOL]" in bound["hosts"]["a"]["remarks"]
