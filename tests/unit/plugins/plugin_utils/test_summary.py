@@ -226,9 +226,8 @@ def test_the_state_of_a_host(playbook, check, left, state, reasons, fails):
 def test_what_a_bind_takes_is_no_remark_once_it_is_in_force(playbook, left, said):
     remark = "Huge pages of 2 MiB: 128 on node 0. [NPU_BIND_EFFECT]"
     state = {"npu_affinity_state": {"plan": PLAN, "remarks": [remark, "Another."], "muted": {}, "converged": left == AS_WANTED}}
-    made = {**PLANNED, "npu_affinity_plan": {**PLAN, "warnings": []}}
-    (host,) = summary.summary({"a": {**made, **state, **left}}, playbook)["hosts"].values()
-    assert host["remarks"] == [remark] * said + ["Another."]
+    (host,) = summary.summary({"a": {**PLANNED, **state, **left}}, playbook)["hosts"].values()
+    assert (remark in host["remarks"], "Another." in host["remarks"]) == (said, True)
 
 
 def test_work_elsewhere_is_a_remark_unless_the_state_shows_it():
