@@ -210,7 +210,7 @@ def _sentences(texts: Iterable[Any], root: str = "/") -> list[str]:
 
 
 def _remarks(host: Host, playbook: str, state: str) -> Iterable[str]:
-    """Yield what there is to look at. What a bind takes is said until it is in force; a measurement reads settings of threads by itself."""
+    """Yield what there is to look at. What a bind takes is listed until it is in force. A measurement reads settings of threads itself."""
     yield from problems(host.get("npu_affinity_topology"))
     yield from (host.get("npu_affinity_plan") or {}).get("warnings") or ()
     if playbook != "measure":

@@ -97,7 +97,7 @@ def test_tests_of_the_lab_begin_only_while_time_is_left(make_test, tmp_path, giv
     assert (tmp_path / "logs/minutes.log").read_text() == f"LAB_MINUTES={minutes}\n"
 
 
-def test_a_part_of_the_lab_with_less_than_its_time_may_be_incomplete(make_test, tmp_path):
+def test_the_lab_may_be_incomplete_if_time_is_short(make_test, tmp_path):
     assert make_test("minutes", LIMIT_minutes=2700, DEADLINE=int(time.time()) + 900)[0] == 0
     assert (tmp_path / "logs/minutes.log").read_text() in ("LAB_MINUTES=6 short\n", "LAB_MINUTES=7 short\n")
 
