@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 OWNED = FEATURE.owned
 _NAME = "npu_affinity_hugepages"
+_SIZE = "2M"
 _DRIVER, _REGISTERED = "25.5", 32 << 30
 """Mooncake issue 3791: an A2 registers about this much memory in pages of 2 MiB with an older driver."""
 _KERNEL = (5, 16)
@@ -44,11 +45,11 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
 
     Raises ``ValueError`` for a setting that cannot be understood, and for pages that leave a node too little other memory.
     """
-    if not settings["enabled"]:
-        return Feature(owned=OWNED)
     asked = settings["hugepages"]
+    if not settings["enabled"]:
+        return Feature(owned=OWNED, notes=tuple(_pages_missing(asked)))
     try:
-        size = size_of(str(asked["size"]))
+        size = size_of(str(asked.get("size") or _SIZE))
         counts = _counts(topology, plan, asked)
     except ValueError as error:
         raise ValueError(f"{_NAME}: {error}.") from error
@@ -68,6 +69,12 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
         notes=tuple(notes),
         live=live,
     )
+
+
+@remark("NPU_NO_EFFECT")
+def _pages_missing(asked: Mapping[str, Any]) -> Iterator[str]:
+    if asked.get("size") and asked.get("per_npu") is None and not asked.get("node"):
+        yield f"{_NAME} has no effect: it has a size and no pages. Add per_npu or node, or remove it."
 
 
 def _counts(topology: Topology, plan: Plan, asked: Mapping[str, Any]) -> Counts:

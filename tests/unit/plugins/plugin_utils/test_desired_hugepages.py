@@ -59,10 +59,18 @@ def test_the_boot_unit_runs_before_services():
     assert "basic.target" in next(line for line in lines if line.startswith("Before=")).partition("=")[2].split()
 
 
-@pytest.mark.parametrize("asked", [{}, {"size": "1G"}, {"per_npu": 0}])
+@pytest.mark.parametrize("asked", [{}, {"per_npu": 0}, {"size": "1G", "per_npu": 0}])
 def test_it_is_off_without_a_number(asked):
     found = wanted(asked)
     assert found == hugepages.Feature(owned=hugepages.OWNED)
+
+
+@pytest.mark.parametrize("size", ["2M", "1G"])
+def test_a_size_without_pages_has_no_effect(size):
+    found = wanted({"size": size})
+    assert not found.live and not found.files
+    (said,) = found.notes
+    assert said.startswith("npu_affinity_hugepages has no effect: it has a size and no pages.") and said.code == "NPU_NO_EFFECT"
 
 
 # (the setting, the host, the sentence of the refusal)
