@@ -65,7 +65,7 @@ def launch(known: Known, name: str, command: Sequence[str], user: str | None = N
     of_all = home not in place.slices[:1]
     mask = granted if of_all else _mask(known, place.npus, online, granted)
     systemd_run = _program(known.host, "systemd-run", "it comes with systemd")
-    words = [systemd_run, "--scope", "--quiet", "--collect", "--slice=" + home, "--description=%s for %s" % (command[0], place.title), "--"]
+    words = [systemd_run, "--scope", "--collect", "--slice=" + home, "--description=%s for %s" % (command[0], place.title), "--"]
     words += [_program(known.host, "taskset", "install util-linux"), "--cpu-list", compress(asked_for(known.host, mask, granted))]
     words += [*_as_user(known.host, user), *command]
     where = "%s in %s, CPUs %s" % (place.title, home, compress(mask))

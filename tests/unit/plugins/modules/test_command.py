@@ -401,8 +401,8 @@ def test_run_starts_a_command_in_its_slice_with_devices_unmasked(bound, name, ho
     monkeypatch.delenv("ASCEND_RT_VISIBLE_DEVICES", raising=False)
     found = running.launch(known(Host(str(bound))), name, ["python3", "-c", "pass"])
     words = [word.replace(str(bound), "") for word in found.argv]
-    assert words[:5] == ["/usr/bin/systemd-run", "--scope", "--quiet", "--collect", f"--slice={home}"]
-    assert words[6:] == ["--", "/usr/bin/taskset", "--cpu-list", "0-31", "python3", "-c", "pass"]
+    assert words[:4] == ["/usr/bin/systemd-run", "--scope", "--collect", f"--slice={home}"]
+    assert words[5:] == ["--", "/usr/bin/taskset", "--cpu-list", "0-31", "python3", "-c", "pass"]
     assert f"{home}, CPUs {cpus}" in found.where
     assert found.environment == {"ASCEND_RT_VISIBLE_DEVICES": devices}
 
