@@ -134,9 +134,11 @@ def why_unbound(topology: Topology) -> str:
 
 def in_force(topology: Topology, plan: Plan, bound_by: str) -> str:
     """Return the sentence that says who places the threads of workers on this host, and what follows from that."""
+    why = why_unbound(topology)
     if bound_by == HOST:
-        return "The host binds the workloads: switch in-process binding off (vLLM-Ascend: enable_cpu_binding=false in additional_config)."
-    if why := why_unbound(topology):
+        switch = "" if why else ": switch in-process binding off (vLLM-Ascend: enable_cpu_binding=false in additional_config)"
+        return f"The host binds the workloads{switch}."
+    if why:
         return f"The workers share the union of the pools and do not bind themselves: {why}. npu_affinity_bound_by: host keeps them apart."
     return (
         f"The workers bind themselves within npu.slice: vLLM-Ascend divides its CPUs by {plan.get('strategy')}, and the interrupts are "

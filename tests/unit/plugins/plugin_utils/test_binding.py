@@ -85,6 +85,19 @@ def test_cgroup_v2_gets_a_slice_per_npu_below_one_for_all():
     assert "enable_cpu_binding=false" in result["summary"]
 
 
+@pytest.mark.parametrize(
+    ("topology", "named"),
+    [
+        (TOPOLOGY, True),
+        (on(architecture="x86_64"), False),
+        (changed(TOPOLOGY, npus=[{"kind": "gpu", "id": 0, "name": "H200", "pci": "0000:00:06.0", "numa": 0}]), False),
+    ],
+    ids=["Arm", "x86_64", "GPU"],
+)
+def test_in_process_binding_is_named_where_workers_do_it(topology, named):
+    assert ("enable_cpu_binding=false" in binding(topology, PLAN, Named())["summary"]) == named
+
+
 DRIVERS = [
     ("25.5.1", None),
     ("25.3.rc1", "the Ascend driver is 25.3.rc1, and 25.5 or newer is required"),
