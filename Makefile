@@ -106,7 +106,7 @@ place: setup $(if $(INVENTORY),,site) ## which hosts can take a job: REQUEST='{"
 # keep all cores busy run one after another. To add a part, write a target, add it to one of these lists, and set LIMIT_<part> where 15 minutes are not right.
 TEST := style sanity-changed types docs licence package
 TEST_ALONE := unit properties integration
-MORE := engines lab-trixie arm sanity browser slurm events metrics docs-site
+MORE := engines lab-trixie sanity browser slurm events metrics docs-site
 MORE_ALONE := matrix molecule long more-properties optimal $(if $(SHARED),conformance) lab
 # Parts of TEST and TEST_ALONE that a part of MORE or MORE_ALONE contains.
 CONTAINED = $(if $(filter sanity,$(MORE)),sanity-changed) $(if $(filter more-properties,$(MORE_ALONE)),properties)
@@ -115,14 +115,13 @@ FIRST_ALONE = $(filter-out $(CONTAINED),$(TEST_ALONE))
 PARTS = $(FIRST) $(FIRST_ALONE) $(MORE) $(MORE_ALONE)
 LIMIT_lab := 2700
 LIMIT_optimal := 180
-LIMIT_arm := 1800
 LIMIT_lab-trixie := 1800
 LIMIT_engines := 1800
 LIMIT_molecule := 1800
 LIMIT_integration := 1800
 LIMIT_long := 1800
 SUITES := bullseye bookworm trixie testing
-LAB_ALL := $(SUITES:%=lab-on-%) lab-arm engines engines-older lab-selinux $(SUITES:%=soak-on-%)
+LAB_ALL := $(SUITES:%=lab-on-%) lab-arm engines engines-reboot engines-older lab-selinux $(SUITES:%=soak-on-%)
 $(foreach part,$(filter-out engines engines-older,$(LAB_ALL)),$(eval LIMIT_$(part) := 14400))
 export LOGS := build/logs
 
@@ -242,7 +241,11 @@ arm: setup-test ## bind, verify, reboot, driver reload and unbind of an aarch64 
 
 engines: setup-test ## what launch writes, typed for docker, podman, containerd and systemd in a virtual machine (root on Debian, installs QEMU there)
 	tests/lab/setup amd64
-	LAB_IMAGE=engines $(LAB)/test_engines.py tests/lab/test_adopt.py -o cache_dir=build/engines-cache $(ARGS)
+	LAB_IMAGE=engines $(LAB)/test_engines.py tests/lab/test_adopt.py -o cache_dir=build/engines-cache -m "not elsewhere" $(ARGS)
+
+engines-reboot: setup-test ## adopted work after the engines and the host were restarted
+	tests/lab/setup amd64
+	LAB_IMAGE=engines $(LAB)/test_adopt.py -o cache_dir=build/$@-cache -m elsewhere $(ARGS)
 
 engines-older: setup-test ## running work of older engines on cgroup v1 is adopted and given back
 	tests/lab/setup amd64
@@ -258,7 +261,7 @@ measure-lab: setup-test ## latencies, migrations and remote memory with a noisy 
 
 lab-arm: setup-test ## more of the lab on aarch64 machines: sparse nodes, cgroup v1, drift; twenty minutes
 	LAB_ARCH=arm64 tests/lab/setup
-	LAB_ARCH=arm64 $(LAB) -o cache_dir=build/lab-arm-cache -m architecture $(ARGS)
+	LAB_ARCH=arm64 $(LAB) -o cache_dir=build/lab-arm-cache -m "architecture or aarch64" $(ARGS)
 
 conformance: setup-test ## every case and capture of SHARED=<dir> through the real filters and parsers
 	@[ -n "$(SHARED)" ] || { echo "make conformance SHARED=<directory with cases/ and captures/>" >&2; exit 2; }

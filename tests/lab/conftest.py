@@ -246,9 +246,7 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "architecture: what make lab-arm runs on aarch64 machines")
     config.addinivalue_line("markers", "aarch64: what make arm runs on one of them")
     config.addinivalue_line("markers", "soak: what make soak runs, for half an hour")
-    config.addinivalue_line(
-        "markers", "elsewhere: what another part of make test-all shows, on another release of Debian or on simulated hosts"
-    )
+    config.addinivalue_line("markers", "elsewhere: what other parts of make test-all show on other hosts, or make lab-all alone")
 
 
 def pytest_addoption(parser):
