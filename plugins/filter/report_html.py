@@ -21,6 +21,7 @@ options:
       - The hosts. Each is a dictionary with the name as C(host), and the data that is known.
       - C(topology) is the fact C(npu_affinity_topology), C(plan) is the plan of a bind now, and C(refused) is the reason against a bind.
       - C(bound), C(drift), C(checked) and C(remarks) are from M(npu.affinity.binding_info), and C(msg) is its error.
+      - C(changes) are the changes that a bind would make now.
       - C(unreachable) is the reason why the host did not answer. C(services) and C(workloads) are the settings of these names.
       - C(plans) are other plans to compare with, by their names.
       - C(processes) are processes that use NPUs, each with C(pid), C(name), C(npu) (logic id) and C(memory), MiB by NUMA node.

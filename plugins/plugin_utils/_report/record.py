@@ -12,7 +12,7 @@ from typing import Any
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import PLAN_OUTDATED, WORK_OUTSIDE_POOL
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import BIND_EFFECT, code_of, problems, told
 
-OF_COMPARISON = ("bound", "checked", "drift", "outside", "outside_sentence", "remarks", "last_change", "msg", "muted")
+OF_COMPARISON = ("bound", "checked", "drift", "outside", "outside_sentence", "remarks", "changes", "last_change", "msg", "muted")
 OF_USER = ("services", "workloads")
 """Settings that the page shows."""
 
@@ -62,6 +62,12 @@ def unmuted(verified: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [entry for entry in verified["drift"] if entry.get("code") not in muted]
 
 
+def outdated(compared: Mapping[str, Any]) -> list[str]:
+    """Return what a bind would now change, as a sentence without its article."""
+    changes = compared.get("changes")
+    return [f"bind would now change {'; '.join(changes)} [{PLAN_OUTDATED}]"] if changes else []
+
+
 def sentences(verified: Mapping[str, Any], known: Mapping[str, Any], after_bind: bool) -> Iterator[str]:
     """Yield what there is to say of a comparison. Right after a bind, what that would change is nothing to say."""
     yield summary(verified)
@@ -74,8 +80,7 @@ def sentences(verified: Mapping[str, Any], known: Mapping[str, Any], after_bind:
     if not (refused := " ".join((known.get("__npu_affinity_gathered") or {}).get("refusals") or ())):
         state = {} if after_bind else known.get("npu_affinity_state") or {}
         remarks += [sentence for sentence in state.get("remarks") or () if code_of(sentence) != BIND_EFFECT]
-        if verified.get("changes"):
-            remarks.append(f"a bind would now change {'; '.join(verified['changes'])} [{PLAN_OUTDATED}]")
+        remarks += [f"a {sentence}" for sentence in outdated(verified)]
     yield from (f"remark: {sentence}" for sentence in told(dict.fromkeys(remarks), muted))
     if refused:
         yield f"remark: a bind would now be refused: {refused}"

@@ -17,6 +17,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._codes import problem
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.measures import measured
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan as plan_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.drawing import NODES_PER_ROW, colours_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import outdated
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.scene import Frame, Npu, frames_of, npus_of, owners_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.users import holders_of, users_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.views import (
@@ -71,10 +72,10 @@ def fleet(
 
     A record is what playbook ``npu.affinity.verify`` keeps of a host: ``host``, its name; ``topology``, the fact; ``plan``, what a bind
     would now plan, or ``refused``, the sentence why it would not; ``bound``, ``drift``, ``checked``, ``remarks`` and ``last_change`` of
-    module ``npu.affinity.binding_info``, or ``msg``, why that failed; ``unreachable``, why it did not answer; ``services`` and
-    ``workloads``, the settings; ``groups``, those of the inventory that it is in. Further, by choice: ``plans``, other plans to compare
-    with (``{label: plan}``), and ``processes``:
-    ``[{pid, name, npu, memory: {node: MiB}}]``. Only ``host`` must be there.
+    module ``npu.affinity.binding_info``, ``changes``, what a bind would now change, or ``msg``, why that failed; ``unreachable``, why it
+    did not answer; ``services`` and ``workloads``, the settings; ``groups``, those of the inventory that it is in. Further, by choice:
+    ``plans``, other plans to compare with (``{label: plan}``), and ``processes``: ``[{pid, name, npu, memory: {node: MiB}}]``. Only
+    ``host`` must be there.
     ``measures`` are what playbook ``npu.affinity.measure`` keeps of hosts, any number of each: ``{host, label, measured_at, workloads}``.
     ``earlier`` are records of an earlier run, ``strategies`` those to plan every host with besides.
     Raises ``ValueError`` for a record without name, two of one name, and for a strategy that is none.
@@ -127,7 +128,7 @@ class _Host:
             "product": str(machine.get("product") or ""),
             "facts": _facts(machine, driver, self.topology, self.record.get("last_change")),
             "compared": sum(len(objects) for objects in (self.record.get("checked") or {}).values()),
-            "remarks": told([*problems(self.topology), *(self.record.get("remarks") or ())], self.record.get("muted") or {}),
+            "remarks": self._remarks(),
             "holders": holders_of(self.record, {}),
             "groups": [str(name) for name in self.record.get("groups") or ()],
             "drift": [],
@@ -142,6 +143,10 @@ class _Host:
         except (KeyError, TypeError, ValueError) as error:
             drawn = {"remarks": [*data["remarks"], f"This host cannot be drawn: {type(error).__name__}: {error}"]}
         return {**data, "drift": [_drift(entry, None) for entry in self.drift], **drawn}
+
+    def _remarks(self) -> list[str]:
+        changes = [] if self.record.get("refused") else [f"A {sentence}" for sentence in outdated(self.record)]
+        return told([*problems(self.topology), *(self.record.get("remarks") or ()), *changes], self.record.get("muted") or {})
 
     def _memory(self) -> Iterator[dict[str, Any]]:
         """Yield processes with their memory by node, for every time that they were looked at."""

@@ -214,6 +214,20 @@ def test_states(given, state, why, labels):
     assert any("NPU 9" in remark for remark in host["remarks"]) == (state == "bound" and bool(given.get("refused")))
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, ["A bind would now change CPUs of NPU 0: 0-3 -> 4-7 [NPU_PLAN_OUTDATED]"]),
+        ({"refused": "NPU 9 is not here."}, ["A bind would now be refused: NPU 9 is not here."]),
+        ({"muted": {"NPU_PLAN_OUTDATED": "muted until May"}}, ["NPU_PLAN_OUTDATED (1) is muted until May"]),
+    ],
+    ids=["as planned once", "refused", "muted"],
+)
+def test_a_plan_that_is_outdated_is_a_remark_of_the_page(given, said):
+    (host,) = fleet([record(changes=["CPUs of NPU 0: 0-3 -> 4-7"], **given)])["hosts"]
+    assert host["remarks"] == said
+
+
 def test_work_outside_its_pool_is_on_the_page_with_its_cause():
     (host,) = fleet([record(outside=AWAY, drift=[MOVED])])["hosts"]
     (user,) = host["holders"]
