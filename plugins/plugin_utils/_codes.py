@@ -133,9 +133,9 @@ def code_of(text: str) -> str:
     return found[1] if found else ""
 
 
-def without(remarks: Iterable[str], muted: Mapping[str, str]) -> list[str]:
-    """Return the remarks whose code is not muted; ``muted`` has until when and why others are, by code."""
-    return [text for text in remarks if code_of(text) not in muted]
+def without(remarks: Iterable[str], codes: Collection[str]) -> list[str]:
+    """Return the remarks that have none of these codes."""
+    return [text for text in remarks if code_of(text) not in codes]
 
 
 def told(remarks: Collection[str], muted: Mapping[str, str], found: Mapping[str, int] | None = None) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import PLAN_OUTDATED, WORK_OUTSIDE_POOL
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import BIND_EFFECT, code_of, problems, told
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import BIND_EFFECT, problems, told, without
 
 OF_COMPARISON = ("bound", "checked", "drift", "outside", "outside_sentence", "remarks", "changes", "last_change", "msg", "muted")
 OF_USER = ("services", "workloads")
@@ -79,7 +79,7 @@ def sentences(verified: Mapping[str, Any], known: Mapping[str, Any], after_bind:
     remarks = [*problems(known.get("npu_affinity_topology")), *(verified.get("remarks") or ())]
     if not (refused := " ".join((known.get("__npu_affinity_gathered") or {}).get("refusals") or ())):
         state = {} if after_bind else known.get("npu_affinity_state") or {}
-        remarks += [sentence for sentence in state.get("remarks") or () if code_of(sentence) != BIND_EFFECT]
+        remarks += without(state.get("remarks") or (), [BIND_EFFECT])
         remarks += [f"a {sentence}" for sentence in outdated(verified)]
     yield from (f"remark: {sentence}" for sentence in told(dict.fromkeys(remarks), muted))
     if refused:

@@ -13,7 +13,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.findings import
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import PLAN_OUTDATED, WORK_OUTSIDE_POOL
 from ansible_collections.npu.affinity.plugins.module_utils._users import pools
 from ansible_collections.npu.affinity.plugins.module_utils._users.sentences import title_of
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import BIND_EFFECT, code_of, problems, told
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import BIND_EFFECT, code_of, problems, told, without
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.memory import moved_mib
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import TO, Typed
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import unmuted
@@ -216,7 +216,7 @@ def _remarks(host: Host, playbook: str, state: str) -> Iterable[str]:
     if playbook != "measure":
         in_force = playbook in ("verify", "report") or state == "unchanged"
         said = (host.get("npu_affinity_state") or {}).get("remarks") or ()
-        yield from (text for text in said if not (in_force and code_of(text) == BIND_EFFECT))
+        yield from without(said, [BIND_EFFECT] if in_force else ())
     if playbook == "bind":
         yield from _notes(host)
     results = [host.get(name) or {} for name in ("__npu_affinity_verified", "__npu_affinity_measured")]
