@@ -361,7 +361,8 @@ ansible_facts:
         nics:
           description:
             - Network functions that have a driver, except virtual functions.
-            - C(distances) has the ids of NPUs by their NUMA distance to the function. C(numa) is V(null) when the kernel does not know it.
+            - C(distances) has the ids of NPUs by their NUMA distance to the function. C(numa) has the meaning of
+              RV(ansible_facts.npu_affinity_topology.npus[].numa).
           returned: always
           type: list
           elements: dict

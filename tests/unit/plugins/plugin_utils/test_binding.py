@@ -270,7 +270,7 @@ NAMES = [
     ("as text", "1", ["npu-1.slice"]),
     ("a slice", "npu-5", ["npu-5.slice"]),
     ("a slice with its suffix", "npu-1.slice", ["npu-1.slice"]),
-    ("a GPU beside an NPU of its number", "gpu-1", ["gpu-1.slice"]),
+    ("a GPU with the number of an NPU", "gpu-1", ["gpu-1.slice"]),
     ("a slice that the plan does not have", "npu-3", []),
     ("a PCI address", "0000:C1:00.0", ["npu-0.slice"]),
     ("without the domain", "01:00.0", ["npu-1.slice", "npu-5.slice"]),
