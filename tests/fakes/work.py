@@ -32,7 +32,8 @@ SESSION = "/user.slice/user-0.slice/session-1.scope"
 class Working(Machine):
     """A machine with processes whose threads get what their cpuset grants, and with container engines.
 
-    ``keeps``: whether the kernel remembers what threads asked for, as Linux 6.2 does. ``engines`` has the sets that engines wrote down,
+    ``keeps``: whether the kernel remembers what threads asked for, as Linux 6.2 does. ``moves``: whether it moves the memory of a group
+    that is given other nodes. ``engines`` has the sets that engines wrote down,
     which Podman 4 does not do (``writes_down``).
     """
 
@@ -42,6 +43,7 @@ class Working(Machine):
         self.engine_mems = ""
         self.groups = {}
         self.keeps = keeps
+        self.moves = False
         self.deaf = False
         self.space = {}
         self.writes_down = True
@@ -98,7 +100,7 @@ class Working(Machine):
         """Give a group memory nodes."""
         self.put(CGROUPS + group + "/cpuset.mems", nodes)
         self.put(CGROUPS + group + "/cpuset.mems.effective", nodes)
-        for pid in {pid for pid, other in self.groups.values() if other == group} if self.keeps else ():
+        for pid in {pid for pid, other in self.groups.values() if other == group} if self.moves else ():
             for node in set(self.pages(pid)) - set(expand(nodes)):
                 self.move_pages(pid, node, min(expand(nodes)))
 

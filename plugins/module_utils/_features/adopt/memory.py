@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The memory of running work: moved to the nodes of its NPUs on request alone, and only where it fits there.
 
-Groups get these nodes, and the kernel moves their pages. On cgroup v1, and on v2 of 5.10 and 6.1, it takes them for new pages alone. So
-what lies elsewhere afterwards is moved, as it is for processes that no group confines. It stays there at an undo.
+Groups get these nodes for new pages. The kernel may leave the old ones behind (Linux ``Documentation/admin-guide/cgroup-v2.rst``): 5.10 and
+6.1 left all of them, 6.12 all of one group and none of another. So what lies elsewhere afterwards is moved, as it is for processes that no
+group confines. It stays there at an undo.
 
 The kernel kills where they are full, and the command that narrowed them succeeds (:mod:`_kernel.memory`). Only work that may use all nodes
 of the group around it gets others. So what it gets back are all nodes, which moves nothing.
@@ -19,7 +20,6 @@ from typing import TYPE_CHECKING, Iterable, Iterator, Sequence
 from ..._base.cpulist import compress, expand
 from ..._host.host import Host
 from ..._kernel import memory
-from ..._kernel.machine import CGROUPS, is_since
 from ..._kernel.masks import granted
 from ..._state.plan_file import memory_nodes
 from ..threads.memory import SMALL, Migration, Unreadable, memory_of, missing_tool
@@ -91,9 +91,8 @@ class Nodes:
             moved = memory.outside(self._used(target), nodes)
         except Unreadable as error:
             return str(error)
-        lacks = "" if folder and target.by_group and _follows(self.host, folder) else missing_tool(self.host)
-        if moved >= SMALL * _MIB and lacks:
-            return lacks
+        if moved >= SMALL * _MIB and missing_tool(self.host):
+            return missing_tool(self.host)
         key = target.user["group"] + ("" if target.by_group else "/%s" % target.pids(self.host))
         left = self.room.take(key, moved, nodes)
         if moved > left:
@@ -111,11 +110,6 @@ class Nodes:
                 for node, amount in (memory_of(self.host, pid) or {}).items():
                     found[node] = found.get(node, 0) + int(amount * _MIB)
         return found
-
-
-def _follows(host: Host, folder: str) -> bool:
-    """Whether the kernel moves the memory of a group that is given other nodes: seen with 6.12, not with 6.1."""
-    return is_since(host, 6, 12) and not folder.startswith(CGROUPS + "/cpuset/")
 
 
 def move(host: Host, target: Target) -> None:

@@ -72,12 +72,14 @@ def migrations(machine):
     return [call.split("/")[-1] for call in machine.calls if "migratepages" in call]
 
 
+@pytest.mark.parametrize("moves", [False, True], ids=["stays", "moves"])
 @pytest.mark.parametrize("keeps", [False, True], ids=["5.10", "6.12"])
-def test_memory_moves_on_request_and_everything_is_given_back(tmp_path, monkeypatch, keeps):
+def test_memory_moves_on_request_and_everything_is_given_back(tmp_path, monkeypatch, keeps, moves):
     machine = with_memory(working(tmp_path, monkeypatch, keeps))
+    machine.moves = moves
     adopted = adopt(machine)
     assert placed(machine) == [{1: 100}] * 3
-    assert migrations(machine) == ["migratepages %d 0 1" % pid for pid in ([300] if keeps else [100, 200, 300])]
+    assert migrations(machine) == ["migratepages %d 0 1" % pid for pid in ([300] if moves else [100, 200, 300])]
     assert mems(machine) == ("1", "1", "0-1") and not remarks(adopted)
     assert machine.read(services.drop_in("outside.service")).endswith("AllowedMemoryNodes=\nAllowedMemoryNodes=1")
     assert [(row["mems_before"], row["mems_after"]) for row in (target.row() for target in adopted.targets)] == [("0-1", "1")] * 3
@@ -159,17 +161,14 @@ def test_where_systemd_sets_no_memory_nodes_pages_move(machine):
     assert not unbind(machine).warnings and machine.pages(100) == {1: 100}
 
 
-@pytest.mark.parametrize("keeps", [False, True], ids=["5.10", "6.12"])
-def test_without_the_tool_only_the_kernel_moves_memory(tmp_path, monkeypatch, keeps):
-    machine = with_memory(working(tmp_path, monkeypatch, keeps))
+def test_without_the_tool_memory_stays(machine, monkeypatch):
     monkeypatch.setenv("PATH", "")
     os.unlink(machine.path(MIGRATEPAGES))
     found = remarks(adopt(machine))
-    assert len(found) == (1 if keeps else 3) and all("install numactl on this host" in text for text in found)
-    assert placed(machine) == [{1: 100} if keeps else {0: 50, 1: 50}] * 2 + [{0: 50, 1: 50}]
-    assert mems(machine) == ("1" if keeps else "0-1",) * 2 + ("0-1",)
+    assert len(found) == 3 and all("install numactl on this host" in text for text in found)
+    assert placed(machine) == [{0: 50, 1: 50}] * 3 and mems(machine) == ("0-1",) * 3
     with_memory(machine)
-    assert adopt(machine).changed and machine.pages(300) == {1: 100}, "once it is installed"
+    assert adopt(machine).changed and placed(machine) == [{1: 100}] * 3, "once it is installed"
 
 
 def test_pages_that_cannot_move_are_reported(machine):
