@@ -32,7 +32,7 @@ def test_a_plan_reports_what_the_kernel_sets_apart(lab, claims, shape):
     claims.true("NPU 1 is partly isolated", "Pools of NPU 1 are only partly isolated from the scheduler: CPUs 1-3 are not" in text, text)
     claims.true("interrupts of NPU 0 and 1", "irqaffinity on the kernel command line excludes CPUs 2,7-8, to which" in text, text)
     claims.true("the partition", "cgroup lab is a cpuset partition (root) with CPUs 10-11 of NPU 0" in text, text)
-    tickless = machine.run(f"cat {CPU}/nohz_full").strip()
+    tickless = machine.run(f"cat {CPU}/nohz_full || true").strip()  # Debian 11's kernel has none
     claims.equal(f"nohz_full, of which the kernel has '{tickless}'", TICKLESS in text, tickless == "4-6")
     claims.true("the command line that fits", "isolcpus=managed_irq,1-5,7-11:" in text and "irqaffinity=0-2,6-8:" in text, text)
     claims.equal("CPUs that the kernel isolates after it", machine.run(f"cat {CPU}/isolated").strip(), "4-5")
