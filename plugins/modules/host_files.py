@@ -54,8 +54,9 @@ options:
     default: fail
   move_memory:
     description:
-      - Whether the memory nodes of a unit with running processes, and of adopted work, may be changed. The kernel then moves their pages, at hundreds of
+      - Whether the memory nodes of a unit with running processes, and of adopted work, may be changed. Their pages then move, at hundreds of
         MB/s, and the processes stall.
+      - C(migratepages) of numactl moves pages that the kernel leaves behind, such as those of slices before Linux 5.15.
       - A unit whose memory does not fit on the nodes that it keeps is refused either way, because the kernel would kill its processes.
     type: bool
     default: false

@@ -13,6 +13,7 @@ nodes have.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import posixpath
 import re
@@ -24,6 +25,8 @@ from .cpus import NODE_FOLDER
 from .machine import CGROUPS
 
 _GIB = 1024.0**3
+_RATE = 50e6
+"""Bytes per second that the kernel moves at least."""
 _HELD = re.compile(r"^(?:anon|file) (.*)$", re.MULTILINE)
 _HELD_PAGES = re.compile(r"^hierarchical_(?:anon|file)=\d+ (.*)$", re.MULTILINE)
 _OF_NODE = re.compile(r"\bN(\d+)=(\d+)")
@@ -133,3 +136,14 @@ def _groups(host: Host, units: Container[str]) -> Iterator[tuple[str, str]]:
         for name in host.names(folder, "*.service"):
             if name in units:
                 yield name, "%s/%s" % (folder, name)
+
+
+@contextlib.contextmanager
+def patience(host: Host, moved: int) -> Iterator[None]:
+    """Let commands take as long as the memory that they move needs; ``moved`` is in bytes."""
+    usual = host.timeout
+    host.timeout += moved / _RATE
+    try:
+        yield
+    finally:
+        host.timeout = usual

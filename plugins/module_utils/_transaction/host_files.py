@@ -18,6 +18,7 @@ from typing import Callable, Iterable, Sequence
 
 from .._host.host import CommandError, Host
 from .._host.installed import former_bytecode, former_folders
+from .._kernel.memory import patience
 from .._state import journal, labels, previous
 from .._state.files import FileState, is_ours, remove_empty, remove_file
 from .._state.history import entries
@@ -27,7 +28,7 @@ from .._state.systemd import Systemd, enable_links, settings, unit_of
 from .._state.writable import Writing
 from . import programs
 from .live_units import LiveUnits
-from .moving_memory import refuse_moving_memory
+from .moving_memory import MovingMemory
 from .record import Record, record_changes
 from .request import Report, Request, compare
 from .stopped_units import StoppedUnits
@@ -54,6 +55,7 @@ class Transaction:
         self._interrupted = [path for path in begun if request.concerns(path)]
         self._live = LiveUnits(self.systemd, request, self.report, self._interrupted)
         self._stopped = StoppedUnits(self.systemd, request, self.report)
+        self._memory = MovingMemory(host, self.systemd)
 
     def look(self) -> None:
         """Complete the report. Raises ``ValueError`` where the request is unsafe."""
@@ -62,7 +64,7 @@ class Transaction:
         Writing(self.host, report.changes, request.states).refuse_impossible()
         programs.refuse_missing(self.host, request.states)
         if self.host.live:
-            refuse_moving_memory(self.host, self.systemd, report.changes, request.move_memory)
+            self._memory.look(report.changes, request.move_memory)
         report.actions += ["start %s again" % unit for unit in journal.stopped(self.host)]
         report.actions += ["enable %s" % unit for unit, _text in self._to_enable()]
         report.actions += self._stopped.look()
@@ -92,7 +94,9 @@ class Transaction:
             self._enabled.append(entry)
             self.systemd.enable(*entry)
         if self.host.live:
-            self._live.follow(linked=bool(self._enabled))
+            with patience(self.host, self._memory.moved):
+                self._live.follow(linked=bool(self._enabled))
+            self.report.warnings += self._memory.finish()
         self._stopped.run()
 
     def _write(self) -> None:
@@ -156,7 +160,8 @@ class Transaction:
             if not self.systemd.enabled(unit, text):
                 self.systemd.enable(unit, text)
         if self.host.live:
-            self._live.undo(self.written, linked=bool(self._enabled or self._disabled))
+            with patience(self.host, self._memory.moved):
+                self._live.undo(self.written, linked=bool(self._enabled or self._disabled))
 
 
 def each(steps: Iterable[Callable[[], object]]) -> None:

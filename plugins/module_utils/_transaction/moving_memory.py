@@ -1,41 +1,84 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Memory that would move with a change of the memory nodes of running units: refused, unless it is wanted and fits."""
+"""Memory of running units that get other memory nodes: refused, unless it is wanted and fits.
+
+The kernel moves pages with the nodes of a group since 5.15, and may leave some behind (Linux ``Documentation/admin-guide/cgroup-v2.rst``).
+"""
 
 from __future__ import annotations
 
+import posixpath
 from typing import Mapping
 
 from .._base.cpulist import expand
+from .._features.threads.memory import SMALL, move_all
+from .._features.threads.tasks import Process
 from .._host.host import Host
 from .._kernel import memory
+from .._kernel.processes import members
 from .._state.files import States
 from .._state.systemd import Systemd, settings, unit_of
 
+_MIB = 1 << 20
 
-def refuse_moving_memory(host: Host, systemd: Systemd, changes: Mapping[str, States], wanted: bool) -> None:
-    """Raise ``ValueError`` where running units would lose memory nodes, unless that is ``wanted`` and the others have room for it."""
-    everything, room = memory.nodes_with_memory(host), memory.Room(host)
-    for path, (before, after) in changes.items():
-        unit = unit_of(path)
-        nodes = [settings(state.text).get("AllowedMemoryNodes", "") for state in (before, after)]
-        old, new = (set(expand(value)) or everything for value in nodes)
-        folder = systemd.cgroup(unit) if unit and not old <= new and systemd.populated(unit) else None
-        if folder is None:
-            continue
-        used = memory.used_by_node(host, folder)
-        moved = memory.outside(used or {}, new)
-        left = room.take(folder, moved, new)
-        change = "%s has running processes: changing its memory nodes from %s to %s would move" % (unit, nodes[0] or "all", nodes[1])
-        if used and room.free and moved > left:
-            raise ValueError(
-                "%s %s, and memory nodes %s have room for %s: the kernel would kill processes of it. Stop what runs in it first, or allow "
-                "it more nodes with npu_affinity_memory (wide, or none)" % (change, memory.gib(moved), nodes[1], memory.gib(left))
-            )
-        if not wanted:
-            amount = " (%s)" % memory.gib(moved) if used else ""
-            raise ValueError(
-                "%s their pages%s, at hundreds of MB/s. Stop what runs in it first, or set npu_affinity_move_memory: true"
-                % (change, amount)
-            )
+
+class _Member(Process):
+    """A process of a unit, and the memory nodes of that."""
+
+    def __init__(self, host: Host, pid: int, unit: str, nodes: str) -> None:
+        Process.__init__(self, pid, host.read("/proc/%d/comm" % pid) or "", [{"id": unit, "memory_nodes": nodes}], unit)
+
+    @property
+    def title(self) -> str:
+        return "process %d (%s) of %s" % (self.pid, self.name, self.found_by)
+
+
+class MovingMemory:
+    """``moved`` are the bytes that move with the units that :meth:`look` was shown."""
+
+    def __init__(self, host: Host, systemd: Systemd) -> None:
+        self.host = host
+        self.systemd = systemd
+        self.moved = 0
+        self._nodes: dict[str, str] = {}
+
+    def look(self, changes: Mapping[str, States], wanted: bool) -> None:
+        """Raise ``ValueError`` where running units would lose memory nodes, unless that is ``wanted`` and the others have room for it."""
+        everything, room = memory.nodes_with_memory(self.host), memory.Room(self.host)
+        for path, (before, after) in changes.items():
+            unit = unit_of(path)
+            nodes = [settings(state.text).get("AllowedMemoryNodes", "") for state in (before, after)]
+            old, new = (set(expand(value)) or everything for value in nodes)
+            folder = self.systemd.cgroup(unit) if unit and not old <= new and self.systemd.populated(unit) else None
+            if folder is None:
+                continue
+            used = memory.used_by_node(self.host, folder)
+            moved = memory.outside(used or {}, new)
+            left = room.take(folder, moved, new)
+            change = "%s has running processes: changing its memory nodes from %s to %s would move" % (unit, nodes[0] or "all", nodes[1])
+            if used and room.free and moved > left:
+                raise ValueError(
+                    "%s %s, and memory nodes %s have room for %s: the kernel would kill processes of it. Stop what runs in it first, or "
+                    "allow it more nodes with npu_affinity_memory (wide, or none)" % (change, memory.gib(moved), nodes[1], memory.gib(left))
+                )
+            if not wanted:
+                amount = " (%s)" % memory.gib(moved) if used else ""
+                raise ValueError(
+                    "%s their pages%s, at hundreds of MB/s. Stop what runs in it first, or set npu_affinity_move_memory: true"
+                    % (change, amount)
+                )
+            if used is None or moved >= SMALL * _MIB:
+                self._nodes[folder] = nodes[1]
+                self.moved += moved
+
+    def finish(self) -> list[str]:
+        """Move what the kernel left behind, and return sentences on what stays. The nodes of a process are those of its innermost unit."""
+        sentences: list[str] = []
+        seen: set[str] = set()
+        for folder, nodes in sorted(self._nodes.items(), reverse=True):
+            unit = posixpath.basename(folder)
+            pids = [pid for pid in members(self.host, folder) if pid not in seen]
+            seen.update(pids)
+            sentences += move_all(self.host, [_Member(self.host, int(pid), unit, nodes) for pid in pids], unit)
+        return sentences

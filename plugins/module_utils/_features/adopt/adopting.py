@@ -15,14 +15,14 @@ from ..._base.cpulist import compress, expand
 from ..._host.host import CommandError, Host
 from ..._base.device import Device
 from ..._base.fitting import Variables, values_of
-from ..._kernel.memory import nodes_with_memory
+from ..._kernel.memory import nodes_with_memory, patience
 from ..._state.files import FileState
 from ..._state.plan_file import memory_nodes
 from ..._state.systemd import Systemd
 from . import engines, services, tasks
 from .choosing import ADOPTED, CONTAINER, FAILED, NOTHING, SERVICE, THREADS, Expected, Target, targets
 from .leaving import Leaving
-from .memory import move, patience
+from .memory import move
 from .record import Record
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Adoption:
         self._note()
         self.record.store()
         by_way = {way: [target for target in self.adopted if target.way == way] for way in (SERVICE, CONTAINER, THREADS)}
-        with patience(self.host, self.adopted):
+        with patience(self.host, sum(target.moved for target in self.adopted)):
             self._write_drop_ins(by_way[SERVICE])
             for target in by_way[CONTAINER]:
                 self._attempt(target, engines.update, target.user["engine"], target.user["container"], target.sets)

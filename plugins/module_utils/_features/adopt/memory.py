@@ -13,16 +13,15 @@ of the group around it gets others. So what it gets back are all nodes, which mo
 
 from __future__ import annotations
 
-import contextlib
 import posixpath
-from typing import TYPE_CHECKING, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Sequence
 
 from ..._base.cpulist import compress, expand
 from ..._host.host import Host
 from ..._kernel import memory
 from ..._kernel.masks import granted
 from ..._state.plan_file import memory_nodes
-from ..threads.memory import SMALL, Migration, Unreadable, memory_of, missing_tool
+from ..threads.memory import SMALL, Unreadable, memory_of, missing_tool, move_all
 from ..threads.tasks import Process
 from . import services
 
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from .choosing import Target
 
 _MIB = 1 << 20
-_RATE = 50e6
-"""Bytes per second that the kernel moves at least."""
 
 
 class Nodes:
@@ -117,21 +114,4 @@ def move(host: Host, target: Target) -> None:
     if not target.moved:
         return
     processes = [Process(pid, host.read("/proc/%d/comm" % pid) or "", list(target.npus), "") for pid in target.pids(host)]
-    migration = Migration(host, processes, host.timeout)
-    try:
-        migration.refuse_above(float("inf"))
-        migration.carry_out()
-    except ValueError as error:
-        migration.failed.append("%s: %s" % (target.title, error))
-    target.remark = "; ".join(migration.failed + migration.warnings)
-
-
-@contextlib.contextmanager
-def patience(host: Host, targets: Iterable[Target]) -> Iterator[None]:
-    """Let commands take as long as the memory that they move needs."""
-    usual = host.timeout
-    host.timeout += sum(target.moved for target in targets) / _RATE
-    try:
-        yield
-    finally:
-        host.timeout = usual
+    target.remark = "; ".join(move_all(host, processes, target.title))

@@ -207,6 +207,17 @@ class Migration:
         atomic_write(self.host, PROGRESS, json.dumps(state, indent=1, sort_keys=True) + "\n")
 
 
+def move_all(host: Host, processes: Iterable[Process], title: str) -> list[str]:
+    """Move what processes of ``title`` have on remote nodes, however much it is. Return sentences on what stays there."""
+    migration = Migration(host, processes, host.timeout)
+    try:
+        migration.refuse_above(float("inf"))
+    except ValueError as error:
+        return ["%s: %.0f MiB stay on other memory nodes than its own: %s" % (title, migration.total, error)]
+    migration.carry_out()
+    return migration.failed + migration.warnings
+
+
 def _nodes(table: Mapping[int, float], process: Process) -> tuple[str, str]:
     """Return where a process has memory that moves, and the nodes that get it first."""
     wanted = wanted_nodes(process)
