@@ -55,7 +55,7 @@ RESETS = """import os, sys, time
 held = open(sys.argv[1])
 while True:
     os.sched_setaffinity(0, range(os.cpu_count()))
-    time.sleep(0.1)
+    time.sleep(1)
 """
 HALF = 2560
 """Half of the pages that the next one touches on the CPU of its second argument, and so on the memory node of that CPU."""
