@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import calendar
 import time
-from typing import Any, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 
 from ..._state import plan_file
 from ..._drift.codes import PAIRS, WORK_OUTSIDE_POOL, code_of
@@ -20,8 +20,12 @@ from ..._features.hugepages.setting import counts_of
 from ..._features.irq import counters
 from ..._kernel.hugepages import Pages, pages
 from ..._topology.gather import gather
+from ..._users.finding import by_process
 from ..._base.version import VERSION
 from .exposition import Metric, Sample, value_of
+
+if TYPE_CHECKING:
+    from ..._base.documents import NpuUser
 
 LAST_VERIFY = "npu_affinity_last_verify_timestamp_seconds"
 METRICS = (
@@ -95,6 +99,7 @@ def samples(host: Host, before: str | None) -> tuple[dict[str, list[Sample]], st
         topology = gather(host)
         compared = compare(host, topology, must_be_bound=True)
         found.update(_of_comparison(compared.findings, plan or {}, topology["npus"]))
+        found["npu_affinity_unconfined_processes"] = _of_users(host, compared.findings, plan or {}, topology.get("users") or ())
         found["npu_affinity_hugepages"] = _of_hugepages(host, compared.wanted.live.get("hugepages"))
         found[LAST_VERIFY] = _one(int(time.time()))
     except (OSError, ValueError, CommandError) as error:
@@ -126,8 +131,6 @@ def _of_comparison(findings: Findings, plan: Mapping[str, Any], present: Sequenc
     there = {(npu.get("pci") or "").lower() for npu in present}
     gone = [npu for npu in plan.get("lost") or () if (npu.get("pci") or "").lower() not in there]
     local = (plan.get("quality") or {}).get("local")
-    used = [(npu["kind"], npu["id"]) for user in findings.outside for npu in user["npus"] for _pid in user["pids"]]
-    devices = [Device.of(npu) for npu in plan.get("npus") or ()]
     return {
         "npu_affinity_bound": _one(1 if plan else 0),
         "npu_affinity_compared_objects": [({"kind": kind}, len(names)) for kind, names in findings.checked.items()],
@@ -136,15 +139,24 @@ def _of_comparison(findings: Findings, plan: Mapping[str, Any], present: Sequenc
         "npu_affinity_npus": _one(len(plan.get("npus") or ())),
         "npu_affinity_lost_npus": _one(causes.count(LOST_CARD) + len(gone)),
         "npu_affinity_new_npus": _one(causes.count(NEW_CARD)),
-        "npu_affinity_unconfined_processes": [
-            ({"code": WORK_OUTSIDE_POOL, "device": device.kind, "npu": str(device.id)}, used.count((device.kind, device.id)))
-            for device in devices
-        ],
         "npu_affinity_nic_queues": [
             ({"pci": pci, "state": state}, number) for pci, states in findings.queues.items() for state, number in states.items()
         ],
         "npu_affinity_local_ratio": [] if local is None else _one(float(local)),
     }
+
+
+def _of_users(host: Host, findings: Findings, plan: Mapping[str, Any], users: Iterable[NpuUser]) -> list[Sample]:
+    """Count the processes outside for each NPU that they have open; a process of two NPUs is counted for both."""
+    outside = {pid for user in findings.outside for pid in user["pids"]}
+    npus = plan_file.with_lost(plan) if plan else []
+    parts = [part for user in users for part in by_process(host, npus, user) if part["processes"][0]["pid"] in outside]
+    used = [(npu["kind"], npu["id"]) for part in parts for npu in part["npus"]]
+    devices = [Device.of(npu) for npu in plan.get("npus") or ()]
+    return [
+        ({"code": WORK_OUTSIDE_POOL, "device": device.kind, "npu": str(device.id)}, used.count((device.kind, device.id)))
+        for device in devices
+    ]
 
 
 def _of_hugepages(host: Host, wanted: Mapping[str, Any] | None) -> list[Sample]:

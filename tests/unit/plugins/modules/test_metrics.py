@@ -124,6 +124,14 @@ def test_processes_outside_the_pool_are_counted_for_each_npu(bind, root):
     found = run(root)
     series = 'npu_affinity_unconfined_processes{code="NPU_WORK_OUTSIDE_POOL",device="npu",npu="%d"}'
     assert [found[series % npu] for npu in (0, 1)] == [0, 1]
+    (folder / "status").write_text("Name:\tpython3\nCpus_allowed_list:\t0-47\n")
+    other = root / "proc/8"
+    shutil.copytree(folder, other, symlinks=True)
+    (other / "fd/3").unlink()
+    (other / "fd/3").symlink_to("/dev/davinci0")
+    found = run(root)
+    assert [found[series % npu] for npu in (0, 1)] == [1, 1], "each process by its own NPU, of one service"
+    shutil.rmtree(other)
     (folder / "status").write_text("Name:\tpython3\nCpus_allowed_list:\t16-31\n")
     assert run(root)[series % 1] == 0
 
