@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Tuple
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Sequence, Tuple
 
 from .._base.cpulist import expand
-from .._host.host import Host
+from .._features.adopt import services
+from .._features.adopt.record import Record
+from .._host.host import Forbidden, Host
 from .._features.irq.affinity import grouped, subject
 from .._kernel.interrupts import KINDS
 from .._features.irq import binding
@@ -22,6 +24,7 @@ from .._features.threads.tasks import ROLES, Process, cgroups, find, groups_of, 
 from .._state.systemd import Systemd, UNIT_FOLDER, UNIT_SUFFIX, settings
 from .._state.unit_environment import VARIABLES
 from .._state.unit_files import drop_in_of
+from .._users.groups import classified
 from .known import Known
 
 if TYPE_CHECKING:
@@ -50,7 +53,7 @@ def of_process(known: Known, pid: int) -> Lines:
         yield "kubelet", "it runs in a pod: the kubelet assigns its CPUs, and npu.affinity sets nothing there"
         return
     units = [unit for unit in group if UNIT_SUFFIX.search(unit)]
-    told = [line for unit in units for line in _of_unit(known, unit)]
+    told = [line for unit in units for line in _of_unit(known, unit)] + _adopted(host, pid, group)
     yield from told
     if not told:
         yield "slice", "nothing of npu.affinity confines it: start it with 'npu-affinity run', or name its service in npu_affinity_services"
@@ -82,6 +85,24 @@ def _of_unit(known: Known, unit: str) -> Lines:
             yield kind, "%s: %s by %s, which is not what the bind wrote: %s" % (unit, found or "nothing", path, wrote or "none of these")
         elif text is not None and found:
             yield kind, "%s: %s by %s" % (unit, found, known.origin(path))
+
+
+def _adopted(host: Host, pid: int, group: Sequence[str]) -> list[tuple[str, str]]:
+    """Return a line on running work that was adopted; none where the record is for root to read."""
+    try:
+        record = Record(host)
+    except (Forbidden, ValueError):
+        return []
+    found = classified("/" + "/".join(group))
+    container = (found.container if found else None) or ""
+    entries = [(record.services[unit], "by " + services.drop_in(unit)) for unit in group if unit in record.services]
+    entries += [(entry, "by %s update" % entry["engine"]) for entry in [record.containers.get(container)] if entry]
+    if str(pid) in record.processes and record.lives(str(pid)):
+        entries.append((record.processes[str(pid)], "by the affinity of its threads"))
+    sets = [
+        (entry["cpus"], " and memory nodes " + entry["mems"] if entry.get("mems") else "", by) for entry, by in entries if entry["cpus"]
+    ]
+    return [("adopted", "CPUs %s%s %s; an unbind gives back what it had" % row) for row in sets[:1]]
 
 
 def _users(known: Known) -> list[Process]:
