@@ -39,10 +39,10 @@ def _used(host: Host, targets: Sequence[Target]) -> set[str]:
 
 
 def _stale(record: Record, targets: Sequence[Target], plan: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, DropIn]:
-    """Return the drop-ins of services that do not run now and have those of an earlier plan or setting."""
+    """Return the drop-ins of services that somebody removed or edited, or, where a service does not run, of an earlier plan or setting."""
     host = record.host
     npus = {(Device.of(npu).kind, npu["id"]): npu for npu in plan["npus"]}
-    running = {target.unit for target in targets if target.way == SERVICE}
+    running = {target.unit: target for target in targets if target.way == SERVICE}
     found = {}
     for unit, entry in record.services.items():
         held = [npus[(kind, number)] for kind, number in entry["npus"] if (kind, number) in npus]
@@ -52,7 +52,12 @@ def _stale(record: Record, targets: Sequence[Target], plan: Mapping[str, Any], w
             nodes = {node for text in lists for node in expand(text)} if all(lists) else nodes_with_memory(host)
             sets["mems"] = compress(nodes)
         said = services.said(host, unit)
-        if not sets["cpus"] or said is None or unit in running:
+        if unit in running:
+            target, written = running[unit], {kind: entry[kind] for kind in ("cpus", "mems") if entry.get(kind)}
+            if target.is_kept and target.wanted == set(expand(entry["cpus"])) and said != written and not services.is_others(host, unit):
+                found[unit] = written, target.variables
+            continue
+        if not sets["cpus"] or said is None:
             continue
         variables = services.variables(host, unit, held, sets["cpus"], wanted.get("environment") or {})
         is_stale = said != sets or services.variables_said(host, unit) != values_of(variables)
@@ -159,7 +164,7 @@ class Adoption:
         why = target.text
         try:
             self._undo(target)
-            self.record.revert(target.user["container"] or target.unit, *map(str, target.pids(self.host)))
+            self.record.revert(target.user["container"] or "", target.unit, *map(str, target.pids(self.host)))
             self.record.store()
         except (CommandError, OSError, ValueError) as error:
             why += "; undoing that failed as well: %s" % error

@@ -93,6 +93,11 @@ class Target:
         return dict({"cpus": compress(self.wanted)}, **({"mems": self.mems} if self.mems and self.by_group else {}))
 
     @property
+    def is_kept(self) -> bool:
+        """Whether it runs where it is to run, and stays there."""
+        return self.state == INSIDE and bool(self.before) and self.before <= self.wanted
+
+    @property
     def changes_memory(self) -> bool:
         return bool(self.mems) and (self.mems != self.mems_recorded or not set(expand(self.mems_before)) <= set(expand(self.mems)))
 

@@ -55,7 +55,7 @@ class Release(release.Release):
         self.services: dict[str, list[str]] = {}
         self.left: dict[str, list[str]] = {}
         self.containers: list[tuple[str, Mapping[str, Any], list[str]]] = []
-        self.processes: list[tuple[int, Mapping[str, Any]]] = []
+        self.processes: list[tuple[int, Mapping[str, Any], list[str]]] = []
         self.started: dict[int, tasks.Masks] = {}
         self.again: list[Callable[[], None]] = []
 
@@ -88,7 +88,7 @@ class Release(release.Release):
             self.outcome.warnings.append(sentence)
 
     def _look_at_service(self, unit: str, entry: Mapping[str, Any]) -> None:
-        if services.said(self.host, unit) is None:
+        if services.said(self.host, unit) is None and not services.is_live(self.host, unit, entry["cpus"]):
             return
         sets = _sets(entry)
         if services.is_as_written(self.host, unit, sets):
@@ -131,18 +131,20 @@ class Release(release.Release):
     def _look_at_process(self, pid: int, entry: Mapping[str, Any]) -> None:
         cpus, recorded = set(expand(entry["cpus"])), entry["threads"]
         now, asked = tasks.masks(self.host, pid), tasks.asked_for(self.host, pid)
-        moved = [text for name, text in now.items() if asked.get(name) != recorded.get(name)]
-        if cpus and not all(set(expand(text)) <= cpus for text in moved):
-            self._warn("process %d of %s" % (pid, entry["title"]), entry["cpus"])
-        elif moved or not cpus:
-            self.processes.append((pid, entry))
+        moved = [name for name in now if asked.get(name) != recorded.get(name)]
+        left = [name for name in moved if cpus and not set(expand(now[name])) <= cpus]
+        if left:
+            which = "" if left == moved else "%s %s of " % ("thread" if len(left) == 1 else "threads", ", ".join(left))
+            self._warn("%sprocess %d of %s" % (which, pid, entry["title"]), entry["cpus"])
+        if len(left) < len(moved) or not cpus:
+            self.processes.append((pid, entry, left))
             if cpus:
                 self._add("process %d of %s" % (pid, entry["title"]), entry["cpus"], recorded.get(str(pid), ""))
 
     def release(self) -> None:
         """Give back what :meth:`look` found, groups before the threads in them."""
         attempt = self.outcome.attempt
-        now = {pid: tasks.asked_for(self.host, pid) for pid, _entry in self.processes}
+        now = {pid: tasks.asked_for(self.host, pid) for pid, _entry, _left in self.processes}
         for container, entry, kinds in reversed(self.containers):
             attempt(SECTION, self._release_container, container, entry, kinds)
         for unit, folders in self.left.items():
@@ -151,8 +153,8 @@ class Release(release.Release):
             attempt(SECTION, self._release_services)
         for pid, threads in self.started.items():
             attempt(SECTION, self._release_started, pid, threads)
-        for pid, entry in reversed(self.processes):
-            attempt(SECTION, self._release_process, pid, entry, now[pid])
+        for pid, entry, left in reversed(self.processes):
+            attempt(SECTION, self._release_process, pid, entry, left, now[pid])
 
     def _release_container(self, container: str, entry: Mapping[str, Any], kinds: Sequence[str]) -> None:
         before = {"cpus": entry["before"], "mems": ""}
@@ -169,11 +171,11 @@ class Release(release.Release):
         self.again.append(lambda: tasks.restore(self.host, pid, threads))
         tasks.restore(self.host, pid, dict.fromkeys(threads, compress(possible(self.host))))
 
-    def _release_process(self, pid: int, entry: Mapping[str, Any], now: tasks.Masks) -> None:
+    def _release_process(self, pid: int, entry: Mapping[str, Any], left: Sequence[str], now: tasks.Masks) -> None:
         if identity(self.host, pid) != (entry["start"], entry["boot"]):
             return
         self.again.append(lambda: tasks.restore(self.host, pid, now))
-        tasks.restore(self.host, pid, entry["threads"], entry["threads"].get(str(pid)))
+        tasks.restore(self.host, pid, dict(entry["threads"], **dict.fromkeys(left, "")), entry["threads"].get(str(pid)))
 
     def lines(self) -> dict[str, list[str]]:
         rows = self.report.rows if self.report else []

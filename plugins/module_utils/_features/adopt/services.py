@@ -149,7 +149,7 @@ def take_away(host: Host, made: Mapping[str, list[str]]) -> None:
     systemd = Systemd(host)
     running = [unit for unit in made if follow_at_once(host) and systemd.effective(unit, "cpus") is not None]
     everything = {"cpus": compress(possible(host)), "mems": compress(nodes_with_memory(host))}
-    widened = {unit: {kind: everything[kind] for kind in said(host, unit) or ["cpus"]} for unit in running}
+    widened = {unit: {kind: everything[kind] for kind in said(host, unit) or everything} for unit in running}
     failed = _set(systemd, widened, reload=False)
     for unit, its_folders in made.items():
         if unit not in failed:
@@ -222,6 +222,18 @@ def is_as_written(host: Host, unit: str, sets: Mapping[str, str]) -> bool:
     own = {kind: host.read("%s/cpuset.%s" % (folder, kind)) if folder else None for kind in sets}
     is_live = all(not text or numbers(text) in (numbers(sets[kind]), everything[kind]) for kind, text in own.items())
     return is_live and said(host, unit) in (None, sets)
+
+
+def is_others(host: Host, unit: str) -> bool:
+    """Whether somebody else wrote what is in the place of the managed drop-in of a unit."""
+    text = FileState.of(host, drop_in(unit)).text
+    return text is not None and not is_ours(text)
+
+
+def is_live(host: Host, unit: str, cpus: str) -> bool:
+    """Whether the cpuset of a unit has exactly these CPUs."""
+    folder = Systemd(host).cgroup(unit) if host.live else None
+    return folder is not None and numbers(host.read(folder + "/cpuset.cpus") or "") == set(expand(cpus))
 
 
 def said(host: Host, unit: str) -> dict[str, str] | None:

@@ -11,13 +11,15 @@ import os
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
+from ansible_collections.npu.affinity.plugins.module_utils._command import explaining
+from ansible_collections.npu.affinity.plugins.module_utils._command.known import known
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt import services, step
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.adopting import Adoption
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.feature import SECTION
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.section import check
 from ansible_collections.npu.affinity.plugins.module_utils._kernel import interrupts
 from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device
-from ansible_collections.npu.affinity.plugins.module_utils._state import previous
+from ansible_collections.npu.affinity.plugins.module_utils._state import plan_file, previous
 from ansible_collections.npu.affinity.plugins.module_utils._state.diffs import diffs
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import with_lost
 from ansible_collections.npu.affinity.plugins.module_utils._users import finding
@@ -161,6 +163,64 @@ def test_unbind_restores_what_threads_and_engines_had(machine):
     assert machine.engines == {ID: "0-7"}
     assert not machine.exists(os.path.dirname(services.drop_in("outside.service")))
     assert not machine.exists(previous.PATH)
+
+
+@pytest.mark.parametrize("keeps", [False, True], ids=["5.10", "6.12"])
+def test_a_thread_that_has_left_keeps_its_cpus_alone(tmp_path, monkeypatch, keeps):
+    machine = working(tmp_path, monkeypatch, keeps)
+    machine.process(300, SESSION, (None, None, None))
+    adopt(machine, [user(machine, SESSION, 1)])
+    machine.set_affinity(302, {0})
+    report = unbind(machine)
+    assert all_cpus(machine) == {300: "0-7", 301: "0-7", 302: "0"}
+    title = "thread 302 of process 300 of session-1.scope (NPU 1) was given other CPUs than 4-7 by someone else"
+    assert len(report.warnings) == 1 and report.warnings[0].startswith(title)
+
+
+def test_a_drop_in_that_was_removed_or_edited_is_written_again(machine):
+    machine.process(100, SERVICE)
+    adopt(machine, [user(machine, SERVICE, 1)])
+    path = services.drop_in("outside.service")
+    written = machine.read(path)
+    assert not Adoption(machine, PLAN, [user(machine, SERVICE, 1)], {}).changed
+    for text in (None, written.replace("4-7", "0-7")):
+        machine.put(path, text) if text else os.unlink(machine.path(path))
+        adopting = step.Adopt(machine, PLAN, [])
+        adopting.adoption = Adoption(machine, PLAN, [user(machine, SERVICE, 1)], {})
+        assert adopting.lines()[diffs.WORK] == ["~ outside.service: CPUs 4-7 at its next start"]
+        adopting.adoption.run()
+        assert machine.read(path) == written and machine.cpus(100) == "4-7"
+        adopting.adoption.undo()
+        assert machine.read(path) == (text.rstrip("\n") if text else None), "and back"
+        adopt(machine, [user(machine, SERVICE, 1)])
+    machine.put(path, "[Service]\nAllowedCPUs=0-3\n")
+    assert not Adoption(machine, PLAN, [user(machine, SERVICE, 1)], {}).changed, "somebody else's file"
+
+
+def test_a_service_without_its_drop_in_gets_its_cpus_back(machine):
+    machine.process(100, SERVICE)
+    adopt(machine, [user(machine, SERVICE, 1)])
+    os.unlink(machine.path(services.drop_in("outside.service")))
+    machine.do_daemon_reload([])
+    report = unbind(machine)
+    assert (machine.cpus(100), report.warnings, report.failed) == ("0-7", [], [])
+
+
+def test_a_container_of_a_service_that_fails_is_not_recorded(machine, monkeypatch):
+    machine.process(100, SERVICE)
+    monkeypatch.setattr(machine, "confine", lambda group, cpus: None)
+    adopt(machine, [user(machine, SERVICE, 1, container=ID, engine="podman", kind="container")])
+    assert not machine.exists(services.drop_in("outside.service")) and not machine.exists(previous.PATH)
+
+
+def test_the_command_explains_adopted_work(machine):
+    adopt(machine, everything(machine)())
+    machine.put(plan_file.PATH, json.dumps(dict(PLAN, schema=1)))
+    ways = {100: "by " + services.drop_in("outside.service"), 200: "by docker update", 300: "by the affinity of its threads"}
+    for pid, way in ways.items():
+        told = dict(explaining.of_process(known(machine, private=False), pid))
+        cpus = "0-1" if pid == 300 else "4-7"
+        assert told["adopted"] == "CPUs %s %s; an unbind gives back what it had" % (cpus, way) and "slice" not in told
 
 
 def test_an_undone_run_leaves_what_was_there(machine):
