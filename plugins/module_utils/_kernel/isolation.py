@@ -51,7 +51,9 @@ def isolation(host: Host) -> Isolation:
     if "irqaffinity" in given:
         found["irqaffinity"] = _cpus("irqaffinity", given["irqaffinity"], highest)
     tickless = host.read(CPU_FOLDER + "/nohz_full")
-    tickless = given.get("nohz_full", "") if tickless is None else tickless.strip().replace("(null)", "")
+    if tickless is None and not host.live:  # a record may lack the file; a kernel without it ignores the parameter
+        tickless = given.get("nohz_full")
+    tickless = (tickless or "").strip().replace("(null)", "")
     if tickless:
         found["nohz_full"] = _cpus("nohz_full", tickless, highest)
     partitions = list(_partitions(host))

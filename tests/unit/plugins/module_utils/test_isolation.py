@@ -9,6 +9,7 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._archive.scrubbing import scrub
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.isolation import isolation
+from tests.fakes.systemd import ModelledSystemd
 
 CPU = "/sys/devices/system/cpu/"
 GROUPS = "/sys/fs/cgroup/"
@@ -59,6 +60,13 @@ HOSTS = {
 @pytest.mark.parametrize("files, expected", HOSTS.values(), ids=HOSTS)
 def test_isolation_of_a_host(tree, files, expected):
     assert isolation(tree.write(files)) == expected
+
+
+def test_a_kernel_without_nohz_full_ignores_it(tmp_path):
+    host = ModelledSystemd(str(tmp_path))
+    for path, text in booted("nohz_full=2-3 isolcpus=2").items():
+        host.put("/" + path.lstrip("/"), text)
+    assert isolation(host) == {"flags": ["domain"], "isolcpus": "2"}
 
 
 @pytest.mark.parametrize("words", ["isolcpus=a-b", "irqaffinity=3-1", "rcu_nocbs=,", "isolcpus=0-99999999"])
