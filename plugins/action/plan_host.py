@@ -12,10 +12,10 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 
 from ansible_collections.npu.affinity.plugins.filter.desired_state import desired_state
 from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
-from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import WORK_OUTSIDE_POOL
 from ansible_collections.npu.affinity.plugins.module_utils._users import pools
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, by_code, shown
 from ansible_collections.npu.affinity.plugins.plugin_utils._host_action import HostAction
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import failure, summary, unmuted
 from ansible_collections.npu.affinity.plugins.plugin_utils._review import refusals as review
 from ansible_collections.npu.affinity.plugins.plugin_utils._review.entry import review_entry
 
@@ -97,15 +97,26 @@ class ActionModule(HostAction):
             )
         busy = of_playbooks["skip_busy"] and any(npu["busy"] for npu in topology["npus"])
         waits = found["refusals"] or state["converged"] or busy or not (state["plan"] and state["plan"]["npus"])
-        found["outside"] = self._outside(variables, topology, state) if state["converged"] and not found["refusals"] else ""
+        if state["converged"] and not found["refusals"]:
+            found["failing"] = self._failing(variables, topology, state, (in_force or {}).get("compared"))
         return found | {"ready": not waits}
 
-    def _outside(self, variables: dict[str, Any], topology: Any, state: Mapping[str, Any]) -> str:
-        """Return why a host fails that is as wanted and that no task compares: what runs outside its pool, where that must not be."""
-        own = self.settings(variables, role="verify")
-        if not state["outside"] or "workloads" not in own["fail_on"] or WORK_OUTSIDE_POOL in state["muted"]:
-            return ""
-        return pools.sentence(pools.placed(topology.get("users") or (), state["plan"]).outside)
+    def _failing(self, variables: dict[str, Any], topology: Any, state: Mapping[str, Any], compared: Any) -> str:
+        """Return why a host fails on which a bind changes nothing, as it does right after a bind: drift that no bind corrects, and work
+        outside its pool."""
+        fail_on = self.settings(variables, role="verify")["fail_on"]
+        outside = pools.placed(topology.get("users") or (), state["plan"]).outside if state["outside"] else []
+        found = {
+            **(compared or {"drift": []}),
+            "muted": state["muted"],
+            "outside": outside,
+            "outside_sentence": pools.sentence(outside),
+            "drift_fails": "drift" in fail_on,
+            "workloads_fail": "workloads" in fail_on,
+        }
+        why = failure(found, after_bind=True)
+        drift = [entry["sentence"] for entry in unmuted(found)] if why and found.get("drift") else []
+        return f"{why}: {'; '.join(drift)}" if drift and why == summary(found) else why
 
     @staticmethod
     def _unreviewed(state: Mapping[str, Any], topology: Any, files: list[str], host: str) -> list[str]:

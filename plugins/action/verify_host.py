@@ -13,11 +13,10 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.npu.affinity.plugins.action import save
 from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import coded
-from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import WORK_OUTSIDE_POOL
 from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
 from ansible_collections.npu.affinity.plugins.plugin_utils._host_action import HostAction, comparison_options
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.junit import junit
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import OF_USER, record, sentences, summary, unmuted
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import OF_USER, failure, record, sentences
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import mutes
 
 
@@ -47,7 +46,7 @@ class ActionModule(HostAction):
             lines = [f"{host}: {sentence}" for sentence in sentences(result, variables, purpose == "bind")]
         self.say(lines)
         result |= {"lines": lines, "drift_fails": "drift" in own["fail_on"], "workloads_fail": "workloads" in own["fail_on"]}
-        why = "" if purpose == "compare" else _failure(result, purpose == "bind")
+        why = "" if purpose == "compare" else failure(result, purpose == "bind")
         return refused(result | {"msg": why}) if why else result
 
     def _compared(self, variables: dict[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,12 +76,3 @@ class ActionModule(HostAction):
         except AnsibleActionFail as error:
             return coded("NPU_REPORT_MISSING", [f"The report is missing: {error.message}"])
         return []
-
-
-def _failure(verified: Mapping[str, Any], after_bind: bool) -> str:
-    """Return why the host fails, or an empty text. After a bind, services run as they were started, and huge pages may need a reboot."""
-    expected = {"not restarted", "memory shortage"} if after_bind else set()
-    if verified["drift_fails"] and ("drift" not in verified or {entry["cause"] for entry in unmuted(verified)} - expected):
-        return summary(verified)
-    away = verified.get("outside") and WORK_OUTSIDE_POOL not in verified["muted"]
-    return str(verified["outside_sentence"]) if verified["workloads_fail"] and away else ""

@@ -123,7 +123,7 @@ class LookupModule(LookupBase):
         """Whether a bind or a rollback has something to do on a host: change it, fail it, or run the check of its health."""
         known = host.get("__npu_affinity_gathered") or {}
         converged = (known.get("state") or {}).get("converged") and not known.get("refusals")
-        return bool(known.get("ready") or known.get("outside") or (converged and host.get("npu_affinity_health")))
+        return bool(known.get("ready") or known.get("failing") or (converged and host.get("npu_affinity_health")))
 
     def _pattern(self, variables: Mapping[str, Any]) -> Any:
         templar: Any = self._templar

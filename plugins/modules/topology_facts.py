@@ -172,6 +172,12 @@ in_force:
       type: list
       elements: str
       sample: []
+    compared:
+      description:
+        - What differs although applying the state once more changes nothing, as module P(npu.affinity.binding_info#module) returns it.
+        - V(null) if nothing does, and if RV(in_force.differs) is not empty. It has only C(msg) if the host could not be compared.
+      type: dict
+      sample: null
 hardware_changes:
   description: One sentence for everything in which the host differs from O(hardware).
   returned: with O(hardware)
@@ -570,12 +576,13 @@ ansible_facts:
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
-from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._host.opened import host_at
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._host.installed import HostCode
 
 
 def argument_spec() -> dict[str, Any]:
@@ -605,7 +612,7 @@ def compared(then: dict[str, Any] | None, topology: Topology) -> dict[str, Any]:
         raise ValueError("option hardware has an unexpected form (%s: %s)" % (type(error).__name__, error))
 
 
-def in_force(module: AnsibleModule) -> dict[str, Any] | None:
+def in_force(module: AnsibleModule, topology: Topology) -> dict[str, Any] | None:
     """Return the state in force, and what applying it once more would change. Its warnings are those of the module."""
     from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import newest
 
@@ -622,14 +629,28 @@ def in_force(module: AnsibleModule) -> dict[str, Any] | None:
     again = Application(host, known.state, Choices(npu_smi=module.params["npu_smi"]), code, check=True).carry_out()
     for sentence in again.sentences():
         module.warn(sentence)
+    differs = [again.failure] if again.failure else again.diff().told() + again.waits()
     return {
         "digest": digest(known.state),
         "id": known.id,
         "time": known.time,
         "author": known.author,
-        "differs": [again.failure] if again.failure else again.diff().told() + again.waits(),
+        "differs": differs,
+        "compared": _compared(host, module, topology, code) if not differs else None,
         "remarks": again.remarks(),
     }
+
+
+def _compared(host: Host, module: AnsibleModule, topology: Topology, code: HostCode) -> dict[str, Any] | None:
+    """Return the comparison of a host on which a bind would change nothing; None where nothing differs."""
+    from ansible_collections.npu.affinity.plugins.module_utils._apply.comparison import comparison
+
+    known = {"npus": topology["npus"], "users": topology.get("users") or []}
+    try:
+        found = comparison(host, {"topology": known, "must_be_bound": False}, module.params["npu_smi"], None, code)
+    except (OSError, ValueError, CommandError) as error:
+        return {"msg": str(error)}
+    return found if found["drift"] else None
 
 
 def main() -> None:
@@ -643,7 +664,7 @@ def main() -> None:
         topology["problems"] += host.untold()
         found = compared(module.params["hardware"], topology)
         if module.params["compare"]:
-            found["in_force"] = in_force(module)
+            found["in_force"] = in_force(module, topology)
     except ValueError as error:
         module.fail_json(msg=str(error))
     module.exit_json(changed=False, ansible_facts={"npu_affinity_topology": topology}, **found)

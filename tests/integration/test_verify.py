@@ -181,6 +181,21 @@ def test_workers_that_took_the_pool_of_another_npu_are_reported(fleet):
     assert hosts.play("verify").summary["states"] == {"as bound": ["host"]}, "the host's slices bind a service with both NPUs to both pools"
 
 
+def test_drift_that_no_bind_corrects_fails_every_bind(fleet):
+    hosts = fleet(host="i310_pro")
+    assert hosts.play("bind").status == 0
+    drop_in = hosts.tree("host") / UNITS[1:] / "npu-0.slice.d/99-site.conf"
+    drop_in.parent.mkdir(parents=True)
+    drop_in.write_text("[Slice]\nAllowedCPUs=\nAllowedCPUs=3\n")
+    for options in [(), ("--check",)]:
+        run = hosts.play("bind", *options)
+        (reason,) = run.summary["hosts"]["host"]["reasons"]
+        assert run.status == 2 and "compared objects differ: npu-0.slice CPUs" in reason and "99-site.conf" in reason, run.output
+    muted = [{"code": "NPU_CPUSET_CHANGED", "until": "2999-01-01", "reason": "ours"}]
+    assert hosts.play("bind", npu_affinity_mute=muted).summary["states"] == {"unchanged": ["host"]}
+    assert hosts.play("bind", npu_affinity_fail_on=[]).status == 0
+
+
 def test_work_elsewhere_is_a_state_and_fails_only_on_request(fleet, tmp_path):
     worker = {"npu": 1, "pid": 4711, "comm": "python"}
     hosts = fleet(host={**MACHINE, "npus": {**MACHINE["npus"], "processes": [worker]}})
@@ -197,5 +212,5 @@ def test_work_elsewhere_is_a_state_and_fails_only_on_request(fleet, tmp_path):
     for options in [(), ("--check",)]:
         must = hosts.play("bind", *options, npu_affinity_fail_on=["drift", "workloads"])
         found = must.summary["hosts"]["host"]
-        assert must.status == 2 and found["reasons"] == [f"Check that work runs in its pools, if it must: {away}"], must.output
+        assert must.status == 2 and found["reasons"] == [f"Check the host on which nothing is to be changed: {away}"], must.output
         assert must.summary["states"] == {"failed": ["host"]} and found["remarks"] == [], must.output

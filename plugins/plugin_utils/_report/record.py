@@ -9,6 +9,7 @@ import datetime
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.findings import OLD_PROCESS, SHORT_OF_MEMORY
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import PLAN_OUTDATED, WORK_OUTSIDE_POOL
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import BIND_EFFECT, problems, told, without
 
@@ -60,6 +61,15 @@ def unmuted(verified: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the drift of a comparison that nobody muted."""
     muted = verified.get("muted") or {}
     return [entry for entry in verified["drift"] if entry.get("code") not in muted]
+
+
+def failure(verified: Mapping[str, Any], after_bind: bool) -> str:
+    """Return why a host fails, or an empty text. After a bind, services run as they were started, and huge pages may need a reboot."""
+    expected = {OLD_PROCESS, SHORT_OF_MEMORY} if after_bind else set()
+    if verified["drift_fails"] and ("drift" not in verified or {entry["cause"] for entry in unmuted(verified)} - expected):
+        return summary(verified)
+    away = verified.get("outside") and WORK_OUTSIDE_POOL not in verified["muted"]
+    return str(verified["outside_sentence"]) if verified["workloads_fail"] and away else ""
 
 
 def outdated(compared: Mapping[str, Any]) -> list[str]:

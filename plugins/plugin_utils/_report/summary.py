@@ -221,7 +221,7 @@ def _remarks(host: Host, playbook: str, state: str) -> Iterable[str]:
         yield from _notes(host)
     results = [host.get(name) or {} for name in ("__npu_affinity_verified", "__npu_affinity_measured")]
     yield from (remark for result in results for remark in result.get("remarks") or ())
-    if state != OUTSIDE and not (host.get("__npu_affinity_gathered") or {}).get("outside"):
+    if state != OUTSIDE and not (host.get("__npu_affinity_gathered") or {}).get("failing"):
         yield from _outside(host, playbook, results)
     unbound = host.get("__npu_affinity_unbound") or {}
     left = [unbound["message"]] if unbound.get("message") else []
