@@ -62,7 +62,6 @@ class ActionModule(HostAction):
             "action": "rollback" if entry else "bind",
             "author": of_playbooks["author"],
             "reason": of_playbooks["reason"] or (f"back to {_named(entry)}" if entry else ""),
-            "irq_failure": settings["irq"]["failure"],
             "move_memory": settings["slices"]["move_memory"],
             "npu_smi": settings["plan"]["npu_smi"] or None,
             "compare": comparison,

@@ -44,14 +44,6 @@ options:
     elements: str
     choices: [adopt, device_share, hugepages, irq, kubelet, metrics, nic, slices, threads, tuning, vnpu]
     default: []
-  irq_failure:
-    description:
-      - What to do if an interrupt cannot be bound, for example because the driver is not loaded or the kernel shows no interrupts of the
-        functions. The files stay, and the boot units try again.
-      - V(fail) fails the task and lists these interrupts. V(warn) warns.
-    type: str
-    choices: [fail, warn]
-    default: fail
   move_memory:
     description:
       - Whether the memory nodes of a unit with running processes, and of adopted work, may be changed. Their pages then move, at hundreds of
@@ -121,7 +113,6 @@ EXAMPLES = r"""
   npu.affinity.host_files:
     state: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.desired_state(lookup('npu.affinity.settings', features=true)) }}"
     features: [irq, tuning]
-    irq_failure: warn
     author: "{{ lookup('ansible.builtin.env', 'USER') }}"
     reason: More memory bandwidth for the second service
     compare:
@@ -263,7 +254,6 @@ def argument_spec() -> dict[str, Any]:
         "root": {"type": "path", "default": "/"},
         "state": {"type": "dict", "required": True},
         "features": {"type": "list", "elements": "str", "default": [], "choices": sorted(FEATURES)},
-        "irq_failure": {"type": "str", "choices": ["fail", "warn"], "default": "fail"},
         "move_memory": {"type": "bool", "default": False},
         "action": {"type": "str", "choices": ["bind", "rollback"], "default": "bind"},
         "author": {"type": "str", "default": ""},
@@ -297,8 +287,7 @@ def compared(params: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     params = module.params
-    asked = {name: params[name] for name in Choices._fields if name in params}
-    choices = Choices(tolerant=params["irq_failure"] == "warn", **asked)
+    choices = Choices(**{name: params[name] for name in Choices._fields if name in params})
     try:
         state = parts.applied(params["state"], params["features"])
     except ValueError as error:

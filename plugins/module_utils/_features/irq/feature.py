@@ -46,7 +46,7 @@ def _step(host: Host, state: AppliedState, choices: Choices) -> Interrupts | Non
         return None
     from .step import Interrupts
 
-    return Interrupts(host, state["plan"], choices.tolerant)
+    return Interrupts(host, state["plan"], state["live"]["irq"] == "warn")
 
 
 def _release() -> type[Release]:

@@ -36,7 +36,7 @@ def _step(host: Host, state: AppliedState, choices: Choices) -> LiveStep | None:
         return None
     from .step import NetworkInterrupts, Reported
 
-    return NetworkInterrupts(host, wanted, choices.tolerant) if wanted["mode"] in PLACING else Reported(host, wanted)
+    return NetworkInterrupts(host, wanted, state["live"].get("irq") == "warn") if wanted["mode"] in PLACING else Reported(host, wanted)
 
 
 def _release() -> type[Release]:
