@@ -63,7 +63,6 @@ class ActionModule(HostAction):
             "author": of_playbooks["author"],
             "reason": of_playbooks["reason"] or (f"back to {_named(entry)}" if entry else ""),
             "move_memory": settings["slices"]["move_memory"],
-            "npu_smi": settings["plan"]["npu_smi"] or None,
             "compare": comparison,
             **kubelet_options(settings, self._task.args.get("drained", False)),
         }

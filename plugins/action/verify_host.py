@@ -60,7 +60,6 @@ class ActionModule(HostAction):
         options = {
             "root": own["root"],
             "desired": None if is_refused else variables.get("npu_affinity_state"),
-            "npu_smi": settings["npu_smi"] or None,
             "host_code": runtime.digest(),
             **asked,
         }

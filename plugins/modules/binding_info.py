@@ -44,9 +44,6 @@ options:
       - SHA-256 of the host code that a bind would install. Other host code is drift.
       - The action of this module sets it to that of the collection on the controller.
     type: str
-  npu_smi:
-    description: The C(npu-smi) command. By default, the module searches where Ascend drivers install it.
-    type: str
   timeout:
     description: Seconds that each command may take.
     type: int
@@ -250,7 +247,6 @@ def argument_spec() -> dict[str, Any]:
         "topology": {"type": "dict"},
         "must_be_bound": {"type": "bool", "default": False},
         "host_code": {"type": "str"},
-        "npu_smi": {"type": "str"},
         "timeout": {"type": "int", "default": 60},
     }
 
@@ -260,7 +256,7 @@ def main() -> None:
     params = module.params
     try:
         host = host_at(params["root"], params["timeout"])
-        found = comparison(host, params, params["npu_smi"], params["desired"], compared_with(host, params["host_code"]))
+        found = comparison(host, params, params["desired"], compared_with(host, params["host_code"]))
     except (OSError, ValueError, CommandError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(changed=False, **found)

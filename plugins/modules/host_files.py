@@ -65,9 +65,6 @@ options:
     description: Reason for the change, recorded in the history and the journal.
     type: str
     default: ''
-  npu_smi:
-    description: The C(npu-smi) command, for device share. By default, the module searches where Ascend drivers install it.
-    type: str
   kubelet_wait:
     description: Seconds to wait for the kubelet of a drained node to start. Without it, the module does not change the kubelet, and returns RV(kubelet).
     type: int
@@ -126,7 +123,6 @@ EXAMPLES = r"""
     state: "{{ history.entry.state }}"
     action: rollback
     move_memory: false
-    npu_smi: /usr/local/bin/npu-smi
 """
 
 RETURN = r"""
@@ -258,7 +254,6 @@ def argument_spec() -> dict[str, Any]:
         "action": {"type": "str", "choices": ["bind", "rollback"], "default": "bind"},
         "author": {"type": "str", "default": ""},
         "reason": {"type": "str", "default": ""},
-        "npu_smi": {"type": "str"},
         "kubelet_wait": {"type": "int"},
         "waits_for": {"type": "list", "elements": "str", "choices": ["kubelet", "vnpu"], "default": []},
         "staged": {"type": "dict", "default": {}},
@@ -279,7 +274,7 @@ def compared(params: dict[str, Any]) -> dict[str, Any]:
 
     asked, desired = params["compare"], params["state"] if params["action"] == "bind" else None
     try:
-        return comparison(host_at(params["root"], asked["timeout"]), asked, params["npu_smi"], desired, runtime.files_of)
+        return comparison(host_at(params["root"], asked["timeout"]), asked, desired, runtime.files_of)
     except (OSError, ValueError, CommandError) as error:
         return {"msg": str(error)}
 

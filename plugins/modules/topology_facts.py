@@ -626,7 +626,7 @@ def in_force(module: AnsibleModule, topology: Topology) -> dict[str, Any] | None
     from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest import digest
 
     code = compared_with(host, module.params["host_code"])
-    again = Application(host, known.state, Choices(npu_smi=module.params["npu_smi"]), code, check=True).carry_out()
+    again = Application(host, known.state, Choices(), code, check=True).carry_out()
     for sentence in again.sentences():
         module.warn(sentence)
     differs = [again.failure] if again.failure else again.diff().told() + again.waits()
@@ -647,7 +647,7 @@ def _compared(host: Host, module: AnsibleModule, topology: Topology, code: HostC
 
     known = {"npus": topology["npus"], "users": topology.get("users") or []}
     try:
-        found = comparison(host, {"topology": known, "must_be_bound": False}, module.params["npu_smi"], None, code)
+        found = comparison(host, {"topology": known, "must_be_bound": False}, None, code)
     except (OSError, ValueError, CommandError) as error:
         return {"msg": str(error)}
     return found if found["drift"] else None

@@ -199,7 +199,7 @@ def switched_off(host: Host, state: AppliedState, choices: Choices) -> SwitchedO
         return None
     from .._transaction.switched_off import SwitchedOff  # its imports cost a host more than the rest
 
-    return SwitchedOff(host, choices.npu_smi, choices.move_memory, features)
+    return SwitchedOff(host, state.get("npu_smi"), choices.move_memory, features)
 
 
 def _left_behind(host: Host, state: AppliedState) -> list[str]:

@@ -19,15 +19,13 @@ if TYPE_CHECKING:
     from .._host.installed import HostCode
 
 
-def comparison(
-    host: Host, asked: Mapping[str, Any], npu_smi: str | None, desired: AppliedState | None, host_code: HostCode
-) -> dict[str, Any]:
+def comparison(host: Host, asked: Mapping[str, Any], desired: AppliedState | None, host_code: HostCode) -> dict[str, Any]:
     """Return what module ``binding_info`` returns. ``asked``: its options ``topology`` and ``must_be_bound``; ``desired``: the state whose
     changes it lists.
 
     Raises ``OSError``, ``ValueError`` or ``CommandError`` for what could not be compared.
     """
-    compared = compare(host, asked["topology"], npu_smi, asked["must_be_bound"], host_code)
+    compared = compare(host, asked["topology"], asked["must_be_bound"], host_code)
     leave_out_unknown(host, compared.findings)
     findings, known = compared.findings, compared.known
     return {

@@ -88,7 +88,7 @@ def collect(root: str, timeout: float, request: Request) -> Archive:
     topology = gather(recording, others=True, **request.questions)
     warnings, wanted = [], Wanted()
     try:
-        wanted = compare(recording, topology, request.questions.get("npu_smi"), host_code=request.host_code).wanted
+        wanted = compare(recording, topology, host_code=request.host_code).wanted
     except (OSError, ValueError, CommandError) as error:
         warnings.append("the comparison did not finish, and the archive may lack what it needs: %s" % error)
     layout = wanted.live.get("vnpu")

@@ -351,11 +351,12 @@ if TYPE_CHECKING:
         """What a host applies of a desired state, and what its history keeps.
 
         ``pending``: what features want of the running host that waits for the controller, None where they are to be absent; ``library``:
-        the folder of the host code where it is not the usual one.
+        the folder of the host code where it is not the usual one; ``npu_smi``: the command where it is not searched.
         """
 
         pending: Dict[str, Any]
         library: str
+        npu_smi: str
 
     class DifferingNpu(TypedDict):
         """An NPU of the plan in force or of the one made: its pools ``now`` and ``then``, None where it is in one of them only."""

@@ -77,7 +77,7 @@ def standing(host: Host) -> Standing:
     """
     waiting = _waiting(host)
     found = known(host)
-    topology = gather(host) if found.plan or found.entries else None
+    topology = gather(host, npu_smi=found.history.npu_smi) if found.plan or found.entries else None
     compared = compare(host, topology=topology, history=found.history)
     drift = drift_of(host, compared)
     state, findings = _state(compared.bound, drift, waiting), compared.findings

@@ -57,13 +57,13 @@ def wanted_by(state: AppliedState | None) -> Wanted:
         live=state["live"],
         soft_split=state.get("soft_split", ""),
         pending=state.get("pending", {}),
+        npu_smi=state.get("npu_smi"),
     )
 
 
 def compare(
     host: Host,
     topology: Mapping[str, Any] | None = None,
-    npu_smi: str | None = None,
     must_be_bound: bool = False,
     host_code: HostCode | None = None,
     history: InForce | None = None,
@@ -78,7 +78,7 @@ def compare(
     wanted = wanted_by(state)
     library = library_of(state)
     wanted = wanted._replace(owned=installed.everywhere(wanted.owned, [library]))
-    wanted = wanted._replace(topology=topology, npu_smi=npu_smi, must_be_bound=must_be_bound)
+    wanted = wanted._replace(topology=topology, must_be_bound=must_be_bound)
     if state is None and host.text(PLAN) is None:
         wanted = wanted._replace(owned=[pattern for feature in FEATURES.values() for pattern in feature.owned])
     outdated = ""

@@ -30,9 +30,9 @@ class Wanted(NamedTuple):
     live: Live = {}
     soft_split: str = ""
     pending: Mapping[str, Any] = {}
-    topology: Mapping[str, Any] | None = None
-    """With ``npu_smi`` what is known of the NPUs that are there."""
     npu_smi: str | None = None
+    topology: Mapping[str, Any] | None = None
+    """What is known of the NPUs that are there."""
     must_be_bound: bool = False
     """Whether a host without a plan is drift."""
 

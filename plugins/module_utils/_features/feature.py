@@ -25,16 +25,15 @@ class Choices(NamedTuple):
     """How a desired state is applied, besides what it says itself.
 
     ``action``, ``author`` and ``reason`` go into the history and the journal; ``move_memory``: whether memory nodes of a unit with
-    processes may change; ``npu_smi``: the path of the tool, None to look for it; ``kubelet_wait``: the seconds that the kubelet of a
-    drained node may take to start, None where it is not drained; ``waits_for``: features without whose pending changes nothing is applied;
-    ``staged``: paths on this machine of files to be placed, by their SHA-256.
+    processes may change; ``kubelet_wait``: the seconds that the kubelet of a drained node may take to start, None where it is not drained;
+    ``waits_for``: features without whose pending changes nothing is applied; ``staged``: paths on this machine of files to be placed, by
+    their SHA-256.
     """
 
     action: str = "bind"
     author: str = ""
     reason: str = ""
     move_memory: bool = False
-    npu_smi: str | None = None
     kubelet_wait: int | None = None
     waits_for: Sequence[str] = ()
     staged: Mapping[str, str] = {}

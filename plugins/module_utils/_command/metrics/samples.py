@@ -15,6 +15,7 @@ from ..._base.findings import LOST_CARD, NEW_CARD, Findings
 from ..._drift.in_force import compare
 from ..._base.device import Device
 from ..._state.history import entries
+from ..._state.history.in_force import in_force
 from ..._host.host import CommandError, Host
 from ..._features.hugepages.setting import counts_of
 from ..._features.irq import counters
@@ -92,12 +93,12 @@ def samples(host: Host, before: str | None) -> tuple[dict[str, list[Sample]], st
     """
     found: dict[str, list[Sample]] = {}
     begun = time.monotonic()
-    history = entries.readable(host)[0]
+    history = in_force(host)
     why = ""
     try:
         plan = plan_file.read(host)
-        topology = gather(host)
-        compared = compare(host, topology, must_be_bound=True)
+        topology = gather(host, npu_smi=history.npu_smi)
+        compared = compare(host, topology, must_be_bound=True, history=history)
         found.update(_of_comparison(compared.findings, plan or {}, topology["npus"]))
         found["npu_affinity_unconfined_processes"] = _of_users(host, compared.findings, plan or {}, topology.get("users") or ())
         found["npu_affinity_hugepages"] = _of_hugepages(host, compared.wanted.live.get("hugepages"))
@@ -108,7 +109,7 @@ def samples(host: Host, before: str | None) -> tuple[dict[str, list[Sample]], st
         found[LAST_VERIFY] = [] if last is None else _one(int(last))
     found["npu_affinity_verify_success"] = _one(0 if why else 1)
     found["npu_affinity_verify_duration_seconds"] = _one(time.monotonic() - begun)
-    bound_at = [entry.time for entry in history if entry.action in ("bind", "rollback")][-1:]
+    bound_at = [entry.time for entry in history.entries if entry.action in ("bind", "rollback")][-1:]
     found["npu_affinity_last_bind_timestamp_seconds"] = [
         sample for text in bound_at for sample in _one(calendar.timegm(time.strptime(text, entries.TIME)))
     ]

@@ -29,7 +29,7 @@ def _step(host: Host, state: AppliedState, choices: Choices) -> DeviceShare | No
         return None
     from .step import DeviceShare
 
-    return DeviceShare(host, wanted, choices.npu_smi)
+    return DeviceShare(host, wanted, state.get("npu_smi"))
 
 
 def _release() -> type[Release]:

@@ -26,6 +26,11 @@ class InForce(NamedTuple):
     missing: str
     remarks: Sequence[str]
 
+    @property
+    def npu_smi(self) -> str | None:
+        """The command npu-smi, None where it is searched."""
+        return self.state.get("npu_smi") if self.state else None
+
 
 def in_force(host: Host) -> InForce:
     """Return what the history of a host says is in force there. Raises ``ValueError`` for who may not read the history."""

@@ -23,6 +23,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import 
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import record
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.records import fleet
 from tests.fakes.bound import MACHINE, SETTINGS, TEXTFILE, simulator, state_of
+from tests.simulator.driver import NPU_SMI
 
 SLICE, PLAN, SWAPPINESS = "etc/systemd/system/npu-0.slice", "etc/npu-affinity/plan.json", "proc/sys/vm/swappiness"
 TIMER = "etc/systemd/system/timers.target.wants/npu-affinity-irq.timer"
@@ -35,20 +36,31 @@ OUTSIDE = re.compile(r"npu_affinity_unconfined_processes\{.*\} (\d+)")
 
 @pytest.fixture(scope="module")
 def bound(run_module, tmp_path_factory):
-    """Simulated hosts that were bound to both cards, and to the first alone before the second one was there."""
+    """Simulated hosts that were bound to both cards, to the first alone before the second one was there, and to both
+    with an npu-smi that only the settings know."""
     found = {}
-    for name, without in (("both", None), ("first", SECOND)):
+    for name, without in (("both", None), ("first", SECOND), ("named", None)):
         root = tmp_path_factory.mktemp(name)
         simulator.generate(MACHINE, root)
         (root / TEXTFILE[1:]).parent.mkdir(parents=True)
         (root / SWAPPINESS).parent.mkdir(parents=True, exist_ok=True)
         (root / SWAPPINESS).write_text("60\n")
-        topology = gather(Host(str(root)))
+        npu_smi = elsewhere(root, tmp_path_factory.mktemp("tools")) if name == "named" else None
+        topology = gather(Host(str(root)), npu_smi=npu_smi)
         made = plan({**topology, "npus": [npu for npu in topology["npus"] if npu["pci"] != without]})
-        state = json.loads(json.dumps(of_plan(topology, made, SETTINGS)))
+        shared = {"device_share": {**SETTINGS["device_share"], "enabled": True, "npu_smi": npu_smi}} if npu_smi else {}
+        state = json.loads(json.dumps(of_plan(topology, made, SETTINGS | shared)))
+        state |= {"npu_smi": npu_smi} if npu_smi else {}
         assert run_module("host_files", root=str(root), state=state)["changed"]
-        found[name] = root
+        found[name] = root, npu_smi
     return found
+
+
+def elsewhere(root, tools):
+    """Move npu-smi out of the folders in which it is searched, and return its path."""
+    simulator.generate(MACHINE, tools)
+    (root / NPU_SMI[1:]).unlink()
+    return str(tools / NPU_SMI[1:])
 
 
 def edit_the_slice(root):
@@ -96,6 +108,7 @@ CASES = {
     "timer disabled": ("both", lambda root: (root / TIMER).unlink(), ["NPU_UNIT_CHANGED"], 0),
     "setting changed": ("both", lambda root: (root / SWAPPINESS).write_text("60\n"), ["NPU_TUNING_CHANGED"], 0),
     "card lost": ("both", lambda root: (root / f"sys/bus/pci/devices/{SECOND}").unlink(), ["NPU_CARD_LOST"], 0),
+    "npu-smi at a path of its own": ("named", nothing, [], 0),
     "card added": ("first", nothing, ["NPU_CARD_NEW"], 0),
 }
 
@@ -103,9 +116,10 @@ CASES = {
 @pytest.mark.parametrize(("name", "happen", "codes", "outside"), CASES.values(), ids=CASES)
 def test_everyone_gives_the_same_answer(bound, run_module, tmp_path, capsys, name, happen, codes, outside):
     root = tmp_path / "host"
-    shutil.copytree(bound[name], root, symlinks=True)
+    source, npu_smi = bound[name]
+    shutil.copytree(source, root, symlinks=True)
     happen(root)
-    topology = gather(Host(str(root)))
+    topology = gather(Host(str(root)), npu_smi=npu_smi)
     given = {"npus": topology["npus"], "users": topology["users"]}
     verified = run_module("binding_info", root=str(root), topology=given, desired=state_of(topology, "threads"))
     assert "feature threads: present -> absent" in verified["changes"], "what a bind would change is no drift"
