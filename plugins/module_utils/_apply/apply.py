@@ -13,7 +13,8 @@ from .._state.diffs import diffs
 from .._features import parts
 from .._features.feature import Choices
 from .._features.register import FEATURES
-from .._state.history.entries import Applied, differ, newest
+from .._state.history.digest import digest
+from .._state.history.entries import Applied, newest
 from .._host.host import CommandError, Host
 from .._state.plan_file import PATH as PLAN
 from .._state import previous
@@ -100,7 +101,7 @@ class Application:
         state = parts.deferred(self.state, in_force, [name for name, step in self._named_steps.items() if step.pending()])
         if in_force:
             state = parts.merged(state, in_force)
-            self._new = differ(in_force, state)
+            self._new = digest(in_force) != digest(state)
         return Applied(self.choices.action, state, self.choices.author, self.choices.reason, self._new)
 
     def _complete(self) -> None:

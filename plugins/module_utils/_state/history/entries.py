@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..._host.host import Host
 from ..._base.outside import json_of, require_shape
@@ -142,18 +142,6 @@ def newest(host: Host) -> Entry | None:
         return read(host, known[-1]) if known else None
     except ValueError:
         return None
-
-
-def differ(before: AppliedState, after: AppliedState) -> bool:
-    """Return whether two states are of the same features, and the second wants other ones or something else of the running host.
-
-    The second then goes into the history even if nothing on the host has to change for it.
-    """
-    if before["features"].keys() != after["features"].keys():
-        return False
-    old: Mapping[str, Any] = before
-    new: Mapping[str, Any] = after
-    return any((old.get(part) or {}) != (new.get(part) or {}) for part in ("features", "live", "pending"))
 
 
 def keep(host: Host, applied: Applied) -> int | None:

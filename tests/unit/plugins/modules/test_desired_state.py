@@ -281,6 +281,29 @@ def test_a_single_feature_leaves_the_others_in_force(root, run_module, bind):
     assert run_module("binding_info", root=str(root), desired=state)["changes"] == []
 
 
+OTHERWISE = {
+    "path of npu-smi": ([], {"npu_smi": "/opt/npu-smi"}),
+    "hardware": ([], {"hardware": {}}),
+    "features after a single role": (["irq", "device_share"], {}),
+}
+
+
+@pytest.mark.parametrize(("first", "other"), OTHERWISE.values(), ids=OTHERWISE)
+def test_a_document_is_in_force_after_one_bind(root, run_module, first, other):
+    off = {name: {**SETTINGS[name], "enabled": False} for name in SETTINGS.keys() - {"irq"}} | {"tuning": {"enabled": False, "tuning": {}}}
+    topology = gather(Host(str(root)))
+
+    def state(**changed):
+        share = {**SETTINGS["device_share"], "enabled": bool(first), **changed}
+        return json.loads(json.dumps(of_plan(topology, plan(topology), {**SETTINGS, **off, "device_share": share})))
+
+    assert run_module("host_files", root=str(root), state=state(), features=first)["history"] == 1
+    wanted = {**state(ignore_busy=bool(first)), **other}
+    assert run_module("host_files", root=str(root), state=wanted)["history"] == 2
+    assert digest(entries.newest(Host(str(root))).state) == digest(applied(wanted))
+    assert not run_module("host_files", root=str(root), state=wanted)["changed"]
+
+
 @functools.cache
 def states_of_one_host():
     """Return states with each feature alone, with all but one, and with other settings; and for each the one that single roles leave."""
