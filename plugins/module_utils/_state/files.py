@@ -11,7 +11,7 @@ import os
 import posixpath
 import re
 import stat
-from typing import Any, Iterable, Mapping, Tuple
+from typing import Any, Iterable, Iterator, Mapping, Tuple
 
 from .._host.host import Host
 from . import labels
@@ -42,8 +42,8 @@ def atomic_write(host: Host, path: str, text: str, mode: int = 0o644, owner: Own
     _refuse_folder(path, target)
     temporary = _free_name(os.path.dirname(target))
     owner = owner or _owner_of(target)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    try:
+    with _renamed(temporary, target):
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(text)
             file.flush()
@@ -53,9 +53,17 @@ def atomic_write(host: Host, path: str, text: str, mode: int = 0o644, owner: Own
                     os.fchown(file.fileno(), *owner)
             os.fchmod(file.fileno(), mode)
             labels.inherit(host, file.fileno(), target)
+
+
+@contextlib.contextmanager
+def _renamed(temporary: str, target: str) -> Iterator[None]:
+    """Rename what is made inside; where that fails, nothing of it is left."""
+    try:
+        yield
         os.rename(temporary, target)
     except BaseException:
-        os.unlink(temporary)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
         raise
 
 
@@ -182,8 +190,8 @@ class FileState:
         if self.link is not None:
             make_folder(host, posixpath.dirname(path))
             temporary = _free_name(os.path.dirname(target))
-            os.symlink(self.link, temporary)
-            os.rename(temporary, target)
+            with _renamed(temporary, target):
+                os.symlink(self.link, temporary)
         elif self.text is not None:
             atomic_write(host, path, self.text, 0o644 if self.mode is None else self.mode, self.owner)
         else:

@@ -25,6 +25,11 @@ def standing(host: Host, systemd: Systemd, unit: str) -> Standing:
     return host.live and bool(systemd.active([unit])), bool(systemd.links(unit))
 
 
+def enables(values: Mapping[str, Any]) -> str:
+    """Return the unit to which a recorded file is a link, '' where it is none."""
+    return posixpath.basename(values.get("link") or "")
+
+
 def take_away(host: Host, systemd: Systemd, unit: str, text: str | None, before: Standing) -> None:
     """Stop and disable a unit of others that was started and enabled again, as far as it was neither before."""
     was_running, was_enabled = before
@@ -94,7 +99,7 @@ class StoppedUnits:
     def _start_again(self, unit: str, before: Mapping[str, Any]) -> None:
         text, recorded = self.request.text_of(self.systemd, unit), previous.recorded(self.host)
         for path, values in recorded.get("files", {}).items():
-            if posixpath.basename(values.get("link") or "") == unit and not self.host.exists(path):
+            if enables(values) == unit and not self.host.exists(path):
                 FileState.from_record(values).put(self.host, path)
         if text is not None and before.get("enabled", True) and (self.host.live or not self.systemd.enabled(unit, text)):
             self.systemd.enable(unit, text)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import fnmatch
 import functools
 import posixpath
-from typing import Any, Iterable, Sequence
+from typing import Any, Iterable, Mapping, Sequence
 
 from .._host import installed
 from .._features.register import FEATURES
@@ -32,7 +32,7 @@ from .._state.journal import INTERRUPTED
 from .host_files import Transaction, apply, each
 from .request import Report as Files
 from .request import Request, owned
-from .stopped_units import StoppedBefore
+from .stopped_units import StoppedBefore, enables
 
 _LIBRARY = installed.LIBRARY
 _SHARED = (
@@ -107,10 +107,13 @@ def unbind(
 
 
 def _concerned(recorded: dict[str, Any], features: Iterable[str], patterns: Iterable[str]) -> dict[str, Any]:
-    """Return what the record has of some features, files that they overwrote among them."""
+    """Return what the record has of some features, the files that they overwrote and the links of units that they stopped among them."""
     sections = {name: recorded[name] for feature in features for name in FEATURES[feature].sections if name in recorded}
-    overwritten = recorded.get("files", {}).items()
-    files = {path: values for path, values in overwritten if any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)}
+
+    def is_theirs(path: str, values: Mapping[str, Any]) -> bool:
+        return enables(values) in sections or any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
+
+    files = {path: values for path, values in recorded.get("files", {}).items() if is_theirs(path, values)}
     return dict(sections, files=files) if files else sections
 
 

@@ -136,6 +136,18 @@ def test_a_stopped_irqbalance_runs_again_by_its_earlier_link(machine):
     assert machine.restarted == []
 
 
+def test_irq_undone_alone_restores_the_link_of_irqbalance(machine):
+    path, target = "%s/%s" % (WANTS, IRQBALANCE), "../../../..%s/%s" % (VENDOR_UNITS, IRQBALANCE)
+    link = machine.path(path)
+    os.unlink(link)
+    os.symlink(target, link)
+    bind(machine, irqbalance="stop")
+    unbind(machine, features=["irq"])
+    assert os.readlink(link) == target and IRQBALANCE in machine.running
+    assert path not in previous.recorded(machine).get("files", {})
+    assert unbind(machine).warnings == [] and os.readlink(link) == target
+
+
 def test_an_irqbalance_that_was_started_by_hand_is_not_enabled(machine):
     os.unlink(machine.path("%s/%s" % (WANTS, IRQBALANCE)))
     before = snapshot(machine.root)
