@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
 from ..._base.cpulist import compress
 from ..._base.device import Device
@@ -14,14 +14,17 @@ from ..comparing import Comparing
 from .switching import RECOVER, Choice, Report, switch
 from .tool import Cards, Refusal, ShareTool
 
+if TYPE_CHECKING:
+    from ..._base.documents import DeviceShareLive
+
 _NO_ANSWER = Cause(UNREADABLE, "it did not answer; run 'npu-smi info'")
 _WORDS = {True: "on", False: "off", None: "unknown"}
 
 
-def compare(comparing: Comparing) -> None:
+def compare(comparing: Comparing, wanted: DeviceShareLive) -> None:
     """Compare the device share of every card, and the driver's recovery switch. The topology saves asking for cards."""
-    host, findings, wanted = comparing.host, comparing.findings, comparing.wanted.live.get("device_share")
-    if not wanted or not any(Device.of(npu).kind == "npu" for npu in comparing.plan["npus"]):
+    host, findings = comparing.host, comparing.findings
+    if not any(Device.of(npu).kind == "npu" for npu in comparing.plan["npus"]):
         return
     enabled, recover, topology = wanted["enabled"], RECOVER[wanted["recover"]], comparing.wanted.topology
     try:

@@ -45,9 +45,11 @@ def _program(argv: Sequence[str]) -> int:
 
 
 def _compare(comparing: Comparing) -> None:
-    from .drift import compare
+    wanted = comparing.wanted.live.get("device_share")
+    if wanted:
+        from .drift import compare
 
-    compare(comparing)
+        compare(comparing, wanted)
 
 
 def _codes() -> dict[str, Code]:

@@ -5,20 +5,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..._base.findings import EDIT, SHORT_OF_MEMORY, Cause
 from ..._kernel.hugepages import pages, size_text
 from ..comparing import Comparing
 from .setting import counts_of
 from .shortage import shortages
 
+if TYPE_CHECKING:
+    from ..._base.documents import HugePagesLive
+
 _KIND = "hugepages"
 
 
-def compare(comparing: Comparing) -> None:
+def compare(comparing: Comparing, wanted: HugePagesLive) -> None:
     """Compare the huge pages of each node. More than wanted is drift unless they are in use."""
-    host, findings, wanted = comparing.host, comparing.findings, comparing.wanted.live.get("hugepages")
-    if not wanted:
-        return
+    host, findings = comparing.host, comparing.findings
     short = {(lack.size, lack.node): lack for lack in shortages(host, wanted)}
     for size, counts in counts_of(wanted).items():
         for node, count in sorted(counts.items()):

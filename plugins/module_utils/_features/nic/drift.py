@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Sequence, Set
+from typing import TYPE_CHECKING, Sequence, Set
 
 from ..._base.cpulist import compress, expand
 from ..._base.findings import KERNEL, Cause, Findings, Value, coded
@@ -17,16 +17,17 @@ from ..irq.rebinds import Rebinds
 from .feature import PLACING
 from .queues import TITLE, bind, name, remarks, wanted_of
 
+if TYPE_CHECKING:
+    from ..._base.documents import NicLive
+
 _WRONG = ("changed", "stuck", "fought over")
 _FIXED = ("managed", "full")
 _STUCK = Cause(KERNEL, "they have the right list and do not follow it; see effective_affinity_list")
 
 
-def compare(comparing: Comparing) -> None:
+def compare(comparing: Comparing, wanted: NicLive) -> None:
     """Compare the queues of each function, and add what there is to know about them."""
-    host, findings, wanted = comparing.host, comparing.findings, comparing.wanted.live.get("nic")
-    if not wanted:
-        return
+    host, findings = comparing.host, comparing.findings
     found = wanted_of(wanted)
     findings.remarks += coded("NPU_NIC_UNPLACED", remarks(host, found))
     if wanted["mode"] not in PLACING:

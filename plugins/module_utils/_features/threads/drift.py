@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..._base.device import Device
 from ..._base.findings import CHANGED_CPUSET, EDIT, Cause, Value, coded
@@ -13,17 +13,18 @@ from ..comparing import Comparing
 from .placing import place
 from .tasks import titles_of
 
+if TYPE_CHECKING:
+    from ..._base.documents import ThreadsLive
+
 _MOVED = "started since the timer last looked, or the worker places it itself (vLLM-Ascend: enable_cpu_binding=false)"
 
 
-def compare(comparing: Comparing) -> None:
+def compare(comparing: Comparing, wanted: ThreadsLive) -> None:
     """Compare all threads; an object is what the processes of an NPU have in one role.
 
     Refusals by a cpuset count as drift, too. What is merely worth knowing becomes a remark.
     """
-    findings, wanted = comparing.findings, comparing.wanted.live.get("threads")
-    if not wanted:
-        return
+    findings = comparing.findings
     report = place(comparing.host, comparing.plan, wanted["processes"], wanted["patterns"], check=True)
     objects: dict[tuple[str, Device | None], list[tuple[dict[str, Any], dict[str, Any]]]] = {}
     for process, row in zip(report.found, report.processes):

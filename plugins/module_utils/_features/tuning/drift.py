@@ -5,15 +5,17 @@
 
 from __future__ import annotations
 
+from typing import Mapping
+
 from ..._base.findings import EDIT, Cause, coded
 from ..comparing import Comparing
 from . import host_settings
 
 
-def compare(comparing: Comparing) -> None:
+def compare(comparing: Comparing, settings: Mapping[str, str | int | None]) -> None:
     """Compare the settings of the host, except for those that are left as they are."""
     host, findings = comparing.host, comparing.findings
-    wanted = {name: value for name, value in (comparing.wanted.live.get("tuning") or {}).items() if value is not None}
+    wanted = {name: value for name, value in settings.items() if value is not None}
     for setting, value in sorted(wanted.items()):
         found: dict[str, list[str]] = {}
         for path in host_settings.places(host, setting):

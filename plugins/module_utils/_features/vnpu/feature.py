@@ -43,9 +43,10 @@ def _release() -> type[Release]:
 
 
 def _compare(comparing: Comparing) -> None:
-    from .drift import compare
+    if comparing.wanted.live.get("vnpu") or comparing.wanted.soft_split:
+        from .drift import compare
 
-    compare(comparing)
+        compare(comparing)
 
 
 def _check(data: dict[str, Any]) -> None:

@@ -14,9 +14,8 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Findings
 from ansible_collections.npu.affinity.plugins.module_utils._features.comparing import Comparing, Wanted
-from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages import drift
 from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages import setting
-from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.feature import FILE, GRANTED, SECTION
+from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.feature import FEATURE, FILE, GRANTED, SECTION
 from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.program import main
 from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.release import Release
 from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.shortage import on_command_line, shortages, size_of
@@ -326,7 +325,7 @@ def test_what_is_no_number_of_pages_is_refused(kernel, wanted):
 def compared(host, wanted=None):
     findings = Findings()
     given = Wanted(live={"hugepages": WANTED if wanted is None else wanted})
-    drift.compare(Comparing(findings, host, {"npus": []}, given, set(), set(), set()))
+    FEATURE.compare(Comparing(findings, host, {"npus": []}, given, set(), set(), set()))
     found = {finding.object: (finding.expected.state, finding.found[0].state, finding.cause.word) for finding in findings.drift}
     return findings.checked["hugepages"], found
 

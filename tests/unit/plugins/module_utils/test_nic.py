@@ -19,9 +19,8 @@ import pytest
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, from_mask
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Findings
 from ansible_collections.npu.affinity.plugins.module_utils._features.comparing import Comparing, Wanted
-from ansible_collections.npu.affinity.plugins.module_utils._features.nic import drift
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import REBINDS, UNCHANGEABLE
-from ansible_collections.npu.affinity.plugins.module_utils._features.nic.feature import FILE, SECTION
+from ansible_collections.npu.affinity.plugins.module_utils._features.nic.feature import FEATURE, FILE, SECTION
 from ansible_collections.npu.affinity.plugins.module_utils._features.nic import links
 from ansible_collections.npu.affinity.plugins.module_utils._features.nic.program import main
 from ansible_collections.npu.affinity.plugins.module_utils._features.nic.release import Release
@@ -416,7 +415,7 @@ def test_steering_that_was_changed_is_drift_and_placed_again(multiqueue, tree):
 
 def compared(host, wanted=None):
     findings = Findings()
-    drift.compare(Comparing(findings, host, {"npus": []}, Wanted(live={"nic": wanted or WANTED}), set(range(16)), set(), set()))
+    FEATURE.compare(Comparing(findings, host, {"npus": []}, Wanted(live={"nic": wanted or WANTED}), set(range(16)), set(), set()))
     return findings
 
 

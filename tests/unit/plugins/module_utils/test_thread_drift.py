@@ -10,7 +10,7 @@ from tests.fakes.workers import allowed, npu, process
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Findings
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._features.comparing import Comparing, Wanted
-from ansible_collections.npu.affinity.plugins.module_utils._features.threads.drift import compare
+from ansible_collections.npu.affinity.plugins.module_utils._features.threads.feature import FEATURE
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.placing import place
 
 PLAN = {"npus": [npu(0, 0), npu(1, 8)]}
@@ -25,7 +25,7 @@ def check(tree, processes=()):
     tree.write({"/sys/devices/system/cpu/online": "0-31"})
     findings = Findings()
     wanted = Wanted(live={"threads": {"processes": processes, "patterns": None}})
-    compare(Comparing(findings, tree.host, PLAN, wanted, set(), set(), set()))
+    FEATURE.compare(Comparing(findings, tree.host, PLAN, wanted, set(), set(), set()))
     return findings
 
 
