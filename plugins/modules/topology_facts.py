@@ -573,16 +573,19 @@ ansible_facts:
           sample: {room_mib: {"6": 41210, "7": 98304}, units: {npu-0.slice: {mems: 6-7, mib: {"6": 80120}}}}
 """
 
+import hashlib
+import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
+from ansible_collections.npu.affinity.plugins import module_utils
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
-from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._host.opened import host_at
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
-    from ansible_collections.npu.affinity.plugins.module_utils._host.installed import HostCode
 
 
 def argument_spec() -> dict[str, Any]:
@@ -612,49 +615,39 @@ def compared(then: dict[str, Any] | None, topology: Topology) -> dict[str, Any]:
         raise ValueError("option hardware has an unexpected form (%s: %s)" % (type(error).__name__, error))
 
 
-def in_force(module: AnsibleModule, topology: Topology) -> dict[str, Any] | None:
-    """Return the state in force, and what applying it once more would change. Its warnings are those of the module."""
+def in_force(module: AnsibleModule, host: Host, topology: Topology) -> dict[str, Any] | None:
+    """Return the state in force, and what applying it once more would change. Its warnings are those of the module.
+
+    The code for that is on the host, where a bind installed it. If that is other code, this is all that differs.
+    """
+    from ansible_collections.npu.affinity.plugins.module_utils._host.installed import ARCHIVE, library_of, placed
+    from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest import digest
     from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import newest
 
-    host = Host(module.params["root"], 90)
     known = newest(host)
     if known is None:
         return None
-    from ansible_collections.npu.affinity.plugins.module_utils._apply.apply import Application  # its imports cost more than the topology
-    from ansible_collections.npu.affinity.plugins.module_utils._apply.host_code import compared_with
-    from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
-    from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest import digest
-
-    code = compared_with(host, module.params["host_code"])
-    again = Application(host, known.state, Choices(), code, check=True).carry_out()
-    for sentence in again.sentences():
+    found = {"digest": digest(known.state), "id": known.id, "time": known.time, "author": known.author}
+    path, wanted = placed(ARCHIVE, library_of(known.state)), module.params["host_code"]
+    if hashlib.sha256(host.content(path) or b"").hexdigest() != wanted:
+        return {**found, "differs": ["%s is not the host code of this collection" % path], "compared": None, "remarks": []}
+    import_from(host.path(path) + "/npu_affinity")
+    again = importlib.import_module(module_utils.__name__ + "._apply.again").again
+    differing, warnings = again(module.params["root"], known.state, topology, wanted)
+    for sentence in warnings:
         module.warn(sentence)
-    differs = [again.failure] if again.failure else again.diff().told() + again.waits()
-    return {
-        "digest": digest(known.state),
-        "id": known.id,
-        "time": known.time,
-        "author": known.author,
-        "differs": differs,
-        "compared": _compared(host, module, topology, code) if not differs else None,
-        "remarks": again.remarks(),
-    }
+    return {**found, **differing}
 
 
-def _compared(host: Host, module: AnsibleModule, topology: Topology, code: HostCode) -> dict[str, Any] | None:
-    """Return the comparison of a host on which a bind would change nothing; None where nothing differs."""
-    from ansible_collections.npu.affinity.plugins.module_utils._apply.comparison import comparison
-
-    known = {"npus": topology["npus"], "users": topology.get("users") or []}
-    try:
-        found = comparison(host, {"topology": known, "must_be_bound": False}, None, code)
-    except (OSError, ValueError, CommandError) as error:
-        return {"msg": str(error)}
-    return found if found["drift"] else None
+def import_from(folder: str) -> None:
+    """Import what is not imported yet from the same sources in another folder, or folder of an archive."""
+    for name, package in list(sys.modules.items()):
+        if hasattr(package, "__path__") and (name + ".").startswith(module_utils.__name__ + "."):
+            package.__path__.insert(0, folder + name[len(module_utils.__name__) :].replace(".", "/"))
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
+    module = AnsibleModule(argument_spec=argument_spec(), required_if=[("compare", True, ["host_code"])], supports_check_mode=True)
     if module.params["timeout"] < 1:
         module.fail_json(msg="npu_affinity_timeout is %d s; a command needs at least 1 s to answer" % module.params["timeout"])
     questions = {name: module.params[name] for name in ("device_share", "npu_smi", "nvidia_smi", "units", "others")}
@@ -664,7 +657,7 @@ def main() -> None:
         topology["problems"] += host.untold()
         found = compared(module.params["hardware"], topology)
         if module.params["compare"]:
-            found["in_force"] = in_force(module, topology)
+            found["in_force"] = in_force(module, host, topology)
     except ValueError as error:
         module.fail_json(msg=str(error))
     module.exit_json(changed=False, ansible_facts={"npu_affinity_topology": topology}, **found)

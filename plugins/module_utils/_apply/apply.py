@@ -185,7 +185,7 @@ class Application:
 
 def refuse_parted_code(in_force: AppliedState | None, state: AppliedState) -> None:
     """Raise ``ValueError`` where features that this run leaves alone would lose the host code that their units run."""
-    before, after = parts.library_of(in_force), parts.library_of(state)
+    before, after = installed.library_of(in_force), installed.library_of(state)
     if in_force and before != after:
         left = [name for name, there in in_force["features"].items() if there == "present" and name not in state["features"]]
         if left:

@@ -9,8 +9,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from .._base.version import VERSION
-from .._features.parts import library_of
-from .._host.installed import ARCHIVE, COMMAND, COMPLETION, placed
+from .._host.installed import ARCHIVE, COMMAND, COMPLETION, library_of, placed
 from .._state.files import MARKER
 
 if TYPE_CHECKING:

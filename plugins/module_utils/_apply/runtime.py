@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The host code that boot units and the command run, as files to be installed.
 
-One archive holds package ``npu_affinity``, which needs nothing but Python: :mod:`_command.main` and all that it imports. It is made of the
-sources that Ansible sends with a module.
+One archive holds package ``npu_affinity``, which needs nothing but Python: :mod:`_command.main`, :mod:`_apply.again`, and all that they
+import. It is made of the sources that Ansible sends with a module.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ import re
 import zipfile
 from typing import TYPE_CHECKING, Iterator
 
-from .._base import zipped
 from .._base.version import VERSION
-from .._command import main
 from .._host.installed import ARCHIVE, LIBRARY, placed
 from . import host_code
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # Ansible sends what is named here with a module, too, and importing it costs the controller more than the rest
+    from . import again  # noqa: F401
+    from .._base import zipped  # noqa: F401
+    from .._command import main  # noqa: F401
     from .._base.documents import AppliedState, FileEntry
 
 _PACKAGE = __name__.rsplit(".", 2)[0]
-_ROOTS = [module.__name__[len(_PACKAGE) + 1 :].replace(".", "/") + ".py" for module in (main, zipped)]
+_ROOTS = ("_command/main.py", "_apply/again.py", "_base/zipped.py")
 _IMPORT = re.compile(r"from (\.+)([\w.]*) import (\([^)]*\)|.*)")
 _FIXED_TIME = (1980, 1, 1, 0, 0, 0)
 _INIT = 'VERSION = "%s"\n\nfrom ._base import zipped\n\nzipped.compile_once()\n'

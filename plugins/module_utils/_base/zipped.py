@@ -15,7 +15,7 @@ import zipimport
 class Importer(zipimport.zipimporter):
     def get_filename(self, fullname: str) -> str:
         end = "/__init__.py" if self.is_package(fullname) else ".py"
-        return "/".join([self.archive, *fullname.split(".")]) + end
+        return "%s/%s%s%s" % (self.archive, self.prefix, fullname.rpartition(".")[2], end)
 
 
 def compile_once() -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, cast
 
 from .._features.comparing import Wanted
-from .._features.parts import library_of
 from .._features.register import FEATURES
 from .._state.history.in_force import InForce, in_force, since
 from .._host import installed
@@ -76,7 +75,7 @@ def compare(
     known = history or in_force(host)
     state = known.state
     wanted = wanted_by(state)
-    library = library_of(state)
+    library = installed.library_of(state)
     wanted = wanted._replace(owned=installed.everywhere(wanted.owned, [library]))
     wanted = wanted._replace(topology=topology, must_be_bound=must_be_bound)
     if state is None and host.text(PLAN) is None:

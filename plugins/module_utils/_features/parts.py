@@ -99,7 +99,7 @@ def without(state: AppliedState, names: Iterable[str]) -> AppliedState:
     """Return a desired state in which some of its features are absent, and nothing that they own is wanted."""
     gone = {name: FEATURES[name] for name in names}
     owned = [pattern for feature in gone.values() for pattern in feature.owned]
-    patterns = installed.everywhere(owned, [library_of(state)])
+    patterns = installed.everywhere(owned, [installed.library_of(state)])
     files = [entry for entry in state["files"] if not any(fnmatch.fnmatchcase(entry["path"], pattern) for pattern in patterns)]
     units = {unit_of(entry["path"]) for entry in state["files"] if entry not in files}
     units |= {section for feature in gone.values() for section in feature.sections}
@@ -127,11 +127,6 @@ def without(state: AppliedState, names: Iterable[str]) -> AppliedState:
     if "slices" in gone:
         remaining["programs"], remaining["soft_split"] = [], ""
     return remaining
-
-
-def library_of(state: AppliedState | None) -> str:
-    """Return the folder of the host code."""
-    return (state and state.get("library")) or installed.LIBRARY
 
 
 def traces(feature: Feature) -> Traces:

@@ -40,6 +40,11 @@ def placed(path: str, library: str) -> str:
     return library + _PLACED[path] if path in _PLACED else path
 
 
+def library_of(state: AppliedState | None) -> str:
+    """Return the folder of the host code by a desired state."""
+    return (state and state.get("library")) or LIBRARY
+
+
 def library_in(text: str) -> str:
     """Return the folder of the host code that the text of a unit names, or the usual one."""
     found = _NAMED.search(text)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Sequence
 from ..._host.installed import UNIT_FOLDER
 from ..._state import sections
 from ..feature import Choices, Feature
+from .paths import IRQBALANCE, IRQBALANCE_FILES
 
 if TYPE_CHECKING:
     from ..._base.documents import AppliedState
@@ -27,16 +28,6 @@ COUNTERS = "/run/npu-affinity/counters.json"
 REBINDS = "/run/npu-affinity/rebinds.json"
 """``{pci: {key: {boot, times: [seconds since that boot]}}}`` of what was restored, ``{pci: {key: {since, count, who}}}`` of what is
 left alone."""
-IRQBALANCE = "irqbalance.service"
-POLICY = "/usr/local/lib/npu-affinity/irqbalance-policy"
-CONFINED_POLICY = "/usr/libexec/irqbalance/npu-affinity-policy"
-"""Where our policy script lies, and where it does for an irqbalance that SELinux confines."""
-IRQBALANCE_FILES = (
-    "/etc/npu-affinity/irqbalance.env",
-    UNIT_FOLDER + "/irqbalance.service.d/50-npu-affinity-irq.conf",
-    POLICY,
-    CONFINED_POLICY,
-)
 RULES = "/etc/udev/rules.d/90-npu-affinity.rules"
 IRQ_SERVICE, IRQ_INSTANCE, IRQ_TIMER = "npu-affinity-irq.service", "npu-affinity-irq@.service", "npu-affinity-irq.timer"
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Sequence
 
 from ..._host.installed import UNIT_FOLDER
 from ..feature import Choices, Feature
-from ..irq.feature import IRQBALANCE
+from ..irq.paths import IRQBALANCE
 
 if TYPE_CHECKING:
     from ..._base.documents import AppliedState

@@ -51,7 +51,7 @@ def closure(*names):
 
 
 def test_the_archive_has_the_programs_and_all_that_they_import():
-    assert set(runtime.sources()) == closure("_command/main.py", "_base/zipped.py") | MADE
+    assert set(runtime.sources()) == closure("_command/main.py", "_apply/again.py", "_base/zipped.py") | MADE
 
 
 @pytest.mark.parametrize("name", ["_apply/apply.py", "_apply/comparison.py", "_apply/host_code.py"])

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import zipfile
+
 import pytest
 import yaml
 
 from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
-from ansible_collections.npu.affinity.plugins.module_utils._base.version import VERSION
 from ansible_collections.npu.affinity.plugins.module_utils._host import installed
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN
@@ -32,6 +33,11 @@ REFUSED = [
 
 
 FORMER = installed.FORMER[1:]
+HOSTILE = """
+from __future__ import annotations
+
+open(%r, "w").close()
+"""
 
 
 def test_the_action_apply_documents_all_features():
@@ -100,12 +106,14 @@ def test_gathering_tells_host_code_of_another_build(run_module, root):
         return run_module("topology_facts", root=str(root), compare=True, host_code=runtime.digest())["in_force"]["differs"]
 
     assert differs() == []
-    for changed, found in [(content + b"x", "other content"), (b'# old\nVERSION = "0.1"\n', "version 0.1")]:
+    with zipfile.ZipFile(archive, "a") as members:
+        members.writestr("npu_affinity/_apply/again.py", HOSTILE % str(root / "ran"))
+    for changed in (archive.read_bytes(), b'# old\nVERSION = "0.1"\n'):
         archive.write_bytes(changed)
-        assert differs()[0] == f"~ {installed.ARCHIVE}: {found} -> version {VERSION}"
+        assert differs() == [f"{installed.ARCHIVE} is not the host code of this collection"] and not (root / "ran").exists()
         assert run_module("host_files", **asked)["files"] == [installed.ARCHIVE] and archive.read_bytes() == content
     archive.unlink()
-    assert differs()[0] == f"+ {installed.ARCHIVE}: none -> version {VERSION}"
+    assert differs() == [f"{installed.ARCHIVE} is not the host code of this collection"]
 
 
 def test_host_code_of_an_earlier_layout_goes_with_its_folders(run_module, root):

@@ -1,0 +1,42 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The state in force of a host, applied once more in check mode: what that would change, and what it would leave as it should not be.
+
+Module ``topology_facts`` runs this from the installed host code, so it need not send what applies a state.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Mapping
+
+from .._features.feature import Choices
+from .._host.host import CommandError, Host
+from .apply import Application
+from .comparison import comparison
+from .host_code import compared_with
+
+if TYPE_CHECKING:
+    from .._base.documents import AppliedState
+    from .._host.installed import HostCode
+
+
+def again(root: str, state: AppliedState, topology: Mapping[str, Any], digest: str) -> tuple[dict[str, Any], list[str]]:
+    """Return ``differs``, ``compared`` and ``remarks`` as module ``topology_facts`` returns them, and warnings. ``digest`` is that of the
+    host code which a bind would install."""
+    host = Host(root, 90)
+    code = compared_with(host, digest)
+    applied = Application(host, state, Choices(), code, check=True).carry_out()
+    differs = [applied.failure] if applied.failure else applied.diff().told() + applied.waits()
+    compared = _compared(host, topology, code) if not differs else None
+    return {"differs": differs, "compared": compared, "remarks": applied.remarks()}, applied.sentences()
+
+
+def _compared(host: Host, topology: Mapping[str, Any], code: HostCode) -> dict[str, Any] | None:
+    """Return the comparison of a host on which a bind would change nothing; None where nothing differs."""
+    known = {"npus": topology["npus"], "users": topology.get("users") or []}
+    try:
+        found = comparison(host, {"topology": known, "must_be_bound": False}, None, code)
+    except (OSError, ValueError, CommandError) as error:
+        return {"msg": str(error)}
+    return found if found["drift"] else None
