@@ -181,6 +181,7 @@ from typing import Any
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._host import installed
 from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
+from ansible_collections.npu.affinity.plugins.module_utils._features import register  # noqa: F401 # pylint: disable=unused-import
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import OLDEST_DRIVER, select
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.step import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.switching import (

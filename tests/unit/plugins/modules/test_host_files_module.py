@@ -106,7 +106,7 @@ def test_gathering_tells_host_code_of_another_build(run_module, root):
         return run_module("topology_facts", root=str(root), compare=True, host_code=runtime.digest())["in_force"]["differs"]
 
     assert differs() == []
-    with zipfile.ZipFile(archive, "a") as members:
+    with zipfile.ZipFile(archive, "w") as members:
         members.writestr("npu_affinity/_apply/again.py", HOSTILE % str(root / "ran"))
     for changed in (archive.read_bytes(), b'# old\nVERSION = "0.1"\n'):
         archive.write_bytes(changed)
