@@ -503,7 +503,7 @@ ansible_facts:
             - C(witness) is V(open) for open device files, V(tool) where C(npu-smi) alone lists a process, and V(allowed) for a container
               that was given a device and has not opened it.
             - C(unassigned), if present, lists devices that belong to no NPU of the result. C(memory_mib), if present, is the memory of a
-              service or container by NUMA node.
+              service or container by NUMA node, and C(around) the CPUs that the group around it grants, if these are not all CPUs.
             - C(cpus) and C(mems) are those that the cgroup grants. A process has those that its threads may use, all together.
           type: list
           elements: dict

@@ -117,10 +117,12 @@ if TYPE_CHECKING:
         grants, '' where they are not known. ``witness``: a process has a device ``open``, the group is only ``allowed`` to open one (then
         it has no ``processes``), npu-smi (``tool``) is the only one to list it, or it had one open when it was adopted (``recorded``).
         ``unassigned``, where there are any, are its devices of other NPUs than those that were asked for; ``memory_mib`` is its memory by
-        NUMA node, of a service or container where the kernel tells.
+        NUMA node, of a service or container where the kernel tells; ``around`` the CPUs that can be given to its threads: those of the
+        group around a service or container, or of its own group, where these are not all.
         """
 
         unassigned: List[str]
+        around: str
         memory_mib: Dict[str, int]
 
     class _OutsideUser(TypedDict):

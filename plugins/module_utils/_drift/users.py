@@ -40,7 +40,7 @@ def check_users(comparing: Comparing, users: Sequence[NpuUser], compared: Collec
     _check_binders(comparing, [user for user in users if not any(in_group(user["group"], unit) for unit in compared)])
     if alone:
         users = [part for user in users for part in (by_process(host, with_lost(plan), user) if user["processes"] else [user])]
-    found = placed(users, plan)
+    found = placed(users, plan, comparing.host_binds)
     drifted = {finding.unit for finding in findings.drift if finding.unit}
     findings.outside = [user for user in found.outside if user["unit"] not in drifted]
     if alone:

@@ -25,7 +25,11 @@ _FOLDER = "/sys/devices/system/cpu"
 
 def possible(host: Host) -> set[int]:
     """Return the CPUs that the machine may ever have, or those that are online if no file lists them."""
-    return _cpus(host, "possible") or _cpus(host, "online")
+    return _cpus(host, "possible") or online(host)
+
+
+def online(host: Host) -> set[int]:
+    return _cpus(host, "online")
 
 
 def _cpus(host: Host, name: str) -> set[int]:
@@ -35,8 +39,8 @@ def _cpus(host: Host, name: str) -> set[int]:
 
 def usable(host: Host, pid: int) -> set[int]:
     """Return the CPUs that a process may have: those of its cpuset that are online. Empty if unknown."""
-    online, granted = _cpus(host, "online"), cpuset(host, pid)
-    return online if granted is None else granted & (online or granted)
+    there, granted = online(host), cpuset(host, pid)
+    return there if granted is None else granted & (there or granted)
 
 
 def asked_for(host: Host, cpus: set[int], granted: set[int]) -> set[int]:
@@ -44,13 +48,15 @@ def asked_for(host: Host, cpus: set[int], granted: set[int]) -> set[int]:
     return possible(host) or cpus if granted and granted <= cpus else cpus
 
 
-def cpuset(host: Host, pid: int, kind: str = "cpus") -> set[int] | None:
-    """Return the CPUs (or memory nodes, ``mems``) that the cgroup of a process grants it, or None without a cpuset controller."""
+def cpuset(host: Host, pid: int, kind: str = "cpus", above: bool = False) -> set[int] | None:
+    """Return the CPUs (or memory nodes, ``mems``) that the cgroup of a process, or the one ``above`` it, grants; None without a cpuset
+    controller."""
     for line in (host.read("/proc/%s/cgroup" % pid) or "").splitlines():
         _number, controllers, path = (line.split(":", 2) + ["", ""])[:3]
         if controllers and "cpuset" not in controllers.split(","):
             continue
-        found = granted(host, CGROUPS + ("/cpuset" if controllers else "") + path.rstrip("/"), kind)
+        folder = CGROUPS + ("/cpuset" if controllers else "") + path.rstrip("/")
+        found = granted(host, posixpath.dirname(folder) if above else folder, kind)
         if found is not None:
             return found
     return None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping
 
 from .._base.cpulist import compress, expand
 from .._host.host import Host
-from .._kernel.masks import cpuset
+from .._kernel.masks import cpuset, online
 from .._kernel.memory import mib_of_group
 from .._kernel.processes import START, folder_of, members, stat_fields
 from .._base.device import Device
@@ -143,6 +143,9 @@ def _user(
     }
     if unassigned:
         user["unassigned"] = sorted(unassigned, key=_numbered)
+    around = cpuset(host, pid, above=is_whole(user)) if pid else None
+    if around and not online(host) <= around:
+        user["around"] = compress(around)
     mib = mib_of_group(host, group.path) if user["container"] or user["kind"] == "service" else {}
     if mib:
         user["memory_mib"] = mib

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _SHOWN = 8
 _MIB = 1 << 20
 _ADOPT = "bind with npu_affinity_adopt: now"
+_ADOPT_WORKERS = "bind with npu_affinity_bound_by: host and npu_affinity_adopt: now"
+_AROUND = " (the group around it grants CPUs %s only)"
 _PODS = "%s: the kubelet places pods, and its CPU manager policy static gives them exclusive CPUs (docs/kubelet.md)"
 
 _OTHER_POOL = (
@@ -39,8 +41,9 @@ class Placed(NamedTuple):
         return [_PODS % "; ".join(self.pods)] if self.pods else []
 
 
-def placed(users: Iterable[NpuUser], plan: Mapping[str, Any]) -> Placed:
-    """Compare where users run with the union of the pools of their NPUs: a user of two NPUs may run on the CPUs of both.
+def placed(users: Iterable[NpuUser], plan: Mapping[str, Any], host_binds: bool = True) -> Placed:
+    """Compare where users run with the union of the pools of their NPUs: a user of two NPUs may run on the CPUs of both. ``host_binds``:
+    workers do not bind themselves.
 
     Users that have not opened their device are not judged, nor are those with an NPU that has no CPUs in the plan, or with lost ones alone.
     """
@@ -55,7 +58,7 @@ def placed(users: Iterable[NpuUser], plan: Mapping[str, Any]) -> Placed:
         elif user["kind"] == "pod":
             found.pods.append("%s runs on CPUs %s, pool %s" % (called(user), compress(cpus), compress(pool)))
         else:
-            found.outside.append(_outside(user, compress(cpus), compress(pool)))
+            found.outside.append(_outside(user, compress(cpus), compress(pool), _ADOPT if host_binds else _ADOPT_WORKERS))
     return found
 
 
@@ -104,8 +107,10 @@ def _memory(user: OutsideUser) -> str:
     return ", memory %s" % " and ".join(held) if held else ""
 
 
-def _outside(user: NpuUser, cpus: str, pool: str) -> OutsideUser:
-    command = _command(user, pool)
+def _outside(user: NpuUser, cpus: str, pool: str, adopt: str) -> OutsideUser:
+    around = user.get("around")
+    fits = around is None or set(expand(pool)) <= set(expand(around))
+    command = _command(user, pool) if fits else ""
     found: OutsideUser = {
         "title": called(user),
         "name": user["name"],
@@ -115,7 +120,7 @@ def _outside(user: NpuUser, cpus: str, pool: str) -> OutsideUser:
         "pids": [process["pid"] for process in user["processes"]],
         "cpus": cpus,
         "pool": pool,
-        "next": command or _next(user),
+        "next": command or "%s%s" % (_next(user, adopt if fits else ""), "" if fits else _AROUND % around),
         "command": command,
     }
     if "memory_mib" in user:
@@ -146,17 +151,18 @@ def _command(user: NpuUser, pool: str) -> str:
     return ""
 
 
-def _next(user: NpuUser) -> str:
-    """Return what moves a user to its CPUs that no command alone can move."""
-    first = "%(kind)s-%(id)d" % user["npus"][0]
+def _next(user: NpuUser, adopt: str) -> str:
+    """Return what moves a user to its CPUs that no command alone can move. ``adopt``: how it is adopted, '' where it cannot be."""
+    first, ways = "%(kind)s-%(id)d" % user["npus"][0], [adopt] if adopt else []
     if _in_user_slice(user):
-        return "%s (a rootless container cannot start in %s.slice)" % (_ADOPT, first)
+        return "%s (a rootless container cannot start in %s.slice)" % (adopt or "run it as root", first)
     if _is_service(user):
         npus = ", ".join(str(npu["id"]) if npu["kind"] == "npu" else "gpu-%d" % npu["id"] for npu in user["npus"])
-        entry = "{unit: %s, npus: [%s]}" % (user["unit"], npus)
-        return "%s, or add %s to npu_affinity_services, bind and restart it" % (_ADOPT, entry)
-    if user["container"]:
+        ways.append("add {unit: %s, npus: [%s]} to npu_affinity_services, bind and restart it" % (user["unit"], npus))
+    elif user["container"]:
         return "start it again with --cgroup-parent=%s.slice" % first
-    if user["kind"] == "other" and not user["unit"]:
-        return "%s, or start it again in %s.slice (filter npu.affinity.launch)" % (_ADOPT, first)
-    return "%s, or start it again: npu-affinity run %s -- COMMAND" % (_ADOPT, first)
+    elif user["kind"] == "other" and not user["unit"]:
+        ways.append("start it again in %s.slice (filter npu.affinity.launch)" % first)
+    else:
+        ways.append("start it again: npu-affinity run %s -- COMMAND" % first)
+    return ", or ".join(ways)

@@ -388,6 +388,44 @@ def test_the_next_step_is_that_of_whoever_started_it(found, sentence):
     assert away["command"] == (sentence if sentence.startswith("docker update ") else ""), "only what can be pasted is a command"
 
 
+GRANTED = [
+    "start it again with --cgroup-parent=npu-0.slice",
+    "add {unit: v.service, npus: [1, gpu-0]} to npu_affinity_services, bind and restart it",
+    "start it again: npu-affinity run npu-1 -- COMMAND",
+    "add {unit: v.service, npus: [0]} to npu_affinity_services, bind and restart it",
+    "run it as root (a rootless container cannot start in npu-0.slice)",
+    "start it again with --cgroup-parent=gpu-0.slice",
+    "start it again in npu-1.slice (filter npu.affinity.launch)",
+]
+
+
+@pytest.mark.parametrize("found, sentence", [(found, text) for (found, _), text in zip(NEXT, GRANTED, strict=True)])
+def test_nothing_is_moved_to_cpus_that_the_group_around_lacks(found, sentence):
+    (away,) = placed([{**found, "around": "3,10-12"}], PLAN).outside
+    assert (away["next"], away["command"]) == (f"{sentence} (the group around it grants CPUs 3,10-12 only)", "")
+    assert placed([{**found, "around": "0-12"}], PLAN).outside == placed([found], PLAN).outside
+
+
+def test_workers_that_bind_themselves_are_not_adopted():
+    (away,) = placed([user([N1], "0", kind="session", unit="session-3.scope")], PLAN, host_binds=False).outside
+    assert away["next"].startswith("bind with npu_affinity_bound_by: host and npu_affinity_adopt: now, or start it again")
+
+
+AROUND = [
+    ("a.service", "/system.slice", "0-1", "0-1"),
+    ("a.service", "/system.slice", "0-7", None),
+    ("a.scope", "/system.slice/a.scope", "0-1", "0-1"),
+]
+
+
+@pytest.mark.parametrize("unit, group, grants, around", AROUND)
+def test_a_user_tells_what_can_be_given_to_it(tree, unit, group, grants, around):
+    tree.write({"/sys/devices/system/cpu/online": "0-7", "/sys/fs/cgroup%s/cpuset.cpus.effective" % group: grants})
+    run(tree, 1, "a", "/system.slice/" + unit, "/dev/davinci0")
+    (found,) = users(tree.host, NPUS)
+    assert found.get("around") == around
+
+
 def test_a_pod_outside_the_pool_is_the_kubelets():
     (remark,) = placed([user([N0], "8-9", kind="pod", container=ID, name="serve")], PLAN).remarks()
     assert remark.startswith("container serve (pid 10, NPU 0) runs on CPUs 8-9, pool 0-3: the kubelet places pods")
