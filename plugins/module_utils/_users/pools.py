@@ -160,7 +160,7 @@ def _next(user: NpuUser, adopt: str) -> str:
         npus = ", ".join(str(npu["id"]) if npu["kind"] == "npu" else "gpu-%d" % npu["id"] for npu in user["npus"])
         ways.append("add {unit: %s, npus: [%s]} to npu_affinity_services, bind and restart it" % (user["unit"], npus))
     elif user["container"]:
-        return "start it again with --cgroup-parent=%s.slice" % first
+        ways.append("start it again with --cgroup-parent=%s.slice" % first)
     elif user["kind"] == "other" and not user["unit"]:
         ways.append("start it again in %s.slice (filter npu.affinity.launch)" % first)
     else:

@@ -372,7 +372,7 @@ NEXT = [
     ),
     (
         user([G0], "0", engine="containerd", container=ID, kind="container", unit="nerdctl-%s.scope" % ID),
-        "start it again with --cgroup-parent=gpu-0.slice",
+        f"{ADOPT}, or start it again with --cgroup-parent=gpu-0.slice",
     ),
     (
         user([N1], "0", kind="other", unit=None, group="/default/serve"),
