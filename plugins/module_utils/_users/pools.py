@@ -111,6 +111,7 @@ def _outside(user: NpuUser, cpus: str, pool: str, adopt: str) -> OutsideUser:
     around = user.get("around")
     fits = around is None or set(expand(pool)) <= set(expand(around))
     command = _command(user, pool) if fits else ""
+    adopted = adopt if fits and user["witness"] != "tool" else ""  # which is not asked again when work is adopted
     found: OutsideUser = {
         "title": called(user),
         "name": user["name"],
@@ -120,7 +121,7 @@ def _outside(user: NpuUser, cpus: str, pool: str, adopt: str) -> OutsideUser:
         "pids": [process["pid"] for process in user["processes"]],
         "cpus": cpus,
         "pool": pool,
-        "next": command or "%s%s" % (_next(user, adopt if fits else ""), "" if fits else _AROUND % around),
+        "next": command or "%s%s" % (_next(user, adopted), "" if fits else _AROUND % around),
         "command": command,
     }
     if "memory_mib" in user:

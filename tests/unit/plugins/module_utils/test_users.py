@@ -406,6 +406,11 @@ def test_nothing_is_moved_to_cpus_that_the_group_around_lacks(found, sentence):
     assert placed([{**found, "around": "0-12"}], PLAN).outside == placed([found], PLAN).outside
 
 
+def test_what_npu_smi_alone_lists_is_not_adopted():
+    (away,) = placed([user([N1], "0", kind="session", unit="session-3.scope", witness="tool")], PLAN).outside
+    assert away["next"] == "start it again: npu-affinity run npu-1 -- COMMAND"
+
+
 def test_workers_that_bind_themselves_are_not_adopted():
     (away,) = placed([user([N1], "0", kind="session", unit="session-3.scope")], PLAN, host_binds=False).outside
     assert away["next"].startswith("bind with npu_affinity_bound_by: host and npu_affinity_adopt: now, or start it again")
