@@ -630,7 +630,7 @@ def in_force(module: AnsibleModule, host: Host, topology: Topology) -> dict[str,
     found = {"digest": digest(known.state), "id": known.id, "time": known.time, "author": known.author}
     path, wanted = placed(ARCHIVE, library_of(known.state)), module.params["host_code"]
     if hashlib.sha256(host.content(path) or b"").hexdigest() != wanted:
-        return {**found, "differs": ["%s is not the host code of this collection" % path], "compared": None, "remarks": []}
+        return {**found, "differs": ["%s is missing, or not the host code of this collection" % path], "compared": None, "remarks": []}
     import_from(host.path(path) + "/npu_affinity")
     again = importlib.import_module(module_utils.__name__ + "._apply.again").again
     differing, warnings = again(module.params["root"], known.state, topology, wanted)
