@@ -62,7 +62,7 @@ options:
     default: false
   host_code:
     description:
-      - SHA-256 of the host code that a bind would install. With O(compare), other host code is a difference.
+      - SHA-256 of the host code that a bind would install. Required with O(compare), which runs it on the host. Other code is a difference.
       - The action of this module sets it to that of the collection on the controller.
     type: str
   hardware:

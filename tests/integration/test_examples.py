@@ -143,7 +143,7 @@ def run(hosts, plays):
             play["module_defaults"]["npu.affinity.measure_info"]["seconds"] = 1
     playbook = hosts.folder / "examples.yml"
     playbook.write_text(yaml.safe_dump(plays, sort_keys=False))
-    return hosts.play(str(playbook), "--check")
+    return hosts.play(str(playbook), "--check", npu_affinity_measures=str(hosts.folder / "measures"))
 
 
 def failures(run):
