@@ -119,6 +119,11 @@ def _free_name(folder: str) -> str:
     return name
 
 
+def is_leftover(path: str) -> bool:
+    """Whether a path is that of a temporary file, which a killed run may have left half-written."""
+    return posixpath.basename(path).startswith(LEFTOVER)
+
+
 def leftovers(host: Host, folder: str) -> list[str]:
     """Return the temporary files that killed runs left in a folder."""
     return [path for path in ("%s/%s" % (folder, name) for name in host.names(folder, LEFTOVER + "*")) if is_file(host, path)]

@@ -11,13 +11,17 @@ from typing import Mapping
 from .._host import installed
 from .._host.host import Host
 from .._state import previous
-from .._state.files import FileState, States, is_ours, missing_folders, remove_empty
+from .._state.files import FileState, States, is_leftover, is_ours, missing_folders, remove_empty
 from .._state.systemd import Systemd, units_of
 
 
 def record_changes(host: Host, changes: Mapping[str, States], links: list[str]) -> None:
     """Record files of others that are overwritten, links that enable them, and folders that our files and links of our units need."""
-    others = {path: before for path, (before, after) in changes.items() if before.text is not None and not is_ours(before.text)}
+    others = {
+        path: before
+        for path, (before, _after) in changes.items()
+        if before.text is not None and not is_ours(before.text) and not is_leftover(path)
+    }
     enabling = [link for unit in units_of(others) for link in Systemd(host).links(unit)]
     record_files(host, dict(others, **{link: FileState.of(host, link) for link in enabling}))
     ours = [path for path, (before, after) in changes.items() if after.text is not None and is_ours(after.text)]

@@ -25,7 +25,7 @@ from .._features.irq.feature import UNCHANGEABLE
 from .._state.plan_file import PATH as PLAN
 from .._state.plan_file import refuse_newer_plan
 from .._state import journal, previous
-from .._state.files import FileState, States, is_file, is_ours, leftovers, remove_empty
+from .._state.files import FileState, States, is_file, is_leftover, is_ours, leftovers, remove_empty
 from .._state.release import Options, Outcome, Release
 from .._state.systemd import UNIT_FOLDER, Systemd
 from .._state.journal import INTERRUPTED
@@ -121,6 +121,8 @@ def _files_of_others(host: Host, report: Report) -> list[dict[str, Any]]:
     """Return the recorded files that are to be written back: those whose place is empty, or taken by a managed file."""
     files = []
     for path, values in sorted(report.recorded.get("files", {}).items()):
+        if is_leftover(path):  # earlier versions recorded those of killed runs
+            continue
         now = FileState.of(host, path)
         if now.text is None or is_ours(now.text) or now == FileState.from_record(values):
             files.append(dict(values, path=path))

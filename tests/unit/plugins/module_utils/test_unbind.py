@@ -115,6 +115,16 @@ def test_a_machine_that_was_never_bound_is_left_alone(machine):
     assert machine.calls == []
 
 
+@pytest.mark.parametrize("text", ["", MARK, "[Slice]\nhalf a fi"])
+def test_what_a_killed_run_was_writing_does_not_come_back(machine, text):
+    before = snapshot(machine.root)
+    machine.put(UNITS + "/.npu-affinity-936", text)
+    bind(machine)
+    assert not machine.exists(UNITS + "/.npu-affinity-936")
+    unbind(machine)
+    assert snapshot(machine.root) == before
+
+
 def test_a_check_writes_nothing(machine):
     bind(machine)
     before = snapshot(machine.root)
