@@ -53,6 +53,7 @@ OUTSIDE = {
     "devices": ["davinci0"],
     "npus": [{"kind": "npu", "id": 0}],
     "processes": [{"pid": 7, "start": 1, "command": "python3", "devices": ["davinci0"], "cpus": "0-7"}],
+    "witness": "open",
 }
 WAITING = [{"cause": "not restarted: it runs in system.slice", "unit": "vllm@0.service"}]
 
