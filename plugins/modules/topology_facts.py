@@ -574,12 +574,10 @@ ansible_facts:
 """
 
 import hashlib
-import importlib
-import sys
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins import module_utils
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
+from ansible_collections.npu.affinity.plugins.module_utils._base import zipped
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._host.opened import host_at
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
@@ -628,22 +626,15 @@ def in_force(module: AnsibleModule, host: Host, topology: Topology) -> dict[str,
     if known is None:
         return None
     found = {"digest": digest(known.state), "id": known.id, "time": known.time, "author": known.author}
-    path, wanted = placed(ARCHIVE, library_of(known.state)), module.params["host_code"]
-    if hashlib.sha256(host.content(path) or b"").hexdigest() != wanted:
+    path = placed(ARCHIVE, library_of(known.state))
+    archive = host.content(path) or b""
+    if hashlib.sha256(archive).hexdigest() != module.params["host_code"]:
         return {**found, "differs": ["%s is missing, or not the host code of this collection" % path], "compared": None, "remarks": []}
-    import_from(host.path(path) + "/npu_affinity")
-    again = importlib.import_module(module_utils.__name__ + "._apply.again").again
-    differing, warnings = again(module.params["root"], known.state, topology, wanted)
+    again = zipped.imported("_apply.again", host.path(path)).again
+    differing, warnings = again(module.params["root"], known.state, topology, archive)
     for sentence in warnings:
         module.warn(sentence)
     return {**found, **differing}
-
-
-def import_from(folder: str) -> None:
-    """Import what is not imported yet from the same sources in another folder, or folder of an archive."""
-    for name, package in list(sys.modules.items()):
-        if hasattr(package, "__path__") and (name + ".").startswith(module_utils.__name__ + "."):
-            package.__path__.insert(0, folder + name[len(module_utils.__name__) :].replace(".", "/"))
 
 
 def main() -> None:

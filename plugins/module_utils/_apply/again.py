@@ -8,24 +8,25 @@ Module ``topology_facts`` runs this from the installed host code, so it need not
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Mapping
 
 from .._features.feature import Choices
 from .._host.host import CommandError, Host
 from .apply import Application
 from .comparison import comparison
-from .host_code import compared_with
+from .host_code import files_of
 
 if TYPE_CHECKING:
     from .._base.documents import AppliedState
     from .._host.installed import HostCode
 
 
-def again(root: str, state: AppliedState, topology: Mapping[str, Any], digest: str) -> tuple[dict[str, Any], list[str]]:
-    """Return ``differs``, ``compared`` and ``remarks`` as module ``topology_facts`` returns them, and warnings. ``digest`` is that of the
-    host code which a bind would install."""
+def again(root: str, state: AppliedState, topology: Mapping[str, Any], archive: bytes) -> tuple[dict[str, Any], list[str]]:
+    """Return ``differs``, ``compared`` and ``remarks`` as module ``topology_facts`` returns them, and warnings. ``archive`` is the
+    installed one, which a bind would install."""
     host = Host(root, 90)
-    code = compared_with(host, digest)
+    code = functools.partial(files_of, archive=archive.decode("utf-8", "surrogateescape"))
     applied = Application(host, state, Choices(), code, check=True).carry_out()
     differs = [applied.failure] if applied.failure else applied.diff().told() + applied.waits()
     compared = _compared(host, topology, code) if not differs else None

@@ -1,14 +1,16 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Compiles each source of an archive once. Without it, Python compiles each source a second time, only to get its file name.
+"""Imports from archives. Without :func:`compile_once`, Python compiles each source a second time, only to get its file name.
 
-Both the archive that Ansible sends and the installed one call :func:`compile_once` first.
+Both the archive that Ansible sends and the installed one call it first.
 """
 
 from __future__ import annotations
 
+import importlib
 import sys
+import types
 import zipimport
 
 
@@ -27,3 +29,12 @@ def compile_once() -> None:
     for path in list(sys.path_importer_cache):
         if (path + "/").startswith(loader.archive + "/"):
             del sys.path_importer_cache[path]
+
+
+def imported(name: str, archive: str) -> types.ModuleType:
+    """Import a module of this package, with all that is not imported yet, from an installed archive of the same sources."""
+    package = __name__.rsplit(".", 2)[0]
+    for found, room in list(sys.modules.items()):
+        if hasattr(room, "__path__") and (found + ".").startswith(package + "."):
+            room.__path__.insert(0, "%s/npu_affinity%s" % (archive, found[len(package) :].replace(".", "/")))
+    return importlib.import_module("%s.%s" % (package, name))

@@ -166,7 +166,7 @@ def test_the_archive_that_ansible_sends_gives_the_same_bytes(tmp_path):
         parts = PACKAGE.split("/")
         for depth in range(1, len(parts)):
             file.writestr("/".join(parts[:depth]) + "/__init__.py", "")
-        for name in ["_apply/__init__.py", "_apply/host_code.py", "_apply/runtime.py", *set(runtime.sources()) - {"__main__.py"}]:
+        for name in ["_apply/runtime.py", *set(runtime.sources()) - {"__main__.py"}]:
             file.writestr("%s/%s" % (PACKAGE, name), (FOLDER / name).read_bytes())
     code = "import hashlib; from %s._apply.runtime import archive; print(hashlib.sha256(archive()).hexdigest())" % PACKAGE.replace("/", ".")
     environment = dict(os.environ, PYTHONPATH=str(payload))
