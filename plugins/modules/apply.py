@@ -17,9 +17,8 @@ description:
   - A task with O(feature) is skipped if the plan has no NPU.
 options:
   feature:
-    description: The feature to apply. The others do not change. By default, all are applied.
+    description: The feature to apply, by the name of its role. The others do not change. By default, all are applied.
     type: str
-    choices: [adopt, device_share, hugepages, irq, kubelet, metrics, nic, slices, threads, tuning, vnpu]
   state:
     description: The state to apply. The default is the fact C(npu_affinity_state).
     type: dict

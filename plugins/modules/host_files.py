@@ -39,10 +39,9 @@ options:
     type: dict
     required: true
   features:
-    description: The features of O(state) to apply. The others do not change. Empty means all.
+    description: The features of O(state) to apply, by the names of their roles. The others do not change. Empty means all.
     type: list
     elements: str
-    choices: [adopt, device_share, hugepages, irq, kubelet, metrics, nic, slices, threads, tuning, vnpu]
     default: []
   move_memory:
     description:
@@ -240,7 +239,6 @@ from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
 from ansible_collections.npu.affinity.plugins.module_utils._apply.apply import Application
 from ansible_collections.npu.affinity.plugins.module_utils._features import parts
 from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
-from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._host.opened import host_at
 
@@ -249,7 +247,7 @@ def argument_spec() -> dict[str, Any]:
     return {
         "root": {"type": "path", "default": "/"},
         "state": {"type": "dict", "required": True},
-        "features": {"type": "list", "elements": "str", "default": [], "choices": sorted(FEATURES)},
+        "features": {"type": "list", "elements": "str", "default": []},
         "move_memory": {"type": "bool", "default": False},
         "action": {"type": "str", "choices": ["bind", "rollback"], "default": "bind"},
         "author": {"type": "str", "default": ""},

@@ -29,12 +29,11 @@ options:
     default: /
   features:
     description:
-      - The features to unbind. The default is all. With some features, the module removes only their files, units and settings, and keeps the
+      - The features to unbind, by the names of their roles. The default is all. With some features, the module removes only their files, units and settings, and keeps the
         plan, the host code and the record of the others.
       - The next bind applies the features again, unless their roles are disabled.
     type: list
     elements: str
-    choices: [slices, irq, nic, adopt, threads, tuning, hugepages, metrics, device_share, vnpu, kubelet]
   device_share:
     description:
       - Restore device share as well. With V(false), device share and its record stay for a later run.
@@ -216,7 +215,7 @@ from typing import Any, Mapping, Sequence
 
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._features.parts import without
-from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
+from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES, require_known
 from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import Applied, keep, newest
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.affinity import grouped
@@ -231,7 +230,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind i
 def argument_spec() -> dict[str, Any]:
     return {
         "root": {"type": "path", "default": "/"},
-        "features": {"type": "list", "elements": "str", "choices": list(FEATURES)},
+        "features": {"type": "list", "elements": "str"},
         "device_share": {"type": "bool", "default": True},
         "ignore_busy": {"type": "bool", "default": False},
         "move_memory": {"type": "bool", "default": False},
@@ -270,6 +269,10 @@ def main() -> None:
     params = module.params
     options = Options(**{name: params[name] for name in Options._fields})
     features = params["features"] or tuple(FEATURES)
+    try:
+        require_known(features)
+    except ValueError as error:
+        module.fail_json(msg=str(error))
     try:
         host = Host(params["root"], params["timeout"])
         with changing(host, "module unbind", module.check_mode):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Callable
 
 from .._base.findings import coded
+from .._base.outside import require_shape
 from .._host import installed
 from .._state.diffs import diffs
 from .._features import parts
@@ -17,7 +18,7 @@ from .._state.history.digest import digest
 from .._state.history.entries import Applied, newest
 from .._host.host import CommandError, Host
 from .._state.plan_file import PATH as PLAN
-from .._state import previous
+from .._state import previous, sections
 from .._state.files import MARKER
 from .._state.lock import changing
 from .._state.log import Change, log_change
@@ -59,6 +60,7 @@ class Application:
     def carry_out(self) -> Application:
         """Bring the host to the state, or in check mode find out what that would change."""
         try:
+            require_shape(self.state["live"], sections.LIVE, "live of the desired state")
             with changing(self.host, "module host_files", self.check):
                 if self.choices.waits_for and not self.check:
                     self._apply(check=True)

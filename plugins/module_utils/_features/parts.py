@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence, TypeVar, cas
 from .._host import installed
 from .._state.systemd import unit_of
 from .feature import Feature
-from .register import FEATURES
+from .register import FEATURES, require_known
 
 if TYPE_CHECKING:
     from .._base.documents import AppliedState, Live, Traces
@@ -46,6 +46,7 @@ def applied(state: AppliedState, names: Sequence[str] = ()) -> AppliedState:
         raise ValueError("This desired state must not be applied: %s" % " ".join(given["refusals"]))
     left = cast("AppliedState", {key: value for key, value in given.items() if key not in SAID})
     if names:
+        require_known(names)
         left = without(left, [name for name in left["features"] if name not in names])
         left = cast("AppliedState", dict(left, **{key: _named(given[key], names) for key in NAMED if key in given}))
         patterns = {pattern for name in names for pattern in FEATURES[name].owned}

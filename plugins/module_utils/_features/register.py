@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import Iterable
+
 from .._state import sections as _sections
 from .adopt.feature import FEATURE as ADOPT
 from .device_share.feature import FEATURE as DEVICE_SHARE
@@ -26,3 +28,11 @@ FEATURES: dict[str, Feature] = {
 
 for _feature in FEATURES.values():
     _sections.CHECKS.update(_feature.sections)
+    _sections.LIVE["%s?" % _feature.name] = _feature.live
+
+
+def require_known(names: Iterable[str]) -> None:
+    """Raise ``ValueError`` with those that are no features."""
+    unknown = [name for name in names if name not in FEATURES]
+    if unknown:
+        raise ValueError("%s is not a feature: use %s" % (" and ".join(unknown), ", ".join(sorted(FEATURES))))

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The shapes of the sections of previous.json. Nobody changes a host whose record has another one: it could not be restored.
 
-The sections of features are checked by their packages: the register of features adds them to :data:`CHECKS`.
+The sections of features are checked by their packages: the register of features adds them to :data:`CHECKS`, and to :data:`LIVE` what
+an entry of the history has of each.
 """
 
 from __future__ import annotations
@@ -72,3 +73,5 @@ CHECKS: Dict[str, Callable[[Any], None]] = {
     "libraries": check_paths,
     "stopped": check_names,
 }
+LIVE: Dict[str, Any] = {}
+"""The shapes of the live values of features, each by its name with a question mark."""

@@ -75,6 +75,7 @@ def _check(data: dict[str, Any]) -> None:
 
 FEATURE = Feature(
     "hugepages",
+    live={"size": int, "nodes": {str: int}},
     owned=(FILE, UNIT_FOLDER + "/" + HUGEPAGES_SERVICE),
     sections={SECTION: _check},
     programs=("npu-affinity-hugepages*",),

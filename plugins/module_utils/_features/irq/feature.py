@@ -88,6 +88,7 @@ def _check(data: dict[str, Any]) -> None:
 
 FEATURE = Feature(
     "irq",
+    live=str,
     owned=IRQBALANCE_FILES
     + (
         UNIT_FOLDER + "/" + IRQ_SERVICE,

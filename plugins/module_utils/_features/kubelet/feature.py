@@ -58,5 +58,13 @@ def _check(data: dict[str, Any]) -> None:
 
 
 FEATURE = Feature(
-    "kubelet", sections={SECTION: _check}, step=_step, release=_release, undone_by_step=True, compare=_compare, compared=1, placed=_placed
+    "kubelet",
+    live={"path": str, "content": str},
+    sections={SECTION: _check},
+    step=_step,
+    release=_release,
+    undone_by_step=True,
+    compare=_compare,
+    compared=1,
+    placed=_placed,
 )

@@ -41,6 +41,7 @@ def _written(host: Host, recorded: Mapping[str, Any]) -> list[str]:
 
 FEATURE = Feature(
     "metrics",
+    live=str,
     owned=(
         SETTINGS,
         UNIT_FOLDER + "/" + METRICS_SERVICE,

@@ -73,6 +73,7 @@ def _check(data: dict[str, Any]) -> None:
 
 FEATURE = Feature(
     "nic",
+    live={"mode": str, "functions": {str: str}},
     owned=(FILE, RULES) + tuple("%s/%s" % (UNIT_FOLDER, name) for name in (NIC_SERVICE, NIC_INSTANCE, NIC_TIMER, NIC_LINKS)),
     sections={SECTION: _check},
     programs=("npu-affinity-nic*", "system-npu*affinity*nic*.slice"),

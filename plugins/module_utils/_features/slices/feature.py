@@ -32,8 +32,11 @@ def _compare(comparing: Comparing) -> None:
     compare(comparing)
 
 
+_USER = {"name": str, "slice": str}
+
 FEATURE = Feature(
     "slices",
+    live={"services": [{"name": str, "settings": {str: str}}], "workloads": [dict(_USER, npus=[str])], "vnpus": [_USER]},
     owned=(
         UNIT_FOLDER + "/npu.slice",
         UNIT_FOLDER + "/npu-*.slice",

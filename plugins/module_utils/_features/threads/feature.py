@@ -54,6 +54,7 @@ def _compare(comparing: Comparing) -> None:
 
 FEATURE = Feature(
     "threads",
+    live={"processes": [dict], "patterns": dict},
     owned=(
         SETTINGS,
         UNIT_FOLDER + "/" + THREADS_SERVICE,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..._host.host import Host
 from ..._base.outside import json_of, require_shape
+from .. import sections
 from ..plan_file import SCHEMA, plan_npus, refuse_newer
 from ..files import MARKER, atomic_write, make_folder, remove_empty
 from ..previous import dump
@@ -30,22 +31,11 @@ LIMIT = 10
 """How many entries are kept."""
 TIME = "%Y-%m-%dT%H:%M:%SZ"
 _UNIT_WITH_SETS = {"unit": str, "cpus?": str, "mems?": str}
-_USER = {"name": str, "slice": str}
 _STATE = {
     "features": {str: str},
     "files": [{"path": str, "content": str, "mode?": str}],
     "plan": (dict, type(None)),
-    "live": {
-        "slices?": {"services": [{"name": str, "settings": {str: str}}], "workloads": [dict(_USER, npus=[str])], "vnpus": [_USER]},
-        "adopt?": {"mode": str, "move_memory?": bool, "environment?": dict},
-        "threads?": {"processes": [dict], "patterns": dict},
-        "tuning?": dict,
-        "hugepages?": {"size": int, "nodes": {str: int}},
-        "nic?": {"mode": str, "functions": {str: str}},
-        "device_share?": dict,
-        "vnpu?": dict,
-        "kubelet?": {"path": str, "content": str},
-    },
+    "live": sections.LIVE,
     "pending?": {str: (dict, type(None))},
     "absent": {str: {"owned": [str], "sections": [str]}},
     "hardware": dict,

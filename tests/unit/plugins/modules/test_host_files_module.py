@@ -5,16 +5,15 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 
 import pytest
-import yaml
 
 from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
 from ansible_collections.npu.affinity.plugins.module_utils._host import installed
-from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
+from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import FOLDER as HISTORY
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN
-from ansible_collections.npu.affinity.plugins.modules import apply
 from tests.fakes.states import a_state
 
 SWAPPINESS = "proc/sys/vm/swappiness"
@@ -38,11 +37,6 @@ from __future__ import annotations
 
 open(%r, "w").close()
 """
-
-
-def test_the_action_apply_documents_all_features():
-    documented = yaml.safe_load(apply.DOCUMENTATION)["options"]["feature"]["choices"]
-    assert documented == sorted(FEATURES)
 
 
 @pytest.fixture
@@ -94,6 +88,26 @@ def test_what_units_read_and_run_is_there_before_them(run_module, root):
     plan = {"schema": 1, "npus": [{"id": 0, "pool": "0"}]}
     order = run_module("host_files", root=str(root), state=a_state(files=[unit], runtime=True, plan=plan))["files"]
     assert order[0] == PLAN and order[-1] == unit["path"] and installed.ARCHIVE in order
+
+
+@pytest.mark.parametrize(
+    "live, sentence",
+    [
+        ({"irq": {"failure": "warn"}}, "irq of live of the desired state is {'failure': 'warn'}"),
+        ({"hugepages": {"size": "2M", "nodes": {}}}, "size of hugepages of live of the desired state is '2M'"),
+        ({"slices": {"services": []}}, "slices of live of the desired state lacks 'workloads'"),
+    ],
+)
+def test_live_values_of_another_shape_are_refused(run_module, root, live, sentence):
+    asked = {"root": str(root), "state": a_state(runtime=True, owned=list(installed.OWNED))}
+    run_module("host_files", **asked)
+    refused = run_module("host_files", root=str(root), state=dict(asked["state"], files=[SLICE], live=live))
+    assert refused["failed"] and sentence in refused["msg"] and not (root / SLICE["path"][1:]).exists()
+    entry = root / HISTORY[1:] / "1.json"
+    document = json.loads(entry.read_text())
+    entry.write_text(json.dumps({**document, "state": {**document["state"], "live": live}}))
+    found = run_module("topology_facts", root=str(root), compare=True, host_code=runtime.digest())["in_force"]
+    assert sentence in found["differs"][0]
 
 
 def test_gathering_tells_host_code_of_another_build(run_module, root):

@@ -90,6 +90,7 @@ def _codes():
 
 FEATURE = Feature(
     "toy",
+    live=str,
     owned=("/etc/npu-affinity/toy.conf",),
     sections={"toy": _check},
     leftovers=("/run/npu-affinity/toy",),
@@ -194,12 +195,17 @@ def test_a_new_feature_is_bound_verified_rolled_back_and_unbound(run, host):
     drift = run("binding_info")["drift"]
     assert [entry["object"] for entry in drift] == ["/" + FILE, "the toy"] and drift[1]["sentence"] == sentence
 
+    again = run.state(npu_affinity_toy_enabled=True, npu_affinity_toy_size=4)
+    assert run("host_files", state=again, features=["toy"])["files"] == ["/" + FILE]
+    assert run("host_files", state=bound)["changed"]
+
     assert run("host_files", state=run.state())["changed"]
     assert not (host / FILE).exists() and not (host / LIVE).exists()
     entry = run("history_info", to="-1")["entry"]
     assert run("host_files", state=entry["state"], action="rollback")["changed"]
     assert (host / FILE).read_text().endswith("size=3\n") and (host / LIVE).read_text() == "rolls"
 
+    assert "toyy is not a feature: use adopt, device_share" in run("unbind", features=["toyy"], fails=True)["msg"]
     assert run("unbind", features=["toy"])["changed"]
     assert not (host / FILE).exists() and not (host / LIVE).exists()
     assert (host / "etc/systemd/system/npu-0.slice").exists() and run("binding_info")["drift"] == []
