@@ -11,7 +11,7 @@ from .._base.cpulist import compress, expand
 from .._base.device import Device
 from .._kernel.memory import gib
 from .._state.plan_file import with_lost
-from .groups import is_of_login
+from . import advice
 from .sentences import listed, title_of
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _memory(user: OutsideUser) -> str:
 def _outside(user: NpuUser, cpus: str, pool: str, adopt: str) -> OutsideUser:
     around = user.get("around")
     fits = around is None or set(expand(pool)) <= set(expand(around))
-    command = _command(user, pool) if fits else ""
+    command = advice.command(user, pool) if fits else ""
     adopted = adopt if fits and user["witness"] != "tool" else ""  # which is not asked again when work is adopted
     found: OutsideUser = {
         "title": called(user),
@@ -121,7 +121,7 @@ def _outside(user: NpuUser, cpus: str, pool: str, adopt: str) -> OutsideUser:
         "pids": [process["pid"] for process in user["processes"]],
         "cpus": cpus,
         "pool": pool,
-        "next": command or "%s%s" % (_next(user, adopted), "" if fits else _AROUND % around),
+        "next": command or "%s%s" % (advice.way(user, adopted), "" if fits else _AROUND % around),
         "command": command,
     }
     if "memory_mib" in user:
@@ -135,35 +135,3 @@ def called(user: NpuUser) -> str:
     kinds = sorted({npu["kind"] for npu in user["npus"]}, reverse=True)
     npus = ["%s %s" % (kind.upper(), compress(npu["id"] for npu in user["npus"] if npu["kind"] == kind)) for kind in kinds]
     return "%s (pid %s, %s)" % (title_of(user), pids, ", ".join(npus))
-
-
-def _in_user_slice(user: NpuUser) -> bool:
-    return bool(user["container"]) and is_of_login(user["group"])
-
-
-def _is_service(user: NpuUser) -> bool:
-    return bool(user["unit"]) and str(user["unit"]).endswith(".service") and user["kind"] != "session"
-
-
-def _command(user: NpuUser, pool: str) -> str:
-    """Return the command that moves a user to its CPUs, '' where it has to be started in another way."""
-    if user["engine"] in ("docker", "podman") and not _in_user_slice(user) and not _is_service(user):
-        return "%s update --cpuset-cpus %s %s" % (user["engine"], pool, user["name"])
-    return ""
-
-
-def _next(user: NpuUser, adopt: str) -> str:
-    """Return what moves a user to its CPUs that no command alone can move. ``adopt``: how it is adopted, '' where it cannot be."""
-    first, ways = "%(kind)s-%(id)d" % user["npus"][0], [adopt] if adopt else []
-    if _in_user_slice(user):
-        return "%s (a rootless container cannot start in %s.slice)" % (adopt or "run it as root", first)
-    if _is_service(user):
-        npus = ", ".join(str(npu["id"]) if npu["kind"] == "npu" else "gpu-%d" % npu["id"] for npu in user["npus"])
-        ways.append("add {unit: %s, npus: [%s]} to npu_affinity_services, bind and restart it" % (user["unit"], npus))
-    elif user["container"]:
-        ways.append("start it again with --cgroup-parent=%s.slice" % first)
-    elif user["kind"] == "other" and not user["unit"]:
-        ways.append("start it again in %s.slice (filter npu.affinity.launch)" % first)
-    else:
-        ways.append("start it again: npu-affinity run %s -- COMMAND" % first)
-    return ", or ".join(ways)

@@ -22,8 +22,8 @@ from ..._base.device import Device
 from ..._base.fitting import Variables, values_of
 from ..._state.plan_file import with_lost
 from ..._state.systemd import Systemd
+from ..._users.advice import way
 from ..._users.finding import by_process, is_whole, members_of, pids_of, user_of
-from ..._users.groups import is_of_login
 from ..._users.sentences import title_of
 from . import engines, services, tasks
 from .memory import Nodes
@@ -271,17 +271,7 @@ def _judge_place(host: Host, target: Target, expected: Expected) -> None:
         if "/%s/" % unit in folder:
             around &= cpus
     if not target.wanted <= around:
-        target.refuse("the group around it grants CPUs %s only; %s" % (compress(around) or "(none)", _way_out(target)))
-
-
-def _way_out(target: Target) -> str:
-    """Return what puts a target on the wanted CPUs, which the group around it does not grant."""
-    slices = " or ".join(sorted({npu["slice"] for npu in target.npus if npu.get("slice")})) or "the slice of its NPUs"
-    if target.way == SERVICE or not target.user["container"]:
-        return "start it again in %s (npu_affinity_services, docs/workloads.md)" % slices
-    if is_of_login(target.user["group"]):
-        return "a rootless container cannot start in %s, run it as root" % slices
-    return "start it again with --cgroup-parent=%s" % slices
+        target.refuse("the group around it grants CPUs %s only; %s" % (compress(around) or "(none)", way(target.user)))
 
 
 def _judge_container(host: Host, target: Target, record: Record) -> None:

@@ -391,7 +391,7 @@ def test_a_parent_that_denies_the_pool_is_named_with_a_remedy(machine):
     found = adopt(machine, [user(machine, SERVICE, 1), user(machine, DOCKER, 1)])
     assert set(states(found).values()) == {"refused"}
     sentences = [target.sentence for target in found.targets]
-    assert "grants CPUs 0-3 only; start it again in npu-1.slice" in sentences[0]
+    assert "grants CPUs 0-3 only; add {unit: outside.service, npus: [1]} to npu_affinity_services, bind" in sentences[0]
     assert "--cgroup-parent=npu-1.slice" in sentences[1]
     assert (machine.cpus(100), machine.engines) == ("0-3", {ID: ""})
 
@@ -399,8 +399,8 @@ def test_a_parent_that_denies_the_pool_is_named_with_a_remedy(machine):
 @pytest.mark.parametrize(
     ("group", "way"),
     [
-        ("/system.slice/outside.service", "in npu-1.slice (npu_affinity_services"),
-        ("/user.slice/user-0.slice/user@0.service", "a rootless container cannot start in npu-1.slice"),
+        ("/system.slice/outside.service", "npus: [1]} to npu_affinity_services, bind and restart it"),
+        ("/user.slice/user-0.slice/user@0.service", "a rootless container cannot start in the slice of an NPU"),
     ],
     ids=["Quadlet", "rootless"],
 )

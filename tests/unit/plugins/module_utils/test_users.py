@@ -355,6 +355,7 @@ def test_what_runs_outside_is_said_with_where_it_would_run():
 
 
 ADOPT = "bind with npu_affinity_adopt: now"
+WORKLOAD = "add {name: NAME, npus: [0, 1]} to npu_affinity_workloads, bind, and start it again in the slice of this workload"
 NEXT = [
     (
         user([N0], "9", engine="docker", container=ID, name="serve", kind="container", unit="docker-%s.scope" % ID),
@@ -368,7 +369,7 @@ NEXT = [
     ),
     (
         user([N0], "9", engine="podman", container=ID, kind="container", group=USER, unit="user@1.service"),
-        f"{ADOPT} (a rootless container cannot start in npu-0.slice)",
+        f"{ADOPT} (a rootless container cannot start in the slice of an NPU)",
     ),
     (
         user([G0], "0", engine="containerd", container=ID, kind="container", unit="nerdctl-%s.scope" % ID),
@@ -378,6 +379,11 @@ NEXT = [
         user([N1], "0", kind="other", unit=None, group="/default/serve"),
         f"{ADOPT}, or start it again in npu-1.slice (filter npu.affinity.launch)",
     ),
+    (
+        user([N0, N1], "9", engine="docker", container=ID, name="serve", kind="container", unit="docker-%s.scope" % ID),
+        "docker update --cpuset-cpus 0-7 serve",
+    ),
+    (user([N0, N1], "9", kind="session", unit="session-3.scope"), f"{ADOPT}, or {WORKLOAD}"),
 ]
 
 
@@ -393,9 +399,11 @@ GRANTED = [
     "add {unit: v.service, npus: [1, gpu-0]} to npu_affinity_services, bind and restart it",
     "start it again: npu-affinity run npu-1 -- COMMAND",
     "add {unit: v.service, npus: [0]} to npu_affinity_services, bind and restart it",
-    "run it as root (a rootless container cannot start in npu-0.slice)",
+    "run it as root (a rootless container cannot start in the slice of an NPU)",
     "start it again with --cgroup-parent=gpu-0.slice",
     "start it again in npu-1.slice (filter npu.affinity.launch)",
+    WORKLOAD,
+    WORKLOAD,
 ]
 
 
