@@ -173,8 +173,8 @@ adopt:
   sample:
     changed: true
     users:
-      - {name: vllm.service, kind: service, npus: [NPU 1], before: 0-191, wanted: 24-47, after: 24-47, mems_before: 0-3, mems_after: 0-3,
-         variables_before: {}, variables_after: {OMP_NUM_THREADS: '24'}, state: adopted, text: ''}
+      - {name: vllm.service, kind: service, pids: [21418], npus: [NPU 1], before: 0-191, wanted: 24-47, after: 24-47, mems_before: 0-3,
+         mems_after: 0-3, variables_before: {}, variables_after: {OMP_NUM_THREADS: '24'}, state: adopted, text: ''}
 threads:
   description:
     - The threads of running processes as RV(npu.affinity.process_affinity#module:processes),

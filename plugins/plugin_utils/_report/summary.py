@@ -12,14 +12,20 @@ from typing import TYPE_CHECKING, Any
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import coded
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import PLAN_OUTDATED, WORK_OUTSIDE_POOL
 from ansible_collections.npu.affinity.plugins.module_utils._users import pools
-from ansible_collections.npu.affinity.plugins.module_utils._users.sentences import title_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import BIND_EFFECT, code_of, problems, told, without
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.memory import moved_mib
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import TO, Typed
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import unmuted
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Cost, NextStep, Summary, SummaryOfHost, SummaryOfPlan
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import (
+        Cost,
+        NextStep,
+        NpuUser,
+        Summary,
+        SummaryOfHost,
+        SummaryOfPlan,
+    )
 
 RESULTS = ("__npu_affinity_host_result",)
 """What the tasks of a bind register."""
@@ -238,9 +244,11 @@ def _outside(host: Host, playbook: str, results: Sequence[Mapping[str, Any]]) ->
     state = host.get("npu_affinity_state") or {}
     if found or playbook != "bind" or not state.get("outside") or host.get("__npu_affinity_verified"):
         return found
-    adopted = {user["name"] for user in _adopted_users(host)}
-    users = [user for user in host["npu_affinity_topology"].get("users") or () if title_of(user) not in adopted]
-    said = pools.sentence(pools.placed(users, state["plan"]).outside)
+    adopted = {pid for user in _adopted_users(host) for pid in user["pids"]}
+    left: list[NpuUser] = [user.copy() for user in host["npu_affinity_topology"].get("users") or ()]
+    for user in left:
+        user["processes"] = [process for process in user["processes"] if process["pid"] not in adopted]
+    said = pools.sentence(pools.placed(left, state["plan"]).outside)
     return coded(WORK_OUTSIDE_POOL, [said] if said else [])
 
 

@@ -130,13 +130,14 @@ class Target:
         self.mems, self.remark, self.moved, self.variables_after = "", "", 0, self.variables_before
 
     def row(self) -> dict[str, Any]:
-        """Return ``{name, kind, npus, before, wanted, after, mems_before, mems_after, variables_before, variables_after, state, text}``.
+        """Return a row of ``users`` that module ``host_files`` returns of the feature.
 
         ``npus`` are titles. CPUs and memory nodes are cpulists, variables such as ``{OMP_NUM_THREADS: 4}``.
         """
         return {
             "name": title_of(self.user),
             "kind": self.user["kind"],
+            "pids": [process["pid"] for process in self.user["processes"]],
             "npus": [Device.of(npu).title for npu in self.npus],
             "before": compress(self.before),
             "wanted": compress(self.wanted),

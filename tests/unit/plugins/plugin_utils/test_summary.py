@@ -42,7 +42,7 @@ DRIFT = [
     {"code": "NPU_IRQBALANCE_ACTIVE", "cause": "irqbalance: it ran", "unit": None},
 ]
 AWAY = {"drift": [], "bound": True, "outside": [{"title": "a"}], "outside_sentence": "1 runs elsewhere"}
-ADOPTED = {"name": "vllm.service", "kind": "service", "state": "adopted"}
+ADOPTED = {"name": "vllm.service", "kind": "service", "pids": [7], "state": "adopted"}
 OUTSIDE = {
     "group": "/system.slice/vllm.service",
     "kind": "service",
@@ -243,9 +243,10 @@ def test_work_elsewhere_is_a_remark_unless_the_state_shows_it():
         ({}, True),
         ({RESULT: {"changed": True, "adopt": {"users": [ADOPTED]}}}, False),
         ({RESULT: {"changed": True, "adopt": {"users": [{**ADOPTED, "state": "left"}]}}}, True),
+        ({RESULT: {"changed": True, "adopt": {"users": [{**ADOPTED, "pids": [8]}]}}}, True),
         ({RESULT: {"changed": True}, VERIFIED: {"drift": [], "bound": True, "outside": []}}, False),
     ],
-    ids=["nothing is done", "a bind would adopt it", "it is left alone", "compared since"],
+    ids=["nothing is done", "a bind would adopt it", "it is left alone", "another of its name is adopted", "compared since"],
 )
 def test_work_that_a_bind_adopts_does_not_run_elsewhere(later, said):
     plan = {**PLAN, "npus": [{"kind": "npu", "id": 0, "pool": "0-3", "slice": "npu-0.slice"}]}
