@@ -197,9 +197,11 @@ def said(run):
 
 
 def changes(run):
-    """The exit status of a run, and every task that changed something, with what it wrote."""
-    changed = [entry for entry in run.results if entry["outcome"] == "ok" and entry["result"].get("changed")]
-    return run.status, [(entry["task"], entry["result"].get("files", []), entry["result"].get("actions", [])) for entry in changed]
+    """The exit status of a run, and every task that changed something, with what it returned of that."""
+    changed = [(entry["task"], entry["result"]) for entry in run.results if entry["outcome"] == "ok" and entry["result"].get("changed")]
+    return run.status, [
+        (task, {name: value for name, value in result.items() if value and name != "invocation"}) for task, result in changed
+    ]
 
 
 def plan_of(machine):
