@@ -114,9 +114,12 @@ class LiveUnits:
         report.restart_needed = sorted(set(report.restart_needed + waiting))
 
     def widen(self) -> None:
+        interrupted = units_of(self.interrupted)
+        for unit in interrupted:
+            self.systemd.drop_runtime_settings(unit)  # which would override the files until the next boot
         if self.interrupted:
             self.systemd.reload()
-        units = list(self._to_widen) + [unit for unit in units_of(self.interrupted) if unit not in self._to_widen]
+        units = list(self._to_widen) + [unit for unit in interrupted if unit not in self._to_widen]
         for unit in _outermost_first(units):
             keys = self._to_widen.get(unit) or set(self.systemd.narrow(unit))
             if keys:

@@ -251,7 +251,7 @@ def _judge(host: Host, target: Target, record: Record, expected: Expected) -> No
         if target.state == ADOPTED and target.way == CONTAINER:
             _judge_container(host, target, record)
         elif target.state == ADOPTED and target.way == SERVICE:
-            paths = services.by_hand(host, target.unit)
+            paths = services.by_hand(host, target.unit, _recorded(host, target, record))
             if paths:
                 target.refuse("its CPUs are overridden by %s; remove that with 'systemctl revert'" % ", ".join(paths))
 

@@ -106,9 +106,16 @@ def folders(host: Host, unit: str) -> list[str]:
     return missing_folders(host, [drop_in(unit)])
 
 
-def by_hand(host: Host, unit: str) -> list[str]:
-    """Return the drop-ins by which somebody overrides the sets of a unit until the next boot."""
-    return Systemd(host).set_by_hand(unit, RUNTIME_CONTROLS)
+def by_hand(host: Host, unit: str, ours: Iterable[Mapping[str, Any]] = ()) -> list[str]:
+    """Return the drop-ins by which somebody overrides the sets of a unit until the next boot. ``ours``: sets that a killed run may have
+    left in them."""
+    return [path for path in Systemd(host).set_by_hand(unit, RUNTIME_CONTROLS) if not any(_has(host, path, sets) for sets in ours)]
+
+
+def _has(host: Host, path: str, sets: Mapping[str, Any]) -> bool:
+    found = settings(host.read(path))
+    said = {kind: numbers(found[key]) for key, (kind, _words) in CPUSET_KEYS.items() if key in found}
+    return all(numbers(sets.get(kind) or "") == value for kind, value in said.items())
 
 
 def put(host: Host, unit: str, sets: Mapping[str, str], variables: Mapping[str, tuple[str, str]]) -> None:
@@ -198,6 +205,9 @@ def _set(systemd: Systemd, wanted: Mapping[str, Mapping[str, str]], reload: bool
         for unit, its in wanted.items()
     }
     changed = [unit for unit, its in sets.items() if any(systemd.effective(unit, CPUSET_KEYS[key][0]) != its[key] for key in its)]
+    left = [unit for unit in sets if unit not in changed and by_hand(systemd.host, unit) != by_hand(systemd.host, unit, [wanted[unit]])]
+    for unit in left:
+        systemd.drop_runtime_settings(unit)
     for unit in changed:
         try:
             systemd.set_live(unit, sets[unit])
@@ -205,7 +215,7 @@ def _set(systemd: Systemd, wanted: Mapping[str, Mapping[str, str]], reload: bool
             failed[unit] = str(error)
         finally:
             systemd.drop_runtime_settings(unit)
-    if changed and reload:
+    if (changed or left) and reload:
         systemd.reload()
     return failed
 

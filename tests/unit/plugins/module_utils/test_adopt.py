@@ -452,6 +452,18 @@ def test_a_transient_service_is_confined_and_leaves_no_drop_in(machine):
     assert (machine.cpus(300), machine.cpus(310)) == ("0-7", "0-7")
 
 
+def test_what_a_killed_run_gave_a_service_at_once_is_no_override(machine):
+    machine.process(100, SERVICE)
+    adopt(machine, [user(machine, SERVICE, 1)])
+    machine.run(["systemctl", "set-property", "--runtime", "outside.service", "AllowedCPUs=4-7"])
+    smaller = {"npus": [PLAN["npus"][0], {**PLAN["npus"][1], "pool": "4-6", "main": "5-6"}]}
+    assert states(adopt(machine, [user(machine, SERVICE, 1)], plan=smaller)) == {"outside.service": "adopted"}
+    assert machine.cpus(100) == "4-6" and not machine.exists("/run/systemd/system.control")
+    machine.run(["systemctl", "set-property", "--runtime", "outside.service", "AllowedCPUs=0-7"])
+    assert not unbind(machine).failed
+    assert machine.cpus(100) == "0-7" and not machine.exists("/run/systemd/system.control")
+
+
 def test_a_container_is_restored_if_its_engine_skips_subgroups(machine):
     machine.engines, machine.writes_down = {ID: ""}, False
     machine.process(200, PODMAN, (None, "6"))

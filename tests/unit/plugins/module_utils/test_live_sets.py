@@ -99,6 +99,15 @@ def test_a_run_killed_before_systemd_followed_is_finished(host):
     assert host.read(CHILD) == "4-5"
 
 
+@pytest.mark.parametrize("cpus", ["0-7", "0-1"])
+def test_what_a_killed_run_gave_a_slice_at_once_is_no_override(host, cpus):
+    host.put(SLICE, slice_text("4-5").rstrip("\n"))
+    host.run(["systemctl", "set-property", "--runtime", "npu-0.slice", "AllowedCPUs=" + cpus])
+    host.put("/etc/npu-affinity/previous.json", '{"interrupted": ["%s"]}' % SLICE)
+    assert apply(host, live_request("4-5")).changed
+    assert host.read(CHILD) == "4-5" and not host.exists(CONTROL)
+
+
 def test_a_set_property_that_fails_leaves_no_drop_in(host):
     run = host.run
     refused = [Result(["systemctl", "set-property"], 1, "Failed to set unit properties: Access denied")]
