@@ -4,13 +4,12 @@
 
 from __future__ import annotations
 
-import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import without
-from ansible_collections.npu.affinity.plugins.plugin_utils._host_action import HostAction, comparison_options, kubelet_options
+from ansible_collections.npu.affinity.plugins.plugin_utils._host_action import HostAction, comparison_options, kubelet_wait
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.role_line import lines_after, role_line
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import sources
 
@@ -24,7 +23,7 @@ WITHOUT_PLAN = (
 
 
 class ActionModule(HostAction):
-    """Runs module host_files with the settings of the host, copies files that it lacks, and says what the kubelet waits for."""
+    """Runs module host_files with the settings of the host and the files that it places, and says what the kubelet waits for."""
 
     _VALID_ARGS = frozenset({"state", "feature", "entry", "drained"})
 
@@ -64,36 +63,25 @@ class ActionModule(HostAction):
             "reason": of_playbooks["reason"] or (f"back to {_named(entry)}" if entry else ""),
             "move_memory": settings["slices"]["move_memory"],
             "compare": comparison,
-            **kubelet_options(settings, self._task.args.get("drained", False)),
+            "kubelet_wait": kubelet_wait(settings, self._task.args.get("drained", False)),
         }
 
     def _applied(self, options: Mapping[str, Any], settings: Mapping[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
-        """Run module host_files. Where files of the soft split are missing, it changes nothing: copy them to the host, and run it again."""
-        files = (options["state"]["live"].get("vnpu") or {}).get("files")
-        result = self.change("host_files", {**options, "waits_for": [*options["waits_for"], *(["vnpu"] if files else [])]}, variables)
-        missing = (result.get("vnpu") or {}).get("missing")
-        if result.get("failed") or not missing:
-            return result
+        """Run module host_files, with the files of the soft split that the controller has."""
+        host, feature = variables["inventory_hostname"], self._task.args.get("feature")
         known = {file["sha256"]: file["src"] for file in settings["vnpu"]["files"]}
-        why = sources.refusal(missing, known, variables["inventory_hostname"])
-        if why:
-            return refused({"msg": why})
-        return result if self._task.check_mode else self._with_copies(options, missing, known, variables)
-
-    def _with_copies(
-        self, options: Mapping[str, Any], missing: Sequence[Mapping[str, str]], known: Mapping[str, str], variables: dict[str, Any]
-    ) -> dict[str, Any]:
-        """Run module host_files with the missing files in a temporary folder of the host."""
-        folder = self.on_host("ansible.builtin.tempfile", {"state": "directory", "prefix": "npu-affinity-"}, variables)["path"]
-        try:
-            staged = {file["sha256"]: posixpath.join(folder, file["sha256"]) for file in missing}
-            for digest, path in staged.items():
-                copied = self.action("ansible.builtin.copy", {"src": known[digest], "dest": path, "mode": "0600"}, variables)
-                if copied.get("failed"):
-                    return copied
-            return self.change("host_files", {**options, "staged": staged}, variables)
-        finally:
-            self.attempt("ansible.builtin.file", {"path": folder, "state": "absent"}, variables)
+        wanted = (options["state"]["live"].get("vnpu") or {}).get("files") or () if feature in (None, "vnpu") else ()
+        files = {}
+        for file in wanted if not self._task.check_mode else ():
+            if file["sha256"] in known:
+                why = sources.refusal([file], known, host)
+                if why:  # the module fails if the host lacks it
+                    self._display.warning(why)
+                else:
+                    files[file["sha256"]] = known[file["sha256"]]
+        result = self.change("host_files", options, variables, files)
+        why = sources.refusal((result.get("vnpu") or {}).get("missing") or (), known, host)
+        return refused({"msg": why}) if why else result
 
     def _say(self, result: dict[str, Any], state: Mapping[str, Any], variables: dict[str, Any]) -> None:
         """Print what a role did, where a rollback is, and what the kubelet waits for. Playbooks have a summary for the rest."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._host_action import HostAction, kubelet_options
+from ansible_collections.npu.affinity.plugins.plugin_utils._host_action import HostAction, kubelet_wait
 
 
 class ActionModule(HostAction):
@@ -26,7 +26,7 @@ class ActionModule(HostAction):
             "features": of_playbooks["features"],
             "ignore_busy": settings["device_share"]["ignore_busy"],
             "move_memory": settings["slices"]["move_memory"],
-            **kubelet_options(settings, self._task.args.get("drained", False)),
+            "kubelet_wait": kubelet_wait(settings, self._task.args.get("drained", False)),
         }
         result |= self.change("unbind", options, variables)
-        return result | {"drain": bool(options["waits_for"] and result.get("pending"))}
+        return result | {"drain": options["kubelet_wait"] == 0 and bool(result.get("pending"))}

@@ -65,19 +65,10 @@ options:
     type: str
     default: ''
   kubelet_wait:
-    description: Seconds to wait for the kubelet of a drained node to start. Without it, the module does not change the kubelet, and returns RV(kubelet).
-    type: int
-  waits_for:
     description:
-      - Apply nothing while a change of one of these features is pending. For V(kubelet), this is a restart. For V(vnpu), it is a missing file.
-    type: list
-    elements: str
-    choices: [kubelet, vnpu]
-    default: []
-  staged:
-    description: Paths on the managed host of the files to place for the soft split of O(state), by their SHA-256.
-    type: dict
-    default: {}
+      - Seconds to wait for the kubelet of a drained node to start. Without it, the module does not change the kubelet, and returns RV(kubelet).
+      - With V(0), it applies nothing while the kubelet has to restart, so that the node can be drained first.
+    type: int
   compare:
     description: After a change, compare the host with its state in force, like module P(npu.affinity.binding_info#module).
     type: dict
@@ -152,8 +143,8 @@ interrupts:
   sample: {npus: [], unchangeable: [], failures: []}
 vnpu:
   description:
-    - What of the soft split of O(state) was made, as RV(npu.affinity.vnpu_layout#module:folders) and the like. Files that are neither on
-      the host nor O(staged) are C(missing). Null without the feature.
+    - What of the soft split of O(state) was made, as RV(npu.affinity.vnpu_layout#module:folders) and the like. Action
+      M(npu.affinity.apply) copies its files to the host. In check mode, those that are not there are C(missing). Null without the feature.
   returned: success
   type: dict
   sample: {folders: [/usr/local/hami-shared-region], files: [], removed: [], missing: []}
@@ -232,6 +223,7 @@ compared:
   sample: {bound: true, drift: [], changes: [], outside: [], remarks: []}
 """
 
+import os
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
@@ -253,8 +245,6 @@ def argument_spec() -> dict[str, Any]:
         "author": {"type": "str", "default": ""},
         "reason": {"type": "str", "default": ""},
         "kubelet_wait": {"type": "int"},
-        "waits_for": {"type": "list", "elements": "str", "choices": ["kubelet", "vnpu"], "default": []},
-        "staged": {"type": "dict", "default": {}},
         "compare": {
             "type": "dict",
             "options": {
@@ -264,6 +254,13 @@ def argument_spec() -> dict[str, Any]:
             },
         },
     }
+
+
+def staged(module: AnsibleModule) -> dict[str, str]:
+    """Return where the controller has put files of the soft split, by their SHA-256: in the temporary folder of this module."""
+    files = (module.params["state"]["live"].get("vnpu") or {}).get("files") or ()
+    places = {file["sha256"]: os.path.join(module.tmpdir, file["sha256"]) for file in files if not module.check_mode}
+    return {digest: path for digest, path in places.items() if os.path.exists(path)}
 
 
 def compared(params: dict[str, Any]) -> dict[str, Any]:
@@ -280,9 +277,9 @@ def compared(params: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     params = module.params
-    choices = Choices(**{name: params[name] for name in Choices._fields if name in params})
     try:
         state = parts.applied(params["state"], params["features"])
+        choices = Choices(staged=staged(module), **{name: params[name] for name in Choices._fields if name in params})
     except ValueError as error:
         module.fail_json(msg=str(error))
     applied = Application(Host(params["root"], 90), state, choices, runtime.files_of, module.check_mode).carry_out()

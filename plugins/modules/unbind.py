@@ -61,14 +61,10 @@ options:
     description: The C(npu-smi) command. By default, the module searches where Ascend drivers install it.
     type: str
   kubelet_wait:
-    description: Seconds to wait for the kubelet of a drained node to start. Without it, the kubelet does not change, and RV(pending) has the change.
+    description:
+      - Seconds to wait for the kubelet of a drained node to start. Without it, the kubelet does not change, and RV(pending) has the change.
+      - With V(0), the module changes nothing while the kubelet has to restart, so that the node can be drained first.
     type: int
-  waits_for:
-    description: Change nothing while a restart of the kubelet is RV(pending).
-    type: list
-    elements: str
-    choices: [kubelet]
-    default: []
   timeout:
     description: Seconds that each command may take.
     type: int
@@ -238,7 +234,6 @@ def argument_spec() -> dict[str, Any]:
         "reason": {"type": "str", "default": ""},
         "npu_smi": {"type": "str"},
         "kubelet_wait": {"type": "int"},
-        "waits_for": {"type": "list", "elements": "str", "choices": ["kubelet"], "default": []},
         "timeout": {"type": "int", "default": 90},
     }
 
@@ -277,7 +272,7 @@ def main() -> None:
         host = Host(params["root"], params["timeout"])
         with changing(host, "module unbind", module.check_mode):
             report = Report({})
-            if params["waits_for"] and not module.check_mode:
+            if params["kubelet_wait"] == 0 and not module.check_mode:
                 report = unbind(host, options, True, features)
             waits = bool(report.pending)
             if not waits:

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from ansible import constants
@@ -53,11 +55,11 @@ def shown(display: Any, msg: str | list[str]) -> None:
         display.display(shown_lines(msg if isinstance(msg, str) else "\n".join(map(str, msg))))
 
 
-def kubelet_options(settings: Mapping[str, Any], drained: bool) -> dict[str, Any]:
-    """Return the options of modules that decide about the kubelet; ``drained``: whether the node is drained, so it may restart."""
+def kubelet_wait(settings: Mapping[str, Any], drained: bool) -> int | None:
+    """Return the option of modules that decide about the kubelet; ``drained``: whether the node is drained, so it may restart."""
     if drained:
-        return {"kubelet_wait": 2 * settings["kubelet"]["wait"], "waits_for": []}
-    return {"kubelet_wait": None, "waits_for": ["kubelet"] if settings["kubelet"]["restart"] else []}
+        return max(1, 2 * int(settings["kubelet"]["wait"]))
+    return 0 if settings["kubelet"]["restart"] else None
 
 
 def comparison_options(own: Mapping[str, Any], timeout: int, topology: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -116,12 +118,28 @@ class HostAction(ActionBase):
             raise AnsibleActionFail(f"The controller cannot build the module: {why}. Check its disk, local_tmp in ansible.cfg") from None
         return told(result, self._display.verbosity)
 
-    def change(self, module: str, options: Mapping[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
-        """Run a module that changes the host. A host that is lost meanwhile fails the task, because a rescue sees failures only."""
+    def change(
+        self, module: str, options: Mapping[str, Any], variables: dict[str, Any], files: Mapping[str, str] = MappingProxyType({})
+    ) -> dict[str, Any]:
+        """Run a module that changes the host. A host that is lost meanwhile fails the task, because a rescue sees failures only.
+
+        ``files``: paths on the controller of what is copied to the temporary folder of the module, by their names there.
+        """
         try:
+            if files:
+                self._place(files)
             return self.on_host(module, options, variables)
         except AnsibleConnectionFailure as error:
             return lost(error, "" if self._task.check_mode else IN_PART)
+
+    def _place(self, files: Mapping[str, str]) -> None:
+        shell: Any = self._connection._shell
+        if shell.tmpdir is None:
+            self._make_tmp_path()
+        places = {path: shell.join_path(shell.tmpdir, name) for name, path in files.items()}
+        for path, place in places.items():
+            self._transfer_file(os.path.expanduser(path), place)
+        self._fixup_perms2([shell.tmpdir, *places.values()], execute=False)  # type: ignore[no-untyped-call]
 
     def attempt(self, module: str, options: Mapping[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
         """Run a module on the host; where it fails, return its message as that of a failed result."""

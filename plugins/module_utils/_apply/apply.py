@@ -22,6 +22,7 @@ from .._state import previous, sections
 from .._state.files import MARKER
 from .._state.lock import changing
 from .._state.log import Change, log_change
+from .._state.step import is_held
 from .._base.table import count
 from .._transaction import programs
 from .._state.journal import INTERRUPTED
@@ -62,11 +63,7 @@ class Application:
         try:
             require_shape(self.state["live"], sections.LIVE, "live of the desired state")
             with changing(self.host, "module host_files", self.check):
-                if self.choices.waits_for and not self.check:
-                    self._apply(check=True)
-                    self._waiting = any(step.pending() for name, step in self._named_steps.items() if name in self.choices.waits_for)
-                if not self._waiting:
-                    self._apply(self.check)
+                self._apply()
             self._complete()
         except (OSError, ValueError, CommandError) as error:
             self.failure = str(error)
@@ -76,7 +73,7 @@ class Application:
             self._log(*self._done())
         return self
 
-    def _apply(self, check: bool) -> None:
+    def _apply(self) -> None:
         last = newest(self.host)
         refuse_parted_code(last and last.state, self.state)
         off = switched_off(self.host, self.state, self.choices)
@@ -87,11 +84,12 @@ class Application:
         self._named_steps = steps
         request = request_of(self.host, self.state, self.choices, self.host_code, lambda: self._entry(last and last.state))
         try:
-            report = apply(self.host, request, check, [*([off] if off else []), *first], after)
+            report = apply(self.host, request, self.check, [*([off] if off else []), *first], after)
         except (OSError, ValueError, CommandError):
             self._named_steps, self._new = {}, False
             raise
         self._off, self._report = off, report
+        self._waiting = not self.check and any(map(is_held, self._steps))
         self._warnings = (off.sentences() if off else []) + report.warnings + report.not_started + report.unfinished
 
     @property

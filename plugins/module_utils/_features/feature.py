@@ -25,9 +25,8 @@ class Choices(NamedTuple):
     """How a desired state is applied, besides what it says itself.
 
     ``action``, ``author`` and ``reason`` go into the history and the journal; ``move_memory``: whether memory nodes of a unit with
-    processes may change; ``kubelet_wait``: the seconds that the kubelet of a drained node may take to start, None where it is not drained;
-    ``waits_for``: features without whose pending changes nothing is applied; ``staged``: paths on this machine of files to be placed, by
-    their SHA-256.
+    processes may change; ``kubelet_wait``: the seconds that the kubelet of a drained node may take to start; None where it is not drained,
+    0 where it is to be drained before anything is applied; ``staged``: paths on this machine of files to be placed, by their SHA-256.
     """
 
     action: str = "bind"
@@ -35,7 +34,6 @@ class Choices(NamedTuple):
     reason: str = ""
     move_memory: bool = False
     kubelet_wait: int | None = None
-    waits_for: Sequence[str] = ()
     staged: Mapping[str, str] = {}
 
 

@@ -51,12 +51,13 @@ class Step:
 class LiveStep(Step):
     """A step that sets what a feature wants of the running host.
 
-    ``key``: under which a module returns its result; ``disruptive``: whether it can disturb workloads; ``remarks``: sentences that are
-    said after each bind, until what they are about is gone.
+    ``key``: under which a module returns its result; ``disruptive``: whether it can disturb workloads; ``holds``: whether nothing is
+    applied while it is pending; ``remarks``: sentences that are said after each bind, until what they are about is gone.
     """
 
     key = ""
     disruptive = True
+    holds = False
 
     def __init__(self) -> None:
         Step.__init__(self)
@@ -80,6 +81,11 @@ class LiveStep(Step):
 
     def complete(self) -> None:
         """Do what takes long and cannot be undone, after the transaction. Raises ``ValueError`` with what failed."""
+
+
+def is_held(step: Step) -> bool:
+    """Whether nothing is applied, because a step waits for the controller."""
+    return isinstance(step, LiveStep) and step.holds and bool(step.pending())
 
 
 class Check(LiveStep):

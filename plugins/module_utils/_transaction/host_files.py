@@ -23,7 +23,7 @@ from .._state import journal, labels, previous
 from .._state.files import FileState, is_ours, remove_empty, remove_file
 from .._state.history import entries
 from .._state.journal import INTERRUPTED
-from .._state.step import Step
+from .._state.step import Step, is_held
 from .._state.systemd import Systemd, enable_links, settings, unit_of
 from .._state.writable import Writing
 from . import programs
@@ -183,11 +183,12 @@ def apply(host: Host, request: Request, check: bool = False, before: Sequence[St
     """
     transaction = Transaction(host, request)
     transaction.look()
-    for step in [*before, *after]:
+    steps = [*before, *after]
+    for step in steps:
         step.look(check)
     applied = request.applied() if request.applied else None
     new_state = applied is not None and applied.new
-    if check or not (new_state or transaction.report.changed or any(step.needed for step in [*before, *after])):
+    if check or any(map(is_held, steps)) or not (new_state or transaction.report.changed or any(step.needed for step in steps)):
         return transaction.report
     stopped = journal.stopped(host)
     not_started = journal.finish(host, transaction.systemd)
@@ -195,7 +196,7 @@ def apply(host: Host, request: Request, check: bool = False, before: Sequence[St
     begun: list[Step] = []
     try:
         record = Record(host)
-        for step in [*before, *after]:
+        for step in steps:
             step.prepare()
         _run(before, begun)
         changed_before = any(step.changed for step in before)

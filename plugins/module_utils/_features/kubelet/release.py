@@ -22,7 +22,7 @@ class Release(release.Release):
 
     def look(self) -> None:
         for path in filter(self.host.exists, drop_in.installed(self.host)):
-            if self.options.kubelet_wait is not None:
+            if self.options.kubelet_wait:
                 self.change = self.outcome.attempt(SECTION, drop_in.look, self.host, path, None)
                 return
             self.outcome.pending[FEATURE.name] = (
@@ -31,7 +31,7 @@ class Release(release.Release):
             self.outcome.kept.add(SECTION)
 
     def release(self) -> None:
-        if self.change and self.options.kubelet_wait is not None:
+        if self.change and self.options.kubelet_wait:
             self.outcome.attempt(SECTION, drop_in.apply, self.host, self.change, self.options.kubelet_wait)
 
     def lines(self) -> dict[str, list[str]]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 class Kubelet(LiveStep):
     """``wanted`` is what a desired state has as ``live.kubelet``, None on a host without a kubelet, and with ``present`` false, where the
-    drop-in is to be removed. ``wait``: the seconds that the kubelet of a drained node may take to start, None where it is not drained."""
+    drop-in is to be removed. ``wait``: see :class:`_features.feature.Choices`."""
 
     title = "kubelet settings"
     key = "kubelet"
@@ -32,12 +32,13 @@ class Kubelet(LiveStep):
         self.wanted = wanted
         self.present = present
         self.wait = wait
+        self.holds = wait == 0
         self.change: drop_in.Change | None = None
         self._applied = False
 
     @property
     def changed(self) -> bool:
-        return self.wait is not None and self.change is not None and self.change.needed
+        return bool(self.wait) and self.change is not None and self.change.needed
 
     def look(self, check: bool) -> None:
         if self.present and not self.wanted:
@@ -48,17 +49,17 @@ class Kubelet(LiveStep):
             self.change = drop_in.look(self.host, path, self.wanted["content"] if self.wanted else None)
 
     def run(self) -> None:
-        if self.change and self.wait is not None and self.change.needed:
+        if self.change and self.wait and self.change.needed:
             drop_in.apply(self.host, self.change, self.wait)
             self._applied = True
 
     def undo(self) -> None:
         """Restart the kubelet with the drop-ins of before. A change that failed has been taken back already."""
-        if self._applied and self.change and self.wait is not None:
+        if self._applied and self.change and self.wait:
             drop_in.apply(self.host, drop_in.back(self.host, self.change), self.wait)
 
     def pending(self) -> list[str]:
-        return self.change.differences if self.change and self.wait is None else []
+        return self.change.differences if self.change and not self.wait else []
 
     def result(self) -> dict[str, Any]:
         """Return ``{path, pending, removed}`` as module ``kubelet_config`` has them."""

@@ -195,7 +195,7 @@ def test_a_change_that_waits_for_the_drain_of_a_node_is_counted(run_module, root
     kubelet = {"enabled": True, "options": {}, "topology_policy": "none", "reserved": ""}
     state = of_plan(topology, plan(topology), {"metrics": METRICS, "kubelet": kubelet})
     waiting = []
-    for wait in (None, 0):
+    for wait in (None, 1):
         done = run_module("host_files", root=str(root), state=json.loads(json.dumps(state)), kubelet_wait=wait)
         assert not done.get("failed"), done
         waiting.append(run(root)["npu_affinity_pending_changes"])
