@@ -11,7 +11,6 @@ from .._drift.in_force import compare, drift_of
 from .._drift.unknown import leave_out_unknown
 from .._features.parts import applied
 from .._state.history.difference import changes
-from .._users.pools import sentence
 
 if TYPE_CHECKING:
     from .._base.documents import AppliedState
@@ -34,7 +33,7 @@ def comparison(host: Host, asked: Mapping[str, Any], desired: AppliedState | Non
         "drift": drift_of(host, compared),
         "checked": findings.checked,
         "outside": findings.outside,
-        "outside_sentence": sentence(findings.outside),
+        "outside_sentence": compared.outside,
         "remarks": findings.remarks,
         "last_change": known.entries[-1].header() if known.state else None,
     }

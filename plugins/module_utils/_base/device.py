@@ -29,3 +29,10 @@ class Device(NamedTuple):
     def full_title(self) -> str:
         """The same with its PCI function."""
         return "%s (%s)" % (self.title, self.pci or "no PCI function")
+
+
+def with_lost(plan: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return a plan's NPUs, and the lost ones whose pools stay reserved, unless another NPU has their ids."""
+    taken = {(Device.of(npu).kind, npu["id"]) for npu in plan["npus"]}
+    lost = [npu for npu in plan.get("lost") or () if npu["pool"] and (Device.of(npu).kind, npu["id"]) not in taken]
+    return [*plan["npus"], *lost]

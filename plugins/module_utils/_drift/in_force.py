@@ -19,6 +19,7 @@ from .._state.plan_file import PATH as PLAN
 from .._state.unit_files import drop_in_of
 from .._base.version import VERSION
 from .._base.findings import OLD_PROCESS, Cause, Finding, Findings, coded
+from .._users.pools import sentence
 from .codes import PLAN_OUTDATED
 from .sentences import result_of
 from .verify import verify
@@ -37,6 +38,11 @@ class Comparison(NamedTuple):
     known: InForce
     wanted: Wanted
     outdated: str
+
+    @property
+    def outside(self) -> str:
+        """One sentence on what runs outside its pool, '' for nothing."""
+        return sentence(self.findings.outside)
 
 
 def wanted_by(state: AppliedState | None) -> Wanted:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Collection, Sequence
 
 from .._base.cpulist import compress, expand
-from .._base.device import Device
+from .._base.device import Device, with_lost
 from .._base.findings import coded
 from .._features.adopt.feature import SECTION
 from .._features.comparing import Comparing
@@ -16,7 +16,6 @@ from .._features.slices.binders import check_binders
 from .._host.host import Forbidden, Host
 from .._kernel.machine import architecture
 from .._state import previous
-from .._state.plan_file import with_lost
 from .._users.finding import by_process, pids_of
 from .._users.groups import in_group
 from .._users.pools import in_other_pools, placed, pool_of

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Mapping
 
-from .._base.device import Device
+from .._base.device import Device, with_lost
 from .._base.findings import Findings
 from .._features.comparing import Comparing, Wanted
 from .._features.register import FEATURES
 from .._host.host import Host
 from .._kernel.cpus import CPU_FOLDER, read_list
 from .._kernel.machine import slice_path
-from .._state.plan_file import with_lost
 from .._users.finding import users
 from .files import check_executables, check_files, check_programs
 from .plan import check_new_npus, check_npus, check_plan

@@ -10,7 +10,6 @@ import re
 from typing import TYPE_CHECKING, Any, Mapping
 
 from .._base.cpulist import expand
-from .._base.device import Device
 from .._host.host import Host
 from .._base.outside import json_of, require_shape
 
@@ -53,13 +52,6 @@ def memory_nodes(entry: Mapping[str, Any]) -> str:
     ``mems`` are the nearest ones. Plans of earlier versions have these alone, and bound memory to them.
     """
     return str(entry.get("memory_nodes", entry.get("mems")) or "")
-
-
-def with_lost(plan: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return a plan's NPUs, and the lost ones whose pools stay reserved, unless another NPU has their ids."""
-    taken = {(Device.of(npu).kind, npu["id"]) for npu in plan["npus"]}
-    lost = [npu for npu in plan.get("lost") or () if npu["pool"] and (Device.of(npu).kind, npu["id"]) not in taken]
-    return [*plan["npus"], *lost]
 
 
 def numa_policy(nearest: str, allowed: str) -> tuple[str, str] | None:

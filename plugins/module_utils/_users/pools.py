@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Iterable, List, Mapping, NamedTuple
 
 from .._base.cpulist import compress, expand
-from .._base.device import Device
+from .._base.device import Device, with_lost
 from .._kernel.memory import gib
-from .._state.plan_file import with_lost
 from . import advice
 from .sentences import listed, title_of
 

@@ -13,7 +13,7 @@ from ..._state import plan_file
 from ..._drift.codes import PAIRS, WORK_OUTSIDE_POOL, code_of
 from ..._base.findings import LOST_CARD, NEW_CARD, Findings
 from ..._drift.in_force import compare
-from ..._base.device import Device
+from ..._base.device import Device, with_lost
 from ..._state.history import entries
 from ..._state.history.in_force import in_force
 from ..._host.host import CommandError, Host
@@ -150,7 +150,7 @@ def _of_comparison(findings: Findings, plan: Mapping[str, Any], present: Sequenc
 def _of_users(host: Host, findings: Findings, plan: Mapping[str, Any], users: Iterable[NpuUser]) -> list[Sample]:
     """Count the processes outside for each NPU that they have open; a process of two NPUs is counted for both."""
     outside = {pid for user in findings.outside for pid in user["pids"]}
-    npus = plan_file.with_lost(plan) if plan else []
+    npus = with_lost(plan) if plan else []
     parts = [part for user in users for part in by_process(host, npus, user) if part["processes"][0]["pid"] in outside]
     used = [(npu["kind"], npu["id"]) for part in parts for npu in part["npus"]]
     devices = [Device.of(npu) for npu in plan.get("npus") or ()]

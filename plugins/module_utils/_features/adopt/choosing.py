@@ -18,9 +18,8 @@ from ..._base.cpulist import compress, expand
 from ..._host.host import CommandError, Host
 from ..._kernel.machine import CGROUPS
 from ..._kernel.masks import cpuset, granted
-from ..._base.device import Device
+from ..._base.device import Device, with_lost
 from ..._base.fitting import Variables, values_of
-from ..._state.plan_file import with_lost
 from ..._state.systemd import Systemd
 from ..._users.advice import way
 from ..._users.finding import by_process, is_whole, members_of, pids_of, user_of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Iterable, Mapping
 from ..._base.cpulist import expand
 from ..._state.diffs import diffs
 from ..._host.host import Host
-from ..._state.plan_file import with_lost
+from ..._base.device import with_lost
 from ..._state.step import LiveStep
 from ..._users.finding import users
 from .adopting import Adoption

@@ -21,7 +21,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._kernel import interr
 from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device
 from ansible_collections.npu.affinity.plugins.module_utils._state import plan_file, previous
 from ansible_collections.npu.affinity.plugins.module_utils._state.diffs import diffs
-from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import with_lost
+from ansible_collections.npu.affinity.plugins.module_utils._base.device import with_lost
 from ansible_collections.npu.affinity.plugins.module_utils._users import finding
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.switched_off import SwitchedOff
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
