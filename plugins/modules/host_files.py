@@ -67,7 +67,7 @@ options:
   kubelet_wait:
     description:
       - Seconds to wait for the kubelet of a drained node to start. Without it, the module does not change the kubelet, and returns RV(kubelet).
-      - With V(0), it applies nothing while the kubelet has to restart, so that the node can be drained first.
+      - With V(0), it applies nothing while the kubelet has to restart. The node can then be drained first.
     type: int
   compare:
     description: After a change, compare the host with its state in force, like module P(npu.affinity.binding_info#module).

@@ -63,7 +63,7 @@ options:
   kubelet_wait:
     description:
       - Seconds to wait for the kubelet of a drained node to start. Without it, the kubelet does not change, and RV(pending) has the change.
-      - With V(0), the module changes nothing while the kubelet has to restart, so that the node can be drained first.
+      - With V(0), the module changes nothing while the kubelet has to restart. The node can then be drained first.
     type: int
   timeout:
     description: Seconds that each command may take.

@@ -52,7 +52,7 @@ class LiveStep(Step):
     """A step that sets what a feature wants of the running host.
 
     ``key``: under which a module returns its result; ``disruptive``: whether it can disturb workloads; ``holds``: whether nothing is
-    applied while it is pending; ``remarks``: sentences that are said after each bind, until what they are about is gone.
+    applied while it is pending; ``remarks``: sentences for the end of each bind, until what they are about is gone.
     """
 
     key = ""
