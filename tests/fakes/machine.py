@@ -193,6 +193,7 @@ class Machine(ModelledSystemd):
             self.put("/run/systemd/system.control/%s.d/50-%s.conf" % (unit, key), "[Unit]\n%s=%s\n" % (key, value))
         self.loaded.setdefault(unit, {}).update(values)
         self.follow(unit)
+        self.interrupt()  # a run can end before it removes the drop-in
 
     def do_reset_failed(self, _names):
         """Nothing fails here."""
@@ -247,11 +248,11 @@ FILES_OF_POLICY = [
 ]
 
 
-def run_roles(machine, irqbalance="policy", share=False, files=FILES_OF_SLICES):
+def run_roles(machine, irqbalance="policy", share=False, files=FILES_OF_SLICES, **choices):
     """What the roles do to a host."""
     slices = [posixpath.basename(entry["path"]) for entry in files if entry["path"].endswith(".slice")]
     owned = [UNITS + "/npu.slice", UNITS + "/npu-*.slice", UNITS + "/*.service.d/50-npu-affinity.conf"]
-    apply(machine, Request(files=files, owned=owned, enabled=["npu.slice"], started=slices))
+    apply(machine, Request(files=files, owned=owned, enabled=["npu.slice"], started=slices, **choices))
     previous.record(machine, binding.SECTION, binding.previous(machine, PLAN))
     assert binding.bind(machine, PLAN).failed == []
     policy = FILES_OF_POLICY if irqbalance == "policy" else []

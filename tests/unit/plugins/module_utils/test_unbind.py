@@ -761,6 +761,25 @@ def test_a_bind_killed_at_any_step_is_finished_by_the_next(machine, tmp_path_fac
     assert 15 < last < 499
 
 
+def test_an_unbind_killed_at_any_step_can_be_followed_by_a_bind(machine, tmp_path_factory, steps):
+    bind(machine)
+    folder = str(tmp_path_factory.mktemp("ended"))
+    another = {"files": FEWER_SLICES, "move_memory": True}
+    straight = moved_to(machine, folder + "/straight")
+    run_roles(straight, **another)
+    for last in range(1, 500):
+        twin = moved_to(machine, "%s/%d" % (folder, last))
+        finished = steps.run(twin, last, Killed(), unbind)
+        run_roles(twin, **another)
+        assert (twin.loaded, twin.lost) == (straight.loaded, []), "step %d" % last
+        for unit in ("npu.slice", "npu-0.slice", "system.slice"):
+            assert twin.effective(unit) == straight.effective(unit), "%s, step %d" % (unit, last)
+        shutil.rmtree(twin.root)
+        if finished:
+            break
+    assert 30 < last < 499
+
+
 # --- steps that cannot be done, while the others are -----------------------------------------------------------------
 
 
