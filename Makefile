@@ -172,7 +172,7 @@ licence: ## every program says under which licence it is
 unit: setup-test ## unit tests, and properties of all but plans
 	$(PYTEST) --ignore=$(PROPERTIES) tests/unit
 
-more-properties: MACHINES := 20000
+more-properties: MACHINES := 8000
 properties more-properties: setup-test ## plans of MACHINES=… machines that nobody has built
 	HYPOTHESIS_EXAMPLES=$(MACHINES) $(PYTEST) $(PROPERTIES)
 
