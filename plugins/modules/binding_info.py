@@ -120,7 +120,7 @@ drift:
     cause:
       description: The likely cause. One of V(irqbalance), V(in-process binding), V(driver reload), V(changed cpuset), V(offline CPU),
         V(manual change), V(lost card), V(new card), V(not restarted), V(changed settings), V(never bound), V(npu-smi), V(kernel),
-        V(failed unit), V(fought over) and V(memory shortage).
+        V(failed unit), V(fought over), V(memory shortage) and V(interrupted run).
       type: str
     remark:
       description: What more is to be said of the cause in this case, and what to do.

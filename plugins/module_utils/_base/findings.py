@@ -28,6 +28,7 @@ KERNEL = "kernel"
 FAILED_UNIT = "failed unit"
 FOUGHT_OVER = "fought over"
 SHORT_OF_MEMORY = "memory shortage"
+INTERRUPTED_RUN = "interrupted run"
 CAUSES = (
     IRQBALANCE,
     IN_PROCESS,
@@ -45,6 +46,7 @@ CAUSES = (
     FAILED_UNIT,
     FOUGHT_OVER,
     SHORT_OF_MEMORY,
+    INTERRUPTED_RUN,
 )
 """All likely causes that there are."""
 

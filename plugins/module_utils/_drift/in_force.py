@@ -15,10 +15,13 @@ from .._features.register import FEATURES
 from .._state.history.in_force import InForce, in_force, since
 from .._host import installed
 from .._host.host import CommandError, Host
+from .._state import previous
+from .._state.journal import INTERRUPTED
 from .._state.plan_file import PATH as PLAN
+from .._state.systemd import units_of
 from .._state.unit_files import drop_in_of
 from .._base.version import VERSION
-from .._base.findings import OLD_PROCESS, Cause, Finding, Findings, coded
+from .._base.findings import INTERRUPTED_RUN, OLD_PROCESS, Cause, Finding, Findings, coded
 from .._users.pools import sentence
 from .codes import PLAN_OUTDATED
 from .sentences import result_of
@@ -101,10 +104,14 @@ def drift_of(host: Host, compared: Comparison) -> list[Drift]:
     """Return the drift as plain data. The cause names the last bind or rollback where that explains the difference."""
     findings = compared.findings.drift
     before = _as_before(host, compared.known) if findings else set()
-    return [result_of(_explained(finding, compared.known, before)) for finding in findings]
+    begun = previous.recorded(host).get(INTERRUPTED, []) if findings else []
+    unfinished = {*begun, *units_of(begun)}
+    return [result_of(_explained(finding, compared.known, before, unfinished)) for finding in findings]
 
 
-def _explained(finding: Finding, known: InForce, before: set[tuple[str, str]]) -> Finding:
+def _explained(finding: Finding, known: InForce, before: set[tuple[str, str]], unfinished: set[str]) -> Finding:
+    if not unfinished.isdisjoint((finding.object, finding.unit or "")):
+        return finding._replace(cause=Cause(INTERRUPTED_RUN, "a run did not end, or left something to the next one; bind again"))
     text = ""
     if finding.cause.word == OLD_PROCESS and finding.unit:
         path = drop_in_of(finding.unit)

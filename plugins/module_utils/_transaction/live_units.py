@@ -34,7 +34,7 @@ def drift(systemd: Systemd, request: Request) -> list[str]:
                 sentence = "%s should have %s %s and has %s" % (entry["unit"], word, compress(wanted), shown)
                 by_hand = systemd.set_by_hand(entry["unit"])
                 if by_hand:
-                    sentence += " (overridden by %s; 'systemctl revert %s' removes that)" % (", ".join(by_hand), entry["unit"])
+                    sentence += " (overridden by %s; remove the file, run 'systemctl daemon-reload', and bind)" % ", ".join(by_hand)
                 sentences.append(sentence)
     return sentences
 

@@ -252,7 +252,7 @@ def _judge(host: Host, target: Target, record: Record, expected: Expected) -> No
         elif target.state == ADOPTED and target.way == SERVICE:
             paths = services.by_hand(host, target.unit, _recorded(host, target, record))
             if paths:
-                target.refuse("its CPUs are overridden by %s; remove that with 'systemctl revert'" % ", ".join(paths))
+                target.refuse("its CPUs are overridden by %s; remove the file and run 'systemctl daemon-reload'" % ", ".join(paths))
 
 
 def _judge_place(host: Host, target: Target, expected: Expected) -> None:

@@ -96,7 +96,7 @@ def cause_of_set(wanted: set[int], found: set[int] | None, seen: Seen) -> Cause:
     """
     if seen.overrides:
         by_hand = all("/system.control/" in path or "/transient/" in path for path in seen.overrides)
-        advice = "'systemctl revert %s' removes that" % seen.unit if by_hand else "remove it there"
+        advice = "remove the file, run 'systemctl daemon-reload', and bind" if by_hand else "remove it there"
         return Cause(EDIT, "overridden by %s; %s" % (", ".join(seen.overrides), advice))
     if not wanted:
         return Cause(OFFLINE_CPU, "none of them is online, and the kernel then grants those of the slice above")

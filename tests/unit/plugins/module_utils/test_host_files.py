@@ -201,8 +201,8 @@ def test_drift_of_a_live_set_is_mended_by_a_reload(tmp_path):
     assert apply(host, live_request("0-3"), check=True).actions == [drift]
     by_hand = "/run/systemd/system.control/npu-0.slice.d/50-AllowedCPUs.conf"
     host.put(by_hand, "[Slice]\nAllowedCPUs=0-7\n")
-    revert = " (overridden by %s; 'systemctl revert npu-0.slice' removes that)" % by_hand
-    assert apply(host, live_request("0-3"), check=True).actions == [drift + revert]
+    advice = " (overridden by %s; remove the file, run 'systemctl daemon-reload', and bind)" % by_hand
+    assert apply(host, live_request("0-3"), check=True).actions == [drift + advice]
     os.unlink(host.path(by_hand))
     assert apply(host, live_request("0-3")).changed
     assert not apply(host, live_request("0-3")).changed

@@ -13,7 +13,9 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import OLD_PROCESS, Cause
 from ansible_collections.npu.affinity.plugins.module_utils._drift.in_force import compare, drift_of
+from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import LIMIT
+from ansible_collections.npu.affinity.plugins.module_utils._state.journal import INTERRUPTED
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from tests.fakes.bound import HISTORY, MACHINE, TEXTFILE, files_of, simulator, state_of
@@ -167,6 +169,9 @@ def test_drift_names_the_change_that_a_host_does_not_follow(bind, history, machi
         f"/{RULES}": f"{added}; it is as it was before the {action} of {today} by bob (entry {number})",
         f"/{SLICE}": "changed by hand",
     }
+    previous.record(Host(str(machine)), INTERRUPTED, [f"/{SLICE}"])
+    causes = {entry["object"]: entry["cause"] for entry in run_module("binding_info", root=str(machine))["drift"]}
+    assert causes == {f"/{RULES}": "manual change", f"/{SLICE}": "interrupted run"}
 
 
 def test_an_older_entry_that_tells_too_little_hides_no_drift(bind, machine, run_module):
