@@ -79,7 +79,7 @@ def test_soft_split_goes_and_comes_back_with_the_states(fleet, tmp_path):
     back = hosts.play("rollback", npu_affinity_to="-1")
     assert back.status == 0 and content(hosts) == off, back.output
     nowhere = hosts.play("rollback", npu_affinity_to="-1")
-    assert "libvnpu.so with SHA-256 " in nowhere.failure("host") and "npu_affinity_vnpu_files names no such file" in nowhere.failure("host")
+    assert "libvnpu.so with SHA-256 " in nowhere.failure("host") and "name its source in npu_affinity_vnpu_files" in nowhere.failure("host")
     forth = hosts.play("rollback", npu_affinity_to="-1", npu_affinity_vnpu_files=files)
     assert forth.status == 0 and content(hosts) == on, forth.output
     assert hosts.play("unbind").status == 0 and ours(hosts.snapshot("host")) == without
