@@ -29,8 +29,8 @@ options:
     default: /
   features:
     description:
-      - The features to unbind, by the names of their roles. The default is all. With some features, the module removes only their files, units and settings, and keeps the
-        plan, the host code and the record of the others.
+      - The features to unbind, by the names of their roles. The default is all. With some features, the module removes only their files, units
+        and settings, and keeps the plan, the host code and the record of the others.
       - The next bind applies the features again, unless their roles are disabled.
     type: list
     elements: str
