@@ -12,7 +12,6 @@ import posixpath
 from typing import Mapping
 
 from .._base.cpulist import expand
-from .._features.threads.memory import SMALL, move_all
 from .._features.threads.tasks import Process
 from .._host.host import Host
 from .._kernel import memory
@@ -68,6 +67,8 @@ class MovingMemory:
                     "%s their pages%s, at hundreds of MB/s. Stop what runs in it first, or set npu_affinity_move_memory: true"
                     % (change, amount)
                 )
+            from .._features.threads.memory import SMALL  # its imports cost a host whose memory stays more than the rest
+
             if used is None or moved >= SMALL * _MIB:
                 self._nodes[folder] = nodes[1]
                 self.moved += moved
@@ -76,6 +77,9 @@ class MovingMemory:
         """Move what the kernel left behind, and return sentences on what stays. The nodes of a process are those of its innermost unit."""
         sentences: list[str] = []
         seen: set[str] = set()
+        if self._nodes:
+            from .._features.threads.memory import move_all
+
         for folder, nodes in sorted(self._nodes.items(), reverse=True):
             unit = posixpath.basename(folder)
             pids = [pid for pid in members(self.host, folder) if pid not in seen]

@@ -41,9 +41,10 @@ def _release() -> type[Release]:
 
 
 def _compare(comparing: Comparing) -> None:
-    from .pending import compare
+    if "kubelet" in comparing.wanted.pending:
+        from .pending import compare
 
-    compare(comparing)
+        compare(comparing, comparing.wanted.pending["kubelet"])
 
 
 def _placed(state: AppliedState) -> list[FileEntry]:

@@ -16,11 +16,10 @@ if TYPE_CHECKING:
     from ..._base.documents import KubeletLive
 
 
-def compare(comparing: Comparing) -> None:
+def compare(comparing: Comparing, wanted: KubeletLive | None) -> None:
     """Note a change that is pending, which is not drift."""
-    if "kubelet" in comparing.wanted.pending:
-        comparing.findings.pending = pending(comparing.host, comparing.wanted.pending["kubelet"])
-        comparing.findings.remarks += coded("NPU_KUBELET_PENDING", comparing.findings.pending)
+    comparing.findings.pending = pending(comparing.host, wanted)
+    comparing.findings.remarks += coded("NPU_KUBELET_PENDING", comparing.findings.pending)
 
 
 def pending(host: Host, wanted: KubeletLive | None) -> list[str]:
