@@ -22,7 +22,6 @@ from .._state import previous, sections
 from .._state.files import MARKER
 from .._state.lock import changing
 from .._state.log import Change, log_change
-from .._state.step import is_held
 from .._base.table import count
 from .._transaction import programs
 from .._state.journal import INTERRUPTED
@@ -89,7 +88,7 @@ class Application:
             self._named_steps, self._new = {}, False
             raise
         self._off, self._report = off, report
-        self._waiting = not self.check and any(map(is_held, self._steps))
+        self._waiting = not self.check and any(step.held for step in self._steps)
         self._warnings = (off.sentences() if off else []) + report.warnings + report.not_started + report.unfinished
 
     @property

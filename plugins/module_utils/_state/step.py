@@ -29,6 +29,11 @@ class Step:
         """Whether the transaction runs because of this step, even if nothing else differs."""
         return self.changed
 
+    @property
+    def held(self) -> bool:
+        """Whether nothing is applied at all, because the controller does something first."""
+        return False
+
     def look(self, check: bool) -> None:
         """Find out without a write what differs, in check mode also what to report. Raises ``ValueError`` for what is unsafe."""
         raise NotImplementedError
@@ -51,13 +56,12 @@ class Step:
 class LiveStep(Step):
     """A step that sets what a feature wants of the running host.
 
-    ``key``: under which a module returns its result; ``disruptive``: whether it can disturb workloads; ``holds``: whether nothing is
-    applied while it is pending; ``remarks``: sentences for the end of each bind, until what they are about is gone.
+    ``key``: under which a module returns its result; ``disruptive``: whether it can disturb workloads; ``remarks``: sentences for the end
+    of each bind, until what they are about is gone.
     """
 
     key = ""
     disruptive = True
-    holds = False
 
     def __init__(self) -> None:
         Step.__init__(self)
@@ -81,11 +85,6 @@ class LiveStep(Step):
 
     def complete(self) -> None:
         """Do what takes long and cannot be undone, after the transaction. Raises ``ValueError`` with what failed."""
-
-
-def is_held(step: Step) -> bool:
-    """Whether nothing is applied, because a step waits for the controller."""
-    return isinstance(step, LiveStep) and step.holds and bool(step.pending())
 
 
 class Check(LiveStep):

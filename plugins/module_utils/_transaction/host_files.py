@@ -23,7 +23,7 @@ from .._state import journal, labels, previous
 from .._state.files import FileState, is_ours, remove_empty, remove_file
 from .._state.history import entries
 from .._state.journal import INTERRUPTED
-from .._state.step import Step, is_held
+from .._state.step import Step
 from .._state.systemd import Systemd, enable_links, settings, unit_of
 from .._state.writable import Writing
 from . import programs
@@ -188,7 +188,7 @@ def apply(host: Host, request: Request, check: bool = False, before: Sequence[St
         step.look(check)
     applied = request.applied() if request.applied else None
     new_state = applied is not None and applied.new
-    if check or any(map(is_held, steps)) or not (new_state or transaction.report.changed or any(step.needed for step in steps)):
+    if check or any(step.held for step in steps) or not (new_state or transaction.report.changed or any(step.needed for step in steps)):
         return transaction.report
     stopped = journal.stopped(host)
     not_started = journal.finish(host, transaction.systemd)

@@ -32,13 +32,16 @@ class Kubelet(LiveStep):
         self.wanted = wanted
         self.present = present
         self.wait = wait
-        self.holds = wait == 0
         self.change: drop_in.Change | None = None
         self._applied = False
 
     @property
     def changed(self) -> bool:
         return bool(self.wait) and self.change is not None and self.change.needed
+
+    @property
+    def held(self) -> bool:
+        return self.wait == 0 and bool(self.pending())
 
     def look(self, check: bool) -> None:
         if self.present and not self.wanted:

@@ -559,6 +559,11 @@ def assert_free(machine, before, step):
     assert set(machine.loaded) <= {"inside.service", "outside.service", "between.service"}, step
 
 
+def assert_same_sets(machine, other, step):
+    for unit in ("npu.slice", "npu-0.slice", "system.slice"):
+        assert machine.effective(unit) == other.effective(unit), "%s, %s" % (unit, step)
+
+
 WAYS = [
     ("killed", Killed(), "policy"),
     ("killed, irqbalance stopped", Killed(), "stop"),
@@ -677,8 +682,7 @@ def test_features_off_in_a_killed_bind_are_off_after_the_next(machine, tmp_path_
         switch_off(twin)
         assert snapshot(twin.root) == snapshot(straight.root), "step %d" % last
         assert (twin.loaded, twin.running, twin.lost) == (straight.loaded, straight.running, []), "step %d" % last
-        for unit in ("npu.slice", "npu-0.slice", "system.slice"):
-            assert twin.effective(unit) == straight.effective(unit), "%s, step %d" % (unit, last)
+        assert_same_sets(twin, straight, "step %d" % last)
         shutil.rmtree(twin.root)
         if finished:
             break
@@ -750,8 +754,7 @@ def test_a_bind_killed_at_any_step_is_finished_by_the_next(machine, tmp_path_fac
         assert snapshot(twin.root) == snapshot(straight.root), "step %d" % last
         assert (twin.loaded, twin.running, twin.lost) == (straight.loaded, straight.running, []), "step %d" % last
         assert twin.read_at_start == straight.read_at_start, "step %d" % last
-        for unit in ("npu.slice", "npu-0.slice", "system.slice"):
-            assert twin.effective(unit) == straight.effective(unit), "%s, step %d" % (unit, last)
+        assert_same_sets(twin, straight, "step %d" % last)
         twin.calls.clear()
         run_roles(twin, *arguments)
         assert not CHANGES_SOMETHING & {call.split()[0] for call in twin.calls}, "step %d" % last
@@ -772,8 +775,7 @@ def test_an_unbind_killed_at_any_step_can_be_followed_by_a_bind(machine, tmp_pat
         finished = steps.run(twin, last, Killed(), unbind)
         run_roles(twin, **another)
         assert (twin.loaded, twin.lost) == (straight.loaded, []), "step %d" % last
-        for unit in ("npu.slice", "npu-0.slice", "system.slice"):
-            assert twin.effective(unit) == straight.effective(unit), "%s, step %d" % (unit, last)
+        assert_same_sets(twin, straight, "step %d" % last)
         shutil.rmtree(twin.root)
         if finished:
             break
