@@ -26,6 +26,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file impo
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import visible_devices as _visible_devices
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import workloads as _workloads
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import no_effect
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import union
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import is_lost, kind_and_number, members, title, unknown_npus
@@ -205,6 +206,39 @@ def remarks(topology: Topology, plan: Plan, named: Named) -> list[Sentence]:
         return []
     moved = moves(topology.get("applied"), plan, named.users())
     return moved + pods.remarks(topology, plan) + forecast.remarks(topology, plan) + warnings(topology, plan, named)
+
+
+def with_kubelet(topology: Topology, policy: str) -> Topology:
+    """Return the topology of a host whose kubelet gets this policy of the CPU manager by the same bind; '' leaves it as it is."""
+    kubelet = topology.get("kubelet")
+    return {**topology, "kubelet": {**kubelet, "policy": policy}} if policy and kubelet else topology
+
+
+@remark("NPU_NO_EFFECT")
+def without_slices(topology: Topology, plan: Plan, named: Named) -> list[str]:
+    """Return a sentence on each variable that has no effect on something because the host gets no slices."""
+    method = way(topology, plan)[0]
+    if method == SLICES or not plan["npus"]:
+        return []
+    if method == NONE:
+        named_here = {
+            "npu_affinity_services": [str(service["unit"]) for service in named.services],
+            "npu_affinity_workloads": [str(workload["name"]) for workload in named.workloads],
+        }
+        why = "the kubelet's CPU manager is static, and only pods get CPUs of NPUs. Run this work in pods, or remove it from the variable."
+        return [f"{no_effect(name, ', '.join(found))}: {why}" for name, found in named_here.items() if found]
+    said = []
+    if plan["housekeeping"]:
+        said.append(
+            f"{no_effect('npu_affinity_housekeeping', ', '.join(HOUSEKEEPING_UNITS))}: systemd cannot confine them on this host. CPUs "
+            f"{plan['housekeeping']} belong to no pool, but the system may also run in pools."
+        )
+    if unbound := [str(workload["name"]) for workload in named.workloads if not workload.get("units")]:
+        said.append(
+            f"{no_effect('npu_affinity_workloads', ', '.join(unbound))}: this host binds services only. List those of the workload in "
+            "its units."
+        )
+    return said
 
 
 def _confined(topology: Topology, plan: Plan) -> list[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ansible_collections.npu.affinity.plugins.module_utils._features.slices.feature import FEATURE
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import LISTS
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import environment
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding, with_kubelet
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, assignments, managed, unit
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.vnpu import region
@@ -28,8 +28,7 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     kubelet's CPU manager that the same bind sets, or ''."""
     if not settings["enabled"]:
         return Feature(owned=OWNED)
-    if settings["kubelet_becomes"] and (kubelet := topology.get("kubelet")):
-        topology = {**topology, "kubelet": {**kubelet, "policy": settings["kubelet_becomes"]}}
+    topology = with_kubelet(topology, settings["kubelet_becomes"])
     limiter = settings["vnpu_limiter"]
     named = Named.of(settings)
     bound = binding(topology, plan, named)

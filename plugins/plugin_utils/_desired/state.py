@@ -163,7 +163,7 @@ def _refusals(topology: Topology, plan: Plan, settings: Mapping[str, Any], shown
     drains = kubelet["enabled"] and kubelet["restart"]
     return [
         *binding.refusals(topology, plan, _named(settings)),
-        *binding.program_refusals(topology),
+        *(binding.program_refusals(topology) if plan["npus"] else []),
         *library_refusals(own["library"]),
         *(_missing(topology, plan) if "services" in own["fail_on"] else []),
         *(binding.driver_refusals(topology) if share["enabled"] else []),
@@ -220,6 +220,8 @@ def _said(
         found.append(of_error(error, "NPU_SETTING_INVALID"))
     found += _missing(topology, plan) if "services" not in own["fail_on"] else []
     if settings["slices"]["enabled"]:
+        becomes = _neighbours("slices", topology, plan, settings)["kubelet_becomes"]
+        found += binding.without_slices(binding.with_kubelet(topology, becomes), plan, named)
         found += environment.remarks(topology, plan, named, settings["adopt"]["adopt"] != adopt.REPORT)
     found += memory.remarks(topology, document)
     found += memory.remarks_on_users(topology, plan, document)

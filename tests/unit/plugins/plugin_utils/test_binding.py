@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 
 import pytest
+from planner_hosts import host
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import (
     binding,
@@ -17,8 +18,10 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding impo
 )
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.slices import drop_in_text
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import workloads
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import members, shown
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import of_features
 from ansible_collections.npu.affinity.plugins.module_utils._base.table import plan_table
 
 TOPOLOGY = {
@@ -433,6 +436,43 @@ def test_a_static_kubelet_keeps_its_cpus():
     result = binding(changed(TOPOLOGY, kubelet={"policy": "static"}), changed(PLAN, housekeeping="24-25"), Named())
     assert result["method"] == "none" and result["slices"] == []
     assert "reservedSystemCPUs cover the IRQ CPUs 0-1,144-145 and the housekeeping CPUs 24-25." in result["summary"]
+
+
+OLD, STATIC = {"machine": {"cgroup": "v1", "systemd": 243}}, {"kubelet": {"policy": "static"}}
+NONE_POLICY = {"kubelet": {"policy": "none", "config_dir": "/etc/kubernetes/kubelet.conf.d", "warnings": []}}
+SERVICE, TOGETHER = {"unit": "a.service", "npus": [0]}, {"name": "pair", "npus": [0, 1]}
+WITHOUT_SLICES = [
+    # what the host has, settings, and for each sentence the variable, what it does not reach and why
+    (OLD, {"housekeeping": 1}, [("housekeeping", "system.slice, user.slice, init.scope", "systemd cannot confine them on this host")]),
+    (OLD, {"workloads": [TOGETHER]}, [("workloads", "pair", "this host binds services only")]),
+    (OLD, {"workloads": [{**TOGETHER, "units": ["a.service"]}], "services": []}, []),
+    (OLD, {"services": [SERVICE]}, []),
+    (STATIC, {"services": [SERVICE]}, [("services", "a.service", "the kubelet's CPU manager is static")]),
+    (STATIC, {"workloads": [TOGETHER]}, [("workloads", "pair", "the kubelet's CPU manager is static")]),
+    (STATIC, {"housekeeping": 1}, []),
+    (STATIC, {"services": [SERVICE], "slices_enabled": False}, []),
+    (NONE_POLICY, {"services": [SERVICE], "kubelet_enabled": True, "kubelet_restart": True}, [("services", "a.service", "is static")]),
+    (NONE_POLICY, {"services": [SERVICE]}, []),
+    ({}, {"housekeeping": 1, "workloads": [TOGETHER]}, []),
+]
+
+
+@pytest.mark.parametrize("found, settings, said", WITHOUT_SLICES)
+def test_a_setting_without_effect_on_the_host_is_reported(found, settings, said):
+    topology = {**host([0, 0]), "machine": {"cgroup": "v2", "systemd": 255}, **found}
+    given = {f"npu_affinity_{name}": value for name, value in {"irq_enabled": False, **settings}.items()}
+    state = desired_state(topology, of_features(given))
+    remarks_made = [text for text in state["remarks"] if "has no effect" in text]
+    assert state["refusals"] == [] and len(remarks_made) == len(said)
+    for text, (name, what, why) in zip(remarks_made, said, strict=True):
+        assert text.startswith(f"npu_affinity_{name} has no effect on {what}: ") and why in text and text.endswith("[NPU_NO_EFFECT]")
+
+
+@pytest.mark.parametrize("npus, refused", [([0, 0], 1), ([], 0)])
+def test_a_host_to_be_left_alone_needs_no_program(npus, refused):
+    topology = {**host(npus), "machine": {"cgroup": "v2", "systemd": 255}, "programs": {"systemctl": None, "python3": "/usr/bin/python3"}}
+    state = desired_state(topology, of_features({"npu_affinity_irq_enabled": False}))
+    assert len(state["codes"].get("NPU_PROGRAM_MISSING", [])) == len(state["refusals"]) == refused
 
 
 def test_gpus_have_slices_of_their_own():
