@@ -11,6 +11,7 @@ is on (fedora-selinux/selinux-policy issue 1582, pull requests 2552 and 2741).
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 import shlex
 import time
@@ -21,6 +22,7 @@ from ..._kernel.machine import CGROUPS, HIERARCHIES, runs
 from ..._kernel.processes import START, stat_fields
 from ..._state.systemd import UNIT_FOLDERS
 from ..._state.unit_environment import in_files, in_settings
+from ..._state.writable import obstacle
 from .paths import CONFINED_POLICY, IRQBALANCE, IRQBALANCE_FILES, POLICY
 
 DROP_IN = "50-npu-affinity-irq.conf"
@@ -143,14 +145,18 @@ def _place(host: Host) -> tuple[str, str]:
         return POLICY, "SELinux is enforcing, and its policy on this host lets irqbalance run no policy script (%s)" % _EXEMPTION
     if not boolean.startswith("1"):
         return POLICY, "SELinux is enforcing, and %s is off ('setsebool -P %s on' switches it on)" % (_BOOLEAN, _BOOLEAN)
+    folder = posixpath.dirname(CONFINED_POLICY)
+    why = "" if host.exists(CONFINED_POLICY) else obstacle(host, folder)
+    if why:
+        return POLICY, "SELinux lets it run a policy script in %s only, which cannot be written (%s; %s)" % (folder, why, _EXEMPTION)
     return CONFINED_POLICY, ""
 
 
 def _is_permissive(host: Host) -> bool:
     """Whether ``semanage permissive -a irqbalance_t`` exempts irqbalance from an enforcing SELinux."""
     policy = (_POLICY_TYPE.findall(host.read("/etc/selinux/config") or "") or ["targeted"])[-1]
-    modules = "/var/lib/selinux/%s/active/modules" % policy
-    return any(host.exists("%s/%s/permissive_irqbalance_t" % (modules, name)) for name in host.names(modules, "[0-9]*"))
+    stores = ["%s/selinux/%s/active/modules" % (folder, policy) for folder in ("/var/lib", "/etc")]  # the second with rpm-ostree
+    return any(host.exists("%s/%s/permissive_irqbalance_t" % (store, name)) for store in stores for name in host.names(store, "[0-9]*"))
 
 
 def until_first_pass(host: Host) -> float:

@@ -5,9 +5,11 @@
 from __future__ import annotations
 
 import os
+import types
 
 import pytest
 
+from ansible_collections.npu.affinity.plugins.module_utils._state import writable
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.irqbalance import (
     CONFINED_POLICY,
     DROP_IN,
@@ -145,7 +147,7 @@ def test_an_irqbalance_that_cannot_be_told_more_is_left_as_it_is(tree, files, se
 GROUP = "/sys/fs/cgroup/system.slice/irqbalance.service/cgroup.procs"
 ENFORCING = {UNIT: PLAIN, "/sys/fs/selinux/enforce": "1", GROUP: "9", "/proc/9/attr/current": "system_u:system_r:irqbalance_t:s0"}
 BOOLEAN = "/sys/fs/selinux/booleans/irqbalance_run_unconfined"
-PERMISSIVE = "/var/lib/selinux/%s/permissive_irqbalance_t/cil"
+PERMISSIVE, IN_ETC = (folder + "/selinux/%s/permissive_irqbalance_t/cil" for folder in ("/var/lib", "/etc"))
 SELINUX = [
     ("no SELinux", {UNIT: PLAIN}, POLICY, ""),
     ("permissive", dict(ENFORCING, **{"/sys/fs/selinux/enforce": "0"}), POLICY, ""),
@@ -154,6 +156,7 @@ SELINUX = [
     ("a newer policy", dict(ENFORCING, **{BOOLEAN: "0 0"}), POLICY, "setsebool -P irqbalance_run_unconfined on"),
     ("a newer policy, switched on", dict(ENFORCING, **{BOOLEAN: "1 1"}), CONFINED_POLICY, ""),
     ("a permissive domain", dict(ENFORCING, **{PERMISSIVE % "targeted/active/modules/400": ""}), POLICY, ""),
+    ("a permissive domain of an image-based system", dict(ENFORCING, **{IN_ETC % "targeted/active/modules/400": ""}), POLICY, ""),
     (
         "a permissive domain of another policy",
         dict(ENFORCING, **{PERMISSIVE % "mls/active/modules/400": "", "/etc/selinux/config": "SELINUX=enforcing\nSELINUXTYPE=default\n"}),
@@ -175,6 +178,14 @@ def test_what_selinux_lets_irqbalance_run(tree, story, files, place, words):
     found = irqbalance(tree.write(files))
     assert found["policy_place"] == place, story
     assert words in found["refusal"] and bool(words) == bool(found["refusal"]), story
+
+
+@pytest.mark.parametrize("there, place, words", [(False, POLICY, "/usr/libexec: Read-only file system"), (True, CONFINED_POLICY, "")])
+def test_no_policy_goes_where_nothing_can_be_written(tree, monkeypatch, there, place, words):
+    files = dict(ENFORCING, **{BOOLEAN: "1 1", "/usr/libexec/a": ""}, **({CONFINED_POLICY: ""} if there else {}))
+    monkeypatch.setattr(writable.os, "statvfs", lambda path: types.SimpleNamespace(f_flag=os.ST_RDONLY if "/usr/libexec" in path else 0))
+    found = irqbalance(tree.write(files))
+    assert (found["policy_place"], words in found["refusal"], bool(found["refusal"])) == (place, True, bool(words))
 
 
 TICKS = os.sysconf("SC_CLK_TCK")
