@@ -12,6 +12,7 @@ import contextlib
 import errno
 import os
 import posixpath
+import stat
 from typing import Iterable, Iterator, Mapping
 
 from .._host import installed
@@ -81,6 +82,19 @@ def _refuse_unsafe(host: Host, library: str) -> None:
         raise ValueError(
             "npu_affinity_library is %s: %s is mounted noexec, and the host code has scripts; name another folder" % (library, folder)
         )
-    if os.stat(place).st_mode & 0o002:
-        text = "npu_affinity_library is %s: every user can write to %s, and root runs the host code; name a folder of root's"
-        raise ValueError(text % (library, folder))
+    for above, rights in _folders(host, folder):
+        own = rights.st_uid in (0, os.geteuid())
+        shared = rights.st_mode & stat.S_IWOTH and (above == folder or not rights.st_mode & stat.S_ISVTX)
+        if shared or not own:
+            who = "every user" if shared else "user %d" % rights.st_uid
+            text = "npu_affinity_library is %s: %s can write to %s, and root runs the host code; name a folder of root's"
+            raise ValueError(text % (library, who, above))
+
+
+def _folders(host: Host, folder: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield a folder and those above it up to the root of the host, with owner and mode."""
+    while True:
+        yield folder, os.stat(host.resolve(folder))
+        if folder == "/":
+            return
+        folder = posixpath.dirname(folder)

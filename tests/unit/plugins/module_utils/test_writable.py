@@ -101,6 +101,40 @@ def test_a_folder_without_the_right_to_write_is_refused(host, monkeypatch):
         apply(host, wanted(USUAL))
 
 
+RIGHTS = [
+    # the mode of the folder above it and of the nearest one, whose that one is, and who may write where
+    (0o755, 0o755, None, None),
+    (0o755, 0o775, None, None),
+    (0o755, 0o777, None, "every user can write to /var/lib"),
+    (0o755, 0o1777, None, "every user can write to /var/lib"),
+    (0o777, 0o755, None, "every user can write to /var"),
+    (0o1777, 0o755, None, None),
+    (0o755, 0o755, 1234, "user 1234 can write to /var/lib"),
+]
+
+
+@pytest.mark.parametrize(("above", "mode", "owner", "who"), RIGHTS)
+def test_host_code_goes_only_where_root_alone_can_write(host, monkeypatch, above, mode, owner, who):
+    nearest = Path(host.root, "var/lib")
+    nearest.parent.chmod(above)
+    nearest.chmod(mode)
+    plain = os.stat
+
+    def stat(path, **options):
+        found = list(plain(path, **options))
+        if owner is not None and Path(path) == nearest:
+            found[4] = owner
+        return os.stat_result(found)
+
+    monkeypatch.setattr(writable.os, "stat", stat)
+    try:
+        apply(host, wanted(OTHER), check=True)
+        found = None
+    except ValueError as error:
+        found = str(error)
+    assert found == (who and f"npu_affinity_library is /var/lib/code: {who}, and root runs the host code; name a folder of root's")
+
+
 KERNEL = [
     (read_only, "usr", USUAL, "/usr/local: Read-only file system", SETTING),
     (read_only, "etc", RULES, "/etc/udev/rules.d: Read-only file system", MADE),
