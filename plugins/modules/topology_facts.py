@@ -385,6 +385,10 @@ ansible_facts:
               description: Version of C(npu-smi), or V(null) when it does not answer.
               type: str
               sample: 25.5.1
+            path:
+              description: Path of C(npu-smi), if only E(PATH) of the session leads to it. Units of the host then name it.
+              type: str
+              sample: /opt/ascend/bin/npu-smi
         irqbalance:
           description: The irqbalance service.
           type: dict

@@ -168,7 +168,7 @@ class Host(Tree):
     def find_program(self, name: str, folders: Iterable[str]) -> str | None:
         """Return the first executable of that name in the folders, then (on the running machine) on PATH; or None."""
         if self.live:
-            folders = list(folders) + os.environ.get("PATH", "").split(os.pathsep)
+            folders = list(folders) + _search_path().split(os.pathsep)
         for folder in folders:
             candidate = self._target(os.path.join(folder, name))
             if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
@@ -187,7 +187,7 @@ class Host(Tree):
         """Whether a command that somebody named is there."""
         from shutil import which  # boot units rarely need it
 
-        return which(name) is not None
+        return which(name, path=_search_path()) is not None
 
     def run(self, argv: Sequence[str], stdin: str = "", timeout: float | None = None) -> Result:
         """Run a command in the C locale and return its :class:`Result`; :class:`CommandError` when it can't be judged.
@@ -199,9 +199,12 @@ class Host(Tree):
         return _run(argv, stdin, timeout or self.timeout)
 
 
+def _search_path() -> str:
+    return os.pathsep.join(filter(None, [os.environ.get("PATH"), _ADMINISTRATORS_PATH]))
+
+
 def _run(argv: Sequence[str], stdin: str, limit: float) -> Result:
-    path = os.pathsep.join(filter(None, [os.environ.get("PATH"), _ADMINISTRATORS_PATH]))
-    environment = dict(os.environ, PATH=path, LC_ALL="C", LANG="C", LC_MESSAGES="C", LANGUAGE="C")
+    environment = dict(os.environ, PATH=_search_path(), LC_ALL="C", LANG="C", LC_MESSAGES="C", LANGUAGE="C")
     try:
         process = subprocess.Popen(  # pylint: disable=ansible-bad-function # boot units run this, without an AnsibleModule
             argv,

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import shlex
 import threading
 from typing import Callable, Collection, Container, Sequence, TypeVar
@@ -42,7 +43,8 @@ class Tool:
     """npu-smi or nvidia-smi of one host.
 
     ``problems`` collects sentences. ``failure`` is what was wrong with the last answer: None, :data:`HUNG` when there was none in
-    time, the ``kind`` of the tool's own error, or ``unreadable``; ``hung`` whether that happened to any answer so far.
+    time, the ``kind`` of the tool's own error, or ``unreadable``; ``hung`` whether that happened to any answer so far. ``session``: whether
+    only the PATH of this session leads to the program, which units of the host do not have.
     """
 
     def __init__(self, host: Host, argv: list[str], problems: list[str]) -> None:
@@ -51,6 +53,7 @@ class Tool:
         self.problems = problems
         self.failure: str | None = None
         self.hung = False
+        self.session = False
         self._ahead: dict[tuple[str, ...], _Query] = {}
 
     def ask_ahead(self, *queries: tuple[str, ...]) -> None:
@@ -102,7 +105,9 @@ def find(host: Host, named: str | None, name: str, folders: Sequence[str], probl
     if not named:
         program = host.find_program(name, folders)
         if program:
-            return Tool(host, [program], problems)
+            tool = Tool(host, [program], problems)
+            tool.session = host.live and posixpath.dirname(program) not in folders
+            return tool
         if evidence:
             places = ", ".join(folders) + (" and on PATH" if host.live else " below %s" % host.root)
             problems.append("%s was not found in %s, but the host has %s." % (name, places, ", ".join(sorted(evidence))))

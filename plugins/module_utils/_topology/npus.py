@@ -66,8 +66,8 @@ def gather(
     device_share: bool,
     problems: list[str],
 ) -> tuple[list[dict[str, Any]], dict[str, Any], dict[int, list[Device]]]:
-    """Return ``(npus, {version, npu_smi}, {pid: NPUs})``: the NPUs ascending by logic id, the versions of driver and tool, and the
-    processes that npu-smi lists; its table can be cut short.
+    """Return ``(npus, {version, npu_smi, path}, {pid: NPUs})``: the NPUs ascending by logic id, the versions of driver and tool, the path
+    of the tool where only this session finds it, and the processes that npu-smi lists; its table can be cut short.
 
     ``tool`` is what :func:`start` returned for the same ``devices``, ``nodes`` are the NUMA nodes (:func:`_kernel.cpus.nodes`).
     """
@@ -81,6 +81,8 @@ def gather(
         problems.extend(_inconsistencies(host, chips, present, nodes))
     info = info or {"version": None, "npu_smi": None}
     driver = {"version": info["version"] or installed_version(host), "npu_smi": info["npu_smi"]}
+    if tool and tool.session:
+        driver["path"] = tool.argv[0]
     listed: dict[int, list[Device]] = {}
     for process in info.get("processes", ()):
         own = [Device.of(chip) for chip in chips if chip["card"] == process["card"] and process["chip"] in (None, chip["chip"])]

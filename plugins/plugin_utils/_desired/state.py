@@ -133,7 +133,7 @@ def _made_of(topology: Topology, settings: Mapping[str, Any], plan: Plan | None,
 def _placed(topology: Topology, plan: Plan | None, settings: Mapping[str, Any]) -> AppliedState:
     """Return the document of all features, with the host code and npu-smi where the settings have them."""
     document = with_library(of_plan(topology, plan, {name: settings[name] for name in FEATURES}), settings["plan"]["library"])
-    npu_smi = settings["plan"]["npu_smi"]
+    npu_smi = settings["plan"]["npu_smi"] or (topology.get("driver") or {}).get("path")
     return {**document, "npu_smi": npu_smi} if npu_smi else document
 
 

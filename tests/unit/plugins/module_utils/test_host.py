@@ -164,6 +164,12 @@ def test_commands_of_administrators_are_found_without_path(monkeypatch, path):
     assert Host().run(["chroot", "--version"]).rc == 0
 
 
+@pytest.mark.parametrize("path", ["/nowhere", "", None])
+def test_what_can_be_run_is_found(monkeypatch, path):
+    monkeypatch.setenv("PATH", path) if path is not None else monkeypatch.delenv("PATH")
+    assert Host().has_command("chroot") and Host().find_program("chroot", []) and not Host().has_command("no-such-command")
+
+
 def test_a_hanging_command_is_killed_with_its_children():
     start = time.monotonic()
     program = "import subprocess, sys; subprocess.call([sys.executable, '-c', 'import time; time.sleep(60)'])"

@@ -10,6 +10,7 @@ import os
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._smi.tool import find
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 
 CPU = "/sys/devices/system/cpu"
@@ -592,3 +593,14 @@ def test_the_affinity_of_the_calling_process_changes_nothing():
         assert gather(Host("/"), npu_smi="true", nvidia_smi="true")["cpus"] == before
     finally:
         os.sched_setaffinity(0, allowed)
+
+
+def test_a_program_of_the_session_alone_is_told_from_others(tmp_path, monkeypatch):
+    for folder in ("session", "usual"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "npu-smi").write_text("#!/bin/sh\n")
+        (tmp_path / folder / "npu-smi").chmod(0o755)
+    session, usual = (str(tmp_path / folder) for folder in ("session", "usual"))
+    monkeypatch.setenv("PATH", session)
+    found = [find(Host(), None, "npu-smi", folders, [], []) for folders in ([usual], [])]
+    assert [(tool.argv, tool.session) for tool in found] == [([usual + "/npu-smi"], False), ([session + "/npu-smi"], True)]

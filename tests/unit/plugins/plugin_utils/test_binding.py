@@ -544,3 +544,21 @@ def test_a_machine_without_a_program_that_units_need_is_refused():
         "This host has no program systemctl, which the udev rule 90-npu-affinity.rules runs when a driver loads, and a bind itself needs: "
         "install it (usually package systemd), and bind again."
     ]
+
+
+NAMED_TOOLS = [
+    # what the setting names, where only the session's PATH leads to a tool, and what units of the host get
+    ("", None, None),
+    ("", "/opt/ascend/npu-smi", "/opt/ascend/npu-smi"),
+    ("/srv/npu-smi", "/opt/ascend/npu-smi", "/srv/npu-smi"),
+]
+
+
+@pytest.mark.parametrize("setting, found, named", NAMED_TOOLS)
+def test_units_name_a_tool_that_they_would_not_find(setting, found, named):
+    driver = {"version": "25.5.1", "npu_smi": "25.5.1"} | ({"path": found} if found else {})
+    settings = {"npu_affinity_irq_enabled": False, "npu_affinity_device_share_enabled": True, "npu_affinity_npu_smi": setting}
+    state = desired_state({**host([0, 0]), "machine": {"cgroup": "v2", "systemd": 255}, "driver": driver}, of_features(settings))
+    (unit,) = (file["content"] for file in state["files"] if file["path"].endswith("npu-affinity-device-share.service"))
+    assert state.get("npu_smi") == named
+    assert (f" --npu-smi {named}\n" in unit) if named else ("--npu-smi" not in unit)
