@@ -44,7 +44,8 @@ def soaks(folder: Path) -> list[str]:
         record = json.loads(path.read_text())
         times = [record["operations"].values(), record["faults"].values()]
         numbers = [record["seed"], record["minutes"], *map(sum, times), len(record["findings"])]
-        found.append(row(SUITES[record["suite"]], record["architecture"], *map(str, numbers), day(path)))
+        release = SUITES[record["suite"]] + (", container engines" if record["image"] == "engines" else "")
+        found.append(row(release, record["architecture"], *map(str, numbers), day(path)))
     return sorted(found)
 
 

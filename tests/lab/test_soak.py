@@ -18,13 +18,13 @@ import pytest
 
 from tests.lab import soak
 from tests.lab.conftest import REPOSITORY, drift, success
-from tests.lab.image import ARCHITECTURE, PLATFORMS, SUITE
+from tests.lab.image import ARCHITECTURE, NAME, PLATFORMS, SUITE
 from tests.lab.test_engines import PREPARE
 from tests.lab.test_undo import as_before
 
 MINUTES = int(os.environ.get("SOAK_MINUTES") or 30)
 SEED = int(os.environ.get("SEED") or random.randrange(10000))
-RECORD = REPOSITORY / "build/soak" / f"{SUITE}-{ARCHITECTURE}.json"
+RECORD = REPOSITORY / "build/soak" / f"{NAME}-{SUITE}-{ARCHITECTURE}.json"
 
 
 @pytest.mark.soak
@@ -83,7 +83,7 @@ def keep(done, findings):
     """Write what was done for the table in docs/evidence.md."""
     faults = {name: times for name, times in done.items() if soak.OPERATIONS[name].fault}
     operations = {name: times for name, times in done.items() if name not in faults}
-    record = {"suite": SUITE, "architecture": PLATFORMS[ARCHITECTURE], "seed": SEED, "minutes": MINUTES}
+    record = {"image": NAME, "suite": SUITE, "architecture": PLATFORMS[ARCHITECTURE], "seed": SEED, "minutes": MINUTES}
     record |= {"operations": operations, "faults": faults, "findings": findings}
     RECORD.parent.mkdir(parents=True, exist_ok=True)
     RECORD.write_text(json.dumps(record, indent=2) + "\n")

@@ -9,6 +9,8 @@ import datetime
 import json
 import os
 
+import pytest
+
 from tests.lab.systems import HEAD, PAGE, SOAKS, rows, soaks, updated
 
 DAY = datetime.datetime(2026, 11, 25, 12).timestamp()
@@ -40,11 +42,12 @@ def test_a_row_replaces_that_of_the_same_machine():
     assert updated("before\n\n" + HEAD + "\nafter\n", []) == "before\n\n" + HEAD + "\nafter\n"
 
 
-def test_each_record_of_a_soak_gives_a_row(tmp_path):
-    record = {"suite": "trixie", "architecture": "x86_64", "seed": 7, "minutes": 30, "operations": {"bind": 9, "verify": 4}}
+@pytest.mark.parametrize("image, release", [("lab", "Debian 13"), ("engines", "Debian 13, container engines")])
+def test_each_record_of_a_soak_gives_a_row(tmp_path, image, release):
+    record = {"image": image, "suite": "trixie", "architecture": "x86_64", "seed": 7, "minutes": 30, "operations": {"bind": 9, "verify": 4}}
     (tmp_path / "trixie-amd64.json").write_text(json.dumps({**record, "faults": {"clock step": 2}, "findings": ["3 bind: failed"]}))
     os.utime(tmp_path / "trixie-amd64.json", (DAY, DAY))
-    assert soaks(tmp_path) == ["| Debian 13 | x86_64 | 7 | 30 | 13 | 2 | 1 | 2026-11-25 |"]
+    assert soaks(tmp_path) == [f"| {release} | x86_64 | 7 | 30 | 13 | 2 | 1 | 2026-11-25 |"]
     assert rows(tmp_path) == []
 
 
