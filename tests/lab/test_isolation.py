@@ -15,6 +15,17 @@ PARTITION = (
     "cd /sys/fs/cgroup && echo +cpuset >cgroup.subtree_control && mkdir lab && echo 10-11 >lab/cpuset.cpus && "
     "echo root >lab/cpuset.cpus.partition && cat lab/cpuset.cpus.partition"
 )
+SPREAD = """
+import os, subprocess, sys, time
+for cpus in {1, 2, 3}, {4, 5}:
+    os.sched_setaffinity(0, cpus)
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _number in range(3)]
+    time.sleep(10)
+    print(*{open(f"/proc/{process.pid}/stat").read().rpartition(")")[2].split()[36] for process in busy})
+    for process in busy:
+        process.kill()
+"""
+"""The CPUs on which three busy processes run that may use CPUs 1-3, and on which three that may use CPUs 4-5."""
 OPTIONS = {"npu_affinity_housekeeping": "0,6", "npu_affinity_isolation": "explain"}
 TICKLESS = "nohz_full on the kernel command line includes CPUs 6, which are kept for the system"
 
@@ -26,6 +37,9 @@ def test_a_plan_reports_what_the_kernel_sets_apart(lab, claims, shape):
     claims.equal("CPUs that the kernel isolates", machine.run(f"cat {CPU}/isolated").strip(), "4-5")
     claims.equal("interrupts start on", machine.run("cat /proc/irq/default_smp_affinity").strip().lstrip("0,"), "3")
     claims.equal("a partition", machine.run(PARTITION).strip(), "root")
+    spread, isolated = machine.run("python3 -", stdin=SPREAD).splitlines()
+    claims.true(f"busy processes that may use CPUs 1-3 are spread over several: {spread}", len(spread.split()) > 1)
+    claims.true(f"those that may use the isolated CPUs 4-5 stay on one: {isolated}", len(isolated.split()) == 1)
     run = lab.play(machine, "plan", **OPTIONS)
     claims.equal("exit status of a plan", success(run), (0, ""))
     text = said(run)
