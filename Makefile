@@ -104,9 +104,10 @@ place: setup $(if $(INVENTORY),,site) ## which hosts can take a job: REQUEST='{"
 
 # The parts of `make test` and `make test-all`: targets of this file. Parts of one core run side by side, the longest first; then those that
 # keep all cores busy run one after another. To add a part, write a target, add it to one of these lists, and set LIMIT_<part> where 15 minutes are not right.
+RELEASES := lab-bullseye lab-trixie lab-testing
 TEST := style sanity-changed types docs licence package
 TEST_ALONE := unit properties integration
-MORE := engines lab-trixie sanity browser slurm events metrics docs-site
+MORE := engines $(RELEASES) sanity browser slurm events metrics docs-site
 MORE_ALONE := matrix molecule long more-properties optimal $(if $(SHARED),conformance) lab
 # Parts of TEST and TEST_ALONE that a part of MORE or MORE_ALONE contains.
 CONTAINED = $(if $(filter sanity,$(MORE)),sanity-changed) $(if $(filter more-properties,$(MORE_ALONE)),properties)
@@ -115,13 +116,13 @@ FIRST_ALONE = $(filter-out $(CONTAINED),$(TEST_ALONE))
 PARTS = $(FIRST) $(FIRST_ALONE) $(MORE) $(MORE_ALONE)
 LIMIT_lab := 2700
 LIMIT_optimal := 180
-LIMIT_lab-trixie := 1800
+$(foreach part,$(RELEASES),$(eval LIMIT_$(part) := 1800))
 LIMIT_engines := 1800
 LIMIT_molecule := 1800
 LIMIT_integration := 1800
 LIMIT_long := 1800
 SUITES := bullseye bookworm trixie testing
-LAB_ALL := $(SUITES:%=lab-on-%) lab-arm engines engines-reboot engines-older lab-selinux $(SUITES:%=soak-on-%)
+LAB_ALL := $(SUITES:%=lab-on-%) lab-arm engines engines-reboot engines-older lab-selinux $(SUITES:%=soak-on-%) soak-engines
 $(foreach part,$(filter-out engines engines-older,$(LAB_ALL)),$(eval LIMIT_$(part) := 14400))
 export LOGS := build/logs
 
@@ -211,7 +212,7 @@ lab: setup-test ## bind virtual machines and ask their kernels (root on Debian, 
 	tests/lab/setup
 	$(LAB) -n 3 --maxschedchunk=1 -o cache_dir=build/lab-cache -m "not soak$(if $(LAB_SUITE),, and not elsewhere)" $(ARGS)
 
-lab-bullseye lab-trixie lab-testing: setup-test ## one machine of another release of Debian, from bind to unbind
+$(RELEASES): setup-test ## one machine of another release of Debian, from bind to unbind
 	tests/lab/setup amd64
 	LAB_SUITE=$(@:lab-%=%) $(LAB)/test_systems.py -o cache_dir=build/$@-cache $(ARGS)
 
@@ -226,6 +227,9 @@ lab-on-%: # the lab on a release of Debian
 
 soak-on-%:
 	LAB_SUITE=$* $(MAKE) --no-print-directory soak
+
+soak-engines:
+	LAB_IMAGE=engines $(MAKE) --no-print-directory soak
 
 lab-all: TEST =
 lab-all: TEST_ALONE =

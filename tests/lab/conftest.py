@@ -24,10 +24,10 @@ from tests.integration.conftest import Run
 from tests.lab import image
 from tests.lab.image import ARCHITECTURE
 from tests.lab.machine import BOOTED, PATIENCE, Machine
-from tests.lab.shapes import A2, A3, ENGINES, ENGINES_V1, HYBRID, ISOLATED, NONE, NVME, ODD, V1
+from tests.lab.shapes import A2, A3, DUO, ENGINES, ENGINES_V1, HYBRID, ISOLATED, NONE, NVME, ODD, V1
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SHAPES = [A3, ODD, NVME, NONE, V1, HYBRID, ISOLATED, ENGINES, ENGINES_V1, A2]
+SHAPES = [A3, ODD, NVME, NONE, V1, HYBRID, ISOLATED, ENGINES, ENGINES_V1, A2, DUO]
 """In the order of their tests: those with few tests first, for a process that goes on to another machine does not come back."""
 collect_ignore = [] if ARCHITECTURE == "arm64" else ["test_aarch64.py"]
 collect_ignore += [f"test_{name}.py" for name in ("engines", "selinux") if name != image.NAME]
@@ -169,11 +169,12 @@ class Lab:
 def pytest_collection_modifyitems(items):
     """Tests of one machine follow each other, so that each machine starts once.
 
-    Faults take longest and come first of theirs: no process waits long for the other at the end. If time is short (``LAB_SHORT``), the
-    machine with most of the tests comes first.
+    A test without a parameter runs on the small machine if its file imports that. Faults take longest and come first of theirs: no
+    process waits long for the other at the end. If time is short (``LAB_SHORT``), the machine with most of the tests comes first.
     """
     order = SHAPES[::-1] if os.environ.get("LAB_SHORT") else SHAPES
-    shapes = {item: item.callspec.params.get("shape", A2) if hasattr(item, "callspec") else A2 for item in items}
+    usual = {item: getattr(item.module, "DUO", A2) for item in items}
+    shapes = {item: item.callspec.params.get("shape", usual[item]) if hasattr(item, "callspec") else usual[item] for item in items}
     items.sort(key=lambda item: (order.index(shapes[item]), item.path.stem != "test_faults"))
 
 

@@ -206,6 +206,15 @@ V1 = Shape(
     cores=6,
     cgroup="v1",
 )
+DUO = dataclasses.replace(
+    V1,
+    name="duo",
+    about="2 nodes of 6 CPUs, two threads a core, one NPU on each",
+    nodes=(Node(384, 1),) * 2,
+    cores=3,
+    threads=2,
+    cgroup="v2",
+)
 NONE = Shape(name="none", about="2 nodes of 2 CPUs, no accelerator", family="a2", nodes=(Node(384),) * 2, cores=2)
 HYBRID = dataclasses.replace(V1, name="hybrid", about="cgroup v1 and v2 side by side; 2 nodes of 6 CPUs, one NPU on each", cgroup="hybrid")
 ISOLATED = dataclasses.replace(

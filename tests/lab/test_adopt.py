@@ -14,11 +14,11 @@ from tests.lab import image
 from tests.lab.conftest import changes, drift, plan_of, said, success
 from tests.lab.kernel import main_process, numbers, pages
 from tests.lab.machine import PATIENCE
-from tests.lab.shapes import A2, ENGINES, ENGINES_V1, V1
+from tests.lab.shapes import DUO, ENGINES, ENGINES_V1, V1
 from tests.lab.test_engines import INSTALL, PREPARE
 
 CONTAINERS = {"engines": ("docker", "podman", "quadlet", "ctr"), "engines-v1": ("docker", "podman")}.get(image.NAME, ())
-SHAPES = {"engines": [ENGINES], "engines-v1": [ENGINES_V1]}.get(image.NAME, [A2, V1])
+SHAPES = {"engines": [ENGINES], "engines-v1": [ENGINES_V1]}.get(image.NAME, [DUO, V1])
 MEMS = 3
 MOVES = {"npu_affinity_adopt": "always", "npu_affinity_memory": "strict", "npu_affinity_move_memory": True}
 LATE, WATCHER = "by-late", "npu-affinity-adopt.service"
@@ -157,7 +157,7 @@ def test_running_work_is_adopted_and_given_back(lab, claims, tmp_path, shape):
     machine = lab.fresh(shape)
     held = start(machine)
     before = look(machine, held)
-    wanted = MOVES if shape in (A2, ENGINES) else {"npu_affinity_adopt": "always"}
+    wanted = MOVES if shape in (DUO, ENGINES) else {"npu_affinity_adopt": "always"}
     everything = together(before, "by-process")
     # No engine says that what ctr starts, a shell and its child, is a container.
     work = {"engines": "1 unit, 3 containers and 3 processes", "engines-v1": "1 unit, 2 containers and 1 process"}
@@ -175,7 +175,7 @@ def test_running_work_is_adopted_and_given_back(lab, claims, tmp_path, shape):
         nodes = planned(machine, "memory_nodes")
         moved = {name: nodes[number] for name, number in held.items() if name not in ("by-process", "by-ctr")}
         claims.equal("Mems_allowed_list after bind", memory(after), {**memory(before), **moved})
-    if shape is A2:
+    if shape is DUO:
         claims.equal("exit status and changes of a second bind", changes(lab.play(machine, "bind", **wanted)), (0, []))
         claims.equal("exit status and drift of verify", drift(lab, machine, tmp_path), (0, {}))
     if shape is ENGINES:
@@ -226,8 +226,8 @@ def test_adopted_work_after_engine_restarts_and_a_reboot(lab, claims, shape):
 
 @pytest.mark.skipif(bool(CONTAINERS), reason="one image shows it")
 def test_work_that_resets_its_cpus_is_left_alone(lab, claims):
-    """A2-like machine: bind with npu_affinity_adopt=always while a process takes all CPUs back all the time"""
-    machine = lab.fresh(A2)
+    """Small machine: bind with npu_affinity_adopt=always while a process takes all CPUs back all the time"""
+    machine = lab.fresh(DUO)
     machine.write("/opt/reset.py", RESETS)
     machine.run(f"{SESSION} python3 /opt/reset.py /dev/davinci0 by-reset </dev/null >/dev/null 2>&1 &")
     everything = together(look(machine, ["by-reset"]), "by-reset")

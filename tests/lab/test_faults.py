@@ -15,10 +15,10 @@ import yaml
 
 from tests.lab.conftest import KILL_MODULES, changes, kill, plan_of, success
 from tests.lab.kernel import as_planned, words_of_irqbalance
-from tests.lab.shapes import A2
+from tests.lab.shapes import DUO
 from tests.simulator.generate import generate
 
-OTHER_PLAN = {"npu_affinity_cpus": "0-8,10-23", "npu_affinity_smt": "threads", "npu_affinity_replan": True}
+OTHER_PLAN = {"npu_affinity_cpus": "0-8,10-11", "npu_affinity_smt": "threads", "npu_affinity_replan": True}
 UNITS = "/etc/systemd/system"
 RECORD = ("/etc/npu-affinity", "/etc/npu-affinity/previous.json", "/run/npu-affinity.lock")
 HISTORY = "/etc/npu-affinity/history"
@@ -75,13 +75,13 @@ def await_files(machine, count, then="true"):
 @pytest.fixture(scope="session")
 def wanted(lab):
     """The files of a machine that was bound in one go."""
-    return ours(lab.bound(A2).machine.files())
+    return ours(lab.bound(DUO).machine.files())
 
 
 def test_a_bind_that_is_killed_again_and_again(lab, claims, wanted):
-    """A2-like machine: a bind is killed at random moments, along with what it runs on the machine, and run again"""
-    total = int(lab.bound(A2).machine.run(f"{COUNT}; echo $n"))
-    machine = lab.fresh(A2)
+    """Small machine: a bind is killed at random moments, along with what it runs on the machine, and run again"""
+    total = int(lab.bound(DUO).machine.run(f"{COUNT}; echo $n"))
+    machine = lab.fresh(DUO)
     machine.run("systemctl start irqbalance")
     before = machine.files()
     seed = random.randrange(1000)
@@ -101,9 +101,9 @@ def test_a_bind_that_is_killed_again_and_again(lab, claims, wanted):
 
 
 def test_power_that_fails_in_the_middle(lab, claims, wanted):
-    """A2-like machine: power fails in the middle of a bind, and comes back"""
-    total, seed = int(lab.bound(A2).machine.run(f"{COUNT}; echo $n")), random.randrange(1000)
-    machine = lab.fresh(A2)
+    """Small machine: power fails in the middle of a bind, and comes back"""
+    total, seed = int(lab.bound(DUO).machine.run(f"{COUNT}; echo $n")), random.randrange(1000)
+    machine = lab.fresh(DUO)
     machine.run("systemctl enable --now irqbalance && sync")
     count = random.Random(seed).randrange(3, total)
     claims.true(f"power fails with {count} of {total} files there (random seed {seed})", True)
@@ -125,8 +125,8 @@ def test_power_that_fails_in_the_middle(lab, claims, wanted):
 
 @pytest.mark.elsewhere
 def test_a_connection_that_is_cut_in_the_middle_of_a_batch(lab, claims, wanted, tmp_path):
-    """A2-like machine: its network goes in the middle of a batch of two hosts"""
-    machine = lab.fresh(A2)
+    """Small machine: its network goes in the middle of a batch of two hosts"""
+    machine = lab.fresh(DUO)
     machine.run("systemctl start irqbalance")
     generate("a2_4x48", tmp_path / "tree")
     other = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "npu_affinity_root": str(tmp_path / "tree")}
@@ -146,13 +146,13 @@ def test_a_connection_that_is_cut_in_the_middle_of_a_batch(lab, claims, wanted, 
 
 @pytest.mark.elsewhere
 def test_a_disk_with_room_for_three_files(lab, claims, wanted):
-    """A2-like machine, never bound: the disk of /etc/systemd/system is full after three files"""
-    machine = lab.fresh(A2)
+    """Small machine, never bound: the disk of /etc/systemd/system is full after three files"""
+    machine = lab.fresh(DUO)
     machine.run(SMALL.format(files=3))
     look, files = machine.look(), machine.files()
     run = lab.play(machine, "bind")
     said = "No space left on device. All files were restored"
-    claims.true(f"bind fails, and says: {said}", run.status != 0 and said in run.failure("a2"), run.output)
+    claims.true(f"bind fails, and says: {said}", run.status != 0 and said in run.failure("duo"), run.output)
     claims.equal("files that differ from before", differing(machine.files(), files), [])
     claims.true("interrupts, workqueues, threads and cpusets are as before", machine.look() == look)
     machine.run("mount -o remount,size=9M /run/small")
@@ -168,8 +168,8 @@ REFUSALS = [
 
 @pytest.mark.parametrize("harm, cure, said", REFUSALS)
 def test_a_disk_that_takes_nothing(lab, claims, harm, cure, said):
-    """A2-like machine: another plan, and nothing can be written to the disk"""
-    machine = lab.bound(A2).machine
+    """Small machine: another plan, and nothing can be written to the disk"""
+    machine = lab.bound(DUO).machine
     look, files = machine.look(), machine.files()
     machine.run(harm)
     run = lab.play(machine, "bind", **OTHER_PLAN)
@@ -184,28 +184,28 @@ def test_a_disk_that_takes_nothing(lab, claims, harm, cure, said):
 
 
 def test_unit_files_that_were_edited_by_hand(lab, claims, wanted):
-    """A2-like machine: somebody edited unit files, removed one, and systemd has read them"""
-    machine = lab.bound(A2).machine
+    """Small machine: somebody edited unit files, removed one, and systemd has read them"""
+    machine = lab.bound(DUO).machine
     machine.run(f"sed -i s/^AllowedCPUs=.*/AllowedCPUs=0/ {UNITS}/npu-1.slice && rm {UNITS}/npu-2.slice")
     machine.run(f"sed -i s/^ExecStart=.*/ExecStart=false/ {UNITS}/npu-affinity-irq.service && systemctl daemon-reload")
     machine.run("systemctl restart npu-1.slice")  # with systemd 256 and 257 a reload leaves the slice as it was
     claims.equal("npu-1.slice cpuset.cpus.effective", machine.look()["slices"]["npu-1.slice"]["cpus"], "0")
     run = lab.play(machine, "bind")
     claims.equal("exit status of bind", success(run), (0, ""))
-    claims.equal("files written", len(run.files("a2")[0]), 3)
+    claims.equal("files written", len(run.files("duo")[0]), 3)
     as_bound(claims, machine, wanted)
     command = machine.run("systemctl show npu-affinity-irq --property=ExecStart --value")
     claims.true("what systemd runs at boot is the program again", "-m npu_affinity irq" in command, command)
 
 
 def test_a_cpu_that_goes_offline_between_plan_and_bind(lab, claims, wanted):
-    """A2-like machine, never bound: a CPU goes offline after the plan was made"""
-    machine = lab.fresh(A2)
+    """Small machine, never bound: a CPU goes offline after the plan was made"""
+    machine = lab.fresh(DUO)
     files = machine.files()
     run = lab.play(machine, "tests/lab/plays/offline_between.yml", cpu=7)
     claims.true("bind fails", run.status != 0, run.output)
     said = "should have CPUs 6-11 and has 6,8-11"
-    claims.true(f"and says: npu-2.slice {said}", said in run.failure("a2"), run.failure("a2"))
+    claims.true(f"and says: npu-0.slice {said}", said in run.failure("duo"), run.failure("duo"))
     claims.equal("files that differ from before", differing(machine.files(), files), [])
     claims.equal("exit status of the next bind, which plans without the CPU", success(lab.play(machine, "bind")), (0, ""))
     plan = plan_of(machine)
@@ -217,14 +217,14 @@ def test_a_cpu_that_goes_offline_between_plan_and_bind(lab, claims, wanted):
 
 
 def test_a_tool_that_hangs(lab, claims):
-    """A2-like machine: npu-smi does not answer"""
-    machine = lab.bound(A2).machine
+    """Small machine: npu-smi does not answer"""
+    machine = lab.bound(DUO).machine
     look, files = machine.look(), machine.files()
     description = json.loads(machine.run("cat /simulator/machine.json"))
     machine.write("/simulator/machine.json", json.dumps({**description, "faults": {"sleep": 600}}))
     run = lab.play(machine, "bind", npu_affinity_timeout=5, **OTHER_PLAN)
     said = "did not answer within 5 s and was killed"
-    claims.true(f"bind fails, and says: {said}", run.status != 0 and said in run.failure("a2"), run.output)
+    claims.true(f"bind fails, and says: {said}", run.status != 0 and said in run.failure("duo"), run.output)
     claims.equal("its processes that are left", machine.run("pgrep -fc '[n]pu-smi' || true").strip(), "0")
     claims.equal("files that differ from before", differing(machine.files(), files), [])
     claims.true("interrupts, workqueues, threads and cpusets are as before", machine.look() == look)

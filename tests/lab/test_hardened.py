@@ -14,7 +14,7 @@ from tests.lab import image
 from tests.lab.conftest import REPOSITORY, Operator, changes, drift, plan_of, said, success
 from tests.lab.kernel import CQ, as_planned, irqs, pin
 from tests.lab.machine import PATIENCE
-from tests.lab.shapes import A2
+from tests.lab.shapes import DUO
 from tests.lab.test_faults import OTHER_PLAN
 from tests.lab.test_irq import reboot
 from tests.lab.test_undo import as_before
@@ -113,7 +113,7 @@ class Operators:
 
 @pytest.fixture
 def hardened(lab):
-    machine = lab.fresh(A2)
+    machine = lab.fresh(DUO)
     machine.write("/etc/systemd/system/hardened-sshd.service", SSHD)
     machine.run(HARDEN)
     return machine, Operators(lab, machine)
@@ -121,7 +121,7 @@ def hardened(lab):
 
 @pytest.mark.elsewhere
 def test_from_plan_to_unbind(hardened, claims, tmp_path):
-    """Hardened A2-like machine: from plan to unbind, over a reboot, by a user with a password for sudo"""
+    """Hardened Small machine: from plan to unbind, over a reboot, by a user with a password for sudo"""
     machine, operators = hardened
     before, files, seen = machine.look(), machine.files(), in_the_way(claims, operators)
     planned(claims, machine, operators)

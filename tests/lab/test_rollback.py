@@ -9,7 +9,7 @@ import json
 
 from tests.lab.conftest import plan_of, success
 from tests.lab.kernel import SETTLE, as_planned
-from tests.lab.shapes import A2
+from tests.lab.shapes import DUO
 from tests.lab.test_faults import OTHER_PLAN, differing
 from tests.lab.test_irq import settle
 
@@ -20,8 +20,8 @@ def journal(machine, action):
 
 
 def test_back_to_the_plan_before(lab, claims):
-    """A2-like machine: bound by another plan, and rolled back"""
-    machine = lab.bound(A2).machine
+    """Small machine: bound by another plan, and rolled back"""
+    machine = lab.bound(DUO).machine
     plan, files = plan_of(machine), machine.files()
     run = lab.play(machine, "bind", npu_affinity_author="alice", npu_affinity_reason="one CPU less", **OTHER_PLAN)
     claims.equal("exit status of a bind by another plan", success(run), (0, ""))
@@ -35,8 +35,8 @@ def test_back_to_the_plan_before(lab, claims):
 
 
 def test_the_journal_says_who_moved_interrupts(lab, claims):
-    """A2-like machine: the driver is loaded again, and the units that bind its interrupts say so"""
-    machine = lab.bound(A2).machine
+    """Small machine: the driver is loaded again, and the units that bind its interrupts say so"""
+    machine = lab.bound(DUO).machine
     functions = {npu["pci"] for npu in plan_of(machine)["npus"]}
     before = len(journal(machine, "rebind"))
     machine.run(f"rmmod davinci_mock && modprobe davinci_mock vectors=33 && {SETTLE}")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.lab.conftest import drift, plan_of, success
 from tests.lab.kernel import CQ, allowed_of_threads, as_planned, in_their_slices, irqs, on_their_cpus, pin, start
-from tests.lab.shapes import A2
+from tests.lab.shapes import DUO
 from tests.lab.test_faults import OTHER_PLAN
 from tests.lab.test_irq import reboot, reload_driver
 from tests.lab.test_undo import as_before
@@ -21,8 +21,8 @@ SYSTEM = 'uname -rm; systemctl --version | head -n 1; python3 --version; [ -L /b
 @pytest.mark.architecture
 @pytest.mark.elsewhere
 def test_from_bind_to_unbind(lab, claims, tmp_path):
-    """A2-like machine: bind, reboot, bind by another plan, driver load, rollback, drift by hand and unbind, while a worker runs"""
-    machine, _run, before, files = lab.bound(A2)
+    """Small machine: bind, reboot, bind by another plan, driver load, rollback, drift by hand and unbind, while a worker runs"""
+    machine, _run, before, files = lab.bound(DUO)
     claims.true(f"the machine: {', '.join(machine.run(SYSTEM).splitlines())}", True)
     plan = plan_of(machine)
     npu = plan["npus"][0]
@@ -45,7 +45,7 @@ def test_from_bind_to_unbind(lab, claims, tmp_path):
     claims.equal("CPUs of the worker's threads", allowed_of_threads(machine, worker), {name: {npu["pool"]} for name in names})
 
     machine.run(f"systemctl stop npu-affinity-irq.timer && systemctl set-property --runtime {npu['slice']} AllowedCPUs=0")
-    pin(machine, irqs(look["functions"][npu["pci"]], CQ), 23)
+    pin(machine, irqs(look["functions"][npu["pci"]], CQ), 11)
     changed = (f"NPU {npu['id']} {CQ}", f"{npu['slice']} CPUs", "npu-affinity-irq.timer")
     claims.equal("exit status and causes of drift", drift(lab, machine, tmp_path), (2, dict.fromkeys(changed, "manual change")))
     machine.run(f"systemctl revert {npu['slice']}")

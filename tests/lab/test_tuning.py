@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tests.lab.conftest import changes, success
 from tests.lab.kernel import CQ, irqs
-from tests.lab.shapes import A2
+from tests.lab.shapes import DUO
 
 FILES = "/proc/sys/kernel/numa_balancing /sys/kernel/mm/transparent_hugepage/enabled /proc/sys/vm/swappiness"
 OPTIONS = {
@@ -33,8 +33,8 @@ def drift_and_rebinds(machine):
 
 
 def test_settings_hold_until_unbind(lab, claims):
-    """A2-like machine: host settings after a bind, after a reboot, and after unbind; metrics of an interrupt that is moved"""
-    machine = lab.bound(A2).machine
+    """Small machine: host settings after a bind, after a reboot, and after unbind; metrics of an interrupt that is moved"""
+    machine = lab.bound(DUO).machine
     machine.run(f"mkdir -p $(dirname {TEXTFILE})")
     before = values(machine)
     claims.true(f"numa_balancing, huge pages and swappiness before: {before}", before != ("0", "never", "1"))
@@ -45,7 +45,7 @@ def test_settings_hold_until_unbind(lab, claims):
     claims.equal("exit status and changes of a second bind", changes(lab.play(machine, "bind", **OPTIONS)), (0, []))
     causes, put_back = drift_and_rebinds(machine)
     claims.equal("drift in metrics", causes, set())
-    machine.run(f"echo 23 >/proc/irq/{irqs(next(iter(machine.look()['functions'].values())), CQ)[0]}/smp_affinity_list")
+    machine.run(f"echo 11 >/proc/irq/{irqs(next(iter(machine.look()['functions'].values())), CQ)[0]}/smp_affinity_list")
     claims.equal("drift in metrics after an interrupt was moved", drift_and_rebinds(machine)[0], {"manual change"})
     machine.run("systemctl start npu-affinity-irq.service")
     claims.equal("drift and restored interrupts, in metrics", drift_and_rebinds(machine), (set(), str(int(put_back) + 1)))

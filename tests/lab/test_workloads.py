@@ -11,7 +11,7 @@ import time
 from tests.lab.conftest import changes, plan_of, success
 from tests.lab.kernel import allowed, allowed_of_threads, numbers, run_service, start
 from tests.lab.machine import PATIENCE
-from tests.lab.shapes import A2
+from tests.lab.shapes import DUO
 
 NAMED = """
 import os, threading, time
@@ -58,8 +58,8 @@ NOISE = BUSY.format(before="", busy=0.02, idle=0.06, threads=3)
 
 
 def test_threads_of_workers(lab, claims):
-    """A2-like machine: threads of a worker that runs in a slice, and one that it starts later"""
-    machine = lab.bound(A2).machine
+    """Small machine: threads of a worker that runs in a slice, and one that it starts later"""
+    machine = lab.bound(DUO).machine
     npu = plan_of(machine)["npus"][0]
     worker = start(machine, "worker", npu["slice"], NAMED)
     everywhere = {name: {npu["pool"]} for name in ("python3", "acl_thread", "release_thread")}
@@ -110,8 +110,8 @@ def the_command_of_the_host(claims, machine, worker):
 
 
 def test_a_noisy_neighbour(lab, claims, tmp_path):
-    """A2-like machine, never bound: a worker and a noisy neighbour, measured before a bind and after it"""
-    machine = lab.fresh(A2)
+    """Small machine, never bound: a worker and a noisy neighbour, measured before a bind and after it"""
+    machine = lab.fresh(DUO)
     functions = machine.look()["functions"]
     node = next(function["node"] for function in functions.values() if function["number"] == 0)
     home = machine.run(f"cat /sys/devices/system/node/node{node}/cpulist").strip()
@@ -131,7 +131,7 @@ def test_a_noisy_neighbour(lab, claims, tmp_path):
     machine.run("systemctl restart worker")
     measured = lab.play(machine, "measure", **options, **kept)
     claims.equal("exit status of measure", success(measured), (0, ""))
-    sides = [json.loads((tmp_path / f"a2/{label}.json").read_text()) for label in ("before", "after")]
+    sides = [json.loads((tmp_path / f"duo/{label}.json").read_text()) for label in ("before", "after")]
     rows = [next(row for row in side["workloads"] if row["npus"] == [0]) for side in sides]
     claims.equal("the worker was found by", [row["processes"][0]["found_by"] for row in rows], ["an open device", "worker.service"])
     claims.equal("CPUs of its NPU", rows[1]["pool"], home)
