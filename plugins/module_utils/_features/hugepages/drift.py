@@ -7,20 +7,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..._base.findings import EDIT, SHORT_OF_MEMORY, Cause
+from ..._base.findings import CHANGED_SETTINGS, EDIT, SHORT_OF_MEMORY, Cause, coded
 from ..._kernel.hugepages import pages, size_text
 from ..comparing import Comparing
-from .setting import counts_of
+from .setting import Goal, counts_of, goal_of, granted, unreached
 from .shortage import shortages
 
 if TYPE_CHECKING:
     from ..._base.documents import HugePagesLive
+    from ..._host.host import Host
 
 _KIND = "hugepages"
 
 
 def compare(comparing: Comparing, wanted: HugePagesLive) -> None:
-    """Compare the huge pages of each node. More than wanted is drift unless they are in use."""
+    """Compare the huge pages of each node. More than wanted is drift unless they are in use, which is a remark."""
     host, findings = comparing.host, comparing.findings
     short = {(lack.size, lack.node): lack for lack in shortages(host, wanted)}
     for size, counts in counts_of(wanted).items():
@@ -30,8 +31,18 @@ def compare(comparing: Comparing, wanted: HugePagesLive) -> None:
             if lack:
                 word = SHORT_OF_MEMORY if lack.tried or lack.gigantic else EDIT
                 findings.differs(_KIND, name, str(count), str(lack.found or 0), Cause(word, lack.remedy))
-            elif now and now.pool > max(count, now.used):
-                cause = Cause(EDIT, "raised by hand, or by another program such as sysctl (vm.nr_hugepages)")
-                findings.differs(_KIND, name, str(count), str(now.pool), cause)
+                continue
+            goal = goal_of(host, size, node, count, now) if now else None
+            if goal and goal.changes:
+                findings.differs(_KIND, name, str(count), str(goal.before), _surplus(host, goal))
             else:
                 findings.same(_KIND, name)
+                findings.remarks += coded("NPU_HUGEPAGES_CHANGED", unreached(goal) if goal else ())
+
+
+def _surplus(host: Host, goal: Goal) -> Cause:
+    """Return why a node has more pages than wanted: nobody added any to those that the last bind left."""
+    _wanted, left = granted(host).get((goal.size, goal.node), (0, None))
+    if left == goal.before:
+        return Cause(CHANGED_SETTINGS, "processes used them when a bind was to lower the number; bind again")
+    return Cause(EDIT, "raised by hand, or by another program such as sysctl (vm.nr_hugepages)")

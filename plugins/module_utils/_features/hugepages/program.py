@@ -14,7 +14,7 @@ from ..._state.lock import changing
 from ..._state.log import Change, log_change
 from ..._base.table import count
 from .feature import FILE
-from .setting import carry_out, goals
+from .setting import carry_out, forget_given_back, goals
 from .shortage import shortages
 
 PROGRAM = "npu_affinity hugepages"
@@ -33,11 +33,12 @@ def main(argv: Sequence[str] | None = None) -> int:
                 return 0
             wanted = json_of(text)
             done = carry_out(host, goals(host, wanted, again=True), _SECONDS)
+            forget_given_back(host, wanted)
             short = [shortage.sentence for shortage in shortages(host, wanted)]
     except (OSError, ValueError) as error:
         say(error)
         return 1
-    lines = [goal.line.lstrip("~ ") for goal in done if goal.before != goal.after]
+    lines = [goal.line.lstrip("~ ") for goal in done if goal.changes]
     refused = [goal.refused for goal in done if goal.refused]
     if lines:
         log_change(host, Change("rebind", PROGRAM, count(len(lines), "change") + " of huge pages", lines))

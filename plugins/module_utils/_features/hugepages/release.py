@@ -21,44 +21,42 @@ class Release(release.Release):
     def __init__(self, host: Host, outcome: release.Outcome, options: release.Options) -> None:
         super().__init__(host, outcome, options)
         self.report = []
-        self._counts: dict[tuple[int, int], int] = {}
         self._left: set[tuple[int, int]] = set()
 
     @property
     def changed(self) -> bool:
-        return bool(self.report)
+        return any(goal.changes for goal in self.report)
 
     def look(self) -> None:
         """Find what differs from the record. That pages in use stay is known at once."""
         for size, node, count in setting.members(self.outcome.recorded.get(SECTION, {})):
-            self._counts[size, node] = count
             now = pages(self.host, size, node)
             if now:
-                found = setting.differing(self.host, size, node, count, now)
-                self.report += found
-                goal = found[0] if found else setting.Goal(size, node, now.pool, now.pool)
-                if goal.after > count:
-                    self._leave(goal)
+                self.report.append(setting.goal_of(self.host, size, node, count, now))
+        self.report = setting.lowering_first(self.report)
+        for goal in self.report:
+            if goal.after > goal.wanted:
+                self._leave(goal)
 
     def release(self) -> None:
         self.report = setting.change(self.host, self.report)
 
     def finish(self, check: bool) -> None:
         if check:
-            self.report = [setting.predicted(self.host, goal) for goal in self.report]
+            self.report = setting.predicted(self.host, self.report)
         for goal in self.report:
             if (goal.size, goal.node) not in self._left:
                 self._leave(goal)
-        self.report = [goal for goal in self.report if goal.before != goal.after]
+        self.report = [goal for goal in self.report if goal.changes]
 
     def _leave(self, goal: setting.Goal) -> None:
         """Keep the record where a node does not get what it had."""
-        for sentence in setting.unreached(goal, self._counts[goal.size, goal.node], "the first bind"):
+        for sentence in setting.unreached(goal, "the first bind"):
             self._left.add((goal.size, goal.node))
             self.outcome.leave(SECTION, sentence)
 
     def lines(self) -> dict[str, list[str]]:
-        return {diffs.SETTINGS: [goal.line for goal in self.report]}
+        return {diffs.SETTINGS: [goal.line for goal in self.report if goal.changes]}
 
     def take_back(self) -> None:
         left = setting.take_back(self.host, self.report)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from typing import Any, Container, Dict, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Dict, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 from ..._host.host import Host
 from ..._kernel.cpus import NODE_FOLDER, memory_mib
@@ -33,17 +33,22 @@ Counts = Dict[int, Dict[int, int]]
 
 
 class Goal(NamedTuple):
-    """The huge pages of a size on a node: how many there are, and how many there are to be.
+    """The huge pages of a size on a node: how many are ``wanted``, how many there are, and how many there are to be.
 
     ``final``: whether the kernel gave all that it has, which is False where time ran out; ``refused``: why the number cannot be written.
     """
 
     size: int
     node: int
+    wanted: int
     before: int
     after: int
     final: bool = True
     refused: str = ""
+
+    @property
+    def changes(self) -> bool:
+        return self.before != self.after
 
     @property
     def line(self) -> str:
@@ -68,27 +73,41 @@ def counts_of(wanted: Mapping[str, Any]) -> Counts:
 
 
 def goals(host: Host, wanted: Mapping[str, Any], again: bool = False) -> list[Goal]:
-    """Return what differs from what is wanted, and can be changed.
+    """Return what differs from what is wanted: what can be changed, and more pages than wanted that are in use.
 
     A node that a former bind set and that is not wanted any more goes back to what it had before. A node for which the kernel has granted
     less since the boot is left out, unless ``again``. Those of a gigantic size are only compared.
     """
     asked = {(size, node): count for size, counts in counts_of(wanted).items() for node, count in counts.items() if size < GIGANTIC}
-    recorded = {(size, node): count for size, node, count in members(previous.recorded(host).get(SECTION, {}))}
     tried = {} if again else granted(host)
     found = []
-    for (size, node), count in sorted({**recorded, **asked}.items()):
+    for (size, node), count in sorted({**asked, **dropped(host, wanted)}.items()):
         now = pages(host, size, node)
-        if now and tried.get((size, node)) != (count, now.pool):
-            found += differing(host, size, node, count, now)
-    return found
+        if now and not (now.pool < count and tried.get((size, node)) == (count, now.pool)):
+            found.append(goal_of(host, size, node, count, now))
+    return lowering_first(goal for goal in found if goal.changes or goal.after > goal.wanted)
 
 
-def differing(host: Host, size: int, node: int, count: int, now: Pages) -> list[Goal]:
-    """Return the goal by which a node gets a number of pages, as far as those in use allow; none where nothing changes."""
-    lowest = min(now.pool, now.used + min(now.free, reserved(host, size)))
-    reached = max(count, lowest) if count < now.pool else count
-    return [] if reached == now.pool else [Goal(size, node, now.pool, reached)]
+def dropped(host: Host, wanted: Mapping[str, Any]) -> dict[tuple[int, int], int]:
+    """Return ``{(size, node): pages}`` as it was before the first bind, of the recorded nodes that are not wanted any more."""
+    asked = counts_of(wanted)
+    recorded = members(previous.recorded(host).get(SECTION, {}))
+    return {(size, node): count for size, node, count in recorded if node not in asked.get(size, {})}
+
+
+def goal_of(host: Host, size: int, node: int, count: int, now: Pages) -> Goal:
+    """Return the goal by which a node gets a number of pages, as far as those in use allow."""
+    return Goal(size, node, count, now.pool, max(count, lowest(host, size, now)))
+
+
+def lowest(host: Host, size: int, now: Pages) -> int:
+    """Return the fewest pages that a node can have now: those that processes use, or were promised and have not used yet."""
+    return min(now.pool, now.used + min(now.free, reserved(host, size)))
+
+
+def lowering_first(todo: Iterable[Goal]) -> list[Goal]:
+    """Return goals in the order in which the memory of pages that go can become pages of another size."""
+    return sorted(todo, key=lambda goal: goal.after > goal.before)
 
 
 def members(counts: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[int, int, Any]]:
@@ -114,12 +133,12 @@ def carry_out(host: Host, todo: Sequence[Goal], seconds: int = SECONDS) -> list[
     """
     if not todo:
         return []
-    previous.record(host, SECTION, _document({(goal.size, goal.node): goal.before for goal in todo}))
+    before = {(goal.size, goal.node): goal.before for goal in todo if goal.changes}
+    if before:
+        previous.record(host, SECTION, _document(before))
     done = change(host, todo, seconds)
     known = granted(host)
-    known.update(
-        ((goal.size, goal.node), (goal.after, reached.after)) for goal, reached in zip(todo, done) if reached.final and not reached.refused
-    )
+    known.update(((goal.size, goal.node), (goal.wanted, goal.after)) for goal in done if goal.final and not goal.refused)
     with contextlib.suppress(OSError):
         make_folder(host, GRANTED.rpartition("/")[0], 0o755)
         atomic_write(host, GRANTED, json.dumps(_document(known), indent=1, sort_keys=True) + "\n")
@@ -144,9 +163,14 @@ def found(host: Host, goal: Goal) -> Goal:
     return goal._replace(after=now.pool if now else 0)
 
 
-def predicted(host: Host, goal: Goal) -> Goal:
-    """Return a goal with what memory allows in the place of what there is to be. Fragmented memory shows only in a change."""
-    return goal if goal.after < goal.before else goal._replace(after=min(goal.after, goal.before + max(0, _room(host, goal))))
+def predicted(host: Host, todo: Sequence[Goal]) -> list[Goal]:
+    """Return goals with what memory allows in the place of what there is to be. Fragmented memory shows only in a change."""
+    done: list[Goal] = []
+    for goal in todo:
+        freed = sum((other.before - other.after) * other.size << 10 for other in done if other.node == goal.node)
+        room = max(0, _room(host, goal, freed)) if goal.after > goal.before else 0
+        done.append(goal._replace(after=min(goal.after, goal.before + room)))
+    return done
 
 
 def take_back(host: Host, done: Sequence[Goal]) -> list[str]:
@@ -155,37 +179,50 @@ def take_back(host: Host, done: Sequence[Goal]) -> list[str]:
     for goal in reversed(done):
         now = pages(host, goal.size, goal.node)
         if now:
-            back = change(host, differing(host, goal.size, goal.node, goal.before, now))
-            reached = back[0] if back else goal._replace(after=now.pool)
-            sentences += unreached(reached, goal.before, "this run")
+            (back,) = change(host, [goal_of(host, goal.size, goal.node, goal.before, now)])
+            sentences += unreached(back, "this run")
     return sentences
 
 
-def unreached(goal: Goal, count: int, since: str) -> list[str]:
-    """Return a sentence where a node has, or would have, another number of pages than the ``count`` before ``since``."""
-    if goal.refused or goal.after == count:
+def unreached(goal: Goal, since: str = "") -> list[str]:
+    """Return a sentence where a node has, or would have, another number of pages than is wanted: the one before ``since``, if given."""
+    if goal.refused or goal.after == goal.wanted:
         return [goal.refused] if goal.refused else []
     which = "{:,} huge pages of {}".format(goal.after, size_text(goal.size))
-    if goal.after > count:
-        return [
-            "node {} keeps {}, because processes use them, and had {:,} before {}; stop these processes and run again".format(
-                goal.node, which, count, since
-            )
-        ]
+    if goal.after > goal.wanted:
+        number = ("had {:,} before %s" % since if since else "{:,} are wanted").format(goal.wanted)
+        return ["node %d keeps %s, because processes use them, and %s; stop these processes and run again" % (goal.node, which, number)]
     return [
         "node {} has {} of the {:,} that it had before {}; the rest of its memory is in use, fragmented, or kept free for other "
-        "programs; stop what uses the memory, or reboot, and run again".format(goal.node, which, count, since)
+        "programs; stop what uses the memory, or reboot, and run again".format(goal.node, which, goal.wanted, since)
     ]
 
 
-def not_given_back(host: Host, wanted: Mapping[str, Any], planned: Container[tuple[int, int]]) -> list[str]:
-    """Return a sentence for each node that is not wanted any more, has not what it had, and is not about to get it (``planned``)."""
-    asked, sentences = counts_of(wanted), []
-    for size, node, count in members(previous.recorded(host).get(SECTION, {})):
+def unsettled(host: Host, wanted: Mapping[str, Any], known: Sequence[Goal]) -> list[str]:
+    """Return a sentence for each node that keeps more pages than wanted, or is not wanted any more and has not what it had.
+
+    ``known`` are the goals of this run.
+    """
+    former, found = dropped(host, wanted), {(goal.size, goal.node): goal for goal in known}
+    for (size, node), count in former.items():
         now = pages(host, size, node)
-        if now and node not in asked.get(size, {}) and (size, node) not in planned:
-            sentences += unreached(Goal(size, node, now.pool, now.pool), count, "the first bind")
+        if now:
+            found.setdefault((size, node), Goal(size, node, count, now.pool, now.pool))
+    sentences = []
+    for key, goal in sorted(found.items()):
+        if key in former or goal.after > goal.wanted:
+            sentences += unreached(goal, "the first bind" if key in former else "")
     return sentences
+
+
+def forget_given_back(host: Host, wanted: Mapping[str, Any]) -> None:
+    """Forget what nodes had that are not wanted any more and have it again: from then on their numbers are not managed."""
+    recorded = {(size, node): count for size, node, count in members(previous.recorded(host).get(SECTION, {}))}
+    for (size, node), count in dropped(host, wanted).items():
+        now = pages(host, size, node)
+        if now and now.pool == count:
+            del recorded[size, node]
+    previous.replace(host, SECTION, _document(recorded) or None)
 
 
 def _document(counts: Mapping[tuple[int, int], Any]) -> dict[str, dict[str, Any]]:
@@ -213,13 +250,13 @@ def _set(host: Host, goal: Goal, end: float) -> Goal:
     return goal._replace(after=now)
 
 
-def _room(host: Host, goal: Goal) -> int:
-    """Return how many more pages a node can hold so that enough memory is left for everything else."""
+def _room(host: Host, goal: Goal, freed: int = 0) -> int:
+    """Return how many more pages a node can hold so that enough memory is left for everything else; ``freed`` bytes come before."""
     room = room_of_nodes(host).get(goal.node)
     if room is None:
         return goal.after
     memory = memory_mib(host, "%s/node%d/meminfo" % (NODE_FOLDER, goal.node)) or 0
-    return (room - kept_free(memory << 20)) // (goal.size << 10)
+    return (room + freed - kept_free(memory << 20)) // (goal.size << 10)
 
 
 def _write(host: Host, goal: Goal, count: int) -> int:

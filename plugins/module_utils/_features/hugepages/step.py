@@ -37,15 +37,15 @@ class HugePages(LiveStep):
 
     @property
     def changed(self) -> bool:
-        return any(goal.before != goal.after for goal in self.goals)
+        return any(goal.changes for goal in self.goals)
 
     def look(self, check: bool) -> None:
         self.goals = setting.goals(self.host, self.wanted)
-        for path in [path_of(goal.size, goal.node) for goal in self.goals]:
+        for path in [path_of(goal.size, goal.node) for goal in self.goals if goal.changes]:
             if not os.access(self.host.path(path), os.W_OK):
                 raise ValueError("%s cannot be written; run as root (become: true), and not where /sys is read-only" % path)
         if check:
-            self.goals = [setting.predicted(self.host, goal) for goal in self.goals]
+            self.goals = setting.predicted(self.host, self.goals)
         self._remark(self.goals)
 
     def run(self) -> None:
@@ -59,6 +59,9 @@ class HugePages(LiveStep):
             raise ValueError("; ".join(refused))
         self._remark(())
 
+    def finish(self) -> None:
+        setting.forget_given_back(self.host, self.wanted)
+
     def undo(self) -> None:
         left = setting.take_back(self.host, self.goals)
         with contextlib.suppress(OSError):  # it is as full as it was, and the next bind tries again
@@ -70,12 +73,12 @@ class HugePages(LiveStep):
         return None
 
     def lines(self) -> dict[str, list[str]]:
-        return {diffs.SETTINGS: [goal.line for goal in self.goals if goal.before != goal.after]}
+        return {diffs.SETTINGS: [goal.line for goal in self.goals if goal.changes]}
 
     def _remark(self, planned: Sequence[setting.Goal]) -> None:
         """Say what is short for good. What this run is about to set (``planned``) is not."""
-        ahead = {(goal.size, goal.node) for goal in planned if goal.before != goal.after}
+        ahead = {(goal.size, goal.node) for goal in planned if goal.changes}
         found = [short for short in shortages(self.host, self.wanted) if (short.size, short.node) not in ahead or short.tried]
-        kept = setting.not_given_back(self.host, self.wanted, ahead)
-        self.remarks = coded("NPU_HUGEPAGES_SHORT", [*(short.sentence for short in found), *kept])
+        self.remarks = coded("NPU_HUGEPAGES_SHORT", [short.sentence for short in found])
+        self.remarks += coded("NPU_HUGEPAGES_CHANGED", setting.unsettled(self.host, self.wanted, self.goals))
         self.remarks += coded("NPU_KERNEL_CONTRADICTS", on_command_line(self.host, self.wanted))

@@ -46,20 +46,20 @@ class Kernel(Host):
         if path == self.refuses:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         self.written = (*self.written, int(value))
-        node = int(re.search(r"node(\d+)/", path).group(1))
-        now = pages(self, SIZE, node)
+        node, size = map(int, re.search(r"node(\d+)/hugepages/hugepages-(\d+)kB", path).groups())
+        now = pages(self, size, node)
         pool = min(int(value), max(self.most, now.pool))
         total = max(pool, now.used)
         free = self.read_number(path.replace("nr_", "free_")) + total - now.total
         for name, number in (("nr", total), ("free", free), ("surplus", total - pool)):
             super().set_attribute(path.replace("nr_", name + "_"), str(number))
         meminfo = path.partition("/hugepages")[0] + "/meminfo"
-        left = int(FREE.search(self.read(meminfo)).group()) - (total - now.total) * SIZE
+        left = int(FREE.search(self.read(meminfo)).group()) - (total - now.total) * size
         super().set_attribute(meminfo, FREE.sub(str(left), self.read(meminfo)))
 
 
-def node(tree, number, total=0, free=None, room=MEMORY):
-    folder = path_of(SIZE, number).rpartition("/")[0]
+def node(tree, number, total=0, free=None, room=MEMORY, size=SIZE):
+    folder = path_of(size, number).rpartition("/")[0]
     meminfo = f"Node {number} MemTotal: {MEMORY >> 10} kB\nNode {number} MemFree: {room >> 10} kB"
     numbers = {"nr": total, "free": total if free is None else free, "surplus": 0}
     tree.write({f"{folder}/{name}_hugepages": value for name, value in numbers.items()})
@@ -158,8 +158,25 @@ def test_pages_in_use_are_never_taken(kernel, wanted, reached):
 
 def test_pages_that_processes_were_promised_count_as_used(kernel, tree):
     tree.write({"/sys/kernel/mm/hugepages/hugepages-2048kB/resv_hugepages": 4})
-    bind(kernel, {"size": SIZE, "nodes": {"2": 0}})
-    assert counts(kernel)[2] == 24
+    wanted = {"size": SIZE, "nodes": {"2": 0}}
+    bind(kernel, wanted)
+    assert counts(kernel)[2] == 24 and compared(kernel, wanted)[1] == {}
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_pages_kept_in_use_are_reported_and_later_lowered(kernel, tree, check):
+    few, free = {"size": SIZE, "nodes": {"2": 5}}, path_of(SIZE, 2).replace("nr_", "free_")
+    remark = "node 2 keeps %d huge pages of 2 MiB, because processes use them, and 5 are wanted; stop these processes and run again"
+    tree.write({free: 0})
+    for used in (30, 20):  # first none can be removed, then some
+        tree.write({free: 30 - used})
+        step = bind(kernel, few, check)
+        assert step.changed is (used < 30) and step.remarks == [remark % used + " [NPU_HUGEPAGES_CHANGED]"]
+    bind(kernel, few)
+    assert compared(kernel, few)[1] == {} and bind(kernel, few).remarks == step.remarks
+    tree.write({free: 20})
+    assert compared(kernel, few)[1] == {"huge pages of 2 MiB on node 2": ("5", "20", "changed settings")}
+    assert bind(kernel, few).remarks == [] and counts(kernel)[2] == 5 and compared(kernel, few)[1] == {}
 
 
 def test_undo_leaves_pages_in_use_says_so_and_ends_later(kernel, tree):
@@ -182,6 +199,50 @@ def test_a_node_that_is_not_wanted_any_more_gets_what_it_had(kernel):
     assert counts(kernel) == {0: 10, 1: 2000, 2: 30}
     bind(kernel, {"size": SIZE, "nodes": {}})
     assert counts(kernel) == {0: 10, 1: 0, 2: 30}
+
+
+def test_a_node_given_back_is_not_managed_any_more(kernel, tree):
+    rest = {"size": SIZE, "nodes": {"1": 50}}
+    apply(kernel, Request(), after=[HugePages(kernel, WANTED)])
+    apply(kernel, Request(), check=True, after=[HugePages(kernel, rest)])
+    assert previous.recorded(kernel)[SECTION] == {"2048": {"0": 10, "1": 0}}
+    apply(kernel, Request(), after=[HugePages(kernel, rest)])
+    assert counts(kernel) == {0: 10, 1: 50, 2: 30} and previous.recorded(kernel)[SECTION] == {"2048": {"1": 0}}
+    kernel.set_attribute(path_of(SIZE, 0), "500")
+    assert not bind(kernel, rest).changed and release(kernel)[0].failed == []
+    assert counts(kernel) == {0: 500, 1: 0, 2: 30}
+
+
+def test_a_node_with_pages_in_use_stays_recorded(kernel, tree, monkeypatch, capsys):
+    free, rest = path_of(SIZE, 0).replace("nr_", "free_"), {"size": SIZE, "nodes": {"1": 50}}
+    bind(kernel)
+    tree.write({free: 900})
+    apply(kernel, Request(), after=[HugePages(kernel, rest)])
+    assert counts(kernel)[0] == 100 and previous.recorded(kernel)[SECTION] == {"2048": {"0": 10, "1": 0}}
+    tree.write({free: 100, FILE: setting.text(rest)})
+    monkeypatch.setattr("ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.program.Host", Kernel)
+    assert main(["--root", tree.root]) == 0 and "node 0: 100 -> 10 huge pages" in capsys.readouterr().out
+    assert previous.recorded(kernel)[SECTION] == {"2048": {"1": 0}}
+
+
+def test_a_failed_bind_leaves_the_record_of_a_dropped_node(kernel):
+    bind(kernel)
+    before = previous.recorded(kernel)
+    failed_bind(kernel, {"size": SIZE, "nodes": {"1": 50}}, lambda: None)
+    assert counts(kernel) == {0: 1000, 1: 2000, 2: 30} and previous.recorded(kernel) == before
+
+
+def test_larger_pages_are_removed_before_smaller_ones_come(tree):
+    node(tree, 0)
+    node(tree, 0, size=32768)
+    host = Kernel(tree.root)
+    bind(host, {"size": 32768, "nodes": {"0": 300}})
+    wanted = {"size": SIZE, "nodes": {"0": 4800}}
+    predicted, done = bind(host, wanted, check=True), bind(host, wanted)
+    lines = ["~ node 0: 300 -> 0 huge pages of 32 MiB", "~ node 0: 0 -> 4800 huge pages of 2 MiB"]
+    assert predicted.lines() == done.lines() == {"host settings": lines}
+    done.undo()
+    assert (pages(host, 32768, 0).pool, pages(host, SIZE, 0).pool) == (300, 0)
 
 
 class Failing(Check):
