@@ -78,13 +78,13 @@ def _pages_missing(asked: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _counts(topology: Topology, plan: Plan, asked: Mapping[str, Any]) -> Counts:
-    """Return the requested pages by node. Those of an NPU are spread over the nodes nearest to its pool."""
+    """Return the requested pages by node. Those of an NPU, also a lost one with a pool, are spread over the nodes nearest to it."""
     if asked.get("per_npu") and asked.get("node"):
         raise ValueError("per_npu and node exclude each other; leave one of them out")
     if not asked.get("per_npu"):
         return {_number(node, "node"): _number(count, f"pages of node {node}") for node, count in asked["node"].items()}
     counts: Counts = {}
-    for entry in plan["npus"]:
+    for entry in [*plan["npus"], *(entry for entry in plan.get("lost") or () if entry["pool"])]:
         nodes = expand(entry.get("mems") or memory_nodes(entry))
         if not nodes:
             raise ValueError(f"no memory node of NPU {entry['id']} is known; set node in place of per_npu")

@@ -28,9 +28,9 @@ def plan(*mems):
     return {"npus": [{"id": number, "pool": "0-7", "mems": nodes, "memory_nodes": "0-3"} for number, nodes in enumerate(mems)]}
 
 
-def wanted(asked, mems=("0", "0", "2"), **host):
+def wanted(asked, mems=("0", "0", "2"), lost=(), **host):
     settings = of_features({"npu_affinity_hugepages": asked})["hugepages"]
-    return hugepages.wanted(topology(**host), plan(*mems), {**settings, "enabled": hugepages.is_on(settings)})
+    return hugepages.wanted(topology(**host), {**plan(*mems), "lost": lost}, {**settings, "enabled": hugepages.is_on(settings)})
 
 
 # (the setting, memory nodes of the NPUs, pages by node)
@@ -50,6 +50,11 @@ def test_pages_lie_where_the_memory_of_the_pools_is(asked, mems, counts):
         "/etc/npu-affinity/hugepages.json",
         "/etc/systemd/system/npu-affinity-hugepages.service",
     ]
+
+
+def test_a_lost_npu_keeps_its_pages_as_long_as_its_pool():
+    lost = [{"id": 2, "pool": pool, "mems": "2", "memory_nodes": "0-3"} for pool in ("8-15", "")]
+    assert wanted({"per_npu": 100}, ("0", "2"), lost).live["nodes"] == {"0": 100, "2": 200}
 
 
 def test_the_boot_unit_runs_before_services():
