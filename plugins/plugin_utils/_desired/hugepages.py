@@ -73,8 +73,8 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
 
 @remark("NPU_NO_EFFECT")
 def _pages_missing(asked: Mapping[str, Any]) -> Iterator[str]:
-    if asked.get("size") and asked.get("per_npu") is None and not asked.get("node"):
-        yield f"{_NAME} has no effect: it has a size and no pages. Add per_npu or node, or remove it."
+    if asked and asked.get("per_npu") is None and not asked.get("node"):
+        yield f"{_NAME} has no effect: it has no pages. Add per_npu or node, or remove it."
 
 
 def _counts(topology: Topology, plan: Plan, asked: Mapping[str, Any]) -> Counts:

@@ -60,13 +60,16 @@ def refusals(given: Mapping[str, Any], specs: Mapping[str, Mapping[str, Mapping[
 
 
 def _wrong_keys(place: str, option: Mapping[str, Any], value: Any) -> Iterator[str]:
-    """Yield a sentence for what is no dictionary, and for each key that nothing reads or that is missing, also in lists and below them."""
+    """Yield a sentence for what is no dictionary, and for each key that nothing reads, that has no value, or that is missing, also in
+    lists and below them."""
     options = option.get("options")
     if option.get("type") == "dict" and not isinstance(value, Mapping | str | None):
         yield f"{place} takes a dictionary, and got {value!r}."
     elif options and isinstance(value, list | tuple):
         for number, entry in enumerate(value, start=1):
             yield from _wrong_keys(f"{place}: entry {number}", {"options": options}, entry)
+    if isinstance(value, Mapping) and not options and option.get("type") == "dict":
+        yield from (f"{place} has no value for {key}; set one, or remove the key." for key in value if value[key] is None)
     if not options or not isinstance(value, Mapping):
         return
     aliases = {alias for of_key in options.values() for alias in of_key.get("aliases") or ()}

@@ -70,12 +70,12 @@ def test_it_is_off_without_a_number(asked):
     assert found == hugepages.Feature(owned=hugepages.OWNED)
 
 
-@pytest.mark.parametrize("size", ["2M", "1G"])
-def test_a_size_without_pages_has_no_effect(size):
-    found = wanted({"size": size})
+@pytest.mark.parametrize("asked", [{"size": "2M"}, {"size": "1G"}, {"node": {}}])
+def test_a_setting_without_pages_has_no_effect(asked):
+    found = wanted(asked)
     assert not found.live and not found.files
     (said,) = found.notes
-    assert said.startswith("npu_affinity_hugepages has no effect: it has a size and no pages.") and said.code == "NPU_NO_EFFECT"
+    assert said.startswith("npu_affinity_hugepages has no effect: it has no pages.") and said.code == "NPU_NO_EFFECT"
 
 
 # (the setting, the host, the sentence of the refusal)

@@ -233,6 +233,7 @@ def test_the_role_takes_every_strategy_that_there_is():
         ({"npu_affinity_hugepages": "20480"}, "npu_affinity_hugepages takes a dictionary, and got '20480'."),
         ({"npu_affinity_hugepages": [1]}, "npu_affinity_hugepages takes a dictionary, and got [1]."),
         ({"npu_affinity_hugepages": {"node": [1]}}, "npu_affinity_hugepages, node takes a dictionary, and got [1]."),
+        ({"npu_affinity_hugepages": {"node": {0: None}}}, "npu_affinity_hugepages, node has no value for 0; set one, or remove the key."),
         (
             {"npu_affinity_services": [{"npus": [0]}]},
             "npu_affinity_services: entry 1 lacks the key unit.",
