@@ -166,9 +166,10 @@ def _driver(topology: Topology, size: int, counts: Counts) -> Iterator[str]:
     version = (topology.get("driver") or {}).get("version")
     total = sum(counts.values()) * size << 10
     is_a2 = any(npu.get("family") == "a2" for npu in topology["npus"])
-    if is_a2 and size < GIGANTIC and total > _REGISTERED and version and is_older(version, _DRIVER):
+    if is_a2 and size < GIGANTIC and total > _REGISTERED and (not version or is_older(version, _DRIVER)):
+        found = f"The Ascend driver is {version}." if version else "The version of the Ascend driver is not known; run npu-smi info."
         yield (
-            f"The Ascend driver is {version}. Mooncake cannot register more than about {gib(_REGISTERED)} of {gib(total)} in huge pages on "
+            f"{found} Mooncake cannot register more than about {gib(_REGISTERED)} of {gib(total)} in huge pages on "
             f"an A2 before {_DRIVER}; update the driver if you use Mooncake."
         )
 

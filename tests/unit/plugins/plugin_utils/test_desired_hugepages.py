@@ -159,14 +159,22 @@ def test_what_remains_and_what_has_no_effect_is_said(asked, host, counts, notes)
     assert (found.live["nodes"], list(found.notes), bool(found.files)) == (counts, notes, bool(counts))
 
 
-# (version of the driver, pages for each of two NPUs, whether Mooncake cannot register them)
-DRIVERS = [("25.2.0", 8193, True), ("25.2.0", 8192, False), ("25.5.0", 20000, False), (None, 20000, False)]
+# (version of the driver, family, pages for each of two NPUs, the beginning of the remark)
+DRIVERS = [
+    ("25.2.0", "a2", 8193, "The Ascend driver is 25.2.0. Mooncake cannot register"),
+    ("25.2.0", "a2", 8192, None),
+    ("25.5.0", "a2", 20000, None),
+    (None, "a2", 20000, "The version of the Ascend driver is not known; run npu-smi info. Mooncake cannot register"),
+    (None, "a2", 8192, None),
+    (None, "a3", 20000, None),
+]
 
 
-@pytest.mark.parametrize(("driver", "pages", "is_old"), DRIVERS)
-def test_a_driver_that_is_too_old_for_mooncake_is_said(driver, pages, is_old):
-    notes = wanted({"per_npu": pages}, ("0", "1"), driver=driver).notes
-    assert any("Mooncake cannot register" in note and "update the driver" in note for note in notes) is is_old
+@pytest.mark.parametrize(("driver", "family", "pages", "remark"), DRIVERS)
+def test_a_driver_that_is_too_old_for_mooncake_is_said(driver, family, pages, remark):
+    notes = wanted({"per_npu": pages}, ("0", "1"), driver=driver, npus=[{"id": 0, "family": family}]).notes
+    said = [note for note in notes if "Mooncake cannot register" in note and "update the driver" in note]
+    assert [note.startswith(remark or "-") for note in said] == [True] * bool(remark)
 
 
 @pytest.mark.parametrize(("kernel", "words"), [("6.6.0-1.aarch64", "hugepages=0:40,2:20"), ("5.10.0-153", "hugepages=160")])
