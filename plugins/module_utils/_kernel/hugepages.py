@@ -16,6 +16,8 @@ from .cpus import NODE_FOLDER
 
 GIGANTIC = 1 << 20
 """The size in KiB from which the kernel hardly ever finds a page after the boot: its command line is the place for those."""
+BY_NODE = (5, 16)
+"""The first Linux whose command line takes huge pages by node (``hugepages=0:4,1:4``); others spread them evenly over all nodes."""
 _MOST_KEPT = 8 << 30
 _POOLS = "/sys/kernel/mm/hugepages"
 _SIZE = re.compile(r"hugepages-(\d+)kB\Z")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.device_shar
 from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.feature import FEATURE, FILE, HUGEPAGES_SERVICE
 from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.setting import text
 from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.shortage import size_of
-from ansible_collections.npu.affinity.plugins.module_utils._kernel.hugepages import GIGANTIC, kept_free, size_text
+from ansible_collections.npu.affinity.plugins.module_utils._kernel.hugepages import BY_NODE, GIGANTIC, kept_free, size_text
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.memory import gib
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
@@ -27,8 +28,6 @@ _NAME = "npu_affinity_hugepages"
 _SIZE = "2M"
 _DRIVER, _REGISTERED = "25.5", 32 << 30
 """Mooncake issue 3791: an A2 registers about this much memory in pages of 2 MiB with an older driver."""
-_KERNEL = (5, 16)
-"""The first Linux whose command line takes huge pages by node: ``hugepages=0:4,1:4``."""
 
 Counts = dict[int, int]
 """Pages by node."""
@@ -54,11 +53,15 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     except ValueError as error:
         raise ValueError(f"{_NAME}: {error}.") from error
     offered, notes = _offered(topology, size, counts)
-    _require_memory(topology, size, offered)
+    if refused := _crowded(topology, size, offered):
+        raise ValueError(Sentence("NPU_MEMORY_SHORT", f"{_NAME}, {refused}."))
     live = {"size": size, "nodes": {str(node): count for node, count in sorted(offered.items())}}
-    notes += [*_remaining(topology, size, offered), *_driver(topology, size, offered)]
+    filled = _filled(topology, size, offered)
+    too_many = _crowded(topology, size, filled)
+    notes += [*_remaining(topology, size, offered if too_many else filled), *_driver(topology, size, offered)]
     if size >= GIGANTIC or not offered:
-        return Feature(owned=OWNED, live=live, needs_plan=bool(plan["npus"]), notes=(*notes, *_command_line(topology, size, offered)))
+        notes += _command_line(size, offered, filled, too_many)
+        return Feature(owned=OWNED, live=live, needs_plan=bool(plan["npus"]), notes=tuple(notes))
     return Feature(
         files=({"path": FILE, "content": text(live), "mode": "0644"}, unit(HUGEPAGES_SERVICE, _service(settings["python"]))),
         owned=OWNED,
@@ -126,8 +129,17 @@ def _memory(topology: Topology, size: int) -> dict[int, int]:
     return memory
 
 
-def _require_memory(topology: Topology, size: int, counts: Counts) -> None:
-    """Raise ``ValueError`` with every node that would keep too little memory for everything else."""
+def _filled(topology: Topology, size: int, counts: Counts) -> Counts:
+    """Return the pages of all nodes once these are reserved, of a gigantic size by the kernel command line."""
+    found = re.match(r"(\d+)\.(\d+)", str((topology.get("machine") or {}).get("kernel") or ""))
+    if not counts or size < GIGANTIC or found and tuple(map(int, found.groups())) >= BY_NODE:
+        return counts
+    nodes = sorted(map(int, (topology.get("hugepages") or {}).get(str(size), counts)))
+    return dict.fromkeys(nodes, max(counts.values()))
+
+
+def _crowded(topology: Topology, size: int, counts: Counts) -> str:
+    """Return a sentence on every node that would keep too little memory for everything else, or ''."""
     sizes = {node["id"]: (node.get("memory_mib") or 0) << 20 for node in topology.get("numa") or ()}
     refused: dict[str, list[int]] = {}
     for node, there in _memory(topology, size).items():
@@ -139,9 +151,7 @@ def _require_memory(topology: Topology, size: int, counts: Counts) -> None:
                 f"other memory (10 % of the node, at most 8 GiB); at most {most:,} pages fit"
             )
             refused.setdefault(why, []).append(node)
-    if refused:
-        sentences = (f"{_on(nodes)}: {why}" for why, nodes in refused.items())
-        raise ValueError(Sentence("NPU_MEMORY_SHORT", f"{_NAME}, {'; '.join(sentences)}."))
+    return "; ".join(f"{_on(nodes)}: {why}" for why, nodes in refused.items())
 
 
 @remark("NPU_BIND_EFFECT")
@@ -175,19 +185,22 @@ def _driver(topology: Topology, size: int, counts: Counts) -> Iterator[str]:
 
 
 @remark("NPU_KERNEL_ADVICE")
-def _command_line(topology: Topology, size: int, counts: Counts) -> Iterator[str]:
+def _command_line(size: int, counts: Counts, filled: Counts, too_many: str) -> Iterator[str]:
     """Yield what the kernel command line should have for pages that only it reserves reliably."""
-    if not counts or size < GIGANTIC:
+    if not counts:
         return
-    kernel = str((topology.get("machine") or {}).get("kernel") or "").split(".")
-    by_node = len(kernel) > 1 and all(part.isdecimal() for part in kernel[:2]) and (int(kernel[0]), int(kernel[1])) >= _KERNEL
-    nodes = len((topology.get("hugepages") or {}).get(str(size), counts))
-    number = ",".join(f"{node}:{count}" for node, count in sorted(counts.items())) if by_node else str(max(counts.values()) * nodes)
-    spread = "" if by_node else "; this kernel spreads them evenly over all nodes"
-    yield (
-        f"Only the kernel command line reserves huge pages of {size_text(size)} reliably, and a bind does not write it. Add "
-        f"hugepagesz={size >> 20}G hugepages={number} there and reboot{spread}. Verify compares the result."
-    )
+    spread = filled is not counts
+    number = sum(filled.values()) if spread else ",".join(f"{node}:{count}" for node, count in sorted(counts.items()))
+    words = f"hugepagesz={size >> 20}G hugepages={number}"
+    only = f"Only the kernel command line reserves huge pages of {size_text(size)} reliably, and a bind does not write it."
+    if too_many:
+        yield (
+            f"{only} This kernel spreads them evenly over all nodes, so {words} would take too much memory of {too_many}. Reduce the "
+            f"number, or boot Linux {'.'.join(map(str, BY_NODE))} or newer, which takes the pages by node."
+        )
+        return
+    evenly = "; this kernel spreads them evenly over all nodes" if spread else ""
+    yield f"{only} Add {words} there and reboot{evenly}. Verify compares the result."
 
 
 def _service(python: str) -> str:

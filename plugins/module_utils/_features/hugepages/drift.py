@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..._base.findings import CHANGED_SETTINGS, EDIT, SHORT_OF_MEMORY, Cause, coded
-from ..._kernel.hugepages import pages, size_text
+from ..._kernel.hugepages import BY_NODE, GIGANTIC, pages, size_text
+from ..._kernel.machine import is_since
 from ..comparing import Comparing
 from .setting import Goal, counts_of, goal_of, granted, unreached
 from .shortage import shortages
@@ -21,7 +22,10 @@ _KIND = "hugepages"
 
 
 def compare(comparing: Comparing, wanted: HugePagesLive) -> None:
-    """Compare the huge pages of each node. More than wanted is drift unless they are in use, which is a remark."""
+    """Compare the huge pages of each node. More than wanted is drift unless they are in use, which is a remark.
+
+    Nor is it where the kernel cannot reserve pages of a gigantic size by node: nodes that need fewer than others have the same number.
+    """
     host, findings = comparing.host, comparing.findings
     short = {(lack.size, lack.node): lack for lack in shortages(host, wanted)}
     for size, counts in counts_of(wanted).items():
@@ -32,16 +36,19 @@ def compare(comparing: Comparing, wanted: HugePagesLive) -> None:
                 word = SHORT_OF_MEMORY if lack.tried or lack.gigantic else EDIT
                 findings.differs(_KIND, name, str(count), str(lack.found or 0), Cause(word, lack.remedy))
                 continue
-            goal = goal_of(host, size, node, count, now) if now else None
+            by_node = size < GIGANTIC or is_since(host, *BY_NODE)
+            goal = goal_of(host, size, node, count, now) if now and by_node else None
             if goal and goal.changes:
                 findings.differs(_KIND, name, str(count), str(goal.before), _surplus(host, goal))
             else:
                 findings.same(_KIND, name)
-                findings.remarks += coded("NPU_HUGEPAGES_CHANGED", unreached(goal) if goal else ())
+                findings.remarks += coded("NPU_HUGEPAGES_CHANGED", unreached(goal) if goal and size < GIGANTIC else ())
 
 
 def _surplus(host: Host, goal: Goal) -> Cause:
     """Return why a node has more pages than wanted: nobody added any to those that the last bind left."""
+    if goal.size >= GIGANTIC:
+        return Cause(EDIT, "reserved by the kernel command line or another program, which a bind does not change; correct it and reboot")
     _wanted, left = granted(host).get((goal.size, goal.node), (0, None))
     if left == goal.before:
         return Cause(CHANGED_SETTINGS, "processes used them when a bind was to lower the number; bind again")

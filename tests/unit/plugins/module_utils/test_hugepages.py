@@ -422,6 +422,14 @@ def test_pages_of_1_gib_are_compared_and_never_written(tree):
     assert compared(host, {"size": 1 << 20, "nodes": {"0": 4}})[1] == {"huge pages of 1 GiB on node 0": ("4", "1", "memory shortage")}
 
 
+@pytest.mark.parametrize(("kernel", "drift"), [("5.10.0-153.aarch64", {}), ("6.6.0-1", {0: ("4", "6", "manual change")})])
+def test_more_pages_of_1_gib_are_drift_if_set_by_node(tree, kernel, drift):
+    node(tree, 0, 6, size=1 << 20)
+    host = tree.write({"/proc/sys/kernel/osrelease": kernel})
+    found = {f"huge pages of 1 GiB on node {number}": said for number, said in drift.items()}
+    assert compared(host, {"size": 1 << 20, "nodes": {"0": 4}})[1] == found
+
+
 def test_a_vanished_node_is_drift_and_does_not_stop_the_others(kernel):
     (short,) = shortages(kernel, {"size": SIZE, "nodes": {"0": 10, "7": 5}})
     assert short.sentence.startswith("node 7: 0 of 5 huge pages of 2 MiB; the kernel does not offer")

@@ -183,3 +183,16 @@ def test_pages_of_1_gib_are_explained_and_have_no_unit(kernel, words):
     assert not found.files and not found.enabled and found.live == {"size": 1 << 20, "nodes": {"0": 40, "2": 20}}
     assert f"Add hugepagesz=1G {words} there and reboot" in found.notes[-1]
     assert ("spreads them evenly" in found.notes[-1]) is kernel.startswith("5.10")
+    assert ("40 (40.0 GiB, 56.0 GiB remain for other memory) on each of nodes 0-3" in found.notes[0]) is kernel.startswith("5.10")
+
+
+def test_pages_of_1_gib_that_crowd_a_node_are_not_advised():
+    numa = [{"id": node, "memory_mib": (96 if node < 3 else 32) << 10} for node in NODES]
+    *notes, advice = wanted({"size": "1G", "node": {0: 40}}, kernel="5.10.0-153", offered=(1 << 20,), numa=numa).notes
+    assert notes == ["Huge pages of 1 GiB: 40 (40.0 GiB, 56.0 GiB remain for other memory) on node 0."]
+    assert advice.startswith(
+        "Only the kernel command line reserves huge pages of 1 GiB reliably, and a bind does not write it. This kernel spreads them evenly "
+        "over all nodes, so hugepagesz=1G hugepages=160 would take too much memory of node 3: 40 huge pages of 1 GiB take 40.0 GiB of the "
+        "32.0 GiB, and 3.2 GiB must remain for other memory (10 % of the node, at most 8 GiB); at most 28 pages fit. Reduce the number, or "
+        "boot Linux 5.16 or newer"
+    )
