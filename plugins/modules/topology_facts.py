@@ -348,6 +348,11 @@ ansible_facts:
           returned: always
           type: dict
           sample: {"2048": {"0": 0, "1": 20480}}
+        hugepages_before:
+          description: In the same form, the numbers that binds have changed, as they were before the first of them.
+          returned: on a host where a bind has changed some
+          type: dict
+          sample: {"2048": {"1": 0}}
         isolation:
           description:
             - What sets CPUs apart. A key is there only where something does.

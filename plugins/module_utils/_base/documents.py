@@ -163,6 +163,7 @@ if TYPE_CHECKING:
 
         users: List[NpuUser]
         hugepages: Dict[str, Dict[str, int]]
+        hugepages_before: Dict[str, Dict[str, int]]
         isolation: Isolation
         unlisted: List[Unlisted]
         nics: List[Nic]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, cast
 
 from .._state import plan_file
 from .._base.cpulist import compress, expand
+from .._base.outside import json_of
 from .._host.host import Host
 from .._features.irq.irqbalance import irqbalance
 from .._kernel import cpus as _cpus
@@ -22,6 +23,7 @@ from .._kernel.neighbours import neighbours
 from .._kernel.nics import nics
 from .._features.kubelet.facts import kubelet
 from .._state.executables import programs
+from .._state.lock import RECORD
 from .._state.unit_environment import set_elsewhere
 from .._state.unit_files import drop_ins_of_services, fragment, similar
 from .._users.finding import users
@@ -104,10 +106,22 @@ def gather(
         facts["allocator"] = allocator(host)
     if others:
         facts["others"] = neighbours(host)
+    before = _pages_before(host)
+    if before:
+        facts["hugepages_before"] = before
     held = memory(host, set(units), any("memory_mib" in user for user in facts["users"]))
     if held:
         facts["memory"] = held
     return facts
+
+
+def _pages_before(host: Host) -> dict[str, dict[str, int]]:
+    """Return the huge pages that nodes had before binds changed them; none of a broken record, which a bind names."""
+    try:
+        recorded: Any = json_of(host.read(RECORD) or "{}")
+        return {size: {node: int(count) for node, count in nodes.items()} for size, nodes in recorded.get("hugepages", {}).items()}
+    except (AttributeError, TypeError, ValueError):
+        return {}
 
 
 def _nics(host: Host, npus: Iterable[Any], nodes: Iterable[Any]) -> list[Nic]:

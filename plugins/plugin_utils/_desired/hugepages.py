@@ -120,10 +120,11 @@ def _offered(topology: Topology, size: int, counts: Counts) -> tuple[Counts, lis
 
 
 def _memory(topology: Topology, size: int) -> dict[int, int]:
-    """Return the bytes of each node that pages of other sizes leave."""
+    """Return the bytes of each node that pages of other sizes leave once the bind has given back those of former binds."""
     memory = {node["id"]: (node.get("memory_mib") or 0) << 20 for node in topology.get("numa") or ()}
+    before = topology.get("hugepages_before") or {}
     for other, of_nodes in (topology.get("hugepages") or {}).items():
-        for node, pages in of_nodes.items():
+        for node, pages in {**of_nodes, **before.get(other, {})}.items():
             if int(other) != size and int(node) in memory:
                 memory[int(node)] -= (pages * int(other)) << 10
     return memory

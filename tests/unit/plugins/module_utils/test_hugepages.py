@@ -25,6 +25,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._kernel.hugepages imp
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._state.release import Options, Outcome
 from ansible_collections.npu.affinity.plugins.module_utils._state.step import Check
+from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import TakenBack, apply
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
 
@@ -487,5 +488,11 @@ def test_a_record_that_cannot_be_restored_stops_everything(kernel, tree, section
 def test_facts_have_the_pages_by_size_and_node(kernel, tree):
     tree.write({path_of(1 << 20, 2): 4})
     assert facts(kernel) == {"2048": {"0": 10, "1": 0, "2": 30}, "1048576": {"2": 4}}
+    assert "hugepages_before" not in gather(kernel)
+    bind(kernel)
+    assert gather(kernel)["hugepages_before"] == {"2048": {"0": 10, "1": 0}}
+    for broken in ("[]", "{", '{"hugepages": [1]}', '{"hugepages": {"2048": {"0": "x"}}}'):
+        tree.write({previous.PATH: broken})
+        assert "hugepages_before" not in gather(kernel)
     assert [size_text(size) for size in (64, 2048, 524288, 1 << 20)] == ["64 KiB", "2 MiB", "512 MiB", "1 GiB"]
     assert [size_of(text) for text in ("64K", "2M", "1g")] == [64, 2048, 1 << 20]

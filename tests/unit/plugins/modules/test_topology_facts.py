@@ -105,10 +105,12 @@ def test_the_documentation_names_every_returned_field(root, run):
         "proc/irq/900/smp_affinity_list": "0-7",
         "proc/interrupts": "CPU0\n900: 0 ITS-MSI hns3-0\n",
         "sys/fs/cgroup/npu.slice/memory.numa_stat": "anon N0=2097152\n",
+        "etc/npu-affinity/previous.json": '{"schema": 1, "hugepages": {"2048": {"0": 7}}}',
     }.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
     assert "others" not in run(root=str(root))["ansible_facts"]["npu_affinity_topology"]
     result = run(root=str(root), units=["vllm@0.service"], others=True)
+    assert result["ansible_facts"]["npu_affinity_topology"]["hugepages_before"] == {"2048": {"0": 7}}
     returned = yaml.safe_load(topology_facts.RETURN)["ansible_facts"]
     check(result["ansible_facts"], returned, "ansible_facts")

@@ -109,6 +109,15 @@ def test_a_setting_that_is_wrong_or_too_large_is_refused(asked, host, sentence):
     assert sentence in str(refusal.value)
 
 
+@pytest.mark.parametrize(("size", "count"), [("1G", 60), ("32M", 2000)])
+def test_pages_of_a_former_bind_leave_room_for_another_size(size, count):
+    now = {number: {"0": 30000 if number == "2048" else 0} for number in ("2048", "32768", "1048576")}
+    found = wanted({"size": size, "node": {0: count}}, hugepages=now, hugepages_before={"2048": {"0": 1000}})
+    assert found.live["nodes"] == {"0": count}
+    with pytest.raises(ValueError, match="at most"):
+        wanted({"size": size, "node": {0: count}}, hugepages=now)
+
+
 def test_the_largest_number_that_fits_is_taken():
     assert wanted({"node": {0: 45056}}).live["nodes"] == {"0": 45056}
 
