@@ -84,5 +84,7 @@ def test_queues_are_reported_bound_compared_off_and_restored(hosts):
     assert off.status == 0 and (steering(hosts), places(hosts)) == (FOUND, before) and there(hosts) == []
     assert hosts.play("rollback", npu_affinity_to="-1", **BOTH).status == 0 and (steering(hosts), places(hosts)) == (STEERED, SPREAD)
     assert hosts.play("rollback", npu_affinity_to="-3", **BOTH).status == 0 and (steering(hosts), places(hosts)) == (FOUND, SPREAD)
+    assert hosts.play("bind", **REPORT).status == 0 and (places(hosts), there(hosts)) == (before, [])
+    assert hosts.play("rollback", npu_affinity_to="-1", **BOTH).status == 0 and places(hosts) == SPREAD
     assert hosts.play("unbind", npu_affinity_features="nic").status == 0
     assert (steering(hosts), places(hosts)) == (FOUND, before) and there(hosts) == []

@@ -34,9 +34,9 @@ def _step(host: Host, state: AppliedState, choices: Choices) -> LiveStep | None:
     wanted = state["live"].get("nic")
     if wanted is None:
         return None
-    from .step import NetworkInterrupts, Reported
+    from .step import NetworkInterrupts
 
-    return NetworkInterrupts(host, wanted, state["live"].get("irq") == "warn") if wanted["mode"] in PLACING else Reported(host, wanted)
+    return NetworkInterrupts(host, wanted, state["live"].get("irq") == "warn")
 
 
 def _release() -> type[Release]:

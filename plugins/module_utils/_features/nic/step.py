@@ -12,30 +12,18 @@ from ..._host.host import Host
 from ..._state import previous
 from ..._state.diffs import diffs
 from ..._state.lock import changing
-from ..._state.step import Check, LiveStep
+from ..._state.step import LiveStep
 from ..irq.affinity import Report
 from ..irq.rebinds import forget
 from . import queues
-from .feature import SECTION
+from .feature import PLACING, SECTION
 
 if TYPE_CHECKING:
     from ..._base.documents import NicLive
 
 
-class Reported(Check):
-    """Says what there is to know about network interrupts."""
-
-    def __init__(self, host: Host, wanted: NicLive) -> None:
-        Check.__init__(self)
-        self.host = host
-        self.wanted = queues.wanted_of(wanted)
-
-    def look(self, check: bool) -> None:
-        self.remarks = coded("NPU_NIC_UNPLACED", queues.remarks(self.host, self.wanted))
-
-
 class NetworkInterrupts(LiveStep):
-    """Places the queues when all else has succeeded; what is not wanted any more gets what it had.
+    """Places the queues when all else has succeeded; what is not wanted any more gets what it had, and a report places nothing.
 
     The files stay where something cannot be placed, so the units that they describe try again.
     """
@@ -43,7 +31,8 @@ class NetworkInterrupts(LiveStep):
     def __init__(self, host: Host, wanted: NicLive, tolerant: bool = False) -> None:
         LiveStep.__init__(self)
         self.host = host
-        self.wanted = queues.wanted_of(wanted)
+        self.told = queues.wanted_of(wanted)
+        self.wanted = self.told if wanted["mode"] in PLACING else queues.Wanted({})
         self.tolerant = tolerant
         self.placed = queues.Placed([], [], [], [])
         self.left = Report([])
@@ -72,8 +61,8 @@ class NetworkInterrupts(LiveStep):
 
     def _take(self, placed: queues.Placed) -> None:
         self.placed = placed
-        self.remarks = coded("NPU_NIC_UNPLACED", placed.unchangeable + queues.remarks(self.host, self.wanted))
-        self.warnings = self.left.warnings + placed.warnings + (placed.failed if self.tolerant else [])
+        self.remarks = coded("NPU_NIC_UNPLACED", placed.unchangeable + queues.remarks(self.host, self.told))
+        self.warnings = self.left.warnings + placed.warnings + (self.left.failed + placed.failed if self.tolerant else [])
 
     def prepare(self) -> None:
         if self.placed.changed:
@@ -87,15 +76,15 @@ class NetworkInterrupts(LiveStep):
 
     def complete(self) -> None:
         with changing(self.host, "placing network interrupts"):
-            for pci in self.wanted.functions:
+            for pci in [*self.wanted.functions, *(row.pci for row in self.left.rows)]:
                 forget(self.host, pci)
             if self.left.rows:
                 self.left = self._restored(check=False)
                 kept = self._recorded(is_wanted=True)
                 if not self.left.failed:
                     previous.replace(self.host, SECTION, {"functions": kept} if kept else None)
-            if self.placed.changed or self.placed.failed:
-                self._take(queues.bind(self.host, self.wanted, tolerant=self.tolerant))
+            is_placed = not (self.placed.changed or self.placed.failed)
+            self._take(self.placed if is_placed else queues.bind(self.host, self.wanted, tolerant=self.tolerant))
         self._require_all()
 
     def _require_all(self) -> None:

@@ -24,7 +24,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.nic.feature
 from ansible_collections.npu.affinity.plugins.module_utils._features.nic import links
 from ansible_collections.npu.affinity.plugins.module_utils._features.nic.program import main
 from ansible_collections.npu.affinity.plugins.module_utils._features.nic.release import Release
-from ansible_collections.npu.affinity.plugins.module_utils._features.nic.step import NetworkInterrupts, Reported
+from ansible_collections.npu.affinity.plugins.module_utils._features.nic.step import NetworkInterrupts
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.interrupts import UNBOUND_CPUS
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.nics import RPS, XPS, nics, queue_of, steered_cpus
@@ -253,15 +253,28 @@ def test_a_function_that_is_not_wanted_any_more_gets_what_it_had(kernel, tree):
     assert not bind(kernel).changed and places(kernel, 201) == ["9"]
 
 
+@pytest.mark.parametrize("tolerant", [False, True])
+def test_a_queue_that_a_report_cannot_restore_is_kept(kernel, tolerant):
+    bind(kernel)
+    kernel.refused = {"103": errno.EACCES}
+    report = {**WANTED, "mode": "report"}
+    if tolerant:
+        assert "could not be moved to CPUs 0-15" in bind(kernel, report, tolerant=True).warnings[0]
+    else:
+        with pytest.raises(ValueError, match="could not be moved to CPUs 0-15"):
+            bind(kernel, report)
+    kernel.refused = {}
+    assert SECTION in previous.recorded(kernel) and places(kernel, 101, 103) == [EVERYWHERE, "6"]
+    assert bind(kernel, report).changed and places(kernel, 103) == [EVERYWHERE] and not previous.recorded(kernel)
+
+
 def test_a_report_says_what_there_is_and_writes_nothing(kernel, tree):
     function(tree, DISK, 220, ["nvme0q0", "nvme0q1"], "nvme", "0x010802", "nvme/nvme0")
     function(tree, SECOND, 200, queues(SECOND, 0), interface="net/eth1")
     steering_files = {"rx-0/rps_cpus": "00ff", "rx-1/rps_cpus": "0000", "tx-0/xps_cpus": "00f0"}
     tree.write({f"{BUS}{FIRST}/net/eth0/queues/{name}": mask for name, mask in steering_files.items()})
     assert [steered_cpus(kernel, FIRST, kind) for kind in (RPS, XPS)] == [set(range(8)), set(range(4, 8))]
-    step = Reported(kernel, {"mode": "report", "functions": {FIRST: "4-6", SECOND: "4-6"}})
-    step.look(False)
-    step.run()
+    step = bind(kernel, {"mode": "report", "functions": {FIRST: "4-6", SECOND: "4-6"}})
     assert step.remarks == [
         f"eth0 ({FIRST}): 4 queues share 3 CPUs (4-6); 3 queues would do [NPU_NIC_UNPLACED]",
         f"eth0 ({FIRST}): RPS also uses CPUs 0-7, and is not changed unless npu_affinity_nic is steering [NPU_NIC_UNPLACED]",
@@ -326,7 +339,7 @@ def multiqueue(kernel, tree):
     return kernel
 
 
-@pytest.mark.parametrize("ends", ["near", "off", "unbind"])
+@pytest.mark.parametrize("ends", ["near", "report", "off", "unbind"])
 def test_steering_follows_the_queues_and_is_restored(multiqueue, ends):
     kernel = multiqueue
     before = steered(kernel, *FOUR, "rx-0", "rx-1")
@@ -343,9 +356,12 @@ def test_steering_follows_the_queues_and_is_restored(multiqueue, ends):
         assert release(kernel, check=True)[1].changed and steered(kernel, "tx-0") == PARTS[:1]
         assert not release(kernel)[0].failed
     else:
-        wanted = WANTED if ends == "near" else {"mode": "near", "functions": {}}
-        assert bind(kernel, wanted, check=True).changed and steered(kernel, "tx-0") == PARTS[:1]
-        assert bind(kernel, wanted).changed and not bind(kernel, wanted).changed
+        wanted = {"mode": "near", "functions": {}} if ends == "off" else {**WANTED, "mode": ends}
+        predicted = bind(kernel, wanted, check=True)
+        assert predicted.changed and steered(kernel, "tx-0") == PARTS[:1]
+        done = bind(kernel, wanted)
+        assert done.changed and done.lines() == predicted.lines() and not bind(kernel, wanted).changed
+        assert (SECTION in previous.recorded(kernel)) == (ends == "near")
     assert steered(kernel, *FOUR, "rx-0", "rx-1") == before
     assert places(kernel, 101) == (["4"] if ends == "near" else [EVERYWHERE])
 

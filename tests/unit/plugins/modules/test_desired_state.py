@@ -93,6 +93,32 @@ def test_everything_off_leaves_no_setting_and_no_program(bind, root):
     assert left <= {"/etc/npu-affinity/previous.json", "/etc/npu-affinity/plan.json"}
 
 
+@pytest.mark.parametrize("action", ["bind", "rollback"])
+def test_a_report_restores_the_queues_that_a_bind_moved(bind, root, run_module, action):
+    topology = gather(Host(str(root)))
+    report = {**SETTINGS, "nic": {**SETTINGS["nic"], "nic": "report"}}
+    state = json.loads(json.dumps(of_plan(topology, plan(topology), report)))
+
+    def apply(**options):
+        return run_module("host_files", root=str(root), state=state, **options)
+
+    apply()
+    never = files_of(root)
+    bind()
+    everything = files_of(root)
+    assert any("/smp_affinity_list" in path and text != never[path] for path, text in everything.items() if path in never)
+    predicted = apply(action=action, _ansible_check_mode=True)
+    assert files_of(root) == everything
+    done = apply(action=action)
+    assert done["changed"] and (done["diff"], done["files"], done["removed"]) == tuple(
+        predicted[key] for key in ("diff", "files", "removed")
+    )
+    now, record = files_of(root), "/etc/npu-affinity/previous.json"
+    assert {path for path in now.keys() | never.keys() if now.get(path) != never.get(path)} <= {record}
+    assert json.loads(now[record]).keys() == json.loads(never[record]).keys()
+    assert not apply(action=action)["changed"]
+
+
 @pytest.mark.parametrize("feature", APPLIED)
 def test_a_feature_is_undone_alone(bind, root, run_module, feature):
     never = without(feature, bind, root)
