@@ -562,7 +562,7 @@ ansible_facts:
           sample: {"tp.service": {"ASCEND_RT_VISIBLE_DEVICES": {"value": "3", "file": "/etc/systemd/system/tp.service", "wins": false}}}
         allocator:
           description: The library of jemalloc or tcmalloc that the host has, or V(null).
-          returned: with O(units)
+          returned: always
           type: str
           sample: /usr/lib64/libjemalloc.so.2
         others:

@@ -65,8 +65,7 @@ def gather(
 
     ``npu_smi`` and ``nvidia_smi`` are commands, with blanks between their words; by default the tools are looked for.
     ``device_share`` queries it, with a call of npu-smi for every card. ``units`` are services that should be there: the result then
-    has ``missing_units``, ``unit_environment`` and ``allocator``. With ``others`` it has the interrupts of other devices, which takes up to
-    0.1 s.
+    has ``missing_units`` and ``unit_environment``. With ``others`` it has the interrupts of other devices, which takes up to 0.1 s.
     ``memory`` is there where slices of NPUs, these services, or users of NPUs hold memory.
     """
     problems: list[str] = []
@@ -97,13 +96,13 @@ def gather(
         "drop_ins": drop_ins_of_services(host),
         "programs": programs(host),
         "users": _attempt(problems, [], users, host, npus + gpus, listed, problems),
+        "allocator": allocator(host),
         "problems": problems,
     }
     if units:
         facts["missing_units"] = {unit: similar(host, unit) for unit in units if fragment(host, unit) is None}
         elsewhere = {unit: set_elsewhere(host, unit) for unit in units}
         facts["unit_environment"] = {unit: variables for unit, variables in elsewhere.items() if variables}
-        facts["allocator"] = allocator(host)
     if others:
         facts["others"] = neighbours(host)
     before = _pages_before(host)

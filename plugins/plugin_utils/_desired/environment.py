@@ -49,7 +49,7 @@ def remarks(topology: Topology, plan: Plan, named: Named, adopts: bool) -> Itera
             f"{no_effect(SETTING, 'this host')}: it sets variables in drop-ins of services. Name these in npu_affinity_services or "
             "npu_affinity_workloads, or set npu_affinity_adopt.",
         )
-    elif named.environment.get("allocator") and not topology.get("allocator"):
+    elif named.environment.get("allocator") and topology.get("allocator", "") is None:
         yield Sentence(
             "NPU_ALLOCATOR_MISSING",
             f"{SETTING}: the host has neither jemalloc nor tcmalloc, so LD_PRELOAD is not set. Install one (usually package libjemalloc2 "

@@ -99,6 +99,10 @@ NO_SERVICE = "npu_affinity_environment has no effect on this host"
 def test_what_has_no_effect_on_a_host_is_reported():
     found, said = variables(topology(allocator=None), PLAN, {"allocator": True}, [0])
     assert found["environment"] == {} and said[0].startswith(NO_LIBRARY)
+    (said,) = remarks(topology(allocator=None), PLAN, Named(environment=ALL), adopts=True)
+    assert said.startswith(NO_LIBRARY)
+    not_looked_for = {key: value for key, value in topology().items() if key != "allocator"}
+    assert list(remarks(not_looked_for, PLAN, Named(environment=ALL), adopts=True)) == []
     (sentence,) = remarks(topology(), PLAN, Named(environment=ALL), adopts=False)
     assert sentence.startswith(NO_SERVICE)
     assert list(remarks(topology(), PLAN, Named(), adopts=False)) == []
