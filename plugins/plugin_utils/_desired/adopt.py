@@ -44,9 +44,6 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
                 "themselves; set npu_affinity_adopt=report, or npu_affinity_bound_by=host.",
             )
         )
-    limit = int(settings["rebind_limit"])
-    if limit < 0:
-        raise ValueError(f"npu_affinity_rebind_limit is {limit}: give 0 for no limit, or how often within an hour")
     if not plan["npus"]:
         return Feature(owned=OWNED)
     variables = {name: True for name in SWITCHES if settings["environment"].get(name)}
@@ -62,7 +59,7 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     if mode != "always":
         return Feature(owned=PRESENT, needs_plan=True, notes=notes, live=live)
     return Feature(
-        files=(unit(ADOPT_SERVICE, _service(settings["python"], limit, live)),),
+        files=(unit(ADOPT_SERVICE, _service(settings["python"], int(settings["rebind_limit"]), live)),),
         owned=PRESENT,
         enabled=(ADOPT_SERVICE,),
         started=(ADOPT_SERVICE,),

@@ -47,8 +47,6 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     """
     if not settings["enabled"]:
         return Feature(owned=OWNED)
-    if int(settings["rebind_limit"]) < 0:
-        raise ValueError(f"npu_affinity_rebind_limit is {settings['rebind_limit']}: give 0 for no limit, or how often within an hour")
     functions = list(dict.fromkeys(entry["pci"] for entry in plan["npus"] if entry["irq"]))
     others = [(file, found) for file, found in settings.get("left_alone", ()) if found]
     left_alone = bool(functions or others)

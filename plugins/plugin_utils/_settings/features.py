@@ -12,7 +12,7 @@ from typing import Any
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import batches, paths, specs
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.names import PREFIX
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings.values import validated
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.values import CHECKS, validated
 
 Settings = dict[str, dict[str, Any]]
 """``{role: {setting: value}}``. A setting is named as its variable without ``npu_affinity_`` and without the name of the role."""
@@ -78,10 +78,12 @@ def _defaults(role: str) -> dict[str, Any]:
 
 
 def converted(name: str, option: Mapping[str, Any], value: Any) -> Any:
-    """Return the value of a setting in its type. Raises ``ValueError`` with a sentence if it has another."""
+    """Return the value of a setting in its type. Raises ``ValueError`` with a sentence if it has another, or one that no unit could use."""
     result = validated(name, option, {name: value})
     if result.error_messages:
         raise ValueError(f"{name}: {result.error_messages[0]}")
+    if name in CHECKS and result.validated_parameters[name] is not None:
+        CHECKS[name](result.validated_parameters[name], name)
     return paths.placed(name, _given(result.validated_parameters[name]))
 
 

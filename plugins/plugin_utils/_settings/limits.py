@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Limits that have no effect because of another setting."""
+"""Numbers and time spans that no unit could use, and limits that have no effect because of another setting."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from collections.abc import Container, Mapping
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.rebinds import WITHIN
+from ansible_collections.npu.affinity.plugins.module_utils._features.nic.feature import PLACING
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import remark
 
 INTERVAL = "10min"
 """Of the timer that checks interrupts, where no other is set."""
 
-_LIMIT, _INTERVAL = "npu_affinity_rebind_limit", "npu_affinity_interval"
-_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-zµ]*)")
+LIMIT, SPAN = "npu_affinity_rebind_limit", "npu_affinity_interval"
+LEAST = {LIMIT: 0, "npu_affinity_wait": 0, "npu_affinity_timeout": 1}
+"""The least value of numbers that units take."""
+_PART = re.compile(r" *(\d+(?:\.\d+)?) *([A-Za-zµ]*)")
 _SECONDS = {
     **dict.fromkeys(("usec", "us", "µs"), 1e-6),
     **dict.fromkeys(("msec", "ms"), 1e-3),
@@ -26,6 +29,8 @@ _SECONDS = {
     **dict.fromkeys(("hours", "hour", "hr", "h"), 3600),
     **dict.fromkeys(("days", "day", "d"), 86400),
     **dict.fromkeys(("weeks", "week", "w"), 604800),
+    **dict.fromkeys(("months", "month", "M"), 2629800),
+    **dict.fromkeys(("years", "year", "y"), 31557600),
 }
 """Units of time spans: systemd.time(7)."""
 
@@ -38,12 +43,24 @@ def seconds(span: str) -> float | None:
     return sum(float(part.group(1)) * _SECONDS[part.group(2)] for part in parts)
 
 
+def checked_span(value: str, setting: str) -> None:
+    """Raise ``ValueError`` for an interval that is no time span; '' is the default of each timer."""
+    if value and not seconds(value):
+        raise ValueError(f"{setting}: expected a time span of systemd, such as 5min or 1h 30min; got {value!r}")
+
+
+def checked_number(value: int, setting: str) -> None:
+    """Raise ``ValueError`` for a number that is too small."""
+    if value < LEAST[setting]:
+        raise ValueError(f"{setting}: expected {LEAST[setting]} or more; got {value}")
+
+
 @remark("NPU_NO_EFFECT")
 def remarks(given: Mapping[str, Any], off: Container[str], defaults: Mapping[str, Any]) -> list[str]:
-    """Return a sentence if the timer of role irq runs too rarely to reach its limit of rebinds within an hour."""
-    if "irq" in off:
+    """Return a sentence if the timers of roles irq and nic run too rarely to reach their limit of rebinds within an hour."""
+    if "irq" in off and given.get("npu_affinity_nic") not in PLACING:
         return []
-    limit, span = (given.get(name, defaults[name]) for name in (_LIMIT, _INTERVAL))
+    limit, span = (given.get(name, defaults[name]) for name in (LIMIT, SPAN))
     span = span or INTERVAL
     interval = seconds(str(span))
     if not interval or not str(limit).isdecimal() or not int(limit):
@@ -53,6 +70,6 @@ def remarks(given: Mapping[str, Any], off: Container[str], defaults: Mapping[str
         return []
     advice = f"set the limit to {most} or less, or a shorter interval" if most else "set an interval of less than an hour"
     return [
-        f"{_LIMIT} {limit} has no effect with {_INTERVAL} {span}: the timer runs too rarely to restore an object {limit} times within an "
-        f"hour, and never stops if another program moves interrupts; {advice}. 0 disables the limit."
+        f"{LIMIT} {limit} has no effect on interrupts with {SPAN} {span}: the timer runs too rarely to restore an object {limit} "
+        f"times within an hour, and never stops if another program moves interrupts; {advice}. 0 disables the limit."
     ]

@@ -16,7 +16,7 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.errors import ArgumentTypeError, ArgumentValueError, ElementError
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings import batches, mutes, paths
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import batches, limits, mutes, paths
 
 KINDS = {
     "bool": "true or false",
@@ -33,6 +33,8 @@ CHECKS: dict[str, Callable[..., object]] = {
     batches.SETTING: batches.checked,
     mutes.SETTING: mutes.checked,
     paths.LABEL: paths.checked_label,
+    limits.SPAN: limits.checked_span,
+    **dict.fromkeys(limits.LEAST, limits.checked_number),
 }
 """What refuses values of the right type, with a ``ValueError``."""
 

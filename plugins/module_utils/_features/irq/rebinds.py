@@ -46,7 +46,7 @@ class Rebinds:
         """Return why an object that was moved is not restored, or '' where it is."""
         entry = self._known.get(pci, {}).get(key, {})
         times = self._times(entry)
-        if self.limit and len(times) >= self.limit and self.now - times[-1] < WITHIN:
+        if 0 < self.limit <= len(times) and self.now - times[-1] < WITHIN:
             entry = self._known[pci][key] = {"since": int(time.time()), "count": len(times), "who": self._who(pci)}
             self.stopped.append((pci, key))
             self.who = entry["who"]

@@ -192,8 +192,9 @@ def test_a_limit_that_can_never_act_is_a_remark(interval, limit, advice):
     found = limits.remarks(given, [], defaults)
     assert len(found) == bool(advice) and advice in "".join(found)
     if advice:
-        assert found[0].startswith(f"npu_affinity_rebind_limit {limit} has no effect with npu_affinity_interval {interval}: ")
-    assert limits.remarks(given, ["irq"], defaults) == []
+        assert found[0].startswith(f"npu_affinity_rebind_limit {limit} has no effect on interrupts with npu_affinity_interval {interval}: ")
+    assert limits.remarks(given, ["irq"], defaults) == limits.remarks({**given, "npu_affinity_nic": "report"}, ["irq"], defaults) == []
+    assert limits.remarks({**given, "npu_affinity_nic": "near"}, ["irq"], defaults) == found
 
 
 SPANS = [
@@ -202,6 +203,9 @@ SPANS = [
     ("1h30min", 5400),
     ("100ms", 0.1),
     ("1 d", 86400),
+    ("1M 1y", 34187400),
+    ("5min\n20s", None),
+    ("\n5min", None),
     ("", None),
     ("5 parsecs", None),
     ("x", None),
@@ -259,6 +263,12 @@ def test_the_role_takes_every_strategy_that_there_is():
             "npu_affinity_workloads: entry 1, roles has the key aclx, which nothing reads; did you mean acl?",
         ),
         ({"npu_affinity_roles": {"irqs": 2}}, "npu_affinity_roles has the key irqs, which nothing reads; did you mean irq?"),
+        ({"npu_affinity_interval": "foo"}, "npu_affinity_interval: expected a time span of systemd, such as 5min or 1h 30min; got 'foo'."),
+        ({"npu_affinity_interval": "0s"}, "npu_affinity_interval: expected a time span of systemd"),
+        ({"npu_affinity_interval": "900", "npu_affinity_wait": 0, "npu_affinity_rebind_limit": "0"}, ""),
+        ({"npu_affinity_wait": "-5"}, "npu_affinity_wait: expected 0 or more; got -5."),
+        ({"npu_affinity_timeout": 0}, "npu_affinity_timeout: expected 1 or more; got 0."),
+        ({"npu_affinity_rebind_limit": -1}, "npu_affinity_rebind_limit: expected 0 or more; got -1."),
         ({"npu_affinity_batches": "0"}, "npu_affinity_batches: expected numbers of hosts from 1 on"),
         ({"npu_affinity_roles": {"irq": "many"}}, "npu_affinity_roles: argument 'irq' is of type str"),
         ({"npu_affinity_npus": "0,1", "npu_affinity_min_cpus": "5", "npu_affinity_irq_enabled": "no", "npu_affinity_cpus": None}, ""),
@@ -323,6 +333,12 @@ def test_every_feature_has_all_of_its_settings():
 )
 def test_settings_are_converted_once(given, feature, setting, expected):
     assert features.of_features(given)[feature][setting] == expected
+
+
+@pytest.mark.parametrize("role", ["irq", "nic", "adopt"])
+def test_no_role_takes_a_limit_that_its_units_could_not(role):
+    with pytest.raises(ValueError, match="npu_affinity_rebind_limit: expected 0 or more; got -1"):
+        features.of_features({"npu_affinity_rebind_limit": -1}, [role])
 
 
 @pytest.mark.parametrize(
