@@ -33,8 +33,8 @@ def measures_table(
 ) -> list[str]:
     """Return the lines of a table for each workload: its metrics, and those of ``before`` next to them with the change.
 
-    A change stands with its interval of 95 %, unless this includes no change. Both are results of module ``measure_info``. Raises
-    ``ValueError`` when one is not.
+    A change stands with its interval of 95 %, unless this includes no change, or with the reason why it has none. Both are results of
+    module ``measure_info``. Raises ``ValueError`` when one is not.
     """
     sides = [(before_label, before)] if before is not None else []
     sides.append((label, measured))
@@ -149,7 +149,6 @@ def _change(metrics: Sequence[Mapping[str, Any] | None], notes: list[str], uncle
     if earlier["value"] == later["value"]:
         return "none"
     before, after = (metric.get("windows") or () for metric in (earlier, later))
-    interval = None
     if before and after:
         if min(len(before), len(after)) < intervals.FEWEST:
             return f"no conclusion {_note(f'fewer than {intervals.FEWEST} windows; measure for longer', notes)}"
@@ -157,10 +156,13 @@ def _change(metrics: Sequence[Mapping[str, Any] | None], notes: list[str], uncle
         if not interval.is_change:
             unclear += [max(map(intervals.spread, (before, after)))]
             return f"no conclusion ({interval})"
-    known = f" ({interval})" if interval else ""
+        known = f"({interval})"
+    else:
+        without = "one measurement has no" if before or after else "neither measurement has"
+        known = _note(f"no interval, because {without} windows", notes)
     if not earlier["value"]:
-        return f"{later['value'] - earlier['value']:+.1f}{known}"
-    return f"{100 * (later['value'] / earlier['value'] - 1):+.0f} %{known}"
+        return f"{later['value'] - earlier['value']:+.1f} {known}"
+    return f"{100 * (later['value'] / earlier['value'] - 1):+.0f} % {known}"
 
 
 def _wrapped(indent: str, text: str) -> list[str]:

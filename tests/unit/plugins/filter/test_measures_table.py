@@ -41,18 +41,19 @@ def test_every_figure_has_a_line():
 @pytest.mark.parametrize(
     "before, after, change",
     [
-        (200.0, 50.0, "-75 %"),
-        (50.0, 75.0, "+50 %"),
-        (0.0, 12.5, "+12.5"),
+        (200.0, 50.0, "-75 % (1)"),
+        (50.0, 75.0, "+50 % (1)"),
+        (0.0, 12.5, "+12.5 (1)"),
         (3.0, 3.0, "none"),
         (0.0, 0.0, "none"),
-        (3.0, 0.0, "-100 %"),
+        (3.0, 0.0, "-100 % (1)"),
     ],
 )
 def test_changes_are_shares_of_what_was(before, after, change):
     lines = table(side(workload(involuntary_switches=after)), side(workload(involuntary_switches=before)))
     line = next(line for line in lines if "involuntary" in line)
     assert [cell.strip() for cell in line.split("  ") if cell.strip()][1:] == [f"{before:.1f}", f"{after:.1f}", change]
+    assert ("  (1) no interval, because neither measurement has windows" in lines) is change.endswith("(1)")
 
 
 def in_windows(values):
@@ -75,7 +76,7 @@ NOISY = [10.0, 250.0, 40.0, 160.0, 5.0, 210.0, 30.0, 180.0, 25.0, 20.0]
         ([0.0] * 9 + [1.0], [0.0] * 10, "no conclusion (-100 to 0.0)", "windows of one measurement differ by up to 1000 %"),
         ([0.0] * 9 + [1.0], BEFORE, "+99900 % (25025 or more)", ""),
         (BEFORE[:7], [1.0] * 10, "no conclusion (1)", "fewer than 8 windows; measure for longer"),
-        (BEFORE, [], "-100 %", ""),
+        (BEFORE, [], "-100 % (1)", "no interval, because one measurement has no windows"),
         (BEFORE, BEFORE, "none", ""),
     ],
 )
@@ -84,7 +85,7 @@ def test_a_change_needs_windows_that_differ_less(before, after, change, legend):
     line = next(line for line in lines if "moves to another CPU" in line)
     assert line.split("  ")[-1].strip() == change
     said = " ".join(line.strip() for line in lines)
-    assert legend in said and ("measure for longer" in said) is bool(legend)
+    assert legend in said and ("measure for longer" in said) is ("for longer" in legend or "differ by" in legend)
 
 
 DISTRIBUTIONS = {
@@ -112,7 +113,7 @@ def test_the_whole_of_two_measurements():
         "                                      unbound      bound  change (95 %)",
         "  involuntary context switches per s  0.0          0.0    none",
         "  moves to another CPU per s          missing (1)  2.0    -",
-        "  waiting for a CPU, ms per s         40.0         10.0   -75 %",
+        "  waiting for a CPU, ms per s         40.0         10.0   -75 % (2)",
         "  memory on remote NUMA nodes, MiB    0.0          0.0    none",
         "  NPU interrupts per s                0.0          0.0    none",
         "  of these on CPUs of worker threads  0.0          0.0    none",
@@ -120,6 +121,7 @@ def test_the_whole_of_two_measurements():
         "  unbound: NPU interrupts per s by CPU 0: 5",
         "  bound: NPU interrupts per s by CPU 6: 2.5, 7: 1",
         "  (1) unbound: perf is not installed",
+        "  (2) no interval, because neither measurement has windows",
         "",
         "NPU 1, pool 8-15: not in unbound; bound 1 process, 3 threads",
         "                                      unbound  bound  change (95 %)",
