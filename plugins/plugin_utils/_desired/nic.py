@@ -114,13 +114,8 @@ def _targets(topology: Topology, plan: Plan) -> tuple[dict[str, str], list[Sente
                 Sentence("NPU_NIC_UNPLACED", f"{_title(nic)}: its interrupts stay, because the kernel does not know its NUMA node.")
             )
         elif not near:
-            notes.append(
-                Sentence(
-                    "NPU_NIC_UNPLACED",
-                    f"{_title(nic)}: its interrupts stay, because node {nic['numa']} has no CPU outside the pools and no IRQ CPU; set "
-                    "npu_affinity_housekeeping to keep some.",
-                )
-            )
+            why = _why_none(topology, plan, f"node {nic['numa']}", cpus)
+            notes.append(Sentence("NPU_NIC_UNPLACED", f"{_title(nic)}: its interrupts stay, because {why}."))
         else:
             functions[nic["pci"].lower()] = compress(near)
     return functions, notes
@@ -131,17 +126,43 @@ def _choices(topology: Topology, plan: Plan) -> Iterator[set[int]]:
 
     CPUs that are isolated or tickless are the last resort, as IRQ CPUs. CPUs of a partition belong to its cgroup.
     """
-    isolation = topology.get("isolation") or {}
-    partitions = {part["group"]: set(expand(part["cpus"])) for part in isolation.get("partitions") or () if part["valid"]}
+    apart, partitions = _apart(topology)
     others = {cpu for group, cpus in partitions.items() if not group.startswith(SLICES) for cpu in cpus}
-    apart = {cpu for text in (topology["cpus"].get("isolated"), isolation.get("nohz_full")) for cpu in expand(text or "")}
     barred = apart.union(*partitions.values())
-    pools = {cpu for entry in plan["npus"] for cpu in expand(entry["pool"])} | set(expand(plan.get("poll") or ""))
+    pools = _pools(plan)
     of_irq = {cpu for entry in plan["npus"] for cpu in expand(entry.get("irq") or "")} - others
     yield set(expand(plan.get("housekeeping") or "")) - pools - barred
     yield set(expand(plan["cpus"])) - pools - barred
     yield of_irq - apart
     yield of_irq
+
+
+def _apart(topology: Topology) -> tuple[set[int], dict[str, set[int]]]:
+    """Return the CPUs that are isolated or tickless, and those of each partition by its cgroup."""
+    isolation = topology.get("isolation") or {}
+    partitions = {part["group"]: set(expand(part["cpus"])) for part in isolation.get("partitions") or () if part["valid"]}
+    return {cpu for text in (topology["cpus"].get("isolated"), isolation.get("nohz_full")) for cpu in expand(text or "")}, partitions
+
+
+def _pools(plan: Plan) -> set[int]:
+    return {cpu for entry in plan["npus"] for cpu in expand(entry["pool"])} | set(expand(plan.get("poll") or ""))
+
+
+def _why_none(topology: Topology, plan: Plan, node: str, cpus: set[int]) -> str:
+    """Return why none of :func:`_choices` has a CPU of a node, and what to do; ``cpus`` are those of the node that are online."""
+    apart, partitions = _apart(topology)
+    outside = cpus - _pools(plan)
+    left_out = outside.difference(apart, *partitions.values())
+    if not cpus:
+        return f"{node} has no online CPU"
+    if left_out:
+        return (
+            f"CPUs {compress(left_out)} of {node} are neither kept for the system nor among those that the plan divides ({plan['cpus']}); "
+            "add some to npu_affinity_housekeeping or npu_affinity_cpus"
+        )
+    if outside:
+        return f"CPUs {compress(outside)}, which {node} has outside the pools, are isolated, tickless or in a cpuset partition; free some"
+    return f"{node} has no CPU outside the pools and no IRQ CPU; set npu_affinity_housekeeping to keep some"
 
 
 @remark("NPU_NIC_PLACED")

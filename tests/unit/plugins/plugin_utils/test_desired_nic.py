@@ -91,6 +91,28 @@ def test_queues_avoid_cpus_that_belong_to_others_or_are_isolated(planned, apart,
     assert found == ({FIRST: cpus} if cpus else {})
 
 
+LEFT_OUT = "CPUs 8-15 of node 1 are neither kept for the system nor among those that the plan divides (0-7); add some to "
+ISOLATED = "CPUs 14-15, which node 1 has outside the pools, are isolated, tickless or in a cpuset partition; free some."
+# (the plan, what the topology has besides, why a function of node 1 gets no CPU)
+WHY = [
+    (plan("0-5", cpus="0-7"), {}, LEFT_OUT),
+    (plan("0-5", "8-13", irq_cpus=False), {"isolated": "14-15"}, ISOLATED),
+    (plan("0-5", "8-13", irq_cpus=False), {"partitions": [partition("14-15")]}, ISOLATED),
+    (plan("0-5", "8-15", irq_cpus=False), {}, "node 1 has no CPU outside the pools and no IRQ CPU; set npu_affinity_housekeeping to"),
+]
+
+
+@pytest.mark.parametrize(("planned", "apart", "why"), WHY)
+def test_the_reason_why_a_function_gets_no_cpu_is_told(planned, apart, why):
+    (note,) = wanted(planned, topology(function(numa=1), **apart)).notes
+    assert f"its interrupts stay, because {why}" in note
+
+
+def test_a_node_without_online_cpus_is_told():
+    (note,) = wanted(plan("0-5"), {**topology(function(numa=1)), "cpus": {"online": "0-7", "isolated": ""}}).notes
+    assert note.endswith("its interrupts stay, because node 1 has no online CPU.")
+
+
 def test_functions_of_the_same_cpus_are_said_together():
     assert wanted(plan("0-5"), topology(function(), function(1))).notes == (
         "Network interrupts of eth0 (hns3, 0000:7d:00.0, node 0), eth1 (hns3, 0000:7d:00.1, node 0) go to CPUs 6-7.",
