@@ -4,8 +4,8 @@
 """Network functions on the PCI bus, and which of their interrupts are those of queues.
 
 The names are those that drivers request (Linux ``drivers/net``): ``hns3-<pci>-TxRx-0``, ``ice-eth0-TxRx-0``, ``eth0-TxRx-0`` (bnxt),
-``eth0_qp0`` and ``eth0_rxq0`` (hinic, hinic3), ``mlx5_comp0@pci:<pci>``, ``virtio0-input.0``. All others, such as those for events and
-configuration, are no matter of load.
+``eth0_qp0`` and ``eth0_rxq0`` (hinic, hinic3), ``mlx5_comp0@pci:<pci>``, ``virtio0-input.0``, and ``virtio0-virtqueues`` for all queues
+together where the device has few vectors. All others, such as those for events and configuration, are no matter of load.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 DRIVERS = ("hns3", "hinic", "hinic3", "mlx5_core", "bnxt_en", "ice", "virtio-pci")
 """The drivers whose names of interrupts are known."""
-_QUEUE = re.compile(r"(?:-(?:TxRx|[TtRr]x)-|_(?:qp|rxq|txq|comp)|-(?:input|output)\.)(\d{1,6})(?:@\S*)?\Z")
+_QUEUE = re.compile(r"(?:-(?:TxRx|[TtRr]x)-|_(?:qp|rxq|txq|comp)|-(?:input|output)\.)(\d{1,6})(?:@\S*)?\Z|-virtqueues\Z")
 
 
 RPS, XPS = "RPS", "XPS"
@@ -36,9 +36,9 @@ _REPRESENTOR = re.compile(r"pf\d+(vf|sf)\d")
 
 
 def queue_of(name: str) -> int | None:
-    """Return the number of the queue that an interrupt of this name is for, or None."""
+    """Return the number of the queue that an interrupt of this name is for, or of the first one, or None."""
     match = _QUEUE.search(name)
-    return int(match.group(1)) if match else None
+    return int(match.group(1) or 0) if match else None
 
 
 def queue_name(name: str) -> str:

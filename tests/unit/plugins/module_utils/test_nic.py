@@ -109,6 +109,7 @@ NAMES = [
     ("mlx5_comp5@pci:0000:33:00.0", 5),
     ("virtio0-input.0", 0),
     ("virtio3-output.11", 11),
+    ("virtio0-virtqueues", 0),
     ("mlx5_async0@pci:0000:33:00.0", None),
     ("hclge-misc-0000:7d:00.0", None),
     ("hinic3_aeq0@pci:0000:33:00.0", None),
@@ -207,6 +208,14 @@ def test_queues_in_both_directions_share_a_cpu(kernel, tree):
     function(tree, SECOND, 200, names, "virtio-pci", interface="virtio1/net/eth1")
     bind(kernel, {"mode": "near", "functions": {SECOND: "4-7"}})
     assert places(kernel, 200, 201, 202, 203, 204) == [EVERYWHERE, "4", "4", "5", "5"]
+
+
+def test_one_vector_for_all_queues_is_placed(kernel, tree):
+    function(tree, SECOND, 200, ["virtio1-config", "virtio1-virtqueues"], "virtio-pci", interface="virtio1/net/eth1")
+    wanted = {"mode": "near", "functions": {SECOND: "4-7"}}
+    assert not bind(kernel, wanted).remarks and places(kernel, 200, 201) == [EVERYWHERE, "4"]
+    assert previous.recorded(kernel)[SECTION]["functions"] == {SECOND: {"1 virtqueues": EVERYWHERE}}
+    assert not release(kernel)[0].failed and places(kernel, 201) == [EVERYWHERE]
 
 
 def test_cpus_that_are_offline_get_no_queue(kernel, tree):
