@@ -22,7 +22,7 @@ from .._features.irq.movers import SIGN
 from .._features.kubelet import settings as _kubelet
 from .._features.kubelet.state_file import FILE as CPU_MANAGER
 from .._smi.driver import VERSION_FILE
-from .._kernel.isolation import COMMAND_LINE
+from .._kernel.isolation import COMMAND_LINE, parameters
 from .._state.files import MARKER, is_ours
 from .._state.previous import PATH as PREVIOUS
 from .._state.unit_files import FOLDERS, LISTS
@@ -137,7 +137,7 @@ def _nothing(text: str) -> str:
 
 def _command_line(text: str) -> str:
     """Return the parameters of the kernel command line that are read: those of CPUs and of huge pages."""
-    return " ".join(word for word in text.split() if _PARAMETER.match(word)) + "\n"
+    return " ".join(word for word in parameters(text) if _PARAMETER.match(word)) + "\n"
 
 
 def _ours(text: str, kept: str, known: Collection[str]) -> str:

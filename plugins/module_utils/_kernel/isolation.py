@@ -9,7 +9,7 @@ Sources: Linux ``Documentation/admin-guide/kernel-parameters.txt`` and ``Documen
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from .._base.cpulist import compress, expand
 from .._host.host import Host
@@ -17,13 +17,14 @@ from .cpus import CPU_FOLDER
 from .machine import CGROUPS
 
 if TYPE_CHECKING:
-    from typing import Iterator
+    from typing import Iterator, Mapping
 
     from .._base.documents import Isolation, Partition
 
 COMMAND_LINE = "/proc/cmdline"
-PARAMETER = re.compile(r"(?<!\S)(isolcpus|nohz_full|rcu_nocbs|irqaffinity)=(\S+)")
-"""A parameter of the command line that sets CPUs apart, and its value."""
+_WORD = re.compile(r'(?:[^\s"]|"[^"]*(?:"|\Z))+')
+_PARAMETERS = ("isolcpus", "nohz_full", "rcu_nocbs", "irqaffinity")
+"""The parameters of the command line that set CPUs apart."""
 _FLAGS = ("domain", "managed_irq", "nohz")
 _NAMED = re.compile(r"\b(?:all|N)\b")
 _UNITS = (".slice", ".scope", ".service")
@@ -33,33 +34,45 @@ _MOST_LETTERS = 4096
 """The groups that are looked at, and the letters of a value. A kernel command line has at most 4,096."""
 
 
-def isolation(host: Host) -> Isolation:
+def isolation(host: Host, problems: list[str]) -> Isolation:
     """Return what sets CPUs apart; without it the result is empty, and each key is there only where something does.
 
     ``flags`` are those of ``isolcpus``. What it isolates from the scheduler is ``cpus.isolated`` of the topology, as the kernel has it:
-    without the flag domain it is nothing. Raises ``ValueError`` for a value that names no CPUs.
+    without the flag domain it is nothing. A parameter or partition that names no CPUs is left out, with a sentence in ``problems``.
     """
-    found: Isolation = {}
-    given = dict(PARAMETER.findall((host.read(COMMAND_LINE) or "")[:_MOST_LETTERS]))
-    highest = _highest(host)
+    words = (word.partition("=") for word in parameters((host.read(COMMAND_LINE) or "")[:_MOST_LETTERS]))
+    given = {name: value for name, is_set, value in words if is_set and name in _PARAMETERS}
+    isolated = given.get("isolcpus", "").split(",")
     if "isolcpus" in given:
-        words = given["isolcpus"].split(",")
-        found["flags"] = [flag for flag in _FLAGS if flag in words] or ["domain"]
-        found["isolcpus"] = _cpus("isolcpus", ",".join(word for word in words if word not in _FLAGS), highest)
-    if "rcu_nocbs" in given:
-        found["rcu_nocbs"] = _cpus("rcu_nocbs", given["rcu_nocbs"], highest)
-    if "irqaffinity" in given:
-        found["irqaffinity"] = _cpus("irqaffinity", given["irqaffinity"], highest)
+        given["isolcpus"] = ",".join(word for word in isolated if word not in _FLAGS)
     tickless = host.read(CPU_FOLDER + "/nohz_full")
-    if tickless is None and not host.live:  # a record may lack the file; a kernel without it ignores the parameter
-        tickless = given.get("nohz_full")
-    tickless = (tickless or "").strip().replace("(null)", "")
-    if tickless:
-        found["nohz_full"] = _cpus("nohz_full", tickless, highest)
-    partitions = list(_partitions(host))
+    if tickless is not None or host.live:  # a record may lack the file; a kernel without it ignores the parameter
+        given["nohz_full"] = (tickless or "").strip().replace("(null)", "")
+    found = cast("Isolation", dict(_values(given, _highest(host), problems)))
+    if "isolcpus" in found:
+        found["flags"] = [flag for flag in _FLAGS if flag in isolated] or ["domain"]
+    partitions = list(_partitions(host, problems))
     if partitions:
         found["partitions"] = partitions
     return found
+
+
+def parameters(text: str) -> Iterator[str]:
+    """Yield the words of a kernel command line without their quotes, as ``next_arg`` of Linux ``lib/cmdline.c`` has them."""
+    for word in _WORD.findall(text):
+        name, is_set, value = (word[1:] if word[0] == '"' else word).partition("=")
+        is_quoted = '"' in (word[0], value[:1])
+        value = value[1:] if value[:1] == '"' else value
+        yield name + is_set + (value[:-1] if is_quoted and value.endswith('"') else value)
+
+
+def _values(given: Mapping[str, str], highest: int, problems: list[str]) -> Iterator[tuple[str, str]]:
+    for name, value in given.items():
+        try:
+            if value or name != "nohz_full":
+                yield name, _cpus(name, value, highest)
+        except ValueError as error:
+            problems.append("%s." % error)
 
 
 def _highest(host: Host) -> int:
@@ -72,7 +85,7 @@ def _cpus(parameter: str, value: str, highest: int) -> str:
     return compress(cpu for cpu in expand(value, "%s of %s" % (parameter, COMMAND_LINE)) if cpu <= highest)
 
 
-def _partitions(host: Host) -> Iterator[Partition]:
+def _partitions(host: Host, problems: list[str]) -> Iterator[Partition]:
     """Yield the groups that are partitions, of those at the top and of the slices of NPUs and GPUs."""
     if not host.exists(CGROUPS + "/cgroup.controllers"):
         return
@@ -86,4 +99,7 @@ def _partitions(host: Host) -> Iterator[Partition]:
         if kind not in ("root", "isolated"):
             continue
         cpus = host.read(folder + "/" + ("cpuset.cpus" if why else "cpuset.cpus.effective")) or ""
-        yield {"group": group, "kind": kind, "valid": not why, "cpus": compress(expand(cpus, folder))}
+        try:
+            yield {"group": group, "kind": kind, "valid": not why, "cpus": compress(expand(cpus, folder))}
+        except ValueError as error:
+            problems.append("%s." % error)

@@ -89,7 +89,7 @@ def gather(
         "nics": _nics(host, npus, nodes),
         "driver": driver,
         "hugepages": _hugepages.facts(host),
-        "isolation": _attempt(problems, {}, isolation, host),
+        "isolation": _attempt(problems, {}, isolation, host, problems),
         "irqbalance": irqbalance(host),
         "kubelet": kubelet(host, online),
         "applied": _attempt(problems, None, applied, host),

@@ -39,6 +39,9 @@ HOSTS = {
     "all": (booted("rcu_nocbs=all irqaffinity=0-1"), {"rcu_nocbs": "0-15", "irqaffinity": "0-1"}),
     "CPUs that are not there": (booted("irqaffinity=14-99"), {"irqaffinity": "14-15"}),
     "the last one counts": (booted("irqaffinity=0 irqaffinity=1"), {"irqaffinity": "1"}),
+    "a parameter in quotes": (booted('"isolcpus=2-3"'), {"isolcpus": "2-3", "flags": ["domain"]}),
+    "a value in quotes": (booted('isolcpus="nohz,2-3" quiet'), {"isolcpus": "2-3", "flags": ["nohz"]}),
+    "a blank in quotes": (booted('a="b isolcpus=2-3" "c irqaffinity=1'), {}),
     "a parameter of another name": (booted("xisolcpus=1 my.nohz_full=1"), {}),
     "nohz_full as the kernel has it": (booted("nohz_full=0-15", nohz_full="1-15"), {"nohz_full": "1-15"}),
     "nohz_full that the kernel did not take": (booted("nohz_full=0-15", nohz_full="(null)"), {}),
@@ -59,30 +62,41 @@ HOSTS = {
 
 @pytest.mark.parametrize("files, expected", HOSTS.values(), ids=HOSTS)
 def test_isolation_of_a_host(tree, files, expected):
-    assert isolation(tree.write(files)) == expected
+    problems = []
+    assert (isolation(tree.write(files), problems), problems) == (expected, [])
 
 
 def test_a_kernel_without_nohz_full_ignores_it(tmp_path):
     host = ModelledSystemd(str(tmp_path))
     for path, text in booted("nohz_full=2-3 isolcpus=2").items():
         host.put("/" + path.lstrip("/"), text)
-    assert isolation(host) == {"flags": ["domain"], "isolcpus": "2"}
+    assert isolation(host, []) == {"flags": ["domain"], "isolcpus": "2"}
 
 
-@pytest.mark.parametrize("words", ["isolcpus=a-b", "irqaffinity=3-1", "rcu_nocbs=,", "isolcpus=0-99999999"])
-def test_a_value_that_names_no_cpus_is_an_error(tree, words):
-    with pytest.raises(ValueError, match="of /proc/cmdline"):
-        isolation(tree.write(booted(words)))
+@pytest.mark.parametrize("word", ["isolcpus=a-b", "irqaffinity=3-1", "irqaffinity=00ff", "rcu_nocbs=,", "isolcpus=0-99999999"])
+def test_a_value_that_names_no_cpus_leaves_the_others(tree, word):
+    problems, others = [], "nohz_full=2-3" + (" irqaffinity=0" if word.startswith("isolcpus") else " isolcpus=2")
+    files = {**booted(f"{others} {word}"), **V2, **group("kubepods", "isolated")}
+    found = isolation(tree.write(files), problems)
+    expected = {"irqaffinity": "0"} if word.startswith("isolcpus") else {"isolcpus": "2", "flags": ["domain"]}
+    assert found == {"nohz_full": "2-3", **expected, **partition("kubepods")}
+    assert len(problems) == 1 and f"{word.partition('=')[0]} of /proc/cmdline" in problems[0]
+
+
+def test_a_partition_without_a_cpulist_leaves_the_others(tree):
+    problems, files = [], {**V2, **group("a.slice", "isolated", effective="x"), **group("b.slice", "isolated")}
+    assert isolation(tree.write(files), problems) == partition("b.slice") and "a.slice" in problems[0]
 
 
 def test_many_groups_are_not_all_read(tree):
     files = V2.copy()
     for number in range(100):
         files.update(group(f"box{number:03}", "isolated"))
-    assert len(isolation(tree.write(files))["partitions"]) == 64
+    assert len(isolation(tree.write(files), [])["partitions"]) == 64
 
 
 @pytest.mark.parametrize("word", ["isolcpus=nohz,domain,managed_irq,2-5,8", "nohz_full=1-N", "irqaffinity=0-7:1/2", "hugepagesz=1G"])
 def test_an_archive_keeps_only_known_parameters(word):
     secret = "root=UUID=1f isolcpus=token nohz_full=1,token password=x"
-    assert scrub("/proc/cmdline", f"{secret} {word} quiet\n".encode()) == f"{word}\n".encode()
+    for text in (word, f'"{word}"', word.replace("=", '="') + '"'):
+        assert scrub("/proc/cmdline", f"{secret} {text} quiet\n".encode()) == f"{word}\n".encode()
