@@ -554,8 +554,8 @@ ansible_facts:
         unit_environment:
           description:
             - What files other than the collection's drop-in set of E(ASCEND_RT_VISIBLE_DEVICES), E(CUDA_VISIBLE_DEVICES),
-              E(CUDA_DEVICE_ORDER), the variables that switch in-process binding off, and E(OMP_NUM_THREADS), E(TASK_QUEUE_ENABLE) and
-              E(LD_PRELOAD), for those of O(units) that set any.
+              E(CUDA_DEVICE_ORDER), the variables that switch in-process binding off, E(OMP_NUM_THREADS), E(TASK_QUEUE_ENABLE),
+              E(LD_PRELOAD), E(OMP_PLACES), E(GOMP_CPU_AFFINITY) and E(KMP_AFFINITY), for those of O(units) that set any.
             - C(wins) is whether systemd takes it although the drop-in says something else.
           returned: with O(units)
           type: dict

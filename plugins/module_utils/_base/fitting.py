@@ -17,10 +17,20 @@ from .cpulist import expand
 Variables = Dict[str, Tuple[str, str]]
 """``{name: (value, reason)}``."""
 SWITCHES = ("openmp", "task_queue", "allocator")
+BINDERS = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
+"""Variables with which OpenMP binds the threads of a program itself.
+
+With OMP_PROC_BIND=false, GCC's runtime ignores the others (libgomp manual, GOMP_CPU_AFFINITY); other runtimes may not.
+"""
 
 
 def values_of(variables: Variables) -> Dict[str, str]:
     return {name: value for name, (value, _reason) in variables.items()}
+
+
+def binds(value: str) -> bool:
+    """Whether a value of one of :data:`BINDERS` has OpenMP bind threads."""
+    return bool(value) and not {"false", "none", "disabled"} & set(value.lower().split(","))
 
 
 def fitting(switches: Mapping[str, Any], cpus: str, kinds: Sequence[str], allocator: Optional[str]) -> Variables:

@@ -68,12 +68,17 @@ def test_variables_fit_the_pool_of_a_service(switches, plan, npus, expected, cgr
 
 
 LEFT = "vllm@0.service: /etc/a.conf sets OMP_NUM_THREADS=10, which stays; npu_affinity_environment would set 24."
-BIND = "vllm@0.service: /etc/a.conf sets OMP_PROC_BIND=close, which stays; npu_affinity_environment would set false."
+BINDS = "vllm@0.service: /etc/a.conf sets %s, which stays: OpenMP can then bind the program's threads itself; remove the variable there."
 ELSEWHERE = [
     ("another value", set_by_unit("OMP_NUM_THREADS", "10"), None, {"OMP_PROC_BIND": "false"}, [LEFT]),
     ("another value in a file that wins", set_by_unit("OMP_NUM_THREADS", "10", True), None, {"OMP_PROC_BIND": "false"}, [LEFT]),
     ("the same value", set_by_unit("OMP_NUM_THREADS", "24"), None, {"OMP_PROC_BIND": "false"}, []),
-    ("a binder", set_by_unit("OMP_PROC_BIND", "close"), None, {"OMP_NUM_THREADS": "24"}, [BIND]),
+    ("a binder", set_by_unit("OMP_PROC_BIND", "close"), None, {"OMP_NUM_THREADS": "24"}, [BINDS % "OMP_PROC_BIND=close"]),
+    ("a binder that is off", set_by_unit("OMP_PROC_BIND", "FALSE"), None, {"OMP_NUM_THREADS": "24"}, []),
+    ("places", set_by_unit("OMP_PLACES", "cores"), None, OPENMP, [BINDS % "OMP_PLACES=cores"]),
+    ("a binder of GCC", set_by_unit("GOMP_CPU_AFFINITY", "0-3"), None, OPENMP, [BINDS % "GOMP_CPU_AFFINITY=0-3"]),
+    ("a binder of LLVM", set_by_unit("KMP_AFFINITY", "compact"), None, OPENMP, [BINDS % "KMP_AFFINITY=compact"]),
+    ("one that binds nothing", set_by_unit("KMP_AFFINITY", "verbose,none"), None, OPENMP, []),
     ("nothing, and the engine says the same", {}, "vllm_ascend", OPENMP, []),
 ]
 
@@ -82,6 +87,11 @@ ELSEWHERE = [
 def test_what_a_unit_sets_itself_stays_and_is_reported(elsewhere, engine, expected, said):
     found, sentences = variables(topology(elsewhere=elsewhere), PLAN, {"openmp": True}, [0], engine)
     assert (found["environment"], sentences) == (expected, said)
+
+
+def test_binders_are_told_only_where_openmp_is_fitted():
+    places = topology(elsewhere=set_by_unit("OMP_PLACES", "cores"))
+    assert variables(places, PLAN, {"task_queue": True}, [0])[1] == []
 
 
 def test_each_variable_has_its_reason_above_it_in_the_drop_in():
