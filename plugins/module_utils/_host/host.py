@@ -177,6 +177,7 @@ class Host(Tree):
 
     def is_program(self, path: str) -> bool:
         """Whether there is a file that can be executed."""
+        self._asked(path)
         try:
             place = self._target(path)
         except (OSError, ValueError):

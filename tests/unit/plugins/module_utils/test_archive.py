@@ -12,6 +12,7 @@ import tarfile
 
 import pytest
 
+from ansible_collections.npu.affinity.plugins.module_utils._apply.host_code import FIRST_LINE
 from ansible_collections.npu.affinity.plugins.module_utils._archive.collecting import Request, collect
 from ansible_collections.npu.affinity.plugins.module_utils._archive.opening import archives, open_archive
 from ansible_collections.npu.affinity.plugins.module_utils._archive.anonymizing import Anonymous
@@ -151,11 +152,31 @@ def bound_tree(tmp_path):
     return root
 
 
+def with_programs(root):
+    """Put programs into a tree, as every host has them, and return files that name them."""
+    for program in ("usr/bin/systemctl", "usr/bin/dash"):
+        (root / program).parent.mkdir(parents=True, exist_ok=True)
+        (root / program).write_bytes(b"\x7fELF" + bytes(1 << 17))
+        (root / program).chmod(0o755)
+    (root / "bin").mkdir()
+    (root / "bin/sh").symlink_to("../usr/bin/dash")
+    texts = {
+        "/etc/udev/rules.d/90-npu-affinity.rules": FIRST_LINE + 'ACTION=="bind", RUN+="/usr/bin/systemctl --no-block start a"\n',
+        "/usr/local/lib/npu-affinity/irqbalance-policy": f"#!/bin/sh\n{FIRST_LINE}exit 0\n",
+    }
+    for path, text in texts.items():
+        (root / path[1:]).parent.mkdir(parents=True, exist_ok=True)
+        (root / path[1:]).write_text(text)
+        (root / path[1:]).chmod(0o755)
+    return [{"path": path, "content": text, "mode": "0755"} for path, text in texts.items()]
+
+
 def test_a_comparison_by_an_archive_finds_the_same(tmp_path):
     root = bound_tree(tmp_path)
+    files = with_programs(root)
     share = {"enabled": True, "npus": [], "only_ours": True, "recover": "leave"}
     plan = json.loads((root / "etc/npu-affinity/plan.json").read_text())
-    state = {"features": {"irq": "present"}, "files": [], "plan": plan, "absent": {}, "hardware": {}}
+    state = {"features": {"irq": "present"}, "files": files, "plan": plan, "absent": {}, "hardware": {}}
     keep(Host(str(root)), Applied("bind", dict(state, live={"tuning": {"swappiness": 0}, "device_share": share}), "alice"))
     opened = reopened(root, tmp_path)
     here, there = host_at(str(root)), host_at(opened.folder)
