@@ -262,8 +262,9 @@ def holder_refusals(topology: Topology, plan: Plan, confine: bool) -> list[Sente
         Sentence(
             "NPU_HOUSEKEEPING_CONFINES",
             f"npu_affinity_housekeeping would confine what uses accelerators to CPUs {plan['housekeeping']}: {', '.join(found)}. "
-            f"Stop it, and start it in the slice of its NPU (docker run --cgroup-parent={plan['npus'][0]['slice']}), or let it be "
-            "confined with npu_affinity_housekeeping_confine_holders: true.",
+            "Start it in the slice of its NPU first (a service: bind without housekeeping, with npu_affinity_services, and restart it; a "
+            f"container: docker run --cgroup-parent={plan['npus'][0]['slice']}), or let it be confined with "
+            "npu_affinity_housekeeping_confine_holders: true.",
         )
     ]
 
