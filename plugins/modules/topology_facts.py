@@ -391,7 +391,8 @@ ansible_facts:
               type: str
               sample: 25.5.1
             path:
-              description: Path of C(npu-smi), if only E(PATH) of the session leads to it. Units of the host then name it.
+              description: Path of C(npu-smi). Units of the host then name it.
+              returned: if only E(PATH) of the session leads to it
               type: str
               sample: /opt/ascend/bin/npu-smi
         irqbalance:

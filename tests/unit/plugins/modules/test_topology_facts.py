@@ -91,13 +91,15 @@ def test_the_documentation_names_every_option_as_it_is():
 
 
 def test_the_documentation_names_every_returned_field(root, run):
+    session_alone = {"path"}  # of npu-smi, which this tree has where units find it
+
     def check(value, documented, path):
         if "contains" not in documented:
             return
         for entry in value if isinstance(value, list) else [value]:
-            assert set(entry) == set(documented["contains"]), path
-            for key, field in documented["contains"].items():
-                check(entry[key], field, path + "." + key)
+            assert set(entry) == set(documented["contains"]) - session_alone, path
+            for key in entry:
+                check(entry[key], documented["contains"][key], path + "." + key)
 
     for path, text in {
         "sys/bus/pci/devices/0000:7d:00.0/class": "0x020000",
