@@ -15,7 +15,10 @@ FOLDERS = ["/etc", "/usr/local", "/run/systemd/system.control", "/run/systemd/tr
 
 
 def state(path):
-    found = os.lstat(path)
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:  # such as the lock of a unit that has just ended
+        return None
     if stat.S_ISLNK(found.st_mode):
         content = os.readlink(path)
     elif stat.S_ISREG(found.st_mode):
@@ -30,4 +33,5 @@ paths = ["/run/" + name for name in os.listdir("/run") if "npu" in name]
 for top in FOLDERS:
     for folder, folders, files in os.walk(top):
         paths += [os.path.join(folder, name) for name in folders + files]
-print(json.dumps({path: state(path) for path in paths}))
+states = {path: state(path) for path in paths}
+print(json.dumps({path: found for path, found in states.items() if found}))
