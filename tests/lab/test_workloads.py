@@ -89,7 +89,7 @@ def the_command_of_the_host(claims, machine, worker):
     """Claim that ``npu-affinity`` says how the host stands, explains the worker and a CPU, and starts a command where it belongs."""
     first, second = plan_of(machine)["npus"][:2]
     status = machine.run(STATUS)
-    claims.true("npu-affinity status says bound", status.startswith("bound: 4 NPUs, "), status)
+    claims.true("npu-affinity status says bound", status.startswith("bound: 2 NPUs, "), status)
     ask = "cat /proc/self/status /proc/self/cgroup; echo devices=$ASCEND_RT_VISIBLE_DEVICES; exit 7"
     told = machine.run(f"npu-affinity run {second['id']} -- sh -c '{ask}'; echo status=$?")
     claims.equal("CPUs and memory nodes of what npu-affinity run 1 starts", allowed(told), (second["main"], second["memory_nodes"]))
