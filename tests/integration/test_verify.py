@@ -75,8 +75,9 @@ def test_a_bound_fleet_is_clean_until_hosts_report_own_changes(fleet, tmp_path):
     for host in compared:
         assert touched(before[host], hosts.snapshot(host)) == set(), host
         assert [action.rpartition(".")[2] for action in run.modules(host)] == ["topology_facts", "binding_info"]
-        (line,) = said(run, host)
+        line, *remarks = said(run, host)
         assert line.startswith("never bound, so there is nothing to compare" if host == "unbound" else "0 of ")
+        assert ["npu_affinity_housekeeping has no effect on system.slice" in text for text in remarks] == [True] * (host == "refused")
 
     for host, (change, _lines) in CHANGES.items():
         change(hosts.tree(host))
