@@ -32,8 +32,8 @@ _GRACE = 2
 _PIPE_SIZE = 1 << 20
 _MOST_OUTPUT = 8 << 20
 """How many bytes a command may print: the answers that are read have some hundred KiB on the largest machines."""
-_ADMINISTRATORS_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""Searched after PATH, which su and some sshd leave without the folders of administrators' commands."""
+ADMINISTRATORS_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Searched after PATH, which su and some sshd leave without the folders of administrators' commands. systemd gives it to units."""
 _CHUNK = 1 << 16
 _MOST_BYTES = 16 << 20
 """How many bytes of a file are read. The largest ones, such as /proc/cpuinfo of 640 CPUs, have about 1 MiB."""
@@ -201,7 +201,7 @@ class Host(Tree):
 
 
 def _search_path() -> str:
-    return os.pathsep.join(filter(None, [os.environ.get("PATH"), _ADMINISTRATORS_PATH]))
+    return os.pathsep.join(filter(None, [os.environ.get("PATH"), ADMINISTRATORS_PATH]))
 
 
 def _run(argv: Sequence[str], stdin: str, limit: float) -> Result:

@@ -10,7 +10,7 @@ import shlex
 import threading
 from typing import Callable, Collection, Container, Sequence, TypeVar
 
-from .._host.host import CommandError, Host, Result
+from .._host.host import ADMINISTRATORS_PATH, CommandError, Host, Result
 
 T = TypeVar("T")
 HUNG = "hung"
@@ -44,7 +44,7 @@ class Tool:
 
     ``problems`` collects sentences. ``failure`` is what was wrong with the last answer: None, :data:`HUNG` when there was none in
     time, the ``kind`` of the tool's own error, or ``unreadable``; ``hung`` whether that happened to any answer so far. ``session``: whether
-    only the PATH of this session leads to the program, which units of the host do not have.
+    only the PATH of this session leads to the program, so that units of the host would not find it.
     """
 
     def __init__(self, host: Host, argv: list[str], problems: list[str]) -> None:
@@ -106,7 +106,7 @@ def find(host: Host, named: str | None, name: str, folders: Sequence[str], probl
         program = host.find_program(name, folders)
         if program:
             tool = Tool(host, [program], problems)
-            tool.session = host.live and posixpath.dirname(program) not in folders
+            tool.session = host.live and posixpath.dirname(program) not in [*folders, *ADMINISTRATORS_PATH.split(":")]
             return tool
         if evidence:
             places = ", ".join(folders) + (" and on PATH" if host.live else " below %s" % host.root)

@@ -39,7 +39,7 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     if not has_npus:
         return Feature(owned=OWNED, python=settings["python"], needs_plan=True, live=live)
     return Feature(
-        files=(unit(DEVICE_SHARE_SERVICE, service({**settings, "npu_smi": settings["npu_smi"] or topology["driver"].get("path")})),),
+        files=(unit(DEVICE_SHARE_SERVICE, service(settings)),),
         owned=OWNED,
         enabled=(DEVICE_SHARE_SERVICE,),
         python=settings["python"],

@@ -133,7 +133,7 @@ def _made_of(topology: Topology, settings: Mapping[str, Any], plan: Plan | None,
 def _placed(topology: Topology, plan: Plan | None, settings: Mapping[str, Any]) -> AppliedState:
     """Return the document of all features, with the host code and npu-smi where the settings have them."""
     document = with_library(of_plan(topology, plan, {name: settings[name] for name in FEATURES}), settings["plan"]["library"])
-    npu_smi = settings["plan"]["npu_smi"] or (topology.get("driver") or {}).get("path")
+    npu_smi = _on_this_host(topology, settings["plan"])["npu_smi"]
     return {**document, "npu_smi": npu_smi} if npu_smi else document
 
 
@@ -314,6 +314,12 @@ def _neighbours(name: str, topology: Topology, plan: Plan | None, settings: Mapp
 
 
 def _on_this_host(topology: Topology, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with the Python that the host has, where they name the usual one, which it need not have."""
-    found = (topology.get("programs") or {}).get("python3")
-    return {**settings, "python": found} if found and settings.get("python") == USUAL["python3"] else dict(settings)
+    """Return settings with the programs that only this host tells: its Python, where they name the usual one, which it need not have, and
+    its npu-smi, where they name none and units would not find it."""
+    own = dict(settings)
+    python, npu_smi = (topology.get("programs") or {}).get("python3"), (topology.get("driver") or {}).get("path")
+    if python and own.get("python") == USUAL["python3"]:
+        own["python"] = python
+    if npu_smi and own.get("npu_smi") == "":
+        own["npu_smi"] = npu_smi
+    return own
