@@ -31,7 +31,9 @@ else # the user's own set-up: ansible.cfg next to the inventory comes first, and
 export ANSIBLE_CONFIG ?= $(firstword $(wildcard $(abspath $(dir $(INVENTORY)))/ansible.cfg $(HOME)/.ansible.cfg /etc/ansible/ansible.cfg) $(CURDIR)/ansible.cfg)
 COLLECTIONS_PATH = ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/build:$$($(BIN)/python -c 'from ansible import constants; print(*constants.COLLECTIONS_PATHS, sep=":")')"
 endif
-PYTEST = $(BIN)/python -m pytest -q -n logical
+# Tests wait for processes: with one worker for each core, a quarter of the time would pass idle.
+export WORKERS := $(shell echo $$(($$(nproc) * 3 / 2)))
+PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS)
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -r $< || \
 	{ echo "pip could not install what $< names: its message is above; is the package index of pip's configuration within reach?" >&2; exit 1; }
 PLAYBOOK = $(COLLECTIONS_PATH) $(BIN)/ansible-playbook -i $(if $(INVENTORY),$(INVENTORY),$(FLEET)/inventory.yml) $(ARGS)
@@ -107,7 +109,7 @@ place: setup $(if $(INVENTORY),,site) ## which hosts can take a job: REQUEST='{"
 RELEASES := lab-bullseye lab-trixie lab-testing
 TEST := style sanity-changed types docs licence package
 TEST_ALONE := unit properties integration
-MORE := engines $(RELEASES) sanity browser slurm events metrics docs-site
+MORE := engines $(RELEASES) sanity lab-image browser slurm events metrics docs-site
 MORE_ALONE := matrix molecule long more-properties optimal $(if $(SHARED),conformance) lab
 # Parts of TEST and TEST_ALONE that a part of MORE or MORE_ALONE contains.
 CONTAINED = $(if $(filter sanity,$(MORE)),sanity-changed) $(if $(filter more-properties,$(MORE_ALONE)),properties)
@@ -173,7 +175,7 @@ licence: ## every program says under which licence it is
 unit: setup-test ## unit tests, and properties of all but plans
 	$(PYTEST) --ignore=$(PROPERTIES) tests/unit
 
-more-properties: MACHINES := 8000
+more-properties: MACHINES := 3000
 properties more-properties: setup-test ## plans of MACHINES=… machines that nobody has built
 	HYPOTHESIS_EXAMPLES=$(MACHINES) $(PYTEST) $(PROPERTIES)
 
@@ -211,6 +213,10 @@ LAB = $(BIN)/python -m pytest -q -rsR --no-fold-skipped -o addopts= --reruns=1 -
 lab: setup-test ## bind virtual machines and ask their kernels (root on Debian, installs QEMU there); LAB_MINUTES=… limits it, LAB_SUITE=bookworm runs all
 	tests/lab/setup
 	$(LAB) -n 3 --maxschedchunk=1 -o cache_dir=build/lab-cache -m "not soak$(if $(LAB_SUITE),, and not elsewhere)" $(ARGS)
+
+lab-image: setup-test # so that the lab begins at once
+	tests/lab/setup amd64
+	$(BIN)/python -m tests.lab.image
 
 $(RELEASES): setup-test ## one machine of another release of Debian, from bind to unbind
 	tests/lab/setup amd64

@@ -236,13 +236,15 @@ def claims(request):
     return claims
 
 
-@pytest.fixture(autouse=True)
-def in_time(request):
-    """Begin no test after ``--lab-minutes``. Tests that were not run fail the run, unless ``LAB_SHORT`` says why (``tests/run-part``)."""
-    minutes = request.config.getoption("lab_minutes")
+def pytest_runtest_setup(item):
+    """Begin no test after ``--lab-minutes``. Tests that were not run fail the run, unless ``LAB_SHORT`` says why (``tests/run-part``).
+
+    This comes before all fixtures: without time, no image is built.
+    """
+    minutes = item.config.getoption("lab_minutes")
     if minutes and time.monotonic() - BEGUN > 60 * minutes:
-        request.node.user_properties.append((NOT_RUN, True))
-        pytest.skip(f"not run: the {minutes} minutes of LAB_MINUTES are over")
+        item.user_properties.append((NOT_RUN, True))
+        pytest.skip(f"not run: the {max(minutes, 0)} minutes of LAB_MINUTES are over")
 
 
 def pytest_configure(config):
@@ -253,7 +255,7 @@ def pytest_configure(config):
 
 
 def pytest_addoption(parser):
-    parser.addoption("--lab-minutes", type=int, default=0, help="begin no test of the lab after so many minutes; 0: no limit")
+    parser.addoption("--lab-minutes", type=int, default=0, help="begin no test after so many minutes; 0: no limit; -1: begin none")
 
 
 class Log:

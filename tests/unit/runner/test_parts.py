@@ -91,7 +91,7 @@ def test_no_part_begins_after_the_deadline(make_test):
     assert row(lines, "passes") == ("NOT RUN", "")
 
 
-@pytest.mark.parametrize(("given", "minutes"), [({}, 37), ({"LAB_MINUTES": 7}, 7), ({"LAB_MINUTES": 0}, 37), ({"LIMIT_minutes": 60}, 1)])
+@pytest.mark.parametrize(("given", "minutes"), [({}, 37), ({"LAB_MINUTES": 7}, 7), ({"LAB_MINUTES": 0}, 37), ({"LIMIT_minutes": 60}, -1)])
 def test_tests_of_the_lab_begin_only_while_time_is_left(make_test, tmp_path, given, minutes):
     assert make_test("minutes", **{"LIMIT_minutes": 2700, **given})[0] == 0
     assert (tmp_path / "logs/minutes.log").read_text() == f"LAB_MINUTES={minutes}\n"
