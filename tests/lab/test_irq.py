@@ -23,7 +23,7 @@ from tests.lab.kernel import (
     where,
     words_of_irqbalance,
 )
-from tests.lab.shapes import A2
+from tests.lab.shapes import DUO
 
 
 def numbers_of(look):
@@ -52,8 +52,8 @@ def reload_driver(claims, machine):
 
 @pytest.mark.architecture
 def test_after_a_reboot(lab, claims):
-    """A2-like machine: after a reboot"""
-    machine = lab.bound(A2).machine
+    """Small machine: after a reboot"""
+    machine = lab.bound(DUO).machine
     plan = plan_of(machine)
     reboot(claims, machine)
     as_planned(claims, machine, plan)
@@ -61,14 +61,14 @@ def test_after_a_reboot(lab, claims):
 
 @pytest.mark.architecture
 def test_after_the_driver_was_loaded_again(lab, claims):
-    """A2-like machine: rmmod and modprobe of the driver, which then has other interrupt numbers"""
-    machine = lab.bound(A2).machine
+    """Small machine: rmmod and modprobe of the driver, which then has other interrupt numbers"""
+    machine = lab.bound(DUO).machine
     on_their_cpus(claims, machine, plan_of(machine), reload_driver(claims, machine))
 
 
 def test_vectors_that_the_driver_requests_late(lab, claims):
-    """A2-like machine: a driver that requests its interrupts long after it was loaded"""
-    machine = lab.bound(A2).machine
+    """Small machine: a driver that requests its interrupts long after it was loaded"""
+    machine = lab.bound(DUO).machine
     plan = plan_of(machine)
     run = lab.play(machine, "bind", npu_affinity_wait=PLAY_SECONDS)
     claims.equal("exit status of a bind whose units wait as long as it takes", success(run), (0, ""))
@@ -84,8 +84,8 @@ def test_vectors_that_the_driver_requests_late(lab, claims):
 
 
 def test_functions_that_swap_their_numbers(lab, claims):
-    """A2-like machine: two functions bound to the driver again in the other order, so that their numbers swap"""
-    machine = lab.bound(A2).machine
+    """Small machine: two functions bound to the driver again in the other order, so that their numbers swap"""
+    machine = lab.bound(DUO).machine
     plan, before = plan_of(machine), machine.look()
     one, other = sorted(before["functions"])[:2]
     first_again, then = sorted((one, other), key=lambda pci: -before["functions"][pci]["number"])
@@ -102,8 +102,8 @@ def test_functions_that_swap_their_numbers(lab, claims):
 
 
 def test_a_function_that_appears_later(lab, claims):
-    """A2-like machine: an NPU drops off the bus and comes back"""
-    machine = lab.bound(A2).machine
+    """Small machine: an NPU drops off the bus and comes back"""
+    machine = lab.bound(DUO).machine
     plan = plan_of(machine)
     late = plan["npus"][-1]["pci"]
     machine.run(f"echo 1 >/sys/bus/pci/devices/{late}/remove")
@@ -123,8 +123,8 @@ while [ $(read_so_far) -lt $enough ]; do sleep 1; done
 
 
 def test_irqbalance_leaves_them_alone(lab, claims):
-    """A2-like machine: irqbalance runs, and moves what is not an NPU's"""
-    machine = lab.bound(A2).machine
+    """Small machine: irqbalance runs, and moves what is not an NPU's"""
+    machine = lab.bound(DUO).machine
     plan = plan_of(machine)
     others = machine.run("ls /sys/class/net/e*/device/../msi_irqs").split()
     pin(machine, others, 7)
@@ -139,8 +139,8 @@ def test_irqbalance_leaves_them_alone(lab, claims):
 
 
 def test_irqbalance_moves_them_where_it_was_not_told(lab, claims):
-    """A2-like machine, never bound: irqbalance does move interrupts that somebody pinned by hand"""
-    machine = lab.fresh(A2)
+    """Small machine, never bound: irqbalance does move interrupts that somebody pinned by hand"""
+    machine = lab.fresh(DUO)
     pci, function = next((pci, function) for pci, function in machine.look()["functions"].items() if function["node"] == 0)
     pin(machine, irqs(function, CQ), 7)
     claims.equal(f"{CQ} of {pci}", where(machine.look()["functions"][pci], CQ), [("7", "7")])

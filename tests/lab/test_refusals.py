@@ -10,7 +10,7 @@ import pytest
 from tests.lab.conftest import changes, plan_of, said, success
 from tests.lab.image import ARCHITECTURE
 from tests.lab.kernel import CQ, DRIVER, SQ, allowed_to, irqs, main_process, numbers, on_their_cpus, refused, run_service, where
-from tests.lab.shapes import A2
+from tests.lab.shapes import A2, DUO
 
 HOLDER = "import time\ndevice = open('/dev/davinci0', 'rb')\nopen('/run/engine', 'w').close()\ntime.sleep(3600)\n"
 FILL = """
@@ -34,8 +34,8 @@ def npus(run):
 
 
 def test_interrupts_that_the_kernel_manages(lab, claims):
-    """A2-like machine: completion queues whose interrupts the kernel places itself (EIO or EPERM)"""
-    machine = lab.fresh(A2)
+    """Small machine: completion queues whose interrupts the kernel places itself (EIO or EPERM)"""
+    machine = lab.fresh(DUO)
     machine.run("rmmod davinci_mock && modprobe davinci_mock managed=1 vectors=18")
     before = machine.look()
     pci = next(iter(before["functions"]))
@@ -57,9 +57,10 @@ def test_interrupts_that_the_kernel_manages(lab, claims):
 
 
 @pytest.mark.skipif(ARCHITECTURE != "amd64", reason="only x86 has few interrupt vectors for each CPU")
-def test_a_cpu_without_free_vectors(lab, claims):
+@pytest.mark.parametrize("shape", [A2], ids=lambda shape: shape.name)  # which has enough spare interrupts
+def test_a_cpu_without_free_vectors(lab, claims, shape):
     """A2-like machine: the CPU for the completion queues of an NPU has no interrupt vectors left (ENOSPC)"""
-    machine = lab.fresh(A2)
+    machine = lab.fresh(shape)
     machine.run("rmmod davinci_mock && modprobe davinci_mock spares=1")
     look = machine.look()
     spares = sorted(irq for function in look["functions"].values() for irq in irqs(function, "spare_irq"))
@@ -81,15 +82,15 @@ def test_a_cpu_without_free_vectors(lab, claims):
 
 
 def test_vectors_without_a_handler(lab, claims):
-    """A2-like machine: the driver of one NPU has requested the mailbox's interrupt only"""
-    machine = lab.fresh(A2)
+    """Small machine: the driver of one NPU has requested the mailbox's interrupt only"""
+    machine = lab.fresh(DUO)
     pci = sorted(machine.look()["functions"])[0]
     machine.run(f"echo {pci} >{DRIVER}/unbind; echo 1 >/sys/module/davinci_mock/parameters/late; echo {pci} >{DRIVER}/bind")
     function = machine.look()["functions"][pci]
     claims.equal(f"handlers of {pci}", [vector["name"] for vector in function["vectors"].values()], [f"trs-mbox-{function['number']}-0"])
     run = lab.play(machine, "bind")
     claims.true("bind fails", run.status != 0)
-    claims.true("and says why", f"has not requested {SQ} and {CQ}" in run.failure("a2"), run.failure("a2"))
+    claims.true("and says why", f"has not requested {SQ} and {CQ}" in run.failure("duo"), run.failure("duo"))
     facts = [entry["result"].get("ansible_facts", {}) for entry in run.results]
     plan = next(found["npu_affinity_plan"] for found in facts if "npu_affinity_plan" in found)
     others = dict(plan, npus=[npu for npu in plan["npus"] if npu["pci"] != pci])
@@ -98,8 +99,8 @@ def test_vectors_without_a_handler(lab, claims):
 
 
 def test_housekeeping_beside_what_uses_an_npu(lab, claims):
-    """A2-like machine: something in system.slice, as Docker's containers are, uses an NPU, and housekeeping would confine it"""
-    machine = lab.fresh(A2)
+    """Small machine: something in system.slice, as Docker's containers are, uses an NPU, and housekeeping would confine it"""
+    machine = lab.fresh(DUO)
     run_service(machine, "engine.service", HOLDER)
     machine.run("until [ -e /run/engine ]; do sleep 0.3; done")
     look, files = machine.look(), machine.files()
@@ -117,8 +118,8 @@ def test_housekeeping_beside_what_uses_an_npu(lab, claims):
 
 
 def test_a_set_that_the_kernel_does_not_grant(lab, claims):
-    """A2-like machine: somebody narrowed a slice by hand; systemd says nothing, bind does"""
-    machine = lab.bound(A2).machine
+    """Small machine: somebody narrowed a slice by hand; systemd says nothing, bind does"""
+    machine = lab.bound(DUO).machine
     machine.run("systemctl set-property npu-1.slice AllowedCPUs=0")
     pool = next(npu["pool"] for npu in plan_of(machine)["npus"] if npu["slice"] == "npu-1.slice")
     found = machine.look()["slices"]["npu-1.slice"]["cpus"]
@@ -127,4 +128,4 @@ def test_a_set_that_the_kernel_does_not_grant(lab, claims):
     claims.true("bind fails", run.status != 0)
     found = machine.look()["slices"]["npu-1.slice"]["cpus"]  # after its reload, which in systemd 247 adds the set to that of the file
     said = f"npu-1.slice should have CPUs {pool} and has {found} (overridden by /etc/systemd/system.control/npu-1.slice.d/"
-    claims.true(f"and says: {said}...)", said in run.failure("a2"), run.failure("a2"))
+    claims.true(f"and says: {said}...)", said in run.failure("duo"), run.failure("duo"))

@@ -13,12 +13,12 @@ import pytest
 from tests.lab.conftest import ALONE, PLAN, changes, drift, plan_of, said, success
 from tests.lab.kernel import CQ, DRIVER, SETTLE, SQ, allowed_to, irqs, numbers, on_their_cpus, pages, start_worker, where
 from tests.lab.machine import PATIENCE
-from tests.lab.shapes import A2
+from tests.lab.shapes import DUO
 
 UNITS = "/etc/systemd/system"
 WORKQUEUES = "/sys/devices/virtual/workqueue"
 RULE = "/etc/udev/rules.d/90-npu-affinity.rules"
-EVERYWHERE = "ffffff"
+EVERYWHERE = "fff"
 POLICY = "/usr/local/lib/npu-affinity/irqbalance-policy"
 LOCK = "/run/npu-affinity.lock"
 
@@ -40,28 +40,28 @@ def as_before(claims, machine, look, files):
 
 @pytest.mark.architecture
 def test_drift_by_hand(lab, claims, tmp_path):
-    """A2-like machine: verify after bind, and after somebody changed one thing of every kind"""
-    machine = lab.bound(A2).machine
+    """Small machine: verify after bind, and after somebody changed one thing of every kind"""
+    machine = lab.bound(DUO).machine
     claims.equal("exit status and drift right after bind", drift(lab, machine, tmp_path), (0, {}))
     npus, functions = {npu["id"]: npu for npu in plan_of(machine)["npus"]}, machine.look()["functions"]
     devices = {id: functions[npu["pci"]]["number"] for id, npu in npus.items()}
-    irq, offline = irqs(functions[npus[1]["pci"]], CQ)[0], max(numbers(npus[3]["pool"]))
-    machine.run(f"systemctl stop npu-affinity-irq.timer npu-affinity-irq.service && echo 23 >/proc/irq/{irq}/smp_affinity_list")
-    machine.run(f"echo {EVERYWHERE} >{WORKQUEUES}/dev{devices[2]}_sq_send_wq/cpumask")
-    machine.run(f"taskset -pc 0-23 $(pgrep -x dev{devices[2]}_sq_task)")
+    irq, offline = irqs(functions[npus[1]["pci"]], CQ)[0], max(numbers(npus[0]["pool"]))
+    machine.run(f"systemctl stop npu-affinity-irq.timer npu-affinity-irq.service && echo 0 >/proc/irq/{irq}/smp_affinity_list")
+    machine.run(f"echo {EVERYWHERE} >{WORKQUEUES}/dev{devices[0]}_sq_send_wq/cpumask")
+    machine.run(f"taskset -pc 0-11 $(pgrep -x dev{devices[0]}_sq_task)")
     machine.run("systemctl set-property --runtime npu-1.slice AllowedCPUs=0")
-    machine.run(f"echo CPUWeight=7 >>{UNITS}/npu-2.slice && rm {UNITS}/multi-user.target.wants/npu.slice")
+    machine.run(f"echo CPUWeight=7 >>{UNITS}/npu-0.slice && rm {UNITS}/multi-user.target.wants/npu.slice")
     machine.run(f"echo 0 >/sys/devices/system/cpu/cpu{offline}/online")
     before, files = machine.look(), machine.files()
     expected = {
         f"NPU 1 {CQ}": "manual change",
-        f"NPU 2 dev{devices[2]}_sq_send_wq": "manual change",
-        f"NPU 2 dev{devices[2]}_sq_task": "manual change",
+        f"NPU 0 dev{devices[0]}_sq_send_wq": "manual change",
+        f"NPU 0 dev{devices[0]}_sq_task": "manual change",
         "npu-1.slice CPUs": "manual change",
         "npu-affinity-irq.timer": "manual change",
-        f"{UNITS}/npu-2.slice": "manual change",
+        f"{UNITS}/npu-0.slice": "manual change",
         "npu.slice at boot": "manual change",
-        "pool of NPU 3": "offline CPU",
+        "pool of NPU 0": "offline CPU",
     }
     claims.equal("exit status and causes of drift", drift(lab, machine, tmp_path), (2, expected))
     claims.true("verify changed nothing", machine.look() == before and machine.files() == files)
@@ -71,8 +71,8 @@ def test_drift_by_hand(lab, claims, tmp_path):
 
 
 def test_drift_by_programs(lab, claims, tmp_path):
-    """A2-like machine: verify after the driver was loaded without our rule, and after irqbalance began while its policy was missing"""
-    machine = lab.bound(A2).machine
+    """Small machine: verify after the driver was loaded without our rule, and after irqbalance began while its policy was missing"""
+    machine = lab.bound(DUO).machine
     machine.run(f"systemctl stop npu-affinity-irq.timer npu-affinity-irq.service && rm {RULE} && udevadm control --reload")
     machine.run(f"rmmod davinci_mock && modprobe davinci_mock && {SETTLE}")
     machine.run("systemctl reset-failed 'npu-affinity*' || true")  # a unit that the stop, or the saved state, met while it ran
@@ -83,7 +83,7 @@ def test_drift_by_programs(lab, claims, tmp_path):
     journal = machine.run("journalctl --boot --no-pager --output=short-monotonic --lines=30 --unit='npu-affinity*'")
     claims.true(f"causes of all else: {set(found.values())}", set(found.values()) == {"driver reload"}, journal)
     named = {name.partition(" ")[2].partition(" ")[0] for name in found if name.endswith((SQ, CQ, "_sq_send_wq", "_sq_task"))}
-    claims.equal("NPUs named", named, {"0", "1", "2", "3"})
+    claims.equal("NPUs named", named, {"0", "1"})
     claims.equal("exit status of bind", success(lab.play(machine, "bind")), (0, ""))
     functions = machine.look()["functions"]
     machine.run(f"systemctl stop npu-affinity-irq.timer npu-affinity-irq.service; mv {POLICY} {POLICY}.away; systemctl start irqbalance")
@@ -106,8 +106,8 @@ def test_drift_by_programs(lab, claims, tmp_path):
 
 @pytest.mark.architecture
 def test_unbind(lab, claims):
-    """A2-like machine: unbind after bind, while a worker runs in a slice"""
-    machine, _run, before, files = lab.bound(A2)
+    """Small machine: unbind after bind, while a worker runs in a slice"""
+    machine, _run, before, files = lab.bound(DUO)
     claims.true("bind changed what is compared", machine.look() != before and machine.files() != files)
     npu = plan_of(machine)["npus"][0]
     worker = start_worker(machine, "worker", npu["slice"], 20)
@@ -119,7 +119,7 @@ def test_unbind(lab, claims):
     claims.equal("the worker still runs, with CPUs and memory nodes", allowed_to(machine, status), (before["online"], nodes))
     (home,) = (node for node, count in held.items() if count == max(held.values()))
     claims.true(f"its pages are still on node {home}: {held}", pages(machine, worker)[home] >= held[home])
-    said = [str(entry["result"].get("msg")) for entry in run.of("a2", "ok")]
+    said = [str(entry["result"].get("msg")) for entry in run.of("duo", "ok")]
     claims.true(
         f"unbind says that {npu['slice']} is left", any("no limits any more" in text and npu["slice"] in text for text in said), said
     )
@@ -130,8 +130,8 @@ def test_unbind(lab, claims):
 
 
 def test_unbind_of_what_was_bound_later(lab, claims):
-    """A2-like machine: unbind after a driver requested the interrupts of an NPU only after the first bind"""
-    machine = lab.fresh(A2)
+    """Small machine: unbind after a driver requested the interrupts of an NPU only after the first bind"""
+    machine = lab.fresh(DUO)
     pci = sorted(machine.look()["functions"])[0]
     machine.run(f"echo {pci} >{DRIVER}/unbind; echo 1 >/sys/module/davinci_mock/parameters/late; echo {pci} >{DRIVER}/bind")
     files = machine.files()
@@ -153,8 +153,8 @@ def test_unbind_of_what_was_bound_later(lab, claims):
 
 @pytest.mark.elsewhere
 def test_two_binds_at_once(lab, claims):
-    """A2-like machine, never bound: two operators bind it at the same time, and one unbinds it"""
-    machine = lab.fresh(A2)
+    """Small machine, never bound: two operators bind it at the same time, and one unbinds it"""
+    machine = lab.fresh(DUO)
     before, files = machine.look(), machine.files()
     machine.run(f"systemd-run --quiet --unit=holder flock {LOCK} sleep infinity && until [ -e {LOCK} ]; do sleep 0.3; done")
     runs = [lab.begin(machine, "bind") for _operator in range(2)]
@@ -163,7 +163,7 @@ def test_two_binds_at_once(lab, claims):
     machine.run("systemctl stop holder")
     ended = [lab.ended(*run) for run in runs]
     claims.equal("their exit statuses", [success(run) for run in ended], [(0, "")] * 2)
-    wrote = [len(run.files("a2")[0]) for run in ended]
+    wrote = [len(run.files("duo")[0]) for run in ended]
     claims.true(f"one wrote files, the other had nothing left to do: {wrote}", sorted(map(bool, wrote)) == [False, True])
     on_their_cpus(claims, machine, plan_of(machine))
     claims.equal("exit status and changes of one more bind", changes(lab.play(machine, "bind")), (0, []))
@@ -187,8 +187,8 @@ def plan_is_there(machine):
 
 
 def test_unbind_beside_a_masked_irqbalance(lab, claims):
-    """A2-like machine: irqbalance, which a bind had stopped, was masked since; unbind does all else, and the rest when it is unmasked"""
-    machine = lab.fresh(A2)
+    """Small machine: irqbalance, which a bind had stopped, was masked since; unbind does all else, and the rest when it is unmasked"""
+    machine = lab.fresh(DUO)
     machine.run("systemctl enable --now irqbalance")
     look, files = machine.look(), machine.files()
     claims.equal("exit status of bind", success(lab.play(machine, "bind", npu_affinity_irqbalance="stop")), (0, ""))
@@ -211,8 +211,8 @@ def test_unbind_beside_a_masked_irqbalance(lab, claims):
 
 
 def test_unbind_starts_what_bind_had_stopped(lab, claims):
-    """A2-like machine: irqbalance, which a bind had stopped and disabled, runs again after unbind"""
-    machine = lab.fresh(A2)
+    """Small machine: irqbalance, which a bind had stopped and disabled, runs again after unbind"""
+    machine = lab.fresh(DUO)
     machine.run("systemctl enable --now irqbalance")
     files = machine.files()
     state = "systemctl is-active irqbalance; systemctl is-enabled irqbalance"
