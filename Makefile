@@ -109,7 +109,7 @@ place: setup $(if $(INVENTORY),,site) ## which hosts can take a job: REQUEST='{"
 RELEASES := lab-bullseye lab-trixie lab-testing
 TEST := style sanity-changed types docs licence package
 TEST_ALONE := unit properties integration
-MORE := engines $(RELEASES) sanity lab-image browser slurm events metrics docs-site
+MORE := $(RELEASES) sanity lab-image browser slurm events metrics docs-site
 MORE_ALONE := matrix molecule long more-properties optimal $(if $(SHARED),conformance) lab
 # Parts of TEST and TEST_ALONE that a part of MORE or MORE_ALONE contains.
 CONTAINED = $(if $(filter sanity,$(MORE)),sanity-changed) $(if $(filter more-properties,$(MORE_ALONE)),properties)
@@ -119,13 +119,12 @@ PARTS = $(FIRST) $(FIRST_ALONE) $(MORE) $(MORE_ALONE)
 LIMIT_lab := 2700
 LIMIT_optimal := 180
 $(foreach part,$(RELEASES),$(eval LIMIT_$(part) := 1800))
-LIMIT_engines := 1800
 LIMIT_molecule := 1800
 LIMIT_integration := 1800
 LIMIT_long := 1800
 SUITES := bullseye bookworm trixie testing
-LAB_ALL := $(SUITES:%=lab-on-%) lab-arm engines engines-reboot engines-older lab-selinux $(SUITES:%=soak-on-%) soak-engines
-$(foreach part,$(filter-out engines engines-older,$(LAB_ALL)),$(eval LIMIT_$(part) := 14400))
+LAB_ALL := $(SUITES:%=lab-on-%) lab-arm engines engines-older lab-selinux $(SUITES:%=soak-on-%) soak-engines
+$(foreach part,$(LAB_ALL),$(eval LIMIT_$(part) := 14400))
 export LOGS := build/logs
 
 run-%:
@@ -251,11 +250,7 @@ arm: setup-test ## bind, verify, reboot, driver reload and unbind of an aarch64 
 
 engines: setup-test ## what launch writes, typed for docker, podman, containerd and systemd in a virtual machine (root on Debian, installs QEMU there)
 	tests/lab/setup amd64
-	LAB_IMAGE=engines $(LAB)/test_engines.py tests/lab/test_adopt.py -o cache_dir=build/engines-cache -m "not elsewhere" $(ARGS)
-
-engines-reboot: setup-test ## adopted work after the engines and the host were restarted
-	tests/lab/setup amd64
-	LAB_IMAGE=engines $(LAB)/test_adopt.py -o cache_dir=build/$@-cache -m elsewhere $(ARGS)
+	LAB_IMAGE=engines $(LAB)/test_engines.py tests/lab/test_adopt.py -o cache_dir=build/engines-cache $(ARGS)
 
 engines-older: setup-test ## running work of older engines on cgroup v1 is adopted and given back
 	tests/lab/setup amd64
@@ -281,7 +276,7 @@ sanity-changed: ARGS := --changed
 sanity sanity-changed: setup-test ## ansible-test sanity, of which pylint, which is slow, looks at every file or at what changed
 	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-sanity $(ARGS)
 
-matrix: setup-test ## host code on Python 3.7, the demo fleet on three ansible-cores, hosts of Python 3.7, 3.8 and 3.14
+matrix: setup-test ## host code on Python 3.7, the demo fleet on three ansible-cores, with hosts of Python 3.7 to 3.14
 	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-matrix $(ARGS)
 
 mutation: setup-test ## how many of 200 small defects the unit tests find; seven minutes, apart from make test
