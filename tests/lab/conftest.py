@@ -170,12 +170,14 @@ def pytest_collection_modifyitems(items):
     """Tests of one machine follow each other, so that each machine starts once.
 
     A test without a parameter runs on the small machine if its file imports that. Faults take longest and come first of theirs: no
-    process waits long for the other at the end. If time is short (``LAB_SHORT``), the machine with most of the tests comes first.
+    process waits long for the other at the end. If time is short (``LAB_SHORT``), the machine with most of the tests comes first, and
+    what takes longest comes last.
     """
-    order = SHAPES[::-1] if os.environ.get("LAB_SHORT") else SHAPES
+    short = bool(os.environ.get("LAB_SHORT"))
+    order = SHAPES[::-1] if short else SHAPES
     usual = {item: getattr(item.module, "DUO", A2) for item in items}
     shapes = {item: item.callspec.params.get("shape", usual[item]) if hasattr(item, "callspec") else usual[item] for item in items}
-    items.sort(key=lambda item: (order.index(shapes[item]), item.path.stem != "test_faults"))
+    items.sort(key=lambda item: (order.index(shapes[item]), (item.path.stem != "test_faults") != short))
 
 
 def kill(process, _journal):

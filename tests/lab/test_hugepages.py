@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.lab.conftest import changes, drift, said, success
 from tests.lab.shapes import DUO
 
@@ -35,6 +37,7 @@ def since_boot(machine, unit, when):
     return int(machine.run(f"systemctl show --value --property={when}TimestampMonotonic {unit}"))
 
 
+@pytest.mark.architecture
 def test_pages_are_granted_kept_in_use_and_complete_after_a_boot(lab, claims, tmp_path):
     """Small machine: huge pages of each node after a bind, with pages in use, with too little memory, after a reboot, and after unbind"""
     machine = lab.bound(DUO).machine

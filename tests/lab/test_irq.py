@@ -66,6 +66,7 @@ def test_after_the_driver_was_loaded_again(lab, claims):
     on_their_cpus(claims, machine, plan_of(machine), reload_driver(claims, machine))
 
 
+@pytest.mark.architecture
 def test_vectors_that_the_driver_requests_late(lab, claims):
     """Small machine: a driver that requests its interrupts long after it was loaded"""
     machine = lab.bound(DUO).machine

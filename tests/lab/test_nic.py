@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from tests.lab.conftest import changes, drift, success
 from tests.lab.kernel import SETTLE, numbers
 from tests.lab.machine import PATIENCE
@@ -55,9 +57,10 @@ def state(machine, pci):
     return queues(machine, pci), sending(machine, pci)
 
 
-def test_queues_stay_near_their_function(lab, claims, tmp_path):
+@pytest.mark.parametrize("shape", [NVME], ids=lambda shape: shape.name)
+def test_queues_stay_near_their_function(lab, claims, tmp_path, shape):
     """Machine with a network function on node 0: its queues after binds, a driver load, a link up, a reboot, a rollback and an unbind"""
-    machine = lab.bound(NVME).machine
+    machine = lab.bound(shape).machine
     pci = machine.run(FUNCTION).strip()
     before, sent = affinities(machine, pci), sending(machine, pci)
     several = range(QUEUES if sent else 1)  # one, where no device with several can be made outside

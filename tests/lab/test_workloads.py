@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import time
 
+import pytest
+
 from tests.lab.conftest import changes, plan_of, success
 from tests.lab.kernel import allowed, allowed_of_threads, numbers, run_service, start
 from tests.lab.machine import PATIENCE
@@ -57,6 +59,7 @@ WORKER = BUSY.format(before=f"device = open('/dev/davinci0', 'rb')\nheld = b'x' 
 NOISE = BUSY.format(before="", busy=0.02, idle=0.06, threads=3)
 
 
+@pytest.mark.architecture
 def test_threads_of_workers(lab, claims):
     """Small machine: threads of a worker that runs in a slice, and one that it starts later"""
     machine = lab.bound(DUO).machine

@@ -1,0 +1,48 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a profile sets reaches the process of a service, comes back at boot, and goes with unbind."""
+
+from __future__ import annotations
+
+from tests.lab.conftest import changes, drift, plan_of, said, success
+from tests.lab.kernel import allowed_to, main_process, numbers
+from tests.lab.shapes import DUO
+
+UNIT = "infer.service"
+SERVICE = "[Service]\nType=exec\nExecStart=/usr/bin/sleep infinity\n\n[Install]\nWantedBy=multi-user.target\n"
+SETTINGS = {"npu_affinity_profile": "latency", "npu_affinity_services": [{"unit": UNIT, "npus": [0]}]}
+NAMES = ("OMP_", "TASK_QUEUE_ENABLE", "LD_PRELOAD")
+
+
+def variables(machine):
+    """The variables of a profile that the service's process has."""
+    lines = machine.run(f"tr '\\0' '\\n' </proc/{main_process(machine, UNIT)}/environ").splitlines()
+    return dict(line.split("=", 1) for line in lines if line.startswith(NAMES))
+
+
+def test_a_profile_holds_until_unbind(lab, claims, tmp_path):
+    """Small machine: variables and CPUs of a service by a profile, after a reboot, and after unbind"""
+    machine = lab.bound(DUO).machine
+    machine.write(f"/etc/systemd/system/{UNIT}", SERVICE)
+    machine.run(f"systemctl daemon-reload && systemctl enable --now {UNIT}")
+    claims.equal("its variables before", variables(machine), {})
+    run = lab.play(machine, "bind", **SETTINGS)
+    claims.equal("exit status of bind", success(run), (0, ""))
+    claims.true("an allocator that is not installed is a remark", "allocator" in said(run), said(run))
+    machine.run(f"systemctl restart {UNIT}")
+    pool = plan_of(machine)["npus"][0]["pool"]
+    found = variables(machine)
+    threads = int(found.get("OMP_NUM_THREADS", "0"))
+    claims.true(f"OpenMP has {threads} threads on pool {pool}", 0 < threads <= len(numbers(pool)))
+    claims.equal("its variables", found, {"OMP_NUM_THREADS": str(threads), "OMP_PROC_BIND": "false", "TASK_QUEUE_ENABLE": "1"})
+    claims.equal("exit status and changes of a second bind", changes(lab.play(machine, "bind", **SETTINGS)), (0, []))
+    claims.equal("exit status and drift", drift(lab, machine, tmp_path, **SETTINGS), (0, {}))
+
+    machine.reboot()
+    machine.await_idle("npu-affinity-*.service")
+    claims.equal("its variables after a reboot", variables(machine), found)
+    claims.equal("its CPUs", allowed_to(machine, f"cat /proc/{main_process(machine, UNIT)}/status")[0], pool)
+    claims.equal("exit status of unbind", success(lab.play(machine, "unbind")), (0, ""))
+    machine.run(f"systemctl restart {UNIT}")
+    claims.equal("its variables after unbind", variables(machine), {})
