@@ -108,17 +108,16 @@ class Chaos:
         self.ended(self.hosts.play("bind", inventory, file, "--limit", "host*", **ALL))
 
     def two_controllers(self):
-        self.cut()
+        self.cut(runs=2)
         both = [begin(self.hosts), begin(self.hosts, npu_affinity_interval="1h")]
         assert all("Traceback" not in process.communicate(timeout=600)[0] for process in both)
 
-    def cut(self, hosts=None):
-        """Let a share of the connections of the next run be cut, before their commands begin or while they run."""
+    def cut(self, hosts=None, runs=1):
+        """Let a share of the connections of the next runs be cut, before their commands begin or while they run."""
         for host in self.names if hosts is None else hosts:
-            number = next((call for call in range(1, self.calls + 1) if self.chance.random() < SHARE), None)
-            if number:
-                moment = self.chance.choice(["-", str(round(self.chance.uniform(0, 0.5), 3))])
-                (self.lost / host).write_text(f"{number} {moment}")
+            numbers = [call for call in range(1, runs * self.calls + 1) if self.chance.random() < SHARE]
+            moments = [self.chance.choice(["-", str(round(self.chance.uniform(0, 0.5), 3))]) for _number in numbers]
+            (self.lost / host).write_text("".join(f"{number} {moment}\n" for number, moment in zip(numbers, moments, strict=True)))
 
     def ended(self, run):
         """Assert that the summary of a run names the hosts that were cut, and that all hosts whose run succeeded are bound."""
@@ -151,7 +150,7 @@ class Chaos:
             assert time.monotonic() < until, "a command whose connection was lost did not end"
             time.sleep(0.05)
         self.tally["connections"] += sum(len(file.read_text()) for file in self.lost.glob("*.calls"))
-        self.tally["cut"] += len(list(self.lost.glob("*.lost")))
+        self.tally["cut"] += sum(len(file.read_text()) for file in self.lost.glob("*.lost"))
         forget(self.lost)
 
 
