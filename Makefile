@@ -213,7 +213,7 @@ lab: setup-test ## bind virtual machines and ask their kernels (root on Debian, 
 	tests/lab/setup
 	$(LAB) -n 3 --maxschedchunk=1 -o cache_dir=build/lab-cache -m "not soak$(if $(LAB_SUITE),, and not elsewhere)" $(ARGS)
 
-lab-image: setup-test # so that the lab begins at once
+lab-image: setup-test # what the lab needs first
 	tests/lab/setup amd64
 	$(BIN)/python -m tests.lab.image
 
