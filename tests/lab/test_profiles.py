@@ -9,7 +9,7 @@ from tests.lab.conftest import changes, drift, plan_of, said, success
 from tests.lab.kernel import allowed_to, main_process, numbers
 from tests.lab.shapes import DUO
 
-UNIT = "infer.service"
+UNIT, THREADS = "infer.service", "npu-affinity-threads.service"
 SERVICE = "[Service]\nType=exec\nExecStart=/usr/bin/sleep infinity\n\n[Install]\nWantedBy=multi-user.target\n"
 SETTINGS = {"npu_affinity_profile": "latency", "npu_affinity_services": [{"unit": UNIT, "npus": [0]}]}
 NAMES = ("OMP_", "TASK_QUEUE_ENABLE", "LD_PRELOAD")
@@ -30,8 +30,8 @@ def test_a_profile_holds_until_unbind(lab, claims, tmp_path):
     run = lab.play(machine, "bind", **SETTINGS)
     claims.equal("exit status of bind", success(run), (0, ""))
     claims.true("an allocator that is not installed is a remark", "neither jemalloc nor tcmalloc" in said(run), said(run))
-    machine.run(f"systemctl restart {UNIT}")
-    pool = plan_of(machine)["npus"][0]["pool"]
+    machine.run(f"systemctl restart {UNIT} && systemctl start {THREADS}")
+    pool, main = (plan_of(machine)["npus"][0][name] for name in ("pool", "main"))
     found = variables(machine)
     threads = int(found.get("OMP_NUM_THREADS", "0"))
     claims.true(f"OpenMP has {threads} threads on pool {pool}", 0 < threads <= len(numbers(pool)))
@@ -42,7 +42,8 @@ def test_a_profile_holds_until_unbind(lab, claims, tmp_path):
     machine.reboot()
     machine.await_idle("npu-affinity-*.service")
     claims.equal("its variables after a reboot", variables(machine), found)
-    claims.equal("its CPUs", allowed_to(machine, f"cat /proc/{main_process(machine, UNIT)}/status")[0], pool)
+    machine.run(f"systemctl start {THREADS}")
+    claims.equal("CPUs of its main thread", allowed_to(machine, f"cat /proc/{main_process(machine, UNIT)}/status")[0], main)
     claims.equal("exit status of unbind", success(lab.play(machine, "unbind")), (0, ""))
     machine.run(f"systemctl restart {UNIT}")
     claims.equal("its variables after unbind", variables(machine), {})
