@@ -214,7 +214,7 @@ lab: setup-test ## bind virtual machines and ask their kernels (root on Debian, 
 	$(LAB) -n 3 --maxschedchunk=1 -o cache_dir=build/lab-cache -m "not soak$(if $(LAB_SUITE),, and not elsewhere)" $(ARGS)
 
 lab-image: setup-test # what the lab needs first
-	tests/lab/setup amd64
+	tests/lab/setup
 	$(BIN)/python -m tests.lab.image
 
 $(RELEASES): setup-test ## one machine of another release of Debian, from bind to unbind

@@ -116,8 +116,8 @@ class Chaos:
         """Let a share of the connections of the next runs be cut, before their commands begin or while they run."""
         for host in self.names if hosts is None else hosts:
             numbers = [call for call in range(1, runs * self.calls + 1) if self.chance.random() < SHARE]
-            moments = [self.chance.choice(["-", str(round(self.chance.uniform(0, 0.5), 3))]) for _number in numbers]
-            (self.lost / host).write_text("".join(f"{number} {moment}\n" for number, moment in zip(numbers, moments, strict=True)))
+            lines = [f"{call} {self.chance.choice(['-', round(self.chance.uniform(0, 0.5), 3)])}\n" for call in numbers]
+            (self.lost / host).write_text("".join(lines))
 
     def ended(self, run):
         """Assert that the summary of a run names the hosts that were cut, and that all hosts whose run succeeded are bound."""

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a profile sets reaches the process of a service, comes back at boot, and goes with unbind."""
+"""What a profile sets reaches the process of a service, comes back at boot, and is removed by unbind."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def test_drift_by_hand(lab, claims, tmp_path):
     npus, functions = {npu["id"]: npu for npu in plan_of(machine)["npus"]}, machine.look()["functions"]
     devices = {id: functions[npu["pci"]]["number"] for id, npu in npus.items()}
     irq, offline = irqs(functions[npus[1]["pci"]], CQ)[0], max(numbers(npus[0]["pool"]))
-    machine.run(f"systemctl stop npu-affinity-irq.timer npu-affinity-irq.service && echo 0 >/proc/irq/{irq}/smp_affinity_list")
+    machine.run(f"systemctl stop npu-affinity-irq.timer npu-affinity-irq.service && echo 9 >/proc/irq/{irq}/smp_affinity_list")
     machine.run(f"echo {EVERYWHERE} >{WORKQUEUES}/dev{devices[0]}_sq_send_wq/cpumask")
     machine.run(f"taskset -pc 0-11 $(pgrep -x dev{devices[0]}_sq_task)")
     machine.run("systemctl set-property --runtime npu-1.slice AllowedCPUs=0")
