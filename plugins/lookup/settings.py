@@ -94,7 +94,6 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from ansible.errors import AnsibleError, AnsibleLookupError
-from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.lookup import LookupBase
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import coded
@@ -139,12 +138,11 @@ class LookupModule(LookupBase):
         of_user = {name: value for name, value in given.items() if name not in added}
         given |= added
         known = self._set(given, options)
-        off = [
-            role for role, switch in names.switches(options).items() if not self._is_on(given.get(switch, options[role][switch]["default"]))
-        ]
+        off = names.off(known, options)
+        idle = [*off, *names.reporting(known)]
         defaults = {name: option.get("default") for of_role in options.values() for name, option in of_role.items()}
         judged = {
-            "remarks": list(map(coded, names.remarks(of_user, off, options) + limits.remarks(known, off, defaults))),
+            "remarks": list(map(coded, names.remarks(of_user, idle, options) + limits.remarks(known, idle, defaults))),
             "applied": applied.applied(known, off, options),
         }
         if kwargs.get("features"):
@@ -216,10 +214,6 @@ class LookupModule(LookupBase):
     def _templated(self, given: Mapping[str, Any], names: Set[str]) -> dict[str, Any]:
         templar: Any = self._templar
         return {name: templar.template(given[name]) for name in names & given.keys()}
-
-    def _is_on(self, value: Any) -> bool:
-        templar: Any = self._templar
-        return bool(boolean(templar.template(value), strict=False))
 
 
 def _user() -> str:

@@ -11,7 +11,6 @@ from collections.abc import Container, Mapping
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.rebinds import WITHIN
-from ansible_collections.npu.affinity.plugins.module_utils._features.nic.feature import PLACING
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import remark
 
 INTERVAL = "10min"
@@ -58,7 +57,7 @@ def checked_number(value: int, setting: str) -> None:
 @remark("NPU_NO_EFFECT")
 def remarks(given: Mapping[str, Any], off: Container[str], defaults: Mapping[str, Any]) -> list[str]:
     """Return a sentence if the timers of roles irq and nic run too rarely to reach their limit of rebinds within an hour."""
-    if "irq" in off and given.get("npu_affinity_nic") not in PLACING:
+    if "irq" in off and "nic" in off:
         return []
     limit, span = (given.get(name, defaults[name]) for name in (LIMIT, SPAN))
     span = span or INTERVAL

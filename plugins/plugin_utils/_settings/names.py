@@ -9,6 +9,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ansible_collections.npu.affinity.plugins.module_utils._features.nic.feature import PLACING
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import remark
 
 PREFIX = "npu_affinity_"
@@ -73,6 +74,8 @@ DROPPED = frozenset(
 )
 """Settings that have no replacement."""
 TRUE = {"true", "yes", "on", "1", "y", "t"}
+CHANGING = {"nic": PLACING, "adopt": ("now", "always")}
+"""Values with which a role without a switch changes something."""
 
 Specs = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """The options of each role's argument specs, and of the playbooks: ``{role: {name: option}}``."""
@@ -111,26 +114,38 @@ def switches(specs: Specs) -> dict[str, str]:
     return {role: switch for role, switch in found.items() if switch in specs[role]}
 
 
+def off(given: Mapping[str, Any], specs: Specs) -> list[str]:
+    """Return the roles that are switched off."""
+    return [role for role, switch in switches(specs).items() if not _is_true(given.get(switch, specs[role][switch]["default"]))]
+
+
+def reporting(given: Mapping[str, Any]) -> list[str]:
+    """Return the roles without a switch that change nothing, as nothing is chosen for them to change."""
+    return [role for role, choices in CHANGING.items() if given.get(f"{PREFIX}{role}") not in choices]
+
+
 @remark("NPU_NO_EFFECT")
 def remarks(given: Mapping[str, Any], off: Iterable[str], specs: Specs) -> list[str]:
     """Return one sentence for each role in ``off`` of which the user set something, and no role that is on has that setting."""
     roles_off = set(off)
     effective = {name for role, options in specs.items() if role not in roles_off for name in options}
-    sentences = []
+    idle: dict[str, list[str]] = {}
     for role, switch in switches(specs).items():
-        options = specs[role] if role in roles_off else {}
-        idle = sorted(
-            name
-            for name, option in options.items()
-            if name in given and name != switch and name not in effective and not _is_default(given[name], option)
-        )
-        if idle:
-            sentences.append(f"{', '.join(idle)} {'has' if len(idle) == 1 else 'have'} no effect here, because {switch} is false.")
-    return sentences
+        for name in specs[role].keys() & given.keys() - effective - {switch}:
+            if not _is_default(given[name], specs[role][name]):
+                idle.setdefault(name, []).append(switch)
+    alike: dict[str, list[str]] = {}
+    for name in sorted(idle):
+        alike.setdefault(f"because {', '.join(idle[name])} {'is' if len(idle[name]) == 1 else 'are'} false.", []).append(name)
+    return [f"{', '.join(found)} {'has' if len(found) == 1 else 'have'} no effect here, {why}" for why, found in alike.items()]
 
 
 def _is_default(value: Any, option: Mapping[str, Any]) -> bool:
     default = option.get("default")
     if option.get("type") == "bool":
-        return (str(value).strip().lower() in TRUE) == bool(default)
+        return _is_true(value) == bool(default)
     return value == default or str(value) == str(default)
+
+
+def _is_true(value: Any) -> bool:
+    return str(value).strip().lower() in TRUE

@@ -135,6 +135,30 @@ def test_settings_of_roles_that_are_off(given, off, expected):
     assert names.remarks(given, off, specs.settings()) == expected
 
 
+LIMIT = {"npu_affinity_irq_enabled": False, "npu_affinity_rebind_limit": 2, "npu_affinity_wait": 90}
+IDLE = [
+    "npu_affinity_rebind_limit has no effect here, because npu_affinity_irq_enabled is false.",
+    "npu_affinity_wait has no effect here, because npu_affinity_device_share_enabled, npu_affinity_irq_enabled, "
+    "npu_affinity_kubelet_enabled are false.",
+]
+
+
+@pytest.mark.parametrize(
+    "given, expected",
+    [
+        (LIMIT, IDLE),
+        ({**LIMIT, "npu_affinity_nic": "report", "npu_affinity_adopt": "report"}, IDLE),
+        ({**LIMIT, "npu_affinity_nic": "near"}, []),
+        ({**LIMIT, "npu_affinity_adopt": "always", "npu_affinity_wait": 60}, []),
+        ({**LIMIT, "npu_affinity_irq_enabled": "yes"}, []),
+        ({"npu_affinity_slices_enabled": "no", "npu_affinity_adopt": "now", "npu_affinity_move_memory": True}, []),
+    ],
+)
+def test_settings_that_no_role_reads_where_it_changes_nothing(given, expected):
+    off = names.off(given, specs.settings())
+    assert names.remarks(given, [*off, *names.reporting(given)], specs.settings()) == expected
+
+
 OTHER = {"bool": lambda default: not default, "int": lambda default: (default or 0) + 7, "float": lambda default: (default or 0) + 0.5}
 
 
@@ -193,8 +217,8 @@ def test_a_limit_that_can_never_act_is_a_remark(interval, limit, advice):
     assert len(found) == bool(advice) and advice in "".join(found)
     if advice:
         assert found[0].startswith(f"npu_affinity_rebind_limit {limit} has no effect on interrupts with npu_affinity_interval {interval}: ")
-    assert limits.remarks(given, ["irq"], defaults) == limits.remarks({**given, "npu_affinity_nic": "report"}, ["irq"], defaults) == []
-    assert limits.remarks({**given, "npu_affinity_nic": "near"}, ["irq"], defaults) == found
+    assert limits.remarks(given, ["irq", "nic"], defaults) == []
+    assert limits.remarks(given, ["irq"], defaults) == limits.remarks(given, ["nic"], defaults) == found
 
 
 SPANS = [
