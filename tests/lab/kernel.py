@@ -141,6 +141,12 @@ def main_process(machine, unit):
     return int(machine.run(f"systemctl show --property=MainPID --value {unit}"))
 
 
+def variables(machine, unit, names):
+    """The environment variables that a service's main process was started with, of those whose names start so."""
+    lines = machine.run(f"tr '\\0' '\\n' </proc/{main_process(machine, unit)}/environ").splitlines()
+    return dict(line.split("=", 1) for line in lines if line.startswith(names))
+
+
 def policies(machine, pid):
     """The memory policies of a process's mappings, without those that the kernel keeps for itself."""
     return set(re.findall(r"^\S+ (\S+) (?:heap|anon)", machine.run(f"cat /proc/{pid}/numa_maps"), re.MULTILINE))

@@ -8,10 +8,10 @@ from __future__ import annotations
 import pytest
 
 from tests.lab.conftest import PLAN, changes, drift, plan_of, said, success
-from tests.lab.kernel import allowed_to, main_process, on_their_cpus, run_service
+from tests.lab.kernel import allowed_to, main_process, on_their_cpus, run_service, variables
 from tests.lab.shapes import DUO, NONE
 
-NAME = "ASCEND_RT_VISIBLE_DEVICES="
+NAME = "ASCEND_RT_VISIBLE_DEVICES"
 WORKER = "import time\ntime.sleep(3600)\n"
 
 
@@ -60,8 +60,7 @@ def cpus_of(machine, units):
 
 
 def ids_of(machine, units):
-    lines = {npu: machine.run(f"tr '\\0' '\\n' </proc/{main_process(machine, unit)}/environ").split() for npu, unit in units.items()}
-    return {npu: line.removeprefix(NAME) for npu, found in lines.items() for line in found if line.startswith(NAME)}
+    return {npu: found[NAME] for npu, unit in units.items() if (found := variables(machine, unit, NAME))}
 
 
 def without(npus, lost):

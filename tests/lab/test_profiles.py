@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from tests.lab.conftest import changes, drift, plan_of, said, success
-from tests.lab.kernel import allowed_to, main_process, numbers
+from tests.lab.kernel import allowed_to, main_process, numbers, variables
 from tests.lab.shapes import DUO
 
 UNIT, THREADS = "infer.service", "npu-affinity-threads.service"
@@ -15,24 +15,18 @@ SETTINGS = {"npu_affinity_profile": "latency", "npu_affinity_services": [{"unit"
 NAMES = ("OMP_", "TASK_QUEUE_ENABLE", "LD_PRELOAD")
 
 
-def variables(machine):
-    """The variables of a profile that the service's process has."""
-    lines = machine.run(f"tr '\\0' '\\n' </proc/{main_process(machine, UNIT)}/environ").splitlines()
-    return dict(line.split("=", 1) for line in lines if line.startswith(NAMES))
-
-
 def test_a_profile_holds_until_unbind(lab, claims, tmp_path):
     """Small machine: variables and CPUs of a service by a profile, after a reboot, and after unbind"""
     machine = lab.bound(DUO).machine
     machine.write(f"/etc/systemd/system/{UNIT}", SERVICE)
     machine.run(f"systemctl daemon-reload && systemctl enable --now {UNIT}")
-    claims.equal("its variables before", variables(machine), {})
+    claims.equal("its variables before", variables(machine, UNIT, NAMES), {})
     run = lab.play(machine, "bind", **SETTINGS)
     claims.equal("exit status of bind", success(run), (0, ""))
     claims.true("an allocator that is not installed is a remark", "neither jemalloc nor tcmalloc" in said(run), said(run))
     machine.run(f"systemctl restart {UNIT} && systemctl start {THREADS}")
     pool, main = (plan_of(machine)["npus"][0][name] for name in ("pool", "main"))
-    found = variables(machine)
+    found = variables(machine, UNIT, NAMES)
     threads = int(found.get("OMP_NUM_THREADS", "0"))
     claims.true(f"OpenMP has {threads} threads on pool {pool}", 0 < threads <= len(numbers(pool)))
     claims.equal("its variables", found, {"OMP_NUM_THREADS": str(threads), "OMP_PROC_BIND": "false", "TASK_QUEUE_ENABLE": "1"})
@@ -41,9 +35,9 @@ def test_a_profile_holds_until_unbind(lab, claims, tmp_path):
 
     machine.reboot()
     machine.await_idle("npu-affinity-*.service")
-    claims.equal("its variables after a reboot", variables(machine), found)
+    claims.equal("its variables after a reboot", variables(machine, UNIT, NAMES), found)
     machine.run(f"systemctl start {THREADS}")
     claims.equal("CPUs of its main thread", allowed_to(machine, f"cat /proc/{main_process(machine, UNIT)}/status")[0], main)
     claims.equal("exit status of unbind", success(lab.play(machine, "unbind")), (0, ""))
     machine.run(f"systemctl restart {UNIT}")
-    claims.equal("its variables after unbind", variables(machine), {})
+    claims.equal("its variables after unbind", variables(machine, UNIT, NAMES), {})
