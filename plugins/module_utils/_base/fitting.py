@@ -10,12 +10,13 @@ variable TASK_QUEUE_ENABLE (level 2 cannot capture graphs).
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .cpulist import expand
 
 Variables = Dict[str, Tuple[str, str]]
 """``{name: (value, reason)}``."""
+SETTING = "npu_affinity_environment"
 SWITCHES = ("openmp", "task_queue", "allocator")
 BINDERS = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 """Variables with which OpenMP binds the threads of a program itself.
@@ -47,3 +48,19 @@ def fitting(switches: Mapping[str, Any], cpus: str, kinds: Sequence[str], alloca
     if switches.get("allocator") and allocator:
         found["LD_PRELOAD"] = (allocator, "Threads allocate memory with fewer locks (vLLM-Ascend, Optimization and Tuning).")
     return found
+
+
+def kept(unit: str, found: Variables, elsewhere: Mapping[str, Tuple[str, str]]) -> List[str]:
+    """Return a sentence for each variable that a unit would get and that another file sets otherwise, or that undoes what it gets.
+
+    ``elsewhere``: ``{name: (value, file)}`` of what other files of the unit set.
+    """
+    sentences = []
+    for name, (value, file) in elsewhere.items():
+        said = "%s: %s sets %s=%s, which stays" % (unit, file, name, value)
+        if name in BINDERS:
+            if "OMP_PROC_BIND" in found and binds(value):
+                sentences.append("%s: OpenMP can then bind the program's threads itself; remove the variable there." % said)
+        elif name in found and value != found[name][0]:
+            sentences.append("%s; %s would set %s." % (said, SETTING, found[name][0]))
+    return sentences

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._base.fitting import BINDERS, Variables, binds, fitting, values_of
+from ansible_collections.npu.affinity.plugins.module_utils._base.fitting import SETTING, Variables, fitting, kept, values_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import no_effect
@@ -17,8 +17,6 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._entries import is_lo
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
     from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
-
-SETTING = "npu_affinity_environment"
 
 
 def added(topology: Topology, plan: Plan, named: Named, bound: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -56,19 +54,9 @@ def remarks(topology: Topology, plan: Plan, named: Named, adopts: bool) -> Itera
             "or jemalloc), and bind again.",
         )
     for unit, found in units:
-        yield from _kept(unit, found, binding.set_elsewhere(topology, unit), bool(named.environment.get("openmp")))
-
-
-def _kept(unit: str, found: Variables, elsewhere: Mapping[str, Mapping[str, Any]], fits_openmp: bool) -> Iterator[Sentence]:
-    """Yield which variables stay as other files of a unit set them; ``found``: what it would get."""
-    for name, of in elsewhere.items():
-        said = f"{unit}: {of['file']} sets {name}={of['value']}, which stays"
-        if name in BINDERS:
-            if fits_openmp and binds(of["value"]):
-                advice = "OpenMP can then bind the program's threads itself; remove the variable there"
-                yield Sentence("NPU_VARIABLE_KEPT", f"{said}: {advice}.")
-        elif name in found and of["value"] != found[name][0]:
-            yield Sentence("NPU_VARIABLE_KEPT", f"{said}; {SETTING} would set {found[name][0]}.")
+        elsewhere = {name: (of["value"], of["file"]) for name, of in binding.set_elsewhere(topology, unit).items()}
+        for sentence in kept(unit, found, elsewhere):
+            yield Sentence("NPU_VARIABLE_KEPT", sentence)
 
 
 def _not_set(topology: Topology, unit: str, found: Variables) -> Variables:

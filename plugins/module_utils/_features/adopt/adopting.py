@@ -59,7 +59,7 @@ def _stale(record: Record, targets: Sequence[Target], plan: Mapping[str, Any], w
             continue
         if not sets["cpus"] or said is None:
             continue
-        variables = services.variables(host, unit, held, sets["cpus"], wanted.get("environment") or {})
+        variables, _kept = services.variables(host, unit, held, sets["cpus"], wanted.get("environment") or {})
         is_stale = said != sets or services.variables_said(host, unit) != values_of(variables)
         if is_stale and not (host.live and Systemd(host).cgroup(unit)):
             found[unit] = sets, variables

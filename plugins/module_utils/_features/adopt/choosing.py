@@ -63,6 +63,7 @@ class Target:
         self.mems = self.mems_before = self.mems_recorded = self.remark = ""
         self.moved = 0
         self.variables: Variables = {}
+        self.kept: list[str] = []
         self.variables_before = services.variables_said(host, self.unit) if self.way == SERVICE else {}
         self.variables_after = self.variables_before
 
@@ -117,12 +118,13 @@ class Target:
     def pids(self, host: Host) -> list[int]:
         return pids_of(host, self.user)
 
+    def has_drop_in(self, host: Host) -> bool:
+        """Whether it is a service that is adopted, now or before."""
+        return self.way == SERVICE and (self.state == ADOPTED or self.state == INSIDE and services.said(host, self.unit) is not None)
+
     def hazards(self, host: Host) -> list[str]:
         """Return sentences on what keeps an adopted service from starting again."""
-        is_new = self.state == ADOPTED
-        if self.way != SERVICE or not is_new and (self.state != INSIDE or services.said(host, self.unit) is None):
-            return []
-        return services.hazards(host, self.unit, compress(self.wanted), is_new)
+        return services.hazards(host, self.unit, compress(self.wanted), self.state == ADOPTED) if self.has_drop_in(host) else []
 
     def refuse(self, text: str, state: str = REFUSED) -> None:
         self.state, self.text, self.after = state, text, self.before
@@ -189,7 +191,8 @@ def targets(host: Host, plan: Mapping[str, Any], users: Iterable[NpuUser], expec
         written = [entry.get("mems", "") for entry in known if target.by_group or "threads" in entry]
         is_outdated = any(set(expand(entry["cpus"])) not in (set(), target.wanted) for entry in known)
         if target.way == SERVICE:
-            target.variables = services.variables(host, target.unit, npus, compress(target.wanted), wanted.get("environment") or {})
+            switches = wanted.get("environment") or {}
+            target.variables, target.kept = services.variables(host, target.unit, npus, compress(target.wanted), switches)
             is_outdated = is_outdated or bool(known) and target.variables_before != values_of(target.variables)
         is_moved = not follows and (not is_inside or is_outdated)
         if is_moved:

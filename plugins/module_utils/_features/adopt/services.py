@@ -17,7 +17,7 @@ from typing import Any, Iterable, Mapping, Sequence
 
 from ..._base.cpulist import compress, expand
 from ..._base.device import Device
-from ..._base.fitting import Variables, fitting
+from ..._base.fitting import Variables, fitting, kept
 from ..._host.host import CommandError, Host
 from ..._kernel.allocators import allocator
 from ..._kernel.machine import machine, sets_cpus
@@ -57,11 +57,13 @@ def text(values: Mapping[str, str], variables: Mapping[str, tuple[str, str]]) ->
     return "# %s: changes are overwritten.\n[Service]\n%s" % (MARKER, lines)
 
 
-def variables(host: Host, unit: str, npus: Sequence[Mapping[str, Any]], cpus: str, switches: Mapping[str, Any]) -> Variables:
-    """Return the variables that the drop-in of a service gets: those that no other file of the unit sets."""
+def variables(
+    host: Host, unit: str, npus: Sequence[Mapping[str, Any]], cpus: str, switches: Mapping[str, Any]
+) -> tuple[Variables, list[str]]:
+    """Return the variables that the drop-in of a service gets, and sentences on those that another file of the unit sets."""
     found = fitting(switches, cpus, [Device.of(npu).kind for npu in npus], allocator(host) if switches.get("allocator") else None)
     elsewhere = environment(host, unit, without_ours=True) if found else {}
-    return {name: of for name, of in found.items() if name not in elsewhere}
+    return {name: of for name, of in found.items() if name not in elsewhere}, kept(unit, found, elsewhere)
 
 
 def variables_said(host: Host, unit: str) -> dict[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Iterable, Mapping
 
 from ..._base.cpulist import expand
+from ..._base.findings import coded
 from ..._state.diffs import diffs
 from ..._host.host import Host
 from ..._base.device import with_lost
@@ -65,6 +66,7 @@ class Adopt(LiveStep):
         starts = [text for target in targets for text in target.hazards(self.host)]
         remarks = [target.remark for target in targets if target.remark]
         self.warnings = list(dict.fromkeys([*refused, *remarks, *starts, *left]))
+        self.remarks = coded("NPU_VARIABLE_KEPT", [text for target in targets if target.has_drop_in(self.host) for text in target.kept])
 
     def result(self) -> dict[str, Any]:
         """Return ``{changed, users}``; a user is what :meth:`Target.row` returns."""

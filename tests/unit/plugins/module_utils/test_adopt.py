@@ -312,6 +312,10 @@ def test_a_stopped_service_gets_the_new_plan_at_its_next_start(machine):
 
 FITTED = {"environment": {"openmp": True, "task_queue": True, "allocator": True}}
 OPENMP = {"OMP_NUM_THREADS": "4", "OMP_PROC_BIND": "false"}
+KEPT = [
+    "outside.service: /etc/systemd/system/outside.service.d/10-own.conf sets OMP_NUM_THREADS=2, which stays; "
+    "npu_affinity_environment would set 4. [NPU_VARIABLE_KEPT]"
+]
 
 
 def variables(machine, found, wanted, plan=PLAN):
@@ -345,11 +349,19 @@ def test_an_adopted_service_gets_variables_that_fit_its_pool(machine):
     assert not machine.exists(services.drop_in("outside.service"))
 
 
-def test_a_variable_of_another_file_stays(machine):
+def test_a_variable_of_another_file_stays(machine, monkeypatch):
     machine.process(100, SERVICE)
     machine.put("/etc/systemd/system/outside.service.d/10-own.conf", "[Service]\nEnvironment=OMP_NUM_THREADS=2\n")
     found = [user(machine, SERVICE, 1)]
+    monkeypatch.setattr(step, "users", lambda _host, _npus: [user(machine, SERVICE, 1)])
+    for wanted, said in ((FITTED, True), ({}, False)):
+        adopting = step.Adopt(machine, PLAN, [], wanted)
+        adopting.look(check=True)
+        assert adopting.remarks == KEPT * said
     assert variables(machine, found, FITTED)[2] == {"OMP_PROC_BIND": "false", "TASK_QUEUE_ENABLE": "1"}
+    adopting = step.Adopt(machine, PLAN, [], FITTED)
+    adopting.look(check=False)
+    assert adopting.remarks == KEPT and not adopting.changed, "until the file is gone"
     os.unlink(machine.path("/etc/systemd/system/outside.service.d/10-own.conf"))
     assert variables(machine, [user(machine, SERVICE, 1)], FITTED)[2] == {**OPENMP, "TASK_QUEUE_ENABLE": "1"}
 
