@@ -51,21 +51,25 @@ def _info(text: str) -> tuple[dict[str, Any], bool]:
     damaged: list[str] = []
     chip_layout = process_layout = above = None
     pending = ""
+    is_closed = False
     for line in lines_of(text):
         cells = _cells(line)
         if not cells:
             if line.strip().startswith("..."):
                 above = None
             continue
+        if is_closed and not _closed(line):
+            damaged += [line.strip()] if above or _begins_with_number(cells) else []
+            cells = cells[:-1] or cells
         words = [cell.lower() for cell in cells]
         if words[0].startswith("npu-smi "):
             banner = _VERSION.search(line) or _TOOL_VERSION.search(line)
             version = banner.group(1) if banner else None
         elif "process id" in words:
-            process_layout = _process_layout(words)
+            process_layout, is_closed = _process_layout(words), _closed(line)
         elif "health" in words:
             damaged += [pending] if above else []
-            chip_layout, process_layout, above = _chip_layout(words), None, None
+            chip_layout, process_layout, above, is_closed = _chip_layout(words), None, None, _closed(line)
         elif process_layout:
             processes.extend(_processes_of_row(cells, process_layout))
             damaged += [line.strip()] if len(cells) <= process_layout["pid"] and _begins_with_number(cells) else []
@@ -84,7 +88,7 @@ def _info(text: str) -> tuple[dict[str, Any], bool]:
             chips.append(dict(above, **_lower_row(cells, chip_layout)))
             above = None
     damaged += [pending] if above else []
-    found = {"version": version, "chips": chips, "processes": processes, "damaged": damaged}
+    found = {"version": version, "chips": chips, "processes": processes, "damaged": list(dict.fromkeys(damaged))}
     return found, bool(chip_layout or process_layout)
 
 
@@ -93,7 +97,12 @@ def _cells(line: str) -> list[str]:
     line = line.strip()
     if not line.startswith("|") or _FRAME_CHARACTERS.issuperset(line):
         return []
-    return [cell.strip() for cell in line[1 : -1 if line.endswith("|") else None].split("|")]
+    return [cell.strip() for cell in line[1 : -1 if _closed(line) else None].split("|")]
+
+
+def _closed(line: str) -> bool:
+    """Whether a line ends with a bar. Where the heading does, the last cell of a row that does not is cut, perhaps within a number."""
+    return line.rstrip().endswith("|")
 
 
 def _begins_with_number(cells: Sequence[str]) -> bool:

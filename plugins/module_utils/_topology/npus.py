@@ -28,8 +28,8 @@ _NAMES = (
     (re.compile(r"310|MiniD"), "310"),
     (re.compile(r"950"), "a5"),
     (re.compile(r"910_93|910C"), "a3"),
-    (re.compile(r"910B"), "a2"),
-    (re.compile(r"910(A|Pro|Premium)|9010"), "910"),
+    (re.compile(r"910B\d"), "a2"),
+    (re.compile(r"910(A|B|Pro|Premium)|9010"), "910"),
 )
 
 Key = Tuple[int, int]

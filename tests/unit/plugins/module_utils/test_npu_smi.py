@@ -235,6 +235,21 @@ CUT = [
 ]
 
 
+@pytest.mark.parametrize("whole", [A2, A3, DUO, A5], ids=["A2", "A3", "300I Duo", "A5"])
+def test_an_answer_that_is_cut_anywhere_has_no_wrong_value(whole):
+    found = parse_info(whole)
+    start = whole.index("\n", whole.index("Bus-Id"))
+    for end in range(start, len(whole)):
+        text = whole[:end]
+        rows = parse_info(text)
+        for kind, lost in (("chips", (None,)), ("processes", (None, ""))):
+            for here, there in zip(rows[kind], found[kind], strict=False):
+                assert all(value in (there[name], *lost) for name, value in here.items()), text[-120:]
+        last = text[text.rindex("\n") + 1 :].rstrip()
+        is_row = last[2:3].isdigit() or last[8:9].isdigit()
+        assert damaged_rows(text) or last.endswith("|") or not is_row, last
+
+
 @pytest.mark.parametrize("whole, text", CUT)
 def test_damaged_rows_are_named(whole, text):
     assert text != whole and damaged_rows(whole) == []

@@ -437,6 +437,7 @@ def test_npu_smi_and_sysfs_contradict_each_other(tree):
         ("910B2C", "0xd899", "a2", None),
         ("910B4-1", "0xd899", "a2", None),
         ("910A", "0xd899", "910", None),
+        ("910B", "0xd899", "910", None),
         ("910ProB", "0xd899", "910", None),
         ("310P3", "0xd899", "310p", None),
         ("310Pvir01", "0xd899", "310p", None),
