@@ -16,6 +16,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.threads.fea
     THREADS_TIMER,
 )
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN
+from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, unit
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 OWNED = FEATURE.owned
+_MOVES_NOTHING = "npu_affinity_threads_memory_limit has no effect: npu_affinity_memory=none leaves processes all memory nodes."
 ABOUT = f"{MARKER}: changes are overwritten. Which processes {THREADS_SERVICE} places, and by which names."
 
 
@@ -49,7 +51,9 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
         f'"processes": {json.dumps(found, sort_keys=True)}}}\n'
     )
     limit = settings["memory_limit"]
+    moves_nothing = bool(limit) and not any(map(memory_nodes, plan["npus"]))
     return Feature(
+        notes=(Sentence("NPU_NO_EFFECT", _MOVES_NOTHING),) * moves_nothing,
         files=(
             {"path": SETTINGS, "content": names, "mode": "0644"},
             unit(THREADS_SERVICE, _service(settings)),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.rebinds import WITHIN
@@ -17,8 +17,12 @@ INTERVAL = "10min"
 """Of the timer that checks interrupts, where no other is set."""
 
 LIMIT, SPAN = "npu_affinity_rebind_limit", "npu_affinity_interval"
-LEAST = {LIMIT: 0, "npu_affinity_wait": 0, "npu_affinity_timeout": 1}
+LEAST = {LIMIT: 0, "npu_affinity_wait": 0, "npu_affinity_timeout": 1, "npu_affinity_threads_memory_limit": 0}
 """The least value of numbers that units take."""
+SWAPPIEST = 200
+"""Before Linux 5.8, 100."""
+COMM = 15
+"""The characters of a thread's name that the kernel keeps: TASK_COMM_LEN of linux/sched.h, without the 0 at the end."""
 _PART = re.compile(r" *(\d+(?:\.\d+)?) *([A-Za-zµ]*)")
 _SECONDS = {
     **dict.fromkeys(("usec", "us", "µs"), 1e-6),
@@ -52,6 +56,24 @@ def checked_number(value: int, setting: str) -> None:
     """Raise ``ValueError`` for a number that is too small."""
     if value < LEAST[setting]:
         raise ValueError(f"{setting}: expected {LEAST[setting]} or more; got {value}")
+
+
+def checked_patterns(value: Mapping[str, Sequence[str]], setting: str) -> None:
+    """Raise ``ValueError`` for a pattern of thread names that are longer than any."""
+    for role, patterns in value.items():
+        for pattern in patterns or ():
+            if len(re.split(r"[*?[]", pattern, maxsplit=1)[0]) > COMM:
+                raise ValueError(
+                    f"{setting}, {role}: '{pattern}' is the name of no thread, because the kernel keeps {COMM} characters of a name; "
+                    f"write '{pattern[:COMM]}'"
+                )
+
+
+def checked_tuning(value: Mapping[str, Any], setting: str) -> None:
+    """Raise ``ValueError`` for a swappiness that no kernel takes (kernel documentation, admin-guide/sysctl/vm.rst)."""
+    found = value.get("swappiness")
+    if found not in ("", None) and not (str(found).isdecimal() and int(found) <= SWAPPIEST):
+        raise ValueError(f"{setting}, swappiness: expected a whole number from 0 to {SWAPPIEST}; got {found!r}")
 
 
 @remark("NPU_NO_EFFECT")

@@ -34,6 +34,8 @@ CHECKS: dict[str, Callable[..., object]] = {
     mutes.SETTING: mutes.checked,
     paths.LABEL: paths.checked_label,
     limits.SPAN: limits.checked_span,
+    "npu_affinity_threads_patterns": limits.checked_patterns,
+    "npu_affinity_tuning": limits.checked_tuning,
     **dict.fromkeys(limits.LEAST, limits.checked_number),
 }
 """What refuses values of the right type, with a ``ValueError``."""
@@ -87,8 +89,11 @@ def _wrong_keys(place: str, option: Mapping[str, Any], value: Any) -> Iterator[s
             yield f"{place} lacks the key {key}."
         elif of_key.get("type") == "list" and isinstance(value.get(key), str | int):
             yield f"{place}: {key} is {value[key]!r}, which is not a list; write {_as_list(str(value[key]))}."
-        elif key in value:
-            yield from _wrong_keys(f"{place}, {key}", of_key, value[key])
+        elif value.get(key) is not None:
+            here, found = f"{place}, {key}", value[key]
+            wrong = list(_wrong_keys(here, of_key, found))
+            errors = [] if wrong or of_key.get("options") else validated(key, of_key, {key: found}).errors
+            yield from wrong or (_sentence(here, of_key, found, error) for error in errors[:1])
 
 
 def _as_list(text: str) -> str:
@@ -110,9 +115,9 @@ def validated(name: str, option: Mapping[str, Any], given: Mapping[str, Any]) ->
 def _sentence(name: str, option: Mapping[str, Any], value: Any, error: Exception) -> str:
     if isinstance(error, ElementError):
         return f"{name} takes a list, each entry {KINDS[option['elements']]}, and got {value!r}."
-    is_no_dictionary = option["type"] == "dict" and isinstance(value, str)
-    if is_no_dictionary or isinstance(error, ArgumentTypeError) and not isinstance(value, Mapping | list):
-        return f"{name} takes {KINDS[option['type']]}, and got {value!r}."
+    kind = option.get("type", "str")
+    if kind == "dict" and isinstance(value, str) or isinstance(error, ArgumentTypeError) and not isinstance(value, Mapping | list):
+        return f"{name} takes {KINDS[kind]}, and got {value!r}."
     if isinstance(error, ArgumentValueError):
         choices = list(map(str, option.get("choices", ())))
         near = difflib.get_close_matches(str(value), choices, n=1)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired import adopt
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired import adopt, threads
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.memory import moved_mib, remarks, remarks_on_users
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import features
 
 GIB = 1024
 FITS = ": a bind moves this memory with npu_affinity_move_memory: true, and is refused otherwise while it runs."
@@ -120,3 +121,12 @@ def test_a_request_that_adopted_work_cannot_follow_is_said(nodes, move):
     assert ["npu_affinity_move_memory has no effect on running work" in note for note in found.notes] == [True] * (move and not nodes)
     assert ("--move-memory" in found.files[0]["content"]) is move
     assert found.live["move_memory"] is move, "a bind with another request differs from the state in force"
+
+
+@pytest.mark.parametrize(("nodes", "limit"), [("0", 8), ("", 8), ("", 0)])
+def test_a_limit_of_memory_that_never_moves_is_said(nodes, limit):
+    given = {"npu_affinity_threads_enabled": True, "npu_affinity_threads_memory_limit": limit}
+    own = features.of_features(given, ["threads"])["threads"]
+    plan = {"npus": [{"kind": "npu", "id": 0, "slice": "npu-0.slice", "memory_nodes": nodes}]}
+    found = threads.wanted({}, plan, {**own, "services": []})
+    assert ["npu_affinity_threads_memory_limit has no effect" in note for note in found.notes] == [True] * (bool(limit) and not nodes)

@@ -286,6 +286,17 @@ def test_the_role_takes_every_strategy_that_there_is():
             {"npu_affinity_workloads": [{"name": "a", "npus": [0], "roles": {"aclx": 1}}]},
             "npu_affinity_workloads: entry 1, roles has the key aclx, which nothing reads; did you mean acl?",
         ),
+        (
+            {"npu_affinity_services": [{"unit": "a", "npus": [0], "engine": "vllm-ascend"}]},
+            "npu_affinity_services: entry 1, engine takes one of mindie, sglang, verl, vllm, vllm_ascend, and got 'vllm-ascend'; "
+            "did you mean vllm_ascend?",
+        ),
+        (
+            {"npu_affinity_tuning": {"transparent_hugepages": "Never"}},
+            "npu_affinity_tuning, transparent_hugepages takes one of always, madvise, never, and got 'Never'",
+        ),
+        ({"npu_affinity_tuning": {"numa_balancing": "many"}}, "npu_affinity_tuning, numa_balancing takes "),
+        ({"npu_affinity_tuning": {"numa_balancing": False}}, ""),
         ({"npu_affinity_roles": {"irqs": 2}}, "npu_affinity_roles has the key irqs, which nothing reads; did you mean irq?"),
         ({"npu_affinity_interval": "foo"}, "npu_affinity_interval: expected a time span of systemd, such as 5min or 1h 30min; got 'foo'."),
         ({"npu_affinity_interval": "0s"}, "npu_affinity_interval: expected a time span of systemd"),
@@ -294,7 +305,24 @@ def test_the_role_takes_every_strategy_that_there_is():
         ({"npu_affinity_timeout": 0}, "npu_affinity_timeout: expected 1 or more; got 0."),
         ({"npu_affinity_rebind_limit": -1}, "npu_affinity_rebind_limit: expected 0 or more; got -1."),
         ({"npu_affinity_batches": "0"}, "npu_affinity_batches: expected numbers of hosts from 1 on"),
-        ({"npu_affinity_roles": {"irq": "many"}}, "npu_affinity_roles: argument 'irq' is of type str"),
+        ({"npu_affinity_roles": {"irq": "many"}}, "npu_affinity_roles, irq takes a whole number, and got 'many'."),
+        (
+            {"npu_affinity_threads_patterns": {"release": ["release_thread_of_mine"]}},
+            "npu_affinity_threads_patterns, release: 'release_thread_of_mine' is the name of no thread, because the kernel keeps 15 "
+            "characters of a name; write 'release_thread_'.",
+        ),
+        ({"npu_affinity_threads_patterns": {"release": ["release_thread_[0-9]*", "kv_?", "fifteen_letters"]}}, ""),
+        ({"npu_affinity_threads_memory_limit": -5}, "npu_affinity_threads_memory_limit: expected 0 or more; got -5."),
+        (
+            {"npu_affinity_threads_processes": [{"npus": [0], "untis": "x.service"}]},
+            "npu_affinity_threads_processes: entry 1 has the key untis, which nothing reads; did you mean unit?",
+        ),
+        (
+            {"npu_affinity_tuning": {"swappiness": "abc"}},
+            "npu_affinity_tuning, swappiness: expected a whole number from 0 to 200; got 'abc'.",
+        ),
+        ({"npu_affinity_tuning": {"swappiness": 500}}, "npu_affinity_tuning, swappiness: expected a whole number from 0 to 200; got "),
+        ({"npu_affinity_tuning": {"swappiness": "60"}}, ""),
         ({"npu_affinity_npus": "0,1", "npu_affinity_min_cpus": "5", "npu_affinity_irq_enabled": "no", "npu_affinity_cpus": None}, ""),
         ({"npu_affinity_site_contact": 5}, ""),
     ],
@@ -345,6 +373,12 @@ def test_every_feature_has_all_of_its_settings():
         ({"npu_affinity_vnpu_enabled": "off"}, "vnpu", "enabled", False),
         ({"npu_affinity_tuning": {"swappiness": 0}}, "tuning", "tuning", {"swappiness": "0"}),
         ({"npu_affinity_wait": "90"}, "irq", "wait", 90),
+        (
+            {"npu_affinity_threads_processes": [{"npus": ["0"], "pids": ["12"]}]},
+            "threads",
+            "processes",
+            [{"npus": ["0"], "pids": [12]}],
+        ),
         ({"npu_affinity_python": "/opt/python"}, "metrics", "python", "/opt/python"),
         ({"npu_affinity_services": [{"unit": "vllm.service", "npus": [0]}]}, "slices", "services", [{"unit": "vllm.service", "npus": [0]}]),
         (
