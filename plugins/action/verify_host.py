@@ -16,7 +16,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.findings import
 from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
 from ansible_collections.npu.affinity.plugins.plugin_utils._host_action import HostAction, comparison_options
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.junit import junit
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import OF_USER, failure, record, sentences
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import OF_USER, drift_fails, failure, record, sentences
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import mutes
 
 
@@ -45,7 +45,7 @@ class ActionModule(HostAction):
         if purpose != "bind" or result.get("drift", True):
             lines = [f"{host}: {sentence}" for sentence in sentences(result, variables, purpose == "bind")]
         self.say(lines)
-        result |= {"lines": lines, "drift_fails": "drift" in own["fail_on"], "workloads_fail": "workloads" in own["fail_on"]}
+        result |= {"lines": lines, "drift_fails": drift_fails(result, own["fail_on"]), "workloads_fail": "workloads" in own["fail_on"]}
         why = "" if purpose == "compare" else failure(result, purpose == "bind")
         return refused(result | {"msg": why}) if why else result
 

@@ -116,6 +116,8 @@ def test_a_bound_fleet_is_clean_until_hosts_report_own_changes(fleet, tmp_path):
 
 def test_settings_changed_since_the_bind_are_a_remark_not_drift(fleet, tmp_path):
     hosts = fleet(a="i310_pro")
+    run = hosts.play("verify", npu_affinity_fail_on=["unbound"])
+    assert run.status == 2 and run.failure("a").startswith("differs from its plan, likely never bound"), run.output
     assert hosts.play("bind", npu_affinity_irq_enabled=False).status == 0
     run = hosts.play("verify")
     assert run.status == 0, run.output
@@ -123,6 +125,7 @@ def test_settings_changed_since_the_bind_are_a_remark_not_drift(fleet, tmp_path)
     (remark,) = (line for line in rest if line.startswith("remark: a bind would now change "))
     assert first.startswith("0 of ") and "feature irq: absent -> present; " in remark
     (hosts.tree("a") / UNITS[1:] / "npu-0.slice").unlink()
+    assert hosts.play("verify", npu_affinity_fail_on=["unbound"]).status == 0, "it was bound, and drift is not asked for"
     found = []
     for enabled in (False, True):
         run = hosts.play("verify", npu_affinity_irq_enabled=enabled, npu_affinity_reports=str(tmp_path))

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 SLICES, SERVICES, NONE = "slices", "services", "none"
+_SWITCH = "npu_affinity_slices_enabled is false"
+OFF = f"Workloads get no slices, because {_SWITCH}."
 HOUSEKEEPING_UNITS = ("system.slice", "user.slice", "init.scope")
 _NEEDED_BY = {
     "python3": "the units npu-affinity-*.service run",
@@ -239,6 +241,23 @@ def without_slices(topology: Topology, plan: Plan, named: Named) -> list[str]:
             "its units."
         )
     return said
+
+
+@remark("NPU_NO_EFFECT")
+def slices_off(plan: Plan, named: Named, places_threads: bool) -> list[str]:
+    """Return a sentence on each variable that has no effect on something because the user switched slices off.
+
+    ``places_threads``: whether feature threads, which reads services and workloads as well, is on.
+    """
+    idle = {
+        "npu_affinity_services": [] if places_threads else [str(service["unit"]) for service in named.services],
+        "npu_affinity_workloads": [
+            str(workload["name"]) for workload in named.workloads if not (places_threads and workload.get("units") or workload.get("roles"))
+        ],
+        "npu_affinity_vnpus": [str(vnpu["name"]) for vnpu in named.vnpus],
+        "npu_affinity_housekeeping": list(HOUSEKEEPING_UNITS) if plan["housekeeping"] else [],
+    }
+    return [f"{no_effect(name, ', '.join(found))}: {_SWITCH}." for name, found in idle.items() if found and plan["npus"]]
 
 
 def _confined(topology: Topology, plan: Plan) -> list[str]:

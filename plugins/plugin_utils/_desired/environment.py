@@ -36,17 +36,19 @@ def _with(service: Mapping[str, Any], found: Variables) -> Mapping[str, Any]:
     return {**service, "environment": {**service["environment"], **values_of(new)}, "comments": comments}
 
 
-def remarks(topology: Topology, plan: Plan, named: Named, adopts: bool) -> Iterator[Sentence]:
-    """Yield which variables are left as a unit has them, and what has no effect on this host. ``adopts``: whether feature adopt is on."""
+def remarks(topology: Topology, plan: Plan, named: Named, adopts: bool, slices: bool) -> Iterator[Sentence]:
+    """Yield which variables are left as a unit has them, and what has no effect on this host. ``adopts`` and ``slices``: whether these
+    features are on."""
     if not any(on for name, on in named.environment.items() if name != "visible_devices"):
         return
-    units = list(_of_units(topology, plan, named))
+    units = list(_of_units(topology, plan, named)) if slices else []
     if not (units or adopts):
-        yield Sentence(
-            "NPU_NO_EFFECT",
-            f"{no_effect(SETTING, 'this host')}: it sets variables in drop-ins of services. Name these in npu_affinity_services or "
-            "npu_affinity_workloads, or set npu_affinity_adopt.",
-        )
+        why = "it sets variables in drop-ins of services. Name these in npu_affinity_services or npu_affinity_workloads"
+        if not slices:
+            why = "npu_affinity_slices_enabled is false, and services get no drop-ins. Enable slices"
+        elif plan["npus"] and binding.way(topology, plan)[0] == binding.NONE:
+            why = "the kubelet's CPU manager is static, and services get no drop-ins. Run this work in pods"
+        yield Sentence("NPU_NO_EFFECT", f"{no_effect(SETTING, 'this host')}: {why}, or set npu_affinity_adopt.")
     elif named.environment.get("allocator") and topology.get("allocator", "") is None:
         yield Sentence(
             "NPU_ALLOCATOR_MISSING",

@@ -160,15 +160,16 @@ def planned(topology: Topology, settings: Mapping[str, Any]) -> Plan:
 def _refusals(topology: Topology, plan: Plan, settings: Mapping[str, Any], shown: bool) -> list[Sentence]:
     """Return why a plan must not be applied to the host as it is."""
     own, share, kubelet = settings["plan"], settings["device_share"], settings["kubelet"]
+    slices = settings["slices"]["enabled"]
     drains = kubelet["enabled"] and kubelet["restart"]
     return [
         *binding.refusals(topology, plan, _named(settings)),
         *(binding.program_refusals(topology) if plan["npus"] else []),
         *library_refusals(own["library"]),
-        *(_missing(topology, plan) if "services" in own["fail_on"] else []),
+        *(_missing(topology, plan) if slices and "services" in own["fail_on"] else []),
         *(binding.driver_refusals(topology) if share["enabled"] else []),
         *([] if shown or drains else pods.refusals(topology, plan)),
-        *binding.holder_refusals(topology, plan, own["housekeeping_confine_holders"]),
+        *(binding.holder_refusals(topology, plan, own["housekeeping_confine_holders"]) if slices else []),
     ]
 
 
@@ -218,11 +219,13 @@ def _said(
         said["processes"] = threads.processes(topology, plan, settings["threads"]) if plan["npus"] else []
     except ValueError as error:
         found.append(of_error(error, "NPU_SETTING_INVALID"))
-    found += _missing(topology, plan) if "services" not in own["fail_on"] else []
+    there = binding.with_kubelet(topology, _neighbours("slices", topology, plan, settings)["kubelet_becomes"])
     if settings["slices"]["enabled"]:
-        becomes = _neighbours("slices", topology, plan, settings)["kubelet_becomes"]
-        found += binding.without_slices(binding.with_kubelet(topology, becomes), plan, named)
-        found += environment.remarks(topology, plan, named, settings["adopt"]["adopt"] != adopt.REPORT)
+        found += _missing(topology, plan) if "services" not in own["fail_on"] else []
+        found += binding.without_slices(there, plan, named)
+    else:
+        found += binding.slices_off(plan, named, settings["threads"]["enabled"])
+    found += environment.remarks(there, plan, named, settings["adopt"]["adopt"] != adopt.REPORT, settings["slices"]["enabled"])
     found += memory.remarks(topology, document)
     found += memory.remarks_on_users(topology, plan, document)
     if shown:
@@ -233,7 +236,9 @@ def _said(
     told = [*map(coded, found), *(sentence for name, notes in document["notes"].items() if name not in TOLD for sentence in notes)]
     unasked = tuple(no_effect(name) for name in settings.get("of_profile", ()))  # a profile sets it on every host, whatever the host has
     told = [sentence for sentence in told if not sentence.startswith(unasked)]
-    summary = document["notes"].get("slices") or [binding.binding(topology, plan, named)["summary"]]
+    summary = document["notes"].get("slices") or [
+        binding.binding(topology, plan, named)["summary"] if settings["slices"]["enabled"] or not plan["npus"] else binding.OFF
+    ]
     said["remarks"], said["summary"] = [*told, *settings.get("remarks", ())], " ".join(summary)
     return said
 

@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._base.findings import OLD_PROCESS, SHORT_OF_MEMORY
+from ansible_collections.npu.affinity.plugins.module_utils._base.findings import NEVER_BOUND, OLD_PROCESS, SHORT_OF_MEMORY
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import PLAN_OUTDATED, WORK_OUTSIDE_POOL
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import BIND_EFFECT, problems, told, without
 
@@ -61,6 +61,12 @@ def unmuted(verified: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the drift of a comparison that nobody muted."""
     muted = verified.get("muted") or {}
     return [entry for entry in verified["drift"] if entry.get("code") not in muted]
+
+
+def drift_fails(verified: Mapping[str, Any], fail_on: Container[str]) -> bool:
+    """Return whether a host fails on its drift; ``fail_on``: setting npu_affinity_fail_on, where unbound is of the host never bound."""
+    never_bound = any(entry["cause"] == NEVER_BOUND for entry in verified.get("drift") or ())
+    return "drift" in fail_on or (never_bound and "unbound" in fail_on)
 
 
 def failure(verified: Mapping[str, Any], after_bind: bool) -> str:

@@ -441,6 +441,7 @@ def test_a_static_kubelet_keeps_its_cpus():
 OLD, STATIC = {"machine": {"cgroup": "v1", "systemd": 243}}, {"kubelet": {"policy": "static"}}
 NONE_POLICY = {"kubelet": {"policy": "none", "config_dir": "/etc/kubernetes/kubelet.conf.d", "warnings": []}}
 SERVICE, TOGETHER = {"unit": "a.service", "npus": [0]}, {"name": "pair", "npus": [0, 1]}
+OFF, KUBELET = "npu_affinity_slices_enabled is false", ("this host", "the kubelet's CPU manager is static, and services get no drop-ins")
 WITHOUT_SLICES = [
     # what the host has, settings, and for each sentence the variable, what it does not reach and why
     (OLD, {"housekeeping": 1}, [("housekeeping", "system.slice, user.slice, init.scope", "systemd cannot confine them on this host")]),
@@ -450,7 +451,14 @@ WITHOUT_SLICES = [
     (STATIC, {"services": [SERVICE]}, [("services", "a.service", "the kubelet's CPU manager is static")]),
     (STATIC, {"workloads": [TOGETHER]}, [("workloads", "pair", "the kubelet's CPU manager is static")]),
     (STATIC, {"housekeeping": 1}, []),
-    (STATIC, {"services": [SERVICE], "slices_enabled": False}, []),
+    (STATIC, {"services": [SERVICE], "environment": {"openmp": True}}, [("services", "a.service", "is static"), ("environment", *KUBELET)]),
+    (STATIC, {"services": [SERVICE], "slices_enabled": False}, [("services", "a.service", OFF)]),
+    ({}, {"services": [SERVICE], "slices_enabled": False, "threads_enabled": True}, []),
+    ({}, {"workloads": [TOGETHER], "slices_enabled": False, "threads_enabled": True}, [("workloads", "pair", OFF)]),
+    ({}, {"workloads": [{**TOGETHER, "roles": {"irq": 2}}], "slices_enabled": False}, []),
+    ({}, {"housekeeping": 1, "slices_enabled": False}, [("housekeeping", "system.slice, user.slice, init.scope", OFF)]),
+    ({}, {"environment": {"openmp": True}, "slices_enabled": False}, [("environment", "this host", OFF)]),
+    ({}, {"environment": {"openmp": True}, "slices_enabled": False, "adopt": "now"}, []),
     (NONE_POLICY, {"services": [SERVICE], "kubelet_enabled": True, "kubelet_restart": True}, [("services", "a.service", "is static")]),
     (NONE_POLICY, {"services": [SERVICE]}, []),
     ({}, {"housekeeping": 1, "workloads": [TOGETHER]}, []),
@@ -466,6 +474,24 @@ def test_a_setting_without_effect_on_the_host_is_reported(found, settings, said)
     assert state["refusals"] == [] and len(remarks_made) == len(said)
     for text, (name, what, why) in zip(remarks_made, said, strict=True):
         assert text.startswith(f"npu_affinity_{name} has no effect on {what}: ") and why in text and text.endswith("[NPU_NO_EFFECT]")
+    assert (state["summary"] == f"Workloads get no slices, because {OFF}.") is (settings.get("slices_enabled") is False)
+
+
+def test_slices_that_are_off_confine_nobody():
+    user = {"group": "/system.slice/a.service", "name": "a.service", "container": None, "kind": "service", "devices": ["davinci0"]}
+    user |= {
+        "processes": [{"pid": 7, "command": "python", "cpus": "0-47"}],
+        "npus": [{"kind": "npu", "id": 0}],
+        "cpus": "0-47",
+        "engine": "",
+        "unit": "a.service",
+        "witness": "held",
+    }
+    topology = {**host([0, 0]), "machine": {"cgroup": "v2", "systemd": 255}, "users": [user], "missing_units": {"b.service": ""}}
+    given = {"npu_affinity_housekeeping": 1, "npu_affinity_irq_enabled": False, "npu_affinity_fail_on": ["drift", "services"]}
+    found = desired_state(topology, of_features(given))
+    assert set(found["codes"]) >= {"NPU_HOUSEKEEPING_CONFINES", "NPU_UNKNOWN_UNIT"}, found["refusals"]
+    assert desired_state(topology, of_features({**given, "npu_affinity_slices_enabled": False}))["refusals"] == []
 
 
 @pytest.mark.parametrize("npus, refused", [([0, 0], 1), ([], 0)])

@@ -46,7 +46,7 @@ def variables(host, plan, switches, npus, engine=None):
     named = Named([service], environment={"visible_devices": False, **switches})
     bound = binding(host, plan, named)
     (found,) = added(host, plan, named, bound)
-    return found, list(remarks(host, plan, named, adopts=False))
+    return found, list(remarks(host, plan, named, adopts=False, slices=True))
 
 
 OPENMP = {"OMP_NUM_THREADS": "24", "OMP_PROC_BIND": "false"}
@@ -109,11 +109,11 @@ NO_SERVICE = "npu_affinity_environment has no effect on this host"
 def test_what_has_no_effect_on_a_host_is_reported():
     found, said = variables(topology(allocator=None), PLAN, {"allocator": True}, [0])
     assert found["environment"] == {} and said[0].startswith(NO_LIBRARY)
-    (said,) = remarks(topology(allocator=None), PLAN, Named(environment=ALL), adopts=True)
+    (said,) = remarks(topology(allocator=None), PLAN, Named(environment=ALL), adopts=True, slices=True)
     assert said.startswith(NO_LIBRARY)
     not_looked_for = {key: value for key, value in topology().items() if key != "allocator"}
-    assert list(remarks(not_looked_for, PLAN, Named(environment=ALL), adopts=True)) == []
-    (sentence,) = remarks(topology(), PLAN, Named(environment=ALL), adopts=False)
+    assert list(remarks(not_looked_for, PLAN, Named(environment=ALL), adopts=True, slices=True)) == []
+    (sentence,) = remarks(topology(), PLAN, Named(environment=ALL), adopts=False, slices=True)
     assert sentence.startswith(NO_SERVICE)
-    assert list(remarks(topology(), PLAN, Named(), adopts=False)) == []
-    assert list(remarks(topology(), PLAN, Named(environment={"openmp": True}), adopts=True)) == []
+    assert list(remarks(topology(), PLAN, Named(), adopts=False, slices=True)) == []
+    assert list(remarks(topology(), PLAN, Named(environment={"openmp": True}), adopts=True, slices=True)) == []
