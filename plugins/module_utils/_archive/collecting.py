@@ -54,11 +54,12 @@ class Request(NamedTuple):
 
 
 class Archive(NamedTuple):
-    """What goes into an archive: its manifest, content and permissions of its ``members`` by name, and sentences on what is not in it."""
+    """What goes into an archive: its manifest, content and permissions of its ``members`` by name, permissions of its ``directories``, and
+    sentences on what is not in it."""
 
     manifest: dict[str, Any]
     members: dict[str, tuple[bytes, int]]
-    directories: list[str]
+    directories: dict[str, int]
     warnings: list[str]
 
     def write(self, target: str) -> None:
@@ -68,9 +69,9 @@ class Archive(NamedTuple):
         with os.fdopen(descriptor, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
             manifest = (json.dumps(self.manifest, indent=1, sort_keys=True) + "\n").encode()
             _add(archive, MANIFEST, manifest, 0o644, now)  # the first one: a reader knows by it whose archive it is
-            for folder in self.directories:
+            for folder, mode in self.directories.items():
                 entry = tarfile.TarInfo(folder.lstrip("/"))
-                entry.type, entry.mode, entry.mtime = tarfile.DIRTYPE, 0o755, now
+                entry.type, entry.mode, entry.mtime = tarfile.DIRTYPE, mode & 0o1777, now
                 archive.addfile(entry)
             for name, (data, mode) in sorted(self.members.items()):
                 _add(archive, name, data, mode, now)
@@ -126,7 +127,9 @@ def _without_names(archive: Archive, known_as: list[str]) -> Archive:
         if hide.path(name) in members:
             warnings.append("%s is not in the archive: without the host's name it is called like another file" % name)
         members.setdefault(hide.path(name), (hide.member(name, data), mode))
-    return Archive(hide.document(archive.manifest), members, [hide.path(folder) for folder in archive.directories], warnings)
+    return Archive(
+        hide.document(archive.manifest), members, {hide.path(folder): mode for folder, mode in archive.directories.items()}, warnings
+    )
 
 
 def _packed(path: str, data: bytes, known: Known) -> bytes:

@@ -132,6 +132,7 @@ class _Tree:
             self.write(name, self._counted(content), member.mode)
         elif member.kind == "folder":
             os.makedirs(os.path.join(self.folder, name), exist_ok=True)
+            os.chmod(os.path.join(self.folder, name), member.mode & 0o1777 | stat.S_IRWXU)
         elif member.kind == "link":
             self.links[name] = member.target
 
@@ -203,7 +204,7 @@ def _take_folder(path: str, tree: _Tree) -> None:
         if count > HEADERS:
             raise ValueError("%s has more than %d files: it is not opened" % (path, HEADERS))
         if inner != "." and _wanted(inner, "folder", tree):
-            tree.add(Member(inner, "folder", 0, 0o755, ""))
+            tree.add(Member(inner, "folder", 0, stat.S_IMODE(os.stat(folder).st_mode), ""))
         for below in (posixpath.normpath(posixpath.join(inner, name)) for name in files):
             if below != MANIFEST and _wanted(below, "file", tree):
                 _take_file(path, below, tree)

@@ -69,7 +69,8 @@ class Copy(NamedTuple):
 
     files: dict[str, tuple[bytes, int]]
     """What is kept of their content, and their permission bits."""
-    directories: list[str]
+    directories: dict[str, int]
+    """Their permission bits."""
     links: dict[str, str]
     absent: list[str]
     folders: dict[str, list[str]]
@@ -89,7 +90,7 @@ def copy(recording: Recording, keep: Callable[[str, bytes], bytes], whole: Conta
     A process that has ended meanwhile is as it would be to a reader who is late.
     """
     host = recording.plain
-    found = Copy({}, [], {}, [], {}, {}, [], [])
+    found = Copy({}, {}, {}, [], {}, {}, [], [])
     absent: set[str] = set()
     left, seen = sorted(recording.asked, reverse=True), set()
     wanted = dict(recording.asked)
@@ -109,7 +110,7 @@ def copy(recording: Recording, keep: Callable[[str, bytes], bytes], whole: Conta
             real = os.path.realpath(place) if host.live else host.resolve(path)
             inside = real if host.live else real[len(host.root) :]
             if os.path.isdir(real):
-                found.directories.append(path)
+                found.directories[path] = stat.S_IMODE(os.stat(real).st_mode)
                 continue
             found.links[path] = target if posixpath.isabs(target) else inside
             for other in {posixpath.normpath(found.links[path]), inside} - {path}:
@@ -117,7 +118,7 @@ def copy(recording: Recording, keep: Callable[[str, bytes], bytes], whole: Conta
                 left.append(other)
             continue
         if stat.S_ISDIR(mode):
-            found.directories.append(path)
+            found.directories[path] = stat.S_IMODE(mode)
             continue
         _copy_file(found, (path, place), wanted.get(path, False), keep, path.startswith(_LONG) or path in whole)
     files = numbers(host)
@@ -180,7 +181,7 @@ def _copy_names(found: Copy, recording: Recording) -> None:
             continue
         found.folders[folder] = sorted(patterns)
         if folder not in kept | inner:
-            found.directories.append(folder)
+            found.directories[folder] = 0o755  # only its names were read
         if _OPEN_FILES.match(folder):
             continue
         names = {name for found_names in patterns.values() for name in found_names}

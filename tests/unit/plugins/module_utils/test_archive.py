@@ -191,6 +191,32 @@ def test_a_comparison_by_an_archive_finds_the_same(tmp_path):
     assert found.checked == expected.checked and found.remarks == expected.remarks
 
 
+def test_an_archive_keeps_the_permissions_of_directories(tmp_path):
+    root = bound_tree(tmp_path)
+    region = root / "usr/local/hami-shared-region"
+    layout = {"folder": "/usr/local/hami-vnpu-core", "shared_region": "/usr/local/hami-shared-region", "shared_mode": "1777", "files": {}}
+    region.mkdir(parents=True)
+    region.chmod(0o1777)
+    plan = json.loads((root / "etc/npu-affinity/plan.json").read_text())
+    state = {"features": {"vnpu": "present"}, "files": [], "plan": plan, "absent": {}, "hardware": {}, "live": {"vnpu": layout}}
+    keep(Host(str(root)), Applied("bind", state, "alice"))
+    drift = compare(host_at(reopened(root, tmp_path).folder)).findings.drift
+    assert drift and region.name not in str(list(map(result_of, drift)))
+
+
+@pytest.mark.parametrize(("mode", "kept"), [(0o1777, 0o1777), (0o7750, 0o1750), (0, 0o700)])
+def test_a_directory_of_an_archive_stays_readable(tmp_path, mode, kept):
+    folder = tarfile.TarInfo("sys/b")
+    folder.type, folder.mode = tarfile.DIRTYPE, mode
+    with tarfile.open(tmp_path / "x.tar", "w") as archive:
+        archive.addfile(tarfile.TarInfo("sys/a"))
+        archive.addfile(folder)
+        archive.addfile(tarfile.TarInfo("sys/b/c"))
+    root = open_archive(str(tmp_path / "x.tar"), str(tmp_path / "opened"), {}).folder
+    assert os.stat(root + "/sys/b").st_mode & 0o7777 == kept and os.path.exists(root + "/sys/b/c")
+    assert os.stat(root).st_mode & 0o7777 == 0o700
+
+
 def test_what_is_not_known_is_neither_drift_nor_as_planned(tmp_path):
     root = bound_tree(tmp_path)
     archive = collect(str(root), 30, Request("node1"))
