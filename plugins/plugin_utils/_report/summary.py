@@ -119,7 +119,7 @@ def summary(
         "check": check,
         "stopped": stopped,
         "states": {state: names for state, names in states.items() if names},
-        "plans": _plans(hosts, entries) if playbook in ("bind", "rollback", "verify") else [],
+        "plans": _plans(hosts, entries, playbook == "verify") if playbook in ("bind", "rollback", "verify") else [],
         "hosts": entries,
         "next": [],
     }
@@ -393,15 +393,20 @@ JUDGES: dict[str, Callable[[Host, bool], Judged]] = {
 }
 
 
-def _plans(hosts: Mapping[str, Host], entries: Mapping[str, SummaryOfHost]) -> list[SummaryOfPlan]:
-    """Return the distinct plans, each with the hosts that have it."""
+def _plans(hosts: Mapping[str, Host], entries: Mapping[str, SummaryOfHost], compared: bool) -> list[SummaryOfPlan]:
+    """Return the distinct plans, each with the hosts that have it: those in force where hosts were compared with them."""
     found: dict[str, SummaryOfPlan] = {}
     for name, host in hosts.items():
-        plan = host.get("npu_affinity_plan")
+        plan = (host.get("npu_affinity_topology") or {}).get("applied") if compared else host.get("npu_affinity_plan")
         if entries[name]["state"] in UNPLANNED or not plan or not plan["npus"]:
             continue
         pools = {f"{entry['kind'].upper()} {entry['id']}": entry["pool"] for entry in plan["npus"]}
-        shown: SummaryOfPlan = {"strategy": plan["strategy"], "housekeeping": plan["housekeeping"], "pools": pools, "hosts": []}
+        shown: SummaryOfPlan = {
+            "strategy": plan.get("strategy", "unknown strategy"),
+            "housekeeping": plan.get("housekeeping", ""),
+            "pools": pools,
+            "hosts": [],
+        }
         found.setdefault(repr(shown), shown)["hosts"].append(name)
     return list(found.values())
 

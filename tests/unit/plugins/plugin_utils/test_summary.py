@@ -98,6 +98,14 @@ def test_a_plan_lists_what_a_bind_costs_each_host():
     assert not any(host["cost"] for host in summary.summary(hosts, "bind")["hosts"].values())
 
 
+def test_verify_lists_the_plans_in_force():
+    other = {**PLANNED, "npu_affinity_plan": {**PLAN, "housekeeping": "0-7"}}
+    topology = {**PLANNED["npu_affinity_topology"], "applied": {"npus": [{"kind": "npu", "id": 0, "pool": "8-15"}]}}
+    bound = {**other, "npu_affinity_topology": topology, VERIFIED: {"drift": [], "bound": True}}
+    found = summary.summary({"a": bound, "never": {**other, VERIFIED: {"drift": [], "bound": False}}}, "verify")
+    assert found["plans"] == [{"strategy": "unknown strategy", "housekeeping": "", "pools": {"NPU 0": "8-15"}, "hosts": ["a"]}]
+
+
 def adopting(*kinds, changed=True):
     users = [
         {"kind": kind, "state": state}
