@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence, Tuple, Union
 
 from ..._base.device import Device
 from ..._base.table import count
@@ -15,13 +15,15 @@ from .entries import Entry
 if TYPE_CHECKING:
     from ..._base.documents import AppliedState
 
+_Key = Tuple[str, Union[str, int], int]
+
 
 def lines(before: AppliedState | None, after: AppliedState) -> list[str]:
     """Return a line for everything that differs: the strategy, the CPUs of NPUs, features, and files. ``before`` None: all of it is new."""
     if before is None:
-        return ["%s, %s" % (count(len(_npus(after)), "NPU"), count(len(after["files"]), "file"))]
+        return ["%s, %s" % (count(len(_devices(after)), "NPU"), count(len(after["files"]), "file"))]
     found = _changed("strategy", {"": (before["plan"] or {}).get("strategy")}, {"": (after["plan"] or {}).get("strategy")})
-    found += _changed("CPUs of", _npus(before), _npus(after))
+    found += _moved(_devices(before), _devices(after))
     found += _changed("feature", *(_features(state, before, after) for state in (before, after)))
     files_before, files_after = ({entry["path"]: entry for entry in state["files"]} for state in (before, after))
     for path in sorted(files_before.keys() | files_after.keys()):
@@ -70,9 +72,21 @@ def _features(state: AppliedState, *both: AppliedState) -> dict[str, str]:
     return {name: state["features"].get(name, "absent") for one in both for name in one["features"]}
 
 
-def _npus(state: AppliedState) -> dict[str, str]:
-    npus = (state["plan"] or {}).get("npus", [])
-    return {Device.of(npu).full_title: npu["pool"] for npu in npus}
+def _devices(state: AppliedState) -> dict[_Key, tuple[Device, str]]:
+    """Return each NPU with its CPUs, by what stays the same when ids change: its PCI function and chip."""
+    npus = [(Device.of(npu), npu) for npu in (state["plan"] or {}).get("npus", [])]
+    return {(device.kind, device.pci or device.id, npu.get("chip") or 0): (device, npu["pool"]) for device, npu in npus}
+
+
+def _moved(before: Mapping[_Key, tuple[Device, str]], after: Mapping[_Key, tuple[Device, str]]) -> Iterator[str]:
+    for key in dict.fromkeys([*before, *after]):
+        device, _pool = before.get(key) or after[key]
+        now, _pool = after.get(key) or before[key]
+        if device.id != now.id:
+            yield "%s is now %s" % (device.full_title, now.title)
+        old, new = (found[key][1] if key in found else "" for found in (before, after))
+        if old != new:
+            yield "%s: CPUs %s -> %s" % (now.full_title, old or "none", new or "none")
 
 
 def _changed(title: str, before: dict[str, Any], after: dict[str, Any]) -> list[str]:

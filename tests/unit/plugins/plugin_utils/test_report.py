@@ -217,14 +217,14 @@ def test_states(given, state, why, labels):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, ["A bind would now change CPUs of NPU 0: 0-3 -> 4-7 [NPU_PLAN_OUTDATED]"]),
+        ({}, ["A bind would now change NPU 0 (0000:c1:00.0): CPUs 0-3 -> 4-7 [NPU_PLAN_OUTDATED]"]),
         ({"refused": "NPU 9 is not here."}, ["A bind would now be refused: NPU 9 is not here."]),
         ({"muted": {"NPU_PLAN_OUTDATED": "muted until May"}}, ["NPU_PLAN_OUTDATED (1) is muted until May"]),
     ],
     ids=["as planned once", "refused", "muted"],
 )
 def test_a_plan_that_is_outdated_is_a_remark_of_the_page(given, said):
-    (host,) = fleet([record(changes=["CPUs of NPU 0: 0-3 -> 4-7"], **given)])["hosts"]
+    (host,) = fleet([record(changes=["NPU 0 (0000:c1:00.0): CPUs 0-3 -> 4-7"], **given)])["hosts"]
     assert host["remarks"] == said
 
 
