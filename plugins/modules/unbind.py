@@ -238,7 +238,7 @@ def argument_spec() -> dict[str, Any]:
     }
 
 
-def message_of(report: Report, features: Sequence[str] | None) -> str:
+def message_of(report: Report, features: Sequence[str] | None, check: bool) -> str:
     """Return the result for the host, in one sentence."""
     if features and report.bound and not report.kept:
         return "Unbound on this host: %s." % ", ".join(features)
@@ -246,6 +246,8 @@ def message_of(report: Report, features: Sequence[str] | None) -> str:
         return "This host is not bound: there is nothing to unbind."
     if report.kept:
         return "What is left is in /etc/npu-affinity/previous.json (%s), for a later run." % ", ".join(sorted(report.kept))
+    if check and report.changed:
+        return "This host would be restored to its state before the first bind."
     return "This host is as it was before the first bind."
 
 
@@ -297,7 +299,7 @@ def main() -> None:
     result: dict[str, Any] = {
         "changed": report.changed,
         "bound": report.bound,
-        "message": message_of(report, params["features"]),
+        "message": message_of(report, params["features"], module.check_mode),
         "files": [path for path, (before, after) in report.changes.items() if after.text is not None],
         "removed": [path for path, (before, after) in report.changes.items() if after.text is None],
         "actions": report.actions,
