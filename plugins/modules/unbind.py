@@ -111,6 +111,11 @@ bound:
   returned: success
   type: bool
   sample: true
+partly:
+  description: Whether O(features) selected only some features. The host then stays bound.
+  returned: success
+  type: bool
+  sample: false
 message:
   description: The result in one sentence.
   returned: success
@@ -238,14 +243,16 @@ def argument_spec() -> dict[str, Any]:
     }
 
 
-def message_of(report: Report, features: Sequence[str] | None, check: bool) -> str:
-    """Return the result for the host, in one sentence."""
-    if features and report.bound and not report.kept:
-        return "Unbound on this host: %s." % ", ".join(features)
+def message_of(report: Report, features: Sequence[str], check: bool) -> str:
+    """Return the result for the host, in one sentence; ``features`` are those that were selected, unless it was all."""
     if not report.bound:
         return "This host is not bound: there is nothing to unbind."
     if report.kept:
         return "What is left is in /etc/npu-affinity/previous.json (%s), for a later run." % ", ".join(sorted(report.kept))
+    if features and report.changed:
+        return "Only these features %s removed from this host: %s." % ("would be" if check else "were", ", ".join(features))
+    if features:
+        return "This host has nothing of these features to remove: %s." % ", ".join(features)
     if check and report.changed:
         return "This host would be restored to its state before the first bind."
     return "This host is as it was before the first bind."
@@ -266,6 +273,7 @@ def main() -> None:
     params = module.params
     options = Options(**{name: params[name] for name in Options._fields})
     features = params["features"] or tuple(FEATURES)
+    partly = set(features) != set(FEATURES)
     try:
         require_known(features)
     except ValueError as error:
@@ -299,7 +307,8 @@ def main() -> None:
     result: dict[str, Any] = {
         "changed": report.changed,
         "bound": report.bound,
-        "message": message_of(report, params["features"], module.check_mode),
+        "message": message_of(report, features if partly else (), module.check_mode),
+        "partly": partly,
         "files": [path for path, (before, after) in report.changes.items() if after.text is not None],
         "removed": [path for path, (before, after) in report.changes.items() if after.text is None],
         "actions": report.actions,

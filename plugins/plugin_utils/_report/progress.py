@@ -53,5 +53,5 @@ def after_batch(
     now = {name: judged(ReadOnce(variables[name]), playbook, check)[0] for name in names[at["begun"] if follows else 0 : at["done"]]}
     found = Counter(before["states"] if follows else {}) + Counter(now.values())
     states = {state: found[state] for state in STATES if state in found}
-    changed = {"changed", "unbound"} & {now[name] for name in batch}
+    changed = {"changed", "unbound", "partly unbound"} & {now[name] for name in batch}
     return at | {"states": states, "changed": bool(changed), "line": line(at, states)}

@@ -40,6 +40,8 @@ STATES = (
     "would change",
     "unbound",
     "would be unbound",
+    "partly unbound",
+    "would be partly unbound",
     "unchanged",
     "planned",
     "as bound",
@@ -75,7 +77,7 @@ NEXT: tuple[tuple[str, set[str], set[str], str], ...] = (
         {"refused", "failed", "unreachable", "untouched"},
         "again, after you have corrected that; finished hosts do not change",
     ),
-    ("", {"bind", "rollback", "unbind"}, {"would change", "would be unbound"}, "without --check it is done"),
+    ("", {"bind", "rollback", "unbind"}, {"would change", "would be unbound", "would be partly unbound"}, "without --check it is done"),
     ("history", {"rollback"}, {"changed", "unchanged"}, "see what was applied to each host"),
     ("bind", {"rollback"}, {"changed"}, "follow the inventory again"),
     ("verify", {"bind"}, {"changed", "unchanged"}, "compare the plans with the kernels"),
@@ -362,7 +364,7 @@ def _unbound(host: Host, check: bool) -> Judged:
     if result.get("unreachable"):
         return _lost(host)
     if result.get("changed"):
-        return "would be unbound" if check else "unbound", []
+        return f"{'would be ' if check else ''}{'partly ' if result.get('partly') else ''}unbound", []
     return "unchanged", []
 
 

@@ -123,12 +123,16 @@ def test_a_report_restores_the_queues_that_a_bind_moved(bind, root, run_module, 
 def test_a_feature_is_undone_alone(bind, root, run_module, feature):
     never = without(feature, bind, root)
     bind()
+    predicted = run_module("unbind", root=str(root), features=[feature], _ansible_check_mode=True)
+    assert predicted["message"] == f"Only these features would be removed from this host: {feature}."
     result = run_module("unbind", root=str(root), features=[feature])
-    assert result["changed"] and result["message"] == f"Unbound on this host: {feature}."
+    assert result["changed"] and result["message"] == f"Only these features were removed from this host: {feature}."
+    assert result["partly"]
     now = files_of(root)
     left = {"/etc/npu-affinity/previous.json", *([POLICY] if feature == "nic" else [])}  # which looks for the file of feature nic
     assert {path for path in now.keys() | never.keys() if now.get(path) != never.get(path)} <= left
-    assert not run_module("unbind", root=str(root), features=[feature])["changed"]
+    again = run_module("unbind", root=str(root), features=[feature])
+    assert (again["changed"], again["message"]) == (False, f"This host has nothing of these features to remove: {feature}.")
 
 
 def test_all_of_it_is_undone_after_features_went_one_by_one(bind, root, run_module):

@@ -196,6 +196,8 @@ def test_hosts_that_failed_have_adopted_nothing():
         ("report", False, {}, "unreachable", ["it did not answer"], False),
         ("unbind", False, {"__npu_affinity_unbound": {"changed": True, "message": "Done."}}, "unbound", [], False),
         ("unbind", True, {"__npu_affinity_unbound": {"changed": True, "message": "Done."}}, "would be unbound", [], False),
+        ("unbind", False, {"__npu_affinity_unbound": {"changed": True, "partly": True}}, "partly unbound", [], False),
+        ("unbind", True, {"__npu_affinity_unbound": {"changed": True, "partly": True}}, "would be partly unbound", [], False),
         ("unbind", False, {"__npu_affinity_unbound": {"changed": False, "message": "Not bound."}}, "unchanged", [], False),
         ("unbind", False, {}, "untouched", [], False),
         ("rollback", False, {**PLANNED, **CHOSEN, RESULT: {"changed": True}}, "changed", [], False),
