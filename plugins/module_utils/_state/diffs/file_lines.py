@@ -19,7 +19,9 @@ from ..._base.outside import json_of
 from ..files import FileState, States, is_ours
 from ..systemd import UNIT_FOLDER
 
-_SETTING = re.compile(r"([A-Za-z][A-Za-z0-9_]*)=(.*)")
+_SETTING = re.compile(r"([A-Za-z][A-Za-z0-9_]*[=+]?)=(.*)")
+"""A setting, or a match or an assignment of a udev rule."""
+_NEXT_OF_RULE = re.compile(r'(?<="), (?=[A-Z]+[=+]?=")')
 _ROUTINE = {"Description", "Documentation", "After", "Before", "Type", "ConditionPathExists", "TimeoutStartSec", "AccuracySec"}
 """What a new unit is not told by; a change of it is shown."""
 _GAP = "  "
@@ -103,11 +105,15 @@ def _differences(before: FileState, after: FileState) -> tuple[list[str], list[s
 def _change(key: str, old: list[str], new: list[str]) -> list[str]:
     if old == new:
         return []
+    name = key.rstrip("=+")
+    if key.endswith("="):
+        old, new = ([one for value in values for one in value.strip('"').split("|")] for values in (old, new))
     if len(old) > 1 or len(new) > 1:
         gone, added = [value for value in old if value not in new], [value for value in new if value not in old]
-        return ["%s -%s" % (key, value) for value in gone] + ["%s +%s" % (key, value) for value in added]
+        parts = ["%s -%s" % (name, value) for value in gone] + ["%s +%s" % (name, value) for value in added]
+        return parts or ["%s in another order" % name]
     now, then = ("".join(values) or "none" for values in (old, new))
-    return ["%s %s -> %s" % (key, now, then)]
+    return ["%s %s -> %s" % (name, now, then)]
 
 
 def _changed_lines(before: str, after: str) -> list[str]:
@@ -122,7 +128,7 @@ def _settings(text: str) -> dict[str, list[str]] | None:
         return _of_document(text)
     said = [line for line in text.splitlines() if line.strip() and not line.startswith(("#", ";", "["))]
     found: dict[str, list[str]] = {}
-    for match in map(_SETTING.fullmatch, said):
+    for match in map(_SETTING.fullmatch, [part for line in said for part in _NEXT_OF_RULE.split(line)]):
         if match is None:
             return None
         found.setdefault(match.group(1), []).append(match.group(2))

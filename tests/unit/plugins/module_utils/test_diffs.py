@@ -22,6 +22,8 @@ SLICE = OURS + "[Unit]\nDescription=Workloads of NPU 0\n\n[Slice]\nAllowedCPUs=%
 DROP_IN = OURS + "[Service]\nCPUAffinity=\nCPUAffinity=%s\nEnvironment=A=1\n%s"
 SCRIPT = "#!/bin/sh\n" + OURS + 'case "$1" in\n%sesac\n'
 TUNING = '{"about": "Managed by npu.affinity",\n"governor": "%s", "numa_balancing": 0}\n'
+RULE = OURS + 'ACTION=="bind", KERNEL=="%s", RUN+="/usr/bin/systemctl start a@%%k.service"\n'
+RULES = "/etc/udev/rules.d/90-npu-affinity.rules"
 NOTHING = None
 
 # what: path, text before, text after, lines
@@ -48,6 +50,22 @@ FILES = {
         DROP_IN % ("0-1", "Environment=B=2\nSlice=npu-0.slice\n"),
         ["~ a.service.d/50-npu-affinity.conf  Environment +B=2  Slice none -> npu-0.slice"],
     ),
+    "a new udev rule": (
+        RULES,
+        NOTHING,
+        RULE % "0000:c1:00.0|0000:c2:00.0",
+        [f'+ {RULES}  ACTION=="bind"  KERNEL=="0000:c1:00.0|0000:c2:00.0"  RUN+="/usr/bin/systemctl start a@%k.service"'],
+    ),
+    "a udev rule": (
+        RULES,
+        RULE % "0000:c1:00.0|0000:c2:00.0",
+        RULE.replace("systemctl", "true") % "0000:c1:00.0|0000:81:00.0",
+        [
+            f"~ {RULES}  KERNEL -0000:c2:00.0  KERNEL +0000:81:00.0  "
+            'RUN "/usr/bin/systemctl start a@%k.service" -> "/usr/bin/true start a@%k.service"'
+        ],
+    ),
+    "a udev rule in another order": (RULES, RULE % "a|b", RULE % "b|a", [f"~ {RULES}  KERNEL in another order"]),
     "a new script": (POLICY, NOTHING, SCRIPT % "", ["+ %s  4 lines" % POLICY]),
     "a script": (POLICY, SCRIPT % "a) ;;\n", SCRIPT % "b) ;;\n", ["~ " + POLICY, "    -a) ;;", "    +b) ;;"]),
     "a document": (
