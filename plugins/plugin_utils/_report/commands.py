@@ -52,7 +52,8 @@ class Typed(NamedTuple):
     """How a run was started.
 
     ``playbook`` is how a playbook is named, with ``{}`` for its name; ``options`` are words; ``limit`` is the pattern of ``--limit``;
-    ``withheld`` are variables of ``-e`` whose values are not repeated, because they can be secrets; ``made``: whether it was ``make``.
+    ``withheld`` are variables of ``-e`` whose values are not repeated, because they can be secrets; ``made``: whether it was ``make``;
+    ``diff``: whether a check showed differences.
     """
 
     playbook: str = "npu.affinity.{}"
@@ -62,6 +63,7 @@ class Typed(NamedTuple):
     withheld: tuple[str, ...] = ()
     made: bool = False
     inventory: str = ""
+    diff: bool = False
 
     def line(self, playbook: str, limit: str = "", check: bool = False, settings: Mapping[str, Any] | None = None) -> str:
         """Return the command that runs a playbook in the same way, with ``settings`` in addition, quoted for a shell."""
@@ -69,7 +71,10 @@ class Typed(NamedTuple):
         extra = [
             pair for pair in [*(pair for pair in self.extra if pair[0] not in added), *added.items()] if _is_read_by(pair[0], playbook)
         ]
-        words = [*(["--check"] if check else []), *(["--limit", limit or self.limit] if limit or self.limit else [])]
+        words = [
+            *(["--check", *(["--diff"] if self.diff else [])] if check else []),
+            *(["--limit", limit or self.limit] if limit or self.limit else []),
+        ]
         if not self.made:
             words += [word for name, value in extra for word in ("-e", _extra(name, value))]
             return shlex.join(["ansible-playbook", *self.options, self.playbook.format(playbook), *words])
@@ -98,6 +103,7 @@ def typed(arguments: Mapping[str, Any], environment: Mapping[str, str]) -> Typed
         withheld=tuple(sorted({pair[0] for pair in given if pair not in kept})),
         made=made,
         inventory=environment.get("INVENTORY", "") if made else "",
+        diff=bool(arguments.get("diff")),
     )
 
 

@@ -77,13 +77,13 @@ NEXT: tuple[tuple[str, set[str], set[str], str], ...] = (
         {"refused", "failed", "unreachable", "untouched"},
         "again, after you have corrected that; finished hosts do not change",
     ),
-    ("", {"bind", "rollback", "unbind"}, {"would change", "would be unbound", "would be partly unbound"}, "without --check it is done"),
+    ("", {"bind", "rollback", "unbind"}, {"would change", "would be unbound", "would be partly unbound"}, "apply these changes"),
     ("history", {"rollback"}, {"changed", "unchanged"}, "see what was applied to each host"),
     ("bind", {"rollback"}, {"changed"}, "follow the inventory again"),
     ("verify", {"bind"}, {"changed", "unchanged"}, "compare the plans with the kernels"),
     ("unbind", {"bind"}, {"changed"}, "restore the original state"),
     ("bind", {"plan"}, {"planned"}, "bind; with --check --diff see what would change"),
-    ("bind", {"verify", "report"}, {"drifted"}, "put it right"),
+    ("bind", {"verify", "report"}, {"drifted"}, "repair the drift"),
     ("bind", {"verify", "report", "measure"}, {"never bound", "measured, not bound"}, "bind"),
     ("measure", {"measure"}, {"measured", "measured, not bound"}, "measure again and compare, after what you change"),
 )
@@ -415,15 +415,17 @@ def _plans(hosts: Mapping[str, Host], entries: Mapping[str, SummaryOfHost], comp
 
 def _next(found: Summary, hosts: Mapping[str, Host], typed: Typed) -> Iterable[NextStep]:
     """Yield what to run next, and what for."""
-    playbook, check, states = found["playbook"], found["check"], set(found["states"])
+    playbook, check = found["playbook"], found["check"]
     for back, names in _to_take_back(found, hosts).items():
         yield _step(typed, typed.line(back, limit=",".join(names), settings={TO: "-1"}), BACK[back])
     reviewed = _plan_file(hosts) if playbook == "plan" else ""
     for own, of, wanted, purpose in NEXT:
-        if playbook in of and states & wanted:
+        names = [name for name, entry in found["hosts"].items() if entry["state"] in wanted]
+        if playbook in of and names:
+            limit = ",".join(names) if typed.limit and len(names) < len(hosts) else ""
             again = check and not own and "would change" not in wanted
             given = {"npu_affinity_reviewed": reviewed} if own == "bind" and reviewed else {}
-            yield _step(typed, typed.line(own or playbook, check=again, settings=given), REVIEWED if given else purpose)
+            yield _step(typed, typed.line(own or playbook, limit, again, given), REVIEWED if given else purpose)
 
 
 def _step(typed: Typed, command: str, purpose: str) -> NextStep:

@@ -116,6 +116,12 @@ def test_a_steps_hosts_and_settings_override_those_of_the_run():
     )
 
 
+def test_a_repeated_check_shows_the_differences_again():
+    typed = started("ansible-playbook npu.affinity.bind --check --diff")
+    assert typed.line("bind", check=True) == "ansible-playbook npu.affinity.bind --check --diff"
+    assert typed.line("bind") == "ansible-playbook npu.affinity.bind"
+
+
 def test_secrets_are_named_and_not_repeated():
     typed = started("ansible-playbook npu.affinity.bind -e 'token=s3cret ansible_password=s3cret'")
     assert typed.withheld == ("ansible_password", "token")

@@ -297,7 +297,7 @@ AGAIN = "again, after you have corrected that; finished hosts do not change"
             {"a": DONE},
             [f"verify {AS_BEFORE}  # compare the plans with the kernels", f"unbind {AS_BEFORE}  # restore the original state"],
         ),
-        ("bind", True, {"a": DONE}, [f"bind {AS_BEFORE}  # without --check it is done"]),
+        ("bind", True, {"a": DONE}, [f"bind {AS_BEFORE}  # apply these changes"]),
         ("bind", True, {"a": {"__npu_affinity_refused": ["No."]}}, [f"bind --check {AS_BEFORE}  # {AGAIN}"]),
         (
             "bind",
@@ -306,7 +306,7 @@ AGAIN = "again, after you have corrected that; finished hosts do not change"
             [
                 "unbind --limit a -e npu_affinity_strategy=even_split  # restore the state before the first bind, which changed the host "
                 "and then failed",
-                f"bind {AS_BEFORE}  # {AGAIN}",
+                f"bind --limit a -e npu_affinity_strategy=even_split  # {AGAIN}",
             ],
         ),
         (
@@ -321,15 +321,21 @@ AGAIN = "again, after you have corrected that; finished hosts do not change"
         ),
         ("bind", False, {"a": {**PLANNED, **FAILED, RESULT: {"changed": False, "failed": True}}}, [f"bind {AS_BEFORE}  # {AGAIN}"]),
         ("bind", True, {"a": {**REBOUND, **FAILED}}, [f"bind --check {AS_BEFORE}  # {AGAIN}"]),
-        ("rollback", True, {"a": {**DONE, **CHOSEN}}, [f"rollback {AS_BEFORE} -e npu_affinity_to=-1  # without --check it is done"]),
+        ("rollback", True, {"a": {**DONE, **CHOSEN}}, [f"rollback {AS_BEFORE} -e npu_affinity_to=-1  # apply these changes"]),
         (
             "rollback",
             True,
             {"a": {"__npu_affinity_refused": ["No."]}},
             [f"rollback --check {AS_BEFORE} -e npu_affinity_to=-1  # {AGAIN}"],
         ),
-        ("verify", False, {"a": {VERIFIED: {"drift": DRIFT}}}, [f"bind {AS_BEFORE}  # put it right"]),
-        ("unbind", True, {"a": {"__npu_affinity_unbound": {"changed": True}}}, [f"unbind {AS_BEFORE}  # without --check it is done"]),
+        ("verify", False, {"a": {VERIFIED: {"drift": DRIFT}}}, [f"bind {AS_BEFORE}  # repair the drift"]),
+        (
+            "verify",
+            False,
+            {"a": {VERIFIED: {"drift": DRIFT}}, "b": {VERIFIED: {"drift": [], "bound": True}}, "c": {VERIFIED: {"drift": DRIFT}}},
+            ["bind --limit a,c -e npu_affinity_strategy=even_split  # repair the drift"],
+        ),
+        ("unbind", True, {"a": {"__npu_affinity_unbound": {"changed": True}}}, [f"unbind {AS_BEFORE}  # apply these changes"]),
     ],
 )
 def test_what_is_offered_next_is_for_the_same_hosts_and_settings(playbook, check, hosts, lines):
