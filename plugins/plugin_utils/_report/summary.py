@@ -67,7 +67,7 @@ UNPLANNED = {"refused", "failed", "unreachable", "untouched", "skipped", "not co
 NOT_RESTARTED = "not restarted"
 ADOPTED = {"service": "unit", "container": "container"}
 """How a summary counts running work that was adopted, by the kind of a user of NPUs; others are processes."""
-WAYS = {"slices": "slices", "services": "CPUAffinity of named services", "none": "the kubelet"}
+WAYS = {"slices": "by slices", "services": "by CPUAffinity= of named services", "none": "by the kubelet"}
 """What binds workloads, by the method of a desired state."""
 
 NEXT: tuple[tuple[str, set[str], set[str], str], ...] = (
@@ -263,8 +263,8 @@ def _method(host: Host) -> str:
     if slices.get("method") != "services":
         return WAYS.get(slices.get("method") or "", "")
     ways = [WAYS["services"]] if slices["services"] else []
-    ways += ["adoption of running work"] if live.get("adopt") else []
-    return " and ".join(ways) or "nothing, because it needs cgroup v2 with cpusets, a named service or npu_affinity_adopt"
+    ways += ["by adoption of running work"] if live.get("adopt") else []
+    return " and ".join(ways) or "none (needs cgroup v2 with cpusets, a named service or npu_affinity_adopt)"
 
 
 def _cost(host: Host) -> Cost | None:

@@ -40,7 +40,8 @@ def _lines(summary: Mapping[str, Any]) -> Iterator[str]:
         yield f"{len(names)} {state}: {folded(names)}"
     ways = Counter(entry["method"] for entry in hosts.values() if entry.get("method"))
     if ways:
-        yield "workloads bound: " + ", ".join(f"{number} by {way}" for way, number in ways.most_common())
+        first, *others = ways.most_common()
+        yield ", ".join([f"binding method: {count(first[1], 'host')} {first[0]}", *(f"{number} {way}" for way, number in others)])
     yield from _adopted(summary)
     if summary["stopped"]:
         yield f"Stopped: {summary['stopped']}"

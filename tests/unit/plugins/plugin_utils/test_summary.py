@@ -17,12 +17,12 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands impo
 NPU = {"id": 0, "busy": False}
 METHODS = [
     # the method of a host's desired state, its named services, whether running work is adopted, and how it is counted
-    ("slices", [], False, "slices"),
-    ("services", [{"name": "a.service"}], False, "CPUAffinity of named services"),
-    ("services", [{"name": "a.service"}], True, "CPUAffinity of named services and adoption of running work"),
-    ("services", [], True, "adoption of running work"),
-    ("services", [], False, "nothing, because it needs cgroup v2 with cpusets, a named service or npu_affinity_adopt"),
-    ("none", [], False, "the kubelet"),
+    ("slices", [], False, "by slices"),
+    ("services", [{"name": "a.service"}], False, "by CPUAffinity= of named services"),
+    ("services", [{"name": "a.service"}], True, "by CPUAffinity= of named services and by adoption of running work"),
+    ("services", [], True, "by adoption of running work"),
+    ("services", [], False, "none (needs cgroup v2 with cpusets, a named service or npu_affinity_adopt)"),
+    ("none", [], False, "by the kubelet"),
 ]
 PLAN = {
     "strategy": "topo_affinity",
@@ -71,10 +71,10 @@ def test_hosts_are_counted_by_what_binds_their_workloads(playbook):
     hosts["bare"] = {**by_method("none", []), "npu_affinity_plan": {**PLAN, "npus": []}}
     hosts["refused"] = {**by_method("slices", []), "__npu_affinity_refused": ["No."]}
     found = summary.summary(hosts, playbook)
-    assert [found["hosts"][name]["method"] for name in ("more", "off", "bare", "refused")] == ["slices", "", "", ""]
-    expected = ", ".join(f"{2 if text == 'slices' else 1} by {text}" for *_host, text in METHODS)
-    assert [line for line in summary_text.lines(found) if line.startswith("workloads bound")] == [f"workloads bound: {expected}"]
-    assert not any(line.startswith("workloads bound") for line in summary_text.lines(summary.summary({"off": hosts["off"]}, playbook)))
+    assert [found["hosts"][name]["method"] for name in ("more", "off", "bare", "refused")] == ["by slices", "", "", ""]
+    expected = ", ".join(f"{'2 hosts' if text == 'by slices' else 1} {text}" for *_host, text in METHODS)
+    assert [line for line in summary_text.lines(found) if line.startswith("binding method")] == [f"binding method: {expected}"]
+    assert not any(line.startswith("binding method") for line in summary_text.lines(summary.summary({"off": hosts["off"]}, playbook)))
     assert not any(host["method"] for host in summary.summary(hosts, "verify")["hosts"].values())
 
 
