@@ -63,7 +63,9 @@ def parser() -> argparse.ArgumentParser:
     add("verify", _verify, "everything that is not as it was bound, each with the likely cause", _STATES, data=True)
     add("plan", _plan, "the plan in force as a table", data=True)
     explain = add("explain", _explain, "why a process, an NPU or a CPU is where it is", _SUBJECTS, data=True)
-    explain.add_argument("subject", nargs="+", metavar="SUBJECT", help="pid 1234, npu 3, gpu 0 or cpu 17")
+    explain.add_argument(
+        "subject", nargs="+", metavar="SUBJECT", help="pid 1234, cpu 17, or npu 3 or gpu 0, where the number is that of the slice"
+    )
     run = add("run", _run, "start a command on the CPUs, memory and devices of an NPU or a workload", _RUNNING)
     run.usage = "%s run [-h] [--user USER] NPU|WORKLOAD -- COMMAND [ARGUMENT ...]" % PROGRAM
     run.add_argument("--user", help="start it as this user, with the groups of that user")

@@ -110,9 +110,21 @@ def find_npu(known: Known, name: str) -> PlanEntry:
         return same[0]
     if same:
         raise ValueError("%s is the PCI function of %s; name one of them" % (name, " and ".join(Device.of(npu).title for npu in same)))
-    workloads = [workload["name"] for workload in (known.live("slices") or {}).get("workloads", ())]
-    there = ", ".join([Device.of(npu).title for npu in known.npus] + ["workload %s" % workload for workload in workloads])
-    raise ValueError("'%s' is no NPU or workload of this host, which has %s" % (name, there or "none"))
+    raise ValueError(_unknown(known, name))
+
+
+def _unknown(known: Known, name: str) -> str:
+    """Return a sentence on a name that nothing has. The id of an NPU is not the number of its slice after another one was lost."""
+    slices = {Device.of(npu).title: npu.get("slice") or "npu-%s.slice" % npu["id"] for npu in known.npus}
+    there = [home[: -len(".slice")] for home in slices.values()]
+    there += ["workload %s" % workload["name"] for workload in (known.live("slices") or {}).get("workloads", ())]
+    text = "'%s' is not the slice or PCI function of an NPU, nor a workload, on this host, which has %s" % (
+        name,
+        ", ".join(there) or "none",
+    )
+    wanted = name.lower().replace(".slice", "").replace("-", "")
+    moved = ["%s is in %s" % (title, home) for title, home in slices.items() if wanted in (title.lower().replace(" ", ""), title[4:])]
+    return text + " (%s)" % ", ".join(moved) if moved else text
 
 
 def _refuse_lost(known: Known, place: _Place) -> None:

@@ -140,7 +140,7 @@ def test_who_may_not_read_the_plan_is_told_so(bound, capsys, path, words):
 def test_a_plan_of_another_shape_is_a_sentence(run, host, text, words):
     (host / PLAN).write_text(text)
     code, _out, err = run(*words)
-    assert code in (0, 1, 3) and (code != 1 or "plan" in err or "no NPU" in err)
+    assert code in (0, 1, 3) and (code != 1 or "plan" in err or "not the slice" in err)
 
 
 def test_status_prints_the_document_of_verify_as_json(run, host):
@@ -377,7 +377,7 @@ def test_explain_leaves_pods_to_the_kubelet(run, host):
     [
         ("3", "a number alone can be each of them: pid 3, npu 3, cpu 3"),
         ("card 3", "'card 3' is no process, NPU or CPU"),
-        ("npu 7", "'npu-7' is no NPU or workload of this host, which has NPU 0, NPU 1, workload llm"),
+        ("npu 7", "'npu-7' is not the slice or PCI function of an NPU, nor a workload, on this host, which has npu-0, npu-1, workload llm"),
         ("cpu 99", "there is no CPU 99: this host has 0-31"),
         ("pid 99999", "there is no process 99999"),
     ],
@@ -385,6 +385,16 @@ def test_explain_leaves_pods_to_the_kubelet(run, host):
 def test_what_cannot_be_explained_is_said(run, words, sentence):
     code, out, err = run("explain", *words.split())
     assert (code, out) == (1, "") and sentence in err
+
+
+@pytest.mark.parametrize("words", ["1", "npu1", "npu-1", "npu-1.slice"])
+def test_unknown_slice_names_where_the_npu_of_that_id_is(host, words):
+    plan = json.loads((host / PLAN).read_text())
+    plan["npus"] = [{**plan["npus"][1], "id": 0}, {**plan["npus"][0], "id": 1, "slice": "npu-2.slice"}]
+    plan["npus"][0]["slice"] = "npu-0.slice"
+    (host / PLAN).write_text(json.dumps(plan))
+    with pytest.raises(ValueError, match=r"which has npu-0, npu-2, workload llm \(NPU 1 is in npu-2\.slice\)$"):
+        running.find_npu(known(Host(str(host))), words)
 
 
 COMMAND_LINES = {
@@ -447,7 +457,7 @@ def without_slices(host):
 
 
 REFUSED = {
-    "an unknown name": ("seven", lambda host: None, "'seven' is no NPU or workload of this host"),
+    "an unknown name": ("seven", lambda host: None, "'seven' is not the slice or PCI function of an NPU, nor a workload, on this host"),
     "not bound": ("0", unbind, "bind it first"),
     "a lost card": ("1", lambda host: (host / "sys/bus/pci/devices/0000:01:00.0").unlink(), "dropped off the PCI bus; bind again"),
     "a lost card before it": (
