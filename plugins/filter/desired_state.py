@@ -84,9 +84,10 @@ _value:
     - C(refusals) has a sentence for every reason not to bind the host, and C(remarks) one for everything that a bind would move or that
       needs a look. C(codes) has the refusals by their code. A remark ends with its code. C(muted) says until when and why codes
       are muted. C(summary) says how workloads are bound.
-    - C(difference) is the plan next to the plan in force. C(in_force) is whether there is one. C(npus) has C(npu), C(pci), C(slice) and the
-      pools C(now) and C(then) of every NPU of both plans, and the C(sentence) that says what moves. C(users) has C(user), C(npus), C(cpus),
-      C(mems), C(slice) and C(now) of services, workloads and vNPUs. C(restart) are the services whose drop-in a bind writes or removes.
+    - C(difference) is the plan next to the plan in force. C(in_force) is whether there is one, C(slices) whether a bind writes slices.
+      C(npus) has C(npu), C(pci), C(slice) and the pools C(now) and C(then) of every NPU of both plans, and the C(sentence) that says
+      what moves. C(users) has C(user), C(npus), C(cpus), C(mems), C(slice) and C(now) of services, workloads and vNPUs. C(restart) are
+      the services whose drop-in a bind writes or removes.
     - C(digest) is that of the state which module P(npu.affinity.host_files#module) would apply. C(converged) is whether O(in_force) says
       that the host is in that state already.
     - C(outside) has a line for everything that uses NPUs and runs on other CPUs than the plan gives these NPUs.

@@ -383,6 +383,7 @@ if TYPE_CHECKING:
         """A plan next to the one in force."""
 
         in_force: bool
+        slices: bool
         npus: List[DifferingNpu]
         users: List[DifferingUser]
         restart: List[str]

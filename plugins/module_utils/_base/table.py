@@ -39,21 +39,26 @@ def plan_table(plan: Mapping[str, Any], topology: Mapping[str, Any], summary: st
 
 
 def rows(plan: Mapping[str, Any], topology: Mapping[str, Any], difference: Mapping[str, Any] | None = None) -> list[str]:
-    """Return the lines with the NPUs, and those with their users."""
+    """Return the lines with the NPUs, and those with their users. KV caches and slices have columns only on hosts that have them."""
     known = {(npu["pci"], npu["id"]): npu for npu in topology["npus"]}
     now = _now(difference)
-    shown = [role for role in ROLES if role != "kv" or any(entry.get("kv") for entry in plan["npus"])]
+    there = {role: any(entry.get(role) for entry in plan["npus"]) for role in ("kv", "slice")}
+    there["slice"] &= not difference or difference["slices"]
+    shown = [role for role in ROLES if there.get(role, True)]
     cells: list[tuple[str, ...]] = []
     for entry in plan["npus"]:
         npu = known.get((entry["pci"], entry["id"]), {})
         numa = "?" if npu.get("numa") is None else str(npu["numa"])
         first = (str(entry["id"]), str(npu.get("name") or "?"), str(entry["pci"] or "?"), numa)
         cells.append(
-            (*first, *now.get(entry["slice"], ()), *({"memory_nodes": entry.get("mems"), **entry}.get(role) or "-" for role in shown))
+            (*first, *now.get(entry.get("slice"), ()), *({"memory_nodes": entry.get("mems"), **entry}.get(role) or "-" for role in shown))
         )
     if now and difference:
         gone = [row for row in difference["npus"] if row["then"] is None]
-        cells += [(row["npu"].split()[1], "?", row["pci"], "?", row["now"], *["-"] * (len(shown) - 1), row["slice"]) for row in gone]
+        cells += [
+            (row["npu"].split()[1], "?", row["pci"], "?", row["now"], *({"slice": row["slice"]}.get(role, "-") for role in shown))
+            for row in gone
+        ]
     titles = [heading for heading, role in zip(HEADINGS[4:], ROLES) if role in shown]
     headings = (*HEADINGS[:4], *(["now"] if now else []), *titles)
     if topology["npus"] and all(npu.get("name", "?") is None for npu in topology["npus"]):  # a host by itself does not query their names
@@ -61,7 +66,7 @@ def rows(plan: Mapping[str, Any], topology: Mapping[str, Any], difference: Mappi
     return [*(columns([headings, *cells]) if cells else ["no NPU"]), *_users(difference)]
 
 
-def _now(difference: Mapping[str, Any] | None) -> dict[str, tuple[str]]:
+def _now(difference: Mapping[str, Any] | None) -> dict[str | None, tuple[str]]:
     """Return the pools in force by slice; none where there is no plan in force, or the same."""
     if not difference or not difference["in_force"] or all(row["now"] == row["then"] for row in difference["npus"]):
         return {}

@@ -14,6 +14,7 @@ from typing import Any, Callable, Iterable, Sequence
 
 from .._state.history.difference import paragraphs, rows
 from .._host.host import CommandError, Host
+from .._host.installed import UNIT_FOLDER
 from .._kernel.pci import numa_node
 from .._base.outside import require_shape, say, shown
 from .._state.plan_file import PATH
@@ -132,13 +133,15 @@ def _plan(host: Host, options: argparse.Namespace) -> int:
         require_shape(plan, dict(_TOLD, quality=_QUALITY), "the plan")
     except ValueError as error:
         raise ValueError("%s cannot be shown (%s): bind the host again, or print it with --json" % (PATH, error))
+    written = host.names(UNIT_FOLDER, "*.slice")
+    entries = [dict(npu, slice=npu.get("slice") if npu.get("slice") in written else None) for npu in plan["npus"]]
     npus = [
         {"pci": npu.get("pci"), "id": npu["id"], "name": None, "numa": numa_node(host, npu["pci"]) if npu.get("pci") else None}
         for npu in plan["npus"]
     ]
     notes = dict(found.notes)
     said = [*notes.pop("slices", []), *sum(notes.values(), [])]
-    _print(plan_table(plan, {"npus": npus}, summary=" ".join(said)))
+    _print(plan_table({**plan, "npus": entries}, {"npus": npus}, summary=" ".join(said)))
     return 0
 
 

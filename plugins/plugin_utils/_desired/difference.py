@@ -31,20 +31,21 @@ if TYPE_CHECKING:
 
 
 def difference(topology: Topology, plan: Plan, document: AppliedState, named: Named) -> Difference:
-    """Return ``{in_force, npus, users, restart}``. ``document``: what the host should be by the plan, which has no feature where a bind
-    refuses that.
+    """Return ``{in_force, slices, npus, users, restart}``. ``document``: what the host should be by the plan, which has no feature where a
+    bind refuses that.
 
-    ``in_force``: whether there is a plan in force. ``npus``: ``{npu, pci, slice, now, then, sentence}`` of all NPUs of both plans, with
-    pools, None if there is none, and the sentence of :func:`_plan.moves.moves`, None on a first bind and where nothing differs.
-    ``users``: ``{user, npus, cpus, mems, slice, now}`` of services, workloads and vNPUs, ``now`` None where nothing is known. ``restart``:
-    the services whose drop-in a bind would write or remove.
+    ``in_force``: whether there is a plan in force. ``slices``: whether a bind writes those of the plan. ``npus``: ``{npu, pci, slice,
+    now, then, sentence}`` of all NPUs of both plans, with pools, None if there is none, and the sentence of :func:`_plan.moves.moves`,
+    None on a first bind and where nothing differs. ``users``: ``{user, npus, cpus, mems, slice, now}`` of services, workloads and
+    vNPUs, ``now`` None where nothing is known. ``restart``: the services whose drop-in a bind would write or remove.
     """
-    both = pairs(topology.get("applied"), plan)
+    both, live = pairs(topology.get("applied"), plan), document["live"].get("slices")
     return {
         "in_force": bool(both),
+        "slices": bool(live and live["method"] == SLICES),
         "npus": [_npu(record, entry, next(map(coded, of_npu(record, entry)), None)) for record, entry in both]
         or [_npu(None, entry, None) for entry in plan["npus"]],
-        "users": list(_users(topology, plan, document["live"].get("slices"), named)),
+        "users": list(_users(topology, plan, live, named)),
         "restart": _restart(topology, document["files"]) if document["features"] else [],
     }
 

@@ -88,7 +88,8 @@ def _plan(host: Host) -> Iterator[str]:
     yield f"{_text(strategy)} CPUs {plan['cpus']} divided{housekeeping}. Features: {on or 'none'}."
     yield ""
     entries = {entry["slice"]: {"memory_nodes": entry.get("mems"), **entry} for entry in plan["npus"]}
-    shown = [role for role in ROLES if role != "kv" or any(entry.get("kv") for entry in plan["npus"])]
+    there = {"kv": any(entry.get("kv") for entry in plan["npus"]), "slice": host["difference"]["slices"]}
+    shown = [role for role in ROLES if there.get(role, True)]
     rows = [_npu(row, entries.get(row["slice"] if row["then"] is not None else "", {}), shown) for row in host["difference"]["npus"]]
     yield from _table([*HEADINGS, *(ROLES[role] for role in shown)], rows)
     if users := host["difference"]["users"]:

@@ -367,6 +367,13 @@ def test_explain_a_process_in_its_slice_with_its_threads_roles(run, host):
         assert text in out, out
 
 
+def test_plan_shows_slices_only_if_they_are_written(run, host):
+    assert run("plan")[1].splitlines()[1].split()[-1] == "npu-0.slice"
+    for path in (host / SLICE).parent.glob("npu-*.slice"):
+        path.unlink()
+    assert ".slice" not in run("plan")[1]
+
+
 def test_explain_leaves_pods_to_the_kubelet(run, host):
     (host / "proc/4242/cgroup").write_text("0::/kubepods.slice/kubepods-pod1.slice/cri-1.scope\n")
     assert "the kubelet assigns its CPUs" in run("explain", "pid", "4242")[1]

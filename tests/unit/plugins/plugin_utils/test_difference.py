@@ -134,6 +134,13 @@ def test_equal_tables_are_shared_and_sentences_name_their_hosts():
     assert row[4:6] == [FIRST["npus"][0]["pool"], other["npus"][0]["pool"]]
 
 
+def test_hosts_that_get_no_slices_have_no_column_for_them():
+    topology = {**FRESH, "machine": {**FRESH["machine"], "cgroup": "v1"}}
+    on_v1, on_v2 = plan_tables({"v1": shown(topology, FIRST)}), plan_tables({"v2": shown(FRESH, FIRST)})
+    assert on_v1[1].split() == on_v2[1].split()[:-1] and on_v2[1].split()[-1] == "slice"
+    assert not any(".slice" in line for line in on_v1)
+
+
 def test_names_of_hosts_are_folded_and_none_is_left_out():
     one = shown(FRESH, FIRST)
     assert plan_tables({f"node{number:02}": one for number in range(1, 41)})[0] == "node[01:40]:"
