@@ -234,7 +234,7 @@ remarks:
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._apply.comparison import comparison
-from ansible_collections.npu.affinity.plugins.module_utils._apply.host_code import compared_with
+from ansible_collections.npu.affinity.plugins.module_utils._state.host_code import compared_with
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError
 from ansible_collections.npu.affinity.plugins.module_utils._host.opened import host_at
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule

@@ -15,7 +15,7 @@ from .._features.feature import Choices
 from .._host.host import CommandError, Host
 from .apply import Application
 from .comparison import comparison
-from .host_code import files_of
+from .._state.host_code import files_of
 
 if TYPE_CHECKING:
     from .._base.documents import AppliedState

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Iterator
 
 from .._base.version import VERSION
 from .._host.installed import ARCHIVE, LIBRARY, placed
-from . import host_code
+from .._state import host_code
 
 if TYPE_CHECKING:  # Ansible sends what is named here with a module, too, and importing it costs the controller more than the rest
     from . import again  # noqa: F401

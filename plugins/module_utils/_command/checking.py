@@ -13,6 +13,7 @@ from .._base.findings import OLD_PROCESS
 from .._drift.in_force import compare, drift_of
 from .._host.host import Host
 from .._state import journal, lock, previous
+from .._state.host_code import compared_with
 from .._state.journal import INTERRUPTED
 from .._topology.gather import gather
 from .._users.pools import sentence
@@ -66,7 +67,7 @@ class Standing(NamedTuple):
         more = ["%d more" % (len(self.drift) - _SHOWN)] if len(self.drift) > _SHOWN else []
         if self.state == PENDING:
             return "pending: %s" % "; ".join([*self.waiting, *names, *more])
-        found = "%d of %s not as they should be: %s" % (len(self.drift), count(objects, "object"), ", ".join(names + more))
+        found = "%d of %s differ: %s" % (len(self.drift), count(objects, "object"), ", ".join(names + more))
         return "drifted: %s; 'npu-affinity verify' shows why" % found
 
 
@@ -78,7 +79,7 @@ def standing(host: Host) -> Standing:
     waiting = _waiting(host)
     found = known(host)
     topology = gather(host, npu_smi=found.history.npu_smi) if found.plan or found.entries else None
-    compared = compare(host, topology=topology, history=found.history)
+    compared = compare(host, topology=topology, host_code=compared_with(host, None), history=found.history)
     drift = drift_of(host, compared)
     state, findings = _state(compared.bound, drift, waiting), compared.findings
     if state == BOUND and findings.outside:

@@ -77,7 +77,7 @@ def compare(
     history: InForce | None = None,
 ) -> Comparison:
     """Compare a host with its state in force. ``topology`` tells which NPUs are there; without it none counts as new. ``history`` is what
-    the host has, where that was read already. The installed host code compares no ``host_code``.
+    the host has, where that was read already. ``host_code`` returns the files of the host code; without it these are not compared.
 
     A host without a history is compared with its plan.json alone. Raises as :func:`verify.verify`.
     """

@@ -12,7 +12,7 @@ import tarfile
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._apply.host_code import FIRST_LINE
+from ansible_collections.npu.affinity.plugins.module_utils._state.host_code import FIRST_LINE
 from ansible_collections.npu.affinity.plugins.module_utils._archive.collecting import Request, collect
 from ansible_collections.npu.affinity.plugins.module_utils._archive.opening import archives, open_archive
 from ansible_collections.npu.affinity.plugins.module_utils._archive.anonymizing import Anonymous

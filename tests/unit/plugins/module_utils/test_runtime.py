@@ -54,7 +54,7 @@ def test_the_archive_has_the_programs_and_all_that_they_import():
     assert set(runtime.sources()) == closure("_command/main.py", "_apply/again.py", "_base/zipped.py") | MADE
 
 
-@pytest.mark.parametrize("name", ["_apply/apply.py", "_apply/comparison.py", "_apply/host_code.py"])
+@pytest.mark.parametrize("name", ["_apply/apply.py", "_apply/comparison.py", "_state/host_code.py"])
 def test_what_only_compares_a_host_does_not_carry_the_programs(name):
     assert not closure(name) & {"_command/main.py", "_apply/runtime.py"}
 

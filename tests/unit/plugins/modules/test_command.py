@@ -367,6 +367,16 @@ def test_explain_a_process_in_its_slice_with_its_threads_roles(run, host):
         assert text in out, out
 
 
+@pytest.mark.parametrize("path", [COMMAND, COMPLETION])
+def test_verify_compares_the_files_of_the_command(run, host, path):
+    before = json.loads(run("status", "--json")[1])["checked"]["files"]
+    assert {ARCHIVE, COMMAND, COMPLETION} <= set(before)
+    with (host / path[1:]).open("a") as file:
+        file.write("# edited\n")
+    code, out, _err = run("verify")
+    assert code == 3 and re.match(r"drifted: 1 of \d+ objects differ: %s \(" % path, out)
+
+
 def test_plan_shows_slices_only_if_they_are_written(run, host):
     assert run("plan")[1].splitlines()[1].split()[-1] == "npu-0.slice"
     for path in (host / SLICE).parent.glob("npu-*.slice"):
@@ -506,11 +516,13 @@ def test_run_ends_with_125_where_it_starts_nothing(run):
 def test_what_is_installed_runs_without_the_collection(host):
     launcher = (host / COMMAND[1:]).read_text()
     assert launcher.startswith("#!/usr/bin/python3 -I\n# Managed by npu.affinity") and os.access(host / COMMAND[1:], os.X_OK)
-    (host / COMMAND[1:]).write_text(launcher.replace(ARCHIVE, str(host) + ARCHIVE).replace("/usr/bin/python3", sys.executable))
-    done = subprocess.run([host / COMMAND[1:], "--root", str(host), "status"], capture_output=True, text=True, env={}, cwd="/", check=False)
+    moved = host.parent / "npu-affinity"
+    moved.write_text(launcher.replace(ARCHIVE, str(host) + ARCHIVE).replace("/usr/bin/python3", sys.executable))
+    moved.chmod(0o755)
+    done = subprocess.run([moved, "--root", str(host), "status"], capture_output=True, text=True, env={}, cwd="/", check=False)
     assert (done.returncode, done.stdout[:7], done.stderr) == (0, "bound: ", "")
     assert not list((host / LIBRARY[1:]).rglob("*.pyc"))
-    assert subprocess.run([host / COMMAND[1:], "--root", str(host), "--version"], capture_output=True, env={}, check=True).stdout
+    assert subprocess.run([moved, "--root", str(host), "--version"], capture_output=True, env={}, check=True).stdout
 
 
 def completed(words, folder):

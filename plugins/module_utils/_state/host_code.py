@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from .._base.version import VERSION
 from .._host.installed import ARCHIVE, COMMAND, COMPLETION, library_of, placed
-from .._state.files import MARKER
+from .files import MARKER
 
 if TYPE_CHECKING:
     from .._base.documents import AppliedState, FileEntry
