@@ -99,7 +99,7 @@ def unsure(workload: Workload) -> list[str]:
     if workload.kind == "gpu" or all(card.phy_id is not None for card in workload.cards):
         return []
     ids = ", ".join(str(card.id) for card in workload.cards)
-    return [f"Devices are numbered by physical id, which only topology or npu-smi info -m tells: logic id {ids} stands for it."]
+    return [f"Physical ids are unknown, so devices are numbered by logic ids ({ids}). Check them with npu-smi info -m."]
 
 
 def cpuset(workload: Workload) -> list[str]:
