@@ -29,6 +29,9 @@ def choose(entries: Sequence[Entry], to: str) -> Entry:
         found = [entry for entry in entries if entry.time <= second][-1:]
     else:
         raise ValueError("'%s' is neither -1, nor an id, nor a time such as 2026-11-22T13:30 (UTC); %s" % (to, known))
+    if not found and len(entries) == 1 and to.startswith("-"):
+        text = "no earlier state: this host has only entry %d of %s; to restore its state before the first bind, run unbind"
+        raise ValueError(text % (entries[0].id, entries[0].time))
     if not found:
         raise ValueError("there is no entry %s in the history; %s" % (to, known))
     return found[0]

@@ -134,6 +134,8 @@ def test_a_bind_whose_entry_cannot_be_written_is_put_back(bind, machine):
 def test_what_cannot_be_found_is_said(bind, history, machine):
     bind()
     assert "there is no entry 7 in the history; this host has entry 1" in history(to="7")["msg"]
+    alone = r"no earlier state: this host has only entry 1 of \S+Z; to restore its state before the first bind, run unbind"
+    assert re.search(alone, history(to="-1")["msg"])
     (machine / HISTORY[1:] / "1.json").write_text("{")
     assert "1.json is not valid JSON" in str(history()["warnings"])
     assert bind("irq")["history"] == 2, "a broken entry holds up no bind"
