@@ -28,7 +28,7 @@ SMALL, LARGE = 5000, 200
 """So many machines of up to 16 CPUs and 4 NPUs, and of up to 48 CPUs and 12 NPUs."""
 EFFORT = 2.0
 """So long the solver works on a large machine, in its own seconds."""
-DELIBERATE = ("None of the CPUs on the NUMA nodes of", "leaves nothing to divide")
+DELIBERATE = ("No CPU on the NUMA nodes of", "reserves all CPUs")
 """Refusals whatever could be divided: NPUs of nodes that ``cpus`` leaves out, and hosts without a CPU for NPUs."""
 FAMILIES = ("a2", "a3", "a5", "310p", "gpu")
 

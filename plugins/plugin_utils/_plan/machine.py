@@ -403,7 +403,6 @@ def _set_aside(machine: Machine, options: Options) -> None:
         raise ValueError(
             Sentence(
                 "NPU_TOO_FEW_CPUS",
-                f"npu_affinity_housekeeping: {text_of(machine.housekeeping)} leaves nothing to divide of "
-                f"{options.cpus or text_of(allowed)}; keep fewer CPUs for the system",
+                f"npu_affinity_housekeeping: {options.housekeeping} reserves all CPUs ({options.cpus or text_of(allowed)}); reserve fewer",
             )
         )

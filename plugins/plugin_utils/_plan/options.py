@@ -210,7 +210,11 @@ def _housekeeping(value: object) -> str | int:
         return ""
     if isinstance(value, int) or isinstance(value, str) and value.strip().isdecimal() and int(value):
         return _number("npu_affinity_housekeeping", value, 0) or ""
-    return as_cpulist(value, "npu_affinity_housekeeping")
+    try:
+        return as_cpulist(value, "npu_affinity_housekeeping")
+    except ValueError as error:
+        more = ", or a number of cores per NUMA node, such as 2" if str(error).endswith("0-3,8") else ""
+        raise ValueError(f"{error}{more}") from None
 
 
 def _ids(name: str, value: object) -> tuple[int, ...]:

@@ -301,8 +301,8 @@ def _require_cpus_of_their_own(groups: Groups, asked: Collection[Card]) -> None:
         raise ValueError(
             Sentence(
                 "NPU_TOO_FEW_CPUS",
-                f"None of the CPUs on the NUMA nodes of {cards_named(without)} may be divided; that is {text_of(groups.machine.usable)}. "
-                "Allow some of them with npu_affinity_cpus, keep fewer with npu_affinity_housekeeping, leave these cards out with "
+                f"No CPU on the NUMA nodes of {cards_named(without)} may be used: only {text_of(groups.machine.usable)} may. "
+                "Allow more with npu_affinity_cpus, keep fewer with npu_affinity_housekeeping, leave these cards out with "
                 "npu_affinity_npus, or use strategy global_slice, which does not look at nodes",
             )
         )
