@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""``npu-affinity``: what this host is bound to, whether it is still so, why something is where it is, and a start in the right place."""
+"""``npu-affinity``: show and verify the CPU binding of this host, explain it, and run commands in it."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument("--json", action="store_true", help="print data")
         return command
 
-    add("status", _status, "one line and an exit status: is this host bound, and as it was bound?", _STATES, data=True)
-    add("verify", _verify, "everything that is not as it was bound, each with the likely cause", _STATES, data=True)
-    add("plan", _plan, "the plan in force as a table", data=True)
-    explain = add("explain", _explain, "why a process, an NPU or a CPU is where it is", _SUBJECTS, data=True)
+    add("status", _status, "print the binding state in one line and as exit status", _STATES, data=True)
+    add("verify", _verify, "list every difference from the binding, with its likely cause", _STATES, data=True)
+    add("plan", _plan, "print the plan in force as a table", data=True)
+    explain = add("explain", _explain, "explain the settings of a process, an NPU or a CPU", _SUBJECTS, data=True)
     explain.add_argument(
         "subject", nargs="+", metavar="SUBJECT", help="pid 1234, cpu 17, or npu 3 or gpu 0, where the number is that of the slice"
     )
@@ -72,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--user", help="start it as this user, with the groups of that user")
     run.add_argument("name", metavar="NPU|WORKLOAD", help="3, npu-3, gpu-0, a PCI function, or the name of a workload")
     run.add_argument("words", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command with its arguments")
-    add("history", _history, "what was applied to this host, the newest first: who, when, why, and the difference", data=True)
+    add("history", _history, "list what was applied to this host, newest first, with author, time, reason and difference", data=True)
     return found
 
 

@@ -377,6 +377,13 @@ def test_verify_compares_the_files_of_the_command(run, host, path):
     assert code == 3 and re.match(r"drifted: 1 of \d+ objects differ: %s \(" % path, out)
 
 
+def test_help_describes_the_command_and_its_parts():
+    assert parser().description == "Show and verify the CPU binding of this host, explain it, and run commands in it."
+    commands = parser()._subparsers._group_actions[0].choices  # pylint: disable=protected-access
+    assert commands["status"].description == "Print the binding state in one line and as exit status."
+    assert all(re.match(r"[A-Z][^.?]*\.$", command.description) for command in commands.values())
+
+
 def test_plan_shows_slices_only_if_they_are_written(run, host):
     assert run("plan")[1].splitlines()[1].split()[-1] == "npu-0.slice"
     for path in (host / SLICE).parent.glob("npu-*.slice"):
