@@ -65,11 +65,10 @@ def try_out(host: Host, files: Mapping[str, FileState]) -> None:
 
 def untried(host: Host, files: Mapping[str, FileState]) -> list[str]:
     """Return sentences on the interpreters of another tree's units, which only that machine can run."""
-    text = "%s could not be run below %s%s; it must be Python 3.7 or newer when that machine starts, or %s does nothing"
     sentences: dict[str, str] = {}
     for (interpreter, _program), unit in programs(files).items():
-        missing = "" if host.exists(interpreter) else ", where it is not installed"
-        sentences.setdefault(interpreter, text % (interpreter, host.root, missing, unit))
+        found = "of the host image could not be tried out" if host.exists(interpreter) else "is not installed on the host image"
+        sentences.setdefault(interpreter, "%s %s; %s needs Python 3.7 or newer" % (interpreter, found, unit))
     return [] if host.live else list(sentences.values())
 
 

@@ -133,7 +133,7 @@ def _obstacle(
     if unknown := [card for card in wanted if card not in matched]:
         return "the plan in force does not know " + ", ".join(f"{card.name} (PCI {card.pci})" for card in unknown)
     if different := options.differences(applied.get("options") or {}):
-        return f"it was made with other values of {', '.join(different)}"
+        return f"{', '.join(different)} {'has' if len(different) == 1 else 'have'} changed since"
     given = 0
     for card, record in matched.items():
         pool = mask_of(_whole(record))
@@ -145,7 +145,7 @@ def _obstacle(
         if left < pool.bit_count() and left < machine.least(card):
             return f"{left} CPUs of {card.name} are online, and at least {machine.least(card)} are needed"
         if options.repair and pool & given:
-            return f"it gives CPUs {text_of(pool & given)} to more than one card"
+            return f"the plan in force gives CPUs {text_of(pool & given)} to more than one card"
         given |= pool
     return ""
 

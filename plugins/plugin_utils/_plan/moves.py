@@ -91,12 +91,16 @@ def _steps(record: Entry | None, entry: Entry | None) -> Iterator[tuple[str, str
     changed = [key for key in known if (record.get(key) or "") != (entry.get(key) or "")]
     if record["slice"] != entry["slice"]:
         yield "moves", f"{name} from {record['slice']} with CPUs {record['pool']} to {entry['slice']} with CPUs {entry['pool']}"
+    elif "pool" in changed and not entry["pool"]:
+        yield "takes", f"CPUs {record['pool']} from {name}"
+    elif "pool" in changed and not record["pool"]:
+        yield "gives", f"CPUs {entry['pool']} to {name}"
     elif "pool" in changed:
-        yield "moves", f"{name} from CPUs {record['pool'] or 'of nobody'} to CPUs {entry['pool'] or 'of nobody'}"
+        yield "moves", f"{name} from CPUs {record['pool']} to CPUs {entry['pool']}"
     elif changed:
         then, now = (", ".join(f"{SETS[key]} {sets.get(key) or 'none'}" for key in changed) for sets in (record, entry))
         yield "changes", f"{name} from {then} to {now}"
 
 
 def _places(entries: Iterable[Entry]) -> str:
-    return " and ".join(f"{title(entry)} (PCI {entry['pci']}, CPUs {entry['pool'] or 'of nobody'})" for entry in entries)
+    return " and ".join(f"{title(entry)} (PCI {entry['pci']}, CPUs {entry['pool'] or 'none'})" for entry in entries)

@@ -35,8 +35,8 @@ def recipe(workload: Workload, options: Options) -> Recipe:
     made["spec"]["resourceClaims"] = [{"name": "cpus", "resourceClaimName": name}]
     kept = compress(reserved) or "(none)"
     notes = [
-        f"dra-driver-cpu v0.2.0 must run on the node with {{cpuDeviceMode: grouped, groupBy: machine, reservedCPUs: '{kept}'}}, "
-        "and releases after it with allocator: external besides.",
+        f"dra-driver-cpu v0.2.0 must run on the node with {{cpuDeviceMode: grouped, groupBy: machine, reservedCPUs: '{kept}'}}; "
+        "later releases also need allocator: external.",
         *([] if options.plan else ["reservedCPUs must have the CPUs for interrupts of all other NPUs, too: give plan."]),
         *wanted,
         "Kubernetes 1.34 or newer with feature gate DRAConsumableCapacity. Memory nodes are not bound: the driver gives CPUs only.",
