@@ -40,6 +40,7 @@ ON_CONTROLLER = {
     "fail",
     "refuse",
     "plan_host",
+    "place_job",
     "progress",
     "show_plans",
     "write_report",

@@ -64,3 +64,6 @@ def test_a_request_that_is_missing_or_wrong_says_what_to_write(fleet, tmp_path):
     assert run.status and "npu_affinity_request" in run.failure("localhost")
     run = hosts.play("place", npu_affinity_request={"npus": 1, "policy": "strict"})
     assert run.status and "policy: expected one of none, best-effort" in run.failure("localhost")
+    run = hosts.play("place", npu_affinity_request={"npus": "two"})
+    assert run.failure("localhost") == "npu_affinity_request: npus: expected a whole number of 0 or more; got 'two'"
+    assert " ".join(run.output.split()).count("expected a whole number") == 1
