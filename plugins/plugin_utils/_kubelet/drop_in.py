@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 CPU_POLICIES = ("none", "static")
-MOST_NODES = 8
-"""With more NUMA nodes the topology manager needs ``max-allowable-numa-nodes``."""
+NODES, MOST_NODES = "max-allowable-numa-nodes", 8
+"""The option that the topology manager needs with more NUMA nodes, and its least value (KEP 4622)."""
 
 
 def kubelet_drop_in(
@@ -57,7 +57,7 @@ def kubelet_drop_in(
     if policy == "static":
         _refuse_static(topology, chosen, topology_policy, keep)
     nodes = [node for node in topology.get("numa") or () if node.get("cpus")]
-    if topology_policy != "none" and len(nodes) > MOST_NODES and "max-allowable-numa-nodes" not in further:
+    if topology_policy != "none" and len(nodes) > MOST_NODES and NODES not in further:
         raise ValueError(
             f"topology_policy: {topology_policy} on a host with {len(nodes)} NUMA nodes needs options "
             f"{{max-allowable-numa-nodes: '{len(nodes)}'}} (Kubernetes 1.31 or newer); the kubelet starts with up to {MOST_NODES} only"
@@ -83,8 +83,10 @@ def kubelet_drop_in(
 def reserved_cpus(plan: Plan, topology: Topology, more: object = "") -> str:
     """Return the CPUs of housekeeping, of all NPUs' interrupts and those named, as whole cores."""
     cpus = union(mask(entry["irq"], "irq of the plan") for entry in plan["npus"])
-    cpus |= mask(plan.get("housekeeping") or "", "housekeeping of the plan") | mask(as_cpulist(more, "reserved"))
-    units = units_of(topology)
+    named, units = mask(as_cpulist(more, "reserved")), units_of(topology)
+    if absent := named & ~units.cpus:
+        raise ValueError(f"reserved: the host has no CPUs {text_of(absent)}; it has {text_of(units.cpus)}")
+    cpus |= mask(plan.get("housekeeping") or "", "housekeeping of the plan") | named
     return text_of(units.around(CORES, cpus & units.cpus))
 
 
@@ -112,4 +114,10 @@ def _texts(given: Mapping[str, Any] | None) -> dict[str, str]:
         raise ValueError(f"options: expected a dictionary with some of {', '.join(known)}; got {given!r}")
     if unknown := [str(option) for option in given or {} if option not in known]:
         raise ValueError(f"options: {', '.join(unknown)} is not known; known are {', '.join(known)}")
-    return {str(option): str(value).lower() if isinstance(value, bool) else str(value) for option, value in (given or {}).items()}
+    texts = {str(option): str(value).lower() if isinstance(value, bool) else str(value) for option, value in (given or {}).items()}
+    for option, text in texts.items():
+        if option == NODES and not (text.isdecimal() and int(text) >= MOST_NODES):
+            raise ValueError(f"options: {option} takes a whole number from {MOST_NODES} on; got {text!r}")
+        if option != NODES and text not in ("true", "false"):
+            raise ValueError(f"options: {option} takes true or false; got {text!r}")
+    return texts

@@ -64,6 +64,9 @@ def test_host_code_reads_what_is_written():
             "full-pcpus-only and distribute-cpus-across-cores can not be used at the same time",
         ),
         (host([0] * 4, nodes=9), {"topology_policy": "restricted"}, "9 NUMA nodes needs options {max-allowable-numa-nodes: '9'}"),
+        (A2, {"options": {"full-pcpus-only": "on"}}, "options: full-pcpus-only takes true or false; got 'on'"),
+        (A2, {"options": {"max-allowable-numa-nodes": 4}}, "options: max-allowable-numa-nodes takes a whole number from 8 on; got '4'"),
+        (A2, {"reserved": "0,999"}, "reserved: the host has no CPUs 999; it has 0-191"),
         (A2, {"reserved": "0-x"}, "reserved: '0-x' in '0-x' is not a CPU number"),
     ],
 )
