@@ -169,22 +169,21 @@ def _poll(machine: Machine, pools: Iterable[int], applied: str, warnings: list[S
 def _as_published(machine: Machine, options: Options) -> Options:
     """Return the options next to workers that bind themselves: they take the rule of the family, its roles, and never a repair."""
     rule, _reason = _choose(machine, options._replace(strategy="auto"))
-    if options.strategy not in ("auto", rule):
-        raise ValueError(
-            Sentence(
-                "NPU_WORKERS_CONFLICT",
-                f"npu_affinity_strategy: {options.strategy} is not the rule of workers that bind themselves (npu_affinity_bound_by: "
-                f"workers), which is {rule} on this host; use auto, or npu_affinity_bound_by: host with in-process binding off",
+    sizes = next((sizes for sizes in options.sizes if sizes != PUBLISHED), PUBLISHED)
+    least = Given().min_cpus
+    for setting, found, allowed, what, instead in (
+        ("strategy", options.strategy, ("auto", rule), "is not the rule", f"which is {rule} on this host; use auto"),
+        ("roles", sizes, (PUBLISHED,), "are not the roles", f"which are {PUBLISHED}; leave npu_affinity_roles out"),
+        ("min_cpus", options.min_cpus, (least,), "is not the least number of CPUs", f"which is {least}; leave npu_affinity_min_cpus out"),
+    ):
+        if found not in allowed:
+            raise ValueError(
+                Sentence(
+                    "NPU_WORKERS_CONFLICT",
+                    f"npu_affinity_{setting}: {found} {what} of workers that bind themselves (npu_affinity_bound_by: workers), {instead}, "
+                    "or use npu_affinity_bound_by: host with in-process binding off",
+                )
             )
-        )
-    if other := next((sizes for sizes in options.sizes if sizes != PUBLISHED), None):
-        raise ValueError(
-            Sentence(
-                "NPU_WORKERS_CONFLICT",
-                f"npu_affinity_roles: {other} are not the roles of workers that bind themselves (npu_affinity_bound_by: workers), which "
-                f"are {PUBLISHED}; leave npu_affinity_roles out, or use npu_affinity_bound_by: host with in-process binding off",
-            )
-        )
     return options._replace(repair=False)
 
 

@@ -147,6 +147,7 @@ BESIDE_WORKERS = [
         {"strategy": "even_split"},
         "even_split is not the rule of workers that bind themselves .*, which is topo_affinity on this host",
     ),
+    (RING, {"min_cpus": 3}, "npu_affinity_min_cpus: 3 is not the least number of CPUs of workers that bind themselves"),
     (RING, {"roles": {"irq": 4}}, "roles: irq 4, acl 1, release 1 are not the roles of workers that bind themselves"),
     (
         RING,
