@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import OLDEST_DRIVER
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.feature import FEATURE, DEVICE_SHARE_SERVICE
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, unit
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, no_effect, unit
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
@@ -26,7 +27,8 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
         return Feature(owned=OWNED)
     has_npus = any(npu["kind"] == "npu" for npu in topology["npus"])
     if not (has_npus or settings["npus"]):
-        return Feature(owned=OWNED, python=settings["python"], needs_plan=True)
+        absent = Sentence("NPU_NO_EFFECT", f"{no_effect('npu_affinity_device_share_enabled', 'this host')}: it has no NPU.")
+        return Feature(owned=OWNED, python=settings["python"], needs_plan=True, notes=(absent,) if plan["npus"] else ())
     live = {
         "enabled": True,
         "npus": settings["npus"],

@@ -20,8 +20,15 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.irq.irqbala
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.paths import IRQBALANCE, IRQBALANCE_FILES, POLICY
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN
 from ansible_collections.npu.affinity.plugins.module_utils._state.executables import USUAL
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import remark
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, FIRST_LINE, Feature, managed, unit
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import (
+    ENVIRONMENT,
+    FIRST_LINE,
+    Feature,
+    managed,
+    no_effect,
+    unit,
+)
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.limits import INTERVAL
 
 if TYPE_CHECKING:
@@ -52,8 +59,11 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     left_alone = bool(functions or others)
     binds = bool(functions or plan.get("poll"))
     irqbalance = _UNASKED | topology["irqbalance"]
+    notes = tuple(_notes(irqbalance, settings["irqbalance"]) if left_alone else ())
+    if settings["irqbalance"] == "stop" and plan["npus"] and not left_alone:
+        notes = (Sentence("NPU_NO_EFFECT", f"{no_effect('npu_affinity_irqbalance', 'this host')}: no interrupt has CPUs of its own."),)
     if not (left_alone or binds):
-        return Feature(owned=OWNED, released=(IRQBALANCE,), restarted=RESTARTED)
+        return Feature(owned=OWNED, released=(IRQBALANCE,), restarted=RESTARTED, notes=notes)
     files = [unit(IRQ_SERVICE, _service(settings)), unit(IRQ_TIMER, timer(_CHECK, settings["interval"]))] if binds else []
     if functions:
         systemctl = (topology.get("programs") or {}).get("systemctl") or USUAL["systemctl"]
@@ -74,7 +84,7 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
         stopped=(IRQBALANCE,) if stopped and irqbalance["installed"] else (),
         released=() if stopped else (IRQBALANCE,),
         restarted=RESTARTED,
-        notes=tuple(_notes(irqbalance, settings["irqbalance"])) if left_alone else (),
+        notes=notes,
         python=settings["python"],
         runtime=True,
         needs_plan=True,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, no_effect
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.drop_in import kubelet_drop_in
 
 if TYPE_CHECKING:
@@ -26,8 +26,11 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     kubelet = topology.get("kubelet")
     if not settings["enabled"]:
         return Feature()
-    if not kubelet or not plan["npus"]:
+    if not plan["npus"]:
         return Feature(needs_plan=True)
+    if not kubelet:
+        absent = Sentence("NPU_NO_EFFECT", f"{no_effect('npu_affinity_kubelet_enabled', 'this host')}: it has no kubelet.")
+        return Feature(needs_plan=True, notes=(absent,))
     folder = kubelet.get("config_dir")
     if not folder:
         raise ValueError(

@@ -32,4 +32,4 @@ def lines_after(feature: str, notes: Mapping[str, Sequence[str]], result: Mappin
         waiting = result["restart_needed"]
         restart = f"These services run as they were started until they are restarted: {', '.join(waiting)}"
         return [*notes["slices"], *([restart] if waiting else [])]
-    return []
+    return list(notes[feature]) if feature != "slices" else []

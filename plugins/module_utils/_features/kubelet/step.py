@@ -45,7 +45,6 @@ class Kubelet(LiveStep):
 
     def look(self, check: bool) -> None:
         if self.present and not self.wanted:
-            self.warnings = ["No kubelet found on this host; nothing to configure"]
             return
         path = self.wanted["path"] if self.wanted else next(iter(drop_in.installed(self.host)), None)
         if path is not None:

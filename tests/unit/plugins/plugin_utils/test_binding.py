@@ -441,6 +441,7 @@ def test_a_static_kubelet_keeps_its_cpus():
 OLD, STATIC = {"machine": {"cgroup": "v1", "systemd": 243}}, {"kubelet": {"policy": "static"}}
 NONE_POLICY = {"kubelet": {"policy": "none", "config_dir": "/etc/kubernetes/kubelet.conf.d", "warnings": []}}
 SERVICE, TOGETHER = {"unit": "a.service", "npus": [0]}, {"name": "pair", "npus": [0, 1]}
+WITHOUT_NPUS = {**host([0, 0], family="gpu"), "irqbalance": {}}
 OFF, KUBELET = "npu_affinity_slices_enabled is false", ("this host", "the kubelet's CPU manager is static, and services get no drop-ins")
 WITHOUT_SLICES = [
     # what the host has, settings, and for each sentence the variable, what it does not reach and why
@@ -459,6 +460,9 @@ WITHOUT_SLICES = [
     ({}, {"housekeeping": 1, "slices_enabled": False}, [("housekeeping", "system.slice, user.slice, init.scope", OFF)]),
     ({}, {"environment": {"openmp": True}, "slices_enabled": False}, [("environment", "this host", OFF)]),
     ({}, {"environment": {"openmp": True}, "slices_enabled": False, "adopt": "now"}, []),
+    ({}, {"kubelet_enabled": True}, [("kubelet_enabled", "this host", "it has no kubelet")]),
+    (WITHOUT_NPUS, {"device_share_enabled": True}, [("device_share_enabled", "this host", "it has no NPU")]),
+    (WITHOUT_NPUS, {"irq_enabled": True, "irqbalance": "stop"}, [("irqbalance", "this host", "no interrupt has CPUs of its own")]),
     (NONE_POLICY, {"services": [SERVICE], "kubelet_enabled": True, "kubelet_restart": True}, [("services", "a.service", "is static")]),
     (NONE_POLICY, {"services": [SERVICE]}, []),
     ({}, {"housekeeping": 1, "workloads": [TOGETHER]}, []),
@@ -470,7 +474,7 @@ def test_a_setting_without_effect_on_the_host_is_reported(found, settings, said)
     topology = {**host([0, 0]), "machine": {"cgroup": "v2", "systemd": 255}, **found}
     given = {f"npu_affinity_{name}": value for name, value in {"irq_enabled": False, **settings}.items()}
     state = desired_state(topology, of_features(given))
-    remarks_made = [text for text in state["remarks"] if "has no effect" in text]
+    remarks_made = [text for text in [*state["remarks"], *state["notes"].get("irq", ())] if "has no effect" in text]
     assert state["refusals"] == [] and len(remarks_made) == len(said)
     for text, (name, what, why) in zip(remarks_made, said, strict=True):
         assert text.startswith(f"npu_affinity_{name} has no effect on {what}: ") and why in text and text.endswith("[NPU_NO_EFFECT]")
