@@ -74,6 +74,8 @@ DROPPED = frozenset(
 )
 """Settings that have no replacement."""
 TRUE = {"true", "yes", "on", "1", "y", "t"}
+ALSO_OFF = {PREFIX + name for name in ("kubelet_restart", "kubelet_drain", "kubelet_uncordon")}
+"""What a bind reads of a role that is off, to remove what it did before."""
 CHANGING = {"nic": PLACING, "adopt": ("now", "always")}
 """Values with which a role without a switch changes something."""
 
@@ -131,7 +133,7 @@ def remarks(given: Mapping[str, Any], off: Iterable[str], specs: Specs) -> list[
     effective = {name for role, options in specs.items() if role not in roles_off for name in options}
     idle: dict[str, list[str]] = {}
     for role, switch in switches(specs).items():
-        for name in specs[role].keys() & given.keys() - effective - {switch}:
+        for name in specs[role].keys() & given.keys() - effective - ALSO_OFF - {switch}:
             if not _is_default(given[name], specs[role][name]):
                 idle.setdefault(name, []).append(switch)
     alike: dict[str, list[str]] = {}

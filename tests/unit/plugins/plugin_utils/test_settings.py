@@ -151,6 +151,7 @@ IDLE = [
         ({**LIMIT, "npu_affinity_nic": "near"}, []),
         ({**LIMIT, "npu_affinity_adopt": "always", "npu_affinity_wait": 60}, []),
         ({**LIMIT, "npu_affinity_irq_enabled": "yes"}, []),
+        ({"npu_affinity_kubelet_restart": True, "npu_affinity_kubelet_drain": ["true"]}, []),
         ({"npu_affinity_slices_enabled": "no", "npu_affinity_adopt": "now", "npu_affinity_move_memory": True}, []),
     ],
 )
