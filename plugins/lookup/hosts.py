@@ -59,6 +59,7 @@ from ansible.errors import AnsibleLookupError
 from ansible.plugins.loader import filter_loader, lookup_loader, test_loader
 from ansible.plugins.lookup import LookupBase
 from ansible.utils.display import Display
+from ansible.utils.vars import load_extra_vars
 
 from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
 from ansible_collections.npu.affinity.plugins.module_utils._base.table import count
@@ -100,7 +101,12 @@ class LookupModule(LookupBase):
             self._named(limit, variables) if limit and "@" not in limit else None,
             variables.get("ansible_inventory_sources") or (),
         )
-        if any(map(_is_ours, context.CLIARGS.get("args") or ())):
+        playbooks = list(filter(_is_ours, context.CLIARGS.get("args") or ()))
+        loader: Any = self._loader
+        for playbook in playbooks:
+            name = playbook.removesuffix(".yml").rpartition("/")[2].rpartition(".")[2]
+            found = found or hosts.unread_refusal(load_extra_vars(loader), name, specs.of_playbooks())
+        if playbooks:
             tags, skipped = (variables.get(f"ansible_{name}_tags", ()) for name in ("run", "skip"))
             found = found or hosts.tags_refusal(tags, skipped, specs.options())
         if found and "inventory_hostname" in variables:  # in a task

@@ -93,12 +93,13 @@ def test_a_checkouts_tarball_installs_as_the_readme_says(tmp_path):
 
 NOTHING = [
     (["-i", "missing.yml", "bind.yml"], "missing.yml has no hosts"),
+    (["-i", "host,", "bind.yml", "-e", '{"npu_affinity_features": ["irq"]}'], "-e npu_affinity_features: only playbook unbind reads it"),
     (["-i", "host,", "bind.yml", "--tags", "irq"], "--tags irq: the playbooks of npu.affinity have no tags"),
     (["-i", "host,other,", "playbooks/unbind.yml", "--limit", "other", "-e", "npu_affinity_hosts=host"], "none of them is in host"),
 ]
 
 
-@pytest.mark.parametrize("arguments, sentence", NOTHING, ids=["inventory", "tags", "limit"])
+@pytest.mark.parametrize("arguments, sentence", NOTHING, ids=["inventory", "features", "tags", "limit"])
 def test_a_run_that_would_do_nothing_fails(arguments, sentence):
     done = ansible_playbook(*arguments)
     assert done.returncode != 0

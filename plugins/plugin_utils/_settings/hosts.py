@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.table import count
 
 GROUP = "npu_hosts"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+NARROWING = {"npu_affinity_features", "npu_affinity_skip_busy"}
+"""Variables of one playbook without which it does more."""
 WITHOUT_MEANING = {"all", "untagged"}
 """Tags with which every task runs that has none."""
 
@@ -51,6 +54,21 @@ def refusal(wanted: str, in_inventory: int, matched: Collection[str], limited: C
         )
     if limited is not None and not set(matched) & set(limited):
         return f"--limit names {count(len(set(limited)), 'host')} and none of them is in {wanted}: correct --limit or npu_affinity_hosts."
+    return ""
+
+
+def unread_refusal(extra: Iterable[str], playbook: str, options: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return why a playbook cannot take variables of ``-e`` that limit what another one does, or an empty string.
+
+    ``options`` are those of the playbooks, each with the ``playbooks`` that read it.
+    """
+    for name in sorted(NARROWING.intersection(extra)):
+        readers = options[name]["playbooks"]
+        if playbook not in readers:
+            return (
+                f"-e {name}: only playbook {' and '.join(readers)} reads it, and {playbook} would do more than you ask for. Leave it out, "
+                "or run that playbook."
+            )
     return ""
 
 

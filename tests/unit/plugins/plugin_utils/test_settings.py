@@ -62,6 +62,24 @@ def test_tags_that_the_playbooks_do_not_have(tags, skipped, option):
     assert found.startswith(option) and bool(found) is bool(option)
 
 
+@pytest.mark.parametrize(
+    "extra, playbook, option",
+    [
+        ({"npu_affinity_features": ["irq"]}, "bind", "-e npu_affinity_features: only playbook unbind reads it, and bind would do more "),
+        (
+            {"npu_affinity_skip_busy": True, "npu_affinity_confirm": True},
+            "unbind",
+            "-e npu_affinity_skip_busy: only playbook bind reads",
+        ),
+        ({"npu_affinity_features": ["irq"]}, "unbind", ""),
+        ({"npu_affinity_batches": ["100%"], "npu_affinity_plan_file": "x"}, "verify", ""),
+    ],
+)
+def test_what_would_narrow_another_playbook(extra, playbook, option):
+    found = hosts.unread_refusal(extra, playbook, specs.of_playbooks())
+    assert found.startswith(option) and bool(found) is bool(option)
+
+
 def test_every_variable_of_roles_and_playbooks_is_a_known_name():
     files = [
         path for folder in ("roles", "playbooks") for path in (ROLES_FOLDER.parent / folder).glob("**/*") if path.suffix in (".yml", ".j2")
