@@ -56,9 +56,9 @@ def absent(units: Mapping[str, str]) -> str:
     """Return a sentence on units that a host does not have, ``{name: the nearest that it has}``."""
     names = ["%s (did you mean %s?)" % (unit, near) if near else unit for unit, near in sorted(units.items())]
     if len(units) == 1:
-        found = "is not installed: systemd has no unit file of this name. Its drop-in takes effect once it is installed"
+        found = "is not installed: systemd has no unit file of this name. Its drop-in takes effect once it is installed."
     else:
-        found = "are not installed: systemd has no unit files of these names. Their drop-ins take effect once they are installed"
+        found = "are not installed: systemd has no unit files of these names. Their drop-ins take effect once they are installed."
     return "%s %s" % (", ".join(names), found)
 
 

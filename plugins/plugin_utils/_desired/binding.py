@@ -280,9 +280,10 @@ def holder_refusals(topology: Topology, plan: Plan, confine: bool) -> list[Sente
     return [
         Sentence(
             "NPU_HOUSEKEEPING_CONFINES",
-            f"npu_affinity_housekeeping would confine what uses accelerators to CPUs {plan['housekeeping']}: {', '.join(found)}. "
-            "Start it in the slice of its NPU first (a service: bind without housekeeping, with npu_affinity_services, and restart it; a "
-            f"container: docker run --cgroup-parent={plan['npus'][0]['slice']}), or let it be confined with "
+            f"npu_affinity_housekeeping would confine these programs, which use accelerators, to CPUs {plan['housekeeping']}: "
+            f"{', '.join(found)}. "
+            "Start them in the slices of their NPUs first (a service: bind without housekeeping, with npu_affinity_services, restart it; "
+            f"a container: docker run --cgroup-parent={plan['npus'][0]['slice']}), or confine them with "
             "npu_affinity_housekeeping_confine_holders: true.",
         )
     ]
@@ -364,7 +365,7 @@ def _without_effect(topology: Topology, plan: Plan, named: Named) -> str:
     """Return sentences on what the settings name for a host without effect, or is confined although it should not be; '' without any."""
     said = ""
     if found := _confined(topology, plan):
-        said += f" Housekeeping confines to CPUs {plan['housekeeping']}, although it uses accelerators: {', '.join(found)}."
+        said += f" Housekeeping confines these programs, which use accelerators, to CPUs {plan['housekeeping']}: {', '.join(found)}."
     names = [entry["unit"] for entry in named.services] + [entry["name"] for entry in (*named.workloads, *named.vnpus)]
     if names and not plan["npus"]:
         said += f" What is named for this host has no effect: {', '.join(names)}."

@@ -52,6 +52,7 @@ _MODULES = {name: importlib.import_module(f"{__package__}.{name}") for name in O
 FEATURES = {name: module.wanted for name, module in _MODULES.items()}
 """The functions that say what a feature wants of a host, in the order in which a bind applies them."""
 PRESENT, ABSENT = "present", "absent"
+_MUST_EXIST = " Install what is missing, or remove services from npu_affinity_fail_on."
 TOLD = ("slices", "irq")
 """The features whose notes the summary and the playbook bind show."""
 PLANNED = (
@@ -166,16 +167,16 @@ def _refusals(topology: Topology, plan: Plan, settings: Mapping[str, Any], shown
         *binding.refusals(topology, plan, _named(settings)),
         *(binding.program_refusals(topology) if plan["npus"] else []),
         *library_refusals(own["library"]),
-        *(_missing(topology, plan) if slices and "services" in own["fail_on"] else []),
+        *(_missing(topology, plan, _MUST_EXIST) if slices and "services" in own["fail_on"] else []),
         *(binding.driver_refusals(topology) if share["enabled"] else []),
         *([] if shown or drains else pods.refusals(topology, plan)),
         *(binding.holder_refusals(topology, plan, own["housekeeping_confine_holders"]) if slices else []),
     ]
 
 
-def _missing(topology: Topology, plan: Plan) -> list[Sentence]:
+def _missing(topology: Topology, plan: Plan, advice: str = "") -> list[Sentence]:
     missing = topology.get("missing_units")
-    return [Sentence("NPU_UNKNOWN_UNIT", absent(missing))] if missing and plan["npus"] else []
+    return [Sentence("NPU_UNKNOWN_UNIT", f"{absent(missing)}{advice}")] if missing and plan["npus"] else []
 
 
 def _named(settings: Mapping[str, Any]) -> Named:

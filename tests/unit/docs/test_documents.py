@@ -138,4 +138,4 @@ def test_the_configuration_to_copy_prints_as_the_checkout_does():
     assert chosen.pop("stdout_callback") == "ansible.builtin.default", "what ansible-core uses without a setting"
     assert chosen.keys() == of_output
     assert {name: copied["defaults"][name] for name in chosen} == chosen
-    assert set(copied["defaults"]) == {*of_output, "forks"} and copied["ssh_connection"]["pipelining"] == "true"
+    assert set(copied["defaults"]) == {*of_output, "forks", "inventory"} and copied["ssh_connection"]["pipelining"] == "true"
