@@ -84,7 +84,7 @@ class ActionModule(HostAction):
         return refused({"msg": why}) if why else result
 
     def _say(self, result: dict[str, Any], state: Mapping[str, Any], variables: dict[str, Any]) -> None:
-        """Print what a role did, where a rollback is, and what the kubelet waits for. Playbooks have a summary for the rest."""
+        """Print what a role did, and where a rollback is. Playbooks have a summary for the rest."""
         feature, entry, check = self._task.args.get("feature"), self._task.args.get("entry"), self._task.check_mode
         host, said = variables["inventory_hostname"], []
         kubelet = result.get("kubelet") or {}
@@ -97,8 +97,6 @@ class ActionModule(HostAction):
         if entry:
             moved = "would go back to" if check else "rolled back to"
             said.append(f"{host}: {moved if result['changed'] else 'already at'} {_named(entry)}")
-        if kubelet.get("pending") and not result["drain"]:
-            said += _pending(kubelet)
         result["lines"] = said
         if check == variables["ansible_check_mode"]:  # before npu_affinity_before_host, the same tasks look ahead in check mode
             self.say(said)
@@ -106,12 +104,3 @@ class ActionModule(HostAction):
 
 def _named(entry: Mapping[str, Any]) -> str:
     return f"entry {entry['id']} of {entry['time']}"
-
-
-def _pending(kubelet: Mapping[str, Any]) -> list[str]:
-    removed = f", {' and '.join(kubelet['removed'])} removed" if kubelet["removed"] else ""
-    return [
-        f"Pending for the kubelet, and not written yet: {'; '.join(kubelet['pending'])}",
-        f"With npu_affinity_kubelet_restart: true the node is drained, kubelet stopped, {kubelet['path']} changed{removed}, kubelet "
-        "started, and the node uncordoned.",
-    ]

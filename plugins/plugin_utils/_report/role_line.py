@@ -26,10 +26,10 @@ def role_line(role: str, host: str, result: Mapping[str, Any], check: bool) -> s
 
 def lines_after(feature: str, notes: Mapping[str, Sequence[str]], result: Mapping[str, Any]) -> list[str]:
     """Return what a user needs to know after a feature was applied, next to what changed; ``notes`` are those of the desired state."""
-    if feature == "irq":
-        return [*result["remarks"], *notes["irq"]]
-    if feature == "slices" and (result["changed"] or result["restart_needed"]):
+    if feature != "slices":
+        return [*result["remarks"], *notes[feature]]
+    if result["changed"] or result["restart_needed"]:
         waiting = result["restart_needed"]
         restart = f"These services run as they were started until they are restarted: {', '.join(waiting)}"
         return [*notes["slices"], *([restart] if waiting else [])]
-    return list(notes[feature]) if feature != "slices" else []
+    return []

@@ -31,9 +31,9 @@ def pending(host: Host, wanted: KubeletLive | None) -> list[str]:
         change = drop_in.look(host, path, wanted["content"] if wanted else None)
     except ValueError as error:
         return ["the pending change of the kubelet cannot be made: %s" % error]
-    if not change.needed:
-        return []
-    return [
-        "the kubelet's change is pending: %s; bind with npu_affinity_kubelet_restart: true to make it"
-        % ("; ".join(change.differences) or path)
-    ]
+    return [sentence(change)] if change.needed else []
+
+
+def sentence(change: drop_in.Change) -> str:
+    made = "; ".join(change.differences) or change.path
+    return "the kubelet's change is pending: %s; bind with npu_affinity_kubelet_restart: true to make it" % made

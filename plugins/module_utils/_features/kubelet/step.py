@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..._base.findings import coded
 from ..._host.host import Host
 from ..._state.diffs import diffs
 from ..._state.step import LiveStep
 from . import drop_in
+from .pending import sentence
 
 if TYPE_CHECKING:
     from ..._base.documents import KubeletLive
@@ -49,6 +51,8 @@ class Kubelet(LiveStep):
         path = self.wanted["path"] if self.wanted else next(iter(drop_in.installed(self.host)), None)
         if path is not None:
             self.change = drop_in.look(self.host, path, self.wanted["content"] if self.wanted else None)
+            waits = self.wait is None and self.change.needed
+            self.remarks = coded("NPU_KUBELET_PENDING", [sentence(self.change)] if waits else [])
 
     def run(self) -> None:
         if self.change and self.wait and self.change.needed:
