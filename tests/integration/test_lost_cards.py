@@ -91,8 +91,8 @@ def test_services_stay_in_place_while_a_card_is_lost_and_returns(fleet, tmp_path
     lose_card(tree, 0)
     gone = "although NPU 0 (PCI 0000:01:00.0) cannot be found; name another NPU to move it. [NPU_CARD_LOST]"
     expected = [
-        f"vllm@0.service is left where it is, in npu-0.slice, {gone}",
-        f"workload pair is left where it is, in npu-0.slice, {gone}",
+        f"vllm@0.service has the CPUs of npu-0.slice, {gone}",
+        f"workload pair has the CPUs of npu-0.slice, {gone}",
     ]
     for arguments in (["--check"], []):
         run = hosts.play("bind", *arguments, **VARIABLES)

@@ -30,7 +30,7 @@ def test_a_card_that_is_lost_and_comes_back(lab, claims, tmp_path):
     machine.run(f"echo 1 >/sys/bus/pci/devices/{lost}/remove")
     run = lab.play(machine, "bind", **services)
     claims.equal(f"exit status of a bind without {lost}", success(run), (0, ""))
-    sentence = f"{units[0]} is left where it is, in npu-0.slice, although NPU 0 (PCI {lost}) cannot be found"
+    sentence = f"{units[0]} has the CPUs of npu-0.slice, although NPU 0 (PCI {lost}) cannot be found"
     claims.true(f"it says: {sentence}", sentence in said(run), said(run))
     plan = plan_of(machine)
     claims.equal("pools by PCI function", {npu["pci"]: npu["pool"] for npu in plan["npus"]}, without(npus, lost))

@@ -147,7 +147,7 @@ def warnings(topology: Topology, plan: Plan, named: Named) -> list[Sentence]:
             sentences.append(
                 Sentence(
                     "NPU_CARD_LOST",
-                    f"{user} is left where it is, in {homes}, although {npus} cannot be found; name another NPU to move it.",
+                    f"{user} has the CPUs of {homes}, although {npus} cannot be found; name another NPU to move it.",
                 )
             )
         for entry in entries if user.endswith(".service") else ():

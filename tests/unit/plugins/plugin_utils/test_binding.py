@@ -343,7 +343,7 @@ def test_a_service_of_a_lost_npu_keeps_its_drop_in(topology):
     ids = [service["environment"]["ASCEND_RT_VISIBLE_DEVICES"] for service in made]
     assert ids == ["-1", "0", "0"], "the ids of now, and none in place of one that is lost: 0 is another's"
     (said, _pair) = remarks(topology, LOST, Named(services, [pair]))
-    assert said.startswith("vllm@0.service is left where it is, in npu-0.slice, although NPU 0 (PCI 0000:c1:00.0) cannot be found")
+    assert said.startswith("vllm@0.service has the CPUs of npu-0.slice, although NPU 0 (PCI 0000:c1:00.0) cannot be found")
 
 
 def test_service_of_a_lost_npu_without_pool_has_no_own_limit():
