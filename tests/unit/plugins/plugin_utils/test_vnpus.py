@@ -192,9 +192,7 @@ def test_vnpus_of_a_lost_card_stay_as_they_are():
     assert refusals(left, kept, Named(vnpus=[A, B])) == []
     before, after = ([{**vnpu, "npus": None} for vnpu in vnpus(*where, [A, B])] for where in ((TOPOLOGY, PLAN), (left, kept)))
     assert after == before
-    assert remarks(left, kept, Named(vnpus=[A]))[0].startswith(
-        "vNPU a has the CPUs of npu-0.slice, although NPU 0 (PCI 0000:c1:00.0)"
-    )
+    assert remarks(left, kept, Named(vnpus=[A]))[0].startswith("vNPU a has the CPUs of npu-0.slice, although NPU 0 (PCI 0000:c1:00.0)")
     assert vnpus(left, kept, [{**A, "npu": "c1:00.0"}])[0]["slice"] == "npu-0-a.slice"
 
 
