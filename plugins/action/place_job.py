@@ -25,7 +25,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result, args = super().run(tmp, task_vars), self._task.args
         try:
-            saved = {Path(file).name: Path(file).read_text() for file in args["files"]} if "files" in args else None
+            saved = {Path(file).name: Path(file).read_text(errors="replace") for file in args["files"]} if "files" in args else None
             placement = place(fleet((task_vars or {})["hostvars"], args.get("hosts", ()), saved), args["request"])
         except OSError as error:
             return refused(result | {"msg": f"{error.filename} cannot be read on the controller: {error.strerror}"})

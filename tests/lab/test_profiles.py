@@ -10,7 +10,7 @@ from tests.lab.kernel import allowed_to, main_process, numbers, variables
 from tests.lab.shapes import DUO
 
 UNIT, THREADS = "infer.service", "npu-affinity-threads.service"
-SERVICE = "[Service]\nType=exec\nExecStart=/usr/bin/sleep infinity\n\n[Install]\nWantedBy=multi-user.target\n"
+SERVICE = "[Service]\nType=exec\nExecStart=/bin/sleep infinity\n\n[Install]\nWantedBy=multi-user.target\n"
 SETTINGS = {"npu_affinity_profile": "latency", "npu_affinity_services": [{"unit": UNIT, "npus": [0]}]}
 NAMES = ("OMP_", "TASK_QUEUE_ENABLE", "LD_PRELOAD")
 

@@ -16,6 +16,7 @@ from ..._drift.in_force import compare
 from ..._base.device import Device, with_lost
 from ..._state.history import entries
 from ..._state.history.in_force import in_force
+from ..._state.host_code import compared_with
 from ..._host.host import CommandError, Host
 from ..._features.hugepages.setting import counts_of
 from ..._features.irq import counters
@@ -98,7 +99,7 @@ def samples(host: Host, before: str | None) -> tuple[dict[str, list[Sample]], st
     try:
         plan = plan_file.read(host)
         topology = gather(host, npu_smi=history.npu_smi)
-        compared = compare(host, topology, must_be_bound=True, history=history)
+        compared = compare(host, topology, must_be_bound=True, host_code=compared_with(host, None), history=history)
         found.update(_of_comparison(compared.findings, plan or {}, topology["npus"]))
         found["npu_affinity_unconfined_processes"] = _of_users(host, compared.findings, plan or {}, topology.get("users") or ())
         found["npu_affinity_hugepages"] = _of_hugepages(host, compared.wanted.live.get("hugepages"))

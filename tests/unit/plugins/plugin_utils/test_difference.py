@@ -198,5 +198,5 @@ def test_isolated_cpus_are_in_pools_unless_excluded(isolation):
 def test_housekeeping_would_confine_what_uses_npus_elsewhere():
     topology = {**FRESH, "users": [using("/system.slice/vllm.service", 0, "0-95"), using("/npu.slice/x.service", 0, "0-3")]}
     (refusal,) = desired_state(topology, of_features({"npu_affinity_irq_enabled": False, "npu_affinity_housekeeping": 1}))["refusals"]
-    assert "confine what uses accelerators to CPUs" in refusal
+    assert "confine these programs, which use accelerators, to CPUs" in refusal
     assert refusal.count("vllm.service in system.slice (process 7 python3; /dev/davinci0). ") == 1
