@@ -210,7 +210,7 @@ REFUSED = {
         {"npu_affinity_workloads": [{"name": "a", "npus": [0, 1]}, {"name": "b", "npus": [{"phy_id": 1}, 2]}]},
         "workload a and workload b both have NPU 1",
     ),
-    "few": ({}, {"npu_affinity_cpus": "0-7"}, "CPUs"),
+    "few": ({}, {"npu_affinity_cpus": "0-7"}, "No CPU on the NUMA nodes"),
     "misspelled": (
         {},
         {"npu_affinity_strategey": "even_split"},

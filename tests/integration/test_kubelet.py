@@ -46,7 +46,7 @@ def test_a_pending_change_of_the_kubelet_leaves_the_slices(fleet, tmp_path):
     enabled = {"npu_affinity_kubelet_enabled": True, **commands(tmp_path / "kubectl.log")}
     run = hosts.play("bind", **enabled)
     assert run.status == 0 and "cpuManagerPolicy: none -> static" in run.output, run.output
-    assert "1 by slices" in run.output and "CPU manager is static" not in run.output
+    assert "1 host by slices" in run.output and "CPU manager is static" not in run.output
     after = hosts.snapshot("node")
     assert {name: text for name, text in after.items() if "history" not in str(name)} == {
         name: text for name, text in before.items() if "history" not in str(name)
