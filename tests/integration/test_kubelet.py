@@ -124,7 +124,7 @@ def test_a_kubelet_follows_the_plan_on_the_users_word_only(fleet, tmp_path):
     log.unlink()
     off = hosts.play("bind", *NODE_ALONE, npu_affinity_batches=["100%"])
     assert off.status == 0 and (tree / FOLDER / "50-npu-affinity.conf").exists() and not log.exists(), off.output
-    assert "cpuManagerPolicy: static -> none" in off.output and "With npu_affinity_kubelet_restart: true the node is drained" in off.output
+    assert "cpuManagerPolicy: static -> none" in off.output and "to drain the node and make it" in " ".join(off.output.split())
     told = {name: value for name, value in restarting.items() if name != "npu_affinity_kubelet_enabled"}
     for there in (False, True):
         to = {"npu_affinity_to": "-1"} if there else {}

@@ -36,4 +36,4 @@ def pending(host: Host, wanted: KubeletLive | None) -> list[str]:
 
 def sentence(change: drop_in.Change) -> str:
     made = "; ".join(change.differences) or change.path
-    return "the kubelet's change is pending: %s; bind with npu_affinity_kubelet_restart: true to make it" % made
+    return "the kubelet's change is pending: %s; bind with npu_affinity_kubelet_restart: true to drain the node and make it" % made
