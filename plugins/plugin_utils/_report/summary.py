@@ -264,7 +264,7 @@ def _method(host: Host) -> str:
         return WAYS.get(slices.get("method") or "", "")
     ways = [WAYS["services"]] if slices["services"] else []
     ways += ["by adoption of running work"] if live.get("adopt") else []
-    return " and ".join(ways) or "none (needs cgroup v2 with cpusets, a named service or npu_affinity_adopt)"
+    return " and ".join(ways) or "with none (needs cgroup v2 with cpusets, a named service or npu_affinity_adopt)"
 
 
 def _cost(host: Host) -> Cost | None:

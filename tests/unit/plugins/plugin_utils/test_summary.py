@@ -21,7 +21,7 @@ METHODS = [
     ("services", [{"name": "a.service"}], False, "by CPUAffinity= of named services"),
     ("services", [{"name": "a.service"}], True, "by CPUAffinity= of named services and by adoption of running work"),
     ("services", [], True, "by adoption of running work"),
-    ("services", [], False, "none (needs cgroup v2 with cpusets, a named service or npu_affinity_adopt)"),
+    ("services", [], False, "with none (needs cgroup v2 with cpusets, a named service or npu_affinity_adopt)"),
     ("none", [], False, "by the kubelet"),
 ]
 PLAN = {
