@@ -105,7 +105,7 @@ class LookupModule(LookupBase):
         loader: Any = self._loader
         for playbook in playbooks:
             name = playbook.removesuffix(".yml").rpartition("/")[2].rpartition(".")[2]
-            found = found or hosts.unread_refusal(load_extra_vars(loader), name, specs.of_playbooks())
+            found = found or hosts.unread_refusal(load_extra_vars(loader), name)
         if playbooks:
             tags, skipped = (variables.get(f"ansible_{name}_tags", ()) for name in ("run", "skip"))
             found = found or hosts.tags_refusal(tags, skipped, specs.options())

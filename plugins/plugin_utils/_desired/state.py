@@ -237,9 +237,7 @@ def _said(
     told = [*map(coded, found), *(sentence for name, notes in document["notes"].items() if name not in TOLD for sentence in notes)]
     unasked = tuple(no_effect(name) for name in settings.get("of_profile", ()))  # a profile sets it on every host, whatever the host has
     told = [sentence for sentence in told if not sentence.startswith(unasked)]
-    summary = document["notes"].get("slices") or [
-        binding.binding(topology, plan, named)["summary"] if settings["slices"]["enabled"] or not plan["npus"] else binding.OFF
-    ]
+    summary = document["notes"].get("slices") or [binding.OFF if plan["npus"] else binding.binding(topology, plan, named)["summary"]]
     said["remarks"], said["summary"] = [*told, *settings.get("remarks", ())], " ".join(summary)
     return said
 

@@ -60,7 +60,7 @@ def kubelet_drop_in(
     if topology_policy != "none" and len(nodes) > MOST_NODES and NODES not in further:
         raise ValueError(
             f"topology_policy: {topology_policy} on a host with {len(nodes)} NUMA nodes needs options "
-            f"{{max-allowable-numa-nodes: '{len(nodes)}'}} (Kubernetes 1.31 or newer); the kubelet starts with up to {MOST_NODES} only"
+            f"{{{NODES}: '{len(nodes)}'}} (Kubernetes 1.31 or newer); the kubelet starts with up to {MOST_NODES} only"
         )
     kubelet = topology.get("kubelet") or {}
     gated = {

@@ -69,7 +69,9 @@ class Typed(NamedTuple):
         """Return the command that runs a playbook in the same way, with ``settings`` in addition, quoted for a shell."""
         added = settings or {}
         extra = [
-            pair for pair in [*(pair for pair in self.extra if pair[0] not in added), *added.items()] if _is_read_by(pair[0], playbook)
+            pair
+            for pair in [*(pair for pair in self.extra if pair[0] not in added), *added.items()]
+            if playbook in (specs.readers(pair[0]) or [playbook])
         ]
         words = [
             *(["--check", *(["--diff"] if self.diff else [])] if check else []),
@@ -146,13 +148,6 @@ def _near(source: str) -> str:
     """Return an inventory as somebody types it who is in the folder of this run."""
     here = f"{os.getcwd()}{os.sep}"
     return source.removeprefix(here) if source.startswith(here) else source
-
-
-def _is_read_by(name: str, playbook: str) -> bool:
-    """Whether a playbook reads a variable, as far as only some of them do."""
-    of_page = name in specs.options()["report"]
-    readers = ("report", "inspect") if of_page else specs.of_playbooks().get(name, {}).get("playbooks")
-    return readers is None or playbook in readers
 
 
 def _extra(name: str, value: Any) -> str:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.table import count
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import specs
 
 GROUP = "npu_hosts"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
@@ -57,13 +57,10 @@ def refusal(wanted: str, in_inventory: int, matched: Collection[str], limited: C
     return ""
 
 
-def unread_refusal(extra: Iterable[str], playbook: str, options: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return why a playbook cannot take variables of ``-e`` that limit what another one does, or an empty string.
-
-    ``options`` are those of the playbooks, each with the ``playbooks`` that read it.
-    """
+def unread_refusal(extra: Iterable[str], playbook: str) -> str:
+    """Return why a playbook cannot take variables of ``-e`` that limit what another one does, or an empty string."""
     for name in sorted(NARROWING.intersection(extra)):
-        readers = options[name]["playbooks"]
+        readers = specs.readers(name) or [playbook]
         if playbook not in readers:
             return (
                 f"-e {name}: only playbook {' and '.join(readers)} reads it, and {playbook} would do more than you ask for. Leave it out, "

@@ -13,7 +13,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.nic.feature
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import remark
 
 PREFIX = "npu_affinity_"
-FACTS = frozenset(PREFIX + name for name in ("gather_error", "placement", "plan", "state", "summary", "topology"))
+FACTS = frozenset(PREFIX + name for name in ("gather_error", "plan", "state", "summary", "topology"))
 """What roles and playbooks set."""
 REPLACED = {
     "adopt_rebind_limit": "npu_affinity_rebind_limit",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 import yaml
@@ -32,6 +33,14 @@ def options() -> dict[str, Options]:
 def of_playbooks() -> Options:
     """Return what playbooks read besides the options of roles: ``{name: option}``."""
     return read(PLAYS)
+
+
+def readers(name: str) -> Sequence[str] | None:
+    """Return the playbooks that read a variable, None for one that all of them read."""
+    if name in options()["report"]:
+        return ("report", "inspect")
+    found: Sequence[str] | None = of_playbooks().get(name, {}).get("playbooks")
+    return found
 
 
 def settings() -> dict[str, Options]:

@@ -76,7 +76,7 @@ def test_tags_that_the_playbooks_do_not_have(tags, skipped, option):
     ],
 )
 def test_what_would_narrow_another_playbook(extra, playbook, option):
-    found = hosts.unread_refusal(extra, playbook, specs.of_playbooks())
+    found = hosts.unread_refusal(extra, playbook)
     assert found.startswith(option) and bool(found) is bool(option)
 
 
