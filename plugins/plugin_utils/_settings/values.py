@@ -120,6 +120,11 @@ def _sentence(name: str, option: Mapping[str, Any], value: Any, error: Exception
         return f"{name} takes {KINDS[kind]}, and got {value!r}."
     if isinstance(error, ArgumentValueError):
         choices = list(map(str, option.get("choices", ())))
+        number = "one"
+        if kind == "list":
+            entries = value.split(",") if isinstance(value, str) else value
+            number, value = "some", next((entry for entry in entries if str(entry).strip() not in choices), value)
         near = difflib.get_close_matches(str(value), choices, n=1)
-        return f"{name} takes one of {', '.join(filter(None, choices))}, and got {value!r}{f'; did you mean {near[0]}?' if near else '.'}"
+        advice = f"; did you mean {near[0]}?" if near else "."
+        return f"{name} takes {number} of {', '.join(filter(None, choices))}, and got {value!r}{advice}"
     return f"{name}: {str(error).rstrip('.')}."

@@ -147,6 +147,16 @@ def test_no_setting_is_refused_as_an_old_one():
             ["irq"],
             ["npu_affinity_irqbalance has no effect here, because npu_affinity_irq_enabled is false."],
         ),
+        (
+            {"npu_affinity_housekeeping_confine_holders": True, "npu_affinity_vnpu_limiter": ""},
+            ["vnpu"],
+            [
+                "npu_affinity_housekeeping_confine_holders has no effect here, because npu_affinity_housekeeping is empty.",
+                "npu_affinity_vnpu_limiter has no effect here, because npu_affinity_vnpus is empty.",
+            ],
+        ),
+        ({"npu_affinity_housekeeping_confine_holders": True, "npu_affinity_housekeeping": "0-1"}, [], []),
+        ({"npu_affinity_housekeeping_confine_holders": "no"}, [], []),
     ],
 )
 def test_settings_of_roles_that_are_off(given, off, expected):
@@ -269,11 +279,20 @@ def test_the_role_takes_every_strategy_that_there_is():
         assert specs.options()[role][name]["choices"] == ["auto", *sorted(discover())]
 
 
+def test_every_feature_can_be_unbound_alone():
+    assert specs.of_playbooks()["npu_affinity_features"]["choices"] == list(FEATURES)
+
+
 @pytest.mark.parametrize(
     "given, sentence",
     [
         ({"npu_affinity_min_cpus": "five"}, "npu_affinity_min_cpus takes a whole number, and got 'five'."),
         ({"npu_affinity_smt": "corez"}, "npu_affinity_smt takes one of cores, threads, and got 'corez'; did you mean cores?"),
+        (
+            {"npu_affinity_features": "threads,tunning"},
+            "npu_affinity_features takes some of vnpu, slices, irq, nic, device_share, adopt, threads, tuning, hugepages, metrics, kubelet, "
+            "and got 'tunning'; did you mean tuning?",
+        ),
         ({"npu_affinity_irq_enabled": "maybe"}, "npu_affinity_irq_enabled takes true or false, and got 'maybe'."),
         ({"npu_affinity_npus": "a,b"}, "npu_affinity_npus takes a list, each entry a whole number, and got 'a,b'."),
         ({"npu_affinity_services": "vllm"}, "npu_affinity_services takes a list, each entry a dictionary, and got 'vllm'."),
