@@ -79,6 +79,9 @@ ALSO_OFF = {PREFIX + name for name in ("kubelet_restart", "kubelet_drain", "kube
 CHANGING = {"nic": PLACING, "adopt": ("now", "always")}
 """Values with which a role without a switch changes something."""
 
+NEEDS = {f"{PREFIX}housekeeping_confine_holders": f"{PREFIX}housekeeping", f"{PREFIX}vnpu_limiter": f"{PREFIX}vnpus"}
+"""Settings that say how to do what another setting asks for, and that other."""
+
 Specs = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """The options of each role's argument specs, and of the playbooks: ``{role: {name: option}}``."""
 
@@ -128,17 +131,20 @@ def reporting(given: Mapping[str, Any]) -> list[str]:
 
 @remark("NPU_NO_EFFECT")
 def remarks(given: Mapping[str, Any], off: Iterable[str], specs: Specs) -> list[str]:
-    """Return one sentence for each role in ``off`` of which the user set something, and no role that is on has that setting."""
+    """Return a sentence on the settings without effect: those that only roles in ``off`` have, and those that lack what they :data:`NEEDS`."""
     roles_off = set(off)
-    effective = {name for role, options in specs.items() if role not in roles_off for name in options}
+    effective = {name: option for role, options in specs.items() if role not in roles_off for name, option in options.items()}
     idle: dict[str, list[str]] = {}
     for role, switch in switches(specs).items():
-        for name in specs[role].keys() & given.keys() - effective - ALSO_OFF - {switch}:
+        for name in specs[role].keys() & given.keys() - effective.keys() - ALSO_OFF - {switch}:
             if not _is_default(given[name], specs[role][name]):
                 idle.setdefault(name, []).append(switch)
     alike: dict[str, list[str]] = {}
     for name in sorted(idle):
         alike.setdefault(f"because {', '.join(idle[name])} {'is' if len(idle[name]) == 1 else 'are'} false.", []).append(name)
+    for name in sorted(NEEDS.keys() & given.keys() & effective.keys()):
+        if not given.get(NEEDS[name]) and not _is_default(given[name], effective[name]):
+            alike[f"because {NEEDS[name]} is empty."] = [name]
     return [f"{', '.join(found)} {'has' if len(found) == 1 else 'have'} no effect here, {why}" for why, found in alike.items()]
 
 
