@@ -207,7 +207,7 @@ metrics: setup-test ## alerts by node exporter, Prometheus and Alertmanager of w
 	$(BIN)/python -m pytest -q -n 0 -o addopts= tests/metrics
 
 # A test that fails is run once more, which the summary counts: the fault may be the machine's.
-LAB = $(BIN)/python -m pytest -q -rsR --no-fold-skipped -o addopts= --reruns=1 --durations=0 --durations-min=5 --lab-minutes=$(LAB_MINUTES) tests/lab
+LAB = $(BIN)/python -m pytest -v -rsR --no-fold-skipped -o addopts= --reruns=1 --durations=0 --durations-min=5 --lab-minutes=$(LAB_MINUTES) tests/lab
 
 lab: setup-test ## bind virtual machines and ask their kernels (root on Debian, installs QEMU there); LAB_MINUTES=… limits it, LAB_SUITE=bookworm runs all
 	tests/lab/setup

@@ -3,9 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What runs of the lab found out, as the tables of docs/evidence.md: ``python -m tests.lab.systems FOLDER`` reads what is in the folder.
 
-Each ``*.log`` in which ``test_systems.py`` named its machine gives a row, which replaces the one of the same release and architecture.
-Releases without a log keep theirs. The release is part of the name of the log; ``lab.log`` is of Debian 12. Each ``*.json``, which
-``test_soak.py`` wrote, gives a row of the table of soaks.
+The logs of a release and architecture, which their names tell (``lab-on-trixie.log``, ``lab-on-trixie-2.log``; ``lab.log`` is of Debian 12),
+give a row that replaces the one on the page, where ``test_systems.py`` named its machine in one of them. So the tests of a release need
+not run at one time: each test counts as it ended in the newest log that has it. Releases without a log keep their row. Each ``*.json``,
+which ``test_soak.py`` wrote, gives a row of the table of soaks.
 """
 
 from __future__ import annotations
@@ -14,28 +15,50 @@ import datetime
 import json
 import re
 import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
-from tests.summary import counts, sentence
+from tests.summary import sentence
 
 PAGE = Path(__file__).parents[2] / "docs/evidence.md"
 MACHINE = re.compile(
     r"the machine: (?P<kernel>[\d.]+)\S* (?P<architecture>\S+), systemd (?P<systemd>\d+)[^,]*, Python (?P<python>\d+\.\d+)"
 )
+ENDED = re.compile(
+    r"^(?:\[gw\d+\] \[ *\d+%\] (?P<word>[A-Z]+) )?(?P<test>tests/lab/\S+::\S+)(?(word)| (?P<alone>[A-Z]+)\b.*\[ *\d+%\]) *$", re.MULTILINE
+)
+"""The line of a test that ended, by several processes and by one."""
+WORDS = {"PASSED": "passed", "FAILED": "failed", "ERROR": "failed", "SKIPPED": "skipped", "RERUN": "rerun"}
 SUITES = {"bullseye": "Debian 11", "bookworm": "Debian 12", "trixie": "Debian 13", "testing": "testing"}
 HEAD = "| release | architecture | kernel | systemd | Python | tests | date |\n|---|---|---|---|---|---|---|\n"
 SOAKS = "| release | architecture | seed | minutes | operations | faults | findings | date |\n|---|---|---|---|---|---|---|---|\n"
 
 
 def rows(folder: Path) -> list[str]:
+    by_machine = defaultdict(list)
+    for path in sorted(folder.glob("lab*.log"), key=lambda path: path.stat().st_mtime):
+        words = path.stem.split("-")
+        suite = next((word for word in words if word in SUITES), "bookworm")
+        by_machine[SUITES[suite], "arm" in words].append(path)
     found = []
-    for path in folder.glob("*.log"):
-        log = path.read_text(errors="replace")
-        if machine := MACHINE.search(log):
-            suite = next((word for word in path.stem.split("-") if word in SUITES), "bookworm")
+    for (release, _), paths in by_machine.items():
+        logs = [path.read_text(errors="replace") for path in paths]
+        if machine := next(filter(None, map(MACHINE.search, logs)), None):
             columns = machine.group("architecture", "kernel", "systemd", "python")
-            found.append(row(SUITES[suite], *columns, sentence(counts(log)), day(path)))
+            found.append(row(release, *columns, sentence(outcomes(logs)), day(paths[-1])))
     return sorted(found)
+
+
+def outcomes(logs: Iterable[str]) -> Counter[str]:
+    """Return how many tests ended how in the last log that has them. Those that were run once more count as ``rerun``, too."""
+    ended = {}
+    for log in logs:
+        of_log = defaultdict(list)
+        for line in ENDED.finditer(log):
+            of_log[line["test"]].append(WORDS[line["word"] or line["alone"]])
+        ended.update(of_log)
+    return Counter(word for words in ended.values() for word in words)
 
 
 def soaks(folder: Path) -> list[str]:

@@ -14,29 +14,37 @@ import pytest
 from tests.lab.systems import HEAD, PAGE, SOAKS, rows, soaks, updated
 
 DAY = datetime.datetime(2026, 11, 25, 12).timestamp()
-LOG = "  ok  the machine: {} {}, systemd {} ({}.1-1), Python {}, merged /usr\n===== {} in 12.5s (0:00:12) =====\n"
+MACHINE = "  ok  the machine: {} {}, systemd {} ({}.1-1), Python {}, merged /usr\n"
+BIND, IRQ = "tests/lab/test_bind.py::test_bind[a3]", "tests/lab/test_irq.py::test_the_timer[a3]"
+DRIVER = "tests/lab/test_irq.py::test_the_driver[a3]"
+SUMMARY = "FAILED tests/lab/test_irq.py::test_the_timer[a3] - AssertionError\n===== 2 passed in 12.5s (0:00:12) =====\n"
 LOGS = {
-    "lab.log": LOG.format("6.1.0-56-cloud-amd64", "x86_64", 252, 252, "3.11.2", "55 passed"),
-    "lab-on-trixie.log": LOG.format("6.12.9-amd64", "x86_64", 257, 257, "3.13.5", "2 failed, 53 passed, 1 rerun"),
-    "lab-arm.log": LOG.format("6.1.0-56-cloud-arm64", "aarch64", 252, 252, "3.11.2", "12 passed"),
+    "lab.log": MACHINE.format("6.1.0-56-cloud-amd64", "x86_64", 252, 252, "3.11.2")
+    + f"\n{BIND} \n[gw0] [  1%] PASSED {BIND} \n[gw1] [  2%] RERUN {IRQ} \n[gw1] [  2%] PASSED {IRQ} \n{SUMMARY}",
+    "lab-on-trixie.log": MACHINE.format("6.12.9-amd64", "x86_64", 257, 257, "3.13.5")
+    + f"[gw0] [  1%] PASSED {BIND} \n[gw1] [  2%] RERUN {IRQ} \n[gw1] [  2%] FAILED {IRQ} \n{SUMMARY}",
+    "lab-on-trixie-2.log": f"[gw0] [ 50%] PASSED {IRQ} \n[gw1] [100%] ERROR {DRIVER} \n{SUMMARY}",
+    "lab-arm.log": MACHINE.format("6.1.0-56-cloud-arm64", "aarch64", 252, 252, "3.11.2")
+    + f"{BIND} PASSED   [  8%]\n{IRQ} SKIPPED (not for aarch64)   [ 16%]\n{SUMMARY}",
+    "lab-on-testing.log": f"[gw0] [100%] PASSED {BIND} \n{SUMMARY}",
     "unit.log": "9 passed in 1.0s\n",
 }
 ROWS = [
-    "| Debian 12 | aarch64 | 6.1.0 | 252 | 3.11 | 12 passed, 0 failed | 2026-11-25 |",
-    "| Debian 12 | x86_64 | 6.1.0 | 252 | 3.11 | 55 passed, 0 failed | 2026-11-25 |",
-    "| Debian 13 | x86_64 | 6.12.9 | 257 | 3.13 | 53 passed, 2 failed, 1 rerun | 2026-11-25 |",
+    "| Debian 12 | aarch64 | 6.1.0 | 252 | 3.11 | 1 passed, 0 failed, 1 skipped | 2026-11-25 |",
+    "| Debian 12 | x86_64 | 6.1.0 | 252 | 3.11 | 2 passed, 0 failed, 1 rerun | 2026-11-25 |",
+    "| Debian 13 | x86_64 | 6.12.9 | 257 | 3.13 | 2 passed, 1 failed | 2026-11-25 |",
 ]
 
 
-def test_each_log_of_the_lab_gives_a_row(tmp_path):
-    for name, text in LOGS.items():
+def test_each_system_whose_tests_ran_has_a_row(tmp_path):
+    for number, (name, text) in enumerate(LOGS.items()):
         (tmp_path / name).write_text(text)
-        os.utime(tmp_path / name, (DAY, DAY))
+        os.utime(tmp_path / name, (DAY + number, DAY + number))
     assert rows(tmp_path) == ROWS
 
 
 def test_a_row_replaces_that_of_the_same_machine():
-    older = ["| Debian 11 | x86_64 | 5.10.0 | 247 | 3.9 | 1 passed, 0 failed | 2026-11-01 |", ROWS[1].replace("55", "54")]
+    older = ["| Debian 11 | x86_64 | 5.10.0 | 247 | 3.9 | 1 passed, 0 failed | 2026-11-01 |", ROWS[1].replace("2 passed", "1 passed")]
     page = "before\n\n" + HEAD + "".join(f"{row}\n" for row in older) + "\nafter\n"
     assert updated(page, ROWS) == "before\n\n" + HEAD + "".join(f"{row}\n" for row in [older[0], *ROWS]) + "\nafter\n"
     assert updated("before\n\n" + HEAD + "\nafter\n", []) == "before\n\n" + HEAD + "\nafter\n"
