@@ -11,8 +11,18 @@ from typing import Any
 
 from .cpulist import compress, expand
 
-HEADINGS = ("NPU", "name", "PCI", "NUMA", "pool", "IRQ", "main", "KV", "ACL", "release", "memory", "slice")
-ROLES = ("pool", "irq", "main", "kv", "acl", "release", "memory_nodes", "slice")
+HEADINGS = ("NPU", "name", "PCI", "NUMA")
+ROLES = {
+    "pool": "pool",
+    "irq": "IRQ",
+    "main": "main",
+    "kv": "KV",
+    "acl": "ACL",
+    "release": "release",
+    "memory_nodes": "memory",
+    "slice": "slice",
+}
+"""The columns of what a plan gives an NPU, by their keys there."""
 
 TITLE_WIDTH = 11
 REMARK_WIDTH = 72
@@ -39,12 +49,10 @@ def plan_table(plan: Mapping[str, Any], topology: Mapping[str, Any], summary: st
 
 
 def rows(plan: Mapping[str, Any], topology: Mapping[str, Any], difference: Mapping[str, Any] | None = None) -> list[str]:
-    """Return the lines with the NPUs, and those with their users. KV caches and slices have columns only on hosts that have them."""
+    """Return the lines with the NPUs, and those with their users."""
     known = {(npu["pci"], npu["id"]): npu for npu in topology["npus"]}
     now = _now(difference)
-    there = {role: any(entry.get(role) for entry in plan["npus"]) for role in ("kv", "slice")}
-    there["slice"] &= not difference or difference["slices"]
-    shown = [role for role in ROLES if there.get(role, True)]
+    shown = roles_shown(plan, difference)
     cells: list[tuple[str, ...]] = []
     for entry in plan["npus"]:
         npu = known.get((entry["pci"], entry["id"]), {})
@@ -59,11 +67,17 @@ def rows(plan: Mapping[str, Any], topology: Mapping[str, Any], difference: Mappi
             (row["npu"].split()[1], "?", row["pci"], "?", row["now"], *({"slice": row["slice"]}.get(role, "-") for role in shown))
             for row in gone
         ]
-    titles = [heading for heading, role in zip(HEADINGS[4:], ROLES) if role in shown]
-    headings = (*HEADINGS[:4], *(["now"] if now else []), *titles)
+    headings = (*HEADINGS, *(["now"] if now else []), *(ROLES[role] for role in shown))
     if topology["npus"] and all(npu.get("name", "?") is None for npu in topology["npus"]):  # a host by itself does not query their names
         headings, cells = headings[:1] + headings[2:], [row[:1] + row[2:] for row in cells]
     return [*(columns([headings, *cells]) if cells else ["no NPU"]), *_users(difference)]
+
+
+def roles_shown(plan: Mapping[str, Any], difference: Mapping[str, Any] | None = None) -> list[str]:
+    """Return the keys of :data:`ROLES` that have a column: KV caches and slices only on hosts that have them."""
+    there = {role: any(entry.get(role) for entry in plan["npus"]) for role in ("kv", "slice")}
+    there["slice"] &= not difference or difference["slices"]
+    return [role for role in ROLES if there.get(role, True)]
 
 
 def _now(difference: Mapping[str, Any] | None) -> dict[str | None, tuple[str]]:

@@ -11,14 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown
-from ansible_collections.npu.affinity.plugins.module_utils._base.table import count
+from ansible_collections.npu.affinity.plugins.module_utils._base.table import ROLES, count, roles_shown
 from ansible_collections.npu.affinity.plugins.module_utils._base.version import VERSION
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import title
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary_text import folded
 
 Host = Mapping[str, Any]
 HEADINGS = ("NPU", "PCI", "now", "new")
-ROLES = {"irq": "IRQ", "main": "main", "kv": "KV", "acl": "ACL", "release": "release", "memory_nodes": "memory", "slice": "slice"}
 _MARKDOWN = re.compile(r"[\\`*~]|!(?=\[)|\](?=[(\[:])|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^[+-](?=\s)|^#(?=#*\s)|(?<=^\d)[.)](?=\s)")
 """What means something in Markdown. Brackets do so only where a link can follow: names of hosts, such as node[1:4], have them, too."""
 FIRST, MOVED, AS_IT_IS, NOTHING, REFUSED, SILENT = GROUPS = (
@@ -88,8 +87,7 @@ def _plan(host: Host) -> Iterator[str]:
     yield f"{_text(strategy)} CPUs {plan['cpus']} divided{housekeeping}. Features: {on or 'none'}."
     yield ""
     entries = {entry["slice"]: {"memory_nodes": entry.get("mems"), **entry} for entry in plan["npus"]}
-    there = {"kv": any(entry.get("kv") for entry in plan["npus"]), "slice": host["difference"]["slices"]}
-    shown = [role for role in ROLES if there.get(role, True)]
+    shown = [role for role in roles_shown(plan, host["difference"]) if role != "pool"]  # which the columns now and new are
     rows = [_npu(row, entries.get(row["slice"] if row["then"] is not None else "", {}), shown) for row in host["difference"]["npus"]]
     yield from _table([*HEADINGS, *(ROLES[role] for role in shown)], rows)
     if users := host["difference"]["users"]:
