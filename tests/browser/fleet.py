@@ -21,7 +21,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._host.host import Hos
 from ansible_collections.npu.affinity.plugins.module_utils._features import register  # noqa: F401 # pylint: disable=unused-import
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import refusals
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals import plan_refusals
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 from tests.simulator.faults import lose_card
@@ -71,7 +71,7 @@ def look(machine: str, name: str, bound: bool = True, change=None) -> dict:
         was_bound, findings = verify(host, Wanted(features={"irq": "present" if bound else "absent"}))
         record = {"host": name, "topology": topology, "bound": was_bound, "checked": findings.checked, "remarks": findings.remarks}
         record["drift"] = [result_of(finding) for finding in findings.drift]
-        sentences = refusals(topology, now := plan(topology), Named())
+        sentences = plan_refusals(topology, now := plan(topology), Named())
         return {**record, "plan": now, **({"refused": " ".join(sentences)} if sentences else {})}
 
 

@@ -12,6 +12,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.fitting import 
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import no_effect
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.way import NONE, way
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import is_lost, kind_and_number
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def remarks(topology: Topology, plan: Plan, named: Named, adopts: bool, slices: 
         why = "it sets variables in drop-ins of services. Name these in npu_affinity_services or npu_affinity_workloads"
         if not slices:
             why = "npu_affinity_slices_enabled is false, and services get no drop-ins. Enable slices"
-        elif plan["npus"] and binding.way(topology, plan)[0] == binding.NONE:
+        elif plan["npus"] and way(topology, plan)[0] == NONE:
             why = "the kubelet's CPU manager is static, and services get no drop-ins. Run this work in pods"
         yield Sentence("NPU_NO_EFFECT", f"{no_effect(SETTING, 'this host')}: {why}, or set npu_affinity_adopt.")
     elif named.environment.get("allocator") and topology.get("allocator", "") is None:
@@ -68,7 +69,7 @@ def _not_set(topology: Topology, unit: str, found: Variables) -> Variables:
 
 def _of_units(topology: Topology, plan: Plan, named: Named) -> Iterator[tuple[str, Variables]]:
     """Yield the units that get drop-ins, with the variables that they should have."""
-    if not plan["npus"] or binding.way(topology, plan)[0] == binding.NONE:
+    if not plan["npus"] or way(topology, plan)[0] == NONE:
         return
     for unit, entries, _engine in binding.units_of(plan, named):
         kinds = [kind_and_number(entry["slice"])[0] for entry in entries if not is_lost(plan, entry)]

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from ansible_collections.npu.affinity.plugins.module_utils._features.slices.feature import FEATURE
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import LISTS
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import environment
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding, with_kubelet
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, assignments, managed, unit
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.vnpu import region
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.way import with_kubelet
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology

@@ -27,12 +27,20 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired import (
     isolation,
     memory,
     neighbours,
+    remarks,
     threads,
+    way,
 )
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.difference import difference
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, no_effect
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.library import library_refusals, with_library
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals import (
+    driver_refusals,
+    holder_refusals,
+    plan_refusals,
+    program_refusals,
+)
 from ansible_collections.npu.affinity.plugins.module_utils._topology.hardware import hardware
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import pods
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import planner
@@ -164,13 +172,13 @@ def _refusals(topology: Topology, plan: Plan, settings: Mapping[str, Any], shown
     slices = settings["slices"]["enabled"]
     drains = kubelet["enabled"] and kubelet["restart"]
     return [
-        *binding.refusals(topology, plan, _named(settings)),
-        *(binding.program_refusals(topology) if plan["npus"] else []),
+        *plan_refusals(topology, plan, _named(settings)),
+        *(program_refusals(topology) if plan["npus"] else []),
         *library_refusals(own["library"]),
         *(_missing(topology, plan, _MUST_EXIST) if slices and "services" in own["fail_on"] else []),
-        *(binding.driver_refusals(topology) if share["enabled"] else []),
+        *(driver_refusals(topology) if share["enabled"] else []),
         *([] if shown or drains else pods.refusals(topology, plan)),
-        *(binding.holder_refusals(topology, plan, own["housekeeping_confine_holders"]) if slices else []),
+        *(holder_refusals(topology, plan, own["housekeeping_confine_holders"]) if slices else []),
     ]
 
 
@@ -215,17 +223,17 @@ def _said(
     if refusals:
         said["summary"] = "A bind refuses this plan."
         return said
-    found = binding.remarks(topology, plan, named)
+    found = remarks.remarks(topology, plan, named)
     try:
         said["processes"] = threads.processes(topology, plan, settings["threads"]) if plan["npus"] else []
     except ValueError as error:
         found.append(of_error(error, "NPU_SETTING_INVALID"))
-    there = binding.with_kubelet(topology, _neighbours("slices", topology, plan, settings)["kubelet_becomes"])
+    there = way.with_kubelet(topology, _neighbours("slices", topology, plan, settings)["kubelet_becomes"])
     if settings["slices"]["enabled"]:
         found += _missing(topology, plan) if "services" not in own["fail_on"] else []
-        found += binding.without_slices(there, plan, named)
+        found += remarks.without_slices(there, plan, named)
     else:
-        found += binding.slices_off(plan, named, settings["threads"]["enabled"])
+        found += remarks.slices_off(plan, named, settings["threads"]["enabled"])
     found += environment.remarks(there, plan, named, settings["adopt"]["adopt"] != adopt.REPORT, settings["slices"]["enabled"])
     found += memory.remarks(topology, document)
     found += memory.remarks_on_users(topology, plan, document)
@@ -237,7 +245,7 @@ def _said(
     told = [*map(coded, found), *(sentence for name, notes in document["notes"].items() if name not in TOLD for sentence in notes)]
     unasked = tuple(no_effect(name) for name in settings.get("of_profile", ()))  # a profile sets it on every host, whatever the host has
     told = [sentence for sentence in told if not sentence.startswith(unasked)]
-    summary = document["notes"].get("slices") or [binding.OFF if plan["npus"] else binding.binding(topology, plan, named)["summary"]]
+    summary = document["notes"].get("slices") or [remarks.OFF if plan["npus"] else binding.binding(topology, plan, named)["summary"]]
     said["remarks"], said["summary"] = [*told, *settings.get("remarks", ())], " ".join(summary)
     return said
 

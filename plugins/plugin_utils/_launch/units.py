@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.way import affinity
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Workload
 
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
@@ -42,7 +42,7 @@ def settings(workload: Workload) -> dict[str, str]:
         return found
     if workload.cgroup_sets_cpus:
         return found | {"AllowedCPUs": workload.cpus} | ({"AllowedMemoryNodes": workload.mems} if workload.mems else {})
-    return found | binding.affinity(workload.topology["machine"], workload.cpus, workload.nearest, workload.mems)
+    return found | affinity(workload.topology["machine"], workload.cpus, workload.nearest, workload.mems)
 
 
 def text(sections: Mapping[str, Iterable[tuple[str, str]]]) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand, normalize
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.machine import sets_cpus
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.way import SLICES, way
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_environment import visible_devices
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import union
 
@@ -143,7 +143,7 @@ def read(entry: object, topology: object, name: str) -> Workload:
         mems=_memory_nodes(memory_nodes(entry), host, title),
         nearest=_memory_nodes(str(entry.get("mems") or ""), host, title),
         irq=irq,
-        slice=slice_name if not host or binding.way(host, {"npus": [{"irq": irq}], "housekeeping": ""})[0] == binding.SLICES else "",
+        slice=slice_name if not host or way(host, {"npus": [{"irq": irq}], "housekeeping": ""})[0] == SLICES else "",
         cards=tuple(_cards(entry, host, kind, cpus)),
         topology=host,
         share=Share(entry["environment"], entry["volumes"], entry.get("limiter")) if "volumes" in entry else None,

@@ -131,7 +131,7 @@ def reporting(given: Mapping[str, Any]) -> list[str]:
 
 @remark("NPU_NO_EFFECT")
 def remarks(given: Mapping[str, Any], off: Iterable[str], specs: Specs) -> list[str]:
-    """Return a sentence on the settings without effect: those that only roles in ``off`` have, and those that lack what they :data:`NEEDS`."""
+    """Return a sentence on settings without effect: those that only roles in ``off`` have, and those of :data:`NEEDS`."""
     roles_off = set(off)
     effective = {name: option for role, options in specs.items() if role not in roles_off for name, option in options.items()}
     idle: dict[str, list[str]] = {}

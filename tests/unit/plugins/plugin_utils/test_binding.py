@@ -9,14 +9,10 @@ import copy
 import pytest
 from planner_hosts import host
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import (
-    binding,
-    driver_refusals,
-    program_refusals,
-    refusals,
-    remarks,
-)
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals import driver_refusals, plan_refusals, program_refusals
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.remarks import remarks
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.slices import drop_in_text
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import workloads
@@ -304,7 +300,7 @@ def test_what_a_name_of_an_npu_stands_for(name, slices):
 
 @pytest.mark.parametrize("name", NO_NAMES, ids=str)
 def test_what_is_no_name_of_an_npu(name):
-    (said,) = refusals(TOPOLOGY, NAMED, Named([{"unit": "a.service", "npus": [name]}]))
+    (said,) = plan_refusals(TOPOLOGY, NAMED, Named([{"unit": "a.service", "npus": [name]}]))
     assert said.startswith(f"npu_affinity_services: a.service: {shown(name)} names no NPU: ")
 
 
@@ -323,7 +319,7 @@ OVERLAPS = [
 
 @pytest.mark.parametrize("wanted, services, sentence", OVERLAPS)
 def test_workloads_share_cpus_on_purpose_only(wanted, services, sentence):
-    said = refusals(TOPOLOGY, PLAN, Named(services, wanted))
+    said = plan_refusals(TOPOLOGY, PLAN, Named(services, wanted))
     assert (said == []) if sentence is None else sentence in said[0]
 
 
@@ -372,7 +368,7 @@ def test_what_workers_do_is_said_as_it_is(topology, plan, sentence):
 
 
 def test_a_repaired_plan_is_not_what_workers_do():
-    (said,) = refusals(TOPOLOGY, {**PLAN, "repaired": ["NPUs 0 and 1 share CPUs."]}, Named(bound_by="workers"))
+    (said,) = plan_refusals(TOPOLOGY, {**PLAN, "repaired": ["NPUs 0 and 1 share CPUs."]}, Named(bound_by="workers"))
     assert "this plan is not what the workers will do, because the published rule was repaired: NPUs 0 and 1 share CPUs." in said
 
 
@@ -393,12 +389,12 @@ WORKLOAD_REFUSALS = [
 
 @pytest.mark.parametrize("workload, sentence", WORKLOAD_REFUSALS)
 def test_workloads_that_are_refused(workload, sentence):
-    (found,) = refusals(TOPOLOGY, PLAN, Named(workloads=[workload]))
+    (found,) = plan_refusals(TOPOLOGY, PLAN, Named(workloads=[workload]))
     assert sentence in found
 
 
 def test_a_workload_is_named_once():
-    (found,) = refusals(TOPOLOGY, PLAN, Named(workloads=[PAIR, {**PAIR, "units": []}]))
+    (found,) = plan_refusals(TOPOLOGY, PLAN, Named(workloads=[PAIR, {**PAIR, "units": []}]))
     assert found == "npu_affinity_workloads: llm-a is named more than once."
 
 
@@ -525,7 +521,7 @@ REFUSALS = [
 
 @pytest.mark.parametrize("plan, services, bound_by, sentence", REFUSALS)
 def test_what_is_refused(plan, services, bound_by, sentence):
-    (found,) = refusals(TOPOLOGY, plan, Named(services, bound_by=bound_by))
+    (found,) = plan_refusals(TOPOLOGY, plan, Named(services, bound_by=bound_by))
     assert sentence in found
     with pytest.raises(ValueError):
         binding(TOPOLOGY, plan, Named(services, bound_by=bound_by))
@@ -533,9 +529,9 @@ def test_what_is_refused(plan, services, bound_by, sentence):
 
 def test_host_without_npus_is_refused_only_if_something_failed():
     nothing = changed(PLAN, npus=[])
-    assert refusals(TOPOLOGY, nothing, Named()) == []
+    assert plan_refusals(TOPOLOGY, nothing, Named()) == []
     assert binding(TOPOLOGY, nothing, Named())["method"] == "none"
-    (sentence,) = refusals(changed(TOPOLOGY, problems=["npu-smi info failed: -8005."]), nothing, Named())
+    (sentence,) = plan_refusals(changed(TOPOLOGY, problems=["npu-smi info failed: -8005."]), nothing, Named())
     assert sentence == "No NPU of this host can be planned: npu-smi info failed: -8005."
 
 

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from ansible_collections.npu.affinity.plugins.filter.vnpus import FilterModule
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding, refusals, remarks
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals import plan_refusals
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.remarks import remarks
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.recipes import launch
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.vnpus import vnpus
@@ -139,17 +141,17 @@ REFUSED = [
 
 @pytest.mark.parametrize("wanted, sentence", REFUSED)
 def test_what_does_not_add_up_is_refused_with_numbers(wanted, sentence):
-    said = " ".join(refusals(TOPOLOGY, PLAN, Named(vnpus=wanted)))
+    said = " ".join(plan_refusals(TOPOLOGY, PLAN, Named(vnpus=wanted)))
     assert re.search(re.escape(sentence).replace(re.escape(".*"), ".*"), said), said
 
 
 def test_shared_npu_needs_its_driver_and_slice_and_no_full_user():
-    said = refusals(TOPOLOGY, PLAN, Named([{"unit": "big.service", "npus": [0, 1]}], [{"name": "llm", "npus": [0]}], [A]))
+    said = plan_refusals(TOPOLOGY, PLAN, Named([{"unit": "big.service", "npus": [0, 1]}], [{"name": "llm", "npus": [0]}], [A]))
     assert "npu_affinity_vnpus: NPU 0 is shared, and big.service uses all of it; move one of them." in said
     assert "npu_affinity_vnpus: NPU 0 is shared, and llm uses all of it; move one of them." in said
     old = {**TOPOLOGY, "driver": {"version": "25.3.rc1"}}
-    assert "is 25.3.rc1, and 25.5 or newer is required" in " ".join(refusals(old, PLAN, Named(vnpus=[A])))
-    assert "set npu_affinity_bound_by to host" in " ".join(refusals(TOPOLOGY, PLAN, Named(vnpus=[A], bound_by="workers")))
+    assert "is 25.3.rc1, and 25.5 or newer is required" in " ".join(plan_refusals(old, PLAN, Named(vnpus=[A])))
+    assert "set npu_affinity_bound_by to host" in " ".join(plan_refusals(TOPOLOGY, PLAN, Named(vnpus=[A], bound_by="workers")))
 
 
 def sharing(**parts):
@@ -168,7 +170,7 @@ CANNOT_WORK = [
 
 @pytest.mark.parametrize("topology, share, sentence", [row[1:] for row in CANNOT_WORK], ids=[row[0] for row in CANNOT_WORK])
 def test_what_cannot_work_is_refused(topology, share, sentence):
-    assert sentence in refusals(topology, PLAN, Named(vnpus=[A, B], device_share=share))[0]
+    assert sentence in plan_refusals(topology, PLAN, Named(vnpus=[A, B], device_share=share))[0]
 
 
 DOUBTS = [
@@ -189,7 +191,7 @@ def test_what_may_not_work_is_said(topology, share, sentences):
 def test_vnpus_of_a_lost_card_stay_as_they_are():
     kept = {**PLAN, "npus": [{**PLAN["npus"][1], "id": 0}], "lost": [{**PLAN["npus"][0], "kind": "npu", "phy_id": 2}]}
     left = {**TOPOLOGY, "npus": [{**TOPOLOGY["npus"][1], "id": 0}]}
-    assert refusals(left, kept, Named(vnpus=[A, B])) == []
+    assert plan_refusals(left, kept, Named(vnpus=[A, B])) == []
     before, after = ([{**vnpu, "npus": None} for vnpu in vnpus(*where, [A, B])] for where in ((TOPOLOGY, PLAN), (left, kept)))
     assert after == before
     assert remarks(left, kept, Named(vnpus=[A]))[0].startswith("vNPU a has the CPUs of npu-0.slice, although NPU 0 (PCI 0000:c1:00.0)")
@@ -204,7 +206,7 @@ quotas = st.lists(st.tuples(st.integers(0, 1), st.integers(1, 40000), st.integer
 def test_accepted_vnpus_never_exceed_an_npu_or_share_a_core(drawn):
     wanted = [{"name": f"v{place}", "npu": npu, "memory_mib": memory, "core": core} for place, (npu, memory, core) in enumerate(drawn)]
     before = copy.deepcopy(wanted)
-    said = refusals(TOPOLOGY, PLAN, Named(vnpus=wanted))
+    said = plan_refusals(TOPOLOGY, PLAN, Named(vnpus=wanted))
     assert wanted == before
     for npu, total in ((0, 65536), (1, 32768)):
         mine = [vnpu for vnpu in wanted if vnpu["npu"] == npu]

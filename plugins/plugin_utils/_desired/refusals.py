@@ -1,0 +1,133 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Why a plan must not be applied to a host."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ansible_collections.npu.affinity.plugins.module_utils._base.engines import ENGINES
+from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import OLDEST_DRIVER, is_older
+from ansible_collections.npu.affinity.plugins.module_utils._users.sentences import processes_of, title_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired import workloads as _workloads
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.way import FOR_GOOD, SLICES, way
+from ansible_collections.npu.affinity.plugins.plugin_utils._entries import unknown_npus
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import workers
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import vnpus as _vnpus
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
+
+HOUSEKEEPING_UNITS = ("system.slice", "user.slice", "init.scope")
+_NEEDED_BY = {
+    "python3": "the units npu-affinity-*.service run",
+    "systemctl": "the udev rule 90-npu-affinity.rules runs when a driver loads, and a bind itself needs",
+}
+_PACKAGES = {"python3": "Python 3.7 or newer, usually package python3", "systemctl": "usually package systemd"}
+_SERVICE = re.compile(r"[A-Za-z0-9:_.\\-]+(@[A-Za-z0-9:_.\\-]*)?\.service")
+
+
+def plan_refusals(topology: Topology, plan: Plan, named: Named) -> list[Sentence]:
+    """Return one sentence for everything that makes applying this plan unsafe or impossible; none when it may be applied."""
+    services, workloads, vnpus, bound_by = named.services, named.workloads, named.vnpus, named.bound_by
+    sentences = [Sentence("NPU_RULE_FAILS", violation) for violation in plan.get("violations") or ()]
+    if not plan["npus"] and topology.get("problems"):
+        sentences.append(Sentence("NPU_SMI_UNAVAILABLE", "No NPU of this host can be planned: " + " ".join(topology["problems"])))
+        sentences += [Sentence("NPU_SMI_UNAVAILABLE", FOR_GOOD)] if topology.get("applied") else []
+    if not plan["npus"]:
+        return sentences
+    if bound_by not in workers.BOUND_BY:
+        sentences.append(
+            Sentence("NPU_SETTING_INVALID", f"npu_affinity_bound_by is '{bound_by}'; it must be one of {' or '.join(workers.BOUND_BY)}.")
+        )
+    elif differs := workers.refusal(topology, plan, bound_by):
+        sentences.append(differs)
+    for service in services:
+        unit, npus = str(service.get("unit", "")), service.get("npus") or []
+        if not npus:
+            sentences.append(Sentence("NPU_SETTING_INVALID", f"npu_affinity_services: {unit} names no NPU."))
+        if unknown := unknown_npus("npu_affinity_services", unit, npus, plan):
+            sentences.append(unknown)
+    for name, entry in [(entry.get("unit"), entry) for entry in services] + [(entry.get("name"), entry) for entry in workloads]:
+        if entry.get("engine") and entry["engine"] not in ENGINES:
+            sentences.append(
+                Sentence("NPU_SETTING_INVALID", f"{name}: engine is '{entry['engine']}'; it must be one of {', '.join(ENGINES)}.")
+            )
+    sentences += _workloads.refusals(plan, workloads, services)
+    whole = {str(service.get("unit", "")): service.get("npus") or () for service in services}
+    whole |= {str(workload.get("name", "")): workload.get("npus") or () for workload in workloads}
+    sentences += _vnpus.refusals(topology, plan, vnpus, bound_by, whole, named.device_share)
+    units = [str(service.get("unit", "")) for service in services]
+    units += [str(unit) for workload in workloads for unit in workload.get("units") or ()]
+    units += [str(vnpu["unit"]) for vnpu in vnpus if vnpu.get("unit")]
+    for unit in sorted(set(units)):
+        if not _SERVICE.fullmatch(unit):
+            sentences.append(Sentence("NPU_SETTING_INVALID", f"'{unit}' is not the name of a systemd service, such as vllm@0.service."))
+        if units.count(unit) > 1:
+            sentences.append(
+                Sentence(
+                    "NPU_SETTING_INVALID", f"{unit} is named more than once in npu_affinity_services, _workloads and _vnpus; name it once."
+                )
+            )
+    return sentences
+
+
+def confined(topology: Topology, plan: Plan) -> list[str]:
+    """Return what has accelerators open in the units that housekeeping confines, one text for every unit."""
+    if not plan["npus"] or not plan["housekeeping"] or way(topology, plan)[0] != SLICES:
+        return []
+    return [
+        f"{title_of(user)} in {top} ({processes_of(user)}; {', '.join(f'/dev/{name}' for name in user['devices']) or 'listed by npu-smi'})"
+        for user in topology.get("users") or ()
+        if user["processes"] and (top := user["group"].split("/")[1]) in HOUSEKEEPING_UNITS
+    ]
+
+
+def holder_refusals(topology: Topology, plan: Plan, confine: bool) -> list[Sentence]:
+    """Return a sentence when new housekeeping would confine what uses accelerators, unless that is wanted (``confine``)."""
+    in_force = (topology.get("applied") or {}).get("housekeeping") or ""
+    found = confined(topology, plan)
+    if confine or not found or in_force == plan["housekeeping"]:
+        return []
+    return [
+        Sentence(
+            "NPU_HOUSEKEEPING_CONFINES",
+            f"npu_affinity_housekeeping would confine these programs, which use accelerators, to CPUs {plan['housekeeping']}: "
+            f"{', '.join(found)}. "
+            "Start them in the slices of their NPUs first (a service: bind without housekeeping, with npu_affinity_services, restart it; "
+            f"a container: docker run --cgroup-parent={plan['npus'][0]['slice']}), or confine them with "
+            "npu_affinity_housekeeping_confine_holders: true.",
+        )
+    ]
+
+
+def program_refusals(topology: Topology) -> list[Sentence]:
+    """Return a sentence for every program that the host needs for what a bind writes, and does not have."""
+    missing = [name for name, path in sorted((topology.get("programs") or {}).items()) if path is None]
+    return [
+        Sentence(
+            "NPU_PROGRAM_MISSING",
+            f"This host has no program {name}, which {_NEEDED_BY[name]}: install it ({_PACKAGES[name]}), and bind again.",
+        )
+        for name in missing
+    ]
+
+
+def driver_refusals(topology: Topology) -> list[Sentence]:
+    """Return a sentence when the NPUs of a host have an older driver than device share may be switched on with."""
+    if not any(npu.get("kind", "npu") == "npu" for npu in topology["npus"]):
+        return []
+    version = (topology.get("driver") or {}).get("version")
+    if version and not is_older(version, OLDEST_DRIVER):
+        return []
+    found = f"the Ascend driver is {version}" if version else "the version of the Ascend driver is not known"
+    return [
+        Sentence(
+            "NPU_DRIVER_TOO_OLD",
+            f"npu_affinity_device_share_enabled: {found}, and {OLDEST_DRIVER} or newer is required; update the driver first.",
+        )
+    ]
