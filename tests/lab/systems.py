@@ -3,10 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What runs of the lab found out, as the tables of docs/evidence.md: ``python -m tests.lab.systems FOLDER`` reads what is in the folder.
 
-The logs of a release and architecture, which their names tell (``lab-on-trixie.log``, ``lab-on-trixie-2.log``; ``lab.log`` is of Debian
-12), give a row that replaces the one on the page, where ``test_systems.py`` named its machine in one of them. So the tests of a release need
-not run at one time: each test counts as it ended in the newest log that has it. Releases without a log keep their row. Each ``*.json``,
-which ``test_soak.py`` wrote, gives a row of the table of soaks.
+The names of the logs tell the release and architecture (``lab-on-trixie.log``, ``lab-on-trixie-2.log``; ``lab.log`` is of Debian 12).
+Those of one machine give a row, which replaces the one on the page, where ``test_systems.py`` named the machine in one of them. The tests
+of a release need not run at one time: each counts as it ended in the newest log that has it. Releases without a log keep their row.
+Each ``*.json``, which ``test_soak.py`` wrote, gives a row of the table of soaks.
 """
 
 from __future__ import annotations
