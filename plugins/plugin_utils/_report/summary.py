@@ -232,7 +232,8 @@ def _remarks(host: Host, playbook: str, state: str) -> Iterable[str]:
     if state != OUTSIDE and not (host.get("__npu_affinity_gathered") or {}).get("failing"):
         yield from _outside(host, playbook, results)
     unbound = host.get("__npu_affinity_unbound") or {}
-    left = [unbound["message"]] if unbound.get("message") else []
+    restored = unbound.get("changed") and not unbound.get("kept") and not unbound.get("partly")  # which the state says
+    left = [unbound["message"]] if unbound.get("message") and not restored else []
     left += [
         f"{slice} has no limits any more; after its processes have been restarted, stop it, or wait for the next boot."
         for slice in unbound.get("slices_left") or ()

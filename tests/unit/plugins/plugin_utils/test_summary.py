@@ -358,6 +358,19 @@ def test_units_to_restart_come_from_bind_comparison_and_unbind():
     assert summary.summary({"a": {**PLANNED, **left}}, "bind")["hosts"]["a"]["restart"] == ["b.service", "vllm@0.service"]
 
 
+@pytest.mark.parametrize(
+    ("unbound", "remarks"),
+    [
+        ({"changed": True, "message": "As before."}, []),
+        ({"changed": True, "message": "irq only.", "partly": True}, ["irq only. [NPU_UNBIND_LEFT]"]),
+        ({"changed": True, "message": "Share is left.", "kept": ["device_share"]}, ["Share is left. [NPU_UNBIND_LEFT]"]),
+        ({"changed": False, "message": "Not bound."}, ["Not bound. [NPU_UNBIND_LEFT]"]),
+    ],
+)
+def test_an_unbind_names_what_its_state_does_not_say(unbound, remarks):
+    assert summary.summary({"a": {"__npu_affinity_unbound": unbound}}, "unbind")["hosts"]["a"]["remarks"] == remarks
+
+
 NOTES = {"slices": ["By slices."], "irq": ["Others move interrupts."]}
 BY_SLICES = "By slices. [NPU_WORKLOADS_BOUND]"
 
