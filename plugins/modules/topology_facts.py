@@ -395,6 +395,12 @@ ansible_facts:
               returned: if only E(PATH) of the session leads to it
               type: str
               sample: /opt/ascend/bin/npu-smi
+            unanswered:
+              description: Queries of all NPUs that C(npu-smi) did not answer in time. A host that is bound is then not planned again.
+              returned: if there are any
+              type: list
+              elements: str
+              sample: [info -t topo]
         irqbalance:
           description: The irqbalance service.
           type: dict

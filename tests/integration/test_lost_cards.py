@@ -224,3 +224,14 @@ def test_workers_get_interrupts_by_published_pools_or_a_warning(fleet):
     assert slices(hosts.tree("container")) == {"npu.slice": ("0-63", "0-3")}, "all nodes are in one socket"
     verified = hosts.play("verify", "--limit", "container", **workers)
     assert verified.status == 0, "the NPUs that these workers do not see are no new cards: " + verified.output
+
+
+def test_an_npu_smi_that_does_not_answer_moves_nothing(fleet):
+    hosts = fleet(a2=MACHINE)
+    assert hosts.play("bind").status == 0
+    set_faults(hosts.tree("a2"), answers={"info -t topo": {"sleep": 600}})
+    before = hosts.snapshot("a2")
+    run = hosts.play("bind", npu_affinity_timeout=10)
+    said = run.failure("a2")
+    assert "npu-smi did not answer 'info -t topo' in time" in said and "[NPU_SMI_UNAVAILABLE]" in said
+    assert not touched(before, hosts.snapshot("a2"))

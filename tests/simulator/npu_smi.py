@@ -14,6 +14,7 @@ error      -8005 or -8020: every command fails so, as without driver or when ano
 sleep      seconds to wait before anything else (a controller that does not answer)
 log_lines  lines printed before every answer, as driver and limiter libraries do
 answers    {"info -m": {"text": ..., "status": 0}}: what to print for exactly these arguments instead
+           {"info -m": {"sleep": 600}}: it does not answer
 dead       [NPU IDs]: there on the bus and without an answer
 lost       ["NPU ID:chip"]: a chip that is gone while the PCI function that it shares with others is there; logic ids close up
 busy       [NPU IDs, or "NPU ID:chip"]: a container holds it, device share cannot be changed
@@ -917,13 +918,14 @@ def pick_value(options, help_text):
 def run(root, words):
     machine = Machine(root)
     faults = machine.faults
-    if faults.get("sleep"):
+    answer = faults.get("answers", {}).get(" ".join(words))
+    seconds = (answer or faults).get("sleep")
+    if seconds:
         import time
 
-        time.sleep(faults["sleep"])
+        time.sleep(seconds)
     for line in faults.get("log_lines", []):
         print(line)
-    answer = faults.get("answers", {}).get(" ".join(words))
     if answer is not None:
         raise Stop(answer["status"], answer["text"])
     if not words:

@@ -43,8 +43,8 @@ class Tool:
     """npu-smi or nvidia-smi of one host.
 
     ``problems`` collects sentences. ``failure`` is what was wrong with the last answer: None, :data:`HUNG` when there was none in
-    time, the ``kind`` of the tool's own error, or ``unreadable``; ``hung`` whether that happened to any answer so far. ``session``: whether
-    only the PATH of this session leads to the program, so that units of the host would not find it.
+    time, the ``kind`` of the tool's own error, or ``unreadable``; ``unanswered`` has the queries that got none in time. ``session``:
+    whether only the PATH of this session leads to the program, so that units of the host would not find it.
     """
 
     def __init__(self, host: Host, argv: list[str], problems: list[str]) -> None:
@@ -52,7 +52,7 @@ class Tool:
         self.argv = argv
         self.problems = problems
         self.failure: str | None = None
-        self.hung = False
+        self.unanswered: list[str] = []
         self.session = False
         self._ahead: dict[tuple[str, ...], _Query] = {}
 
@@ -82,7 +82,7 @@ class Tool:
             result = ahead.answer() if ahead else self.host.run(command)
         except CommandError as error:
             self.failure = HUNG
-            self.hung = True
+            self.unanswered.append(" ".join(words))
             self.problems.append("%s." % error)
             return None
         try:

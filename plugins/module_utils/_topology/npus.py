@@ -32,6 +32,8 @@ _NAMES = (
     (re.compile(r"910(A|B|Pro|Premium)|9010"), "910"),
 )
 
+QUERIES = (("info",), ("info", "-m"), ("info", "-t", "topo"))
+"""What is asked of all NPUs at once."""
 Key = Tuple[int, int]
 """Card and chip."""
 
@@ -44,7 +46,7 @@ def start(host: Host, named: str | None, devices: Mapping[str, dict[str, Any]], 
     """
     tool = find(host, named, "npu-smi", NPU_SMI_FOLDERS, problems, list(_ascend(devices)) or host.names("/dev", "davinci[0-9]*"))
     if tool:
-        tool.ask_ahead(("info",), ("info", "-m"), ("info", "-t", "topo"))
+        tool.ask_ahead(*QUERIES)
     return tool
 
 
@@ -66,8 +68,9 @@ def gather(
     device_share: bool,
     problems: list[str],
 ) -> tuple[list[dict[str, Any]], dict[str, Any], dict[int, list[Device]]]:
-    """Return ``(npus, {version, npu_smi, path}, {pid: NPUs})``: the NPUs ascending by logic id, the versions of driver and tool, the path
-    of the tool where only this session finds it, and the processes that npu-smi lists; its table can be cut short.
+    """Return ``(npus, {version, npu_smi, path, unanswered}, {pid: NPUs})``: the NPUs ascending by logic id, the versions of driver and
+    tool, the path of the tool where only this session finds it, the :data:`QUERIES` that it did not answer in time, if any, and the
+    processes that npu-smi lists; its table can be cut short.
 
     ``tool`` is what :func:`start` returned for the same ``devices``, ``nodes`` are the NUMA nodes (:func:`_kernel.cpus.nodes`).
     """
@@ -83,6 +86,9 @@ def gather(
     driver = {"version": info["version"] or installed_version(host), "npu_smi": info["npu_smi"]}
     if tool and tool.session:
         driver["path"] = tool.argv[0]
+    silent = [query for query in map(" ".join, QUERIES) if tool and query in tool.unanswered]
+    if silent:
+        driver["unanswered"] = silent
     listed: dict[int, list[Device]] = {}
     for process in info.get("processes", ()):
         own = [Device.of(chip) for chip in chips if chip["card"] == process["card"] and process["chip"] in (None, chip["chip"])]
@@ -253,7 +259,7 @@ def _add_device_share(tool: Tool, chips: Iterable[dict[str, Any]]) -> None:
     """Ask for the device share of every card, until npu-smi does not answer in time: a tool that hangs would take a time limit each."""
     cards = sorted({chip["card"] for chip in chips})
     for index, card in enumerate(cards):
-        if tool.hung:
+        if tool.unanswered:
             left = compress(cards[index:])
             tool.problems.append("Device share of card %s was not queried, because npu-smi did not answer before." % left)
             return

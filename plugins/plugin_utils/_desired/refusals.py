@@ -117,6 +117,21 @@ def program_refusals(topology: Topology) -> list[Sentence]:
     ]
 
 
+def silence_refusals(topology: Topology, replan: bool) -> list[Sentence]:
+    """Return a sentence when npu-smi did not answer what the plan in force may be made of: a plan without it could move work."""
+    unanswered = (topology.get("driver") or {}).get("unanswered")
+    if not unanswered or not topology.get("applied") or replan:
+        return []
+    return [
+        Sentence(
+            "NPU_SMI_UNAVAILABLE",
+            f"npu-smi did not answer {' and '.join(map(repr, unanswered))} in time, and without the answer NPUs can get other CPUs than "
+            "the plan in force gives them. Bind again when it answers, set a longer npu_affinity_timeout, or plan without the answer "
+            "(npu_affinity_replan: true).",
+        )
+    ]
+
+
 def driver_refusals(topology: Topology) -> list[Sentence]:
     """Return a sentence when the NPUs of a host have an older driver than device share may be switched on with."""
     if not any(npu.get("kind", "npu") == "npu" for npu in topology["npus"]):

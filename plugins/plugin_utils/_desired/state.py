@@ -40,6 +40,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals imp
     holder_refusals,
     plan_refusals,
     program_refusals,
+    silence_refusals,
 )
 from ansible_collections.npu.affinity.plugins.module_utils._topology.hardware import hardware
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import pods
@@ -174,6 +175,7 @@ def _refusals(topology: Topology, plan: Plan, settings: Mapping[str, Any], shown
     return [
         *plan_refusals(topology, plan, _named(settings)),
         *(program_refusals(topology) if plan["npus"] else []),
+        *silence_refusals(topology, own["replan"]),
         *library_refusals(own["library"]),
         *(_missing(topology, plan, _MUST_EXIST) if slices and "services" in own["fail_on"] else []),
         *(driver_refusals(topology) if share["enabled"] else []),
