@@ -11,7 +11,12 @@ from planner_hosts import host
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals import driver_refusals, plan_refusals, program_refusals
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals import (
+    driver_refusals,
+    plan_refusals,
+    program_refusals,
+    silence_refusals,
+)
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.remarks import remarks
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.slices import drop_in_text
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state
@@ -109,6 +114,24 @@ def test_device_share_refuses_an_old_driver_before_any_write(version, sentence):
     said = driver_refusals(changed(TOPOLOGY, driver={"version": version}))
     assert said == [] if sentence is None else sentence in said[0]
     assert driver_refusals({"npus": [{"kind": "gpu"}], "driver": {"version": None}}) == []
+
+
+SILENT = {"unanswered": ["info -m", "info -t topo"]}
+
+
+@pytest.mark.parametrize(
+    "driver, applied, replan, number",
+    [
+        (SILENT, {"npus": []}, False, 1),
+        (SILENT, {"npus": []}, True, 0),
+        (SILENT, None, False, 0),
+        ({"version": "25.5.1"}, {"npus": []}, False, 0),
+        (None, {"npus": []}, False, 0),
+    ],
+)
+def test_a_plan_in_force_stays_while_npu_smi_is_silent(driver, applied, replan, number):
+    said = silence_refusals(changed(TOPOLOGY, driver=driver, applied=applied), replan)
+    assert len(said) == number and all("did not answer 'info -m' and 'info -t topo' in time" in sentence for sentence in said)
 
 
 SERVICE_SETTINGS = [
