@@ -33,7 +33,7 @@ _NAMES = (
 )
 
 QUERIES = (("info",), ("info", "-m"), ("info", "-t", "topo"))
-"""What is asked of all NPUs at once."""
+"""The queries that tell of all NPUs."""
 Key = Tuple[int, int]
 """Card and chip."""
 
