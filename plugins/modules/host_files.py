@@ -183,7 +183,9 @@ kubelet:
   type: dict
   sample: {path: /etc/kubernetes/kubelet.conf.d/50-npu-affinity.conf, pending: ['cpuManagerPolicy: none -> static'], removed: []}
 disruptive:
-  description: Whether anything but the CPUs of running processes changed. If so, a play takes the host out of service first.
+  description:
+    - Whether what changed can disturb workloads. If so, a play takes the host out of service first. New host code, a plan with the same CPUs
+      and other CPUs of running processes do not count.
   returned: always
   type: bool
   sample: true

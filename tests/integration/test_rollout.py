@@ -10,6 +10,7 @@ import yaml
 from tests.integration.conftest import touched
 from tests.simulator.generate import load
 
+HOST_CODE = "usr/local/lib/npu-affinity/npu_affinity.zip"
 SLICE = "etc/systemd/system/npu-0.slice"
 
 
@@ -87,6 +88,11 @@ def test_hosts_are_drained_only_when_something_will_change(fleet, tmp_path):
     assert drained(first) == ["before a", "after a", "before b", "after b"]
     (hosts.tree("b") / SLICE).unlink()
     assert drained(hosts.play("bind", **hooks)) == ["before b", "after b"]
+    with (hosts.tree("a") / HOST_CODE).open("ab") as archive:
+        archive.write(b"of another version")
+    upgraded = hosts.play("bind", **hooks)
+    assert upgraded.summary["states"] == {"changed": ["a"], "unchanged": ["b"]}
+    assert drained(upgraded) == [], "an upgrade of the host code disturbs no workload"
     (hosts.tree("a") / SLICE).unlink()
     (hosts.tree("a") / SLICE).mkdir()
     broken = hosts.play("bind", "--limit", "a", **hooks)

@@ -122,12 +122,13 @@ class Application:
         """Whether what changed can disturb workloads."""
         if self._waiting:
             return False
-        files = self._report.changed or bool(self._off and self._off.changed)
-        return files or any(step.changed for step in self._steps if step.disruptive)
+        return (
+            self._report.disruptive or bool(self._off and self._off.changed) or any(step.changed for step in self._steps if step.disruptive)
+        )
 
     @property
     def changed(self) -> bool:
-        return not self._waiting and (self.disruptive or any(step.changed for step in self._steps) or self._new)
+        return not self._waiting and (self.disruptive or self._report.changed or any(step.changed for step in self._steps) or self._new)
 
     def sentences(self) -> list[str]:
         """Return the warnings of all parts, each once."""

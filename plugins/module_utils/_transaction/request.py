@@ -10,9 +10,14 @@ import posixpath
 from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from .._host.host import Host
+from .._host.installed import COMMAND, COMPLETION, is_host_code
 from .._state.files import FileState, States, is_file, is_ours, leftovers
 from .._state.history.entries import Applied
+from .._state.plan_file import PATH as PLAN
 from .._state.systemd import UNIT_FOLDER, Systemd, unit_of
+
+_QUIET = (PLAN, COMMAND, COMPLETION)
+"""Files that disturb no workload, besides those of the host code: only our own programs read them, and are restarted with them."""
 
 
 class Request(NamedTuple):
@@ -78,6 +83,12 @@ class Report:
     @property
     def changed(self) -> bool:
         return bool(self.changes or self.actions)
+
+    @property
+    def disruptive(self) -> bool:
+        """Whether what was done can disturb workloads: more than an upgrade of the host code, or other sentences in the plan."""
+        files = (path for path in self.changes if path not in _QUIET and not is_host_code(path))
+        return any(files) or any(not action.startswith("restart ") for action in self.actions)
 
 
 def _stale(host: Host, request: Request) -> Iterator[str]:
