@@ -15,7 +15,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
 from ansible_collections.npu.affinity.plugins.module_utils._users import pools
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, by_code, shown
 from ansible_collections.npu.affinity.plugins.plugin_utils._host_action import HostAction
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import failure, summary, unmuted
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import failure
 from ansible_collections.npu.affinity.plugins.plugin_utils._review import refusals as review
 from ansible_collections.npu.affinity.plugins.plugin_utils._review.entry import review_entry
 
@@ -114,9 +114,7 @@ class ActionModule(HostAction):
             "drift_fails": "drift" in fail_on,
             "workloads_fail": "workloads" in fail_on,
         }
-        why = failure(found, after_bind=True)
-        drift = [entry["sentence"] for entry in unmuted(found)] if why and found.get("drift") else []
-        return f"{why}: {'; '.join(drift)}" if drift and why == summary(found) else why
+        return failure(found, after_bind=True)
 
     @staticmethod
     def _unreviewed(state: Mapping[str, Any], topology: Any, files: list[str], host: str) -> list[str]:

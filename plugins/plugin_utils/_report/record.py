@@ -16,8 +16,8 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._codes import BIND_EF
 OF_COMPARISON = ("bound", "checked", "drift", "outside", "outside_sentence", "remarks", "changes", "last_change", "msg", "muted")
 OF_USER = ("services", "workloads")
 """Settings that the page shows."""
-
-
+NAMED = 5
+"""So many objects are named where a host fails after a bind."""
 ARCHIVES = "npu_affinity_archives"
 NO_GROUPS = {"ungrouped", ARCHIVES}
 """Groups that say nothing of a host: that of hosts without one, and that of archives."""
@@ -70,10 +70,15 @@ def drift_fails(verified: Mapping[str, Any], fail_on: Container[str]) -> bool:
 
 
 def failure(verified: Mapping[str, Any], after_bind: bool) -> str:
-    """Return why a host fails, or an empty text. After a bind, services run as they were started, and huge pages may need a reboot."""
+    """Return why a host fails, or an empty text. After a bind, services run as they were started, and huge pages may need a reboot; what
+    else differs is named, up to :data:`NAMED` objects."""
     expected = {OLD_PROCESS, SHORT_OF_MEMORY} if after_bind else set()
-    if verified["drift_fails"] and ("drift" not in verified or {entry["cause"] for entry in unmuted(verified)} - expected):
+    if verified["drift_fails"] and "drift" not in verified:
         return summary(verified)
+    if verified["drift_fails"] and {entry["cause"] for entry in unmuted(verified)} - expected:
+        differing = [entry["sentence"] for entry in unmuted(verified)] if after_bind else []
+        named = differing[:NAMED] + [f"and {len(differing) - NAMED} more"] * (len(differing) > NAMED)
+        return ": ".join(filter(None, [summary(verified), "; ".join(named)]))
     away = verified.get("outside") and WORK_OUTSIDE_POOL not in verified["muted"]
     return str(verified["outside_sentence"]) if verified["workloads_fail"] and away else ""
 
