@@ -289,9 +289,9 @@ def test_every_feature_can_be_unbound_alone():
         ({"npu_affinity_min_cpus": "five"}, "npu_affinity_min_cpus takes a whole number, and got 'five'."),
         ({"npu_affinity_smt": "corez"}, "npu_affinity_smt takes one of cores, threads, and got 'corez'; did you mean cores?"),
         (
-            {"npu_affinity_features": "threads,tunning"},
+            {"npu_affinity_features": "threads,tunng"},
             "npu_affinity_features takes some of vnpu, slices, irq, nic, device_share, adopt, threads, tuning, hugepages, metrics, "
-            "kubelet, and got 'tunning'; did you mean tuning?",
+            "kubelet, and got 'tunng'; did you mean tuning?",
         ),
         ({"npu_affinity_irq_enabled": "maybe"}, "npu_affinity_irq_enabled takes true or false, and got 'maybe'."),
         ({"npu_affinity_npus": "a,b"}, "npu_affinity_npus takes a list, each entry a whole number, and got 'a,b'."),
