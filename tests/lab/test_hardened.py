@@ -174,7 +174,7 @@ def bound_once(claims, machine, operators):
 def moved_by_hand(claims, machine, operators, folder):
     claims.equal("exit status and drift", drift(operators, machine, folder), (0, {}))
     npu = plan_of(machine)["npus"][1]
-    operators.sudo("systemctl stop npu-affinity-irq.timer")
+    operators.sudo("systemctl stop npu-affinity-irq.timer npu-affinity-irq.service")
     pin(machine, irqs(machine.look()["functions"][npu["pci"]], CQ)[:1], 11)
     expected = {f"NPU {npu['id']} {CQ}": "manual change", "npu-affinity-irq.timer": "manual change"}
     claims.equal("exit status and drift after a change by hand", drift(operators, machine, folder), (2, expected))
