@@ -22,6 +22,7 @@ from pathlib import Path
 from tests.summary import sentence
 
 PAGE = Path(__file__).parents[2] / "docs/evidence.md"
+LOG = re.compile(r"lab(?P<arm>-arm)?(?:-on-(?P<suite>\w+))?(?:-\d+)?")
 MACHINE = re.compile(
     r"the machine: (?P<kernel>[\d.]+)\S* (?P<architecture>\S+), systemd (?P<systemd>\d+)[^,]*, Python (?P<python>\d+\.\d+)"
 )
@@ -37,16 +38,15 @@ SOAKS = "| release | architecture | seed | minutes | operations | faults | findi
 
 def rows(folder: Path) -> list[str]:
     by_machine = defaultdict(list)
-    for path in sorted(folder.glob("lab*.log"), key=lambda path: path.stat().st_mtime):
-        words = path.stem.split("-")
-        suite = next((word for word in words if word in SUITES), "bookworm")
-        by_machine[SUITES[suite], "arm" in words].append(path)
+    for path in sorted(folder.glob("*.log"), key=lambda path: path.stat().st_mtime):
+        if name := LOG.fullmatch(path.stem):
+            by_machine[name.group("suite", "arm")].append(path)
     found = []
-    for (release, _), paths in by_machine.items():
+    for (suite, _arm), paths in by_machine.items():
         logs = [path.read_text(errors="replace") for path in paths]
         if machine := next(filter(None, map(MACHINE.search, logs)), None):
             columns = machine.group("architecture", "kernel", "systemd", "python")
-            found.append(row(release, *columns, sentence(outcomes(logs)), day(paths[-1])))
+            found.append(row(SUITES[suite or "bookworm"], *columns, sentence(outcomes(logs)), day(paths[-1])))
     return sorted(found)
 
 
