@@ -22,7 +22,6 @@ from pathlib import Path
 from tests.summary import sentence
 
 PAGE = Path(__file__).parents[2] / "docs/evidence.md"
-LOG = re.compile(r"lab(?P<arm>-arm)?(?:-on-(?P<suite>\w+))?(?:-\d+)?")
 MACHINE = re.compile(
     r"the machine: (?P<kernel>[\d.]+)\S* (?P<architecture>\S+), systemd (?P<systemd>\d+)[^,]*, Python (?P<python>\d+\.\d+)"
 )
@@ -32,6 +31,7 @@ ENDED = re.compile(
 """The line of a test that ended, by several processes and by one."""
 WORDS = {"PASSED": "passed", "FAILED": "failed", "ERROR": "failed", "SKIPPED": "skipped", "RERUN": "rerun"}
 SUITES = {"bullseye": "Debian 11", "bookworm": "Debian 12", "trixie": "Debian 13", "testing": "testing"}
+LOG = re.compile(rf"lab(?P<arm>-arm)?(?:-on-(?P<suite>{'|'.join(SUITES)}))?(?:-\d+)?")
 HEAD = "| release | architecture | kernel | systemd | Python | tests | date |\n|---|---|---|---|---|---|---|\n"
 SOAKS = "| release | architecture | seed | minutes | operations | faults | findings | date |\n|---|---|---|---|---|---|---|---|\n"
 
@@ -40,13 +40,13 @@ def rows(folder: Path) -> list[str]:
     by_machine = defaultdict(list)
     for path in sorted(folder.glob("*.log"), key=lambda path: path.stat().st_mtime):
         if name := LOG.fullmatch(path.stem):
-            by_machine[name.group("suite", "arm")].append(path)
+            by_machine[SUITES[name["suite"] or "bookworm"], name["arm"]].append(path)
     found = []
-    for (suite, _arm), paths in by_machine.items():
+    for (release, _arm), paths in by_machine.items():
         logs = [path.read_text(errors="replace") for path in paths]
         if machine := next(filter(None, map(MACHINE.search, logs)), None):
             columns = machine.group("architecture", "kernel", "systemd", "python")
-            found.append(row(SUITES[suite or "bookworm"], *columns, sentence(outcomes(logs)), day(paths[-1])))
+            found.append(row(release, *columns, sentence(outcomes(logs)), day(paths[-1])))
     return sorted(found)
 
 

@@ -27,6 +27,7 @@ LOGS = {
     "lab-arm.log": MACHINE.format("6.1.0-56-cloud-arm64", "aarch64", 252, 252, "3.11.2")
     + f"{BIND} PASSED   [  8%]\n{IRQ} SKIPPED (not for aarch64)   [ 16%]\n{SUMMARY}",
     "lab-on-testing.log": f"[gw0] [100%] PASSED {BIND} \n{SUMMARY}",
+    "lab-on-bookworm-2.log": f"[gw0] [100%] PASSED {BIND} \n{SUMMARY}",
     "lab-selinux.log": f"tests/lab/test_selinux.py::test_irqbalance PASSED   [100%]\n{SUMMARY}",
     "unit.log": "9 passed in 1.0s\n",
 }
