@@ -12,6 +12,7 @@ from typing import Any
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import NEVER_BOUND, OLD_PROCESS, SHORT_OF_MEMORY
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import PLAN_OUTDATED, WORK_OUTSIDE_POOL
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import BIND_EFFECT, problems, told, without
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary_text import listed
 
 OF_COMPARISON = ("bound", "checked", "drift", "outside", "outside_sentence", "remarks", "changes", "last_change", "msg", "muted")
 OF_USER = ("services", "workloads")
@@ -76,9 +77,8 @@ def failure(verified: Mapping[str, Any], after_bind: bool) -> str:
     if verified["drift_fails"] and "drift" not in verified:
         return summary(verified)
     if verified["drift_fails"] and {entry["cause"] for entry in unmuted(verified)} - expected:
-        differing = [entry["sentence"] for entry in unmuted(verified)] if after_bind else []
-        named = differing[:NAMED] + [f"and {len(differing) - NAMED} more"] * (len(differing) > NAMED)
-        return ": ".join(filter(None, [summary(verified), "; ".join(named)]))
+        named = listed([entry["sentence"] for entry in unmuted(verified)], NAMED)
+        return f"{summary(verified)}: {'; '.join(named)}" if after_bind else summary(verified)
     away = verified.get("outside") and WORK_OUTSIDE_POOL not in verified["muted"]
     return str(verified["outside_sentence"]) if verified["workloads_fail"] and away else ""
 

@@ -89,6 +89,11 @@ def _grouped(title: str, sentences: Mapping[str, Sequence[str]]) -> Iterator[str
     yield from capped([f"{title} {folded(names)}: {sentence}" for sentence, names in found.items()], "sentence")
 
 
+def listed(found: Sequence[str], most: int) -> list[str]:
+    """Return so many texts, and how many there are besides."""
+    return [*found[:most], *([f"and {len(found) - most} more"] if len(found) > most else [])]
+
+
 def capped(found: Sequence[Any], noun: str) -> list[Any]:
     """Return the first of many things, and how many there are besides, which is never a single one."""
     if len(found) <= SHOWN + 1:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ansible_collections.npu.affinity.plugins.module_utils._topology.hardware import hardware
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import title
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.moves import SETS, with_slices
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary_text import listed
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
@@ -65,7 +66,7 @@ def plan_differences(then: Mapping[str, Any] | None, now: Mapping[str, Any] | No
         return ""
     if then is None or now is None:
         return f"there was {'none' if then is None else 'one'} and is {'none' if now is None else 'one'} now"
-    return _named(_changed(_words(then), _words(now))) or "they have other NPUs"
+    return ", ".join(listed(_changed(_words(then), _words(now)), SHOWN)) or "they have other NPUs"
 
 
 def differences(then: Entry, now: Entry) -> str:
@@ -81,7 +82,7 @@ def differences(then: Entry, now: Entry) -> str:
         found += [f"the settings of {feature} differ" for feature in _differing(one["live"], other["live"])]
     if not found and one["units"] == other["units"]:
         found = [f"{name} has another value" for name in _differing(one["settings"], other["settings"])]
-    return _named(found) or "units differ"
+    return ", ".join(listed(found, SHOWN)) or "units differ"
 
 
 def _words(plan: Mapping[str, Any]) -> dict[str, str]:
@@ -102,8 +103,3 @@ def _differing(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 def _word(then: str | None, now: str | None) -> str:
     return "would be new" if then is None else "would be removed" if now is None else "would differ"
-
-
-def _named(found: list[str]) -> str:
-    more = [f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
-    return ", ".join([*found[:SHOWN], *more])
