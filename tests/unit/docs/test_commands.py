@@ -39,7 +39,7 @@ def commands(text):
     """The commands in a page's blocks and in its inline code, each as a list of words."""
     blocks = [found["text"].replace("\\\n", " ") for found in BLOCK.finditer(text) if found["language"] in ("", "bash", "sh", "console")]
     for line in itertools.chain(*(block.splitlines() for block in blocks), INLINE.findall(BLOCK.sub("", text))):
-        for part in re.split(r" (?:&&|\|) ", line.strip().removeprefix("$ ")):
+        for part in re.split(r" (?:&&|\||>) ", line.strip().removeprefix("$ ")):
             if re.match(r"(sudo )?([A-Z_]+=\S+ )*(make|ansible-playbook|ansible-doc|python -m tests)\b", part) and "…" not in part:
                 words = shlex.split(part, comments=True)
                 yield [word for word in words if word != "sudo"]
