@@ -56,7 +56,7 @@ STATUS = "until npu-affinity status >/run/status || [ $? != 4 ]; do sleep 1; don
 HELD = 40
 """MiB."""
 WORKER = BUSY.format(before=f"device = open('/dev/davinci0', 'rb')\nheld = b'x' * ({HELD} << 20)", busy=0.01, idle=0.07, threads=2)
-NOISE = BUSY.format(before="", busy=0.02, idle=0.06, threads=3)
+NOISE = BUSY.format(before="", busy=0.05, idle=0.03, threads=3)
 
 
 @pytest.mark.architecture
@@ -143,7 +143,7 @@ def test_a_noisy_neighbour(lab, claims, tmp_path):
     claims.equal("metrics that are missing, except those that this kernel does not count", missing, [])
     foreign = [side["others_share"] for side in metrics]
     took = f"the neighbour took {foreign[0]} % of the pool's time, and {foreign[1]} % after the bind"
-    claims.true(took, foreign[0] > 1 > 2 * foreign[1])
+    claims.true(took, foreign[0] > 3 > 6 * foreign[1])
     lines = [f"{side['remote_memory']:.1f} MiB" for side in metrics]
     at_home = metrics[1]["remote_memory"] < HELD  # what is left are pages of the system's libraries, which it shares
     claims.true(f"of the worker's memory {lines[0]} are on remote nodes, and {lines[1]} after the bind and its restart", at_home)
