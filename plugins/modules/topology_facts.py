@@ -447,6 +447,10 @@ ansible_facts:
               description: CPU manager policy.
               type: str
               sample: static
+            policy_without:
+              description: CPU manager policy that the kubelet would have without the drop-in of role C(kubelet).
+              type: str
+              sample: none
             options:
               description: Options of the CPU manager policy.
               type: dict

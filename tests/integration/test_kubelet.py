@@ -67,6 +67,18 @@ def test_a_pending_change_of_the_kubelet_leaves_the_slices(fleet, tmp_path):
     assert "feature kubelet: absent -> present" in hosts.play("history").output
 
 
+def test_a_node_whose_kubelet_gives_the_cpus_back_has_slices_at_once(fleet, tmp_path):
+    hosts, log = node(fleet), tmp_path / "kubectl.log"
+    restarting = {"npu_affinity_kubelet_restart": True, **commands(log)}
+    assert hosts.play("bind", npu_affinity_kubelet_enabled=True, **restarting).status == 0
+    assert not list((hosts.tree("node") / UNITS).glob("npu*.slice"))
+    run = hosts.play("bind", **restarting)
+    assert run.status == 0 and "1 host by slices" in run.output, run.output
+    assert not (hosts.tree("node") / DROP_IN).exists() and list((hosts.tree("node") / UNITS).glob("npu*.slice"))
+    again = hosts.play("bind", **restarting)
+    assert again.status == 0 and not again.changed("node"), again.output
+
+
 def test_an_unchangeable_kubelet_leaves_the_host_as_it_was(fleet, tmp_path):
     hosts = node(fleet)
     assert hosts.play("bind").status == 0

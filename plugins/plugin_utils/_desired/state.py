@@ -169,9 +169,8 @@ def planned(topology: Topology, settings: Mapping[str, Any]) -> Plan:
 
 def _refusals(topology: Topology, plan: Plan, settings: Mapping[str, Any], shown: bool) -> list[Sentence]:
     """Return why a plan must not be applied to the host as it is."""
-    own, share, kubelet = settings["plan"], settings["device_share"], settings["kubelet"]
+    own, share = settings["plan"], settings["device_share"]
     slices = settings["slices"]["enabled"]
-    drains = kubelet["enabled"] and kubelet["restart"]
     return [
         *plan_refusals(topology, plan, _named(settings)),
         *(program_refusals(topology) if plan["npus"] else []),
@@ -179,7 +178,7 @@ def _refusals(topology: Topology, plan: Plan, settings: Mapping[str, Any], shown
         *library_refusals(own["library"]),
         *(_missing(topology, plan, _MUST_EXIST) if slices and "services" in own["fail_on"] else []),
         *(driver_refusals(topology) if share["enabled"] else []),
-        *([] if shown or drains else pods.refusals(topology, plan)),
+        *([] if shown or _kubelet_becomes(topology, settings) else pods.refusals(topology, plan)),
         *(holder_refusals(topology, plan, own["housekeeping_confine_holders"]) if slices else []),
     ]
 
@@ -230,7 +229,7 @@ def _said(
         said["processes"] = threads.processes(topology, plan, settings["threads"]) if plan["npus"] else []
     except ValueError as error:
         found.append(of_error(error, "NPU_SETTING_INVALID"))
-    there = way.with_kubelet(topology, _neighbours("slices", topology, plan, settings)["kubelet_becomes"])
+    there = way.with_kubelet(topology, _kubelet_becomes(topology, settings))
     if settings["slices"]["enabled"]:
         found += _missing(topology, plan) if "services" not in own["fail_on"] else []
         found += remarks.without_slices(there, plan, named)
@@ -321,10 +320,18 @@ def _neighbours(name: str, topology: Topology, plan: Plan | None, settings: Mapp
     if name == "irq":
         functions = [(getattr(_MODULES[other], "left_alone", None), own) for other, own in settings.items() if plan]
         return {"left_alone": [function(topology, plan, own) for function, own in functions if function]}
-    if name != "slices":
-        return {}
-    kubelet = settings.get("kubelet")
-    return {"kubelet_becomes": "static" if kubelet and kubelet["enabled"] and kubelet["restart"] else ""}
+    return {"kubelet_becomes": _kubelet_becomes(topology, settings)} if name == "slices" else {}
+
+
+def _kubelet_becomes(topology: Topology, settings: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the policy of the CPU manager with which this bind starts the kubelet of a drained node; '' if it does not drain it."""
+    wanted, kubelet = settings.get("kubelet"), topology.get("kubelet") or {}
+    if not (wanted and wanted["restart"]):
+        return ""
+    if wanted["enabled"]:
+        return "static"
+    without: str = kubelet.get("policy_without", "")
+    return without if without != kubelet.get("policy") else ""
 
 
 def _on_this_host(topology: Topology, settings: Mapping[str, Any]) -> dict[str, Any]:

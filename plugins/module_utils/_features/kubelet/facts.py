@@ -10,6 +10,7 @@ from typing import Any, Mapping
 
 from ..._base.cpulist import compress, expand
 from ..._host.host import Host
+from ..._state.files import is_ours
 from . import settings as _settings
 from . import state_file
 from .version import version
@@ -20,9 +21,10 @@ _QUANTITY = re.compile(r"^(\d+)(?:\.(\d+))?(m?)\Z")
 def kubelet(host: Host, online: set[int]) -> dict[str, Any] | None:
     """Return the kubelet's part of the topology, or None on a host without kubelet files.
 
-    ``{version, policy, options, topology_policy, topology_options, topology_scope, feature_gates, fail_cgroup_v1, reserved_cpus,
-    reserved_millicpus, default_cpus, exclusive, config, config_dir, sources, warnings}``. ``exclusive`` maps ``pod/container`` (version 1
-    of the state: the container id) to a cpulist. ``version`` is None where it is not known, ``fail_cgroup_v1`` where it is not set.
+    ``{version, policy, policy_without, options, topology_policy, topology_options, topology_scope, feature_gates, fail_cgroup_v1,
+    reserved_cpus, reserved_millicpus, default_cpus, exclusive, config, config_dir, sources, warnings}``. ``exclusive`` maps
+    ``pod/container`` (version 1 of the state: the container id) to a cpulist. ``version`` is None where it is not known,
+    ``fail_cgroup_v1`` where it is not set. ``policy_without`` is the policy that the kubelet would have without our drop-in.
     ``reserved_cpus`` is None where the kubelet chooses so many ``reserved_millicpus`` itself. ``online`` is the set of online CPUs.
     """
     settings, places = _settings.settings(host)
@@ -52,9 +54,12 @@ def kubelet(host: Host, online: set[int]) -> dict[str, Any] | None:
         if state.policy == "static":
             strict = options.get("strict-cpu-reservation") == "true"
             warnings.extend(state_file.against_machine(state, online, reserved, strict, path))
+    policy = wanted or (state.policy if state else "none")
+    gone: dict[str, str | None] = {path: None for path in places["sources"] if path[0] == "/" and is_ours(host.read(path) or "")}
     return {
         "version": release,
-        "policy": wanted or (state.policy if state else "none"),
+        "policy": policy,
+        "policy_without": _settings.settings(host, gone)[0].get("cpuManagerPolicy", "none") if gone else policy,
         "options": options,
         "topology_policy": settings.get("topologyManagerPolicy") or "none",
         "topology_options": settings.get("topologyManagerPolicyOptions", {}),

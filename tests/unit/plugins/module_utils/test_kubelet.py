@@ -122,6 +122,24 @@ def test_drop_ins_extend_the_main_file_by_name_and_flags_win(tree):
     assert found["sources"] == ["/srv/kubelet.yaml", "/etc/kubelet.d/10-first.conf", "/etc/kubelet.d/20-last.conf", "flags"]
 
 
+@pytest.mark.parametrize(
+    "main, drop_ins, flags, policies",
+    [
+        ("none", {"50-npu-affinity.conf": "# Managed by npu.affinity\ncpuManagerPolicy: static"}, [], ("static", "none")),
+        (None, {"50-npu-affinity.conf": "# Managed by npu.affinity\ncpuManagerPolicy: static"}, [], ("static", "none")),
+        ("static", {"50-npu-affinity.conf": "# Managed by npu.affinity\ncpuManagerPolicy: static"}, [], ("static", "static")),
+        ("none", {"50-npu-affinity.conf": "cpuManagerPolicy: static"}, [], ("static", "static")),
+        (None, {"50-npu-affinity.conf": "# Managed by npu.affinity\n"}, ["--cpu-manager-policy=static"], ("static", "static")),
+        ("static", {}, [], ("static", "static")),
+    ],
+)
+def test_the_policy_without_the_drop_in(tree, main, drop_ins, flags, policies):
+    files = {f"/etc/kubelet.d/{name}": text for name, text in drop_ins.items()}
+    files.update({CONFIG: f"cpuManagerPolicy: {main}"} if main else {})
+    found = facts.kubelet(tree.write({**files, **running("--config-dir=/etc/kubelet.d", *flags)}), {0})
+    assert (found["policy"], found["policy_without"]) == policies
+
+
 KUBEADM = """[Service]
 Environment="KUBELET_CONFIG_ARGS=--config=/srv/kubelet.yaml"
 ExecStart=
