@@ -67,7 +67,7 @@ def test_a_pending_change_of_the_kubelet_leaves_the_slices(fleet, tmp_path):
     assert "feature kubelet: absent -> present" in hosts.play("history").output
 
 
-def test_a_node_whose_kubelet_gives_the_cpus_back_has_slices_at_once(fleet, tmp_path):
+def test_a_node_without_a_static_kubelet_has_slices_at_once(fleet, tmp_path):
     hosts, log = node(fleet), tmp_path / "kubectl.log"
     restarting = {"npu_affinity_kubelet_restart": True, **commands(log)}
     assert hosts.play("bind", npu_affinity_kubelet_enabled=True, **restarting).status == 0
