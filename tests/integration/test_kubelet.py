@@ -79,6 +79,17 @@ def test_a_node_without_a_static_kubelet_has_slices_at_once(fleet, tmp_path):
     assert again.status == 0 and not again.changed("node"), again.output
 
 
+def test_a_kubelet_gives_the_cpus_back_without_a_record(fleet, tmp_path):
+    hosts, log = node(fleet), tmp_path / "kubectl.log"
+    restarting = {"npu_affinity_kubelet_restart": True, **commands(log)}
+    assert hosts.play("bind", npu_affinity_kubelet_enabled=True, **restarting).status == 0
+    (hosts.tree("node") / "etc/npu-affinity/previous.json").unlink()
+    log.unlink()
+    run = hosts.play("bind", **restarting)
+    assert run.status == 0 and log.read_text().split() == ["drain", "uncordon"], run.output
+    assert not (hosts.tree("node") / DROP_IN).exists(), "slices beside a kubelet that owns the CPUs"
+
+
 def test_an_unchangeable_kubelet_leaves_the_host_as_it_was(fleet, tmp_path):
     hosts = node(fleet)
     assert hosts.play("bind").status == 0

@@ -51,9 +51,11 @@ class Change:
 
 
 def installed(host: Host) -> list[str]:
-    """Return the paths of our drop-ins by previous.json: one, or none, or several after a run that was killed while it renamed it."""
+    """Return the paths of our drop-ins: those of previous.json (several after a run that was killed while it renamed one), and those that
+    the kubelet reads, for the record can be lost."""
     section: dict[str, Any] = previous.recorded(host).get(SECTION, {})
-    return ([section["path"]] if section else []) + list(section.get("renamed", []))
+    known = ([section["path"]] if section else []) + list(section.get("renamed", []))
+    return known + [path for path in settings.settings(host)[1]["ours"] if path not in known]
 
 
 def look(host: Host, path: str, content: str | None) -> Change:

@@ -10,7 +10,6 @@ from typing import Any, Mapping
 
 from ..._base.cpulist import compress, expand
 from ..._host.host import Host
-from ..._state.files import is_ours
 from . import settings as _settings
 from . import state_file
 from .version import version
@@ -55,7 +54,7 @@ def kubelet(host: Host, online: set[int]) -> dict[str, Any] | None:
             strict = options.get("strict-cpu-reservation") == "true"
             warnings.extend(state_file.against_machine(state, online, reserved, strict, path))
     policy = wanted or (state.policy if state else "none")
-    gone: dict[str, str | None] = {path: None for path in places["sources"] if path[0] == "/" and is_ours(host.read(path) or "")}
+    gone: dict[str, str | None] = dict.fromkeys(places["ours"])
     return {
         "version": release,
         "policy": policy,

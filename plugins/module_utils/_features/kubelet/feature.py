@@ -24,9 +24,9 @@ SECTION = "kubelet"
 def _step(host: Host, state: AppliedState, choices: Choices) -> Kubelet | None:
     presence = state["features"].get("kubelet")
     if presence == "absent":
-        from ..._state import previous
+        from .drop_in import installed
 
-        presence = presence if SECTION in previous.recorded(host) else None
+        presence = presence if installed(host) else None
     if presence is None:
         return None
     from .step import Kubelet

@@ -17,6 +17,7 @@ from typing import Any, Mapping
 from ..._base.outside import json_of
 from ..._host.host import Host
 from ..._kernel.machine import CGROUPS, HIERARCHIES
+from ..._state.files import is_ours
 
 ROOT_FOLDER = "/var/lib/kubelet"
 CONFIG = ROOT_FOLDER + "/config.yaml"
@@ -42,9 +43,10 @@ _INNER = re.compile(r"""^[ \t]+["']?([A-Za-z0-9_./-]+)["']?[ \t]*:[ \t]*(.*)\Z""
 
 
 def settings(host: Host, instead: Mapping[str, str | None] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return ``(settings, places)``: values by the keys of KubeletConfiguration, and ``{config, config_dir, root, sources}``.
+    """Return ``(settings, places)``: values by the keys of KubeletConfiguration, and ``{config, config_dir, root, sources, ours}``.
 
-    ``sources`` are the files that have something to say, and ``flags`` where a flag does. Both are empty where no kubelet is installed.
+    ``sources`` are the files that have something to say, and ``flags`` where a flag does; ``ours`` are those that the collection manages.
+    All are empty where no kubelet is installed.
     ``instead`` maps paths of drop-ins to the texts that they would have, None for one that would be gone.
     """
     instead = instead or {}
@@ -52,20 +54,21 @@ def settings(host: Host, instead: Mapping[str, str | None] | None = None) -> tup
     config = flags.get("config") or CONFIG
     folder = (flags.get("config-dir") or "").rstrip("/") or None
     found: dict[str, Any] = {}
-    sources = []
+    sources, ours = [], []
     drop_ins = {"%s/%s" % (folder, name) for name in host.names(folder, "*.conf")} if folder else set()
     drop_ins.update(path for path in instead if folder and path.startswith(folder + "/"))
     for path in [config] + sorted(drop_ins):
         text = instead[path] if path in instead else host.read(path)
         if text is not None:
             sources.append(path)
+            ours += [path] if is_ours(text) else []
             _merge(found, read(text))
     given = {FLAGS[name]: value for name, value in flags.items() if name in FLAGS}
     if given:
         sources.append("flags")
         _merge(found, {key: _pairs(value) if key in _MAPPINGS else value for key, value in given.items()})
     root = (flags.get("root-dir") or ROOT_FOLDER).rstrip("/")
-    return found, {"config": config, "config_dir": folder, "root": root, "sources": sources}
+    return found, {"config": config, "config_dir": folder, "root": root, "sources": sources, "ours": ours}
 
 
 def _merge(found: dict[str, Any], values: Mapping[str, Any]) -> None:
