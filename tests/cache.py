@@ -20,9 +20,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-KEPT = 12
+KEPT, DAY = 12, 24 * 3600
 """Folders of a kind that stay. One that was used within the last day stays besides."""
-DAY = 24 * 3600
 MADE = ".made"
 
 
@@ -39,8 +38,11 @@ def is_made(path: Path) -> bool:
     return (path / MADE).exists()
 
 
-def folder(kind: str, made_of: Sequence[str], make: Callable[[Path], None], kept: int = KEPT) -> Path:
-    """Return the folder for these words; ``make`` fills a new one. Of the kind, ``kept`` folders stay."""
+def folder(kind: str, made_of: Sequence[str], make: Callable[[Path], None], kept: int = KEPT, age: int = DAY) -> Path:
+    """Return the folder for these words; ``make`` fills a new one.
+
+    Of the kind, ``kept`` folders stay, and those that were used in the last ``age`` seconds.
+    """
     path = place(kind, made_of)
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path.with_suffix(".lock"), "w") as lock:
@@ -51,15 +53,15 @@ def folder(kind: str, made_of: Sequence[str], make: Callable[[Path], None], kept
             make(path)
             (path / MADE).write_text("\n".join(made_of) + "\n")
         os.utime(path / MADE)
-    remove_old(path.parent, kept)
+    remove_old(path.parent, kept, age)
     return path
 
 
-def remove_old(kind: Path, kept: int) -> None:
+def remove_old(kind: Path, kept: int, age: int) -> None:
     """Remove the folders of a kind that were used longest ago."""
     made = sorted(kind.glob(f"*/{MADE}"), key=lambda file: file.stat().st_mtime, reverse=True)
     for file in made[kept:]:
-        if time.time() - file.stat().st_mtime > DAY:
+        if time.time() - file.stat().st_mtime > age:
             file.unlink()
             shutil.rmtree(file.parent, ignore_errors=True)
             file.parent.with_suffix(".lock").unlink(missing_ok=True)

@@ -6,33 +6,44 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
+import functools
+import hashlib
 import itertools
 import json
 import os
+import pickle
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
 
+import ansible
 import psutil
 import pytest
 import yaml
 
+from tests import cache
 from tests.integration import controller
 from tests.integration.conftest import Run
 from tests.lab import image
 from tests.lab.image import ARCHITECTURE
-from tests.lab.machine import BOOTED, PATIENCE, Machine
-from tests.lab.shapes import A2, A3, DUO, ENGINES, ENGINES_V1, HYBRID, ISOLATED, NONE, NVME, ODD, V1
+from tests.lab.machine import BOOTED, PATIENCE, Machine, made_of
+from tests.lab.shapes import A2, A3, DUO, ENGINES, ENGINES_V1, HYBRID, ISOLATED, NONE, NVME, ODD, SELINUX, V1
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SHAPES = [A3, ODD, NVME, NONE, V1, HYBRID, ISOLATED, ENGINES, ENGINES_V1, A2, DUO]
+SHAPES = [A3, ODD, NVME, NONE, V1, HYBRID, ISOLATED, ENGINES, ENGINES_V1, SELINUX, A2, DUO]
 """In the order of their tests: those with few tests first, for a process that goes on to another machine does not come back."""
-collect_ignore = [] if ARCHITECTURE == "arm64" else ["test_aarch64.py"]
-collect_ignore += [f"test_{name}.py" for name in ("engines", "selinux") if name != image.NAME]
+FILES = {"engines": ["test_engines.py", "test_adopt.py", "test_soak.py"], "engines-v1": ["test_adopt.py"], "selinux": ["test_selinux.py"]}
+"""The tests of images that have more programs."""
+_FOUND = {path.name for path in Path(__file__).parent.glob("test_*.py")}
+collect_ignore = sorted(_FOUND - set(FILES[image.NAME]) if image.NAME in FILES else {"test_engines.py", "test_selinux.py"})
 BEGUN = time.monotonic()
 LOG, NOT_RUN = "asserted", "not run"
+BOUND, RECORD = "bound", "record.pickle"
+KEPT, HOUR = 6, 3600
+"""Guests in that state that stay in the cache, of 500 MB each, besides those of the last hour."""
 PLAN = "/etc/npu-affinity/plan.json"
 PLAY_SECONDS = 900
 SERVED, ALONE = "/usr/bin/python3", "/usr/bin/python3-alone"
@@ -76,49 +87,82 @@ class Operator(NamedTuple):
 
 
 def root(machine, python):
-    """Root, with the configuration of this checkout."""
+    """Root, with the configuration of this checkout. On a busy machine npu-smi takes longer than on any host."""
     settings = {"ANSIBLE_CONFIG": str(REPOSITORY / "ansible.cfg"), "ANSIBLE_SSH_ARGS": f"-F {machine.ssh_config}"}
-    return Operator({"ansible_python_interpreter": python}, settings)
+    return Operator({"ansible_python_interpreter": python, "npu_affinity_timeout": PATIENCE}, settings)
+
+
+@functools.cache
+def sources():
+    """A digest of all that a bind depends on besides its machine, and of what makes its record."""
+    digest = hashlib.sha256(ansible.__version__.encode())
+    folders = [REPOSITORY / name for name in ("plugins", "roles", "playbooks", "meta", "tests/integration/callbacks")]
+    paths = [path for folder in folders for path in folder.rglob("*") if path.suffix not in (".md", ".pyc") and path.is_file()]
+    for path in sorted([*paths, REPOSITORY / "ansible.cfg", REPOSITORY / "tests/integration/conftest.py", Path(__file__)]):
+        digest.update(f"{path.relative_to(REPOSITORY)}\0{path.read_text()}\0".encode())
+    return digest.hexdigest()
 
 
 class Lab:
-    """The machine that runs at the moment, and its saved states: ``booted`` (as installed) and ``bound`` (after the first bind)."""
+    """The machine that runs at the moment, and its saved states: ``booted`` (as installed) and ``bound`` (after the first bind).
+
+    Both stay in the cache: one process makes them, and others go on from there.
+    """
 
     def __init__(self, folder):
         self._folder = folder
         self._journal = folder / "journal"
         self._numbers = itertools.count()
         self._machine = None
-        self._saved = {}
+        self._bound = None
 
     def fresh(self, shape):
         """A machine as it is right after its boot."""
-        if self._restored(shape, BOOTED):
-            return self._machine
-        self.close()
-        self._machine = Machine(shape)
-        self._machine.boot()
-        if shape.saveable:
-            self._saved[BOOTED] = None
+        if not self._restored(shape, BOOTED):
+            self._begin(shape, cache.place(*self._kind_of_bound(shape)), BOOTED)
         return self._machine
 
     def bound(self, shape):
         """A :class:`Bound` machine."""
-        if self._restored(shape, "bound"):
-            return self._saved["bound"]
+        if not shape.saveable:
+            return self._first_bind(shape)
+        if not self._bound or not self._restored(shape, BOUND):
+            kept = cache.folder(*self._kind_of_bound(shape), functools.partial(self._bind_and_keep, shape), KEPT, HOUR)
+            self._begin(shape, kept, BOUND)
+        return self._bound
+
+    def _kind_of_bound(self, shape):
+        return f"lab-{BOUND}", [*made_of(shape), sources()]
+
+    def _begin(self, shape, kept, state):
+        """Start a machine in one of its states, both of which a folder of the cache keeps if such a machine was bound before."""
+        self.close()
+        self._machine = Machine(shape)
+        if not cache.is_made(kept):
+            self._machine.boot()
+            return
+        *record, compiled = pickle.loads((kept / RECORD).read_bytes())
+        self._machine.compiled_in[BOUND] = compiled[0]
+        Machine.compiled = max(Machine.compiled, compiled)
+        self._machine.resume(kept, state)
+        self._bound = Bound(self._machine, *record)
+
+    def _first_bind(self, shape):
         machine = self.fresh(shape)
         before, files = machine.look(), machine.files()
         bound = Bound(machine, self.play_as(root(machine, ALONE), machine, "bind"), before, files)
         assert bound.run.status == 0, bound.run.output
-        if shape.saveable:
-            machine.save("bound")
-            self._saved["bound"] = bound
         return bound
 
-    def _restored(self, shape, name):
-        usable = self._machine and self._machine.shape is shape and self._machine.runs and name in self._saved
+    def _bind_and_keep(self, shape, folder):
+        machine, *record = self._first_bind(shape)
+        (folder / RECORD).write_bytes(pickle.dumps((*record, Machine.compiled)))
+        machine.keep(folder, BOUND)
+
+    def _restored(self, shape, state):
+        usable = self._machine and self._machine.shape is shape and self._machine.runs and shape.saveable
         if usable:
-            self._machine.restore(name)
+            self._machine.restore(state)
         return usable
 
     def play(self, machine, playbook, *arguments, **variables):
@@ -163,21 +207,24 @@ class Lab:
     def close(self):
         if self._machine:
             self._machine.stop()
-        self._machine, self._saved = None, {}
+        self._machine = self._bound = None
+
+
+def shape_of(item):
+    """The machine of a test: its parameter, what its file says, or the small one."""
+    usual = getattr(item.module, "SHAPE", DUO)
+    return item.callspec.params.get("shape", usual) if hasattr(item, "callspec") else usual
 
 
 def pytest_collection_modifyitems(items):
     """Tests of one machine follow each other, so that each machine starts once.
 
-    A test without a parameter runs on the small machine if its file imports that. Faults take longest and come first of theirs: no
-    process waits long for the other at the end. If time is short (``LAB_SHORT``), the machine with most of the tests comes first, and
-    what takes longest comes last.
+    Faults take longest and come first of theirs: no process waits long for the other at the end. If time is short (``LAB_SHORT``), the
+    machine with most of the tests comes first, and what takes longest comes last.
     """
     short = bool(os.environ.get("LAB_SHORT"))
     order = SHAPES[::-1] if short else SHAPES
-    usual = {item: getattr(item.module, "DUO", A2) for item in items}
-    shapes = {item: item.callspec.params.get("shape", usual[item]) if hasattr(item, "callspec") else usual[item] for item in items}
-    items.sort(key=lambda item: (order.index(shapes[item]), (item.path.stem != "test_faults") != short))
+    items.sort(key=lambda item: (order.index(shape_of(item)), (item.path.stem != "test_faults") != short))
 
 
 def kill(process, _journal):
@@ -243,6 +290,9 @@ def pytest_runtest_setup(item):
 
     This comes before all fixtures: without time, no image is built.
     """
+    suites = item.get_closest_marker("suites")
+    if suites and image.SUITE not in suites.args:
+        pytest.skip(f"only {' and '.join(suites.args)} can show it")
     minutes = item.config.getoption("lab_minutes")
     if minutes and time.monotonic() - BEGUN > 60 * minutes:
         item.user_properties.append((NOT_RUN, True))
@@ -250,10 +300,18 @@ def pytest_runtest_setup(item):
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "architecture: what make lab-arm runs on aarch64 machines")
-    config.addinivalue_line("markers", "aarch64: what make arm runs on one of them")
+    config.addinivalue_line("markers", "suites(*names): the releases that can show it")
+    config.addinivalue_line("markers", "core: the claims that a user relies on most, each on the smallest machine that shows it")
+    config.addinivalue_line("markers", "architecture: what make lab-arm runs on aarch64 machines, too")
     config.addinivalue_line("markers", "soak: what make soak runs, for half an hour")
     config.addinivalue_line("markers", "elsewhere: what other parts of make test-all show on other hosts, or make lab-all alone")
+
+
+def pytest_report_header():
+    """What tests/lab/systems.py reads in a log: which machines, and which commit."""
+    command = ["git", "-C", str(REPOSITORY), "describe", "--always", "--dirty", "--abbrev=8", "--exclude=*"]
+    commit = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+    return f"lab: image {image.NAME}, {image.SUITE}, {image.PLATFORMS.get(ARCHITECTURE)}, commit {commit}, {datetime.date.today()}"
 
 
 def pytest_addoption(parser):

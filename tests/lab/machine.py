@@ -30,8 +30,8 @@ BOOT_SECONDS = 600
 BOOT_ATTEMPTS = 3
 LINES = 20
 """Of a guest's console, in the message when it does not answer."""
-BOOTED = "booted"
-"""The saved state of a guest right after its first boot."""
+BOOTED, DISK = "booted", "disk.qcow2"
+"""The saved state of a guest right after its first boot, and the disk that keeps it."""
 KEPT = 12
 """Guests in that state that stay in the cache, of 300 MB each."""
 FIRST_PORT = 2240
@@ -55,7 +55,7 @@ CHIPS_PER_CARD = {"a2": 1, "a3": 2}
 class Machine:
     """A guest of the given shape, on a fresh overlay of the image. Ends with :meth:`stop`, or with this process."""
 
-    _compiled = (0, "")
+    compiled = (0, "")
     """The number of files that Python compiled in the guests of this process, and an archive of them."""
 
     def __init__(self, shape):
@@ -73,6 +73,7 @@ class Machine:
             f" ControlMaster auto\n ControlPersist 10m\n ControlPath {self._folder}/ssh\n"
         )
         self._qemu = None
+        self.compiled_in = {}  # how many of those files a saved state has
 
     def boot(self):
         """Make it a guest right after its first boot: one that goes on from the kept :data:`BOOTED` state, where the shape can be saved."""
@@ -83,23 +84,24 @@ class Machine:
             self._first_boot()
             self._give_compiled()
             return
-        kept = cache.folder("lab-booted", self._made_of(), self._keep, KEPT)
-        shutil.copy(kept / "disk.qcow2", self._disk)
-        self._start("-loadvm", BOOTED)
-        self._give_compiled()
+        self.resume(cache.folder(f"lab-{BOOTED}", made_of(self.shape), self._boot_and_keep, KEPT), BOOTED)
 
-    def _made_of(self):
-        """All that decides what a guest is after its first boot."""
-        version = subprocess.run([image.QEMU, "--version"], capture_output=True, text=True, check=True).stdout
-        sources = [path.read_text() for path in (Path(__file__), NPU_SMI)]
-        return [image.IDENTITY.read_text(), version, *self.shape.arguments(), *sources, LOOK]
+    def resume(self, folder, state):
+        """Go on from a state that a folder of the cache keeps, or from one that came before it."""
+        shutil.copy(folder / DISK, self._disk)
+        self._start("-loadvm", state)
+        self._give_compiled(state)
 
-    def _keep(self, folder):
+    def _boot_and_keep(self, folder):
         self._first_boot()
-        self.save(BOOTED)
+        self.keep(folder, BOOTED)
+
+    def keep(self, folder, state):
+        """Save a state, end, and leave the disk, which has all saved states, in a folder of the cache."""
+        self.save(state)
         self._control("quit")
         self._qemu.communicate(timeout=PATIENCE)
-        shutil.move(self._disk, folder / "disk.qcow2")
+        shutil.move(self._disk, folder / DISK)
 
     def _first_boot(self):
         """Boot a fresh guest and describe its NPUs to its npu-smi."""
@@ -183,11 +185,11 @@ class Machine:
 
     def look(self):
         """The kernel's view of the guest, as ``look.py`` gathers it."""
-        return json.loads(self.run("python3 -", stdin=LOOK))
+        return json.loads(self.run("python3 -IS -", stdin=LOOK))
 
     def files(self):
         """Every file and folder that a bind or its undo could touch: ``{path: (mode, owner, group, digest or target)}``."""
-        return {path: tuple(state) for path, state in json.loads(self.run("python3 -", stdin=FILES)).items()}
+        return {path: tuple(state) for path, state in json.loads(self.run("python3 -IS -", stdin=FILES)).items()}
 
     # --- commands -------------------------------------------------------------------------------------------------------------
 
@@ -220,14 +222,14 @@ class Machine:
 
     def keep_compiled(self):
         """Take along what Python has compiled, for every guest that starts or is restored later: here it lies in memory only."""
-        command = f"cd {BYTECODE}; set -- *; [ $# -le {Machine._compiled[0]} ] || {{ echo $#; tar -cz -- * | base64 --wrap=0; }}"
+        command = f"cd {BYTECODE}; set -- *; [ $# -le {Machine.compiled[0]} ] || {{ echo $#; tar -cz -- * | base64 --wrap=0; }}"
         count, _newline, archive = self.run(command).partition("\n")
         if count:
-            Machine._compiled = int(count), archive
+            Machine.compiled = int(count), archive
 
-    def _give_compiled(self):
-        if Machine._compiled[1]:
-            self.run(f"base64 --decode | tar -xz -C {BYTECODE}", stdin=Machine._compiled[1])
+    def _give_compiled(self, state=""):
+        if Machine.compiled[0] > self.compiled_in.get(state, 0):
+            self.run(f"base64 --decode | tar -xz -C {BYTECODE}", stdin=Machine.compiled[1])
 
     # --- state ----------------------------------------------------------------------------------------------------------------
 
@@ -262,7 +264,7 @@ class Machine:
         self._disconnect()
         self._control("human-monitor-command", **{"command-line": f"loadvm {name}"})
         self._await_answer(f"after its state {name} was restored")
-        self._give_compiled()
+        self._give_compiled(name)
 
     def _await_answer(self, when, seconds=PATIENCE):
         deadline = time.monotonic() + seconds
@@ -315,6 +317,13 @@ class Machine:
             self._qemu.wait()
         self._disk.unlink(missing_ok=True)
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def made_of(shape):
+    """All that decides what a guest is after its first boot."""
+    version = subprocess.run([image.QEMU, "--version"], capture_output=True, text=True, check=True).stdout
+    sources = [path.read_text() for path in (Path(__file__), NPU_SMI)]
+    return [image.IDENTITY.read_text(), version, *shape.arguments(), *sources, LOOK]
 
 
 def _free_port():

@@ -58,6 +58,8 @@ def test_the_newest_folders_stay():
 def test_a_folder_in_use_today_stays_however_many_there_are():
     folders = [cache.folder("venv", [f"pytest {number}"], fill, kept=1) for number in range(3)]
     assert all(folder.exists() for folder in folders)
+    cache.folder("venv", ["pytest 3"], fill, kept=0, age=-1)
+    assert not any(folder.exists() for folder in folders)
 
 
 def test_where_a_folder_is_is_known_before_it_is_made():
