@@ -88,7 +88,7 @@ MACHINE_OF_ELF = {"amd64": 62, "arm64": 183}
 APT_OPTIONS = ['--aptopt=Acquire::Check-Valid-Until "false"']
 """A mirror that is kept back has lists of the testing release that are out of date."""
 LEFT_OUT = ["/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*"]
-KEPT = 4
+KEPT = 5
 """Images of a kind that stay in the cache, of 700 MB each."""
 LINES = 20
 """Of the build's log, in the message when it fails."""
@@ -144,7 +144,7 @@ def _build(folder, output):
     def extract(target, suite, *packages):
         """Unpack packages of the guest's architecture, and all that they depend on."""
         includes = [f"--include={words}" for words in packages]
-        options = ["--variant=extract", f"--architectures={ARCHITECTURE}", *_left_out(), *APT_OPTIONS]
+        options = ["--variant=extract", f"--architectures={ARCHITECTURE}", *_dpkg_options(), *APT_OPTIONS]
         run("mmdebstrap", *options, *includes, suite, target, *_mirrors(suite))
 
     run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f", KEY)
@@ -158,7 +158,7 @@ def _build(folder, output):
         "mmdebstrap",
         "--variant=minbase",
         f"--include={','.join([*PROGRAMS, *KIND.programs, *tools])}",
-        *_left_out(),
+        *_dpkg_options(),
         *APT_OPTIONS,
         f'--customize-hook="{HERE}/guest/customize" "$1"',
         KIND.suite,
@@ -193,8 +193,8 @@ def _mirrors(suite):
     return lines
 
 
-def _left_out():
-    return [f"--dpkgopt=path-exclude={pattern}" for pattern in LEFT_OUT]
+def _dpkg_options():
+    return ["--dpkgopt=force-unsafe-io", *(f"--dpkgopt=path-exclude={pattern}" for pattern in LEFT_OUT)]
 
 
 def _replace_programs(root, parts, run):
