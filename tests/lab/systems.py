@@ -3,10 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What runs of the lab found out, as the tables of docs/evidence.md: ``python -m tests.lab.systems FOLDER`` reads what is in the folder.
 
-The names of the logs tell the release and architecture (``lab-on-trixie.log``, ``lab-on-trixie-2.log``; ``lab.log`` is of Debian 12).
-Those of one machine give a row, which replaces the one on the page, where ``test_systems.py`` named the machine in one of them. The tests
-of a release need not run at one time: each counts as it ended in the newest log that has it. Releases without a log keep their row.
-Each ``*.json``, which ``test_soak.py`` wrote, gives a row of the table of soaks.
+In its logs, ``*.log``, each run of pytest begins with a line on the machines and the commit. The runs on one release and architecture give
+a row, which replaces the one on the page, where ``test_systems.py`` named the machine in one of them. The tests of a release need not run
+at one time: each counts as it ended in the newest run that has it. Releases without a run keep their row. Each ``*.json``, which
+``test_soak.py`` wrote, gives a row of the table of soaks.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import json
 import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.summary import sentence
 
@@ -30,35 +31,73 @@ ENDED = re.compile(
 )
 """The line of a test that ended, by several processes and by one."""
 WORDS = {"PASSED": "passed", "FAILED": "failed", "ERROR": "failed", "SKIPPED": "skipped", "RERUN": "rerun"}
+SOAK = "tests/lab/test_soak.py"
 SUITES = {"bullseye": "Debian 11", "bookworm": "Debian 12", "trixie": "Debian 13", "testing": "testing"}
-LOG = re.compile(rf"lab(?P<arm>-arm)?(?:-on-(?P<suite>{'|'.join(SUITES)}))?(?:-\d+)?")
+HEADER = re.compile(r"^lab: image (\S+), (\S+), (\S+), commit (\S+), (\S+)$", re.MULTILINE)
+PLACES = {"lab": "", "engines": ", container engines", "engines-v1": ", container engines on cgroup v1", "selinux": ", SELinux"}
 HEAD = "| release | architecture | kernel | systemd | Python | tests | date |\n|---|---|---|---|---|---|---|\n"
 SOAKS = "| release | architecture | seed | minutes | operations | faults | findings | date |\n|---|---|---|---|---|---|---|---|\n"
 
 
+class Session(NamedTuple):
+    """A run of pytest in a log."""
+
+    image: str
+    suite: str
+    architecture: str
+    commit: str
+    date: str
+    log: str
+
+    @property
+    def place(self) -> str:
+        return SUITES[self.suite] + PLACES[self.image] + (", aarch64" if self.architecture == "aarch64" else "")
+
+
+def sessions(logs: Iterable[Path]) -> Iterator[Session]:
+    """Yield the runs in logs, the oldest first."""
+    for path in sorted(logs, key=lambda path: path.stat().st_mtime):
+        _before, *parts = HEADER.split(path.read_text(errors="replace"))
+        yield from (Session(*parts[start : start + 6]) for start in range(0, len(parts), 6))
+
+
 def rows(folder: Path) -> list[str]:
     by_machine = defaultdict(list)
-    for path in sorted(folder.glob("*.log"), key=lambda path: path.stat().st_mtime):
-        if name := LOG.fullmatch(path.stem):
-            by_machine[SUITES[name["suite"] or "bookworm"], name["arm"]].append(path)
+    for session in sessions(folder.glob("*.log")):
+        if session.image == "lab":
+            by_machine[session.suite, session.architecture].append(session)
     found = []
-    for (release, _arm), paths in by_machine.items():
-        logs = [path.read_text(errors="replace") for path in paths]
+    for (suite, _architecture), of_machine in by_machine.items():
+        logs = [session.log for session in of_machine]
         if machine := next(filter(None, map(MACHINE.search, logs)), None):
             columns = machine.group("architecture", "kernel", "systemd", "python")
-            found.append(row(release, *columns, sentence(outcomes(logs)), day(paths[-1])))
+            found.append(row(SUITES[suite], *columns, sentence(outcomes(logs)), of_machine[-1].date))
     return sorted(found)
+
+
+def ended(log: str) -> dict[str, list[str]]:
+    """Return how each test of a run ended, and before that how it did when it was run once more."""
+    found = defaultdict(list)
+    for line in ENDED.finditer(log):
+        found[line["test"]].append(WORDS[line["word"] or line["alone"]])
+    return found
 
 
 def outcomes(logs: Iterable[str]) -> Counter[str]:
     """Return how many tests ended how in the last log that has them. Those that were run once more count as ``rerun``, too."""
-    ended = {}
+    last: dict[str, list[str]] = {}
     for log in logs:
-        of_log = defaultdict(list)
-        for line in ENDED.finditer(log):
-            of_log[line["test"]].append(WORDS[line["word"] or line["alone"]])
-        ended.update(of_log)
-    return Counter(word for words in ended.values() for word in words)
+        last |= {test: words for test, words in ended(log).items() if not test.startswith(SOAK)}
+    return Counter(word for words in last.values() for word in words)
+
+
+def last_shown(logs: Iterable[Path]) -> dict[str, tuple[str, str, str]]:
+    """Return where each test passed last, when, and at which commit: ``{test: (release, date, commit)}``."""
+    found = {}
+    for session in sessions(logs):
+        shown = session.place, session.date, session.commit
+        found |= {test: shown for test, words in ended(session.log).items() if words[-1] == "passed"}
+    return found
 
 
 def soaks(folder: Path) -> list[str]:
@@ -67,7 +106,7 @@ def soaks(folder: Path) -> list[str]:
         record = json.loads(path.read_text())
         times = [record["operations"].values(), record["faults"].values()]
         numbers = [record["seed"], record["minutes"], *map(sum, times), len(record["findings"])]
-        release = SUITES[record["suite"]] + (", container engines" if record["image"] == "engines" else "")
+        release = SUITES[record["suite"]] + PLACES[record["image"]]
         found.append(row(release, record["architecture"], *map(str, numbers), day(path)))
     return sorted(found)
 

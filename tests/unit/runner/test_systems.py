@@ -11,38 +11,61 @@ import os
 
 import pytest
 
-from tests.lab.systems import HEAD, PAGE, SOAKS, rows, soaks, updated
+from tests.lab.systems import HEAD, PAGE, SOAKS, last_shown, rows, soaks, updated
 
 DAY = datetime.datetime(2026, 11, 25, 12).timestamp()
+HEADER = "lab: image {}, {}, {}, commit {}, 2026-11-{}\n"
 MACHINE = "  ok  the machine: {} {}, systemd {} ({}.1-1), Python {}, merged /usr\n"
 BIND, IRQ = "tests/lab/test_bind.py::test_bind[a3]", "tests/lab/test_irq.py::test_the_timer[a3]"
-DRIVER = "tests/lab/test_irq.py::test_the_driver[a3]"
+DRIVER, LABELS, SOAK = (
+    f"tests/lab/test_{name}" for name in ("irq.py::test_the_driver[a3]", "selinux.py::test_labels", "soak.py::test_soak")
+)
 SUMMARY = "FAILED tests/lab/test_irq.py::test_the_timer[a3] - AssertionError\n===== 2 passed in 12.5s (0:00:12) =====\n"
 LOGS = {
-    "lab.log": MACHINE.format("6.1.0-56-cloud-amd64", "x86_64", 252, 252, "3.11.2")
+    "lab.log": HEADER.format("lab", "bookworm", "x86_64", "1a2b", 21)
+    + MACHINE.format("6.1.0-56-cloud-amd64", "x86_64", 252, 252, "3.11.2")
     + f"\n{BIND} \n[gw0] [  1%] PASSED {BIND} \n[gw1] [  2%] RERUN {IRQ} \n[gw1] [  2%] PASSED {IRQ} \n{SUMMARY}",
-    "lab-on-trixie.log": MACHINE.format("6.12.9-amd64", "x86_64", 257, 257, "3.13.5")
-    + f"[gw0] [  1%] PASSED {BIND} \n[gw1] [  2%] RERUN {IRQ} \n[gw1] [  2%] FAILED {IRQ} \n{SUMMARY}",
-    "lab-on-trixie-2.log": f"[gw0] [ 50%] PASSED {IRQ} \n[gw1] [100%] ERROR {DRIVER} \n{SUMMARY}",
-    "lab-arm.log": MACHINE.format("6.1.0-56-cloud-arm64", "aarch64", 252, 252, "3.11.2")
+    "rota.log": HEADER.format("lab", "trixie", "x86_64", "2b3c", 22)
+    + MACHINE.format("6.12.9-amd64", "x86_64", 257, 257, "3.13.5")
+    + f"[gw0] [  1%] PASSED {BIND} \n[gw1] [  2%] RERUN {IRQ} \n[gw1] [  2%] FAILED {IRQ} \n{SUMMARY}"
+    + HEADER.format("selinux", "bookworm", "x86_64", "2b3c", 22)
+    + f"{LABELS} PASSED   [100%]\n{SOAK} PASSED   [100%]\n{SUMMARY}",
+    "rota-2.log": HEADER.format("lab", "trixie", "x86_64", "3c4d", 23)
+    + f"[gw0] [ 50%] PASSED {IRQ} \n[gw1] [100%] ERROR {DRIVER} \n{SUMMARY}",
+    "lab-arm.log": HEADER.format("lab", "bookworm", "aarch64", "3c4d", 24)
+    + MACHINE.format("6.1.0-56-cloud-arm64", "aarch64", 252, 252, "3.11.2")
     + f"{BIND} PASSED   [  8%]\n{IRQ} SKIPPED (not for aarch64)   [ 16%]\n{SUMMARY}",
-    "lab-on-testing.log": f"[gw0] [100%] PASSED {BIND} \n{SUMMARY}",
-    "lab-on-bookworm-2.log": f"[gw0] [100%] PASSED {BIND} \n{SUMMARY}",
-    "lab-selinux.log": f"tests/lab/test_selinux.py::test_irqbalance PASSED   [100%]\n{SUMMARY}",
+    "lab-on-testing.log": HEADER.format("lab", "testing", "x86_64", "3c4d", 24) + f"[gw0] [100%] FAILED {BIND} \n{SUMMARY}",
+    "again.log": HEADER.format("lab", "bookworm", "x86_64", "4d5e", 25)
+    + f"[gw0] [50%] PASSED {BIND} \n[gw0] [100%] PASSED {SOAK} \n{SUMMARY}",
     "unit.log": "9 passed in 1.0s\n",
 }
 ROWS = [
-    "| Debian 12 | aarch64 | 6.1.0 | 252 | 3.11 | 1 passed, 0 failed, 1 skipped | 2026-11-25 |",
+    "| Debian 12 | aarch64 | 6.1.0 | 252 | 3.11 | 1 passed, 0 failed, 1 skipped | 2026-11-24 |",
     "| Debian 12 | x86_64 | 6.1.0 | 252 | 3.11 | 2 passed, 0 failed, 1 rerun | 2026-11-25 |",
-    "| Debian 13 | x86_64 | 6.12.9 | 257 | 3.13 | 2 passed, 1 failed | 2026-11-25 |",
+    "| Debian 13 | x86_64 | 6.12.9 | 257 | 3.13 | 2 passed, 1 failed | 2026-11-23 |",
 ]
 
 
-def test_each_system_whose_tests_ran_has_a_row(tmp_path):
+@pytest.fixture
+def logs(tmp_path):
     for number, (name, text) in enumerate(LOGS.items()):
         (tmp_path / name).write_text(text)
         os.utime(tmp_path / name, (DAY + number, DAY + number))
-    assert rows(tmp_path) == ROWS
+    return tmp_path
+
+
+def test_each_system_whose_tests_ran_has_a_row(logs):
+    assert rows(logs) == ROWS
+
+
+def test_each_test_was_shown_where_it_passed_last(logs):
+    assert last_shown(logs.glob("*.log")) == {
+        BIND: ("Debian 12", "2026-11-25", "4d5e"),
+        IRQ: ("Debian 13", "2026-11-23", "3c4d"),
+        LABELS: ("Debian 12, SELinux", "2026-11-22", "2b3c"),
+        SOAK: ("Debian 12", "2026-11-25", "4d5e"),
+    }
 
 
 def test_a_row_replaces_that_of_the_same_machine():
