@@ -244,9 +244,9 @@ lab-all: parts ## lab and soak on four releases of Debian, lab on aarch64 and wi
 	@$(BIN)/python -m tests.lab.systems $(LOGS)
 	@$(BIN)/python -m tests.summary $(LOGS)
 
-arm: setup-test ## bind, verify, reboot, driver reload and unbind of an aarch64 virtual machine (root on Debian, installs QEMU there)
+arm: setup-test ## one aarch64 machine, from bind to unbind (root on Debian, installs QEMU there)
 	LAB_ARCH=arm64 tests/lab/setup
-	LAB_ARCH=arm64 $(LAB) -o cache_dir=build/arm-cache -m aarch64 $(ARGS)
+	LAB_ARCH=arm64 $(LAB)/test_systems.py -o cache_dir=build/arm-cache $(ARGS)
 
 engines: setup-test ## what launch writes, typed for docker, podman, containerd and systemd in a virtual machine (root on Debian, installs QEMU there)
 	tests/lab/setup amd64
@@ -266,7 +266,7 @@ measure-lab: setup-test ## latencies, migrations and remote memory with a noisy 
 
 lab-arm: setup-test ## more of the lab on aarch64 machines: sparse nodes, cgroup v1, drift; twenty minutes
 	LAB_ARCH=arm64 tests/lab/setup
-	LAB_ARCH=arm64 $(LAB) -o cache_dir=build/lab-arm-cache -m "architecture or aarch64" $(ARGS)
+	LAB_ARCH=arm64 $(LAB) -o cache_dir=build/lab-arm-cache -m architecture $(ARGS)
 
 conformance: setup-test ## every case and capture of SHARED=<dir> through the real filters and parsers
 	@[ -n "$(SHARED)" ] || { echo "make conformance SHARED=<directory with cases/ and captures/>" >&2; exit 2; }

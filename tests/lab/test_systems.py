@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.lab.conftest import drift, plan_of, success
+from tests.lab.image import ARCHITECTURE, PLATFORMS
 from tests.lab.kernel import CQ, allowed_of_threads, as_planned, in_their_slices, irqs, on_their_cpus, pin, start
 from tests.lab.shapes import DUO
 from tests.lab.test_faults import OTHER_PLAN
@@ -23,11 +24,13 @@ SYSTEM = 'uname -rm; systemctl --version | head -n 1; python3 --version; [ -L /b
 def test_from_bind_to_unbind(lab, claims, tmp_path):
     """Small machine: bind, reboot, bind by another plan, driver load, rollback, drift by hand and unbind, while a worker runs"""
     machine, _run, before, files = lab.bound(DUO)
-    claims.true(f"the machine: {', '.join(machine.run(SYSTEM).splitlines())}", True)
+    system = machine.run(SYSTEM).splitlines()
+    claims.true(f"the machine: {', '.join(system)}", system[0].endswith(f" {PLATFORMS[ARCHITECTURE]}"))
     plan = plan_of(machine)
     npu = plan["npus"][0]
     reboot(claims, machine)
     as_planned(claims, machine, plan)
+    claims.equal("exit status and drift after it", drift(lab, machine, tmp_path), (0, {}))
     worker = start(machine, "worker", npu["slice"], NAMED)
     names = ("python3", "acl_thread", "release_thread")
 
