@@ -151,7 +151,7 @@ def given_back(claims, lab, machine, names, everything):
     return released
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+@pytest.mark.parametrize("shape", [pytest.param(shape, id=shape.name, marks=[pytest.mark.core] * (shape is DUO)) for shape in SHAPES])
 def test_running_work_is_adopted_and_given_back(lab, claims, tmp_path, shape):
     """Running work: bind with npu_affinity_adopt=always, work that starts later, report and rollback in between, unbind"""
     machine = lab.fresh(shape)

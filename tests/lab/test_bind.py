@@ -12,7 +12,7 @@ import pytest
 from tests.lab.conftest import SHAPES, changes, plan_of
 from tests.lab.image import ARCHITECTURE
 from tests.lab.kernel import as_planned, numbers, refused
-from tests.lab.shapes import A2, NVME, ODD
+from tests.lab.shapes import A2, DUO, NVME, ODD
 
 # The nodes of ODD with CPUs: of these the last has no memory, and the one before it is the nearest that has. On x86 there is no node 1; on
 # aarch64 the kernel numbers the nodes without a gap and lists one as empty.
@@ -30,9 +30,10 @@ FILES = "find /etc /usr/local/lib -xdev -type f -printf '%p %T@ %i\\n' | sort"
 RELOADS = "journalctl --quiet --boot --identifier=systemd --grep=Reloading --output=cat | wc -l"
 
 
+@pytest.mark.core
 def test_check_mode_touches_nothing(lab, claims):
-    """A2-like machine: bind --check --diff touches nothing"""
-    machine = lab.fresh(A2)
+    """Small machine: bind --check --diff touches nothing"""
+    machine = lab.fresh(DUO)
     before, files = machine.look(), machine.run(FILES)
     run = lab.play(machine, "bind", "--check", "--diff")
     claims.equal("exit status", run.status, 0)
@@ -41,9 +42,8 @@ def test_check_mode_touches_nothing(lab, claims):
     claims.true("files below /etc and /usr/local/lib are as before", machine.run(FILES) == files)
 
 
-BINDS = [
-    pytest.param(shape, id=shape.name, marks=[pytest.mark.architecture] * (shape in (A2, ODD))) for shape in SHAPES if shape.name in POOLS
-]
+MARKS = {A2: [pytest.mark.architecture, pytest.mark.core], ODD: [pytest.mark.architecture]}
+BINDS = [pytest.param(shape, id=shape.name, marks=MARKS.get(shape, [])) for shape in SHAPES if shape.name in POOLS]
 
 
 @pytest.mark.parametrize("shape", BINDS)
@@ -74,9 +74,10 @@ def test_bind(lab, claims, shape):
         claims.true("and they are where they were before the bind", look["nvme"] == before["nvme"], look["nvme"])
 
 
+@pytest.mark.core
 def test_a_second_bind_does_nothing(lab, claims):
-    """A2-like machine: a second bind does nothing"""
-    machine = lab.bound(A2).machine
+    """Small machine: a second bind does nothing"""
+    machine = lab.bound(DUO).machine
     before, files, reloads = machine.look(), machine.run(FILES), machine.run(RELOADS)
     run = lab.play(machine, "bind")
     claims.equal("exit status and changes", changes(run), (0, []))

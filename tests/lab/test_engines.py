@@ -20,6 +20,7 @@ from tests.lab.conftest import REPOSITORY, plan_of
 from tests.lab.machine import PATIENCE
 from tests.lab.shapes import ENGINES
 
+SHAPE = ENGINES
 CONTAINERS = (Path(__file__).parent / "containers.py").read_text()
 OF_NPU_1 = ["davinci1", "davinci_manager", "devmm_svm", "hisi_hdc"]
 OF_HOST = ["davinci0", *OF_NPU_1]
@@ -93,7 +94,7 @@ MISFITS = [
 @pytest.fixture(scope="module")
 def bound(lab):
     """``(the machine, bound and with images, its topology)``."""
-    bound = lab.bound(ENGINES)
+    bound = lab.bound(SHAPE)
     (gathered,) = [entry["result"] for entry in bound.run.results if "topology_facts" in entry["action"]]
     bound.machine.run(f"set -e\n{PREPARE}")
     return bound.machine, gathered["ansible_facts"]["npu_affinity_topology"]

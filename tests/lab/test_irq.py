@@ -50,6 +50,7 @@ def reload_driver(claims, machine):
     return look
 
 
+@pytest.mark.core
 @pytest.mark.architecture
 def test_after_a_reboot(lab, claims):
     """Small machine: after a reboot"""
@@ -59,6 +60,7 @@ def test_after_a_reboot(lab, claims):
     as_planned(claims, machine, plan)
 
 
+@pytest.mark.core
 @pytest.mark.architecture
 def test_after_the_driver_was_loaded_again(lab, claims):
     """Small machine: rmmod and modprobe of the driver, which then has other interrupt numbers"""
@@ -84,6 +86,7 @@ def test_vectors_that_the_driver_requests_late(lab, claims):
     on_their_cpus(claims, machine, plan)
 
 
+@pytest.mark.core
 def test_functions_that_swap_their_numbers(lab, claims):
     """Small machine: two functions bound to the driver again in the other order, so that their numbers swap"""
     machine = lab.bound(DUO).machine

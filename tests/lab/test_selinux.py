@@ -13,7 +13,7 @@ from tests.lab.shapes import SELINUX
 from tests.lab.test_irq import await_passes, reboot, settle
 from tests.lab.test_undo import POLICY, as_before
 
-CONFIG = "/etc/selinux/config"
+SHAPE, CONFIG = SELINUX, "/etc/selinux/config"
 AS_SESSIONS = {"ansible_python_interpreter": ALONE}
 """Modules run in the domain of ssh's sessions, as on any host."""
 DENIED = re.compile(
@@ -43,7 +43,7 @@ def labelled(claims, machine):
 
 def test_from_permissive_to_enforcing(lab, claims, tmp_path):
     """Bind under a permissive SELinux, then enforcing: reboot, driver load, timer, verify, bind and unbind"""
-    machine, _run, before, files = lab.bound(SELINUX)
+    machine, _run, before, files = lab.bound(SHAPE)
     plan = plan_of(machine)
     claims.equal("mode of the first bind", machine.run("getenforce").strip(), "Permissive")
     labelled(claims, machine)
@@ -82,7 +82,7 @@ def test_from_permissive_to_enforcing(lab, claims, tmp_path):
 
 def test_irqbalance_that_may_run_no_script(lab, claims, tmp_path):
     """Enforcing SELinux: irqbalance gets only what it may run, and follows its policy when it is exempted"""
-    machine = lab.bound(SELINUX).machine
+    machine = lab.bound(SHAPE).machine
     plan = plan_of(machine)
     machine.run("setenforce 1 && systemctl start irqbalance")
     run = lab.play(machine, "bind", **AS_SESSIONS)  # fails where irqbalance has moved interrupts by its end

@@ -22,6 +22,7 @@ from tests.lab.image import ARCHITECTURE, NAME, PLATFORMS, SUITE
 from tests.lab.test_engines import PREPARE
 from tests.lab.test_undo import as_before
 
+SHAPE = soak.SHAPE
 MINUTES = int(os.environ.get("SOAK_MINUTES") or 30)
 SEED = int(os.environ.get("SEED") or random.randrange(10000))
 RECORD = REPOSITORY / "build/soak" / f"{NAME}-{SUITE}-{ARCHITECTURE}.json"
@@ -31,7 +32,7 @@ RECORD = REPOSITORY / "build/soak" / f"{NAME}-{SUITE}-{ARCHITECTURE}.json"
 def test_soak(lab, claims, tmp_path):
     """A machine, A2-like or with container engines: operations and faults in random order"""
     print(f"SEED={SEED} SOAK_MINUTES={MINUTES}", flush=True)
-    machine = lab.fresh(soak.SHAPE)
+    machine = lab.fresh(SHAPE)
     machine.run("systemctl enable --now irqbalance && sync" + (f"; set -e\n{PREPARE}" if soak.CONTAINERS else ""))
     before, files = machine.look(), machine.files()
     run = soak.Soak(lab, machine, claims, tmp_path)

@@ -38,6 +38,7 @@ def as_before(claims, machine, look, files):
     claims.equal(f"of {len(files)} files, links and folders, those that differ from before", left, [])
 
 
+@pytest.mark.core
 @pytest.mark.architecture
 def test_drift_by_hand(lab, claims, tmp_path):
     """Small machine: verify after bind, and after somebody changed one thing of every kind"""
@@ -104,6 +105,7 @@ def test_drift_by_programs(lab, claims, tmp_path):
     claims.true(f"the journal names what moves it: {who}", f"irqbalance: it was started before its policy {POLICY} last changed" in who)
 
 
+@pytest.mark.core
 @pytest.mark.architecture
 def test_unbind(lab, claims):
     """Small machine: unbind after bind, while a worker runs in a slice"""

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from tests.lab.conftest import changes, plan_of, success
 from tests.lab.kernel import allowed_to, pages, start_worker
-from tests.lab.shapes import A2
+from tests.lab.shapes import A2, DUO
+from tests.lab.test_faults import OTHER_PLAN
 
 MEBIBYTES = 40
 MORE = 80
@@ -24,15 +27,14 @@ def of_node(plan, machine, node):
 
 
 def test_cpus_of_a_running_worker_follow(lab, claims):
-    """A2-like machine: bind with fewer CPUs while a worker runs in a slice"""
-    machine = lab.bound(A2).machine
+    """Small machine: bind with fewer CPUs while a worker runs in a slice"""
+    machine = lab.bound(DUO).machine
     npu = of_node(plan_of(machine), machine, 1)
     worker = start_worker(machine, "worker", npu["slice"], MEBIBYTES)
     status = f"cat /proc/{worker}/status"
     claims.equal("the worker's CPUs and memory nodes before", allowed_to(machine, status), (npu["pool"], npu["memory_nodes"]))
     before = pages(machine, worker)
-    run = lab.play(machine, "bind", npu_affinity_cpus="0-8,10-23", npu_affinity_smt="threads", npu_affinity_replan=True)
-    claims.equal("exit status", success(run), (0, ""))
+    claims.equal("exit status", success(lab.play(machine, "bind", **OTHER_PLAN)), (0, ""))
     now = of_node(plan_of(machine), machine, 1)
     claims.true(f"the plan has other CPUs now: {now['pool']}", now["pool"] != npu["pool"])
     claims.equal("the same worker's CPUs and memory nodes", allowed_to(machine, status), (now["pool"], npu["memory_nodes"]))
@@ -40,8 +42,8 @@ def test_cpus_of_a_running_worker_follow(lab, claims):
 
 
 def test_memory_of_a_running_worker_moves_only_when_asked(lab, claims):
-    """A2-like machine: a plan that gives a slice other memory nodes while a worker runs in it"""
-    machine = lab.bound(A2).machine
+    """Small machine: a plan that gives a slice other memory nodes while a worker runs in it"""
+    machine = lab.bound(DUO).machine
     npu = of_node(plan_of(machine), machine, 0)
     worker = start_worker(machine, "worker", npu["slice"], MEBIBYTES)
     status = f"cat /proc/{worker}/status"
@@ -50,7 +52,9 @@ def test_memory_of_a_running_worker_moves_only_when_asked(lab, claims):
     elsewhere = {"npu_affinity_strategy": "global_slice", "npu_affinity_replan": True}
     refused = lab.play(machine, "bind", **elsewhere)
     claims.true("bind refuses", refused.status != 0, refused.output)
-    claims.true("and says why, and how to insist", f"{npu['slice']} has running processes" in refused.failure("a2"), refused.failure("a2"))
+    claims.true(
+        "and says why, and how to insist", f"{npu['slice']} has running processes" in refused.failure("duo"), refused.failure("duo")
+    )
     claims.equal("the worker's CPUs and memory nodes", allowed_to(machine, status), (npu["pool"], npu["memory_nodes"]))
     claims.true("its pages did not move", pages(machine, worker).get(0, 0) >= HALF)
     moved = lab.play(machine, "bind", npu_affinity_move_memory=True, **elsewhere)
@@ -62,17 +66,17 @@ def test_memory_of_a_running_worker_moves_only_when_asked(lab, claims):
 
 
 def test_memory_moves_home_on_request(lab, claims):
-    """A2-like machine: a worker that was started on the wrong node, and migratepages"""
-    machine = lab.bound(A2).machine
+    """Small machine: a worker that was started on the wrong node, and migratepages"""
+    machine = lab.bound(DUO).machine
     npu = of_node(plan_of(machine), machine, 1)
-    worker = start_worker(machine, "worker", "system.slice", MEBIBYTES, under="numactl --membind=3")
+    worker = start_worker(machine, "worker", "system.slice", MEBIBYTES, under="numactl --membind=0")
     before = pages(machine, worker)
-    claims.true(f"the worker's pages by node: {before}", before.get(3, 0) >= HALF)
+    claims.true(f"the worker's pages by node: {before}", before.get(0, 0) >= HALF)
     play, wanted = "tests/lab/plays/migrate.yml", {"unit": "worker.service", "npus": [npu["id"]]}
     refused = lab.play(machine, play, worker=wanted, limit=5)
-    claims.true("refused above the limit", refused.status != 0 and "memory_limit is 5 MiB" in refused.failure("a2"), refused.output)
+    claims.true("refused above the limit", refused.status != 0 and "memory_limit is 5 MiB" in refused.failure("duo"), refused.output)
     claims.equal("exit status in check mode", success(lab.play(machine, play, "--check", worker=wanted)), (0, ""))
-    claims.true("its pages did not move", pages(machine, worker).get(3, 0) >= HALF)
+    claims.true("its pages did not move", pages(machine, worker).get(0, 0) >= HALF)
     claims.equal("exit status", success(lab.play(machine, play, worker=wanted)), (0, ""))
     after = pages(machine, worker)
     claims.true(f"its pages moved: {after}", after.get(1, 0) >= HALF)
@@ -80,9 +84,10 @@ def test_memory_moves_home_on_request(lab, claims):
     claims.equal("exit status and changes of a second run", changes(lab.play(machine, play, worker=wanted)), (0, []))
 
 
-def test_memory_that_does_not_fit_is_not_moved(lab, claims):
+@pytest.mark.parametrize("shape", [A2], ids=lambda shape: shape.name)  # which has two nodes in a socket
+def test_memory_that_does_not_fit_is_not_moved(lab, claims, shape):
     """A2-like machine: a worker with more memory than its node has spills with wide, and strict is refused where the kernel would kill"""
-    machine = lab.bound(A2).machine
+    machine = lab.bound(shape).machine
     npu = of_node(plan_of(machine), machine, 0)
     mebibytes = free_mebibytes(machine, 0) + MORE
     worker = start_worker(machine, "worker", npu["slice"], mebibytes)

@@ -59,6 +59,7 @@ WORKER = BUSY.format(before=f"device = open('/dev/davinci0', 'rb')\nheld = b'x' 
 NOISE = BUSY.format(before="", busy=0.05, idle=0.03, threads=3)
 
 
+@pytest.mark.core
 @pytest.mark.architecture
 def test_threads_of_workers(lab, claims):
     """Small machine: threads of a worker that runs in a slice, and one that it starts later"""
@@ -112,6 +113,7 @@ def the_command_of_the_host(claims, machine, worker):
     claims.true(f"explain cpu {cpu} has the interrupts of NPU 0", "of NPU 0: 1 sq_send_trigger_irq" in why, why)
 
 
+@pytest.mark.core
 def test_a_noisy_neighbour(lab, claims, tmp_path):
     """Small machine, never bound: a worker and a noisy neighbour, measured before a bind and after it"""
     machine = lab.fresh(DUO)
