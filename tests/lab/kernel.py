@@ -13,6 +13,7 @@ SQ, CQ = "sq_send_trigger_irq", "cq_update_irq"
 DRIVER = "/sys/bus/pci/drivers/davinci_mock"
 SETTLE = f"udevadm settle --timeout={PATIENCE}"
 UNITS = "npu-affinity-irq@*.service"
+SOON = "/run/systemd/system/{timer}.d/soon.conf"
 MANAGED = ("Input/output error", "Operation not permitted")
 """How kernels refuse to move an interrupt that they manage: EIO, and from 6.12 on EPERM."""
 
@@ -90,6 +91,12 @@ def refused(claims, machine, interrupts):
     answers = machine.run(f"for n in {' '.join(map(str, interrupts))}; do echo 1 2>&1 >/proc/irq/$n/smp_affinity_list || true; done")
     named = {line.rpartition(": ")[2] for line in answers.splitlines()}
     claims.true(f"the kernel refuses to move {len(interrupts)} of them: {named}", named and named <= set(MANAGED), answers)
+
+
+def elapse(machine, timer):
+    """Let a timer elapse in a second."""
+    machine.write(SOON.format(timer=timer), "[Timer]\nOnActiveSec=\nOnActiveSec=1s\nAccuracySec=1s\n")
+    machine.run(f"systemctl daemon-reload && systemctl restart {timer}")
 
 
 def words_of_irqbalance(machine):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from tests.lab.conftest import ALONE, drift, plan_of, said, success
-from tests.lab.kernel import CQ, as_planned, irqs, on_their_cpus, pin, words_of_irqbalance
+from tests.lab.kernel import CQ, SOON, as_planned, elapse, irqs, on_their_cpus, pin, words_of_irqbalance
 from tests.lab.shapes import SELINUX
 from tests.lab.test_irq import await_passes, reboot, settle
 from tests.lab.test_undo import POLICY, as_before
@@ -61,12 +61,10 @@ def test_from_permissive_to_enforcing(lab, claims, tmp_path):
     moved = irqs(look["functions"][plan["npus"][0]["pci"]], CQ)[0]
     elsewhere = plan["npus"][1]["irq"].partition("-")[0]
     pin(machine, [moved], elsewhere)
-    soon = "/run/systemd/system/npu-affinity-irq.timer.d/soon.conf"
-    machine.write(soon, "[Timer]\nOnActiveSec=\nOnActiveSec=1s\nAccuracySec=1s\n")
-    machine.run("systemctl daemon-reload && systemctl restart npu-affinity-irq.timer")
+    elapse(machine, "npu-affinity-irq.timer")
     machine.run(f"while [ $(cat /proc/irq/{moved}/smp_affinity_list) = {elsewhere} ]; do sleep 1; done")
     machine.await_idle("npu-affinity-irq.service")
-    machine.run(f"rm -r $(dirname {soon}) && systemctl daemon-reload && systemctl restart npu-affinity-irq.timer")
+    machine.run(f"rm {SOON.format(timer='npu-affinity-irq.timer')} && systemctl daemon-reload && systemctl restart npu-affinity-irq.timer")
     on_their_cpus(claims, machine, plan)
 
     claims.equal("exit status and drift", drift(lab, machine, tmp_path, **AS_SESSIONS), (0, {}))
