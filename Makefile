@@ -47,7 +47,7 @@ $(VENV)/run.stamp: requirements/run.txt
 	@$(INSTALL)
 	touch $@
 
-$(VENV)/test.stamp: requirements/test.txt $(VENV)/run.stamp
+$(VENV)/%.stamp: requirements/%.txt $(VENV)/run.stamp
 	@$(INSTALL)
 	touch $@
 
@@ -57,7 +57,10 @@ $(COLLECTIONS)/npu/affinity:
 
 setup: $(VENV)/run.stamp | $(COLLECTIONS)/npu/affinity
 
-setup-test: setup $(VENV)/test.stamp
+# What each target needs and no more: a fresh checkout runs its first unit test within seconds.
+setup-unit setup-lint setup-docs setup-lab: setup-%: setup $(VENV)/%.stamp
+
+setup-test: setup-unit setup-lint setup-docs setup-lab
 
 fleet: setup ## the simulated hosts below build/fleet, as the last run left them
 	@$(BIN)/python -m tests.simulator.generate --fleet tests/simulator/fleet.yml $(FLEET)
@@ -104,54 +107,42 @@ place: setup $(if $(INVENTORY),,site) ## which hosts can take a job: REQUEST='{"
 	$(COLLECTIONS_PATH) $(BIN)/ansible-playbook -i $(if $(INVENTORY),$(INVENTORY),$(SITE)/inventory.yml) $(if $(FACTS),-e npu_affinity_facts=$(abspath $(FACTS))) \
 	  -e npu_affinity_placement_file=$(CURDIR)/build/placement.json -e '{"npu_affinity_request": $(REQUEST)}' $(ARGS) playbooks/place.yml
 
-# The parts of `make test` and `make test-all`: targets of this file. Parts of one core run side by side, the longest first; then those that
-# keep all cores busy run one after another. To add a part, write a target, add it to one of these lists, and set LIMIT_<part> where 15 minutes are not right.
-RELEASES := lab-bullseye lab-trixie lab-testing
-TEST := style sanity-changed types docs licence package
-TEST_ALONE := unit properties integration
-MORE := $(RELEASES) sanity lab-image browser slurm events metrics docs-site
-MORE_ALONE := matrix molecule long more-properties optimal $(if $(SHARED),conformance) lab
-# Parts of TEST and TEST_ALONE that a part of MORE or MORE_ALONE contains.
-CONTAINED = $(if $(filter sanity,$(MORE)),sanity-changed) $(if $(filter more-properties,$(MORE_ALONE)),properties)
-FIRST = $(filter-out $(CONTAINED),$(TEST))
-FIRST_ALONE = $(filter-out $(CONTAINED),$(TEST_ALONE))
-PARTS = $(FIRST) $(FIRST_ALONE) $(MORE) $(MORE_ALONE)
-LIMIT_lab := 2700
-LIMIT_optimal := 180
-$(foreach part,$(RELEASES),$(eval LIMIT_$(part) := 1800))
-LIMIT_molecule := 1800
-LIMIT_integration := 1800
-LIMIT_long := 1800
-SUITES := bullseye bookworm trixie testing
-LAB_ALL := $(SUITES:%=lab-on-%) lab-arm engines engines-older lab-selinux $(SUITES:%=soak-on-%) soak-engines
-$(foreach part,$(LAB_ALL),$(eval LIMIT_$(part) := 14400))
+# Parts are targets of this file. Those of one core run side by side, the longest first; then those that keep all cores busy run one after
+# another. LIMIT_<part> is in CPU seconds, where 900 are not right. What takes turns in `make test-all` is in tests/rota/proofs.py.
+ONE_CORE := style sanity-changed types docs licence package
+ALL_CORES := unit properties integration
+CORE_ONLY := $(if $(SHARED),conformance) lab-core
+PARTS = $(filter-out $(UNAFFECTED),$(ONE_CORE) $(ALL_CORES))
+LIMIT_lab-core := 3600
 export LOGS := build/logs
 
 run-%:
-	@tests/run-part $* $(or $(LIMIT_$*),900)
+	@$(BIN)/python -m tests.parts.run $* $(or $(LIMIT_$*),900)
 
 # $(call run,CORES,PARTS)
-run = $(if $(2),@$(MAKE) --no-print-directory --keep-going --output-sync=target --jobs=$(1) $(2:%=run-%) || true)
+run = $(if $(2),@$(MAKE) --no-print-directory --keep-going --output-sync=line --jobs=$(1) $(2:%=run-%) || true)
 
 parts: setup-test # without the summary
 	@rm -rf $(LOGS) && mkdir -p $(LOGS)
 	@echo $(PARTS) > $(LOGS)/parts
-	$(call run,$(shell nproc),$(FIRST))
-	$(call run,1,$(FIRST_ALONE))
-	$(call run,$(shell nproc),$(MORE))
-	$(call run,1,$(MORE_ALONE))
+	$(call run,$(shell nproc),$(filter $(ONE_CORE),$(PARTS)))
+	$(call run,1,$(filter-out $(ONE_CORE),$(PARTS)))
 
-test: MORE =
-test: MORE_ALONE =
-test: parts ## every layer, in minutes; no root: lint, types, units, a thousand machines, playbooks, sanity, build and install
-	@$(BIN)/python -m tests.summary $(LOGS)
+test: parts ## every layer, in minutes; no root: lint, types, units, random machines, playbooks, sanity, build and install
+	@$(BIN)/python -m tests.parts.summary $(LOGS)
 
-test-all: parts ## that and the rest, in most of an hour: virtual machines, containers, browser, other Pythons (root on Debian); SHARED=…
-	@$(BIN)/python -m tests.summary $(LOGS)
+test-all: ALL_CORES += $(CORE_ONLY)
+test-all: UNAFFECTED = $(shell $(BIN)/python -m tests.rota.changes $(ONE_CORE) $(ALL_CORES))
+test-all: parts ## what a change can break, and the proofs whose turn it is: virtual machines, containers, other Pythons (root on Debian); SHARED=…
+	@status=0; $(BIN)/python -m tests.rota || status=$$?; $(BIN)/python -m tests.parts.summary $(LOGS) && exit $$status
+
+rota: setup-test ## the proofs whose turn it is, or TURN=5, or TURN=all: hours
+	@rm -rf $(LOGS) && mkdir -p $(LOGS)
+	@status=0; $(BIN)/python -m tests.rota || status=$$?; $(BIN)/python -m tests.parts.summary $(LOGS) && exit $$status
 
 lint: style types docs licence ## style, types, docs and licence
 
-style: setup-test ## ruff, yamllint, codespell, proselint, ansible-lint (production), changelog fragments
+style: setup-lint ## ruff, yamllint, codespell, proselint, ansible-lint (production), changelog fragments
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/yamllint --strict .
@@ -161,128 +152,86 @@ style: setup-test ## ruff, yamllint, codespell, proselint, ansible-lint (product
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/ansible-lint --offline --profile production
 	$(BIN)/antsibull-changelog lint
 
-types: setup-test ## mypy, strict, on all plugins; on host code as the oldest Python that mypy knows, too
+types: setup-lint ## mypy, strict, on all plugins; on host code as the oldest Python that mypy knows, too
 	$(BIN)/mypy
 	$(BIN)/mypy --python-version 3.10 plugins/module_utils plugins/modules
 
-docs docs-site: setup-test ## check the documentation of plugins and roles; build the site below build/docs
+docs docs-site: setup-docs ## check the documentation of plugins and roles; build the site below build/docs
 	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-$@
 
 licence: ## every program says under which licence it is
 	tests/check-licence
 
-unit: setup-test ## unit tests, and properties of all but plans
+unit: setup-unit ## unit tests, and properties of all but plans
 	$(PYTEST) --ignore=$(PROPERTIES) tests/unit
 
 more-properties: MACHINES := 3000
-properties more-properties: setup-test ## plans of MACHINES=… machines that nobody has built
+properties more-properties: setup-unit ## plans of MACHINES=… machines that nobody has built
 	HYPOTHESIS_EXAMPLES=$(MACHINES) $(PYTEST) $(PROPERTIES)
 
-optimal: setup-test ## plans of 5,200 machines next to the best that a solver finds; how far large ones are from it
+optimal: setup-lab ## plans of 5,200 machines next to the best that a solver finds; how far large ones are from it
 	$(PYTEST) -rP tests/optimal
 
-integration: setup-test ## the playbooks over simulated hosts, as a user runs them
+integration: setup-lab ## the playbooks over simulated hosts, as a user runs them
 	$(PYTEST) tests/integration
 
-long: setup-test ## what unit and integration leave to make test-all
+long: setup-lab ## what unit and integration leave to make test-all
 	$(PYTEST) -m long tests/unit tests/integration
 
-molecule: setup-test ## the Molecule scenarios, or ARGS='duo upgrade': simulated hosts, and systemd in containers (root on Debian, installs podman there)
+molecule: setup-lab ## the Molecule scenarios, or ARGS='duo upgrade': simulated hosts, and systemd in containers (root on Debian, installs podman there)
 	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-molecule $(ARGS)
 
-browser: setup-test ## the report in a headless Chromium (root on Debian installs it)
+browser: setup-lab ## the report in a headless Chromium (root on Debian installs it)
 	tests/browser/setup
 	$(BIN)/python -m pytest -q tests/browser
 
-slurm: setup-test ## the lines for Slurm, read by slurmctld and slurmd in namespaces (root on Debian, makes a root filesystem once)
+slurm: setup-lab ## the lines for Slurm, read by slurmctld and slurmd in namespaces (root on Debian, makes a root filesystem once)
 	tests/slurm/setup
 	$(BIN)/python -m pytest -q -n 0 -o addopts= tests/slurm
 
-events: setup-test ## the rulebook in ansible-rulebook: alerts come, hosts are bound or reported (root on Debian installs Java)
+events: setup-lab ## the rulebook in ansible-rulebook: alerts come, hosts are bound or reported (root on Debian installs Java)
 	tests/events/setup
 	$(BIN)/python -m pytest -q -n 0 -o addopts= tests/events
 
-metrics: setup-test ## alerts by node exporter, Prometheus and Alertmanager of what a host writes (root on Debian, makes a root filesystem once)
+metrics: setup-lab ## alerts by node exporter, Prometheus and Alertmanager of what a host writes (root on Debian, makes a root filesystem once)
 	tests/metrics/setup
 	$(BIN)/python -m pytest -q -n 0 -o addopts= tests/metrics
 
 # A test that fails is run once more, which the summary counts: the fault may be the machine's.
 LAB = $(BIN)/python -m pytest -v -rsR --no-fold-skipped -o addopts= --reruns=1 --durations=0 --durations-min=5 --lab-minutes=$(LAB_MINUTES) tests/lab
 
-lab: setup-test ## bind virtual machines and ask their kernels (root on Debian, installs QEMU there); LAB_MINUTES=… limits it, LAB_SUITE=bookworm runs all
+lab-core: setup-lab # the tests of the lab that every run has
+	$(BIN)/python -m tests.lab.proofs --run core
+
+lab: setup-lab ## bind virtual machines and query their kernels (root on Debian, installs QEMU there); LAB_SUITE=trixie, LAB_IMAGE=engines or LAB_ARCH=arm64 chooses others, LAB_MINUTES=… limits it
 	tests/lab/setup
-	$(LAB) -n 3 --maxschedchunk=1 -o cache_dir=build/lab-cache -m "not soak$(if $(LAB_SUITE),, and not elsewhere)" $(ARGS)
+	$(LAB) -n 2 --maxschedchunk=1 -o cache_dir=build/lab-cache -m "not soak$(if $(filter arm64,$(LAB_ARCH)), and architecture)" $(ARGS)
 
-lab-image: setup-test # what the lab needs first
-	tests/lab/setup
-	$(BIN)/python -m tests.lab.image
-
-$(RELEASES): setup-test ## one machine of another release of Debian, from bind to unbind
-	tests/lab/setup amd64
-	LAB_SUITE=$(@:lab-%=%) $(LAB)/test_systems.py -o cache_dir=build/$@-cache $(ARGS)
-
-soak: setup-test ## SOAK_MINUTES=30 of operations and faults in a random order that SEED=… repeats, on LAB_SUITE=…; the result goes to docs/evidence.md
+soak: setup-lab ## SOAK_MINUTES=30 of operations and faults in a random order that SEED=… repeats, on LAB_SUITE=… or LAB_IMAGE=engines; the result goes to docs/evidence.md
 	tests/lab/setup
 	@rm -rf build/soak
 	@status=0; SOAK_MINUTES=$(SOAK_MINUTES) SEED=$(SEED) $(LAB)/test_soak.py --capture=no --reruns=0 -m soak -o cache_dir=build/soak-cache $(ARGS) || status=$$?; \
 	  $(BIN)/python -m tests.lab.systems build/soak && exit $$status
 
-lab-on-%: # the lab on a release of Debian
-	LAB_SUITE=$* $(MAKE) --no-print-directory lab
-
-soak-on-%:
-	LAB_SUITE=$* $(MAKE) --no-print-directory soak
-
-soak-engines:
-	LAB_IMAGE=engines $(MAKE) --no-print-directory soak
-
-lab-all: TEST =
-lab-all: TEST_ALONE =
-lab-all: MORE =
-lab-all: MORE_ALONE = $(LAB_ALL)
-lab-all: parts ## lab and soak on four releases of Debian, lab on aarch64 and with container engines: hours; results go to docs/evidence.md
-	@$(BIN)/python -m tests.lab.systems $(LOGS)
-	@$(BIN)/python -m tests.summary $(LOGS)
-
-arm: setup-test ## one aarch64 machine, from bind to unbind (root on Debian, installs QEMU there)
-	LAB_ARCH=arm64 tests/lab/setup
-	LAB_ARCH=arm64 $(LAB)/test_systems.py -o cache_dir=build/arm-cache $(ARGS)
-
-engines: setup-test ## what launch writes, typed for docker, podman, containerd and systemd in a virtual machine (root on Debian, installs QEMU there)
-	tests/lab/setup amd64
-	LAB_IMAGE=engines $(LAB)/test_engines.py tests/lab/test_adopt.py -o cache_dir=build/engines-cache $(ARGS)
-
-engines-older: setup-test ## running work of older engines on cgroup v1 is adopted and given back
-	tests/lab/setup amd64
-	LAB_IMAGE=engines-v1 $(LAB)/test_adopt.py -o cache_dir=build/engines-v1-cache $(ARGS)
-
-lab-selinux: setup-test ## bind, reboot, driver load, timer, irqbalance and unbind where SELinux is enforcing
-	tests/lab/setup amd64
-	LAB_IMAGE=selinux $(LAB)/test_selinux.py -o cache_dir=build/$@-cache $(ARGS)
-
-measure-lab: setup-test ## latencies, migrations and remote memory with a noisy neighbour, unbound and bound, in a virtual machine; minutes (root on Debian)
+measure-lab: setup-lab ## latencies, migrations and remote memory with a noisy neighbour, unbound and bound, in a virtual machine; minutes (root on Debian)
 	tests/lab/setup amd64
 	LAB_IMAGE=measure PYTHONPATH=$(CURDIR)/build $(BIN)/python -m tests.lab.measure build/measure-lab
 
-lab-arm: setup-test ## more of the lab on aarch64 machines: sparse nodes, cgroup v1, drift; twenty minutes
-	LAB_ARCH=arm64 tests/lab/setup
-	LAB_ARCH=arm64 $(LAB) -o cache_dir=build/lab-arm-cache -m architecture $(ARGS)
-
-conformance: setup-test ## every case and capture of SHARED=<dir> through the real filters and parsers
+conformance: setup-unit ## every case and capture of SHARED=<dir> through the real filters and parsers
 	@[ -n "$(SHARED)" ] || { echo "make conformance SHARED=<directory with cases/ and captures/>" >&2; exit 2; }
 	$(PYTEST) tests/conformance --shared=$(abspath $(SHARED))
 
 sanity-changed: ARGS := --changed
-sanity sanity-changed: setup-test ## ansible-test sanity, of which pylint, which is slow, looks at every file or at what changed
+sanity sanity-changed: setup-unit ## ansible-test sanity, of which pylint, which is slow, looks at every file or at what changed
 	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-sanity $(ARGS)
 
-matrix: setup-test ## host code on Python 3.7, the demo fleet on three ansible-cores, with hosts of Python 3.7 to 3.14
+matrix: setup-unit ## host code on Python 3.7, the demo fleet on three ansible-cores, with hosts of Python 3.7 to 3.14
 	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-matrix $(ARGS)
 
-mutation: setup-test ## how many of 200 small defects the unit tests find; seven minutes, apart from make test
+mutation: setup-unit ## how many of 200 small defects the unit tests find; seven minutes, apart from make test
 	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-mutation $(ARGS)
 
-bench: setup-test fleet ## print speed and size against baselines of the same run
+bench: setup-unit fleet ## print speed and size against baselines of the same run
 	$(BIN)/python -m tests.benchmarks.plan $(SHARED)
 	$(BIN)/python -m tests.benchmarks.facts
 	$(BIN)/python -m tests.benchmarks.irq
@@ -300,7 +249,7 @@ package: setup fleet ## build the collection, install the result elsewhere, and 
 	cd build/package && ../../$(BIN)/ansible-playbook -i ../fleet/inventory.yml npu.affinity.plan > plan.log || { cat plan.log; exit 1; }; \
 	tail -n 9 plan.log
 
-release: setup-test ## CHANGELOG.rst from the fragments, which it removes; the version is that of galaxy.yml or VERSION=1.1.0; commit and tag as v1.1.0
+release: setup-lint ## CHANGELOG.rst from the fragments, which it removes; the version is that of galaxy.yml or VERSION=1.1.0; commit and tag as v1.1.0
 	@$(if $(VERSION),sed -i -E 's/^((|        )version: |VERSION = ")[0-9]+[.][0-9.]+/\1$(VERSION)/' \
 	  galaxy.yml docs/examples/rollout/execution-environment.yml plugins/module_utils/_base/version.py)
 	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-$@

@@ -304,7 +304,6 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "core: the claims that a user relies on most, each on the smallest machine that shows it")
     config.addinivalue_line("markers", "architecture: what make lab-arm runs on aarch64 machines, too")
     config.addinivalue_line("markers", "soak: what make soak runs, for half an hour")
-    config.addinivalue_line("markers", "elsewhere: what other parts of make test-all show on other hosts, or make lab-all alone")
 
 
 def pytest_report_header():

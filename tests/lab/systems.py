@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.summary import sentence
+from tests.parts.summary import sentence
 
 PAGE = Path(__file__).parents[2] / "docs/evidence.md"
 MACHINE = re.compile(

@@ -200,7 +200,6 @@ def test_running_work_is_adopted_and_given_back(lab, claims, tmp_path, shape):
         claims.equal("CPU set in docker's record", numbers(machine.run(inspect).strip()), everything)
 
 
-@pytest.mark.elsewhere
 @pytest.mark.skipif(image.NAME == "engines-v1", reason="one image shows it")
 @pytest.mark.parametrize("shape", SHAPES[:1], ids=lambda shape: shape.name)
 def test_adopted_work_after_engine_restarts_and_a_reboot(lab, claims, shape):

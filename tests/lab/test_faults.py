@@ -128,7 +128,6 @@ def test_power_that_fails_in_the_middle(lab, claims, wanted):
     claims.equal("the unit, which that bind ran again", machine.run(f"systemctl is-failed {unit} || true").strip(), "inactive")
 
 
-@pytest.mark.elsewhere
 def test_a_connection_that_is_cut_in_the_middle_of_a_batch(lab, claims, wanted, tmp_path):
     """Small machine: its network goes in the middle of a batch of two hosts"""
     machine = lab.fresh(DUO)
@@ -149,7 +148,6 @@ def test_a_connection_that_is_cut_in_the_middle_of_a_batch(lab, claims, wanted, 
     as_bound(claims, machine, wanted)
 
 
-@pytest.mark.elsewhere
 def test_a_disk_with_room_for_three_files(lab, claims, wanted):
     """Small machine, never bound: the disk of /etc/systemd/system is full after three files"""
     machine = lab.fresh(DUO)

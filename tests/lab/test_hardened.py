@@ -119,7 +119,6 @@ def hardened(lab):
     return machine, Operators(lab, machine)
 
 
-@pytest.mark.elsewhere
 def test_from_plan_to_unbind(hardened, claims, tmp_path):
     """Hardened Small machine: from plan to unbind, over a reboot, by a user with a password for sudo"""
     machine, operators = hardened

@@ -20,7 +20,6 @@ SYSTEM = 'uname -rm; systemctl --version | head -n 1; python3 --version; [ -L /b
 
 
 @pytest.mark.architecture
-@pytest.mark.elsewhere
 def test_from_bind_to_unbind(lab, claims, tmp_path):
     """Small machine: bind, reboot, bind by another plan, driver load, rollback, drift by hand and unbind, while a worker runs"""
     machine, _run, before, files = lab.bound(DUO)

@@ -153,7 +153,6 @@ def test_unbind_of_what_was_bound_later(lab, claims):
     claims.equal(f"of {len(files)} files, links and folders, those that differ from before", left, [])
 
 
-@pytest.mark.elsewhere
 def test_two_binds_at_once(lab, claims):
     """Small machine, never bound: two operators bind it at the same time, and one unbinds it"""
     machine = lab.fresh(DUO)

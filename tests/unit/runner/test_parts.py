@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from tests import summary
+from tests.parts import summary
 from tests.documents import REPOSITORY
 
 TARGETS = r"""
@@ -20,9 +20,12 @@ passes: ; @echo '=== 3 passed, 1 skipped, 2 warnings in 0.10s ==='
 fails: ; @seq -f 'line %g' 100; echo '2 failed, 3 passed, 1 error in 0.10s'; exit 1
 silent: ; @:
 broken: ; @echo no QEMU; exit 3
+waits: ; @sleep 2
 hangs: ; @echo begins; sleep 300
 interrupted: ; @trap 'echo tidied up; exit 1' INT; echo begins; sleep 300
-minutes: ; @echo LAB_MINUTES=$$LAB_MINUTES $${LAB_SHORT:+short}
+busy: ; @python3 -c "exec('while True: pass')"
+busy-daemon: ; @setsid --fork python3 -c "exec('while True: pass')" $$PLACE & sleep 300
+leaves: ; @setsid --fork sleep 299 </dev/null >/dev/null 2>&1; echo $$(pgrep --full --newest 'sleep 299') > $$PLACE/left
 one two: ; @touch $$PLACE/$@; for try in $$(seq 100); do sleep 0.1; if [ -e $$PLACE/one -a -e $$PLACE/two ]; then exit; fi; done; exit 1
 late: ; @sleep 0.2; [ ! -e $$PLACE/alone-began ]
 alone: ; @touch $$PLACE/alone-began; sleep 0.5; [ ! -e $$PLACE/other-began ]; touch $$PLACE/alone-ended
@@ -34,11 +37,12 @@ other: ; @touch $$PLACE/other-began; [ -e $$PLACE/alone-ended ]
 def make_test(tmp_path):
     """Runs ``make test`` with given parts, and returns its status and the lines of its output."""
     (tmp_path / "targets").write_text(TARGETS)
-    ours = ("DEADLINE", "LAB_MINUTES", "LAB_SHORT")
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("MAKE") and name not in ours}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
 
     def run(parts, alone="", **variables):
-        words = [f"{name}={value}" for name, value in {"TEST": parts, "TEST_ALONE": alone, "LOGS": tmp_path / "logs", **variables}.items()]
+        words = [
+            f"{name}={value}" for name, value in {"ONE_CORE": parts, "ALL_CORES": alone, "LOGS": tmp_path / "logs", **variables}.items()
+        ]
         environment = {**inherited, "MAKEFILES": str(tmp_path / "targets"), "PLACE": str(tmp_path)}
         command = ["make", "--old-file=setup-test", "test", *words]
         done = subprocess.run(
@@ -51,7 +55,11 @@ def make_test(tmp_path):
 
 def row(lines, part):
     """The word and the counts of a part in the table."""
-    (found,) = (re.fullmatch(rf"{part} +([A-Za-z ]+?) +\d+ s *(.*)", line) for line in lines if re.match(rf"{part} +\w+.* s\b", line))
+    (found,) = (
+        re.fullmatch(rf"{part} +([A-Za-z ]+?) +\d+ s +\d+ s of CPU *(.*)", line)
+        for line in lines
+        if re.match(rf"{part} +\w+.* CPU\b", line)
+    )
     return found.groups()
 
 
@@ -75,31 +83,28 @@ def test_a_run_in_which_all_parts_pass_ends_with_zero(make_test):
     assert (status, lines[-1]) == (0, "4 passed, 0 failed, 1 skipped")
 
 
-@pytest.mark.parametrize(("part", "said"), [("hangs", "begins"), ("interrupted", "tidied up")])
-def test_a_part_that_hangs_is_stopped(make_test, part, said):
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [("hangs", "begins"), ("interrupted", "tidied up"), ("busy", None), ("busy-daemon", None)],
+)
+def test_a_part_that_exceeds_a_limit_is_stopped(make_test, part, said):
     begun = time.monotonic()
     status, lines = make_test(f"{part} passes", **{f"LIMIT_{part}": 1})
     assert time.monotonic() - begun < 60
-    assert status != 0 and said in lines
+    assert status != 0 and (said is None or said in lines)
     assert row(lines, part) == ("STOPPED", "")
     assert row(lines, "passes")[0] == "passed"
 
 
-def test_no_part_begins_after_the_deadline(make_test):
-    status, lines = make_test("passes", DEADLINE=int(time.time()) - 1)
-    assert status != 0
-    assert row(lines, "passes") == ("NOT RUN", "")
+def test_the_limit_counts_the_cpu_and_not_the_clock(make_test):
+    """A part that waits twice as long as its limit passes; one that computes as long does not."""
+    status, lines = make_test("waits passes", LIMIT_waits=1)
+    assert status == 0 and row(lines, "waits")[0] == "passed"
 
 
-@pytest.mark.parametrize(("given", "minutes"), [({}, 37), ({"LAB_MINUTES": 7}, 7), ({"LAB_MINUTES": 0}, 37), ({"LIMIT_minutes": 60}, -1)])
-def test_tests_of_the_lab_begin_only_while_time_is_left(make_test, tmp_path, given, minutes):
-    assert make_test("minutes", **{"LIMIT_minutes": 2700, **given})[0] == 0
-    assert (tmp_path / "logs/minutes.log").read_text() == f"LAB_MINUTES={minutes}\n"
-
-
-def test_the_lab_may_be_incomplete_if_time_is_short(make_test, tmp_path):
-    assert make_test("minutes", LIMIT_minutes=2700, DEADLINE=int(time.time()) + 900)[0] == 0
-    assert (tmp_path / "logs/minutes.log").read_text() in ("LAB_MINUTES=6 short\n", "LAB_MINUTES=7 short\n")
+def test_no_process_outlives_its_part(make_test, tmp_path):
+    assert make_test("leaves")[0] == 0
+    assert not os.path.exists(f"/proc/{(tmp_path / 'left').read_text().strip()}")
 
 
 def test_parts_of_one_core_run_side_by_side(make_test):
@@ -136,8 +141,8 @@ def test_parts_are_targets():
         timeout=60,
         check=True,
     ).stdout
-    lists = re.findall(r"^(?:TEST|MORE)(?:_ALONE)? := (.*)$", shown, re.MULTILINE)
+    lists = re.findall(r"^(?:ONE_CORE|ALL_CORES|CORE_ONLY) := (.*)$", shown, re.MULTILINE)
     parts = " ".join(lists).replace("$(if $(SHARED),conformance)", "conformance").split()
     targets = set(re.findall(r"^([a-z-]+):", shown, re.MULTILINE))
-    assert len(lists) == 4 and "lab" in parts
+    assert len(lists) == 3 and "lab-core" in parts
     assert sorted(set(parts) - targets) == [] and len(set(parts)) == len(parts)

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What parts of ``make test`` did: ``python -m tests.summary FOLDER`` reads what ``tests/run-part`` wrote there.
+"""What parts of ``make test`` did: ``python -m tests.parts.summary FOLDER`` reads what ``tests.parts.run`` wrote there.
 
-The file ``parts`` names all parts of the run. Prints the end of the log of each part that failed, a line for each part, and ``N passed, N
-failed``. A part that counts no tests counts as one. Exits with 1 where a part failed or has no result.
+The file ``parts`` names all parts of the run. Prints the end of the log of each part that failed, a line for each part, what the rota says
+(``rota.txt``), and ``N passed, N failed``. A part that counts no tests counts as one. Exits with 1 where a part failed or has no result.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.parts.run import LIMIT_REACHED
+
 SUMMARY = re.compile(r"^(?:=+ )?((?:\d+ [a-z]+(?:, )?)+) in \d[\d.]*s\b", re.MULTILINE)
 """How pytest ends. Other programs of the tests that count something end so, too."""
 FAILED = ("failed", "error", "errors")
@@ -25,11 +27,12 @@ SHOWN = 60
 
 
 class Result(NamedTuple):
-    """How a part ended. ``status`` is None where the part was not run."""
+    """How a part ended, and its seconds by the clock and of the CPU. ``status`` is None where the part was not run."""
 
     part: str
     status: int | None
     seconds: int
+    cpu_seconds: int
     counts: Counter[str]
     log: str
 
@@ -37,7 +40,7 @@ class Result(NamedTuple):
     def word(self) -> str:
         if self.status is None:
             return "NOT RUN"
-        if self.status in (124, 137):
+        if self.status == LIMIT_REACHED:
             return "STOPPED"
         return "FAILED" if self.status else "passed"
 
@@ -57,10 +60,10 @@ def read(folder: Path, part: str) -> Result:
     path = folder / f"{part}.log"
     log = path.read_text(errors="replace") if path.exists() else ""
     try:
-        status, seconds = map(int, (folder / f"{part}.result").read_text().split())
+        status, seconds, cpu_seconds = map(int, (folder / f"{part}.result").read_text().split())
     except FileNotFoundError:
-        return Result(part, None, 0, counts(log), log)
-    return Result(part, status, seconds, counts(log), log)
+        return Result(part, None, 0, 0, counts(log), log)
+    return Result(part, status, seconds, cpu_seconds, counts(log), log)
 
 
 def total(results: Sequence[Result]) -> Counter[str]:
@@ -93,7 +96,8 @@ def table(results: Sequence[Result]) -> list[str]:
     """Return a line for each part."""
     width = max(len(result.part) for result in results)
     return [
-        f"{result.part:<{width}}  {result.word:<7}  {result.seconds:>5} s  {sentence(result.counts) if result.counts else ''}".rstrip()
+        f"{result.part:<{width}}  {result.word:<7}  {result.seconds:>5} s  {result.cpu_seconds:>5} s of CPU"
+        f"  {sentence(result.counts) if result.counts else ''}".rstrip()
         for result in results
     ]
 
@@ -101,7 +105,12 @@ def table(results: Sequence[Result]) -> list[str]:
 def main(arguments: Sequence[str]) -> int:
     folder = Path(arguments[0])
     results = [read(folder, part) for part in (folder / "parts").read_text().split()]
-    print("\n".join(["", *ends(results), *table(results), sentence(total(results))]))
+    rota = folder / "rota.txt"
+    print(
+        "\n".join(
+            ["", *ends(results), *table(results), *(rota.read_text().splitlines() if rota.exists() else []), sentence(total(results))]
+        )
+    )
     return int(any(result.status != 0 for result in results))
 
 

@@ -1,0 +1,171 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What takes turns in ``make test-all``: every proof within twelve runs, also on slow machines, and first what a change touches."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests import rota
+from tests.documents import REPOSITORY
+from tests.rota import __main__ as program
+from tests.rota import memory as memories
+from tests.rota.changes import EVERYTHING, area, touched, unaffected
+from tests.rota.memory import Memory
+from tests.rota.proofs import TURNS, Proof, register, turn_of
+
+CORE = ["style", "sanity-changed", "types", "docs", "licence", "package", "unit", "properties", "integration", "lab-core"]
+PASSES, FAILS = (f"{sys.executable} -c exit({status})" for status in (0, 1))
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Runs the rota with proofs of its own, and returns its status, the proofs that ran and the lines of its report."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name in ("TURN", "GITHUB_RUN_NUMBER", "GITHUB_BASE_REF"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(program, "LOGS", tmp_path)
+    monkeypatch.setenv("LOGS", str(tmp_path))
+    monkeypatch.chdir(REPOSITORY)
+
+    def run(proofs, left=600.0):
+        monkeypatch.setattr(program, "register", lambda: proofs)
+        monkeypatch.setattr(program, "DEADLINE", time.time() + left)
+        (tmp_path / "parts").write_text("")
+        status = program.main()
+        return status, set((tmp_path / "parts").read_text().split()), (tmp_path / "rota.txt").read_text().splitlines()
+
+    return run
+
+
+def proofs(command=PASSES, seconds=1, **commands):
+    """A proof for each of three turns, each command as given or usual."""
+    return [Proof(name, turn, seconds, False, commands.get(name, command)) for turn, name in enumerate(("first", "second", "third"))]
+
+
+def test_each_proof_has_a_turn_and_a_name_of_its_own():
+    found = register()
+    assert len({proof.name for proof in found}) == len(found)
+    assert {proof.turn for proof in found} == set(range(TURNS))
+    assert all(bool(proof.command) != bool(proof.guest) and proof.seconds > 0 for proof in found)
+
+
+def test_each_molecule_scenario_takes_its_turn():
+    scenarios = {path.parent.name for path in (REPOSITORY / "extensions/molecule").glob("*/molecule.yml")}
+    assert {proof.command.partition("ARGS=")[2] for proof in register() if proof.command.startswith("make molecule")} == scenarios
+
+
+def test_twelve_runs_show_every_proof(run):
+    memory = Memory(runs=40)
+    memory.save()
+    ran = [run(proofs())[1] for _run in range(TURNS)]
+    assert set.union(*ran) == {"first", "second", "third"}
+    assert sum(map(len, ran)) == 3
+
+
+def test_turns_of_existing_proofs_stay_when_others_come():
+    assert [turn_of(name, (1, 5, 9)) for name in ("a", "b", "c", "d")] == [turn_of(name, (1, 5, 9)) for name in ("a", "b", "c", "d")]
+    assert {turn_of(f"test {number}", (1, 5, 9)) for number in range(50)} == {1, 5, 9}
+
+
+def test_what_had_no_time_comes_first_in_the_next_run(run):
+    Memory(runs=TURNS - 1).save()
+    status, ran, lines = run(proofs(seconds=100), left=50)
+    assert (status, ran) == (0, set())
+    assert lines == [
+        "0 of 3 proofs ran; the rest follow within 11 runs.",
+        "Not begun for lack of time, first in the next run: first.",
+    ]
+    assert run(proofs())[:2] == (0, {"first", "second"})
+
+
+def test_a_proof_that_fails_fails_the_run_and_is_repeated(run):
+    Memory(runs=TURNS - 1).save()
+    assert run(proofs(first=FAILS))[:2] == (1, {"first"})
+    assert run(proofs())[:2] == (0, {"first", "second"})
+    assert run(proofs())[:2] == (0, {"third"})
+    assert Memory.load().shown.keys() == {"first", "second", "third"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "runs", "number"),
+    [
+        pytest.param({"TURN": "5"}, 3, 5, id="as given"),
+        pytest.param({"GITHUB_RUN_NUMBER": "77"}, 3, 77, id="as counted by GitHub"),
+        pytest.param({}, 3, 4, id="as counted by this machine"),
+        pytest.param({}, -1, 957, id="by the number of commits on a new machine"),
+    ],
+)
+def test_number_of_a_run(monkeypatch, environment, runs, number):
+    for name in ("TURN", "GITHUB_RUN_NUMBER"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(memories, "git", lambda *words: {("rev-list", "--count", "HEAD"): "957"}[words])
+    assert Memory(runs=runs).number() == number
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"other": 1}'])
+def test_a_memory_that_cannot_be_read_is_a_new_one(monkeypatch, tmp_path, text):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    memories.path().parent.mkdir()
+    memories.path().write_text(text)
+    assert Memory.load() == Memory()
+
+
+@pytest.mark.parametrize(
+    ("paths", "left"),
+    [
+        pytest.param(None, CORE, id="unknown changes"),
+        pytest.param([], CORE, id="no change"),
+        pytest.param(["docs/verify.md"], ["style", "docs", "licence", "package", "unit", "integration"], id="docs"),
+        pytest.param(["tests/unit/docs/test_links.py"], ["style", "licence", "unit"], id="unit tests"),
+        pytest.param(
+            ["tests/lab/test_irq.py", "README.md"], ["style", "docs", "licence", "package", "unit", "integration", "lab-core"], id="both"
+        ),
+        pytest.param(["docs/verify.md", "plugins/module_utils/_base/cpulist.py"], CORE, id="code"),
+        pytest.param(["Makefile"], CORE, id="a path in no row"),
+    ],
+)
+def test_parts_that_a_change_can_break(paths, left):
+    assert sorted(set(CORE) - set(unaffected(CORE, paths))) == sorted(left)
+
+
+@pytest.mark.parametrize(
+    ("path", "first"),
+    [
+        ("tests/slurm/test_slurm.py", ["slurm"]),
+        ("tests/lab/test_irq.py", ["trixie:test_irq.py::test_a[x]"]),
+        ("extensions/molecule/duo/checks.yml", ["molecule-duo"]),
+        ("plugins/module_utils/_features/irq/binding.py", ["trixie:test_irq.py::test_a[x]"]),
+        ("README.md", ["docs-site"]),
+        ("Makefile", []),
+    ],
+)
+def test_proofs_that_a_change_touches_come_first(path, first):
+    names = ["slurm", "molecule-duo", "docs-site", "trixie:test_irq.py::test_a[x]", "trixie:test_nic.py::test_b[x]"]
+    assert touched(names, [path]) == first
+
+
+def test_areas_name_parts_and_proofs_that_exist():
+    shown = subprocess.run(
+        ["make", "--dry-run", "--print-data-base", "help", "SHARED=a"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    ).stdout
+    names = [proof.name for proof in register()]
+    for patterns, parts, _proofs in rota.changes.AREAS:
+        assert parts == EVERYTHING or all(f"\n{part}:" in shown for part in parts.split()), patterns
+        path = patterns.split()[0].replace("test_*", "test_irq.py").replace("*", "x")
+        assert not area(path)[1] or touched(names, [path]), patterns
+
+
+def test_memory_is_written_as_a_whole(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    Memory(runs=3, owed=["a"], shown={"b": ["2026-01-01", "abc"]}).save()
+    assert json.loads(memories.path().read_text())["runs"] == 3
+    assert Memory.load() == Memory(runs=3, owed=["a"], shown={"b": ["2026-01-01", "abc"]})
