@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import pathlib
 import re
@@ -72,6 +73,7 @@ def readme(role: str) -> str:
     return (REPOSITORY / f"roles/{role}/README.md").read_text()
 
 
+@functools.cache
 def options(role: str) -> Mapping[str, Any]:
     """Return the variables of a role, as its argument specs have them."""
     specs = yaml.safe_load((REPOSITORY / f"roles/{role}/meta/argument_specs.yml").read_text())["argument_specs"]
@@ -142,6 +144,7 @@ def _code(markup: re.Match[str]) -> str:
     return f"`{option}` of `{name}`" if option else f"`{name}`"
 
 
+@functools.cache
 def _topology(machine: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         generate(machine, folder)
