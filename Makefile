@@ -33,7 +33,7 @@ COLLECTIONS_PATH = ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/build:$$($(BIN)/python -c
 endif
 # Tests wait for processes: with one worker for each core, a quarter of the time would pass idle.
 export WORKERS := $(shell echo $$(($$(nproc) * 3 / 2)))
-PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS)
+PYTEST = $(BIN)/python -m pytest -q -p no:xdist -p no:rerunfailures -p tests.forking --forks=$(WORKERS)
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -r $< || \
 	{ echo "pip could not install what $< names: its message is above; is the package index of pip's configuration within reach?" >&2; exit 1; }
 PLAYBOOK = $(COLLECTIONS_PATH) $(BIN)/ansible-playbook -i $(if $(INVENTORY),$(INVENTORY),$(FLEET)/inventory.yml) $(ARGS)
