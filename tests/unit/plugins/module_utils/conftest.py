@@ -14,16 +14,7 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._features import register  # noqa: F401 # pylint: disable=unused-import
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
-
-TOOL = """import json, sys, time
-with open(__file__ + ".calls", "a") as calls:
-    calls.write(" ".join(sys.argv[1:]) + "\\n")
-with open(__file__ + ".json") as answers:
-    answer = json.load(answers).get(" ".join(sys.argv[1:]), {"rc": 215, "text": "Error parameter of -t\\n"})
-time.sleep(answer.get("sleep", 0))
-sys.stdout.write(answer.get("text", ""))
-sys.exit(answer.get("rc", 0))
-"""
+from tests.fakes.programs import TOOL
 
 
 class Tree:

@@ -17,9 +17,11 @@ import pytest
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import PLAN
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import UNCHANGEABLE
+from ansible_collections.npu.affinity.plugins.module_utils._state import lock
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 from ansible_collections.npu.affinity.plugins.module_utils._state.previous import PATH
 
+from tests.fakes.programs import run_main
 from tests.fakes.states import a_state  # noqa: E402
 
 simulator = pytest.importorskip("tests.simulator.generate")
@@ -142,12 +144,11 @@ IDS = [" ".join([command[2].rpartition(".")[2], *command[3:4]]) for command, _ar
 
 def run_below(root, command, arguments):
     """Run a module or program of the list on a tree; who waits for the lock waits shortly."""
-    words = [command[2]] if arguments else [*command[2:4], "--root", str(root)]
-    values = {"ANSIBLE_MODULE_ARGS": {**json.loads(arguments)["ANSIBLE_MODULE_ARGS"], "root": str(root)}} if arguments else None
-    impatient = f"import runpy, sys; from {UTILS}_state import lock; lock.LIMIT = 0.2; sys.argv = {words}"
-    code = f"{impatient}; runpy.run_module(sys.argv[0], None, '__main__')"
-    text = json.dumps(values) if values else ""
-    return subprocess.run([sys.executable, "-c", code], input=text, capture_output=True, text=True, timeout=60, check=False)
+    text = json.dumps({"ANSIBLE_MODULE_ARGS": {**json.loads(arguments)["ANSIBLE_MODULE_ARGS"], "root": str(root)}}) if arguments else ""
+    words = [] if arguments else [command[3], "--root", str(root)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lock, "LIMIT", 0.2)
+        return run_main(command[2], *words, text=text)
 
 
 def times(root):

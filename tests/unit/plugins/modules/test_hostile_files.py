@@ -10,15 +10,15 @@ import os
 import re
 import shutil
 import socket
-import subprocess
-import sys
 
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from tests.fakes.bound import MACHINE, TEXTFILE, simulator, state_of
+from tests.fakes.programs import run_main
 
+PROGRAMS = "ansible_collections.npu.affinity.plugins.module_utils._command.main"
 PLAN = "/etc/npu-affinity/plan.json"
 PREVIOUS = "/etc/npu-affinity/previous.json"
 SLICE = "/etc/systemd/system/npu-0.slice"
@@ -56,16 +56,7 @@ def act(host, machine, run_module):
 
     def run(action):
         if action == "boot unit":
-            command = [
-                sys.executable,
-                "-m",
-                "ansible_collections.npu.affinity.plugins.module_utils._command.main",
-                "irq",
-                "--root",
-                str(host),
-            ]
-            command += ["--rebind-limit", "4"]
-            found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+            found = run_main(PROGRAMS, "irq", "--root", str(host), "--rebind-limit", "4")
             assert not found.stderr
             return found.stdout
         module = {"unbind": "unbind", "verify": "binding_info"}.get(action, "host_files")
@@ -205,15 +196,7 @@ def test_modes_do_not_depend_on_the_umask(machine, tmp_path, run_module):
         before = os.umask(umask)
         try:
             assert run_module("host_files", root=str(host), state=state)["changed"]
-            command = [
-                sys.executable,
-                "-m",
-                "ansible_collections.npu.affinity.plugins.module_utils._command.main",
-                "irq",
-                "--root",
-                str(host),
-            ]
-            subprocess.run(command, capture_output=True, timeout=60, check=False)
+            run_main(PROGRAMS, "irq", "--root", str(host))
         finally:
             os.umask(before)
         places = (place for place in host.rglob("*") if not place.is_symlink())
