@@ -26,7 +26,7 @@ WORK = st.fixed_dictionaries(dict.fromkeys((SERVICE, DOCKER, SESSION), THREADS))
 PLANS = st.lists(st.tuples(CPUS, CPUS), min_size=1, max_size=3)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=9, deadline=None)
 @given(work=WORK, pools=PLANS, keeps=st.booleans(), around=CPUS, own=st.just("") | CPUS)
 def test_work_is_inside_its_pool_or_as_it_was(work, pools, keeps, around, own):
     with tempfile.TemporaryDirectory() as root, pytest.MonkeyPatch.context() as monkeypatch:

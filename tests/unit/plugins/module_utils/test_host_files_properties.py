@@ -93,7 +93,7 @@ def attempt(machine, request, check=False):
         return str(error)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=9, deadline=None)
 @given(wanted=st.lists(wishes, min_size=1, max_size=3), works=st.booleans())
 def test_a_host_is_as_requested_or_unchanged_and_fully_restored(tmp_path_factory, wanted, works):
     with tempfile.TemporaryDirectory(dir=str(tmp_path_factory.getbasetemp())) as folder:

@@ -70,7 +70,7 @@ def add_vector(kernel, pci, irq, name):
 refusals = st.dictionaries(st.integers(100, 115), st.sampled_from([errno.EIO, errno.ENOSPC, errno.EACCES]), max_size=3)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(npus=st.tuples(entries(0, FIRST), entries(1, SECOND)), drawn=machines(), online=cpus, refused=refusals)
 def test_interrupts_are_found_by_function_and_name_and_reported(tmp_path_factory, npus, drawn, online, refused):
     vectors, later = drawn

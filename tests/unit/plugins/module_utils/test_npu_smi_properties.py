@@ -126,7 +126,7 @@ def infos(draw):
     return table.text(), expected
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(infos())
 def test_info_reads_back_what_was_written(case):
     text, expected = case
@@ -152,7 +152,7 @@ def mappings(draw):
     return "\n".join(lines), rows
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=34, deadline=None)
 @given(mappings())
 def test_mapping_reads_back_what_was_written(case):
     text, rows = case
@@ -180,7 +180,7 @@ def topologies(draw):
     return "\n".join(lines), rows
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=34, deadline=None)
 @given(topologies())
 def test_topo_reads_back_what_was_written(case):
     text, rows = case
@@ -196,7 +196,7 @@ WORDS = st.sampled_from(VOCABULARY.split() + ["\x1b[4m", "\u00a0", "\t", "\n", "
 
 
 @pytest.mark.parametrize("parse", PARSERS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=34, deadline=None)
 @given(text=st.one_of(st.text(), st.lists(WORDS, max_size=60).map(" ".join), st.lists(WORDS, max_size=60).map("".join)))
 def test_any_text_is_read_or_refused(parse, text):
     try:
@@ -251,7 +251,7 @@ def damaged_outputs(draw):
     return text[: draw(st.integers(0, len(text)))] if draw(st.booleans()) else text
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=130, deadline=None)
 @given(text=damaged_outputs())
 def test_a_damaged_answer_is_read_or_refused(text):
     for parse in [*PARSERS, damaged_rows]:
@@ -261,7 +261,7 @@ def test_a_damaged_answer_is_read_or_refused(text):
             assert str(error)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=34, deadline=None)
 @given(text=st.one_of(st.text(), st.lists(WORDS, max_size=60).map(" ".join)), status=st.one_of(st.none(), st.integers(-64, 255)))
 def test_a_failed_command_always_has_a_kind(text, status):
     kind = _npu_smi.classify_error(text, status)["error"]

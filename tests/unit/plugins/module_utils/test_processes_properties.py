@@ -29,7 +29,7 @@ def entries(draw, number):
     return npu(number, 0, pool=compress(pool), irq=draw(role), main=draw(role), acl=draw(role), release=draw(role), kv=draw(role))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     npus=st.tuples(entries(0), entries(1)),
     online=cpus,

@@ -195,7 +195,7 @@ def test_the_count_is_exact_and_cores_are_split_only_if_needed(data, machine):
         assert machine.around("cores", across) == across
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=17)
 @given(data=st.data(), machine=machines())
 def test_distributing_uses_the_fewest_nodes_in_equal_parts(data, machine):
     """On an idle machine: the parts of the nodes taken differ by one group at most, and one node less would be too small."""

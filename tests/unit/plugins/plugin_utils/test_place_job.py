@@ -121,7 +121,7 @@ def fits_somehow(free, tasks):
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=70, deadline=None)
 @given(free=FREE, sizes=SIZES)
 def test_a_job_cannot_run_only_if_no_host_is_left_for_a_task(free, sizes):
     hosts = {f"h{number}": a2(busy=range(8 - room)) for number, room in enumerate(free)}
@@ -155,7 +155,7 @@ def runs_somehow(hosts, requests):
     return False
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(shapes=st.lists(NUMA_SHAPE, min_size=1, max_size=2), busy=st.lists(st.sets(st.integers(0, 3), max_size=3), min_size=1, max_size=2))
 def test_no_order_of_tasks_runs_that_the_search_does_not_find(shapes, busy):
     hosts = {}
@@ -233,7 +233,7 @@ SHAPE = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     tasks=st.lists(SHAPE, min_size=1, max_size=4),
     busy=st.lists(st.sets(st.integers(0, 7), max_size=8), min_size=1, max_size=3),
@@ -257,7 +257,7 @@ def test_jobs_are_placed_whole_or_not_at_all_without_sharing(tasks, busy, order)
         assert not {npu for task in mine for npu in task["npus"]} & taken
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=14, deadline=None)
 @given(task=SHAPE, busy=st.sets(st.integers(0, 7), max_size=6))
 def test_one_shape_has_the_place_of_a_plain_request(task, busy):
     hosts = {"one": a2(busy), "two": a2()}

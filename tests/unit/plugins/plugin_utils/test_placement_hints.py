@@ -104,7 +104,7 @@ def machines(draw):
 
 
 @given(machines())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_the_hints_that_decide_give_what_all_hints_give(machine):
     request, capacity, free, chips, distances = machine
     everything = (1 << len(capacity)) - 1

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Plans of machines that nobody has built: whatever the shape, a plan keeps the invariants or says why there is none.
 
-``make unit`` looks at a few hundred of them, ``make properties`` at 20,000: two minutes on two cores.
+Every run draws other machines; ``make properties MACHINES=20000`` draws many.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from random import Random
 
 import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
+from hypothesis import seed as hypothesis_seed
 from hypothesis import strategies as draw
 from planner_checks import cpu_set, defects, look, must_be_planned, wrong_pools, wrong_sentence
 from planner_hosts import host, plan, pools, switch_off
@@ -21,7 +22,7 @@ from planner_hosts import host, plan, pools, switch_off
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import STRATEGIES
 
-EXAMPLES = int(os.environ.get("HYPOTHESIS_EXAMPLES", 400))
+EXAMPLES = int(os.environ.get("HYPOTHESIS_EXAMPLES", 130))
 SHARDS = 8
 """So many tests share the examples, so that several processes can share the tests."""
 SEEDS = draw.integers(0, 2**32 - 1)
@@ -124,7 +125,8 @@ def attempt(topology, **arguments):
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))
-def test_whatever_the_machine(shard):
+def test_whatever_the_machine(shard, seed):
+    @hypothesis_seed(f"{seed} {shard}")
     @settings(max_examples=max(1, EXAMPLES // SHARDS), deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(draw.data())
     def one_machine(data):
@@ -148,7 +150,7 @@ def test_whatever_the_machine(shard):
     one_machine()
 
 
-A3_HOSTS = 120
+A3_HOSTS = 40
 """So many random A3 hosts on which ``auto`` leaves the published slices are looked at."""
 
 
@@ -167,10 +169,10 @@ def a3_host(details):
     return topology, details.choice([{}, {}, {}, {"cpus": f"0-{half - 1}"}, {"housekeeping": 1}])
 
 
-def test_auto_never_shrinks_the_smallest_pool_of_an_a3():
+def test_auto_never_shrinks_the_smallest_pool_of_an_a3(seed):
     left = 0
-    for seed in range(1000):
-        topology, options = a3_host(Random(seed))
+    for number in range(1000):
+        topology, options = a3_host(Random(f"{seed} {number}"))
         published, made = attempt(topology, strategy="global_slice", repair=False, **options), attempt(topology, **options)
         if isinstance(published, str) or [e["pool"] for e in published["npus"]] == [e["pool"] for e in made["npus"]]:
             continue
@@ -181,8 +183,8 @@ def test_auto_never_shrinks_the_smallest_pool_of_an_a3():
             cores = seen.units(seen.usable)
             smallest = min(smallest, len(cores) // len(seen.cards) * min(len(core & seen.usable) for core in cores))
         else:
-            assert made["quality"]["local"] > published["quality"]["local"], (seed, options)
-        assert made["quality"]["smallest"] >= smallest, (seed, options, made["reason"], made["repaired"])
+            assert made["quality"]["local"] > published["quality"]["local"], (number, options)
+        assert made["quality"]["smallest"] >= smallest, (number, options, made["reason"], made["repaired"])
         assert defects(topology, made, **options) == []
         if left == A3_HOSTS:
             return
@@ -246,10 +248,10 @@ def a_lost_card_moves_nobody(topology, arguments, before, details):
 
 
 @pytest.mark.parametrize("name", ["topo_affinity", "global_slice"])
-def test_a_named_rule_without_defects_stays_as_published(name):
+def test_a_named_rule_without_defects_stays_as_published(name, seed):
     kept = remote = 0
-    for seed in range(300):
-        details = Random(seed)
+    for number in range(100):
+        details = Random(f"{seed} {number}")
         nodes = details.choice([2, 4, 8])
         topology = host([details.randrange(nodes) for _npu in range(details.choice([2, 4, 8]))], nodes=nodes)
         published = attempt(topology, strategy=name, repair=False)
@@ -257,4 +259,4 @@ def test_a_named_rule_without_defects_stays_as_published(name):
             assert pools(plan(topology, strategy=name)) == pools(published)
             kept += 1
             remote += published["quality"]["local"] < 1 and pools(plan(topology)) != pools(published)
-    assert kept > 50 and remote > 10, "machines on which auto takes other pools are among them"
+    assert kept > 15 and remote > 3, "machines on which auto takes other pools are among them"
