@@ -317,3 +317,17 @@ class Steps:
             self.root = None
             machine.interrupt = lambda: None
         return self.count < last
+
+    def endings(self, twin, error, function, *arguments, least=4):
+        """Yield ``(step, machine)`` for each step at which a run can end, ended there, and at last for the run that does not.
+
+        ``twin``: makes the machine of a number. A run has more than ``least`` steps.
+        """
+        for last in range(1, 500):
+            machine = twin(last)
+            finished = self.run(machine, last, error, function, *arguments)
+            yield "step %d" % last, machine
+            shutil.rmtree(machine.root)
+            if finished:
+                break
+        assert least < last < 499

@@ -12,6 +12,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.adopt
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.memory import memory_of
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Result
 from ansible_collections.npu.affinity.plugins.module_utils._kernel import interrupts
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.switched_off import SwitchedOff
 from tests.fakes.machine import Machine
 from tests.fakes.workers import npu
 
@@ -210,6 +211,26 @@ def everything(machine):
         user(machine, SERVICE, 1),
         user(machine, SESSION, 0, pids=[300]),
     ]
+
+
+def container(machine, group=DOCKER, own="", threads=(None,)):
+    """Start a container that uses NPU 1 and was given its ``own`` CPUs; return its users as they are found."""
+    machine.engines = {ID: own}
+    machine.process(200, group, threads)
+    return lambda: [user(machine, group, 1)]
+
+
+def plan_of(first, second):
+    """The plan with other pools."""
+    return {"npus": [dict(PLAN["npus"][0], pool=first), dict(PLAN["npus"][1], pool=second)]}
+
+
+def switched_off(machine):
+    """Switch adoption off, in a transaction that can be undone."""
+    off = SwitchedOff(machine, None, False, ["adopt"])
+    off.look(check=False)
+    off.run()
+    return off
 
 
 def adopt(machine, users, plan=None, expected=()):

@@ -15,9 +15,8 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.adopt
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.feature import FEATURE
 from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
-from ansible_collections.npu.affinity.plugins.module_utils._transaction.switched_off import SwitchedOff
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
-from tests.fakes.work import CGROUPS, DOCKER, ID, MIGRATEPAGES, NUMA_MAPS, PLAN, SERVICE, SESSION, user, working
+from tests.fakes.work import CGROUPS, DOCKER, ID, MIGRATEPAGES, NUMA_MAPS, PLAN, SERVICE, SESSION, switched_off, user, working
 
 NODES = "/sys/devices/system/node"
 HOME = {"npus": [dict(npu, memory_nodes=str(npu["id"])) for npu in PLAN["npus"]]}
@@ -104,13 +103,18 @@ def test_without_a_request_memory_stays(machine):
     assert not adopt(machine).changed and not adopt(machine, move=False).changed, "what it allocates later is its own affair"
 
 
-def test_an_undone_run_leaves_the_memory_nodes_of_before(machine):
+def test_undone_runs_leave_the_memory_nodes_of_before(machine):
     adopt(machine).undo()
     assert mems(machine) == ("0-1",) * 3
     adopt(machine, move=False)
     adopt(machine).undo()
     assert mems(machine) == ("0-1",) * 3 and machine.cpus(100) == "4-7"
     assert services.said(machine, "outside.service") == {"cpus": "4-7"}
+    adopt(machine)
+    off = switched_off(machine)
+    assert mems(machine) == ("0-1",) * 3
+    off.undo()
+    assert mems(machine) == ("1", "1", "0-1") and machine.engine_mems == "1"
 
 
 def test_what_does_not_fit_beside_the_first_keeps_its_nodes(machine):
@@ -239,16 +243,6 @@ def test_nodes_that_somebody_else_has_set_since_stay(machine):
     report = unbind(machine)
     assert report.warnings == ["llm was given other memory nodes than 1 by someone else since it was adopted, and keeps them"]
     assert (mems(machine), machine.cpus(200)) == (("0-1", "0", "0-1"), "0-7")
-
-
-def test_a_transaction_that_fails_later_confines_memory_again(machine):
-    adopt(machine)
-    off = SwitchedOff(machine, None, False, ["adopt"])
-    off.look(check=False)
-    off.run()
-    assert mems(machine) == ("0-1",) * 3
-    off.undo()
-    assert mems(machine) == ("1", "1", "0-1") and machine.engine_mems == "1"
 
 
 @pytest.mark.parametrize("move", [False, True])

@@ -22,7 +22,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_fil
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
 from tests.fakes.machine import snapshot
 from tests.fakes.systemd import live_request
-from tests.fakes.work import DOCKER, ID, PLAN, SERVICE, SESSION, all_cpus, everything, user, working
+from tests.fakes.work import DOCKER, ID, PLAN, SERVICE, SESSION, all_cpus, container, everything, user, working
 
 LIMIT = 4
 
@@ -75,11 +75,15 @@ def test_a_rebind_changes_nothing_adopted_and_unbind_restores_it(machine, found)
     assert {path for path in snapshot(machine.root).items() ^ before.items() if "/proc/" not in path[0]} == set()
 
 
-def test_a_bind_succeeds_where_one_service_cannot_be_adopted(machine, found):
-    machine.engines = {ID: ""}
+def both(machine):
+    """Start a service and a container with NPU 1; return their users as they are found."""
     machine.process(100, SERVICE)
-    machine.process(200, DOCKER)
-    found.function = lambda: [user(machine, SERVICE, 1), user(machine, DOCKER, 1)]
+    found = container(machine)
+    return lambda: [user(machine, SERVICE, 1), *found()]
+
+
+def test_a_bind_succeeds_where_one_service_cannot_be_adopted(machine, found):
+    found.function = both(machine)
     refuse_sets(machine)
     adopted, _report = bind(machine)
     assert (machine.cpus(100), machine.cpus(200)) == ("0-7", "4-7")
@@ -107,10 +111,8 @@ def test_a_bind_that_fails_after_adopting_gives_everything_back(machine, found):
 
 
 def test_below_another_root_a_container_is_left_to_its_engine(machine, found):
-    machine.engines = {ID: ""}
-    machine.process(200, DOCKER)
-    there = user(machine, DOCKER, 1)
-    found.function = lambda: [there]
+    there = container(machine)()
+    found.function = lambda: there
     adopted = Adopt(Host(machine.root), PLAN, [])
     adopted.look(check=False)
     adopted.run()
@@ -130,9 +132,7 @@ def test_work_started_later_is_adopted_and_idling_takes_no_lock(machine, found, 
     held = []
     monkeypatch.setattr(watching, "changing", lambda host, program: held.append(program) or original(host, program))
     assert watcher.look() and held == []
-    machine.engines = {ID: ""}
-    machine.process(200, DOCKER)
-    found.function = lambda: [user(machine, DOCKER, 1)]
+    found.function = container(machine)
     assert watcher.look() and held == ["npu_affinity adopt"]
     assert machine.cpus(200) == "4-7" and not machine.exists(LOCK)
     assert watcher.look() and len(held) == 1
@@ -142,9 +142,7 @@ original = watching.changing
 
 
 def test_what_is_changed_back_each_time_is_left_alone(machine, found, watcher, capsys):
-    machine.engines = {ID: ""}
-    machine.process(200, DOCKER)
-    found.function = lambda: [user(machine, DOCKER, 1)]
+    found.function = container(machine)
     for _time in range(LIMIT):
         watcher.look()
         assert machine.cpus(200) == "4-7"
@@ -163,22 +161,20 @@ def updates(machine):
     return len([call for call in machine.calls if call.startswith("docker update --cpuset-cpus 4-7")])
 
 
-def test_work_that_cannot_be_adopted_is_left_alone_at_the_limit(machine, found, watcher, capsys):
-    machine.engines, machine.deaf = {ID: ""}, True
-    machine.process(200, DOCKER)
-    found.function = lambda: [user(machine, DOCKER, 1)]
+@pytest.mark.parametrize(("limit", "tries", "times"), [(LIMIT, LIMIT, 1), (0, LIMIT + 3, 0)], ids=["a limit", "no limit"])
+def test_work_that_cannot_be_adopted_is_left_alone_at_the_limit(machine, found, capsys, limit, tries, times):
+    machine.put(PLAN_PATH, json.dumps(PLAN))
+    machine.deaf, found.function = True, container(machine)
+    watcher = Watcher(machine, PLAN_PATH, limit)
     for _time in range(LIMIT + 3):
         watcher.look()
-    assert updates(machine) == LIMIT
-    said = capsys.readouterr().out
-    assert "adopting it failed 4 times within an hour, and it is not tried again; the last time: it was given CPUs 4-7, and runs" in said
+    assert updates(machine) == tries
+    left = "adopting it failed 4 times within an hour, and it is not tried again; the last time: it was given CPUs 4-7, and runs"
+    assert capsys.readouterr().out.count(left) == times
 
 
 def test_a_service_that_fails_leaves_nothing_of_others_undone(machine, found, watcher):
-    machine.engines = {ID: ""}
-    machine.process(100, SERVICE)
-    machine.process(200, DOCKER)
-    found.function = lambda: [user(machine, SERVICE, 1), user(machine, DOCKER, 1)]
+    found.function = both(machine)
     refuse_sets(machine)
     for _time in range(LIMIT + 3):
         watcher.look()
@@ -187,10 +183,7 @@ def test_a_service_that_fails_leaves_nothing_of_others_undone(machine, found, wa
 
 
 def test_a_run_that_fails_as_a_whole_is_no_try(machine, found, watcher, monkeypatch):
-    machine.engines = {ID: ""}
-    machine.process(100, SERVICE)
-    machine.process(200, DOCKER)
-    found.function = lambda: [user(machine, SERVICE, 1), user(machine, DOCKER, 1)]
+    found.function = both(machine)
     with monkeypatch.context() as broken:
         broken.setattr(services, "reload", fails)
         for _time in range(LIMIT + 3):
@@ -204,23 +197,16 @@ def fails(_host):
     raise ValueError("no reload")
 
 
-def test_a_frequently_restarted_container_is_adopted_each_time(machine, found, watcher):
-    machine.engines, machine.writes_down = {ID: ""}, False
-    for start in range(LIMIT + 3):
-        machine.process(200, DOCKER, start=start)
-        machine.confine(DOCKER, "0-7")
-        found.function = lambda: [user(machine, DOCKER, 1)]
-        watcher.look()
-        assert machine.cpus(200) == "4-7", start
-
-
-def test_a_service_without_a_set_is_adopted_after_each_restart(machine, found, watcher):
+@pytest.mark.parametrize(("pid", "group"), [(200, DOCKER), (100, SERVICE)], ids=["container", "service"])
+def test_work_without_a_set_is_adopted_after_each_restart(machine, found, watcher, pid, group):
     machine.put("/run/systemd/transient/outside.service", "[Service]\n")
+    machine.engines, machine.writes_down = {ID: ""}, False
+    found.function = lambda: [user(machine, group, 1)]
     for start in range(LIMIT + 3):
-        machine.process(100, SERVICE, start=start)
-        found.function = lambda: [user(machine, SERVICE, 1)]
+        machine.process(pid, group, start=start)
+        machine.confine(DOCKER, "0-7")
         watcher.look()
-        assert machine.cpus(100) == "4-7", start
+        assert machine.cpus(pid) == "4-7", start
 
 
 @pytest.mark.parametrize("move", [False, True])
@@ -229,21 +215,9 @@ def test_memory_of_work_that_starts_later_moves_on_request(machine, found, move)
     machine.put(PLAN_PATH, json.dumps(plan))
     machine.put("/sys/devices/system/node/has_memory", "0-1")
     machine.put("/sys/fs/cgroup" + DOCKER + "/memory.numa_stat", "anon N0=0 N1=0\nfile N0=0 N1=0\n")
-    machine.engines = {ID: ""}
-    machine.process(200, DOCKER)
-    found.function = lambda: [user(machine, DOCKER, 1)]
+    found.function = container(machine)
     Watcher(machine, PLAN_PATH, LIMIT, {"move_memory": move}).look()
     assert (machine.cpus(200), machine.mems(DOCKER)) == ("4-7", "1" if move else "0-1")
-
-
-def test_without_a_limit_the_watcher_never_leaves_work_alone(machine, found, watcher):
-    watcher = Watcher(machine, PLAN_PATH, 0)
-    machine.engines, machine.deaf = {ID: ""}, True
-    machine.process(200, DOCKER)
-    found.function = lambda: [user(machine, DOCKER, 1)]
-    for _time in range(LIMIT + 3):
-        watcher.look()
-    assert updates(machine) == LIMIT + 3
 
 
 def test_self_widening_processes_are_left_alone_despite_new_ones(machine, found, watcher):
