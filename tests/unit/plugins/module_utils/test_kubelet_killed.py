@@ -62,35 +62,28 @@ NEXT = [
 @pytest.mark.parametrize("following", [way[1] for way in NEXT], ids=[way[0] for way in NEXT])
 def test_the_next_run_starts_a_kubelet_that_a_killed_run_stopped(tmp_path, monkeypatch, following):
     monkeypatch.setattr(drop_in.time, "sleep", lambda seconds: None)
-    steps = Steps(monkeypatch)
     stayed_down = 0
-    for last in range(1, 30):
-        node = Node(str(tmp_path / str(last)))
-        finished = steps.run(node, last, Killed(), change)
+    for last, node in Steps(monkeypatch).endings(lambda number: Node(str(tmp_path / str(number))), Killed(), change):
         stayed_down += KUBELET not in node.running
         following(node)
         assert KUBELET in node.running, last
         assert not journal.stopped(node), last
         assert drop_in.look(node, PATH, TEXT if node.exists(PATH) else None).needed is False, last
-        if finished:
-            break
-    assert 5 < last < 29 and stayed_down > 2
+    assert stayed_down > 2
 
 
 def test_a_run_killed_during_a_rename_leaves_one_drop_in_at_last(tmp_path, monkeypatch):
     monkeypatch.setattr(drop_in.time, "sleep", lambda seconds: None)
-    steps, other = Steps(monkeypatch), PATH.replace("50-", "60-")
-    for last in range(1, 30):
-        node = Node(str(tmp_path / str(last)))
+
+    def twin(number):
+        node = Node(str(tmp_path / str(number)))
         change(node)
-        finished = steps.run(node, last, Killed(), change, TEXT, other)
-        found = drop_in.look(node, next(iter(drop_in.installed(node))), None)
-        drop_in.apply(node, found)
+        return node
+
+    for last, node in Steps(monkeypatch).endings(twin, Killed(), change, TEXT, PATH.replace("50-", "60-")):
+        drop_in.apply(node, drop_in.look(node, next(iter(drop_in.installed(node))), None))
         assert node.names("/etc/kubernetes/kubelet.conf.d") == [] and KUBELET in node.running, last
         assert not node.exists(previous.PATH), last
-        if finished:
-            break
-    assert 5 < last < 29
 
 
 def test_a_kubelet_that_does_not_start_is_reported_and_noted(tmp_path):

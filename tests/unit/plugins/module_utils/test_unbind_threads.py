@@ -53,18 +53,17 @@ def killable(steps, host, path, value):
 
 def test_a_killed_unbind_releases_threads_when_repeated(tmp_path, monkeypatch):
     steps = Steps(monkeypatch)
-    for last in range(1, 30):
-        (tmp_path / str(last)).mkdir()
-        files = Files(tmp_path / str(last))
-        bound(files)
-        files.host.set_attribute = functools.partial(killable, steps, files.host)
-        finished = steps.run(files.host, last, Killed(), unbind)
-        assert not unbind(files.host).failed
-        assert allowed(files, 100) == {"worker": "0-7", "acl_thread": "0-7"}, last
-        assert not files.host.exists("/etc/npu-affinity"), last
-        if finished:
-            break
-    assert 4 < last < 29
+
+    def twin(number):
+        (tmp_path / str(number)).mkdir()
+        host = bound(Files(tmp_path / str(number)))
+        host.set_attribute = functools.partial(killable, steps, host)
+        return host
+
+    for last, host in steps.endings(twin, Killed(), unbind):
+        assert not unbind(host).failed
+        assert allowed(host, 100) == {"worker": "0-7", "acl_thread": "0-7"}, last
+        assert not host.exists("/etc/npu-affinity"), last
 
 
 @pytest.mark.parametrize(
