@@ -20,7 +20,6 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding
     CQ,
     PLAN,
     SQ,
-    await_vectors,
     bind,
     choices,
     main,
@@ -81,36 +80,10 @@ def test_sq_uses_the_first_irq_cpu_and_cq_the_second(kernel):
     assert first["interrupts"][0] == sq
 
 
-def test_a_second_run_writes_nothing(kernel):
-    bind(kernel, PLAN_OF_TWO)
-    kernel.writes = []
-    report = bind(kernel, PLAN_OF_TWO)
-    assert not report.changed
-    assert kernel.writes == []
-    assert states(report.npus[0]["interrupts"]) == {"bound"}
-
-
-def test_a_check_predicts_what_a_run_does_and_writes_nothing(kernel):
-    before = texts(kernel)
-    predicted = bind(kernel, PLAN_OF_TWO, check=True)
-    assert texts(kernel) == before
-    assert told(bind(kernel, PLAN_OF_TWO)) == told(predicted)
-
-
 def test_a_function_in_any_case_limits_the_bind_to_its_npus(kernel):
     report = bind(kernel, PLAN_OF_TWO, pci=FIRST.upper())
     assert [entry["id"] for entry in report.npus] == [0]
     assert affinity(kernel, 3009) == EVERYWHERE
-
-
-def test_functions_that_swapped_numbers_are_bound_by_function(kernel, tmp_path):
-    bind(kernel, PLAN_OF_TWO)
-    swapped = Kernel(tmp_path / "again")
-    swapped.put("/sys/devices/system/cpu/online", EVERYWHERE)
-    add_function(swapped, SECOND, 2752, names_of(1))
-    add_function(swapped, FIRST, 3008, names_of(0))
-    bind(swapped, PLAN_OF_TWO)
-    assert (affinity(swapped, 3009), affinity(swapped, 2753)) == ("24", "0")
 
 
 # CPUs online, IRQ role, expected SQ order, expected CQ order; the pool is 4-9
@@ -158,23 +131,37 @@ def test_a_larger_irq_role_is_bound_and_found_bound(kernel):
     assert report.failed == report.warnings == []
     assert kernel.read("/sys/devices/virtual/workqueue/dev0_sq_send_wq/cpumask") == "0000,01000000"
     kernel.writes = []
-    assert not bind(kernel, plan).changed
-    assert kernel.writes == []
+    again = bind(kernel, plan)
+    assert (again.changed, kernel.writes, states(again.npus[0]["interrupts"])) == (False, [], {"bound"})
+
+
+ONLINE = "/sys/devices/system/cpu/online"
 
 
 def test_an_offline_irq_cpu_is_said_and_another_one_stands_in(kernel):
-    kernel.put("/sys/devices/system/cpu/online", "0-23,25-47")
+    kernel.put(ONLINE, "0-23,25-47")
     report = bind(kernel, PLAN_OF_TWO)
     assert (affinity(kernel, 2753), affinity(kernel, 2754)) == ("25", "25")
     assert report.warnings == ["NPU 0 (%s): IRQ CPU 24 is offline; another CPU of its pool stands in" % FIRST]
     assert report.failed == []
 
 
-def test_a_fully_offline_pool_is_a_failure_and_writes_nothing(kernel):
-    kernel.put("/sys/devices/system/cpu/online", "0-23,36-47")
-    report = bind(kernel, {"npus": [npu()]})
-    assert kernel.writes == []
-    assert report.failed == ["NPU 0 (%s): no CPU of its pool 24-35 is online; bring one online or plan again" % FIRST]
+FAILURES = [
+    (npu(), {ONLINE: "0-23,36-47"}, "no CPU of its pool 24-35 is online; bring one online or plan again"),
+    (
+        npu(pci="0000:81:00.0"),
+        {"/sys/bus/pci/devices/0000:81:00.0/numa_node": "4"},
+        "its driver has not requested sq_send_trigger_irq and cq_update_irq; bind again when it is loaded",
+    ),
+]
+
+
+@pytest.mark.parametrize("entry, files, sentence", FAILURES, ids=["no CPU of the pool online", "no driver"])
+def test_an_npu_that_cannot_be_bound_fails_without_a_write(kernel, entry, files, sentence):
+    for path, text in files.items():
+        kernel.put(path, text)
+    report = bind(kernel, {"npus": [entry]})
+    assert (report.failed, kernel.writes) == (["NPU 0 (%s): %s" % (entry["pci"], sentence)], [])
 
 
 def test_an_offline_cpu_does_not_make_a_bound_interrupt_differ(kernel):
@@ -199,14 +186,6 @@ def test_an_npu_with_nothing_to_bind_is_skipped_with_a_message(kernel, entry, te
     assert report.failed == kernel.writes == []
 
 
-def test_a_function_whose_driver_is_not_loaded_is_a_failure(kernel):
-    kernel.put("/sys/bus/pci/devices/0000:81:00.0/numa_node", "4")
-    report = bind(kernel, {"npus": [npu(2, "0000:81:00.0")]})
-    assert report.failed == [
-        "NPU 2 (0000:81:00.0): its driver has not requested sq_send_trigger_irq and cq_update_irq; bind again when it is loaded"
-    ]
-
-
 def refuse_cq(number, only=None):
     paths = {"/proc/irq/%d/smp_affinity_list" % irq for irq in range(2754, 2770)}
     return lambda path, value: number if path in paths and only in (None, value) else None
@@ -228,19 +207,11 @@ def test_managed_interrupts_are_reported_once_without_failure(kernel, sign):
     assert again.unchangeable == report.unchangeable
 
 
-def test_a_kernel_managed_workqueue_is_no_failure_and_no_change(kernel):
-    kernel.refuse = lambda path, value: errno.EIO if path.endswith("/cpumask") else None
+@pytest.mark.parametrize("path, number, kind", [("/cpumask", errno.EIO, "workqueues"), ("/900/status", errno.EINVAL, "threads")])
+def test_what_the_kernel_places_itself_is_no_failure_and_no_change(kernel, path, number, kind):
+    kernel.refuse = lambda written, value: number if written.endswith(path) else None
     report = bind(kernel, PLAN_OF_TWO)
-    assert states(report.npus[0]["workqueues"]) == {"managed"}
-    assert report.failed == []
-    assert not bind(kernel, PLAN_OF_TWO, check=True).changed
-
-
-def test_a_thread_that_the_kernel_binds_itself_is_no_failure(kernel):
-    kernel.refuse = lambda path, value: errno.EINVAL if path == "/proc/900/status" else None
-    report = bind(kernel, PLAN_OF_TWO)
-    assert states(report.npus[0]["threads"]) == {"managed"}
-    assert report.failed == []
+    assert (states(report.npus[0][kind]), report.failed) == ({"managed"}, [])
     assert not bind(kernel, PLAN_OF_TWO, check=True).changed
 
 
@@ -310,22 +281,12 @@ def test_other_refusals_name_the_interrupt_file_and_next_step(kernel, number, ad
     assert advice in sentence
 
 
-def test_an_interrupt_that_follows_later_is_pending_not_failed(kernel):
-    class Lazy(Kernel):
-        def set_attribute(self, path, value):
-            if "/effective" not in path:
-                super().set_attribute(path, value)
+class Lazy(Kernel):
+    """Its interrupts move when they next arrive."""
 
-    lazy = Lazy(kernel.root)
-    report = bind(lazy, {"npus": [npu()]})
-    entry = report.npus[0]["interrupts"][0]
-    assert (entry["after"], entry["state"]) == ("24", "pending")
-    assert entry["text"] == "follows at its next interrupt; until then it is on CPUs 0"
-    assert report.changed
-    assert report.failed == []
-    again = bind(lazy, {"npus": [npu()]})
-    assert not again.changed
-    assert states(again.npus[0]["interrupts"]) == {"pending"}
+    def set_attribute(self, path, value):
+        if "/effective" not in path:
+            super().set_attribute(path, value)
 
 
 FIRED = [
@@ -337,22 +298,19 @@ FIRED = [
 
 
 @pytest.mark.parametrize("times, place, state", FIRED)
-def test_a_pending_interrupt_that_fires_elsewhere_is_stuck(kernel, times, place, state):
-    class Lazy(Kernel):
-        def set_attribute(self, path, value):
-            if "/effective" not in path:
-                super().set_attribute(path, value)
-
+def test_an_interrupt_is_pending_and_stuck_if_it_fires_elsewhere(kernel, times, place, state):
     lazy = Lazy(kernel.root)
-    (sentence,) = [text for text in bind(lazy, {"npus": [npu()]}).unchangeable if SQ in text]
-    assert sentence == "NPU 0 (%s): IRQ 2753 %s follows at its next interrupt; until then it is on CPUs 0" % (FIRST, SQ)
+    report = bind(lazy, {"npus": [npu()]})
+    entry = report.npus[0]["interrupts"][0]
+    assert (entry["after"], entry["state"], report.changed, report.failed) == ("24", "pending", True, [])
+    assert entry["text"] == "follows at its next interrupt; until then it is on CPUs 0"
+    assert "NPU 0 (%s): IRQ 2753 %s %s" % (FIRST, SQ, entry["text"]) in report.unchangeable
     noted = lazy.read(UNCHANGEABLE)
     lazy.put("/proc/interrupts", lazy.read("/proc/interrupts").replace(" 2753: 0 0 ", " 2753: 0 %d " % times))
     lazy.put("/proc/irq/2753/effective_affinity_list", place)
     for check in (True, False):
         report = bind(lazy, {"npus": [npu()]}, check=check)
-        entry = report.npus[0]["interrupts"][0]
-        assert (entry["state"], report.changed, report.failed) == (state, False, [])
+        assert (report.npus[0]["interrupts"][0]["state"], report.changed, report.failed) == (state, False, [])
         warned = ["NPU 0 (%s): IRQ 2753 %s arrived since it was moved to CPUs 24, and still arrives on CPUs 0" % (FIRST, SQ)]
         assert report.warnings == (warned if state == "stuck" else [])
     assert (lazy.read(UNCHANGEABLE) == noted) is (state != "bound"), "the first count stays until the interrupt has followed"
@@ -540,15 +498,14 @@ def test_undo_forgets_what_was_unchangeable(kernel):
     assert not kernel.exists(UNCHANGEABLE)
 
 
-@pytest.mark.parametrize("plan", [None, [], {}, {"npus": {}}, {"npus": [{"pool": "0-3"}]}])
-def test_something_that_is_no_plan_is_refused_with_a_sentence(kernel, plan):
-    with pytest.raises(ValueError, match=r"^the plan has no list 'npus' of NPUs with 'id' and 'pool'; give the fact npu_affinity_plan$"):
+NO_PLAN = r"the plan has no list 'npus' of NPUs with 'id' and 'pool'; give the fact npu_affinity_plan$"
+NO_PLANS = [(plan, NO_PLAN) for plan in (None, [], {}, {"npus": {}}, {"npus": [{"pool": "0-3"}]})]
+
+
+@pytest.mark.parametrize("plan, sentence", [*NO_PLANS, ({"npus": [npu(irq="x")]}, "irq of NPU 0: 'x' in 'x' is not a CPU number or range")])
+def test_something_that_is_no_plan_is_refused_with_a_sentence(kernel, plan, sentence):
+    with pytest.raises(ValueError, match="^" + sentence):
         bind(kernel, plan)
-
-
-def test_a_cpulist_that_is_none_is_named(kernel):
-    with pytest.raises(ValueError, match="^irq of NPU 0: 'x' in 'x' is not a CPU number or range"):
-        bind(kernel, {"npus": [npu(irq="x")]})
 
 
 # How the units run it
@@ -668,45 +625,23 @@ class Clock:
         self.pauses.append(seconds)
 
 
-@pytest.fixture
-def clock(monkeypatch):
+# the functions of the plan, arguments, the pauses, how the unit ends
+WAITS = [
+    ([npu()], ["--wait", "30"], [], 0),
+    ([npu(), npu(2, LATE)], ["--wait", "30", "--pci", FIRST], [], 0),
+    ([npu(2, LATE)], ["--wait", "0.3", "--pci", LATE], [0.2, 0.1], 1),
+    ([npu(), npu(2, LATE)], ["--wait", "8"], [0.2, 0.4, 0.8, 1.6, 2, 2, 1], 1),
+]
+
+
+@pytest.mark.parametrize("npus, arguments, pauses, status", WAITS)
+def test_the_unit_waits_for_functions_of_its_plan_for_a_time(kernel, monkeypatch, capsys, npus, arguments, pauses, status):
+    """The driver of the late function has requested no CQ interrupts. Pauses grow up to two seconds."""
     monkeypatch.setattr(binding, "time", Clock())
-    return binding.time
-
-
-def test_a_function_with_all_its_interrupts_is_not_waited_for(kernel, clock):
-    await_vectors(kernel, PLAN_OF_TWO, 30)
-    assert clock.pauses == []
-
-
-def test_the_unit_of_one_function_does_not_wait_for_another(kernel, clock, capsys):
     add_function(kernel, LATE, 4000, ["trs-mbox-2-0", SQ])
-    kernel.put(PLAN, json.dumps({"npus": [npu(), npu(2, LATE)]}))
-    assert run(kernel, capsys, "--pci", FIRST, "--wait", "30")[0] == 0
-    assert clock.pauses == []
-
-
-def test_the_unit_waits_for_the_functions_of_its_given_plan(kernel, clock, capsys):
-    add_function(kernel, LATE, 4000, ["trs-mbox-2-0", SQ])
-    kernel.put("/etc/other.json", json.dumps({"npus": [npu(2, LATE)]}))
-    run(kernel, capsys, "--plan", "/etc/other.json", "--wait", "5")
-    assert sum(clock.pauses) == pytest.approx(5)
-
-
-def test_pauses_of_a_wait_grow_up_to_two_seconds_and_end_with_it(kernel, clock):
-    add_function(kernel, LATE, 4000, ["trs-mbox-2-0", SQ])
-    await_vectors(kernel, {"npus": [npu(), npu(2, LATE)]}, 8)
-    assert clock.pauses == pytest.approx([0.2, 0.4, 0.8, 1.6, 2, 2, 1])
-
-
-def test_the_wait_has_an_end_and_then_the_unit_fails(kernel, capsys):
-    kernel.put("/sys/bus/pci/devices/%s/numa_node" % LATE, "4")
-    kernel.put(PLAN, json.dumps({"npus": [npu(2, LATE.upper())]}))
-    start = time.monotonic()
-    status, lines = run(kernel, capsys, "--pci", LATE, "--wait", "0.3")
-    assert 0.3 <= time.monotonic() - start < 5
-    assert status == 1
-    assert "its driver has not requested" in lines[0]
+    kernel.put("/etc/other.json", json.dumps({"npus": npus}))
+    assert run(kernel, capsys, "--plan", "/etc/other.json", *arguments)[0] == status
+    assert binding.time.pauses == pytest.approx(pauses)
 
 
 def test_the_unit_fails_when_an_interrupt_could_not_be_moved(kernel, capsys, monkeypatch):
