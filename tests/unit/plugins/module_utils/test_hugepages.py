@@ -104,22 +104,15 @@ def test_pages_are_granted_recorded_and_restored(kernel):
     assert counts(kernel) == {0: 10, 1: 0, 2: 30} and not kernel.exists(previous.PATH)
     step = bind(kernel)
     assert counts(kernel) == {0: 1000, 1: 2000, 2: 30}
-    assert (
-        step.lines()
-        == predicted.lines()
-        == {"host settings": ["~ node 0: 10 -> 1000 huge pages of 2 MiB", "~ node 1: 0 -> 2000 huge pages of 2 MiB"]}
-    )
+    assert kernel.written == (522, 1000, 512, 1024, 1536, 2000), "a gibibyte at a time"
+    lines = ["~ node 0: 10 -> 1000 huge pages of 2 MiB", "~ node 1: 0 -> 2000 huge pages of 2 MiB"]
+    assert step.lines() == predicted.lines() == {"host settings": lines}
     assert step.changed and step.remarks == []
     assert previous.recorded(kernel)[SECTION] == {"2048": {"0": 10, "1": 0}}
     assert not bind(kernel).changed
     assert not release(kernel, check=True)[0].failed and counts(kernel)[1] == 2000
     release(kernel)
     assert counts(kernel) == {0: 10, 1: 0, 2: 30}
-
-
-def test_the_kernel_is_asked_for_a_gibibyte_at_a_time(kernel):
-    bind(kernel, {"size": SIZE, "nodes": {"1": 1200}})
-    assert kernel.written == (512, 1024, 1200)
 
 
 def test_a_shortage_is_reported_and_not_retried_before_a_reboot(kernel, tree):
@@ -140,9 +133,11 @@ def test_a_shortage_is_reported_and_not_retried_before_a_reboot(kernel, tree):
 
 def test_a_node_keeps_memory_for_everything_else(tree):
     node(tree, 1, room=kept_free(MEMORY) + (100 * SIZE << 10) + 4096)
-    host = Kernel(tree.root)
-    assert bind(host, {"size": SIZE, "nodes": {"1": 2000}}).changed
+    host, wanted = Kernel(tree.root), {"size": SIZE, "nodes": {"1": 2000}}
+    predicted, done = bind(host, wanted, check=True), bind(host, wanted)
+    assert predicted.lines() == done.lines() == {"host settings": ["~ node 1: 0 -> 100 huge pages of 2 MiB"]}
     assert pages(host, SIZE, 1).pool == 100 and host.written == (100,)
+    assert not bind(host, wanted).changed and not bind(host, wanted, check=True).changed
 
 
 @pytest.mark.parametrize(("memory", "kept"), [(320 << 20, 32 << 20), (16 << 30, (16 << 30) // 10), (512 << 30, 8 << 30)])
@@ -194,14 +189,6 @@ def test_undo_leaves_pages_in_use_says_so_and_ends_later(kernel, tree):
     assert counts(kernel)[0] == 100
 
 
-def test_a_node_that_is_not_wanted_any_more_gets_what_it_had(kernel):
-    bind(kernel)
-    bind(kernel, {"size": SIZE, "nodes": {"1": 2000}})
-    assert counts(kernel) == {0: 10, 1: 2000, 2: 30}
-    bind(kernel, {"size": SIZE, "nodes": {}})
-    assert counts(kernel) == {0: 10, 1: 0, 2: 30}
-
-
 def test_a_node_given_back_is_not_managed_any_more(kernel, tree):
     rest = {"size": SIZE, "nodes": {"1": 50}}
     apply(kernel, Request(), after=[HugePages(kernel, WANTED)])
@@ -231,6 +218,8 @@ def test_a_failed_bind_leaves_the_record_of_a_dropped_node(kernel):
     before = previous.recorded(kernel)
     failed_bind(kernel, {"size": SIZE, "nodes": {"1": 50}}, lambda: None)
     assert counts(kernel) == {0: 1000, 1: 2000, 2: 30} and previous.recorded(kernel) == before
+    bind(kernel, {"size": SIZE, "nodes": {}})
+    assert counts(kernel) == {0: 10, 1: 0, 2: 30}
 
 
 def test_larger_pages_are_removed_before_smaller_ones_come(tree):
@@ -285,29 +274,23 @@ def test_a_failed_bind_names_pages_the_kernel_does_not_return(kernel, tree):
 
 def test_a_failed_bind_that_restores_everything_says_so(kernel):
     said = failed_bind(kernel, WANTED, lambda: None)
-    assert said == "a later step failed. All huge pages were restored" and not kernel.exists(previous.PATH)
+    assert said == "a later step failed. All huge pages were restored"
+    assert counts(kernel) == {0: 10, 1: 0, 2: 30} and not kernel.exists(previous.PATH) and not kernel.exists(GRANTED)
 
 
-def test_unbind_keeps_the_record_of_pages_that_are_not_returned(kernel, tree):
+def test_pages_that_are_not_returned_are_reported_and_recorded(kernel, tree):
     node(tree, 1, 3000)
     bind(kernel, {"size": SIZE, "nodes": {"1": 100}})
     kernel.most = 1500
+    short = "node 1 has 1,500 huge pages of 2 MiB of the 3,000 that it had before the first bind"
+    for _run in range(2):
+        assert [text.partition(";")[0] for text in bind(kernel, {"size": SIZE, "nodes": {}}).remarks] == [short]
     outcome, _undone = release(kernel)
-    (sentence,) = outcome.failed
-    assert sentence.startswith("node 1 has 1,500 huge pages of 2 MiB of the 3,000 that it had before the first bind; ")
+    assert [text.partition(";")[0] for text in outcome.failed] == [short]
     assert counts(kernel)[1] == 1500 and outcome.kept == {SECTION}
     kernel.most = 5000
     outcome, _undone = release(kernel)
     assert counts(kernel)[1] == 3000 and not outcome.failed and not outcome.kept
-
-
-def test_a_dropped_node_that_stays_short_is_reported(kernel, tree):
-    node(tree, 1, 3000)
-    bind(kernel, {"size": SIZE, "nodes": {"1": 100}})
-    kernel.most = 1500
-    remark = "node 1 has 1,500 huge pages of 2 MiB of the 3,000 that it had before the first bind"
-    for _run in range(2):
-        assert [text.partition(";")[0] for text in bind(kernel, {"size": SIZE, "nodes": {}}).remarks] == [remark]
 
 
 def test_pages_are_restored_if_the_granted_counts_are_not_saved(kernel, tree, monkeypatch):
@@ -319,15 +302,6 @@ def test_pages_are_restored_if_the_granted_counts_are_not_saved(kernel, tree, mo
     assert counts(kernel) == {0: 10, 1: 0, 2: 30}
     step = bind(kernel)
     assert counts(kernel) == {0: 1000, 1: 2000, 2: 30} and step.remarks == [] and not kernel.exists(GRANTED)
-
-
-def test_check_mode_predicts_what_the_memory_of_a_node_allows(tree):
-    node(tree, 1, room=kept_free(MEMORY) + (100 * SIZE << 10) + 4096)
-    host = Kernel(tree.root)
-    wanted = {"size": SIZE, "nodes": {"1": 2000}}
-    predicted, done = bind(host, wanted, check=True), bind(host, wanted)
-    assert predicted.lines() == done.lines() == {"host settings": ["~ node 1: 0 -> 100 huge pages of 2 MiB"]}
-    assert not bind(host, wanted).changed and not bind(host, wanted, check=True).changed
 
 
 def test_check_mode_of_unbind_predicts_what_the_memory_allows(kernel, tree):
@@ -346,12 +320,6 @@ def test_nodes_skipped_for_lack_of_time_are_set_by_the_next_bind(kernel, monkeyp
     assert counts(kernel) == {0: 500, 1: 0, 2: 30}
     monkeypatch.undo()
     assert bind(kernel, {"size": SIZE, "nodes": {"0": 500, "1": 500}}).changed and counts(kernel)[1] == 500
-
-
-def test_a_step_that_is_undone_leaves_nothing(kernel):
-    step = bind(kernel)
-    step.undo()
-    assert counts(kernel) == {0: 10, 1: 0, 2: 30} and not kernel.exists(GRANTED)
 
 
 def test_a_kernel_refusal_is_reported_and_nothing_stays_changed(kernel):
