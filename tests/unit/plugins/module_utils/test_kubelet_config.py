@@ -62,6 +62,7 @@ def live(tree, monkeypatch):
     """Return a function that gives a live host, and its service with the policies that it starts with."""
 
     def make(*starts):
+        tree.write(HOST)
         host = LiveHost(tree.root)
         service = Service(host, starts)
         monkeypatch.setattr(_drop_in, "Systemd", lambda host: service)
@@ -71,20 +72,21 @@ def live(tree, monkeypatch):
     return make
 
 
+def change_to(host, text, path=PATH, **options):
+    """Apply what the drop-in needs, and return it."""
+    change = _drop_in.look(host, path, text)
+    _drop_in.apply(host, change, **options)
+    return change
+
+
 def test_what_is_pending_is_told_setting_by_setting(tree):
     change = _drop_in.look(tree.write(HOST), PATH, TEXT)
     assert change.differences == ["cpuManagerPolicy: none -> static", "reservedSystemCPUs: not set -> 0-1"]
     assert change.removed == [STATE, MEMORY_STATE]
     assert not tree.host.exists(PATH), "looking writes nothing"
-
-
-def test_a_topology_policy_alone_keeps_the_state(tree):
-    change = _drop_in.look(tree.write(HOST), PATH, TEXT.split("\n", maxsplit=1)[0] + "\ntopologyManagerPolicy: restricted\n")
+    change = _drop_in.look(tree.host, PATH, TEXT.split("\n", maxsplit=1)[0] + "\ntopologyManagerPolicy: restricted\n")
     assert (change.differences, change.removed) == (["topologyManagerPolicy: none -> restricted"], [])
-
-
-def test_a_kubelet_that_was_not_started_since_is_pending_as_well(tree):
-    change = _drop_in.look(tree.write(dict(HOST, **{PATH: TEXT.rstrip("\n")})), PATH, TEXT)
+    change = _drop_in.look(tree.write({PATH: TEXT.rstrip("\n")}), PATH, TEXT)
     assert change.differences == ["cpuManagerPolicy: kubelet last ran with none -> static"]
     assert change.needed and change.removed == [STATE, MEMORY_STATE]
     assert not _drop_in.look(tree.write({STATE: STATIC}), PATH, TEXT).needed
@@ -109,89 +111,72 @@ def test_a_drop_in_that_would_not_count_is_refused(tree, files, words):
     assert words in str(refused.value)
 
 
-def test_stop_change_remove_the_state_start(tree, live):
-    tree.write(HOST)
-    host, service = live("static")
-    change = _drop_in.look(host, PATH, TEXT)
-    _drop_in.apply(host, change)
+def test_kubelet_is_stopped_changed_and_started_and_so_undone(live):
+    host, service = live("static", "none")
+    change_to(host, TEXT)
     assert service.log == ["stop", "start with drop-in, no state"]
     assert host.read(PATH) == TEXT.rstrip("\n") and not host.exists(MEMORY_STATE)
     assert _drop_in.installed(host) == [PATH]
     assert not _drop_in.look(host, PATH, TEXT).needed
+    assert change_to(host, None).differences == ["cpuManagerPolicy: static -> none", "reservedSystemCPUs: 0-1 -> not set"]
+    assert service.log[2:] == ["stop", "start with no drop-in, no state"]
+    assert _drop_in.installed(host) == [] and not host.exists(FOLDER)
 
 
-def test_a_kubelet_that_fails_to_start_keeps_its_old_settings(tree, live):
-    tree.write(HOST)
+def test_a_kubelet_that_fails_to_start_keeps_its_old_settings(live):
     host, service = live(None, "none")
-    change = _drop_in.look(host, PATH, TEXT)
     with pytest.raises(ValueError, match="does not run with CPU manager policy static after 0 s.*The drop-in is as it was before"):
-        _drop_in.apply(host, change, wait=0)
+        change_to(host, TEXT, wait=0)
     assert service.log == ["stop", "start with drop-in, no state", "stop", "start with no drop-in, no state"]
     assert not host.exists(PATH) and not host.exists(FOLDER) and not host.exists(previous.PATH)
 
 
-def test_a_clock_that_is_set_forward_ends_no_wait(tree, live, monkeypatch):
-    tree.write(HOST)
+def test_a_clock_that_is_set_forward_ends_no_wait(live, monkeypatch):
     host, service = live("static")
-    change, day = _drop_in.look(host, PATH, TEXT), time.time() + 24 * 3600
+    day = time.time() + 24 * 3600
     monkeypatch.setattr(service, "active", lambda units: list(units) if not service.log or time.time() > day else [])
     monkeypatch.setattr(_drop_in.time, "sleep", lambda seconds: monkeypatch.setattr(time, "time", lambda: day + 1))
-    _drop_in.apply(host, change)
+    change_to(host, TEXT)
     assert service.log == ["stop", "start with drop-in, no state"]
 
 
 OTHER = FOLDER + "/60-numa.conf"
 
 
-def test_a_renamed_drop_in_does_not_stay_under_its_old_name(tree, live):
-    tree.write(HOST)
-    host, service = live("static", "static", "none")
-    _drop_in.apply(host, _drop_in.look(host, PATH, TEXT))
-    change = _drop_in.look(host, OTHER, TEXT)
+def test_a_renamed_drop_in_does_not_stay_under_its_old_name(live):
+    host, _service = live("static", "static", "none")
+    change_to(host, TEXT)
+    change = change_to(host, TEXT, OTHER)
     assert change.differences == ["drop-in: %s -> %s" % (PATH, OTHER)] and change.removed == []
-    _drop_in.apply(host, change)
     assert (host.names(FOLDER), _drop_in.installed(host)) == (["60-numa.conf"], [OTHER])
     assert not _drop_in.look(host, OTHER, TEXT).needed
-    _drop_in.apply(host, _drop_in.look(host, OTHER, None))
+    change_to(host, None, OTHER)
     assert not host.exists(FOLDER) and not host.exists(previous.PATH)
 
 
-def test_the_old_drop_in_stays_if_kubelet_rejects_the_new_one(tree, live):
-    tree.write(HOST)
+def test_the_old_drop_in_stays_if_kubelet_rejects_the_new_one(live):
     host, _service = live("static", None, "static")
-    _drop_in.apply(host, _drop_in.look(host, PATH, TEXT))
+    change_to(host, TEXT)
     recorded = previous.recorded(host)
     with pytest.raises(ValueError, match="The drop-in is as it was before"):
-        _drop_in.apply(host, _drop_in.look(host, OTHER, TEXT.replace("0-1", "0-3")), wait=0)
+        change_to(host, TEXT.replace("0-1", "0-3"), OTHER, wait=0)
     assert host.names(FOLDER) == ["50-npu-affinity.conf"] and previous.recorded(host) == recorded
 
 
-def test_undo_goes_the_same_way_and_leaves_nothing(tree, live):
-    tree.write(HOST)
-    host, service = live("static", "none")
-    _drop_in.apply(host, _drop_in.look(host, PATH, TEXT))
-    change = _drop_in.look(host, PATH, None)
-    assert change.differences == ["cpuManagerPolicy: static -> none", "reservedSystemCPUs: 0-1 -> not set"]
-    _drop_in.apply(host, change)
-    assert service.log[2:] == ["stop", "start with no drop-in, no state"]
-    assert _drop_in.installed(host) == [] and not host.exists(FOLDER)
-
-
-def test_a_kubelet_that_does_not_run_is_not_started(tree, live):
-    tree.write(HOST)
+def test_a_kubelet_that_does_not_run_is_not_started(live):
     host, service = live()
     service.running = False
-    _drop_in.apply(host, _drop_in.look(host, PATH, TEXT))
+    change_to(host, TEXT)
     assert service.log == [] and host.exists(PATH) and not host.exists(STATE)
 
 
 def test_unbind_keeps_and_reports_a_drop_in_that_kubelet_uses(tree):
     host = tree.write(HOST)
-    _drop_in.apply(host, _drop_in.look(host, PATH, TEXT))
+    change_to(host, TEXT)
     report = unbind.unbind(host)
     assert report.kept == {"kubelet"} and host.exists(PATH)
     assert "unbind with npu_affinity_kubelet_restart: true" in report.pending["kubelet"]
-    _drop_in.apply(host, _drop_in.look(host, PATH, None))
+    change_to(host, None)
     assert not unbind.unbind(host).bound
 
 
