@@ -23,16 +23,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._kernel.interrupts im
 )
 
 PCI = "0000:c1:00.0"
-
-
-def write(root, path, text):
-    target = root / path.lstrip("/")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(text)
-
-
-def read(root, path):
-    return (root / path.lstrip("/")).read_text()
+FOLDER = "/proc/irq/99/"
 
 
 # What the kernels print between the counts and the name; the name is always last.
@@ -46,67 +37,49 @@ WORDS_BEFORE_THE_NAME = [
 
 @pytest.mark.parametrize("words", WORDS_BEFORE_THE_NAME)
 @pytest.mark.parametrize("cpus", [1, 8, 640])
-def test_an_interrupts_name_is_found_behind_any_number_of_counts(tmp_path, words, cpus):
+def test_an_interrupts_name_is_found_behind_any_number_of_counts(tree, words, cpus):
     header = "           " + "".join("%-11s" % ("CPU%d" % cpu) for cpu in range(cpus))
     line = "%4d:" % 2753 + "%11d" % 4294967295 * cpus + words + "  sq_send_trigger_irq"
     summary = "IPI0:" + "%11d" % 3 * cpus + "       Rescheduling interrupts"
-    write(tmp_path, "/proc/interrupts", "\n".join([header, line, summary, "ERR:          0"]) + "\n")
-    assert interrupt_names(Host(str(tmp_path))) == {2753: "sq_send_trigger_irq"}
+    tree.write({"/proc/interrupts": "\n".join([header, line, summary, "ERR:          0"])})
+    assert interrupt_names(tree.host) == {2753: "sq_send_trigger_irq"}
 
 
-def test_a_host_without_interrupts_has_none(tmp_path):
-    host = Host(str(tmp_path))
-    assert interrupt_names(host) == {}
-    assert requested(host, PCI, interrupt_names(host)) == []
+def test_a_host_without_interrupts_has_none(tree):
+    assert interrupt_names(tree.host) == {}
+    assert requested(tree.host, PCI, {}) == []
 
 
-def function(root, irqs, folders=False):
-    for irq in irqs:
-        write(root, "/sys/bus/pci/devices/%s/msi_irqs/%d%s" % (PCI, irq, "/mode" if folders else ""), "msix\n")
-
-
-@pytest.mark.parametrize("folders", [False, True], ids=["files", "folders"])
-def test_the_vectors_of_a_function_are_its_own_and_requested(tmp_path, folders):
-    function(tmp_path, [98, 99, 100, 101], folders)
+@pytest.mark.parametrize("vector", ["", "/mode"], ids=["files", "folders"])
+def test_the_vectors_of_a_function_are_its_own_and_requested(tree, vector):
+    tree.write({"/sys/bus/pci/devices/%s/msi_irqs/%d%s" % (PCI, irq, vector): "msix" for irq in (98, 99, 100, 101)})
     rows = [(99, "sq_send_trigger_irq"), (100, "cq_update_irq"), (500, "sq_send_trigger_irq")]
     table = ["  CPU0  CPU1"] + ["%d: 0 0  ITS-MSI %d Edge  %s" % (irq, irq, name) for irq, name in rows]
-    write(tmp_path, "/proc/interrupts", "\n".join(table))
-    host = Host(str(tmp_path))
+    host = tree.write({"/proc/interrupts": "\n".join(table)})
     found = requested(host, PCI, interrupt_names(host))
     assert found == [Vector(99, "sq_send_trigger_irq", 1), Vector(100, "cq_update_irq", 2)]
 
 
-def test_setting_an_interrupt_in_a_tree_updates_derived_files(tmp_path):
-    folder = "/proc/irq/99/"
-    for name, text in (
-        ("smp_affinity_list", "0-39"),
-        ("smp_affinity", "ff,ffffffff"),
-        ("effective_affinity_list", "0"),
-        ("effective_affinity", "00,00000001"),
-    ):
-        write(tmp_path, folder + name, text + "\n")
-    Interrupt(99, "cq_update_irq").write(Host(str(tmp_path)), "35")
-    after = {name: read(tmp_path, folder + name) for name in os.listdir(str(tmp_path) + folder)}
-    assert after == {
-        "smp_affinity_list": "35\n",
-        "smp_affinity": "08,00000000\n",
-        "effective_affinity_list": "35\n",
-        "effective_affinity": "08,00000000\n",
-    }
+def test_setting_an_interrupt_in_a_tree_updates_derived_files(tree):
+    lists = {"smp_affinity_list": "0-39", "effective_affinity_list": "0"}
+    masks = {"smp_affinity": "ff,ffffffff", "effective_affinity": "00,00000001"}
+    host = tree.write({FOLDER + name: text for name, text in {**lists, **masks}.items()})
+    Interrupt(99, "cq_update_irq").write(host, "35")
+    after = {name: host.read(FOLDER + name) for name in os.listdir(host.path(FOLDER))}
+    assert after == {**dict.fromkeys(lists, "35"), **dict.fromkeys(masks, "08,00000000")}
 
 
-def test_an_effective_list_linked_to_the_wanted_one_stays_whole(tmp_path):
-    write(tmp_path, "/proc/irq/99/smp_affinity_list", "3\n")
-    os.symlink("smp_affinity_list", str(tmp_path / "proc/irq/99/effective_affinity_list"))
-    Interrupt(99, "cq_update_irq").write(Host(str(tmp_path)), "0-39")
-    assert read(tmp_path, "/proc/irq/99/smp_affinity_list") == "0-39\n"
+def test_an_effective_list_linked_to_the_wanted_one_stays_whole(tree):
+    host = tree.write({FOLDER + "smp_affinity_list": "3"})
+    os.symlink("smp_affinity_list", host.path(FOLDER + "effective_affinity_list"))
+    Interrupt(99, "cq_update_irq").write(host, "0-39")
+    assert host.read(FOLDER + "smp_affinity_list") == "0-39"
 
 
-def test_an_interrupt_without_write_bit_is_managed_by_the_kernel(tmp_path):
-    write(tmp_path, "/proc/irq/99/smp_affinity_list", "0-39\n")
-    host, interrupt = Host(str(tmp_path)), Interrupt(99, "cq_update_irq")
+def test_an_interrupt_without_write_bit_is_managed_by_the_kernel(tree):
+    host, interrupt = tree.write({FOLDER + "smp_affinity_list": "0-39"}), Interrupt(99, "cq_update_irq")
     assert not interrupt.fixed(host)
-    os.chmod(str(tmp_path / "proc/irq/99/smp_affinity_list"), 0o444)
+    os.chmod(host.path(FOLDER + "smp_affinity_list"), 0o444)
     assert interrupt.fixed(host)
     assert not Interrupt(100, "cq_update_irq").fixed(host)
 
@@ -121,27 +94,24 @@ MASKS = [
 
 
 @pytest.mark.parametrize("before, cpus, after", MASKS)
-def test_a_workqueue_mask_keeps_the_width_the_kernel_gave_it(tmp_path, before, cpus, after):
+def test_a_workqueue_mask_keeps_the_width_the_kernel_gave_it(tree, before, cpus, after):
     queue = Workqueue("dev0_sq_send_wq")
-    write(tmp_path, queue.path, before + "\n")
-    host = Host(str(tmp_path))
+    host = tree.write({queue.path: before})
     queue.write(host, cpus)
-    assert read(tmp_path, queue.path) == after + "\n"
-    assert queue.read(host) == cpus
+    assert (host.read(queue.path), queue.read(host)) == (after, cpus)
 
 
-def test_a_workqueue_that_is_not_in_sysfs_has_no_cpus(tmp_path):
-    assert Workqueue("dev0_sq_fair_wq").read(Host(str(tmp_path))) is None
+def test_a_workqueue_that_is_not_in_sysfs_has_no_cpus(tree):
+    assert Workqueue("dev0_sq_fair_wq").read(tree.host) is None
 
 
-def test_only_kernel_threads_count_and_long_names_are_cut(tmp_path):
+def test_only_kernel_threads_count_and_long_names_are_cut(tree):
     names = ["dev0_sq_task", "dev123456_sq_task", "dev1_sq_task", "dev2_sq_task", "dev3_sq_task"]
     processes = [("41", names[0], 0x208040), ("42", names[1], 0x200040), ("43", names[2], 0x400000), ("self", names[3], 0x208040)]
     for pid, name, flags in processes:
-        write(tmp_path, "/proc/%s/comm" % pid, name[:15] + "\n")
-        write(tmp_path, "/proc/%s/stat" % pid, "%s (%s) S 2 0 0 0 -1 %d 0 0\n" % (pid, name[:15], flags))
-    write(tmp_path, "/proc/44/comm", names[4] + "\n")
-    assert kernel_threads(Host(str(tmp_path)), names) == {"dev0_sq_task": 41, "dev123456_sq_task": 42}
+        stat = "%s (%s) S 2 0 0 0 -1 %d 0 0" % (pid, name[:15], flags)
+        tree.write({"/proc/%s/comm" % pid: name[:15], "/proc/%s/stat" % pid: stat, "/proc/44/comm": names[4]})
+    assert kernel_threads(tree.host, names) == {"dev0_sq_task": 41, "dev123456_sq_task": 42}
 
 
 def test_a_process_that_poses_as_a_kernel_thread_is_none(tmp_path):
@@ -158,14 +128,14 @@ def test_a_process_that_poses_as_a_kernel_thread_is_none(tmp_path):
     assert found.get("dev0_sq_task") != poser.pid
 
 
-def test_setting_a_thread_in_a_tree_only_rewrites_its_status(tmp_path):
+def test_setting_a_thread_in_a_tree_only_rewrites_its_status(tree):
     own = os.sched_getaffinity(0)
     thread = Thread("dev0_sq_task", os.getpid())
-    write(tmp_path, thread.path, "Name:\tdev0_sq_task\nCpus_allowed:\tff\nCpus_allowed_list:\t0-7\nMems_allowed_list:\t0\n")
-    host = Host(str(tmp_path))
+    status = "Name:\tdev0_sq_task\nCpus_allowed:\t%s\nCpus_allowed_list:\t%s\nMems_allowed_list:\t0"
+    host = tree.write({thread.path: status % ("ff", "0-7")})
     assert thread.read(host) == "0-7"
     thread.write(host, "5")
-    assert read(tmp_path, thread.path) == "Name:\tdev0_sq_task\nCpus_allowed:\t20\nCpus_allowed_list:\t5\nMems_allowed_list:\t0\n"
+    assert host.read(thread.path) == status % ("20", "5")
     assert os.sched_getaffinity(0) == own
 
 
