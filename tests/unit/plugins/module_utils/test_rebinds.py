@@ -100,17 +100,13 @@ def test_the_timer_stops_after_some_times_within_an_hour(host, rounds, minutes, 
     assert fight(host, rounds, minutes, limit=limit) == found
 
 
-@pytest.mark.parametrize("minutes", [30, -30])
-def test_a_clock_that_is_set_hides_no_fight(host, minutes):
+@pytest.mark.parametrize("minutes", [0, 30, -30])
+def test_the_first_bind_counts_as_one_whatever_the_clock_does(host, minutes):
     found = []
     for _round in range(4):
         host.clock.step += minutes * MINUTES
         found += fight(host, 1)
     assert found == ["25"] * 3 + ["7"]
-
-
-def test_the_first_bind_after_a_boot_is_counted_as_one(host):
-    assert fight(host, 4) == ["25"] * 3 + ["7"]
 
 
 def test_only_what_is_fought_over_is_left(host):
@@ -136,29 +132,34 @@ def test_counts_of_an_earlier_boot_do_not_count(host):
     assert fight(host, 4) == ["25"] * 4
 
 
-@pytest.mark.parametrize("begin", ["bind", "driver load", "boot", "limit taken away"])
+def bind_by_hand(host):
+    step = Interrupts(host, PLAN_OF_TWO)
+    step.look(check=False)
+    assert step.changed
+    step.complete()
+
+
+def boot(host):
+    os.unlink(host.path(rebinds.PATH))
+    run(host)
+
+
+BEGINNINGS = {
+    "bind": bind_by_hand,
+    "driver load": lambda host: run(host, "--pci", FIRST),
+    "boot": boot,
+    "limit taken away": lambda host: run(host, limit=0),
+}
+
+
+@pytest.mark.parametrize("begin", BEGINNINGS.values(), ids=BEGINNINGS)
 def test_what_begins_anew(host, begin):
     fight(host, 6)
-    if begin == "bind":
-        step = Interrupts(host, PLAN_OF_TWO)
-        step.look(check=False)
-        assert step.changed, "a bind by hand restores it"
-        step.complete()
-    elif begin == "driver load":
-        run(host, "--pci", FIRST)
-    elif begin == "boot":
-        os.unlink(host.path(rebinds.PATH))
-        run(host)
-    else:
-        run(host, limit=0)
+    begin(host)
     assert affinity(host, 2754) == "25"
     assert fight(host, 3) == ["25"] * 3
-
-
-def test_a_bind_that_finds_all_in_place_begins_anew_too(host):
-    fight(host, 3)
     Interrupts(host, PLAN_OF_TWO).complete()
-    assert not host.exists(rebinds.PATH)
+    assert not host.exists(rebinds.PATH), "a bind that finds all in place"
 
 
 def test_a_driver_load_of_one_function_keeps_counts_of_others(host):
@@ -213,50 +214,46 @@ def test_unbind_takes_the_counts_away(host):
 
 
 def runs(words, group="", environment="", user=0):
-    """Return what makes a process with these words in its command line."""
-
-    def make(host):
-        host.put("/proc/950/cmdline", "\0".join(words))
-        host.put("/proc/950/cgroup", "0::/system.slice/%s" % group if group else "0::/")
-        host.put("/proc/950/environ", "LANG=C\0" + environment)
-        host.put("/proc/950/status", "Uid:\t%d\t%d\t%d\t%d" % (user, user, user, user))
-
-    return make
+    """Return the files of a process with these words in its command line."""
+    return {
+        "/proc/950/cmdline": "\0".join(words),
+        "/proc/950/cgroup": "0::/system.slice/%s" % group if group else "0::/",
+        "/proc/950/environ": "LANG=C\0" + environment,
+        "/proc/950/status": "Uid:\t%d\t%d\t%d\t%d" % (user, user, user, user),
+    }
 
 
-def together(*makers):
-    return lambda host: [make(host) for make in makers]
+def unit(name, text, wanted_by):
+    return {UNIT + name: text, UNIT + "%s.wants/%s" % (wanted_by, name): ""}
 
 
-def has(path, text, wanted_by=None):
-    def make(host):
+def irqbalance(policy=None, arguments=""):
+    return {
+        GROUP: "901",
+        "/proc/901/cmdline": "/usr/sbin/irqbalance\0--foreground\0" + arguments,
+        UNIT + "irqbalance.service": "[Service]\nExecStart=/usr/sbin/irqbalance --foreground $OPTIONS",
+        **({POLICY: policy} if policy else {}),
+    }
+
+
+def aged(seconds):
+    start = (5000 - seconds) * os.sysconf("SC_CLK_TCK")
+    stat = "901 (irqbalance) S 1 9 9 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0" % start
+    return {"/proc/uptime": "5000.00 1.00", "/proc/901/stat": stat}
+
+
+def put(host, files):
+    for path, text in files.items():
         host.put(path, text)
-        if wanted_by:
-            host.put(UNIT + "%s.wants/%s" % (wanted_by, os.path.basename(path)), "")
-
-    return make
-
-
-def irqbalance(policy=None, arguments="", age=None):
-    def make(host):
-        host.put(GROUP, "901")
-        host.put("/proc/901/cmdline", "/usr/sbin/irqbalance\0--foreground\0" + arguments)
-        host.put(UNIT + "irqbalance.service", "[Service]\nExecStart=/usr/sbin/irqbalance --foreground $OPTIONS")
-        if policy:
-            host.put(POLICY, policy)
-        if age is not None:
-            start = (5000 - age) * os.sysconf("SC_CLK_TCK")
-            host.put("/proc/uptime", "5000.00 1.00")
-            host.put("/proc/901/stat", "901 (irqbalance) S 1 9 9 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0" % start)
-
-    return make
 
 
 TOLD = "#!/bin/sh\ncase */%s) echo ban=true ;; esac" % FIRST
 HINIC = "/opt/hinic/set_irq_affinity.sh"
+BALANCING = irqbalance(TOLD, "--policyscript=" + POLICY)
+WRITES = {HINIC: SCRIPT}
 ONESHOT = "[Service]\nExecStart=-/bin/bash %s eth0" % HINIC
 SUSPECTS = [
-    ("nothing", lambda host: None, UNKNOWN),
+    ("nothing", {}, UNKNOWN),
     (
         "torch_npu",
         runs(["python3", "train.py"], "job.service", "CPU_AFFINITY_CONF=1,bind_irq:1"),
@@ -265,15 +262,15 @@ SUSPECTS = [
     ("torch_npu that leaves interrupts", runs(["python3", "train.py"], "", "CPU_AFFINITY_CONF=1"), UNKNOWN),
     (
         "a script of a vendor",
-        together(runs(["/bin/bash", HINIC, "eth0"], "hinic.service"), has(HINIC, SCRIPT)),
+        {**runs(["/bin/bash", HINIC, "eth0"], "hinic.service"), **WRITES},
         "likely process 950 (bash) of hinic.service: %s writes affinities of interrupts" % HINIC,
     ),
-    ("a script of somebody who may not", together(runs(["/bin/bash", HINIC], user=1000), has(HINIC, SCRIPT)), UNKNOWN),
-    ("a script that does something else", together(runs(["/bin/bash", HINIC]), has(HINIC, "#!/bin/sh\nexit 0\n")), UNKNOWN),
+    ("a script of somebody who may not", {**runs(["/bin/bash", HINIC], user=1000), **WRITES}, UNKNOWN),
+    ("a script that does something else", {**runs(["/bin/bash", HINIC]), HINIC: "#!/bin/sh\nexit 0\n"}, UNKNOWN),
     ("tuna", runs(["/usr/bin/python3", "/usr/bin/tuna", "move"]), "likely process 950 (python3): tuna moves interrupts"),
     (
         "TuneD",
-        together(runs(["/usr/bin/python3", "/usr/sbin/tuned", "-l"], "tuned.service"), has("/etc/tuned/active_profile", "realtime")),
+        {**runs(["/usr/bin/python3", "/usr/sbin/tuned", "-l"], "tuned.service"), "/etc/tuned/active_profile": "realtime"},
         "likely process 950 (python3) of tuned.service: TuneD, with realtime, places interrupts where",
     ),
     ("a title with a secret", runs(["vllm serve --api-key sk-1"]), "likely process 950 (vllm): vLLM-Ascend places the interrupts"),
@@ -281,41 +278,41 @@ SUSPECTS = [
     ("irqbalance, told nothing", irqbalance(), "likely irqbalance: it runs without a policy for the NPUs"),
     (
         "irqbalance, older than its policy",
-        irqbalance(TOLD, "--policyscript=" + POLICY, age=3000),
+        {**BALANCING, **aged(3000)},
         "likely irqbalance: it was started before its policy %s last changed" % POLICY,
     ),
     (
         "irqbalance, told",
-        irqbalance(TOLD, "--policyscript=" + POLICY),
+        BALANCING,
         "likely irqbalance, although its policy excludes this function: 'systemctl",
     ),
     (
         "an enabled service",
-        together(has(UNIT + "hinic.service", ONESHOT, "multi-user.target"), has(HINIC, SCRIPT)),
+        {**unit("hinic.service", ONESHOT, "multi-user.target"), **WRITES},
         "likely hinic.service: %s writes affinities of interrupts" % HINIC,
     ),
-    ("a service that is not enabled", together(has(UNIT + "hinic.service", ONESHOT), has(HINIC, SCRIPT)), UNKNOWN),
+    ("a service that is not enabled", {UNIT + "hinic.service": ONESHOT, **WRITES}, UNKNOWN),
     (
         "a service of a timer",
-        together(has(UNIT + "hinic.service", ONESHOT), has(UNIT + "hinic.timer", "[Timer]", "timers.target"), has(HINIC, SCRIPT)),
+        {UNIT + "hinic.service": ONESHOT, **unit("hinic.timer", "[Timer]", "timers.target"), **WRITES},
         "likely hinic.service: ",
     ),
     (
         "cron",
-        together(has("/etc/cron.d/hinic", "# affinity\n* * * * * root %s\n" % HINIC), has(HINIC, SCRIPT)),
+        {"/etc/cron.d/hinic": "# affinity\n* * * * * root %s\n" % HINIC, **WRITES},
         "likely cron, by /etc/cron.d/hinic: %s writes" % HINIC,
     ),
     (
         "several, the surest first",
-        together(runs(["/usr/bin/tuna"]), irqbalance()),
+        {**runs(["/usr/bin/tuna"]), **irqbalance()},
         "likely process 950 (tuna): tuna moves interrupts; or irqbalance: it runs",
     ),
 ]
 
 
-@pytest.mark.parametrize("make, who", [row[1:] for row in SUSPECTS], ids=[row[0] for row in SUSPECTS])
-def test_who_moves_interrupts(host, make, who):
-    make(host)
+@pytest.mark.parametrize("files, who", [row[1:] for row in SUSPECTS], ids=[row[0] for row in SUSPECTS])
+def test_who_moves_interrupts(host, files, who):
+    put(host, files)
     assert movers(host)(FIRST).startswith(who)
 
 
@@ -329,21 +326,23 @@ def begins(host):
 
 
 STARTS = [
-    pytest.param([irqbalance(TOLD, "--policyscript=" + POLICY, age=3000), begins], False, id="clock set back"),
-    pytest.param([begins, irqbalance(TOLD, "--policyscript=" + POLICY, age=1)], True, id="clock set forward"),
+    pytest.param({**BALANCING, **aged(3000)}, {}, False, id="clock set back"),
+    pytest.param({}, {**BALANCING, **aged(1)}, True, id="clock set forward"),
 ]
 
 
-@pytest.mark.parametrize("makers, older", STARTS)
-def test_irqbalance_and_its_policy_after_a_step_of_the_clock(host, makers, older):
+@pytest.mark.parametrize("before, after, older", STARTS)
+def test_irqbalance_and_its_policy_after_a_step_of_the_clock(host, before, after, older):
     """By the clock of now, the process began at another time than by the clock of then."""
-    together(*makers)(host)
+    put(host, before)
+    begins(host)
+    put(host, after)
     assert ("it was started before its policy" in movers(host)(FIRST)) == older
 
 
 def test_verify_names_an_irqbalance_that_keeps_an_old_answer(host):
     """Its policy script was moved away and back while it ran: all looks right, and it moves interrupts after each bind."""
-    irqbalance(TOLD, "--policyscript=" + POLICY, age=3000)(host)
+    put(host, {**BALANCING, **aged(3000)})
     os.rename(host.path(POLICY), host.path(POLICY) + ".away")
     os.rename(host.path(POLICY) + ".away", host.path(POLICY))
     move(host, [2755])
