@@ -74,53 +74,40 @@ def test_a_masked_irqbalance_unit_is_read_behind_its_mask(tree):
 UNIT = "/usr/lib/systemd/system/irqbalance.service"
 MORE = "/etc/systemd/system/irqbalance.service.d/20-more.conf"
 PLAIN = "[Service]\nExecStart=/usr/sbin/irqbalance --foreground $OPTIONS\n"
+OWN_DROP_IN = {
+    UNIT: PLAIN,
+    "/etc/systemd/system/irqbalance.service.d/" + DROP_IN: "[Service]\nEnvironmentFile=/etc/npu-affinity/irqbalance.env\n",
+    "/etc/npu-affinity/irqbalance.env": 'OPTIONS="--policyscript=%s"' % POLICY,
+}
+
+
+def given(*lines):
+    return {UNIT: PLAIN + "\n".join(lines)}
+
+
+def from_file(text):
+    return {UNIT: PLAIN + "EnvironmentFile=/etc/o\n", "/etc/o": text}
+
+
+CONTINUED = "[Service]\nExecStart=/usr/sbin/irqbalance \\\n# not me\n  $OPTIONS\nEnvironment=A=1 \\\n  OPTIONS=-f\n"
 ARGUMENTS = [
     # story, files, arguments, policy script
-    ("from the unit itself", {UNIT: PLAIN + 'Environment="OPTIONS=--banirq=5 --debug" OTHER=x\n'}, "--banirq=5 --debug", ""),
-    ("the last assignment counts", {UNIT: PLAIN + "Environment=OPTIONS=-d\nEnvironment=OPTIONS=-f\n"}, "-f", ""),
-    ("a file wins over the unit", {UNIT: PLAIN + "Environment=OPTIONS=-d\nEnvironmentFile=-/etc/o\n", "/etc/o": "OPTIONS=-f"}, "-f", ""),
-    ("a file that is not there", {UNIT: PLAIN + "Environment=OPTIONS=-d\nEnvironmentFile=-/etc/o\n"}, "-d", ""),
-    ("a drop-in", {UNIT: PLAIN + "Environment=OPTIONS=-d\n", MORE: "[Service]\nEnvironment='OPTIONS=-t 5'\n"}, "-t 5", ""),
-    ("a drop-in that takes it away", {UNIT: PLAIN + "Environment=OPTIONS=-d\n", MORE: "[Service]\nEnvironment=\n"}, "", ""),
-    (
-        "a unit's line that goes on",
-        {UNIT: "[Service]\nExecStart=/usr/sbin/irqbalance \\\n# not me\n  $OPTIONS\nEnvironment=A=1 \\\n  OPTIONS=-f\n"},
-        "-f",
-        "",
-    ),
-    (
-        "a file's value that goes on, in quotes",
-        {UNIT: PLAIN + "EnvironmentFile=/etc/o\n", "/etc/o": '# OPTIONS=-d\nOPTIONS="--banirq=5 \\\n--banirq=6"\nX=y'},
-        "--banirq=5 --banirq=6",
-        "",
-    ),
-    (
-        "single quotes and what stands next to them",
-        {UNIT: PLAIN + "EnvironmentFile=/etc/o\n", "/etc/o": "OPTIONS='--banirq=5 '--debug"},
-        "--banirq=5 --debug",
-        "",
-    ),
-    (
-        "a quote inside quotes",
-        {UNIT: PLAIN + "EnvironmentFile=/etc/o\n", "/etc/o": 'OPTIONS="--banmod=\\"a b\\" -f"'},
-        "'--banmod=a b' -f",
-        "",
-    ),
-    ("a policy script", {UNIT: PLAIN + 'Environment="OPTIONS=-d --policyscript=/opt/p.sh -f"\n'}, "-d -f", "/opt/p.sh"),
-    ("in two words", {UNIT: PLAIN + 'Environment="OPTIONS=--policyscript /opt/p.sh"\n'}, "", "/opt/p.sh"),
-    ("abbreviated", {UNIT: PLAIN + 'Environment="OPTIONS=--policy=/opt/p.sh --powerthresh=2"\n'}, "--powerthresh=2", "/opt/p.sh"),
-    ("in short", {UNIT: PLAIN + 'Environment="OPTIONS=-l /opt/p.sh"\n'}, "", "/opt/p.sh"),
+    ("from the unit itself", given('Environment="OPTIONS=--banirq=5 --debug" OTHER=x'), "--banirq=5 --debug", ""),
+    ("the last assignment counts", given("Environment=OPTIONS=-d", "Environment=OPTIONS=-f"), "-f", ""),
+    ("a file wins over the unit", {**given("Environment=OPTIONS=-d", "EnvironmentFile=-/etc/o"), "/etc/o": "OPTIONS=-f"}, "-f", ""),
+    ("a file that is not there", given("Environment=OPTIONS=-d", "EnvironmentFile=-/etc/o"), "-d", ""),
+    ("a drop-in", {**given("Environment=OPTIONS=-d"), MORE: "[Service]\nEnvironment='OPTIONS=-t 5'\n"}, "-t 5", ""),
+    ("a drop-in that takes it away", {**given("Environment=OPTIONS=-d"), MORE: "[Service]\nEnvironment=\n"}, "", ""),
+    ("a unit's line that goes on", {UNIT: CONTINUED}, "-f", ""),
+    ("a file's value that goes on", from_file('# OPTIONS=-d\nOPTIONS="--banirq=5 \\\n--banirq=6"\nX=y'), "--banirq=5 --banirq=6", ""),
+    ("single quotes and what stands next to them", from_file("OPTIONS='--banirq=5 '--debug"), "--banirq=5 --debug", ""),
+    ("a quote inside quotes", from_file('OPTIONS="--banmod=\\"a b\\" -f"'), "'--banmod=a b' -f", ""),
+    ("a policy script", given('Environment="OPTIONS=-d --policyscript=/opt/p.sh -f"'), "-d -f", "/opt/p.sh"),
+    ("in two words", given('Environment="OPTIONS=--policyscript /opt/p.sh"'), "", "/opt/p.sh"),
+    ("abbreviated", given('Environment="OPTIONS=--policy=/opt/p.sh --powerthresh=2"'), "--powerthresh=2", "/opt/p.sh"),
+    ("in short", given('Environment="OPTIONS=-l /opt/p.sh"'), "", "/opt/p.sh"),
     ("in the command before the variable", {UNIT: PLAIN.replace(" $", " -l /opt/p.sh $")}, "", "/opt/p.sh"),
-    (
-        "our own drop-in is none of the administrator's",
-        {
-            UNIT: PLAIN,
-            "/etc/systemd/system/irqbalance.service.d/" + DROP_IN: "[Service]\nEnvironmentFile=/etc/npu-affinity/irqbalance.env\n",
-            "/etc/npu-affinity/irqbalance.env": 'OPTIONS="--policyscript=%s"' % POLICY,
-        },
-        "",
-        "",
-    ),
+    ("our own drop-in is none of the administrator's", OWN_DROP_IN, "", ""),
 ]
 
 
@@ -132,7 +119,7 @@ def test_the_arguments_that_irqbalance_has_anyway(tree, story, files, arguments,
 
 REFUSED = [
     ({UNIT: "[Service]\nExecStart=/usr/sbin/irqbalance\n"}, "its unit takes no arguments from its environment"),
-    ({UNIT: PLAIN + "Environment=OPTIONS=--banmod='a\n"}, "the arguments of its unit cannot be read (No closing quotation)"),
+    (given("Environment=OPTIONS=--banmod='a"), "the arguments of its unit cannot be read (No closing quotation)"),
     ({UNIT: PLAIN.replace("$OPTIONS", "${OPTIONS}") + "Environment=OPTIONS=-f\n"}, "its unit takes ${OPTIONS}, with -f, as one argument"),
     ({UNIT: PLAIN.replace("$OPTIONS", "$OPTIONS -l /p")}, "its unit names a policy script of its own behind $OPTIONS"),
     ({UNIT: PLAIN + "Environment=OPTIONS=-l/etc/p.d\n", "/etc/p.d": None}, "it takes its policies from the folder /etc/p.d already"),
@@ -148,34 +135,27 @@ GROUP = "/sys/fs/cgroup/system.slice/irqbalance.service/cgroup.procs"
 ENFORCING = {UNIT: PLAIN, "/sys/fs/selinux/enforce": "1", GROUP: "9", "/proc/9/attr/current": "system_u:system_r:irqbalance_t:s0"}
 BOOLEAN = "/sys/fs/selinux/booleans/irqbalance_run_unconfined"
 PERMISSIVE, IN_ETC = (folder + "/selinux/%s/permissive_irqbalance_t/cil" for folder in ("/var/lib", "/etc"))
+MLS = "SELINUX=enforcing\nSELINUXTYPE=default\n"
+NO_SCRIPT = "lets irqbalance run no policy script"
 SELINUX = [
-    ("no SELinux", {UNIT: PLAIN}, POLICY, ""),
-    ("permissive", dict(ENFORCING, **{"/sys/fs/selinux/enforce": "0"}), POLICY, ""),
-    ("irqbalance is not confined", dict(ENFORCING, **{"/proc/9/attr/current": "system_u:system_r:unconfined_service_t:s0"}), POLICY, ""),
-    ("an older policy", ENFORCING, POLICY, "run no policy script ('semanage permissive -a irqbalance_t' exempts it)"),
-    ("a newer policy", dict(ENFORCING, **{BOOLEAN: "0 0"}), POLICY, "setsebool -P irqbalance_run_unconfined on"),
-    ("a newer policy, switched on", dict(ENFORCING, **{BOOLEAN: "1 1"}), CONFINED_POLICY, ""),
-    ("a permissive domain", dict(ENFORCING, **{PERMISSIVE % "targeted/active/modules/400": ""}), POLICY, ""),
-    ("a permissive domain of an image-based system", dict(ENFORCING, **{IN_ETC % "targeted/active/modules/400": ""}), POLICY, ""),
-    (
-        "a permissive domain of another policy",
-        dict(ENFORCING, **{PERMISSIVE % "mls/active/modules/400": "", "/etc/selinux/config": "SELINUX=enforcing\nSELINUXTYPE=default\n"}),
-        POLICY,
-        "lets irqbalance run no policy script",
-    ),
-    (
-        "a permissive domain, disabled",
-        dict(ENFORCING, **{PERMISSIVE % "targeted/active/modules/disabled": ""}),
-        POLICY,
-        "lets irqbalance run no policy script",
-    ),
-    ("irqbalance does not run yet", {UNIT: PLAIN, "/sys/fs/selinux/enforce": "1"}, POLICY, "lets irqbalance run no policy script"),
+    # story, files that differ from those of an older policy, place, words
+    ("no SELinux", {"/sys/fs/selinux/enforce": ""}, POLICY, ""),
+    ("permissive", {"/sys/fs/selinux/enforce": "0"}, POLICY, ""),
+    ("irqbalance is not confined", {"/proc/9/attr/current": "system_u:system_r:unconfined_service_t:s0"}, POLICY, ""),
+    ("an older policy", {}, POLICY, "run no policy script ('semanage permissive -a irqbalance_t' exempts it)"),
+    ("a newer policy", {BOOLEAN: "0 0"}, POLICY, "setsebool -P irqbalance_run_unconfined on"),
+    ("a newer policy, switched on", {BOOLEAN: "1 1"}, CONFINED_POLICY, ""),
+    ("a permissive domain", {PERMISSIVE % "targeted/active/modules/400": ""}, POLICY, ""),
+    ("a permissive domain of an image-based system", {IN_ETC % "targeted/active/modules/400": ""}, POLICY, ""),
+    ("a permissive domain of another policy", {PERMISSIVE % "mls/active/modules/400": "", "/etc/selinux/config": MLS}, POLICY, NO_SCRIPT),
+    ("a permissive domain, disabled", {PERMISSIVE % "targeted/active/modules/disabled": ""}, POLICY, NO_SCRIPT),
+    ("irqbalance does not run yet", {GROUP: "", "/proc/9/attr/current": ""}, POLICY, NO_SCRIPT),
 ]
 
 
 @pytest.mark.parametrize("story, files, place, words", SELINUX)
 def test_what_selinux_lets_irqbalance_run(tree, story, files, place, words):
-    found = irqbalance(tree.write(files))
+    found = irqbalance(tree.write({**ENFORCING, **files}))
     assert found["policy_place"] == place, story
     assert words in found["refusal"] and bool(words) == bool(found["refusal"]), story
 

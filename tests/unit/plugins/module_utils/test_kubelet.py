@@ -20,52 +20,32 @@ def state(policy="static", default="0-3", entries=None):
     return json.dumps(dict({"policyName": policy, "defaultCpuSet": default, "checksum": 0}, **({"entries": entries} if entries else {})))
 
 
-@pytest.mark.parametrize(
-    "story, config, text, policy, default, exclusive, warnings",
-    [
-        ("no CPU manager", "kind: KubeletConfiguration", state("none", ""), "none", "", {}, []),
-        ("version 1", None, state(default="0-3", entries={"c0ffee": "4-7"}), "static", "0-3", {"c0ffee": "4-7"}, []),
-        (
-            "version 2",
-            None,
-            state(default="0-3", entries={"p": {"b": "6,7", "a": "4-5"}}),
-            "static",
-            "0-3",
-            {"p/a": "4-5", "p/b": "6-7"},
-            [],
-        ),
-        ("never started", "cpuManagerPolicy: static # soon", None, "static", None, {}, []),
-        ("policies differ", "cpuManagerPolicy: static", state("none", ""), "static", "", {}, ["static, but kubelet last ran with none"]),
-        ("not JSON", "cpuManagerPolicy: 'static'", '{"policyName":', "static", None, {}, ["no CPU manager state"]),
-        ("another JSON", None, "[]", "none", None, {}, ["no CPU manager state"]),
-        ("a bad cpulist", None, state(default="0-3,x"), "none", None, {}, ["'x'"]),
-        ("overlap with the shared pool", None, state(default="0-5", entries={"p": {"c": "4-7"}}), "static", "0-5", {"p/c": "4-7"}, ["4-5"]),
-        (
-            "overlap of containers",
-            None,
-            state(entries={"p": {"c": "4-6", "d": "6-7"}}),
-            "static",
-            "0-3",
-            {"p/c": "4-6", "p/d": "6-7"},
-            ["CPUs 6 "],
-        ),
-        ("lost CPUs", None, state(entries={"p": {"c": "6-7"}}), "static", "0-3", {"p/c": "6-7"}, ["lost CPUs 4-5"]),
-        ("strictly reserved CPUs", 'reservedSystemCPUs: "4-7"', state(), "static", "0-3", {}, []),
-        ("CPUs that are gone", None, state(default="0-11"), "static", "0-11", {}, ["8-11, which are not online"]),
-        ("a bad reservation", "reservedSystemCPUs: 4-", state(default="0-7"), "none", None, {}, ["reservedSystemCPUs"]),
-    ],
-)
+OVERLAP = state(entries={"p": {"c": "4-6", "d": "6-7"}})
+SEEN = [
+    ("no CPU manager", "kind: KubeletConfiguration", state("none", ""), "none", "", {}, []),
+    ("version 1", None, state(entries={"c0ffee": "4-7"}), "static", "0-3", {"c0ffee": "4-7"}, []),
+    ("version 2", None, state(entries={"p": {"b": "6,7", "a": "4-5"}}), "static", "0-3", {"p/a": "4-5", "p/b": "6-7"}, []),
+    ("never started", "cpuManagerPolicy: static # soon", None, "static", None, {}, []),
+    ("policies differ", "cpuManagerPolicy: static", state("none", ""), "static", "", {}, ["static, but kubelet last ran with none"]),
+    ("not JSON", "cpuManagerPolicy: 'static'", '{"policyName":', "static", None, {}, ["no CPU manager state"]),
+    ("another JSON", None, "[]", "none", None, {}, ["no CPU manager state"]),
+    ("a bad cpulist", None, state(default="0-3,x"), "none", None, {}, ["'x'"]),
+    ("overlap with the shared pool", None, state(default="0-5", entries={"p": {"c": "4-7"}}), "static", "0-5", {"p/c": "4-7"}, ["4-5"]),
+    ("overlap of containers", None, OVERLAP, "static", "0-3", {"p/c": "4-6", "p/d": "6-7"}, ["CPUs 6 "]),
+    ("lost CPUs", None, state(entries={"p": {"c": "6-7"}}), "static", "0-3", {"p/c": "6-7"}, ["lost CPUs 4-5"]),
+    ("strictly reserved CPUs", 'reservedSystemCPUs: "4-7"', state(), "static", "0-3", {}, []),
+    ("CPUs that are gone", None, state(default="0-11"), "static", "0-11", {}, ["8-11, which are not online"]),
+    ("a bad reservation", "reservedSystemCPUs: 4-", state(default="0-7"), "none", None, {}, ["reservedSystemCPUs"]),
+]
+
+
+@pytest.mark.parametrize("story, config, text, policy, default, exclusive, warnings", SEEN)
 def test_kubelet(tree, story, config, text, policy, default, exclusive, warnings):
     tree.write({path: words for path, words in ((CONFIG, config), (STATE, text)) if words is not None})
     found = facts.kubelet(tree.host, set(range(8)))
     assert (found["policy"], found["default_cpus"], found["exclusive"]) == (policy, default, exclusive), story
     assert len(found["warnings"]) == len(warnings)
     assert all(word in warning for word, warning in zip(warnings, found["warnings"]))
-
-
-def test_topology_manager_policy(tree):
-    tree.write({CONFIG: "topologyManagerPolicy: single-numa-node\nother:\n  topologyManagerPolicy: none"})
-    assert facts.kubelet(tree.host, {0})["topology_policy"] == "single-numa-node"
 
 
 MAIN = """# kubeadm wrote this
@@ -99,22 +79,16 @@ def running(*flags):
 
 
 def test_the_main_file_alone(tree):
-    found = facts.kubelet(tree.write({CONFIG: MAIN}), {0})
+    found = facts.kubelet(tree.write({CONFIG: "topologyManagerPolicy: single-numa-node\n" + MAIN}), {0})
     assert (found["policy"], found["options"], found["reserved_cpus"]) == ("none", {"full-pcpus-only": "true"}, None)
-    assert found["reserved_millicpus"] == 2000
+    assert (found["reserved_millicpus"], found["topology_policy"]) == (2000, "single-numa-node")
     assert (found["config_dir"], found["sources"]) == (None, [CONFIG])
 
 
 def test_drop_ins_extend_the_main_file_by_name_and_flags_win(tree):
-    flags = (
-        "--config=/srv/kubelet.yaml",
-        "--config-dir",
-        "/etc/kubelet.d",
-        "--topology-manager-policy=best-effort",
-        "--reserved-cpus=0-1",
-        "-v=2",
-    )
-    host = tree.write(dict(DROP_INS, **{"/srv/kubelet.yaml": MAIN}, **running(*flags)))
+    folders = ("--config=/srv/kubelet.yaml", "--config-dir", "/etc/kubelet.d")
+    flags = running(*folders, "--topology-manager-policy=best-effort", "--reserved-cpus=0-1", "-v=2")
+    host = tree.write(dict(DROP_INS, **{"/srv/kubelet.yaml": MAIN}, **flags))
     found = facts.kubelet(host, {0, 1, 2})
     assert found["policy"] == "static"
     assert found["options"] == {"full-pcpus-only": "true", "strict-cpu-reservation": "true"}
@@ -122,21 +96,23 @@ def test_drop_ins_extend_the_main_file_by_name_and_flags_win(tree):
     assert found["sources"] == ["/srv/kubelet.yaml", "/etc/kubelet.d/10-first.conf", "/etc/kubelet.d/20-last.conf", "flags"]
 
 
+OURS = "# Managed by npu.affinity\n"
+
+
 @pytest.mark.parametrize(
-    "main, drop_ins, flags, policies",
+    "main, drop_in, flags, policies",
     [
-        ("none", {"50-npu-affinity.conf": "# Managed by npu.affinity\ncpuManagerPolicy: static"}, [], ("static", "none")),
-        (None, {"50-npu-affinity.conf": "# Managed by npu.affinity\ncpuManagerPolicy: static"}, [], ("static", "none")),
-        ("static", {"50-npu-affinity.conf": "# Managed by npu.affinity\ncpuManagerPolicy: static"}, [], ("static", "static")),
-        ("none", {"50-npu-affinity.conf": "cpuManagerPolicy: static"}, [], ("static", "static")),
-        (None, {"50-npu-affinity.conf": "# Managed by npu.affinity\n"}, ["--cpu-manager-policy=static"], ("static", "static")),
-        ("static", {}, [], ("static", "static")),
+        ("cpuManagerPolicy: none", OURS + "cpuManagerPolicy: static", [], ("static", "none")),
+        ("", OURS + "cpuManagerPolicy: static", [], ("static", "none")),
+        ("cpuManagerPolicy: static", OURS + "cpuManagerPolicy: static", [], ("static", "static")),
+        ("cpuManagerPolicy: none", "cpuManagerPolicy: static", [], ("static", "static")),
+        ("", OURS, ["--cpu-manager-policy=static"], ("static", "static")),
+        ("cpuManagerPolicy: static", "", [], ("static", "static")),
     ],
 )
-def test_the_policy_without_the_drop_in(tree, main, drop_ins, flags, policies):
-    files = {f"/etc/kubelet.d/{name}": text for name, text in drop_ins.items()}
-    files.update({CONFIG: f"cpuManagerPolicy: {main}"} if main else {})
-    found = facts.kubelet(tree.write({**files, **running("--config-dir=/etc/kubelet.d", *flags)}), {0})
+def test_the_policy_without_the_drop_in(tree, main, drop_in, flags, policies):
+    files = {CONFIG: main, "/etc/kubelet.d/50-npu-affinity.conf": drop_in, **running("--config-dir=/etc/kubelet.d", *flags)}
+    found = facts.kubelet(tree.write(files), {0})
     assert (found["policy"], found["policy_without"]) == policies
 
 
@@ -148,18 +124,13 @@ ExecStart=/usr/bin/kubelet $KUBELET_CONFIG_ARGS \\
 
 
 def test_a_kubelet_that_does_not_run_is_read_from_its_unit(tree):
-    host = tree.write(
-        dict(
-            DROP_INS,
-            **{
-                "/usr/lib/systemd/system/kubelet.service": "[Service]\nExecStart=/usr/bin/kubelet",
-                "/etc/systemd/system/kubelet.service.d/10-kubeadm.conf": KUBEADM,
-                "/etc/default/kubelet": '# extra\nKUBELET_EXTRA_ARGS="--config-dir=/etc/kubelet.d --topology-manager-scope pod"',
-                "/srv/kubelet.yaml": '{"cpuManagerPolicyOptions": {"full-pcpus-only": true}, "reservedSystemCPUs": "0"}',
-            },
-        )
-    )
-    found = facts.kubelet(host, {0, 1})
+    files = {
+        "/usr/lib/systemd/system/kubelet.service": "[Service]\nExecStart=/usr/bin/kubelet",
+        "/etc/systemd/system/kubelet.service.d/10-kubeadm.conf": KUBEADM,
+        "/etc/default/kubelet": '# extra\nKUBELET_EXTRA_ARGS="--config-dir=/etc/kubelet.d --topology-manager-scope pod"',
+        "/srv/kubelet.yaml": '{"cpuManagerPolicyOptions": {"full-pcpus-only": true}, "reservedSystemCPUs": "0"}',
+    }
+    found = facts.kubelet(tree.write({**DROP_INS, **files}), {0, 1})
     assert (found["config"], found["config_dir"], found["topology_scope"]) == ("/srv/kubelet.yaml", "/etc/kubelet.d", "pod")
     assert (found["policy"], found["reserved_cpus"]) == ("static", "0")
     assert found["options"]["full-pcpus-only"] == "true"
@@ -182,41 +153,17 @@ DATA = (
     '{"policyName":"static","defaultCPUSet":"1-3","entries":{"pod":{"container1":"4-6","container2":"7-9"}},'
     '"podEntries":{"pod":{"cpuSet":"4-10"}}}'
 )
+OF_PODS = {"policyName": "static", "defaultCPUSet": "1-2", "entries": PODS}
+WITHOUT_PODS = {"policyName": "static", "defaultCPUSet": "7-9", "entries": {"pod": {"container1": "4-6", "container2": "1-3"}}}
 STATES = [
     ({"policyName": "none", "defaultCpuSet": "", "checksum": 1353318690}, None, "none", True, 0),
     ({"policyName": "static", "defaultCpuSet": "0-1,6-17", "entries": {"c1": "2-5"}, "checksum": 1}, 1, "static", False, 1),
     ({"policyName": "static", "defaultCPUSet": "7-9", "entries": {"c1": "4-6", "c2": "1-3"}, "checksum": 0}, 1, "static", None, 0),
     ({"policyName": "static", "defaultCpuSet": "", "checksum": 0}, None, "static", None, 1),
-    ({"policyName": "static", "defaultCPUSet": "1-2", "entries": PODS, "checksum": 0}, 2, "static", None, 0),
-    (
-        {
-            "policyName": "static",
-            "defaultCPUSet": "1-2",
-            "entries": PODS,
-            "podEntries": {"pod2": {"cpuSet": "7-9"}},
-            "checksum": 2284712151,
-        },
-        *(3, "static", True, 0),
-    ),
-    (
-        {
-            "policyName": "static",
-            "defaultCPUSet": "1-2",
-            "entries": PODS,
-            "podEntries": {"pod2": {"cpuSet": "7-8"}},
-            "checksum": 2284712151,
-        },
-        *(3, "static", False, 1),
-    ),
-    (  # version 3 without pods of this kind: only the checksum tells it
-        {
-            "policyName": "static",
-            "defaultCPUSet": "7-9",
-            "entries": {"pod": {"container1": "4-6", "container2": "1-3"}},
-            "checksum": 1942532442,
-        },
-        *(3, "static", True, 0),
-    ),
+    ({**OF_PODS, "checksum": 0}, 2, "static", None, 0),
+    ({**OF_PODS, "podEntries": {"pod2": {"cpuSet": "7-9"}}, "checksum": 2284712151}, 3, "static", True, 0),
+    ({**OF_PODS, "podEntries": {"pod2": {"cpuSet": "7-8"}}, "checksum": 2284712151}, 3, "static", False, 1),
+    ({**WITHOUT_PODS, "checksum": 1942532442}, 3, "static", True, 0),  # only the checksum tells version 3
     ({"data": '{"policyName":"none","defaultCPUSet":"4-6"}', "dataChecksum": 657950972}, 4, "none", True, 0),
     ({"data": '{"policyName":"none","defaultCPUSet":"4-7"}', "dataChecksum": 657950972}, 4, "none", False, 1),
     ({"policyName": "none", "defaultCpuSet": "", "checksum": 0, "data": DATA, "dataChecksum": 2328898362}, 4, "static", True, 0),
@@ -255,29 +202,20 @@ def test_a_state_against_the_version_of_its_kubelet(text, version, words):
 
 @pytest.mark.parametrize(
     "script, version",
-    [
-        ("echo Kubernetes v1.36.2", "1.36.2"),
-        ("echo Kubernetes v1.37.0-rc.1+dirty", "1.37.0-rc.1+dirty"),
-        ("exit 1", None),
-        (None, None),
-    ],
+    [("echo Kubernetes v1.36.2", "1.36.2"), ("echo Kubernetes v1.37.0-rc.1+dirty", "1.37.0-rc.1+dirty"), ("exit 1", None)],
 )
 def test_the_version_of_the_installed_kubelet(tree, script, version):
-    host = tree.write({CONFIG: 'failCgroupV1: false\nfeatureGates: {"CPUManagerPolicyAlphaOptions": true}'})
-    if script:
-        tree.write({"/usr/bin/kubelet": "#!/bin/sh\n" + script + "\n"})
-        os.chmod(host.path("/usr/bin/kubelet"), 0o755)
-    found = facts.kubelet(host, {0})
-    assert (found["version"], found["fail_cgroup_v1"], found["feature_gates"]) == (
-        version,
-        "false",
-        {"CPUManagerPolicyAlphaOptions": "true"},
-    )
+    host = tree.write({CONFIG: "", "/usr/bin/kubelet": "#!/bin/sh\n" + script})
+    os.chmod(host.path("/usr/bin/kubelet"), 0o755)
+    assert facts.kubelet(host, {0})["version"] == version
 
 
-def test_gates_and_cgroups_of_a_configuration_as_json(tree):
-    found = facts.kubelet(tree.write({CONFIG: '{"failCgroupV1": false, "featureGates": {"A": true}}'}), {0})
-    assert (found["fail_cgroup_v1"], found["feature_gates"]) == ("false", {"A": "true"})
+@pytest.mark.parametrize(
+    "text", ['failCgroupV1: false\nfeatureGates: {"A": true}', '{"failCgroupV1": false, "featureGates": {"A": true}}'], ids=["YAML", "JSON"]
+)
+def test_gates_and_cgroups_of_a_configuration(tree, text):
+    found = facts.kubelet(tree.write({CONFIG: text}), {0})
+    assert (found["version"], found["fail_cgroup_v1"], found["feature_gates"]) == (None, "false", {"A": "true"})
 
 
 def test_entries_of_two_versions_at_once_are_no_state():
