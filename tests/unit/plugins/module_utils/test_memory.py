@@ -88,17 +88,19 @@ def test_the_table_tells_what_lies_on_foreign_nodes(tree):
 
 
 def install(tree):
+    """Install a tool that moves pages as migratepages does; return what tells its calls."""
     path = tree.root + "/usr/bin/migratepages"
     os.makedirs(os.path.dirname(path))
     with open(path, "w") as file:
         file.write("#!%s -IS\n%s" % (sys.executable, MOVER))
     os.chmod(path, os.stat(path).st_mode | stat.S_IXUSR)
-    return path
+    return lambda: [json.loads(line) for line in tree.calls("/usr/bin/migratepages")]
 
 
-def calls(path):
-    with open(path + ".calls") as file:
-        return [json.loads(line) for line in file]
+def migrate(tree, processes):
+    migration = Migration(tree.host, processes)
+    migration.carry_out()
+    return migration
 
 
 @pytest.fixture
@@ -111,12 +113,12 @@ def team(tree):
 
 
 def test_memory_moves_to_its_npus_nodes_and_reports_progress(tree, team):
-    tool = install(tree)
+    calls = install(tree)
     migration = Migration(tree.host, team)
     migration.refuse_above(1000)
     assert round(migration.total) == 300
     migration.carry_out()
-    assert calls(tool) == [["10", "1", "2", 0, 300.0], ["10", "0", "2", 200.0, 300.0]]
+    assert calls() == [["10", "1", "2", 0, 300.0], ["10", "0", "2", 200.0, 300.0]]
     assert [(step["source"], step["mib"], step["left_mib"]) for step in migration.steps] == [(1, 200.0, 0), (0, 100.0, 0.0)]
     assert (round(migration.moved), migration.failed, migration.warnings) == (300, [], [])
     assert memory_of(tree.host, 10)[2] == 301.0
@@ -125,29 +127,29 @@ def test_memory_moves_to_its_npus_nodes_and_reports_progress(tree, team):
 
 
 def test_allowed_memory_stays_and_the_rest_moves_to_a_near_node(tree):
-    tool = install(tree)
+    calls = install(tree)
     process = worker(tree, 10, npu(2, 16, memory_nodes="1-2"))
     maps(tree, 10, N0=25600, N1=51200, N2=256)
-    migration = Migration(tree.host, [process])
-    assert (tables(tree.host, [process])[0][0]["wanted"], round(migration.total)) == ("1-2", 100)
-    migration.carry_out()
-    assert [call[:3] for call in calls(tool)] == [["10", "0", "2"]]
+    assert tables(tree.host, [process])[0][0]["wanted"] == "1-2"
+    assert round(migrate(tree, [process]).total) == 100
+    assert [call[:3] for call in calls()] == [["10", "0", "2"]]
     assert Migration(tree.host, [worker(tree, 10, npu(2, 16, memory_nodes=""))]).todo == []
 
 
 def test_what_the_nearest_node_cannot_hold_moves_to_another(tree):
-    tool = install(tree)
+    calls = install(tree)
     process = worker(tree, 10, npu(2, 16, memory_nodes="1-2"))
     maps(tree, 10, N0=25600)
-    with open(tool, "a") as file:
+    with open(tree.root + "/usr/bin/migratepages", "a") as file:
         file.write("target == '2' and open(path, 'w').write(text)\n")
-    migration = Migration(tree.host, [process])
-    migration.carry_out()
-    assert [call[:3] for call in calls(tool)] == [["10", "0", "2"], ["10", "0", "1"]]
+    migration = migrate(tree, [process])
+    assert [call[:3] for call in calls()] == [["10", "0", "2"], ["10", "0", "1"]]
     assert (round(migration.moved), migration.warnings) == (100, [])
 
 
-def test_above_the_limit_nothing_moves_and_numbers_are_given(tree, team):
+def test_above_the_limit_or_without_the_tool_nothing_moves(tree, team):
+    with pytest.raises(ValueError, match="^migratepages was not found in /usr/bin, /usr/local/bin, /bin; install numactl on this host$"):
+        Migration(tree.host, team).refuse_above(1000)
     install(tree)
     with pytest.raises(ValueError) as refusal:
         Migration(tree.host, team).refuse_above(299)
@@ -158,26 +160,17 @@ def test_above_the_limit_nothing_moves_and_numbers_are_given(tree, team):
     )
 
 
-def test_without_the_tool_it_says_what_to_install(tree, team):
-    with pytest.raises(ValueError) as refusal:
-        Migration(tree.host, team).refuse_above(1000)
-    assert str(refusal.value) == "migratepages was not found in /usr/bin, /usr/local/bin, /bin; install numactl on this host"
-
-
 def test_what_does_not_move_is_said_and_no_failure(tree, team):
-    tool = install(tree)
-    open(tool + ".kill", "w").close()
-    migration = Migration(tree.host, team)
-    migration.carry_out()
+    install(tree)
+    tree.write({"/usr/bin/migratepages.kill": ""})
+    migration = migrate(tree, team)
     assert (migration.moved, migration.failed) == (0, [])
-    assert migration.warnings == [
-        "process 10 (VLLM::Worker) of NPU 2: 200 MiB stay on node 1: no room",
-        "process 10 (VLLM::Worker) of NPU 2: 100 MiB stay on node 0: no room",
-    ]
+    stays = "process 10 (VLLM::Worker) of NPU 2: %d MiB stay on node %d: no room"
+    assert migration.warnings == [stays % (200, 1), stays % (100, 0)]
 
 
 def test_a_run_stopped_halfway_is_finished_by_the_next_one(tree, team, monkeypatch):
-    tool = install(tree)
+    calls = install(tree)
     run = tree.host.run
 
     def once(argv, **options):
@@ -186,17 +179,14 @@ def test_a_run_stopped_halfway_is_finished_by_the_next_one(tree, team, monkeypat
         return run(argv, **options)
 
     monkeypatch.setattr(tree.host, "run", once)
-    first = Migration(tree.host, team)
-    first.carry_out()
-    assert first.failed == [
+    assert migrate(tree, team).failed == [
         "process 10 (VLLM::Worker) of NPU 2: moving 100 MiB from node 0: 'migratepages' did not answer within 30 s and was killed; "
         "module process_affinity moves the rest (memory=migrate)"
     ]
     monkeypatch.undo()
-    second = Migration(tree.host, team)
+    second = migrate(tree, team)
     assert round(second.total) == 100
-    second.carry_out()
-    assert calls(tool)[-1][:3] == ["10", "0", "2"] and second.failed == []
+    assert calls()[-1][:3] == ["10", "0", "2"] and second.failed == []
 
 
 def test_a_process_that_ends_meanwhile_is_no_failure(tree, team, monkeypatch):
@@ -212,9 +202,8 @@ def test_memory_that_may_not_be_read_says_so(tree, team, monkeypatch):
         raise OSError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr("builtins.open", forbidden)
-    with pytest.raises(memory.Unreadable) as refusal:
+    with pytest.raises(memory.Unreadable, match=r"^/proc/10/numa_maps could not be read \(Permission denied\); run as root$"):
         memory_of(tree.host, 10)
-    assert str(refusal.value) == "/proc/10/numa_maps could not be read (Permission denied); run as root"
 
 
 GREEDY = "data = bytearray(b'x') * (64 * 1024 * 1024); print('ready', flush=True); input()"
