@@ -48,10 +48,13 @@ from tests.fakes.kernel import (
 )
 
 
+ONLINE = "/sys/devices/system/cpu/online"
+
+
 @pytest.fixture
 def kernel(tmp_path):
     host = Kernel(tmp_path)
-    host.put("/sys/devices/system/cpu/online", EVERYWHERE)
+    host.put(ONLINE, EVERYWHERE)
     host.put("/proc/interrupts", "      CPU0       CPU1\n    3: 0 0  GICv3 27 Level  arch_timer")
     add_function(host, FIRST, 2752, names_of(0))
     add_function(host, SECOND, 3008, names_of(1))
@@ -78,12 +81,6 @@ def test_sq_uses_the_first_irq_cpu_and_cq_the_second(kernel):
     assert len(first["interrupts"]) == 17
     sq = {"irq": 2753, "name": SQ, "before": EVERYWHERE, "wanted": "24", "after": "24", "state": "changed", "text": ""}
     assert first["interrupts"][0] == sq
-
-
-def test_a_function_in_any_case_limits_the_bind_to_its_npus(kernel):
-    report = bind(kernel, PLAN_OF_TWO, pci=FIRST.upper())
-    assert [entry["id"] for entry in report.npus] == [0]
-    assert affinity(kernel, 3009) == EVERYWHERE
 
 
 # CPUs online, IRQ role, expected SQ order, expected CQ order; the pool is 4-9
@@ -135,9 +132,6 @@ def test_a_larger_irq_role_is_bound_and_found_bound(kernel):
     assert (again.changed, kernel.writes, states(again.npus[0]["interrupts"])) == (False, [], {"bound"})
 
 
-ONLINE = "/sys/devices/system/cpu/online"
-
-
 def test_an_offline_irq_cpu_is_said_and_another_one_stands_in(kernel):
     kernel.put(ONLINE, "0-23,25-47")
     report = bind(kernel, PLAN_OF_TWO)
@@ -167,7 +161,7 @@ def test_an_npu_that_cannot_be_bound_fails_without_a_write(kernel, entry, files,
 def test_an_offline_cpu_does_not_make_a_bound_interrupt_differ(kernel):
     bind(kernel, PLAN_OF_TWO)
     kernel.put("/proc/irq/2753/smp_affinity_list", "24,47")
-    kernel.put("/sys/devices/system/cpu/online", "0-46")
+    kernel.put(ONLINE, "0-46")
     assert not bind(kernel, PLAN_OF_TWO, check=True).changed
 
 
@@ -272,15 +266,6 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.parametrize("number, advice", REFUSALS)
-def test_other_refusals_name_the_interrupt_file_and_next_step(kernel, number, advice):
-    kernel.refuse = lambda path, value: number if "/2753/" in path else None
-    (sentence,) = bind(kernel, PLAN_OF_TWO).failed
-    assert sentence.startswith("NPU 0 (%s): IRQ 2753 sq_send_trigger_irq could not be moved to CPUs 24" % FIRST)
-    assert os.strerror(number) in sentence
-    assert advice in sentence
-
-
 class Lazy(Kernel):
     """Its interrupts move when they next arrive."""
 
@@ -328,12 +313,18 @@ def test_a_workqueue_with_isolated_cpus_is_reported_as_elsewhere(kernel):
         assert report.failed == []
 
 
-def test_an_interrupt_that_is_moved_back_at_once_is_a_failure(kernel):
-    class Contested(Kernel):
-        def set_attribute(self, path, value):
-            super().set_attribute(path, "7" if path == "/proc/irq/2753/smp_affinity_list" else value)
+@pytest.mark.parametrize("number, advice", REFUSALS)
+def test_other_refusals_name_the_interrupt_file_and_next_step(kernel, number, advice):
+    kernel.refuse = lambda path, value: number if "/2753/" in path else None
+    (sentence,) = bind(kernel, PLAN_OF_TWO).failed
+    assert sentence.startswith("NPU 0 (%s): IRQ 2753 sq_send_trigger_irq could not be moved to CPUs 24" % FIRST)
+    assert os.strerror(number) in sentence and advice in sentence
 
-    (sentence,) = bind(Contested(kernel.root), {"npus": [npu()]}).failed
+
+def test_an_interrupt_that_is_moved_back_at_once_is_a_failure(kernel, monkeypatch):
+    moved = Kernel.set_attribute
+    monkeypatch.setattr(Kernel, "set_attribute", lambda self, path, value: moved(self, path, "7" if "/2753/" in path else value))
+    (sentence,) = bind(kernel, {"npus": [npu()]}).failed
     assert "was moved to CPUs 24 and is on 7: something else moves it, perhaps irqbalance" in sentence
 
 
@@ -422,18 +413,15 @@ def test_the_poll_threads_of_the_host_are_placed_and_put_back(kernel):
     assert texts(kernel) == before
 
 
-def test_poll_threads_are_left_alone_if_their_cpus_are_offline(kernel):
-    add_poll_thread(kernel, 95)
-    kernel.put("/sys/devices/system/cpu/online", "24-47")
-    report = bind(kernel, {"poll": "1-23", "npus": [npu(irq="", acl="", release="", main="24-31")]})
-    assert kernel.read("/proc/95/status").endswith(EVERYWHERE)
-    assert report.warnings == ["host: no CPU of 1-23 for its threads uvb_poll_window is online; they are left alone"]
-
-
-def test_a_kernel_without_poll_threads_is_said_and_no_failure(kernel):
+def test_poll_threads_that_cannot_be_placed_are_said_and_no_failure(kernel):
     report = bind(kernel, {"poll": "1-23", "npus": []})
     assert list(binding.lines(report)) == ["host: it runs no kernel thread uvb_poll_window, which would be placed on CPUs 1-23"]
     assert not (report.changed or report.warnings or report.failed)
+    add_poll_thread(kernel, 95)
+    kernel.put(ONLINE, "24-47")
+    report = bind(kernel, {"poll": "1-23", "npus": [npu(irq="", acl="", release="", main="24-31")]})
+    assert kernel.read("/proc/95/status").endswith(EVERYWHERE)
+    assert report.warnings == ["host: no CPU of 1-23 for its threads uvb_poll_window is online; they are left alone"]
 
 
 def test_undo_puts_every_file_back_byte_by_byte(kernel):
@@ -473,29 +461,22 @@ def test_undo_finds_renumbered_vectors_by_place_and_skips_lost(kernel, tmp_path)
     kernel.put("/proc/irq/2755/smp_affinity_list", "5")
     state = previous(kernel, PLAN_OF_TWO)
     later = Kernel(tmp_path / "later")
-    later.put("/sys/devices/system/cpu/online", EVERYWHERE)
+    later.put(ONLINE, EVERYWHERE)
     add_function(later, FIRST, 70, names_of(0))
     bind(later, {"npus": [npu()]})
     assert restore(later, state).failed == []
     assert [affinity(later, irq) for irq in (71, 72, 73)] == [EVERYWHERE, EVERYWHERE, "5"]
 
 
-def test_undo_never_asks_for_offline_cpus_only(kernel):
+def test_undo_forgets_refusals_and_asks_for_online_cpus(kernel):
+    kernel.refuse = refuse_cq(errno.EIO)
     kernel.put("/proc/irq/2753/smp_affinity_list", "47")
     state = previous(kernel, PLAN_OF_TWO)
     bind(kernel, PLAN_OF_TWO)
-    kernel.put("/sys/devices/system/cpu/online", "0-46")
-    restore(kernel, state)
-    assert affinity(kernel, 2753) == "0-46"
-
-
-def test_undo_forgets_what_was_unchangeable(kernel):
-    kernel.refuse = refuse_cq(errno.EIO)
-    state = previous(kernel, PLAN_OF_TWO)
-    bind(kernel, PLAN_OF_TWO)
     assert kernel.exists(UNCHANGEABLE)
+    kernel.put(ONLINE, "0-46")
     restore(kernel, state)
-    assert not kernel.exists(UNCHANGEABLE)
+    assert affinity(kernel, 2753) == "0-46" and not kernel.exists(UNCHANGEABLE)
 
 
 NO_PLAN = r"the plan has no list 'npus' of NPUs with 'id' and 'pool'; give the fact npu_affinity_plan$"
@@ -550,9 +531,8 @@ def test_a_tolerated_refusal_is_expected_the_next_time(kernel):
 
 def test_the_unit_of_one_function_leaves_the_others_alone(kernel, capsys):
     kernel.put("/etc/other.json", json.dumps(PLAN_OF_TWO))
-    status, _lines = run(kernel, capsys, "--plan", "/etc/other.json", "--pci", SECOND)
-    assert status == 0
-    assert (affinity(kernel, 2753), affinity(kernel, 3009)) == (EVERYWHERE, "0")
+    assert run(kernel, capsys, "--plan", "/etc/other.json", "--pci", FIRST.upper())[0] == 0
+    assert (affinity(kernel, 2753), affinity(kernel, 3009)) == ("24", EVERYWHERE)
 
 
 ENDINGS = [
@@ -577,7 +557,16 @@ def test_how_the_unit_ends_without_anything_to_bind(kernel, capsys, text, argume
     assert lines[0].startswith(line)
 
 
-def test_the_unit_refuses_a_way_to_fail_that_there_is_not(kernel, capsys):
+def test_the_unit_fails_when_an_interrupt_could_not_be_moved(kernel, capsys, monkeypatch):
+    kernel.put(PLAN, json.dumps(PLAN_OF_TWO))
+
+    def denied(self, path, value):
+        raise OSError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Host, "set_attribute", denied)
+    status, lines = run(kernel, capsys)
+    assert status == 1
+    assert any("IRQ 2753 sq_send_trigger_irq could not be moved to CPUs 24" in line for line in lines)
     with pytest.raises(SystemExit):
         run(kernel, capsys, "--failure", "ignore")
 
@@ -642,15 +631,3 @@ def test_the_unit_waits_for_functions_of_its_plan_for_a_time(kernel, monkeypatch
     kernel.put("/etc/other.json", json.dumps({"npus": npus}))
     assert run(kernel, capsys, "--plan", "/etc/other.json", *arguments)[0] == status
     assert binding.time.pauses == pytest.approx(pauses)
-
-
-def test_the_unit_fails_when_an_interrupt_could_not_be_moved(kernel, capsys, monkeypatch):
-    kernel.put(PLAN, json.dumps(PLAN_OF_TWO))
-
-    def denied(self, path, value):
-        raise OSError(errno.EACCES, "Permission denied")
-
-    monkeypatch.setattr(Host, "set_attribute", denied)
-    status, lines = run(kernel, capsys)
-    assert status == 1
-    assert any("IRQ 2753 sq_send_trigger_irq could not be moved to CPUs 24" in line for line in lines)
