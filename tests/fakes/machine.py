@@ -287,6 +287,7 @@ class Steps:
         self.last = None
         self.count = 0
         self.error = None
+        self.finished = False
         for name in ("rename", "unlink", "rmdir", "symlink"):
             monkeypatch.setattr(os, name, self.counted(getattr(os, name)))
 
@@ -325,9 +326,9 @@ class Steps:
         """
         for last in range(1, 500):
             machine = twin(last)
-            finished = self.run(machine, last, error, function, *arguments)
+            self.finished = self.run(machine, last, error, function, *arguments)
             yield "step %d" % last, machine
-            shutil.rmtree(machine.root)
-            if finished:
+            if self.finished:
                 break
+            shutil.rmtree(machine.root)
         assert least < last < 499

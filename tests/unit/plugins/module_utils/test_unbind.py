@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import json
 import os
@@ -535,19 +536,29 @@ def test_a_run_killed_between_two_cards_is_finished_by_the_next(box, killed_at):
 # --- killed, and failing, at every step -----------------------------------------------------------------------------
 
 
+class Twins(Steps):
+    """Runs that end at each of their steps, on copies of a machine."""
+
+    def __init__(self, monkeypatch, folder):
+        Steps.__init__(self, monkeypatch)
+        self.folder = folder
+
+    def copied(self, machine, name):
+        """Return a copy of a machine, with what its systemd knows."""
+        twin = copy.copy(machine)
+        twin.root = "%s/%s" % (self.folder, name)
+        shutil.copytree(machine.root, twin.root, symlinks=True)
+        for known in ("loaded", "running", "states", "lost", "restarted", "read_at_start", "calls"):
+            setattr(twin, known, copy.deepcopy(getattr(machine, known)))
+        return twin
+
+    def of(self, machine, error, function, *arguments, least=30):
+        return self.endings(functools.partial(self.copied, machine), error, function, *arguments, least=least)
+
+
 @pytest.fixture
-def steps(monkeypatch):
-    return Steps(monkeypatch)
-
-
-def moved_to(machine, root):
-    """Return the machine at another root, with what its systemd knows."""
-    shutil.copytree(machine.root, root, symlinks=True)
-    twin = copy.copy(machine)
-    twin.root = root
-    for name in ("loaded", "running", "states", "lost", "restarted", "read_at_start", "calls"):
-        setattr(twin, name, copy.deepcopy(getattr(machine, name)))
-    return twin
+def twins(monkeypatch, tmp_path_factory):
+    return Twins(monkeypatch, tmp_path_factory.mktemp("ended"))
 
 
 def assert_free(machine, before, step):
@@ -564,6 +575,13 @@ def assert_same_sets(machine, other, step):
         assert machine.effective(unit) == other.effective(unit), "%s, %s" % (unit, step)
 
 
+def assert_same(machine, other, step):
+    """Assert that two machines are the same on the disk, in systemd and in the live sets."""
+    assert snapshot(machine.root) == snapshot(other.root), step
+    assert (machine.running, machine.loaded, machine.lost) == (other.running, other.loaded, []), step
+    assert_same_sets(machine, other, step)
+
+
 WAYS = [
     ("killed", Killed(), "policy"),
     ("killed, irqbalance stopped", Killed(), "stop"),
@@ -572,25 +590,18 @@ WAYS = [
 
 
 @pytest.mark.parametrize("error, irqbalance", [way[1:] for way in WAYS], ids=[way[0] for way in WAYS])
-def test_an_unbind_that_ends_at_any_step_is_finished_by_the_next(machine, tmp_path_factory, steps, error, irqbalance):
+def test_an_unbind_that_ends_at_any_step_is_finished_by_the_next(machine, twins, error, irqbalance):
     machine.put("/etc/udev/rules.d/90-npu-affinity.rules", "# mine")
     before = snapshot(machine.root)
     bind(machine, irqbalance)
-    folder = str(tmp_path_factory.mktemp("ended"))
-    for last in range(1, 500):
-        twin = moved_to(machine, "%s/%d" % (folder, last))
-        finished = steps.run(twin, last, error, unbind)
-        told = " ".join(steps.sentences)
-        assert not told or error.strerror in told or "interrupt vectors" in told, "step %d" % last
+    for step, twin in twins.of(machine, error, unbind):
+        told = " ".join(twins.sentences)
+        assert not told or error.strerror in told or "interrupt vectors" in told, step
         unbind(twin)
-        assert_free(twin, before, "step %d" % last)
-        assert twin.effective("npu-0.slice") == ("0-7", "0-1"), "step %d" % last
-        assert irqbalance == "stop" or IRQBALANCE in twin.restarted, "step %d" % last
-        assert not unbind(twin, check=True).changed, "step %d" % last
-        shutil.rmtree(twin.root)
-        if finished:
-            break
-    assert 30 < last < 499
+        assert_free(twin, before, step)
+        assert twin.effective("npu-0.slice") == ("0-7", "0-1"), step
+        assert irqbalance == "stop" or IRQBALANCE in twin.restarted, step
+        assert not unbind(twin, check=True).changed, step
 
 
 def test_a_refused_first_bind_leaves_nothing_enabled_or_started(machine):
@@ -606,66 +617,47 @@ def test_a_refused_first_bind_leaves_nothing_enabled_or_started(machine):
     assert machine.effective("system.slice") == ("0-7", "0-1"), "no file confines it any more"
 
 
-def test_a_bind_that_fails_at_any_step_changes_nothing(machine, tmp_path_factory, steps):
+NO_SPACE = OSError(28, "No space left on device")
+
+
+def fail_at_any_step(machine, twins, said, function, *arguments, least=30):
+    """Assert that a run that fails at any step leaves a copy as the machine was; return the copy on which it does not fail."""
+    for step, twin in twins.of(machine, NO_SPACE, function, *arguments, least=least):
+        told = "".join(twins.sentences[:1])
+        if not (twins.finished or told.startswith(previous.PATH)):  # else all is done, except perhaps for the note that a run is under way
+            assert said in told and "failed as well" not in told, step
+            assert_same(twin, machine, step)
+    return twin
+
+
+def test_a_bind_that_fails_at_any_step_changes_nothing(machine, twins):
     bind(machine)
     request = Request(
         files=FEWER_SLICES + [a_file(POLICY, MARK + "[Service]\nEnvironment=IRQBALANCE_ARGS=\n")],
         owned=[UNITS + "/npu.slice", UNITS + "/npu-*", UNITS + "/*.d/50-npu-affinity.conf"],
         restarted=[{"unit": IRQBALANCE, "files": [POLICY]}],
     )
-    units = ("npu.slice", "npu-0.slice", "system.slice")
-    folder, error = str(tmp_path_factory.mktemp("failed")), OSError(28, "No space left on device")
-    for last in range(1, 200):
-        twin = moved_to(machine, "%s/%d" % (folder, last))
-        finished = steps.run(twin, last, error, apply, request)
-        if finished:
-            break
-        assert steps.sentences and error.strerror in steps.sentences[0], "step %d" % last
-        if steps.sentences[0].startswith(previous.PATH):
-            continue  # all is done except for the note that a run is under way
-        assert snapshot(twin.root) == snapshot(machine.root), "step %d" % last
-        assert (twin.running, twin.loaded, twin.lost) == (machine.running, machine.loaded, []), "step %d" % last
-        assert [twin.effective(unit) for unit in units] == [machine.effective(unit) for unit in units], "step %d" % last
-        shutil.rmtree(twin.root)
-    assert 15 < last < 199
+    fail_at_any_step(machine, twins, NO_SPACE.strerror, apply, request, least=15)
 
 
 @pytest.mark.parametrize("irqbalance", ["policy", "stop"])
-def test_features_off_in_a_bind_that_fails_stay_as_they_were(machine, tmp_path_factory, steps, irqbalance):
+def test_features_off_in_a_bind_that_fails_stay_as_they_were(machine, twins, irqbalance):
     machine.put(SWAPPINESS, "60\n")
     bind(machine, irqbalance)
     tune(machine)
     split(machine)
-    features = ["irq", "tuning", "vnpu"]
     request = Request(files=FEWER_SLICES, owned=[UNITS + "/npu-*.slice"])
 
     def switch_off(twin):
-        apply(twin, request, before=[SwitchedOff(twin, None, False, features)])
+        apply(twin, request, before=[SwitchedOff(twin, None, False, ["irq", "tuning", "vnpu"])])
 
-    units = ("npu.slice", "npu-0.slice", "system.slice")
-    folder, error = str(tmp_path_factory.mktemp("off")), OSError(28, "No space left on device")
-    for last in range(1, 300):
-        twin = moved_to(machine, "%s/%d" % (folder, last))
-        finished = steps.run(twin, last, error, switch_off)
-        if finished:
-            break
-        if steps.sentences and steps.sentences[0].startswith(previous.PATH):
-            continue  # all is done except for the note that a run is under way
-        assert steps.sentences and "features that were to be switched off (irq, tuning, vnpu) were restored" in steps.sentences[0], (
-            "step %d" % last
-        )
-        assert "failed as well" not in steps.sentences[0], "step %d" % last
-        assert snapshot(twin.root) == snapshot(machine.root), "step %d" % last
-        assert (twin.running, twin.loaded, twin.lost) == (machine.running, machine.loaded, []), "step %d" % last
-        assert [twin.effective(unit) for unit in units] == [machine.effective(unit) for unit in units], "step %d" % last
-        shutil.rmtree(twin.root)
-    assert 30 < last < 299
-    assert twin.read(SWAPPINESS) == "60"
-    assert not {"interrupts", "tuning", "vnpu", IRQBALANCE} & set(previous.recorded(twin))
-    assert "npu-affinity-irq.timer" not in twin.running and IRQBALANCE in twin.running
+    off = fail_at_any_step(machine, twins, "features that were to be switched off (irq, tuning, vnpu) were restored", switch_off)
+    assert off.read(SWAPPINESS) == "60"
+    assert not {"interrupts", "tuning", "vnpu", IRQBALANCE} & set(previous.recorded(off))
+    assert "npu-affinity-irq.timer" not in off.running and IRQBALANCE in off.running
 
 
-def test_features_off_in_a_killed_bind_are_off_after_the_next(machine, tmp_path_factory, steps):
+def test_features_off_in_a_killed_bind_are_off_after_the_next(machine, twins):
     bind(machine)
     state = {"absent": {name: traces(FEATURES[name]) for name in ("irq", "slices")}}
 
@@ -673,20 +665,11 @@ def test_features_off_in_a_killed_bind_are_off_after_the_next(machine, tmp_path_
         off = switched_off(twin, state, Choices())
         apply(twin, Request(), before=[off] if off else ())
 
-    folder = str(tmp_path_factory.mktemp("off"))
-    straight = moved_to(machine, folder + "/straight")
+    straight = twins.copied(machine, "straight")
     switch_off(straight)
-    for last in range(1, 300):
-        twin = moved_to(machine, "%s/%d" % (folder, last))
-        finished = steps.run(twin, last, Killed(), switch_off)
+    for step, twin in twins.of(machine, Killed(), switch_off):
         switch_off(twin)
-        assert snapshot(twin.root) == snapshot(straight.root), "step %d" % last
-        assert (twin.loaded, twin.running, twin.lost) == (straight.loaded, straight.running, []), "step %d" % last
-        assert_same_sets(twin, straight, "step %d" % last)
-        shutil.rmtree(twin.root)
-        if finished:
-            break
-    assert 30 < last < 299
+        assert_same(twin, straight, step)
 
 
 def test_a_failing_removal_leaves_enabled_units_enabled(machine):
@@ -715,18 +698,11 @@ def test_a_failing_bind_restarts_units_with_their_old_settings(machine):
     assert machine.read_at_start[IRQBALANCE] == loaded[IRQBALANCE]
 
 
-def test_a_bind_killed_at_any_step_can_be_undone(machine, tmp_path_factory, steps):
+def test_a_bind_killed_at_any_step_can_be_undone(machine, twins):
     before = snapshot(machine.root)
-    folder = str(tmp_path_factory.mktemp("ended"))
-    for last in range(1, 500):
-        twin = moved_to(machine, "%s/%d" % (folder, last))
-        finished = steps.run(twin, last, Killed(), bind, "stop")
+    for step, twin in twins.of(machine, Killed(), bind, "stop"):
         unbind(twin)
-        assert_free(twin, before, "step %d" % last)
-        shutil.rmtree(twin.root)
-        if finished:
-            break
-    assert 30 < last < 499
+        assert_free(twin, before, step)
 
 
 FEWER_SLICES = [
@@ -741,45 +717,29 @@ KILLED_BINDS = [
 
 
 @pytest.mark.parametrize("earlier, arguments", [way[1:] for way in KILLED_BINDS], ids=[way[0] for way in KILLED_BINDS])
-def test_a_bind_killed_at_any_step_is_finished_by_the_next(machine, tmp_path_factory, steps, earlier, arguments):
+def test_a_bind_killed_at_any_step_is_finished_by_the_next(machine, twins, earlier, arguments):
     if earlier:
         bind(machine, *earlier)
-    folder = str(tmp_path_factory.mktemp("ended"))
-    straight = moved_to(machine, folder + "/straight")
+    straight = twins.copied(machine, "straight")
     run_roles(straight, *arguments)
-    for last in range(1, 500):
-        twin = moved_to(machine, "%s/%d" % (folder, last))
-        finished = steps.run(twin, last, Killed(), run_roles, *arguments)
+    for step, twin in twins.of(machine, Killed(), run_roles, *arguments, least=15):
         run_roles(twin, *arguments)
-        assert snapshot(twin.root) == snapshot(straight.root), "step %d" % last
-        assert (twin.loaded, twin.running, twin.lost) == (straight.loaded, straight.running, []), "step %d" % last
-        assert twin.read_at_start == straight.read_at_start, "step %d" % last
-        assert_same_sets(twin, straight, "step %d" % last)
+        assert_same(twin, straight, step)
+        assert twin.read_at_start == straight.read_at_start, step
         twin.calls.clear()
         run_roles(twin, *arguments)
-        assert not CHANGES_SOMETHING & {call.split()[0] for call in twin.calls}, "step %d" % last
-        shutil.rmtree(twin.root)
-        if finished:
-            break
-    assert 15 < last < 499
+        assert not CHANGES_SOMETHING & {call.split()[0] for call in twin.calls}, step
 
 
-def test_an_unbind_killed_at_any_step_can_be_followed_by_a_bind(machine, tmp_path_factory, steps):
+def test_an_unbind_killed_at_any_step_can_be_followed_by_a_bind(machine, twins):
     bind(machine)
-    folder = str(tmp_path_factory.mktemp("ended"))
     another = {"files": FEWER_SLICES, "move_memory": True}
-    straight = moved_to(machine, folder + "/straight")
+    straight = twins.copied(machine, "straight")
     run_roles(straight, **another)
-    for last in range(1, 500):
-        twin = moved_to(machine, "%s/%d" % (folder, last))
-        finished = steps.run(twin, last, Killed(), unbind)
+    for step, twin in twins.of(machine, Killed(), unbind):
         run_roles(twin, **another)
-        assert (twin.loaded, twin.lost) == (straight.loaded, []), "step %d" % last
-        assert_same_sets(twin, straight, "step %d" % last)
-        shutil.rmtree(twin.root)
-        if finished:
-            break
-    assert 30 < last < 499
+        assert (twin.loaded, twin.lost) == (straight.loaded, []), step
+        assert_same_sets(twin, straight, step)
 
 
 # --- steps that cannot be done, while the others are -----------------------------------------------------------------
