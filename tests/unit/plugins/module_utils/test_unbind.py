@@ -60,7 +60,11 @@ def test_unbind_restores_the_machine_and_no_workload_is_stopped(machine):
     bind(machine)
     assert machine.effective("npu-0.slice") == ("0-3", "0")
     assert machine.effective("system.slice") == ("4-7", "0-1")
+    bound = snapshot(machine.root)
+    machine.calls.clear()
     predicted = unbind(machine, check=True)
+    assert snapshot(machine.root) == bound and predicted.of("irq").changed
+    assert not CHANGES_SOMETHING & {call.split()[0] for call in machine.calls}
     report = unbind(machine)
     assert snapshot(machine.root) == before
     assert report.changed and report.bound and not (report.failed or report.warnings or report.kept)
@@ -74,7 +78,7 @@ def test_unbind_restores_the_machine_and_no_workload_is_stopped(machine):
     assert not machine.exists("/run/systemd/system.control")
 
 
-def test_unbind_widens_cpusets_before_removing_units(machine):
+def test_unbind_widens_cpusets_before_removing_units_and_once(machine):
     bind(machine)
     unbind(machine)
     order = [call.split()[0] for call in machine.calls if call.split()[0] in ("set-property", "disable", "daemon-reload", "stop")]
@@ -82,6 +86,11 @@ def test_unbind_widens_cpusets_before_removing_units(machine):
     assert "set-property --runtime system.slice AllowedCPUs=0-7" in machine.calls
     assert "reset-failed npu-affinity-*" in machine.calls
     assert [call for call in machine.calls if call.startswith("stop")] == ["stop npu-affinity-irq.timer", "stop npu-1.slice"]
+    before = snapshot(machine.root)
+    machine.calls.clear()
+    again = unbind(machine)
+    assert not (again.bound or again.changed or again.actions)
+    assert (snapshot(machine.root), machine.calls) == (before, [])
 
 
 def test_a_service_that_names_a_slice_keeps_it_without_a_process(machine):
@@ -93,17 +102,6 @@ def test_a_service_that_names_a_slice_keeps_it_without_a_process(machine):
     assert "oneshot.service" in report.restart_needed
     assert "npu-1.slice" in machine.running and "npu-1.slice" in report.slices_left
     assert machine.effective("npu-1.slice") == ("0-7", "0-1")
-
-
-def test_a_second_run_touches_nothing_and_asks_systemd_nothing(machine):
-    bind(machine)
-    unbind(machine)
-    before = snapshot(machine.root)
-    machine.calls.clear()
-    report = unbind(machine)
-    assert not (report.bound or report.changed or report.actions)
-    assert snapshot(machine.root) == before
-    assert machine.calls == []
 
 
 def test_a_machine_that_was_never_bound_is_left_alone(machine):
@@ -124,16 +122,6 @@ def test_what_a_killed_run_was_writing_does_not_come_back(machine, text):
     assert not machine.exists(UNITS + "/.npu-affinity-936")
     unbind(machine)
     assert snapshot(machine.root) == before
-
-
-def test_a_check_writes_nothing(machine):
-    bind(machine)
-    before = snapshot(machine.root)
-    machine.calls.clear()
-    report = unbind(machine, check=True)
-    assert snapshot(machine.root) == before
-    assert not CHANGES_SOMETHING & {call.split()[0] for call in machine.calls}
-    assert report.of("irq").changed
 
 
 def test_a_stopped_irqbalance_runs_again_by_its_earlier_link(machine):
@@ -433,28 +421,18 @@ def box(tmp_path):
     return machine
 
 
-def test_device_share_and_the_driver_s_recovery_are_put_back(box):
-    before = snapshot(box.root)
-    bind(box, share=True)
-    assert len(box.box.shared) == 3
-    report = unbind(box)
-    assert box.box.shared == []
-    assert report.of("device_share").recover == (True, False)
-    assert not (report.failed or report.kept)
-    assert snapshot(box.root) == before
-
-
 @pytest.mark.parametrize("content", ["", "device-share-recover:enable\n[device-share-config start]\n[device-share-config end]\n"])
-def test_the_driver_s_file_is_what_it_was(box, content):
+def test_device_share_and_the_driver_s_file_are_put_back(box, content):
     path = "/etc/device_share.cfg"
     if content:
         box.put(path, content)
         os.chmod(box.path(path), 0o600)
     before = snapshot(box.root)
     bind(box, share=True)
-    assert box.read(path) + "\n" != content
-    predicted = unbind(box, check=True)
-    report = unbind(box)
+    assert len(box.box.shared) == 3 and box.read(path) + "\n" != content
+    predicted, report = unbind(box, check=True), unbind(box)
+    assert box.box.shared == [] and not (report.failed or report.kept)
+    assert report.of("device_share").recover == (True, bool(content))
     assert path in predicted.of("device_share").restored and predicted.of("device_share").restored == report.of("device_share").restored
     assert snapshot(box.root) == before
 
@@ -672,30 +650,20 @@ def test_features_off_in_a_killed_bind_are_off_after_the_next(machine, twins):
         assert_same(twin, straight, step)
 
 
-def test_a_failing_removal_leaves_enabled_units_enabled(machine):
+def test_a_failing_bind_restarts_and_enables_units_as_they_were(machine, twins):
     bind(machine)
-    before = snapshot(machine.root)
-    gone = Request(owned=[UNITS + "/npu-affinity-irq.*"], expected=[{"unit": "npu-0.slice", "cpus": "6-7"}])
-    with pytest.raises(ValueError, match="npu-0.slice should have CPUs 6-7.*All files were restored"):
-        apply(machine, gone)
-    assert snapshot(machine.root) == before
-
-
-def test_a_failing_bind_restarts_units_with_their_old_settings(machine):
-    bind(machine)
-    before, running, loaded = snapshot(machine.root), set(machine.running), copy.deepcopy(machine.loaded)
-    assert "npu-1.slice" in running, "idle"
+    before = twins.copied(machine, "before")
+    assert "npu-1.slice" in machine.running, "idle"
     request = Request(
         files=[a_file(POLICY, MARK + "[Service]\nEnvironment=IRQBALANCE_ARGS=\n")],
-        owned=[UNITS + "/npu-1.slice", UNITS + "/*.service.d/50-npu-affinity.conf"],
+        owned=[UNITS + "/npu-affinity-irq.*", UNITS + "/npu-1.slice", UNITS + "/*.service.d/50-npu-affinity.conf"],
         restarted=[{"unit": IRQBALANCE, "files": [POLICY]}],
         expected=[{"unit": "npu-0.slice", "cpus": "6-7"}],
     )
     with pytest.raises(ValueError, match="npu-0.slice should have CPUs 6-7.*All files were restored"):
         apply(machine, request)
-    assert snapshot(machine.root) == before
-    assert (machine.running, machine.loaded, machine.lost) == (running, loaded, [])
-    assert machine.read_at_start[IRQBALANCE] == loaded[IRQBALANCE]
+    assert_same(machine, before, "failed")
+    assert machine.read_at_start[IRQBALANCE] == before.loaded[IRQBALANCE]
 
 
 def test_a_bind_killed_at_any_step_can_be_undone(machine, twins):
