@@ -443,16 +443,6 @@ def test_a_broken_note_of_what_was_granted_is_ignored(kernel, tree, text):
     assert bind(kernel).changed and counts(kernel)[1] == 2000
 
 
-@pytest.mark.parametrize(
-    "section", [{"2048": {"0": -1}}, {"2048": {"0": True}}, {"2048": {"../0": 1}}, {"2M": {"0": 1}}, {"2048": [1]}, [1]]
-)
-def test_a_record_that_cannot_be_restored_stops_everything(kernel, tree, section):
-    tree.write({previous.PATH: json.dumps({SECTION: section})})
-    with pytest.raises(ValueError, match="section 'hugepages' cannot be restored"):
-        bind(kernel)
-    assert counts(kernel) == {0: 10, 1: 0, 2: 30}
-
-
 def test_facts_have_the_pages_by_size_and_node(kernel, tree):
     tree.write({path_of(1 << 20, 2): 4})
     assert facts(kernel) == {"2048": {"0": 10, "1": 0, "2": 30}, "1048576": {"2": 4}}

@@ -178,9 +178,3 @@ def test_unbind_keeps_and_reports_a_drop_in_that_kubelet_uses(tree):
     assert "unbind with npu_affinity_kubelet_restart: true" in report.pending["kubelet"]
     change_to(host, None)
     assert not unbind.unbind(host).bound
-
-
-def test_a_strange_section_of_previous_json_stops_unbind(tree):
-    tree.write({previous.PATH: json.dumps({"kubelet": {"path": "relative", "folders": []}})})
-    with pytest.raises(ValueError, match="section 'kubelet' cannot be restored"):
-        unbind.unbind(tree.host)

@@ -311,16 +311,6 @@ def test_what_is_no_network_function_is_refused(kernel, wanted):
         NetworkInterrupts(kernel, wanted)
 
 
-@pytest.mark.parametrize(
-    "data", [{}, {"functions": {"eth0": {}}}, {"functions": {FIRST: {"1 a": 4}}}, {"functions": {FIRST: {"1 a": "x"}}}]
-)
-def test_a_record_that_cannot_be_restored_stops_everything(kernel, tree, data):
-    tree.write({previous.PATH: json.dumps({SECTION: data})})
-    with pytest.raises(ValueError, match="section 'nic' cannot be restored"):
-        bind(kernel)
-    assert not kernel.written
-
-
 STEERING = {"mode": "steering", "functions": {FIRST: "4-7"}}
 FOUR = ["tx-0", "tx-1", "tx-2", "tx-3"]
 PARTS = ["0-2,4", "3,5,8-9", "6,10-12", "7,13-15"]
