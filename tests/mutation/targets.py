@@ -24,7 +24,7 @@ TARGETS = [
                 HOST + "test_programs.py",
                 HOST + "test_unbind.py",
                 HOST + "test_host_files_properties.py",
-                HOST + "test_kubelet_killed.py",
+                HOST + "test_kubelet_config.py",
                 MODULES + "test_host_files_module.py",
             ],
         )
@@ -40,13 +40,12 @@ TARGETS = [
             HOST + "test_unbind.py",
             HOST + "test_unbind_threads.py",
             HOST + "test_kubelet_config.py",
-            HOST + "test_kubelet_killed.py",
             MODULES + "test_unbind_module.py",
         ],
     ),
     (
         "plugins/module_utils/_state/journal.py",
-        [HOST + "test_kubelet_killed.py", HOST + "test_unbind.py", MODULES + "test_host_files_module.py"],
+        [HOST + "test_kubelet_config.py", HOST + "test_unbind.py", MODULES + "test_host_files_module.py"],
     ),
     (
         "plugins/plugin_utils/_plan/repair.py",
