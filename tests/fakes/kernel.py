@@ -26,16 +26,21 @@ PLAN_OF_TWO = {"npus": [npu(), npu(1, SECOND, "0-11", "0-1")]}
 
 
 class Kernel(Host):
-    """A tree in which writes are counted, and refused as a kernel would: ``refuse(path, value)`` returns an errno or None."""
+    """A tree in which writes are counted, and refused as a kernel would: ``refuse(path, value)`` returns an errno or None.
+
+    ``refused``: the errno of each path, or part of one, that takes nothing.
+    """
 
     def __init__(self, root):
         os.makedirs(str(root), exist_ok=True)
         super().__init__(str(root))
         self.writes = []
+        self.refused = {}
         self.refuse = lambda path, value: None
 
     def set_attribute(self, path, value):
-        number = self.refuse(path, value)
+        numbers = [number for part, number in self.refused.items() if "/%s/" % part.strip("/") in path + "/"]
+        number = numbers[0] if numbers else self.refuse(path, value)
         if number:
             raise OSError(number, os.strerror(number))
         self.writes.append((path, value))

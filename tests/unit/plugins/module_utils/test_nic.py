@@ -30,25 +30,12 @@ from ansible_collections.npu.affinity.plugins.module_utils._kernel.interrupts im
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.nics import RPS, XPS, nics, queue_of, steered_cpus
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._state.release import Options, Outcome
+from tests.fakes.kernel import Kernel
 
 BUS = "/sys/bus/pci/devices/"
 FIRST, SECOND, DISK = "0000:7d:00.0", "0000:7d:00.1", "0000:35:00.0"
 EVERYWHERE = "0-15"
 WANTED = {"mode": "near", "functions": {FIRST: "4-7"}}
-
-
-class Kernel(Host):
-    """A tree in which writes are noted, and refused as a kernel would: ``refused`` maps interrupts to error numbers."""
-
-    refused = {}
-    written = ()
-
-    def set_attribute(self, path, value):
-        number = self.refused.get(path.split("/")[3])
-        if number:
-            raise OSError(number, os.strerror(number))
-        self.written = (*self.written, path)
-        super().set_attribute(path, value)
 
 
 def function(tree, pci, first, names, driver="hns3", pci_class="0x020000", interface="net/eth0"):
@@ -144,8 +131,8 @@ def test_queues_are_placed_recorded_and_restored(kernel):
     assert places(kernel, 100, 101, 102, 103, 104) == [EVERYWHERE, "4", "5", "6", "7"]
     assert step.lines() == predicted.lines() == {"interrupts": [f"~ {FIRST}: 4 queue interrupts 0-15 -> spread over 4-7"]}
     assert previous.recorded(kernel)[SECTION]["functions"][FIRST] == {f"{number + 1} TxRx-{number}": EVERYWHERE for number in range(4)}
-    written = kernel.written
-    assert not bind(kernel).changed and kernel.written == written
+    written = len(kernel.writes)
+    assert not bind(kernel).changed and len(kernel.writes) == written
     assert release(kernel, check=True)[1].changed and places(kernel, 101) == ["4"]
     outcome, undone = release(kernel)
     assert not outcome.failed and places(kernel, 101, 102, 103, 104) == [EVERYWHERE] * 4
@@ -291,7 +278,7 @@ def test_a_report_says_what_there_is_and_writes_nothing(kernel, tree):
         f"eth1 ({SECOND}): its driver has requested no queue interrupts, as while the interface is down [NPU_NIC_UNPLACED]",
         f"nvme0 ({DISK}): the kernel places their interrupts itself [NPU_NIC_UNPLACED]",
     ]
-    assert not step.changed and not kernel.written and not kernel.exists(previous.PATH)
+    assert not step.changed and not kernel.writes and not kernel.exists(previous.PATH)
 
 
 @pytest.mark.parametrize(
@@ -349,8 +336,8 @@ def test_steering_follows_the_queues_and_is_restored(multiqueue, ends):
     moved = "4 queue interrupts 0-15 -> spread over 4-7; receive queues (RPS) 0-7 -> 4-7; 4 transmit queues (XPS) spread over 0-2 -> "
     assert step.lines() == predicted.lines() == {"interrupts": [f"~ {FIRST}: {moved}spread over 0-15"]}
     assert not step.remarks
-    written = kernel.written
-    assert not bind(kernel, STEERING).changed and kernel.written == written
+    written = len(kernel.writes)
+    assert not bind(kernel, STEERING).changed and len(kernel.writes) == written
     if ends == "unbind":
         assert release(kernel, check=True)[1].changed and steered(kernel, "tx-0") == PARTS[:1]
         assert not release(kernel)[0].failed

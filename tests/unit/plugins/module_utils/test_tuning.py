@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import re
 
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.tuning import host_settings
-from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._features.tuning.host_settings import (
     FILE,
@@ -25,6 +23,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.tuning.host
     settle,
     value_of,
 )
+from tests.fakes import kernel as fakes
 
 BALANCING, SWAPPINESS = "/proc/sys/kernel/numa_balancing", "/proc/sys/vm/swappiness"
 HUGEPAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
@@ -42,14 +41,10 @@ FILES = {
 ALL = {"governor": "performance", "numa_balancing": 0, "transparent_hugepages": "never", "swappiness": 10}
 
 
-class Kernel(Host):
-    """A tree whose huge pages are listed with the chosen word in brackets, as the kernel does, and that refuses given words."""
-
-    refused = {}
+class Kernel(fakes.Kernel):
+    """Its huge pages are listed with the chosen word in brackets, as the kernel does."""
 
     def set_attribute(self, path, value):
-        if path in self.refused:
-            raise OSError(self.refused[path], os.strerror(self.refused[path]))
         words = (self.read(path) or "").replace("[", "").replace("]", "").split()
         super().set_attribute(path, " ".join("[%s]" % word if word == value else word for word in words) if path == HUGEPAGES else value)
 
