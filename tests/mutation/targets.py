@@ -38,7 +38,7 @@ TARGETS = [
         "plugins/module_utils/_transaction/unbind.py",
         [
             HOST + "test_unbind.py",
-            HOST + "test_unbind_threads.py",
+            HOST + "test_placed_threads.py",
             HOST + "test_kubelet_config.py",
             MODULES + "test_unbind_module.py",
         ],

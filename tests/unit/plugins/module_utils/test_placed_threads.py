@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Undo lets the threads go that role threads placed."""
+"""Threads that role threads placed: compared with their roles, and let go by undo."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ import json
 import pytest
 from tests.fakes.workers import Files, allowed, npu, process
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Findings
+from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
+from ansible_collections.npu.affinity.plugins.module_utils._features.comparing import Comparing, Wanted
+from ansible_collections.npu.affinity.plugins.module_utils._features.threads.feature import FEATURE
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.memory import PROGRESS
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.placing import SETTINGS, place
@@ -74,3 +78,52 @@ def test_useless_settings_are_a_warning_and_the_rest_is_undone(tree, host, text)
     done = unbind(host)
     assert "threads stay where they were placed until their processes end: " in done.warnings[0]
     assert not host.exists("/etc/npu-affinity/plan.json")
+
+
+PLAN_OF_TWO = {"npus": [npu(0, 0), npu(1, 8)]}
+TEAM = [{"npus": [0, 1], "slice": "npu-llm.slice"}]
+
+
+def results(findings):
+    return [result_of(finding) for finding in findings.drift]
+
+
+def check(tree, processes=()):
+    tree.write({"/sys/devices/system/cpu/online": "0-31"})
+    findings = Findings()
+    wanted = Wanted(live={"threads": {"processes": processes, "patterns": None}})
+    FEATURE.compare(Comparing(findings, tree.host, PLAN_OF_TWO, wanted, set(), set(), set()))
+    return findings
+
+
+def test_placed_threads_are_no_drift_others_one_line_per_role(tree):
+    process(tree, 100, "/npu.slice/npu-0.slice", ["worker", "acl_thread", "uvb_poll_window"], "0-7")
+    process(tree, 200, "/npu.slice/npu-0.slice", ["server", "pool"], "0-7")
+    place(tree.host, PLAN_OF_TWO)
+    clean = check(tree)
+    assert (clean.drift, clean.checked) == ([], {"threads": ["main threads of NPU 0", "acl threads of NPU 0"]})
+    process(tree, 300, "/npu.slice/npu-0.slice", ["late", "pool", "acl_thread"], "0-7")
+    found = check(tree)
+    assert [(entry["object"], entry["expected"], entry["found"], entry["npu"]) for entry in results(found)] == [
+        ("main threads of NPU 0", "CPUs 2-5", "CPUs 0-7 of thread 300 (late) of process 300 (late) and 1 more", 0),
+        ("acl threads of NPU 0", "CPUs 6", "CPUs 0-7 of thread 302 (acl_thread) of process 300 (late)", 0),
+    ]
+    assert results(found)[0]["remark"].startswith("started since the timer last looked")
+    assert set(allowed(tree, 300).values()) == {"0-7"}
+
+
+def test_a_cpuset_refusal_is_drift_and_a_narrow_cpuset_a_remark(tree):
+    process(tree, 100, "/npu.slice/npu-llm.slice", ["worker", "acl_thread"], "2", granted="2")
+    process(tree, 200, "/npu.slice/npu-llm.slice/a.scope", ["worker", "acl_thread"], "20", granted="20")
+    found = check(tree, TEAM)
+    assert [(entry["object"], entry["npu"], entry["expected"]) for entry in results(found)] == [
+        ("main threads of NPU 0 and NPU 1", None, "CPUs 2-5,10-13"),
+        ("acl threads of NPU 0 and NPU 1", None, "CPUs 6,14"),
+    ]
+    assert found.drift[1].cause.word == "changed cpuset"
+    assert found.drift[1].cause.remark.startswith("is refused the CPUs 6,14 of role acl: it may use CPUs 20, and none of the pool")
+    assert found.remarks == [
+        "process 100 (worker) of NPU 0 and NPU 1: CPU %s is not granted by the cgroup; its threads get CPUs 2 [NPU_THREAD_UNPLACED]"
+        % of_role
+        for of_role in ("3-5,10-13 of role main", "6,14 of role acl")
+    ]
