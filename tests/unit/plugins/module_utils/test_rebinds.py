@@ -111,9 +111,14 @@ def test_the_first_bind_counts_as_one_whatever_the_clock_does(host, minutes):
 
 def test_only_what_is_fought_over_is_left(host):
     fight(host, 6)
+    counts = host.read(rebinds.PATH)
+    Interrupts(host, PLAN_OF_TWO).look(check=True)
+    assert host.read(rebinds.PATH) == counts, "a check neither counts nor forgets"
     move(host, [2753, 3010])
     run(host)
     assert [affinity(host, irq) for irq in (2753, 2754, 3010)] == ["24", "7", "1"]
+    run(host, "--pci", SECOND)
+    assert fight(host, 1) == ["7"], "another function's driver was loaded"
 
 
 def test_abandoned_interrupts_are_reported_without_more_counting(host, capsys):
@@ -162,39 +167,22 @@ def test_what_begins_anew(host, begin):
     assert not host.exists(rebinds.PATH), "a bind that finds all in place"
 
 
-def test_a_driver_load_of_one_function_keeps_counts_of_others(host):
-    fight(host, 6)
-    run(host, "--pci", SECOND)
-    assert fight(host, 1) == ["7"]
-
-
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"x": 1}', '{"x": {"y": {"since": 1}}}'])
 def test_a_file_of_counts_that_is_none_costs_nothing(host, text):
     host.put(rebinds.PATH, text)
     assert fight(host, 1) == ["25"]
 
 
-def test_a_check_neither_counts_nor_forgets(host):
-    fight(host, 6)
-    before = host.read(rebinds.PATH)
-    Interrupts(host, PLAN_OF_TWO).look(check=True)
-    assert host.read(rebinds.PATH) == before
-
-
 def test_verify_says_that_it_is_fought_over_and_by_whom(host):
-    host.put(GROUP, "901")
-    host.put("/proc/901/cmdline", "/usr/sbin/irqbalance\0")
-    host.put(UNIT + "irqbalance.service", "[Service]\nExecStart=/usr/sbin/irqbalance $OPTIONS")
+    put(host, irqbalance())
     fight(host, 6)
     (said,) = lines(verify(host, Wanted())[1])
     assert said.startswith("NPU 0 cq_update_irq: CPUs 25, not CPUs 7 (IRQ 2754-2769); fought over: it was bound 4 times within an hour, ")
     assert said.endswith("the program that moves it is likely irqbalance: it runs without a policy for the NPUs; bind when that is settled")
-
-
-def test_what_is_fought_over_and_in_place_is_no_drift(host):
-    fight(host, 6)
     move(host, CQS, "25")
-    assert lines(verify(host, Wanted())[1]) == []
+    assert lines(verify(host, Wanted())[1]) == [], "it is in place"
+    unbind.unbind(host)
+    assert not host.exists("/run/npu-affinity")
 
 
 def test_the_journal_says_it_once_with_who_it_is(host, monkeypatch):
@@ -205,12 +193,6 @@ def test_the_journal_says_it_once_with_who_it_is(host, monkeypatch):
     assert (stop.author, stop.what, stop.reason) == (binding.PROGRAM, "16 objects are no longer restored", UNKNOWN)
     (line,) = stop.lines
     assert line.startswith("NPU 0 (%s): IRQ 2754-2769 %s %s" % (FIRST, CQ, LEFT))
-
-
-def test_unbind_takes_the_counts_away(host):
-    fight(host, 6)
-    unbind.unbind(host)
-    assert not host.exists("/run/npu-affinity")
 
 
 def runs(words, group="", environment="", user=0):
