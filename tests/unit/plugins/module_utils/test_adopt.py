@@ -278,16 +278,15 @@ def variables(machine, found, wanted, plan=PLAN):
 
 
 def test_an_adopted_service_gets_variables_that_fit_its_pool(machine):
+    machine.process(100, SERVICE, ("4-7",))
+    assert variables(machine, [user(machine, SERVICE, 1)], FITTED) == (False, [], {}), "they alone adopt nothing"
     machine.process(100, SERVICE)
     found = [user(machine, SERVICE, 1)]
     before = "OMP_NUM_THREADS=4 OMP_PROC_BIND=false TASK_QUEUE_ENABLE=1"
     line = "~ outside.service (NPU 1): CPUs 0-7 -> 4-7, variables at its next start none -> " + before
     assert variables(machine, found, FITTED) == (True, [line], {**OPENMP, "TASK_QUEUE_ENABLE": "1"})
-    text = machine.read(services.drop_in("outside.service"))
-    assert (
-        "\n# 4 CPUs of the pool for 1 process; a process would start 4 threads (OpenMP specification).\nEnvironment=OMP_NUM_THREADS=4\n"
-        in text
-    )
+    why = "# 4 CPUs of the pool for 1 process; a process would start 4 threads (OpenMP specification)."
+    assert "\n%s\nEnvironment=OMP_NUM_THREADS=4\n" % why in machine.read(services.drop_in("outside.service"))
     assert machine.cpus(100) == "4-7"
 
     found = [user(machine, SERVICE, 1)]
@@ -315,11 +314,6 @@ def test_a_variable_of_another_file_stays(machine, monkeypatch):
     assert adopting.remarks == KEPT and not adopting.changed, "until the file is gone"
     os.unlink(machine.path("/etc/systemd/system/outside.service.d/10-own.conf"))
     assert variables(machine, [user(machine, SERVICE, 1)], FITTED)[2] == {**OPENMP, "TASK_QUEUE_ENABLE": "1"}
-
-
-def test_variables_alone_adopt_nothing(machine):
-    machine.process(100, SERVICE, ("4-7",))
-    assert variables(machine, [user(machine, SERVICE, 1)], FITTED) == (False, [], {})
 
 
 def test_a_stopped_service_gets_the_new_plan_at_its_next_start(machine):
@@ -443,15 +437,6 @@ def test_a_container_is_restored_if_its_engine_skips_subgroups(machine):
     assert all_cpus(machine) == before and not any("update" in call for call in machine.calls)
 
 
-def test_containers_that_were_removed_are_forgotten(machine):
-    found = everything(machine)
-    adopt(machine, found())
-    machine.engines.clear()
-    machine.process(320, SESSION)
-    adopt(machine, [user(machine, SESSION, 0, pids=[320])])
-    assert "containers" not in previous.recorded(machine)[SECTION]
-
-
 def test_a_failing_engine_keeps_the_record_of_the_first_adoption(machine):
     found = container(machine)
     adopt(machine, found())
@@ -484,12 +469,6 @@ def test_an_ineffective_engine_is_reported_and_forgotten(machine):
     assert not machine.exists(previous.PATH)
 
 
-def test_processes_of_one_group_with_several_npus_get_the_union(machine):
-    machine.process(100, SERVICE)
-    adopt(machine, [user(machine, SERVICE, 0, 1)])
-    assert machine.cpus(100) == "0-1,4-7"
-
-
 def test_processes_of_a_session_get_the_pools_of_their_own_npus(machine, monkeypatch):
     owners = {"davinci0": Device("npu", 0, ""), "davinci1": Device("npu", 1, "")}
     monkeypatch.setattr(finding, "owners", lambda host, npus: owners)
@@ -519,9 +498,11 @@ def test_unbind_leaves_what_somebody_else_has_set_since(machine):
 
 
 def test_what_has_ended_needs_nothing(machine):
-    found = everything(machine)
-    adopt(machine, found())
+    adopt(machine, everything(machine)())
     machine.engines.clear()
+    machine.process(320, SESSION)
+    adopt(machine, [user(machine, SESSION, 0, pids=[320])])
+    assert "containers" not in previous.recorded(machine)[SECTION]
     machine.process(300, SESSION, ("3",), start=2)
     report = unbind(machine)
     assert not report.failed and not report.warnings
@@ -659,11 +640,14 @@ def test_work_of_a_lost_card_keeps_its_reserved_pool(machine, monkeypatch):
     assert not changed and all_cpus(machine) == adopted and not adopting.changed
 
 
-def test_work_that_also_holds_a_lost_npu_has_its_reserved_pool(machine):
+@pytest.mark.parametrize("plan", [PLAN, {"npus": PLAN["npus"][:1], "lost": PLAN["npus"][1:]}], ids=["planned", "one lost"])
+def test_processes_with_several_npus_get_the_union_of_pools(machine, plan):
     machine.process(100, SERVICE)
-    lost = {"npus": PLAN["npus"][:1], "lost": PLAN["npus"][1:]}
-    assert states(adopt(machine, [user(machine, SERVICE, 0, 1)], lost)) == {"outside.service": "adopted"}
+    assert states(adopt(machine, [user(machine, SERVICE, 0, 1)], plan)) == {"outside.service": "adopted"}
     assert machine.cpus(100) == "0-1,4-7"
+
+
+def test_a_lost_npu_whose_number_another_one_has_reserves_nothing():
     renumbered = {"npus": PLAN["npus"][:1], "lost": [{**PLAN["npus"][1], "id": 0}]}
     assert [npu["pool"] for npu in with_lost(renumbered)] == ["0-1"]
 

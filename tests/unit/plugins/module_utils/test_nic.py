@@ -168,13 +168,10 @@ def test_recorded_queues_that_are_gone_are_told(kernel, tree, is_off):
     ]
 
 
-def test_more_queues_than_cpus_begin_again_and_are_told(kernel):
+def test_more_queues_than_cpus_begin_again_and_are_told(kernel, tree):
     step = bind(kernel, {"mode": "near", "functions": {FIRST: "4-6"}})
     assert places(kernel, 101, 102, 103, 104) == ["4", "5", "6", "4"]
     assert step.remarks == [f"eth0 ({FIRST}): 4 queues share 3 CPUs (4-6); 3 queues would do [NPU_NIC_UNPLACED]"]
-
-
-def test_queues_that_overload_their_cpus_are_told(kernel, tree):
     function(tree, SECOND, 200, queues(SECOND, 60), interface="net/eth1")
     step = bind(kernel, {"mode": "near", "functions": {FIRST: "4", SECOND: "4"}})
     advice = "keep more CPUs of the node with npu_affinity_housekeeping, or reduce the queues with ethtool -L"
@@ -184,25 +181,19 @@ def test_queues_that_overload_their_cpus_are_told(kernel, tree):
     ]
 
 
-def test_functions_with_the_same_cpus_begin_at_different_ones(kernel, tree):
+def test_queues_of_every_kind_of_function_are_spread(kernel, tree):
+    """Functions with the same CPUs begin at different ones, queues in both directions share one, and one vector can serve all queues."""
     function(tree, SECOND, 200, queues(SECOND, 2), interface="net/eth1")
-    bind(kernel, {"mode": "near", "functions": {FIRST: "4-7", SECOND: "4-7"}})
-    assert places(kernel, 101, 102, 103, 104, 201, 202) == ["4", "5", "6", "7", "6", "7"]
-
-
-def test_queues_in_both_directions_share_a_cpu(kernel, tree):
-    names = ["virtio1-config", *(f"virtio1-{way}.{queue}" for queue in range(2) for way in ("input", "output"))]
-    function(tree, SECOND, 200, names, "virtio-pci", interface="virtio1/net/eth1")
-    bind(kernel, {"mode": "near", "functions": {SECOND: "4-7"}})
-    assert places(kernel, 200, 201, 202, 203, 204) == [EVERYWHERE, "4", "4", "5", "5"]
-
-
-def test_one_vector_for_all_queues_is_placed(kernel, tree):
-    function(tree, SECOND, 200, ["virtio1-config", "virtio1-virtqueues"], "virtio-pci", interface="virtio1/net/eth1")
-    wanted = {"mode": "near", "functions": {SECOND: "4-7"}}
-    assert not bind(kernel, wanted).remarks and places(kernel, 200, 201) == [EVERYWHERE, "4"]
-    assert previous.recorded(kernel)[SECTION]["functions"] == {SECOND: {"1 virtqueues": EVERYWHERE}}
-    assert not release(kernel)[0].failed and places(kernel, 201) == [EVERYWHERE]
+    directions = ["virtio1-config", *(f"virtio1-{way}.{queue}" for queue in range(2) for way in ("input", "output"))]
+    function(tree, "0000:00:03.0", 300, directions, "virtio-pci", interface="virtio1/net/eth2")
+    function(tree, "0000:00:04.0", 400, ["virtio2-config", "virtio2-virtqueues"], "virtio-pci", interface="virtio2/net/eth3")
+    functions = {FIRST: "4-7", SECOND: "4-7", "0000:00:03.0": "8-11", "0000:00:04.0": "12-15"}
+    assert not bind(kernel, {"mode": "near", "functions": functions}).remarks
+    assert places(kernel, 101, 102, 103, 104, 200, 201, 202) == ["4", "5", "6", "7", EVERYWHERE, "6", "7"]
+    assert places(kernel, 300, 301, 302, 303, 304) == [EVERYWHERE, "8", "8", "9", "9"]
+    assert places(kernel, 400, 401) == [EVERYWHERE, "12"]
+    assert previous.recorded(kernel)[SECTION]["functions"]["0000:00:04.0"] == {"1 virtqueues": EVERYWHERE}
+    assert not release(kernel)[0].failed and places(kernel, 201, 301, 401) == [EVERYWHERE] * 3
 
 
 def test_cpus_that_are_offline_get_no_queue(kernel, tree):
@@ -281,18 +272,10 @@ def test_a_report_says_what_there_is_and_writes_nothing(kernel, tree):
     assert not step.changed and not kernel.writes and not kernel.exists(previous.PATH)
 
 
-@pytest.mark.parametrize(
-    "wanted",
-    [
-        {},
-        {"functions": []},
-        {"functions": {FIRST: ""}},
-        {"functions": {FIRST: "4-x"}},
-        {"functions": {FIRST: 4}},
-        {"functions": {"../7d": "4"}},
-        {"functions": {"0000:7d:00.0\n": "4"}},
-    ],
-)
+NO_FUNCTIONS = [[], {FIRST: ""}, {FIRST: "4-x"}, {FIRST: 4}, {"../7d": "4"}, {"0000:7d:00.0\n": "4"}]
+
+
+@pytest.mark.parametrize("wanted", [{}, *({"functions": functions} for functions in NO_FUNCTIONS)])
 def test_what_is_no_network_function_is_refused(kernel, wanted):
     with pytest.raises(ValueError, match="network function|CPUs of"):
         NetworkInterrupts(kernel, wanted)
@@ -369,12 +352,6 @@ def test_cpus_near_a_function_all_send_by_their_queue(multiqueue, cpus, masks):
     assert steered(multiqueue, *FOUR) == masks
 
 
-def test_a_cpu_that_goes_offline_leaves_the_queues_of_others(multiqueue, tree):
-    bind(multiqueue, STEERING)
-    tree.write({"/sys/devices/system/cpu/online": "0-8,10-15"})
-    assert not bind(multiqueue, STEERING).changed and not compared(multiqueue, STEERING).drift
-
-
 @pytest.mark.parametrize(("allowed", "cpus"), [("ff0f", ""), ("ff5f", "4,6")])
 def test_rps_gets_no_isolated_cpu(multiqueue, tree, allowed, cpus):
     tree.write({UNBOUND_CPUS: allowed})
@@ -393,8 +370,11 @@ def test_interfaces_of_virtual_functions_are_not_steered(multiqueue, tree):
     assert steered(multiqueue, "tx-0", interface="aaa0") == ["0"] and steered(multiqueue, "tx-0") == PARTS[:1]
 
 
-def test_queues_that_are_gone_took_their_steering_along(multiqueue, tree):
+def test_a_cpu_or_queue_that_is_gone_leaves_the_steering_of_others(multiqueue, tree):
     bind(multiqueue, STEERING)
+    tree.write({"/sys/devices/system/cpu/online": "0-8,10-15"})
+    assert not bind(multiqueue, STEERING).changed and not compared(multiqueue, STEERING).drift
+    tree.write({"/sys/devices/system/cpu/online": EVERYWHERE})
     shutil.rmtree(multiqueue.path(f"{BUS}{FIRST}/net/eth0/queues/tx-3"))
     outcome, undone = release(multiqueue)
     assert not outcome.failed and not undone.warnings() and steered(multiqueue, *FOUR[:3]) == ["0", "1", "2"]
