@@ -76,11 +76,12 @@ def test_a_busy_card_stops_nobody_else_and_is_named(host):
     host.faults(busy=[1])
     report = host.switch(True)
     assert host.shared == ["0:0", "2:0"]
-    assert report.busy == [1]
+    assert (report.changed, report.busy) == (True, [1])
     assert report.failed == {
         1: "chip 0 is not on, because a container holds the card (exporters and device plugins count); stop it and run again"
     }
-    assert report.changed
+    host.faults(busy=[0, 2])
+    assert host.switch(True, 0, 2).failed == {}, "their state is correct"
 
 
 def test_a_card_that_changed_half_way_is_reported_chip_by_chip(box):
@@ -92,12 +93,6 @@ def test_a_card_that_changed_half_way_is_reported_chip_by_chip(box):
     host.faults()
     host.switch(True, 2)
     assert host.sets == ["set -t device-share -i 2 -c 1 -d 1"], "only what is still missing"
-
-
-def test_a_correct_state_is_accepted_even_while_the_card_is_busy(host):
-    host.switch(True)
-    host.faults(busy=[0, 1, 2])
-    assert host.switch(True).failed == {}
 
 
 NOT_POSSIBLE = [
@@ -232,28 +227,20 @@ def lines(host):
     return [line for line in host.recovery_file.splitlines() if line.startswith("npu-smi")]
 
 
-def test_recovery_is_enabled_before_the_cards_to_record_them(host):
+def test_recovery_is_enabled_first_and_records_all_cards_anew(host):
+    line = "npu-smi set -t device-share -i %d -c 0 -d %d"
     host.switch(True, 1)
     report = host.switch(True, recover=True)
     assert host.sets[0] == "set -t device-share-cfg-recover -d 1"
-    assert report.recover == (False, True)
-    assert (report.failed, report.warnings) == ({}, [])
-    assert lines(host) == ["npu-smi set -t device-share -i %d -c 0 -d 1" % card for card in (0, 1, 2)]
+    assert (report.recover, report.failed, report.warnings) == ((False, True), {}, [])
+    assert lines(host) == [line % (card, 1) for card in (0, 1, 2)]
     again = host.switch(True, recover=True)
     assert (again.changed, host.sets) == (False, [])
-
-
-def test_changes_with_recovery_on_rerecord_all_and_keep_the_file(host):
-    host.switch(True, recover=True)
     report = host.switch(False, 1, recover=True)
     assert (report.failed, report.warnings) == ({}, [])
     assert host.sets[:2] == ["set -t device-share-cfg-recover -d 0", "set -t device-share-cfg-recover -d 1"]
     assert host.shared == ["0:0", "2:0"]
-    assert lines(host) == [
-        "npu-smi set -t device-share -i 0 -c 0 -d 1",
-        "npu-smi set -t device-share -i 1 -c 0 -d 0",
-        "npu-smi set -t device-share -i 2 -c 0 -d 1",
-    ]
+    assert lines(host) == [line % (0, 1), line % (1, 0), line % (2, 1)]
     assert host.recovery_file.count("end]") == 1
 
 

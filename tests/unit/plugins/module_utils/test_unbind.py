@@ -115,11 +115,16 @@ def test_a_machine_that_was_never_bound_is_left_alone(machine):
 
 
 @pytest.mark.parametrize("text", ["", MARK, "[Slice]\nhalf a fi"])
-def test_what_a_killed_run_was_writing_does_not_come_back(machine, text):
+def test_what_our_programs_and_killed_runs_left_goes_too(machine, text):
     before = snapshot(machine.root)
     machine.put(UNITS + "/.npu-affinity-936", text)
     bind(machine)
     assert not machine.exists(UNITS + "/.npu-affinity-936")
+    package = "/usr/local/lib/npu-affinity/npu_affinity"
+    compiled = [package + folder + "/__pycache__/binding.cpython-39.pyc" for folder in ("", "/_irq", "/_room_of_old")]
+    folders = (UNITS, UNITS + "/inside.service.d", "/etc/udev/rules.d", "/etc/npu-affinity")
+    for path in ["%s/.npu-affinity-x1" % folder for folder in folders] + compiled:
+        machine.put(path, "")
     unbind(machine)
     assert snapshot(machine.root) == before
 
@@ -230,18 +235,6 @@ def test_memory_moves_to_a_foreign_slices_nodes_only_on_request(machine):
     unbind(machine, Options(move_memory=True))
     assert snapshot(machine.root) == before
     assert machine.effective("npu-0.slice")[1] == "1"
-
-
-def test_what_our_programs_and_killed_runs_left_goes_too(machine):
-    before = snapshot(machine.root)
-    bind(machine)
-    package = "/usr/local/lib/npu-affinity/npu_affinity"
-    compiled = [package + folder + "/__pycache__/binding.cpython-39.pyc" for folder in ("", "/_irq", "/_room_of_old")]
-    folders = (UNITS, UNITS + "/inside.service.d", "/etc/udev/rules.d", "/etc/npu-affinity")
-    for path in ["%s/.npu-affinity-x1" % folder for folder in folders] + compiled:
-        machine.put(path, "")
-    unbind(machine)
-    assert snapshot(machine.root) == before
 
 
 def test_without_a_record_files_are_removed_with_a_warning(machine):
@@ -458,13 +451,26 @@ def test_a_busy_card_keeps_only_its_record_until_a_later_run(box):
     assert snapshot(box.root) == before
 
 
-def test_device_share_can_be_left_for_later(box):
+@pytest.mark.parametrize("killed_at", [1, 2, 4])
+def test_device_share_left_for_later_survives_a_killed_run(box, killed_at):
     before = snapshot(box.root)
     bind(box, share=True)
     report = unbind(box, Options(device_share=False))
     assert report.kept == {"device_share"} and report.of("device_share") is None and len(box.box.shared) == 3
     assert not unbind(box, Options(device_share=False)).changed
-    assert unbind(box).changed
+    calls = []
+
+    def interrupt():
+        calls.append(1)
+        if len(calls) == killed_at:
+            raise Killed
+
+    box.interrupt = interrupt
+    with pytest.raises(Killed):
+        unbind(box)
+    box.interrupt = lambda: None
+    report = unbind(box)
+    assert report.changed and not report.failed
     assert box.box.shared == [] and snapshot(box.root) == before
 
 
@@ -489,26 +495,6 @@ def test_a_card_that_came_after_the_first_change_is_put_back_too(box):
     assert previous.recorded(box)["device_share"]["chips"]["2"] == {"0": True}
     unbind(box)
     assert box.box.shared == ["2:0"]
-
-
-@pytest.mark.parametrize("killed_at", [1, 2, 4])
-def test_a_run_killed_between_two_cards_is_finished_by_the_next(box, killed_at):
-    before = snapshot(box.root)
-    bind(box, share=True)
-    unbind(box, Options(device_share=False))
-    calls = []
-
-    def interrupt():
-        calls.append(1)
-        if len(calls) == killed_at:
-            raise Killed
-
-    box.interrupt = interrupt
-    with pytest.raises(Killed):
-        unbind(box)
-    box.interrupt = lambda: None
-    assert not unbind(box).failed
-    assert box.box.shared == [] and snapshot(box.root) == before
 
 
 # --- killed, and failing, at every step -----------------------------------------------------------------------------
@@ -762,8 +748,7 @@ def test_an_irqbalance_installed_elsewhere_is_started_again(machine, folder):
     before = snapshot(machine.root)
     bind(machine, "stop")
     machine.do_enable = lambda names: None
-    report = unbind(machine)
-    assert IRQBALANCE in machine.running and not report.warnings
+    assert not unbind(machine).warnings and IRQBALANCE in machine.running
     assert snapshot(machine.root) == before
 
 
