@@ -17,6 +17,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.device_shar
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from tests.fakes.share import Box
+from tests.fakes.workers import Files, process
 
 OFF = "device-share-recover:disable\n[device-share-config start]\n[device-share-config end]\n"
 
@@ -334,27 +335,20 @@ def test_a_host_without_npu_smi_is_told_where_it_was_looked_for(tmp_path):
         ShareTool(Host(str(tmp_path)))
 
 
+VERSION = {"/usr/local/Ascend/driver/version.info": "Version=25.5.1"}
+TOO_OLD = "the Ascend driver is %s, and %s or newer is required; update the driver first"
 DRIVERS = [
-    (None, "25.5", None),
-    (None, "26.0.rc1", "the Ascend driver is 25.5.1, and 26.0.rc1 or newer is required; update the driver first"),
-    ("25.3.rc1", "25.5", "the Ascend driver is 25.3.rc1, and 25.5 or newer is required; update the driver first"),
+    (VERSION, None, "26.0.rc1", TOO_OLD % ("25.5.1", "26.0.rc1")),
+    (VERSION, "25.3.rc1", "25.5", TOO_OLD % ("25.3.rc1", "25.5")),
+    ({}, None, "25.5", "the version of the Ascend driver is not known, and 25.5 or newer is required"),
 ]
 
 
-@pytest.mark.parametrize("version, minimum, error", DRIVERS)
-def test_an_old_driver_is_refused(box, version, minimum, error):
-    host = box("a2").host
-    if error is None:
-        require_driver(host, minimum, version)
-        return
-    with pytest.raises(ValueError) as caught:
-        require_driver(host, minimum, version)
-    assert str(caught.value) == error
-
-
-def test_an_unknown_driver_is_refused_if_a_version_is_required(tmp_path):
-    with pytest.raises(ValueError, match="^the version of the Ascend driver is not known, and 25.5 or newer is required$"):
-        require_driver(Host(str(tmp_path)), "25.5")
+@pytest.mark.parametrize("files, version, minimum, error", DRIVERS)
+def test_an_old_or_unknown_driver_is_refused(tree, files, version, minimum, error):
+    with pytest.raises(ValueError, match="^%s$" % error):
+        require_driver(tree.write(files), minimum, version)
+    require_driver(tree.write(VERSION), "25.5", None)
 
 
 # At boot
@@ -411,24 +405,20 @@ def test_at_boot_cards_that_appear_one_by_one_are_awaited(host, capsys, monkeypa
     assert capsys.readouterr().out.splitlines()[-1] == "npu-smi knows 2 chips, and 3 NPUs are on the PCI bus"
 
 
+HELD = [
+    (77, "npu-exporter", "/system.slice/docker-0123456789ab%s.scope" % ("0" * 52), "/dev/davinci3"),
+    (78, "python3", "/user.slice", "/dev/davinci2"),
+    (79, "other", "/system.slice/docker-ba9876543210%s.scope" % ("0" * 52), "/dev/davinci0"),
+]
+
+
 def test_who_holds_a_busy_card_is_named(box):
     host = box("a3")
-    for process, name, group, node in HELD:
-        folder = host.root / "proc" / process
-        (folder / "fd").mkdir(parents=True)
-        (folder / "comm").write_text(name + "\n")
-        (folder / "cgroup").write_text(group + "\n")
-        (folder / "fd" / "5").symlink_to(node)
+    for pid, name, group, device in HELD:
+        process(Files(host.root), pid, group, [name], devices=[device])
     host.faults(busy=[4])
     assert host.switch(True).failed == {
         4: "chip 0, 1 is not on, because a container holds the card: container 0123456789ab (process 77 npu-exporter), "
         "process 78 python3; "
         "stop it and run again"
     }
-
-
-HELD = [
-    ("77", "npu-exporter", "0::/system.slice/docker-0123456789ab%s.scope" % ("0" * 52), "/dev/davinci3"),
-    ("78", "python3", "0::/user.slice", "/dev/davinci2"),
-    ("79", "other", "0::/system.slice/docker-ba9876543210%s.scope" % ("0" * 52), "/dev/davinci0"),
-]
