@@ -124,6 +124,7 @@ def test_below_another_root_a_container_is_left_to_its_engine(machine, found):
 
 @pytest.fixture
 def watcher(machine):
+    assert not Watcher(machine, PLAN_PATH, LIMIT).look(), "without a plan there is nothing to watch"
     machine.put(PLAN_PATH, json.dumps(PLAN))
     return Watcher(machine, PLAN_PATH, LIMIT)
 
@@ -173,13 +174,15 @@ def test_work_that_cannot_be_adopted_is_left_alone_at_the_limit(machine, found, 
     assert capsys.readouterr().out.count(left) == times
 
 
-def test_a_service_that_fails_leaves_nothing_of_others_undone(machine, found, watcher):
+def test_a_service_that_fails_leaves_nothing_of_others_undone(machine, found, watcher, capsys):
     found.function = both(machine)
     refuse_sets(machine)
     for _time in range(LIMIT + 3):
-        watcher.look()
+        assert watcher.look()
         assert (machine.cpus(100), machine.cpus(200)) == ("0-7", "4-7")
+        assert not machine.exists(services.drop_in("outside.service"))
     assert updates(machine) == 1
+    assert capsys.readouterr().out.count("outside its pool 4-7: Access denied") == 1
 
 
 def test_a_run_that_fails_as_a_whole_is_no_try(machine, found, watcher, monkeypatch):
@@ -245,25 +248,12 @@ def refuse_sets(machine):
     machine.confine(SERVICE, "0-7")
 
 
-def test_a_failure_of_systemd_gives_back_and_is_said_once(machine, found, watcher, capsys):
-    machine.process(100, SERVICE)
-    found.function = lambda: [user(machine, SERVICE, 1)]
-    refuse_sets(machine)
-    assert watcher.look() and watcher.look()
-    assert capsys.readouterr().out.count("Access denied") == 1
-    assert machine.cpus(100) == "0-7" and not machine.exists(services.drop_in("outside.service"))
-
-
 def test_an_idle_container_in_a_login_session_is_left_alone(machine, found, watcher, capsys):
     group = "/user.slice/user-1.slice/docker-%s.scope" % ID
     machine.process(300, group)
     found.function = lambda: [user(machine, group, 1, kind="container", container=ID, engine="docker", witness="allowed", pids=[])]
     assert watcher.look()
     assert machine.cpus(300) == "0-7" and "it has no process" in capsys.readouterr().out
-
-
-def test_without_a_plan_there_is_nothing_to_watch(machine, found):
-    assert not Watcher(machine, PLAN_PATH, LIMIT).look()
 
 
 def test_looks_follow_a_new_group_and_then_the_clock():
