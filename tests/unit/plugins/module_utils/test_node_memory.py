@@ -37,11 +37,13 @@ def test_memory_of_a_group_is_counted_by_node(tree, text, expected):
 def test_room_is_what_is_free_or_easily_freed(tree):
     meminfo = "Node {0} MemTotal: 9000 kB\nNode {0} MemFree: {1} kB\nNode {0} Inactive: 99 kB\nNode {0} Inactive(file): {2} kB\n"
     tree.write(
-        {"/sys/devices/system/node/node%d/meminfo" % node: meminfo.format(node, *kb) for node, kb in {0: (600, 400), 12: (50, 0)}.items()}
+        {"/sys/devices/system/node/node%d/meminfo" % node: meminfo.format(node, *kb) for node, kb in {0: (600, 400), 12: (3072, 0)}.items()}
     )
-    assert room_of_nodes(tree.host) == {0: 1000 << 10, 12: 50 << 10}
-    tree.write({"/proc/sys/vm/min_free_kbytes": "100"})
-    assert room_of_nodes(tree.host) == {0: 900 << 10, 12: 0}
+    assert room_of_nodes(tree.host) == {0: 1000 << 10, 12: 3 << 20}
+    assert memory(tree.host, ()) == {}
+    assert memory(tree.host, (), has_users=True) == {"room_mib": {"0": 0, "12": 3}, "units": {}}
+    tree.write({"/proc/sys/vm/min_free_kbytes": "2000"})
+    assert room_of_nodes(tree.host) == {0: 0, 12: 1072 << 10}
 
 
 def test_what_lies_elsewhere_is_counted():
@@ -71,9 +73,3 @@ def test_the_memory_of_a_group_is_found_on_cgroup_v2_and_v1(tree):
     assert mib_of_group(tree.host, "/b.slice") == {}
     tree.write({"/sys/fs/cgroup/memory/docker/x/memory.numa_stat": "hierarchical_anon=0 N1=%d\n" % (3 * MIB // PAGE)})
     assert mib_of_group(tree.host, "/docker/x") == {"1": 3}
-
-
-def test_room_is_known_where_users_hold_memory(tree):
-    tree.write({"/sys/devices/system/node/node1/meminfo": "Node 1 MemFree: 2048 kB\n"})
-    assert memory(tree.host, ()) == {}
-    assert memory(tree.host, (), has_users=True) == {"room_mib": {"1": 2}, "units": {}}

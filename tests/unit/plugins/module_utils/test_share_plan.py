@@ -13,63 +13,47 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.device_shar
     parse_recovery_file,
     plan_changes,
     recorded_state,
-    recovery_limits,
     select,
 )
 
 ON, OFF = {0: True}, {0: False}
-BOTH_ON, BOTH_OFF = {0: True, 1: True}, {0: False, 1: False}
+BOTH_ON, BOTH_OFF, ONE_ON = {0: True, 1: True}, {0: False, 1: False}, {0: True, 1: False}
 
 
-# current, wanted, cards switched by chip, the calls
+NO_RECOVERY = ()
+# current, wanted, cards switched by chip, (recovery is on, should be on, recorded), the calls ("recover" for that switch)
 CHANGES = [
-    ("nothing differs", {0: ON, 1: OFF}, {0: ON, 1: OFF}, (), []),
-    ("only what differs, ascending", {0: OFF, 1: ON, 5: OFF}, {5: ON, 1: ON, 0: ON}, (), ["-i 0 -d 1", "-i 5 -d 1"]),
-    ("off as well as on", {0: ON, 1: OFF}, {0: OFF, 1: ON}, (), ["-i 0 -d 0", "-i 1 -d 1"]),
-    ("a state that is not known is set", {0: {0: None}}, {0: OFF}, (), ["-i 0 -d 0"]),
-    ("cards that are not wanted stay", {0: ON, 1: OFF}, {1: ON}, (), ["-i 1 -d 1"]),
-    ("A3: both dies with one call", {3: BOTH_OFF}, {3: BOTH_ON}, (), ["-i 3 -d 1"]),
-    ("A3: dies that drifted apart", {3: {0: True, 1: False}}, {3: BOTH_ON}, (), ["-i 3 -d 1"]),
-    ("Duo: the whole card in one call", {2: BOTH_OFF}, {2: BOTH_ON}, (2,), ["-i 2 -d 1"]),
-    ("Duo: one chip", {2: BOTH_OFF}, {2: {1: True}}, (2,), ["-i 2 -c 1 -d 1"]),
-    ("Duo: one chip is right already", {2: {0: True, 1: False}}, {2: BOTH_ON}, (2,), ["-i 2 -c 1 -d 1"]),
-    ("Duo: one on, one off", {2: {0: True, 1: False}}, {2: {0: False, 1: True}}, (2,), ["-i 2 -c 0 -d 0", "-i 2 -c 1 -d 1"]),
+    ("nothing differs", {0: ON, 1: OFF}, {0: ON, 1: OFF}, (), NO_RECOVERY, []),
+    ("only what differs, ascending", {0: OFF, 1: ON, 5: OFF}, {5: ON, 1: ON, 0: ON}, (), NO_RECOVERY, ["-i 0 -d 1", "-i 5 -d 1"]),
+    ("off as well as on", {0: ON, 1: OFF}, {0: OFF, 1: ON}, (), NO_RECOVERY, ["-i 0 -d 0", "-i 1 -d 1"]),
+    ("a state that is not known is set", {0: {0: None}}, {0: OFF}, (), NO_RECOVERY, ["-i 0 -d 0"]),
+    ("cards that are not wanted stay", {0: ON, 1: OFF}, {1: ON}, (), NO_RECOVERY, ["-i 1 -d 1"]),
+    ("A3: both dies with one call", {3: BOTH_OFF}, {3: BOTH_ON}, (), NO_RECOVERY, ["-i 3 -d 1"]),
+    ("A3: dies that drifted apart", {3: ONE_ON}, {3: BOTH_ON}, (), NO_RECOVERY, ["-i 3 -d 1"]),
+    ("Duo: the whole card in one call", {2: BOTH_OFF}, {2: BOTH_ON}, (2,), NO_RECOVERY, ["-i 2 -d 1"]),
+    ("Duo: one chip", {2: BOTH_OFF}, {2: {1: True}}, (2,), NO_RECOVERY, ["-i 2 -c 1 -d 1"]),
+    ("Duo: one chip is right already", {2: ONE_ON}, {2: BOTH_ON}, (2,), NO_RECOVERY, ["-i 2 -c 1 -d 1"]),
+    ("Duo: one on, one off", {2: ONE_ON}, {2: {0: False, 1: True}}, (2,), NO_RECOVERY, ["-i 2 -c 0 -d 0", "-i 2 -c 1 -d 1"]),
+    ("first, what is on is recorded", {0: ON, 1: OFF}, {0: ON, 1: ON}, (), (False, True, {}), ["recover -d 1", "-i 0 -d 1", "-i 1 -d 1"]),
+    ("chips that are off need no line", {0: ON, 1: OFF}, {0: ON, 1: OFF}, (), (False, True, {}), ["recover -d 1", "-i 0 -d 1"]),
+    ("all is recorded", {0: ON}, {0: ON}, (), (True, True, {0: ON}), []),
+    ("one card is not recorded", {0: ON, 1: ON}, {0: ON, 1: ON}, (), (True, True, {0: ON}), ["-i 1 -d 1"]),
+    ("a line says on and the card shall be off", {0: OFF}, {0: OFF}, (), (True, True, {0: ON}), ["-i 0 -d 0"]),
+    ("switched off", {0: ON}, {0: ON}, (), (True, False, {0: ON}), ["recover -d 0"]),
+    ("left alone, nothing is recorded again", {0: ON}, {0: ON}, (), (True, None, {}), []),
 ]
 
 
-@pytest.mark.parametrize("current, wanted, by_chip, calls", [case[1:] for case in CHANGES], ids=[case[0] for case in CHANGES])
-def test_the_calls_are_the_least_that_lead_to_the_wanted_state(current, wanted, by_chip, calls):
-    planned = plan_changes(current, wanted, by_chip)
-    assert [" ".join(change.words) for change in planned] == ["set -t device-share " + call for call in calls]
+@pytest.mark.parametrize("current, wanted, by_chip, recovery, calls", [case[1:] for case in CHANGES], ids=[case[0] for case in CHANGES])
+def test_the_calls_are_the_least_that_lead_to_the_wanted_state(current, wanted, by_chip, recovery, calls):
+    planned = [" ".join(change.words) for change in plan_changes(current, wanted, by_chip, *recovery)]
+    assert planned == [("set -t device-share " + call).replace("share recover", "share-cfg-recover") for call in calls]
 
 
 @pytest.mark.parametrize("wanted", [{0: True}, {0: True, 1: False}])
 def test_one_die_of_a_card_whose_dies_change_together_is_refused(wanted):
     with pytest.raises(ValueError, match=r"^card 3: its chips 0-1 change together; name the card without a chip, and one state for it$"):
         plan_changes({3: BOTH_OFF}, {3: wanted})
-
-
-# current, wanted, recovery is on, should be on, recorded, calls ("recover" for the switch)
-WITH_RECOVERY = [
-    ("first of all, and what is on already is recorded", {0: ON, 1: OFF}, {0: ON, 1: ON}, False, True, {}, ["recover 1", "0 1", "1 1"]),
-    ("chips that are off need no line", {0: ON, 1: OFF}, {0: ON, 1: OFF}, False, True, {}, ["recover 1", "0 1"]),
-    ("all is recorded", {0: ON}, {0: ON}, True, True, {0: ON}, []),
-    ("one card is not recorded", {0: ON, 1: ON}, {0: ON, 1: ON}, True, True, {0: ON}, ["1 1"]),
-    ("a line says on and the card shall be off", {0: OFF}, {0: OFF}, True, True, {0: ON}, ["0 0"]),
-    ("switched off", {0: ON}, {0: ON}, True, False, {0: ON}, ["recover 0"]),
-    ("left alone, nothing is recorded again", {0: ON}, {0: ON}, True, None, {}, []),
-]
-
-
-@pytest.mark.parametrize("case", WITH_RECOVERY, ids=[case[0] for case in WITH_RECOVERY])
-def test_the_recovery_switch_comes_before_what_the_file_lacks(case):
-    _name, current, wanted, recovering, recover, recorded, calls = case
-    planned = plan_changes(current, wanted, (), recovering, recover, recorded)
-    assert ["%s %d" % ("recover" if change.card is None else change.card, change.enabled) for change in planned] == calls
-
-
-def test_the_recovery_switch_is_a_call_of_its_own():
-    assert Change(None, None, True).words == ["set", "-t", "device-share-cfg-recover", "-d", "1"]
 
 
 # changes, recorded, whether the driver's file is damaged
@@ -120,16 +104,6 @@ BROKEN = [
 def test_a_recovery_file_that_the_driver_would_refuse_is_refused(text, reason):
     with pytest.raises(ValueError, match="^/etc/device_share.cfg .*" + reason):
         parse_recovery_file(text)
-
-
-def test_what_the_driver_does_not_restore_is_said():
-    assert recovery_limits([0, 7], []) == []
-    assert recovery_limits([0, 7, 8, 9], []) == [
-        "cards 8-9: the driver's own recovery restores cards 0-7 only; have device share set again at boot"
-    ]
-    assert recovery_limits([0, 9], [0, 9]) == [
-        "cards 0,9: the driver's own recovery restores no A3 card at boot; have device share set again at boot"
-    ]
 
 
 DUO = {2: [0, 1], 5: [0, 1]}
