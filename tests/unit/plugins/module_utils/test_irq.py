@@ -325,6 +325,8 @@ def test_an_interrupt_that_is_moved_back_at_once_is_a_failure(kernel, monkeypatc
     assert "was moved to CPUs 24 and is on 7: something else moves it, perhaps irqbalance" in sentence
 
 
+CHIPS, MOVED = [npu(0, chip=0), npu(1, chip=1)], [npu(2, chip=0), npu(3, chip=1)]
+BOTH = ["trs-mbox-0-0", SQ, CQ, "trs-mbox-1-0", SQ, CQ]
 # NPUs of one function, its vectors' names, then per NPU: device number, indexes of its vectors
 SHARES = [
     ("one NPU has everything", [npu(0)], names_of(0, 2), [(0, [0, 1, 2, 3])]),
@@ -335,33 +337,13 @@ SHARES = [
     ("no driver", [npu(0)], [], [(0, [])]),
     ("one NPU has what comes before its mailbox, too", [npu(0)], ["mailbox", "trs-mbox-0-0", SQ, CQ], [(0, [0, 1, 2, 3])]),
     ("one NPU has a CQ that comes before its SQ", [npu(0)], [CQ, SQ], [(0, [0, 1])]),
-    (
-        "of two chips neither has what comes before the first mailbox",
-        [npu(0, chip=0), npu(1, chip=1)],
-        ["mailbox", "trs-mbox-0-0", SQ, CQ],
-        [(0, [1, 2, 3]), (1, [])],
-    ),
-    (
-        "two chips, matched by number",
-        [npu(1, chip=1), npu(0, chip=0)],
-        ["trs-mbox-0-0", SQ, CQ, "trs-mbox-1-0", SQ, CQ, CQ],
-        [(1, [3, 4, 5, 6]), (0, [0, 1, 2])],
-    ),
-    (
-        "two chips whose ids moved up, matched by order",
-        [npu(2, chip=0), npu(3, chip=1)],
-        ["trs-mbox-4-0", SQ, CQ, "trs-mbox-5-0", SQ, CQ],
-        [(4, [0, 1, 2]), (5, [3, 4, 5])],
-    ),
-    (
-        "two chips, no mailboxes: an SQ starts a device",
-        [npu(0, chip=0), npu(1, chip=1)],
-        [SQ, CQ, CQ, SQ, CQ],
-        [(0, [0, 1, 2]), (1, [3, 4])],
-    ),
-    ("two chips, interrupts of one", [npu(0, chip=0), npu(1, chip=1)], names_of(0, 1), [(0, [0, 1, 2]), (1, [])]),
-    ("the same after the ids moved up", [npu(2, chip=0), npu(3, chip=1)], names_of(4, 1), [(4, [0, 1, 2]), (5, [])]),
-    ("the second chip alone", [npu(1, chip=1)], ["trs-mbox-0-0", SQ, CQ, "trs-mbox-1-0", SQ, CQ], [(1, [3, 4, 5])]),
+    ("of two chips neither has what comes before", CHIPS, ["mailbox", "trs-mbox-0-0", SQ, CQ], [(0, [1, 2, 3]), (1, [])]),
+    ("two chips, matched by number", CHIPS[::-1], [*BOTH, CQ], [(1, [3, 4, 5, 6]), (0, [0, 1, 2])]),
+    ("two moved chips, by order", MOVED, ["trs-mbox-4-0", SQ, CQ, "trs-mbox-5-0", SQ, CQ], [(4, [0, 1, 2]), (5, [3, 4, 5])]),
+    ("two chips, no mailboxes: an SQ starts a device", CHIPS, [SQ, CQ, CQ, SQ, CQ], [(0, [0, 1, 2]), (1, [3, 4])]),
+    ("two chips, interrupts of one", CHIPS, names_of(0, 1), [(0, [0, 1, 2]), (1, [])]),
+    ("the same after the ids moved up", MOVED, names_of(4, 1), [(4, [0, 1, 2]), (5, [])]),
+    ("the second chip alone", [npu(1, chip=1)], BOTH, [(1, [3, 4, 5])]),
 ]
 
 

@@ -234,61 +234,33 @@ HINIC = "/opt/hinic/set_irq_affinity.sh"
 BALANCING = irqbalance(TOLD, "--policyscript=" + POLICY)
 WRITES = {HINIC: SCRIPT}
 ONESHOT = "[Service]\nExecStart=-/bin/bash %s eth0" % HINIC
+TORCH = runs(["python3", "train.py"], "job.service", "CPU_AFFINITY_CONF=1,bind_irq:1")
+TUNED = {**runs(["/usr/bin/python3", "/usr/sbin/tuned", "-l"], "tuned.service"), "/etc/tuned/active_profile": "realtime"}
+VENDORS = {**runs(["/bin/bash", HINIC, "eth0"], "hinic.service"), **WRITES}
+ENABLED = {**unit("hinic.service", ONESHOT, "multi-user.target"), **WRITES}
+TIMED = {UNIT + "hinic.service": ONESHOT, **unit("hinic.timer", "[Timer]", "timers.target"), **WRITES}
+CRON = {"/etc/cron.d/hinic": "# affinity\n* * * * * root %s\n" % HINIC, **WRITES}
+OLDER = "likely irqbalance: it was started before its policy %s last changed" % POLICY
+TUNA = "likely process 950 (tuna): tuna moves interrupts; or irqbalance: it runs"
 SUSPECTS = [
     ("nothing", {}, UNKNOWN),
-    (
-        "torch_npu",
-        runs(["python3", "train.py"], "job.service", "CPU_AFFINITY_CONF=1,bind_irq:1"),
-        "likely process 950 (python3) of job.service: ",
-    ),
+    ("torch_npu", TORCH, "likely process 950 (python3) of job.service: "),
     ("torch_npu that leaves interrupts", runs(["python3", "train.py"], "", "CPU_AFFINITY_CONF=1"), UNKNOWN),
-    (
-        "a script of a vendor",
-        {**runs(["/bin/bash", HINIC, "eth0"], "hinic.service"), **WRITES},
-        "likely process 950 (bash) of hinic.service: %s writes affinities of interrupts" % HINIC,
-    ),
+    ("a script of a vendor", VENDORS, "likely process 950 (bash) of hinic.service: %s writes affinities of interrupts" % HINIC),
     ("a script of somebody who may not", {**runs(["/bin/bash", HINIC], user=1000), **WRITES}, UNKNOWN),
     ("a script that does something else", {**runs(["/bin/bash", HINIC]), HINIC: "#!/bin/sh\nexit 0\n"}, UNKNOWN),
     ("tuna", runs(["/usr/bin/python3", "/usr/bin/tuna", "move"]), "likely process 950 (python3): tuna moves interrupts"),
-    (
-        "TuneD",
-        {**runs(["/usr/bin/python3", "/usr/sbin/tuned", "-l"], "tuned.service"), "/etc/tuned/active_profile": "realtime"},
-        "likely process 950 (python3) of tuned.service: TuneD, with realtime, places interrupts where",
-    ),
+    ("TuneD", TUNED, "likely process 950 (python3) of tuned.service: TuneD, with realtime, places interrupts where"),
     ("a title with a secret", runs(["vllm serve --api-key sk-1"]), "likely process 950 (vllm): vLLM-Ascend places the interrupts"),
     ("vLLM", runs(["VLLM::Worker_TP0"]), "likely process 950 (VLLM::Worker_TP0): vLLM-Ascend places the interrupts of its NPU when"),
     ("irqbalance, told nothing", irqbalance(), "likely irqbalance: it runs without a policy for the NPUs"),
-    (
-        "irqbalance, older than its policy",
-        {**BALANCING, **aged(3000)},
-        "likely irqbalance: it was started before its policy %s last changed" % POLICY,
-    ),
-    (
-        "irqbalance, told",
-        BALANCING,
-        "likely irqbalance, although its policy excludes this function: 'systemctl",
-    ),
-    (
-        "an enabled service",
-        {**unit("hinic.service", ONESHOT, "multi-user.target"), **WRITES},
-        "likely hinic.service: %s writes affinities of interrupts" % HINIC,
-    ),
+    ("irqbalance, older than its policy", {**BALANCING, **aged(3000)}, OLDER),
+    ("irqbalance, told", BALANCING, "likely irqbalance, although its policy excludes this function: 'systemctl"),
+    ("an enabled service", ENABLED, "likely hinic.service: %s writes affinities of interrupts" % HINIC),
     ("a service that is not enabled", {UNIT + "hinic.service": ONESHOT, **WRITES}, UNKNOWN),
-    (
-        "a service of a timer",
-        {UNIT + "hinic.service": ONESHOT, **unit("hinic.timer", "[Timer]", "timers.target"), **WRITES},
-        "likely hinic.service: ",
-    ),
-    (
-        "cron",
-        {"/etc/cron.d/hinic": "# affinity\n* * * * * root %s\n" % HINIC, **WRITES},
-        "likely cron, by /etc/cron.d/hinic: %s writes" % HINIC,
-    ),
-    (
-        "several, the surest first",
-        {**runs(["/usr/bin/tuna"]), **irqbalance()},
-        "likely process 950 (tuna): tuna moves interrupts; or irqbalance: it runs",
-    ),
+    ("a service of a timer", TIMED, "likely hinic.service: "),
+    ("cron", CRON, "likely cron, by /etc/cron.d/hinic: %s writes" % HINIC),
+    ("several, the surest first", {**runs(["/usr/bin/tuna"]), **irqbalance()}, TUNA),
 ]
 
 
