@@ -24,42 +24,29 @@ RHEL_UNIT = (
     "ExecStart=/usr/sbin/irqbalance --foreground $IRQBALANCE_ARGS\n"
 )
 DEBIAN_UNIT = "[Service]\nEnvironmentFile=-/etc/default/irqbalance\nExecStart=/usr/sbin/irqbalance $OPTIONS\n"
+UNIT = "/usr/lib/systemd/system/irqbalance.service"
+CGROUP = "/system.slice/irqbalance.service"
+RHEL = {
+    UNIT: RHEL_UNIT,
+    "/usr/lib/irqbalance/defaults.env": "IRQBALANCE_ARGS=--debug",
+    "/etc/sysconfig/irqbalance": '#IRQBALANCE_ARGS=\nIRQBALANCE_ARGS="--banirq=5 --powerthresh=2"',
+    "/sys/fs/cgroup" + CGROUP + "/cgroup.procs": "812",
+}
+DEBIAN = {
+    "/lib/systemd/system/irqbalance.service": DEBIAN_UNIT,
+    "/etc/default/irqbalance": "#OPTIONS=\nENABLED=1",
+    "/sys/fs/cgroup/systemd" + CGROUP + "/cgroup.procs": "",
+}
+OWN_UNIT = {UNIT: RHEL_UNIT, UNIT.replace("/usr/lib", "/etc"): "[Service]\nExecStart=/usr/sbin/irqbalance", "/sys/fs/cgroup" + CGROUP: None}
+FOUND = [
+    ("not there", {}, (False, False, None, "")),
+    ("RHEL, running", RHEL, (True, True, "IRQBALANCE_ARGS", "--banirq=5 --powerthresh=2")),
+    ("Debian, stopped on cgroup v1", DEBIAN, (True, False, "OPTIONS", "")),
+    ("an administrator's own unit wins; a bare cgroup counts as running", OWN_UNIT, (True, True, None, "")),
+]
 
 
-@pytest.mark.parametrize(
-    "story, files, expected",
-    [
-        ("not there", {}, (False, False, None, "")),
-        (
-            "RHEL, running",
-            {
-                "/usr/lib/systemd/system/irqbalance.service": RHEL_UNIT,
-                "/usr/lib/irqbalance/defaults.env": "IRQBALANCE_ARGS=--debug",
-                "/etc/sysconfig/irqbalance": '#IRQBALANCE_ARGS=\nIRQBALANCE_ARGS="--banirq=5 --powerthresh=2"',
-                "/sys/fs/cgroup/system.slice/irqbalance.service/cgroup.procs": "812",
-            },
-            (True, True, "IRQBALANCE_ARGS", "--banirq=5 --powerthresh=2"),
-        ),
-        (
-            "Debian, stopped on cgroup v1",
-            {
-                "/lib/systemd/system/irqbalance.service": DEBIAN_UNIT,
-                "/etc/default/irqbalance": "#OPTIONS=\nENABLED=1",
-                "/sys/fs/cgroup/systemd/system.slice/irqbalance.service/cgroup.procs": "",
-            },
-            (True, False, "OPTIONS", ""),
-        ),
-        (
-            "an administrator's own unit wins; a bare cgroup counts as running",
-            {
-                "/etc/systemd/system/irqbalance.service": "[Service]\nExecStart=/usr/sbin/irqbalance",
-                "/usr/lib/systemd/system/irqbalance.service": RHEL_UNIT,
-                "/sys/fs/cgroup/system.slice/irqbalance.service": None,
-            },
-            (True, True, None, ""),
-        ),
-    ],
-)
+@pytest.mark.parametrize("story, files, expected", FOUND)
 def test_irqbalance(tree, story, files, expected):
     found = irqbalance(tree.write(files))
     assert (found["installed"], found["active"], found["argument_key"], found["arguments"]) == expected, story
@@ -71,7 +58,6 @@ def test_a_masked_irqbalance_unit_is_read_behind_its_mask(tree):
     assert irqbalance(tree.host)["argument_key"] == "OPTIONS"
 
 
-UNIT = "/usr/lib/systemd/system/irqbalance.service"
 MORE = "/etc/systemd/system/irqbalance.service.d/20-more.conf"
 PLAIN = "[Service]\nExecStart=/usr/sbin/irqbalance --foreground $OPTIONS\n"
 OWN_DROP_IN = {
@@ -131,7 +117,7 @@ def test_an_irqbalance_that_cannot_be_told_more_is_left_as_it_is(tree, files, se
     assert irqbalance(tree.write(files))["refusal"] == sentence
 
 
-GROUP = "/sys/fs/cgroup/system.slice/irqbalance.service/cgroup.procs"
+GROUP = "/sys/fs/cgroup" + CGROUP + "/cgroup.procs"
 ENFORCING = {UNIT: PLAIN, "/sys/fs/selinux/enforce": "1", GROUP: "9", "/proc/9/attr/current": "system_u:system_r:irqbalance_t:s0"}
 BOOLEAN = "/sys/fs/selinux/booleans/irqbalance_run_unconfined"
 PERMISSIVE, IN_ETC = (folder + "/selinux/%s/permissive_irqbalance_t/cil" for folder in ("/var/lib", "/etc"))
