@@ -28,7 +28,7 @@ LIMIT = 60
 
 
 def recorded() -> dict[str, Any]:
-    """Return ``{version, sets}``: for every machine by its digest, what the tool printed."""
+    """Return ``{version, sets}``: for every machine by its digest, what the tool printed, on one line."""
     return json.loads(FILE.read_text())
 
 
@@ -43,14 +43,14 @@ def record(subjects: list[Subject]) -> bool:
     return True
 
 
-def _printed(tool: str, subject: Subject) -> list[str]:
-    """Return the masks of the sets, one for each card, of the CPUs that may be divided."""
+def _printed(tool: str, subject: Subject) -> str:
+    """Return the masks of the sets, one for each card, of the CPUs that may be divided, with blanks between them."""
     _write_masks(subject.tree)
     command = [tool, "--input", str(subject.tree), "--if", "fsroot", "--restrict", to_mask(cpus_of(subject.machine.usable))]
     done = subprocess.run([*command, str(len(subject.cards))], capture_output=True, text=True, timeout=LIMIT, check=False)
     if done.returncode:
         raise ValueError(f"{TOOL} failed on {subject.shape.title}: {done.stderr.strip() or done.stdout.strip()}")
-    return done.stdout.split()
+    return " ".join(done.stdout.split())
 
 
 def _write_masks(tree: pathlib.Path) -> None:
@@ -62,9 +62,10 @@ def _write_masks(tree: pathlib.Path) -> None:
 
 
 def divide(subject: Subject) -> Mapping[Card, int]:
-    sets = recorded()["sets"].get(subject.digest)
-    if sets is None:
+    printed = recorded()["sets"].get(subject.digest)
+    if printed is None:
         raise LookupError(f"no record of {TOOL} for {subject.shape.title}: install hwloc, then run make compare")
+    sets = printed.split()
     if len(sets) != len(subject.cards):
         raise ValueError(f"{len(sets)} sets for {len(subject.cards)} cards")
     return {card: _mask(text) for card, text in zip(subject.cards, sets, strict=True)}
