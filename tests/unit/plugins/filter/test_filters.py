@@ -1,0 +1,227 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Filters as a playbook calls them: what they pass on, that their documentation is complete, and that refusals are errors of a filter."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import importlib
+import inspect
+import json
+import pathlib
+import re
+
+import pytest
+import yaml
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.npu.affinity.plugins.filter import compare as compare_file
+from ansible_collections.npu.affinity.plugins.filter import launch as launch_file
+from ansible_collections.npu.affinity.plugins.filter import plan as plan_file
+from ansible_collections.npu.affinity.plugins.filter import quality as quality_file
+from ansible_collections.npu.affinity.plugins.module_utils._base.engines import ENGINES
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch.recipes import BINDINGS, FORMS
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import comparison
+from tests.fakes.two_npus import PLAN, TOPOLOGY
+from tests.simulator.generate import generate
+
+NAMES = sorted(path.stem for path in (pathlib.Path(__file__).parents[4] / "plugins/filter").glob("*.py"))
+ENTRY = PLAN["npus"][0]
+VNPUS = {"npus": [{"kind": "npu", "id": number, "name": "910B3", "memory_mib": 65536} for number in (0, 1)]}
+
+
+def by_name(name):
+    plugin = importlib.import_module(f"ansible_collections.npu.affinity.plugins.filter.{name}")
+    return plugin.FilterModule().filters()[name]
+
+
+def call(name, *arguments, **options):
+    return by_name(name)(*arguments, **options)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_missing_argument_is_an_error_with_the_full_name(name):
+    with pytest.raises(AnsibleFilterError, match=f"npu.affinity.{name}: missing a required argument: "):
+        call(name)
+
+
+REFUSED = [
+    ("cpulist", ["0-x"], {}, "cpulist: '0-x' in '0-x' is not a CPU number"),
+    ("cpumask", [True], {}, "cpulist: expected a cpulist such as 0-3,8"),
+    ("plan", [{}], {}, "topology: "),
+    ("plan", [TOPOLOGY], {"cpsu": "0"}, "the input has an unexpected form (TypeError: got an unexpected keyword argument 'cpsu')"),
+    ("log_lines", [None], {}, "plan: expected a plan of npu.affinity.plan"),
+    ("log_lines", [[]], {}, "plan: expected a plan of npu.affinity.plan"),
+    ("log_lines", [{"cpus": "0"}], {}, "plan: expected a plan of npu.affinity.plan"),
+    ("log_lines", [PLAN], {"rank": 2}, "rank: the plan has 2 NPUs, one for each rank from 0; got 2"),
+    ("compare", [{}], {}, "topology: expected the fact npu_affinity_topology"),
+    ("compare", [TOPOLOGY], {"repair": True}, "got an unexpected keyword argument 'repair'"),
+    ("quality", [{"0": "0-5"}, {}], {}, "topology: expected the fact npu_affinity_topology"),
+    ("quality", [{"0": "0-5"}, TOPOLOGY, "40-50"], {}, "npu_affinity_cpus: none of 40-50 is online; online are 0-31"),
+    ("fleet_table", [[{}]], {}, "the input has an unexpected form (KeyError: "),
+    ("launch", [ENTRY, "docker", TOPOLOGY], {}, "too many positional arguments"),
+    ("launch", [ENTRY, "lxc"], {}, "form: expected one of balloons, compose, "),
+    ("fit_vnpus", [[], {"type": "T"}], {"hard": True}, "there is no option hard"),
+    ("fit_vnpus", [[{"id": "a", "size": 1}], {}], {}, "device a has unknown fields size"),
+    ("fit_vnpus", [{"cpus": {}}, {}], {}, "devices: expected a list of devices, or the fact"),
+    ("vnpu_request", ["910B3"], {"memory": "28Gi", "mode": "hami-core"}, "memory: 28Gi is"),
+    ("vnpu_request", ["H100"], {}, "chip: HAMi has no templates"),
+    (
+        "workloads",
+        [PLAN, [{"name": "llm-a", "npus": [8]}], TOPOLOGY],
+        {},
+        "npu_affinity_workloads: llm-a wants NPU 8, but the plan of this host has NPU 0, 1.",
+    ),
+]
+
+
+@pytest.mark.parametrize("name, arguments, options, sentence", REFUSED)
+def test_a_refusal_is_an_error_with_the_full_name_and_a_sentence(name, arguments, options, sentence):
+    with pytest.raises(AnsibleFilterError) as refused:
+        call(name, *arguments, **options)
+    assert str(refused.value).startswith(f"npu.affinity.{name}: {sentence}")
+
+
+@pytest.mark.parametrize(
+    "value, text, mask",
+    [
+        ("0-2,5", "0-2,5", "00000027"),
+        ([5, 2, 1, 0], "0-2,5", "00000027"),
+        (35, "35", "00000008,00000000"),
+        ("", "", "00000000"),
+        (31, "31", "80000000"),
+        (64, "64", "00000001,00000000,00000000"),
+    ],
+)
+def test_cpulist_and_cpumask(value, text, mask):
+    assert (call("cpulist", value), call("cpumask", value)) == (text, mask)
+
+
+MODES = [
+    ("A2", {}, "topo_affinity"),
+    ("A3", {"family": "a3"}, "global_slice"),
+    ("A2 without printed affinity, which is sliced all the same", {"affinity": None}, "topo_affinity"),
+]
+
+
+@pytest.mark.parametrize("changes, mode", [row[1:] for row in MODES], ids=[row[0] for row in MODES])
+def test_the_log_lines_of_a_rank_start_with_its_mode(changes, mode):
+    npu = {**TOPOLOGY["npus"][1], "affinity": "0-20", **changes}
+    npus = [{**npu, "id": number, "pci": f"0000:0{number}:00.0"} for number in range(3)]
+    topology = {**TOPOLOGY, "cpus": {"online": "0-20", "siblings": []}, "numa": [{"id": 0, "cpus": "0-20"}], "npus": npus}
+    made = call("plan", topology, npus=[1, 2], repair=False)
+    assert call("log_lines", made, rank=1, topology=topology) == [
+        f"[cpu_bind_mode] mode={mode} rank=1 visible_npus=[1, 2]",
+        "The CPU allocation plan is as follows:",
+        "NPU2: main=[16 17 18]  acl=[19]  release=[[20]]",
+    ]
+
+
+CARDS = [
+    ({}, ["NPU0: main=[2 3 4 5]  acl=[6]  release=[[7]]"]),
+    ({"family": "a5"}, ["Ascend 950 NPU0: worker=[0 1 2 3 4 5 6 7]"]),
+    ({"family": "gpu", "kind": "gpu"}, []),
+]
+
+
+@pytest.mark.parametrize("changes, lines", CARDS, ids=["with roles", "without roles", "GPU"])
+def test_log_lines_of_a_card(changes, lines):
+    topology = {**TOPOLOGY, "npus": [{**TOPOLOGY["npus"][1], "id": 0, **changes}]}
+    assert call("log_lines", call("plan", topology, "auto", cpus="0-7")) == ["The CPU allocation plan is as follows:", *lines]
+
+
+def test_compare_shows_the_familys_strategy_and_equal_shares():
+    found = call("compare", TOPOLOGY)
+    assert [rule["label"] for rule in found["rules"]] == ["a", "b", "b", "b"]
+    assert found["rules"][0]["quality"]["local"] == 0.0
+    assert found["differences"][0] == {"name": "NPU 0", "numa": 1, "pools": {"a": "0-15", "b": "16-31"}}
+    assert "NPU 0  1     0-15   16-31" in found["table"]
+    assert json.loads(json.dumps(found)) == found
+    assert call("compare", TOPOLOGY, ["even_split"], "0-19", 1, "threads", 3) == call(
+        "compare", TOPOLOGY, strategies=["even_split"], cpus="0-19", housekeeping=1, smt="threads", min_cpus=3
+    )
+
+
+def test_quality_measures_pools_from_elsewhere_and_changes_none():
+    pools, topology = {"0": "16-31", "1": "4-16"}, copy.deepcopy(TOPOLOGY)
+    found = call("quality", pools, topology)
+    assert (found["disjoint"], found["overlap"], found["balance"]) == (False, "16", 3)
+    assert (pools, topology) == ({"0": "16-31", "1": "4-16"}, TOPOLOGY)
+    made = call("plan", TOPOLOGY, cpus="0-25")
+    assert [call("quality", made, TOPOLOGY, **options)["idle"] for options in ({}, {"cpus": "0-27"})] == ["", "26-27"]
+    assert call("quality", {"1": "0-4"}, TOPOLOGY, "0-7")["idle"] == "5-7"
+
+
+def test_workloads_give_the_published_task_of_five_cards_240_cpus(tmp_path):
+    generate("l40s_384", tmp_path)
+    topology = gather(Host(str(tmp_path)))
+    (task,) = call("workloads", call("plan", topology), [{"name": "llm-a", "npus": [0, 1, 2, 4, 5]}], topology)
+    assert (task["pool"], task["mems"], task["slice"]) == ("0-71,96-143,192-263,288-335", "0-1", "gpu-llm_a.slice")
+    assert task["cpus_per_node"] == {"0": 144, "1": 96}
+    assert [process["pool"] for process in task["processes"]][:2] == ["0-23,192-215", "24-47,216-239"]
+
+
+def test_two_shares_of_one_host_go_on_one_card_until_it_is_full():
+    shares = [call("vnpu_request", "910B3", memory=28672, core=core, mode="hami-core") for core in (20, 40, 50, 60)]
+    results = call("fit_vnpus", VNPUS, shares, soft=True, node_soft=True)
+    assert [result["devices"] for result in results] == [["npu-1"], ["npu-1"], ["npu-0"], None]
+    assert results[3]["reason"] == "1/2 CardInsufficientCore, 1/2 CardInsufficientMemory"
+    assert results[0]["taken"] == [{"id": "npu-1", "memory_mb": 28672, "core": 20, "template": None}]
+
+
+def test_options_of_fit_vnpus_are_a_dictionary_or_named_and_names_win():
+    devices = [{"id": "a", "total_memory_mb": 100, "type": "T"}]
+    asked = {"memory_mb": 1, "core": 1, "type": "T"}
+    assert call("fit_vnpus", devices, asked, {"soft": True})["reason"] == "1/1 ModeNotFit"
+    assert call("fit_vnpus", devices, asked, {"soft": True}, soft=False)["devices"] == ["a"]
+
+
+RETURNED = [(compare_file, call("compare", TOPOLOGY), ["rules", "differences"]), (quality_file, call("quality", {}, TOPOLOGY), ["npus"])]
+
+
+@pytest.mark.parametrize("plugin, found, lists", RETURNED, ids=["compare", "quality"])
+def test_the_documentation_names_all_that_is_returned(plugin, found, lists):
+    documented = yaml.safe_load(plugin.RETURN)["_value"]["contains"]
+    assert set(documented) == set(found)
+    assert all(set(documented[name]["contains"]) == set(found[name][0]) for name in lists)
+
+
+def test_the_documentation_of_compare_has_its_options_as_they_are():
+    documented = yaml.safe_load(compare_file.DOCUMENTATION)
+    parameters = list(inspect.signature(comparison.compare).parameters.values())[1:]
+    assert documented["positional"].split(", ") == [parameter.name for parameter in parameters] == list(documented["options"])[1:]
+    assert [documented["options"][parameter.name].get("default") for parameter in parameters] == [
+        list(parameter.default) if isinstance(parameter.default, tuple) else parameter.default for parameter in parameters
+    ]
+    known = yaml.safe_load(plan_file.DOCUMENTATION)["options"]["strategy"]["choices"]
+    assert documented["options"]["strategies"]["choices"] == known
+
+
+OPTIONS = yaml.safe_load(launch_file.DOCUMENTATION)["options"]
+
+
+def test_launch_passes_on_its_options():
+    assert call("launch", ENTRY, "taskset", command="true", notes=False, visible_devices=False) == "taskset --cpu-list 16-31 true"
+
+
+def test_options_of_launch_are_documented_with_defaults_and_examples():
+    defaults = {field.name: field.default for field in dataclasses.fields(Options)}
+    assert set(OPTIONS) == {"_input", "form", "topology", "binding", "total_npus", *defaults}
+    assert {name: OPTIONS[name].get("default", "") or "" for name in defaults} == {name: value or "" for name, value in defaults.items()}
+    assert {name: OPTIONS[name]["choices"] for name in ("form", "binding", "engine")} == {
+        "form": sorted(FORMS),
+        "binding": list(BINDINGS),
+        "engine": list(ENGINES),
+    }
+    assert [option for option in set(OPTIONS) - {"_input", "form"} if f"{option}=" not in launch_file.EXAMPLES] == []
+
+
+@pytest.mark.parametrize("option, named", [("image", True), ("arguments", True), ("ascend_runtime", True), ("command", False)])
+def test_options_of_launch_name_the_forms_that_take_them_or_do_not(option, named):
+    described = re.findall(r"V\((\w+)\)", str(OPTIONS[option]["description"]))
+    assert set(FORMS) & set(described) == {form for form in FORMS if (option in FORMS[form].OPTIONS) is named}
