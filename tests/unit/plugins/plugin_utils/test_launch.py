@@ -62,6 +62,10 @@ def loaded(entry, form, **options):
     return yaml.safe_load(launch(entry, form, **options))
 
 
+def limits(entry, **options):
+    return loaded(entry, "kubernetes", **options)["spec"]["containers"][0]["resources"]["limits"]
+
+
 class Repeated(collections.OrderedDict):
     """Keeps every value of a key that a unit file repeats."""
 
@@ -135,14 +139,45 @@ def test_containers_get_their_npus_and_the_driver(entry, options, nodes):
     assert container["Volume"] == [f"{path}:{path}" for path in ASCEND_MOUNTS]
 
 
-def test_a_guessed_device_number_is_said_to_be_one():
-    assert "# Physical ids are unknown, so devices are numbered by logic ids (0). Check" in launch({**ENTRY, "phy_id": None}, "docker")
-    for text in (launch(ENTRY, "docker", topology=TOPOLOGY), launch(ENTRY, "docker", devices=False), launch(GPU, "docker")):
-        assert "Physical ids" not in text
+NODE = {"node": "node1", "memory": "64Gi"}
+BLIND = changed(npus=[{**npu, "affinity": None, "numa": None} for npu in TOPOLOGY["npus"]])
+BEST_EFFORT = changed(kubelet={"policy": "static", "topology_policy": "best-effort", "exclusive": {}, "warnings": []})
+GUESSED = "# Physical ids are unknown, so devices are numbered by logic ids (0). Check"
+NO_HOLDER, COMMAS, MINDCLUSTER = "memory is not bound", "splits --mount and --env at commas", "MindCluster's has none for NPU 0, 1."
+SAID = [
+    ({**ENTRY, "phy_id": None}, "docker", {}, GUESSED, True),
+    (ENTRY, "docker", {"topology": TOPOLOGY}, "Physical ids", False),
+    (ENTRY, "docker", {"npu_smi": "/usr/local/sbin/npu-smi"}, " --volume=/usr/local/sbin/npu-smi:/usr/local/sbin/npu-smi ", True),
+    (ENTRY, "taskset", {}, "numactl does", True),
+    (ENTRY, "docker", {"devices": False}, "Physical ids", False),
+    (GPU, "docker", {}, "Physical ids", False),
+    (GPU, "docker", {}, "enable_cpu_binding", False),
+    (ENTRY, "kubelet", {}, "enable_cpu_binding", False),
+    (ENTRY, "slurm", {"topology": TOPOLOGY}, "enable_cpu_binding", False),
+    (ENTRY, "compose", {}, NO_HOLDER, False),
+    (PAIR, "compose", {"topology": TOPOLOGY}, NO_HOLDER, False),
+    (ALL_IN_ONE, "compose", {}, NO_HOLDER, True),
+    (NO_SLICE, "compose", {}, NO_HOLDER, True),
+    (ENTRY, "compose", {"topology": V1}, NO_HOLDER, True),
+    (ENTRY, "systemd", {"name": "vllm"}, "systemctl edit vllm.service", True),
+    (ENTRY, "ctr", {"containerd_version": "2.4.0"}, COMMAS, True),
+    (ENTRY, "ctr", {"containerd_version": "2.4.1"}, "commas", False),
+    (ENTRY, "kubernetes", {}, "must have 16-17 in reservedSystemCPUs", True),
+    (ENTRY, "kubernetes", {"topology": SMT}, "must have 16-17,24-25 in", True),
+    (ENTRY, "kubernetes", {"topology": BEST_EFFORT}, "With MindCluster's device plugin", True),
+    (PAIR, "dra", {"topology": TOPOLOGY, **NODE}, "give plan", True),
+    (ENTRY, "balloons", {"topology": TOPOLOGY, **NODE}, "give plan", True),
+    (ENTRY, "balloons", {"topology": TOPOLOGY, "plan": PLAN, **NODE}, "moves the interrupts of all NPUs to CPUs 0-1,16-17", True),
+    (ENTRY, "balloons", {"topology": TOPOLOGY, "plan": PLAN, **NODE}, "set npu_affinity_irq_enabled: false", True),
+    (ENTRY, "balloons", {"topology": TOPOLOGY, "plan": PLAN, **NODE}, "14 CPUs close to its NPU, not the set of the plan", True),
+    (ENTRY, "balloons", {"topology": TOPOLOGY, "plan": PLAN, **NODE}, "MindCluster's has none", False),
+    (ENTRY, "balloons", {"topology": BLIND, **NODE}, MINDCLUSTER, True),
+]
 
 
-def test_npu_smi_can_lie_elsewhere():
-    assert "--volume=/usr/local/sbin/npu-smi:/usr/local/sbin/npu-smi" in words(ENTRY, "docker", npu_smi="/usr/local/sbin/npu-smi")
+@pytest.mark.parametrize("entry, form, options, words, is_said", SAID)
+def test_texts_say_what_holds_for_this_host_and_no_more(entry, form, options, words, is_said):
+    assert (words in launch(entry, form, **options)) is is_said
 
 
 def test_the_ascend_runtime_takes_variables_in_place_of_devices():
@@ -216,17 +251,15 @@ GPU_FLAGS = [
     ("docker", ["--gpus=device=3"], ['--gpus="device=2,3"']),
     ("nerdctl", ["--gpus=device=3"], ['--gpus="device=2,3"']),
     ("podman", ["--device=nvidia.com/gpu=3"], ["--device=nvidia.com/gpu=2", "--device=nvidia.com/gpu=3"]),
+    ("ctr", ["--gpus=3"], ["--gpus=2", "--gpus=3"]),
 ]
 
 
 @pytest.mark.parametrize("engine, one, two", GPU_FLAGS)
 def test_containers_get_their_gpus(engine, one, two):
     for entry, flags in ((GPU, one), (GPUS, two)):
-        assert [word for word in words(entry, engine) if "gpu" in word and "slice" not in word] == flags
+        assert [word for word in words(entry, engine) if "gpu" in word and word.startswith("--") and "slice" not in word] == flags
         assert not any("davinci" in word or "Ascend" in word for word in words(entry, engine))
-
-
-def test_files_get_their_gpus():
     assert unit(GPUS, "quadlet")["Container"]["AddDevice"] == ["nvidia.com/gpu=2", "nvidia.com/gpu=3"]
     (request,) = loaded(GPUS, "compose")["services"]["pair"]["deploy"]["resources"]["reservations"]["devices"]
     assert request == {"driver": "nvidia", "device_ids": ["2", "3"], "capabilities": ["gpu"]}
@@ -263,7 +296,12 @@ def test_a_command_is_split_as_a_shell_does_or_taken_as_a_list(form):
 def test_what_was_not_given_is_nothing_that_anyone_accepts():
     assert words(ENTRY, "docker")[-1] == "IMAGE"
     assert words(ENTRY, "taskset")[-1] == "COMMAND"
-    assert loaded(ENTRY, "kubernetes")["spec"]["containers"][0]["resources"]["limits"]["memory"] == "MEMORY"
+    assert limits(ENTRY)["memory"] == "MEMORY"
+
+
+def test_a_single_cpu_stays_text_in_yaml():
+    assert loaded({"cpus": "7", "npus": [0]}, "compose")["services"]["npu-0"]["cpuset"] == "7"
+    assert loaded({"cpus": "7", "name": "a"}, "kubelet")["reservedSystemCPUs"] == "7"
 
 
 def test_compose():
@@ -273,19 +311,6 @@ def test_compose():
             "infer": {"image": "vllm:$$TAG", "cgroup_parent": "npu-0.slice", "cpuset": "16-31", "command": ["serve", "$$MODEL"]},
         }
     }
-
-
-@pytest.mark.parametrize(
-    "entry, topology, said",
-    [(ENTRY, None, False), (PAIR, TOPOLOGY, False), (ALL_IN_ONE, None, True), (NO_SLICE, None, True), (ENTRY, V1, True)],
-)
-def test_compose_says_when_nobody_holds_the_memory_nodes(entry, topology, said):
-    assert ("memory is not bound" in launch(entry, "compose", topology=topology)) == said
-
-
-def test_a_single_cpu_stays_text_in_yaml():
-    assert loaded({"cpus": "7", "npus": [0]}, "compose")["services"]["npu-0"]["cpuset"] == "7"
-    assert loaded({"cpus": "7", "name": "a"}, "kubelet")["reservedSystemCPUs"] == "7"
 
 
 def test_quadlet():
@@ -363,10 +388,6 @@ def test_a_drop_in_is_that_of_role_slices(topology, npus):
     assert "\nCPUAffinity=\n" in slices.drop_in_text(service)
 
 
-def test_systemd_names_the_unit_to_edit():
-    assert "systemctl edit vllm.service" in launch(ENTRY, "systemd", name="vllm")
-
-
 def test_systemd_run():
     assert words(ENTRY, "systemd_run", command="serve --x", visible_devices=False) == [
         *("systemd-run", "--scope", "--slice=npu-0.slice", "--", "serve", "--x"),
@@ -377,24 +398,13 @@ def test_systemd_run():
     ]
 
 
-def test_taskset_runs_here_on_the_cpus_asked_for():
-    if shutil.which("taskset") is None:
-        pytest.skip("taskset is not installed")
+@pytest.mark.parametrize("program", ["taskset", "numactl"])
+def test_a_program_runs_here_on_the_cpus_asked_for(program):
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed")
     cpus = compress(sorted(os.sched_getaffinity(0))[-1:])
-    text = launch({"cpus": cpus, "mems": "0"}, "taskset", command=["grep", "Cpus_allowed_list", "/proc/self/status"])
-    assert "numactl does" in text
+    text = launch({"cpus": cpus}, program, command=["grep", "Cpus_allowed_list", "/proc/self/status"])
     assert subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=True).stdout.split()[-1] == cpus
-
-
-def test_numactl_runs_here_on_the_cpus_asked_for():
-    if shutil.which("numactl") is None:
-        pytest.skip("numactl is not installed")
-    cpus = compress(sorted(os.sched_getaffinity(0))[-1:])
-    command = ["grep", "Cpus_allowed_list", "/proc/self/status"]
-    assert (
-        subprocess.run(words({"cpus": cpus}, "numactl", command=command), capture_output=True, text=True, check=False).stdout.split()[-1]
-        == cpus
-    )
 
 
 NUMACTL = [
@@ -436,33 +446,18 @@ def test_ctr_mounts_the_driver():
         f"--mount=type=bind,src={path},dst={path},options=rbind:rw" for path in ASCEND_MOUNTS
     ]
     assert written[-2:] == ["IMAGE", "npu-0"]
-    assert [word for word in words(GPUS, "ctr") if word.startswith("--gpus")] == ["--gpus=2", "--gpus=3"]
-
-
-def test_ctr_says_which_release_fails():
-    assert "splits --mount and --env at commas" in launch(ENTRY, "ctr", containerd_version="2.4.0")
-    assert "commas" not in launch(ENTRY, "ctr", containerd_version="2.4.1")
 
 
 def test_a_pod_asks_for_as_many_cpus_as_interrupts_leave():
+    """Of 8 cores with two threads, interrupts on 16 and 17 take two cores: 12 CPUs are left."""
     pod = loaded(ENTRY, "kubernetes", name="infer", image="vllm", memory="64Gi", command=["run", "$(X)"])
     assert pod["metadata"]["name"] == "infer"
     (container,) = pod["spec"]["containers"]
     assert container["command"] == ["run", "$$(X)"]
-    assert container["resources"]["requests"] == container["resources"]["limits"]
-    assert container["resources"]["limits"] == {"cpu": "14", "memory": "64Gi", "RESOURCE": "1"}
-    assert "must have 16-17 in reservedSystemCPUs" in launch(ENTRY, "kubernetes")
-
-
-def test_a_pod_leaves_whole_cores_to_interrupts():
-    """Of 8 cores with two threads, interrupts on 16 and 17 take two cores: 12 CPUs are left."""
-    limits = loaded(ENTRY, "kubernetes", topology=SMT, resource="huawei.com/Ascend910B3")["spec"]["containers"][0]["resources"]["limits"]
-    assert (limits["cpu"], limits["huawei.com/Ascend910B3"]) == ("12", "1")
-    assert "must have 16-17,24-25 in" in launch(ENTRY, "kubernetes", topology=SMT)
-
-
-def test_a_pod_without_devices():
-    assert set(loaded(ENTRY, "kubernetes", devices=False)["spec"]["containers"][0]["resources"]["limits"]) == {"cpu", "memory"}
+    assert container["resources"]["requests"] == container["resources"]["limits"] == {"cpu": "14", "memory": "64Gi", "RESOURCE": "1"}
+    on_cores = {"cpu": "12", "memory": "MEMORY", "huawei.com/Ascend910B3": "1"}
+    assert limits(ENTRY, topology=SMT, resource="huawei.com/Ascend910B3") == on_cores
+    assert limits(ENTRY, devices=False) == {"cpu": "14", "memory": "MEMORY"}
 
 
 def test_the_kubelet_keeps_pods_off():
@@ -521,6 +516,7 @@ def test_slurm_numbers_cores_by_numa_node_unlike_the_kernel():
 
 
 UNEVEN = changed(numa=[{"id": 0, "cpus": "0-7"}, {"id": 1, "cpus": "8-31"}])
+MIXED = changed(npus=[{**npu, "family": family} for npu, family in zip(TOPOLOGY["npus"], ("310p", "a2"), strict=True)])
 SOME_THREADS = changed(cpus={"online": "0-31", "siblings": ["0,8"]})
 
 TORCH_NPU = [
@@ -663,6 +659,27 @@ REFUSALS = [
     ),
     ("by slices on x86_64", ALL_IN_ONE, "systemd", {"binding": "global_slice", "topology": X86}, "cannot bind itself by global_slice"),
     ("in-process binding of a GPU", GPU, "docker", {"binding": "topo_affinity", "total_npus": 1}, "GPU 3 cannot bind itself .* NPUs only"),
+    ("dra of a static kubelet", ENTRY, "dra", {"topology": WITH_STATIC_KUBELET}, "and the driver must be alone in giving CPUs"),
+    ("balloons of a static kubelet", ENTRY, "balloons", {"topology": WITH_STATIC_KUBELET}, "and the balloons policy must be alone"),
+    ("a plan without topology", ENTRY, "dra", {"plan": PLAN}, "give topology along with plan"),
+    ("a part of a plan", ENTRY, "dra", {"plan": PLAN["npus"]}, "plan: expected the fact npu_affinity_plan, with npus; got list"),
+    ("balloons without NPUs", {"cpus": "0-3", "name": "a"}, "balloons", {}, "names no NPU, and balloons lie close to NPUs; give npus"),
+    ("an option of balloons", ENTRY, "balloons", {"devices": False}, "form balloons has no option devices"),
+    ("balloons without interrupts", {**ENTRY, "irq": ""}, "balloons", {"topology": TOPOLOGY}, "the policy needs reserved CPUs"),
+    (
+        "dra with interrupts only",
+        {**ENTRY, "pool": "16-17"},
+        "dra",
+        {"topology": TOPOLOGY},
+        "CPUs 16-17 is left next to interrupts on 16-17",
+    ),
+    (
+        "NPUs of two families",
+        PAIR,
+        "kubernetes",
+        {"topology": MIXED},
+        "offered as huawei.com/Ascend310P, huawei.com/Ascend910; name the one",
+    ),
     ("an unknown binding", ENTRY, "docker", {"binding": "host"}, "binding: expected one of global_slice, topo_affinity, cluster"),
 ]
 
@@ -746,11 +763,6 @@ def test_variables_fit_a_program_to_its_cpus(form, entry, options, expected, not
     assert (note is None) == ("LD_PRELOAD is not set" not in text) and (note or "") in text
 
 
-def test_gpus_and_host_files_do_not_mention_in_process_binding():
-    assert "enable_cpu_binding" not in launch(GPU, "docker")
-    assert "enable_cpu_binding" not in launch(ENTRY, "kubelet") + launch(ENTRY, "slurm", topology=TOPOLOGY)
-
-
 class Engine(http.server.BaseHTTPRequestHandler):
     """The part of Docker's API that starts a container, and keeps what it was asked to create."""
 
@@ -787,8 +799,8 @@ class Engine(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def engine(tmp_path):
-    """A socket for the real docker client, and the list of what it asked to create."""
+def created(tmp_path):
+    """Return what the real docker client asks to create for a command."""
     if shutil.which("docker") is None:
         pytest.skip("the docker client is not installed")
     path = tmp_path / "docker.sock"
@@ -796,17 +808,21 @@ def engine(tmp_path):
         server.created = []
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield path, server.created
+
+        def run(entry, **options):
+            text = launch(entry, "docker", image="vllm", arguments=["--detach", "--pull=never"], **options)
+            environment = {**os.environ, "DOCKER_HOST": f"unix://{path}", "DOCKER_CONFIG": str(tmp_path)}
+            done = subprocess.run(["bash", "-c", text], env=environment, capture_output=True, text=True, timeout=60, check=False)
+            assert done.returncode == 0, done.stderr
+            (found,) = server.created
+            return found
+
+        yield run
         server.shutdown()
 
 
-def test_the_docker_client_understands_an_npu(engine):
-    path, created = engine
-    text = launch(PAIR, "docker", image="vllm", topology=TOPOLOGY, arguments=["--detach", "--pull=never"], command=HARD_WORDS)
-    environment = {**os.environ, "DOCKER_HOST": f"unix://{path}", "DOCKER_CONFIG": str(path.parent)}
-    done = subprocess.run(["bash", "-c", text], env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    ((url, asked),) = created
+def test_the_docker_client_understands_an_npu(created):
+    url, asked = created(PAIR, topology=TOPOLOGY, command=HARD_WORDS)
     assert url.endswith("name=pair")
     assert (asked["Image"], asked["Cmd"]) == ("vllm", HARD_WORDS)
     host = asked["HostConfig"]
@@ -815,13 +831,8 @@ def test_the_docker_client_understands_an_npu(engine):
     assert sorted(host["Binds"]) == sorted(f"{path}:{path}" for path in ASCEND_MOUNTS)
 
 
-def test_the_docker_client_understands_gpus(engine):
-    path, created = engine
-    environment = {**os.environ, "DOCKER_HOST": f"unix://{path}", "DOCKER_CONFIG": str(path.parent)}
-    text = launch(GPUS, "docker", image="vllm", arguments=["--detach", "--pull=never"])
-    done = subprocess.run(["bash", "-c", text], env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    (request,) = created[0][1]["HostConfig"]["DeviceRequests"]
+def test_the_docker_client_understands_gpus(created):
+    (request,) = created(GPUS)[1]["HostConfig"]["DeviceRequests"]
     assert request["DeviceIDs"] == ["2", "3"]
 
 
@@ -834,7 +845,6 @@ def test_every_workload_of_a_plan_launches_on_its_own_cpus():
     assert sorted(taken) == expand(PLAN["cpus"])
 
 
-NODE = {"node": "node1", "memory": "64Gi"}
 ROOMY = changed(  # two NPUs of one NUMA node, two threads a core, and a node that no NPU has
     cpus={"online": "0-47", "siblings": [f"{cpu},{cpu + 24}" for cpu in range(24)]},
     numa=[{"id": 0, "cpus": "0-11,24-35", "memory_mib": 1024}, {"id": 1, "cpus": "12-23,36-47", "memory_mib": 1024}],
@@ -883,7 +893,6 @@ def test_a_claim_has_a_request_for_each_npu_with_its_own_cpus():
     assert {name: compress(cpus) for name, cpus in found.items()} == {"npu-0": "18-31", "npu-1": "2-15"}
     shared = claimed(objects({**ALL_IN_ONE, "name": "tp2"}, "dra", **NODE)["ResourceClaim"], set(range(32)), set())
     assert {name: compress(cpus) for name, cpus in shared.items()} == {"cpus": "0-31"}
-    assert "give plan" in launch(PAIR, "dra", topology=TOPOLOGY, **NODE)
 
 
 def balloons(policy, interrupts):
@@ -949,15 +958,6 @@ def test_balloons_of_npus_without_interrupts_claim_none():
     assert "npu_affinity_irq_enabled" not in launch(made["npus"][0], "balloons", topology=host, plan=made, **NODE)
 
 
-def test_balloons_explain_what_the_policy_replaces_and_lacks():
-    text = launch(ENTRY, "balloons", topology=TOPOLOGY, plan=PLAN, **NODE)
-    assert "moves the interrupts of all NPUs to CPUs 0-1,16-17" in text and "set npu_affinity_irq_enabled: false" in text
-    assert "14 CPUs close to its NPU, not the set of the plan" in text and "MindCluster's has none" not in text
-    blind = changed(npus=[{**npu, "affinity": None, "numa": None} for npu in TOPOLOGY["npus"]])
-    assert "MindCluster's has none for NPU 0, 1." in launch(ENTRY, "balloons", topology=blind, **NODE)
-    assert "give plan" in launch(ENTRY, "balloons", topology=TOPOLOGY, **NODE)
-
-
 RESOURCES = [
     ("910", "huawei.com/Ascend910"),
     ("a2", "huawei.com/Ascend910"),
@@ -986,36 +986,6 @@ def test_an_unknown_resource_is_written_as_an_invalid_name(form):
     assert "RESOURCE: '1'" in text and "Give topology, or resource" in text and "Ascend910" not in text
     told = launch(ENTRY, form, resource="huawei.com/Ascend910B3")
     assert "huawei.com/Ascend910B3: '1'" in told and "Give topology" not in told
-
-
-def test_npus_of_several_families_have_no_resource_in_common():
-    mixed = changed(npus=[{**npu, "family": family} for npu, family in zip(TOPOLOGY["npus"], ("310p", "a2"), strict=True)])
-    with pytest.raises(ValueError, match=r"offered as huawei.com/Ascend310P, huawei.com/Ascend910; name the one"):
-        launch(PAIR, "kubernetes", topology=mixed)
-
-
-@pytest.mark.parametrize(
-    "entry, form, options, words",
-    [
-        (ENTRY, "dra", {"topology": WITH_STATIC_KUBELET}, "static CPU manager, and the driver must be alone in giving CPUs"),
-        (ENTRY, "balloons", {"topology": WITH_STATIC_KUBELET}, "static CPU manager, and the balloons policy must be alone"),
-        (ENTRY, "dra", {"plan": PLAN}, "give topology along with plan"),
-        (ENTRY, "dra", {"plan": PLAN["npus"]}, "plan: expected the fact npu_affinity_plan, with npus; got list"),
-        ({"cpus": "16-31", "name": "a"}, "balloons", {}, "names no NPU, and balloons lie close to NPUs; give npus"),
-        (ENTRY, "balloons", {"devices": False}, "form balloons has no option devices"),
-        ({**ENTRY, "irq": ""}, "balloons", {"topology": TOPOLOGY}, "the policy needs reserved CPUs"),
-        ({**ENTRY, "pool": "16-17"}, "dra", {"topology": TOPOLOGY}, "nothing of its CPUs 16-17 is left next to interrupts on 16-17"),
-    ],
-)
-def test_what_neither_driver_nor_policy_can_do_is_refused(entry, form, options, words):
-    with pytest.raises(ValueError, match="(?s).*") as refused:
-        launch(entry, form, **options)
-    assert words in str(refused.value)
-
-
-def test_a_pod_is_told_what_the_kubelet_will_do_with_it():
-    node = changed(kubelet={"policy": "static", "topology_policy": "best-effort", "exclusive": {}, "warnings": []})
-    assert "With MindCluster's device plugin" in launch(ENTRY, "kubernetes", topology=node)
 
 
 @pytest.mark.parametrize(
