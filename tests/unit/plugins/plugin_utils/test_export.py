@@ -10,42 +10,16 @@ import io
 import json
 
 import pytest
+from planner_hosts import host
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.export import COLUMNS, rows, table
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.timeline import timeline
 
 
-def device(number, pci, numa, **changes):
-    values = {
-        "kind": "npu",
-        "id": number,
-        "card": number,
-        "chip": 0,
-        "phy_id": number,
-        "name": "910B3",
-        "family": "a2",
-        "pci": pci,
-        "numa": numa,
-    }
-    return {**values, "affinity": None, "memory_mib": 65536, "device_share": None, "busy": False, **changes}
-
-
-TOPOLOGY = {
-    "schema": 1,
-    "machine": {"cgroup": "v2", "systemd": 249},
-    "cpus": {"online": "0-31", "offline": "", "isolated": "", "siblings": [], "caches": [], "sockets": []},
-    "numa": [
-        {"id": node, "cpus": f"{16 * node}-{16 * node + 15}", "memory_mib": 1024, "distances": {str(node): 10, str(1 - node): 20}}
-        for node in (0, 1)
-    ],
-    "npus": [device(0, "0000:c1:00.0", 1), device(1, "0000:01:00.0", 0)],
-    "unlisted": [],
-    "driver": {"version": "25.5.1"},
-    "kubelet": None,
-    "applied": None,
-    "problems": [],
-}
+TOPOLOGY = host([1, 0], nodes=2, cores=16, nodes_per_socket=1)
+for npu in TOPOLOGY["npus"]:
+    npu |= {"phy_id": npu["id"], "name": "910B3", "memory_mib": 65536}
 
 
 def test_a_row_for_each_npu_in_a_stable_order():
@@ -69,7 +43,7 @@ def test_a_row_for_each_npu_in_a_stable_order():
         "phy_id": 0,
         "name": "910B3",
         "family": "a2",
-        "pci": "0000:c1:00.0",
+        "pci": "0000:01:00.0",
         "numa": 1,
         "memory_mib": 65536,
         "plan": "planned",
@@ -92,12 +66,12 @@ def test_a_row_for_each_npu_in_a_stable_order():
 
 def test_a_host_that_cannot_be_planned_has_its_facts():
     (first, _second) = rows([{"host": "a", "topology": TOPOLOGY, "refused": "Too few CPUs."}])
-    assert (first["pci"], first["plan"], first["pool"], first["local"]) == ("0000:c1:00.0", None, None, None)
+    assert (first["pci"], first["plan"], first["pool"], first["local"]) == ("0000:01:00.0", None, None, None)
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x"])
 def test_a_spreadsheet_computes_nothing(text):
-    record = {"host": "a", "topology": {**TOPOLOGY, "npus": [device(0, "0000:c1:00.0", 1, name=text)]}}
+    record = {"host": "a", "topology": {**TOPOLOGY, "npus": [{**TOPOLOGY["npus"][0], "name": text}]}}
     assert next(csv.DictReader(io.StringIO(table([record], "csv"))))["name"] == "'" + text
     assert json.loads(table([record], "json"))[0]["name"] == text
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import base64
 import copy
+import functools
 import hashlib
 import json
 import re
 from html.parser import HTMLParser
 
+import planner_hosts
 import pytest
 
 pytest.importorskip("ansible")
@@ -21,7 +23,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.npu.affinity.plugins.filter.report_html import FilterModule
-from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Cause, Findings, Value
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device
@@ -33,57 +34,22 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._report.views import 
 report_html = FilterModule().filters()["report_html"]
 
 
-def entry(npu, pci, pool, node):
-    cpus = expand(pool)
-    roles = {"irq": compress(cpus[:2]), "main": compress(cpus[2:-2]), "acl": str(cpus[-2]), "release": str(cpus[-1])}
-    return {"id": npu, "pci": pci, "pool": pool, **roles, "mems": str(node), "slice": f"npu-{npu}.slice"}
+@functools.cache
+def planned_host(nodes, per_node, npus, threads):
+    """Return a topology with its NPUs spread over the nodes, and their plan; siblings are as far apart as possible."""
+    homes = [number * nodes // npus for number in range(npus)]
+    topology = planner_hosts.host(homes, nodes=nodes, cores=per_node // threads, threads=threads, numbering="far")
+    topology["machine"] |= {"product": "Test server", "kernel": "6.6.0", "systemd": 252, "cgroup": "v2"}
+    for npu in topology["npus"]:
+        npu |= {"name": "910B9", "busy": False, "memory_mib": 65536, "phy_id": None, "device_share": None}
+    topology |= {"driver": {"version": "25.5.1", "npu_smi": "25.5.1"}, "irqbalance": {"installed": False, "active": False}}
+    return topology, planner_hosts.plan(topology, strategy="even_split", memory="strict")
 
 
 def record(host="node1", nodes=2, per_node=16, npus=2, threads=1, **changes):
-    """A host with its NPUs spread over the nodes and one pool each; with threads, siblings are half the CPUs apart."""
-    cores = nodes * per_node // threads
-    half = [f"{node * per_node // threads}-{(node + 1) * per_node // threads - 1}" for node in range(nodes)]
-    whole = [",".join(compress(cpu + thread * cores for cpu in expand(part)) for thread in range(threads)) for part in half]
-    homes = [number * nodes // npus for number in range(npus)]
-    pools = []
-    for number, home in enumerate(homes):
-        mine = expand(half[home])
-        mates = homes.count(home)
-        part = mine[homes[:number].count(home) * len(mine) // mates :][: len(mine) // mates]
-        pools.append(compress(cpu + thread * cores for cpu in part for thread in range(threads)))
-    entries = [entry(number, f"0000:{number + 1:02x}:00.0", pool, homes[number]) for number, pool in enumerate(pools)]
-    plan = {"strategy": "even_split", "requested": "auto", "reason": "A reason.", "cpus": f"0-{nodes * per_node - 1}", "housekeeping": ""}
-    plan |= {"npus": entries, "lost": [], "repaired": [], "warnings": [], "violations": [], "options": {}, "quality": {"local": 1.0}}
-    topology = {
-        "machine": {"product": "Test server", "kernel": "6.6.0", "architecture": "aarch64", "systemd": 252, "cgroup": "v2"},
-        "cpus": {
-            "online": f"0-{nodes * per_node - 1}",
-            "offline": "",
-            "isolated": "",
-            "siblings": [compress(core + thread * cores for thread in range(threads)) for core in range(cores)] if threads > 1 else [],
-            "caches": whole,
-        },
-        "numa": [{"id": node, "cpus": cpus, "memory_mib": 65536, "distances": {}} for node, cpus in enumerate(whole)],
-        "npus": [
-            {
-                "kind": "npu",
-                "id": number,
-                "card": number,
-                "chip": 0,
-                "name": "910B9",
-                "family": "a2",
-                "pci": one["pci"],
-                "numa": homes[number],
-            }
-            | {"affinity": whole[homes[number]], "busy": False, "memory_mib": 65536, "phy_id": None, "device_share": None}
-            for number, one in enumerate(entries)
-        ],
-        "driver": {"version": "25.5.1", "npu_smi": "25.5.1"},
-        "kubelet": None,
-        "irqbalance": {"installed": False, "active": False},
-        "applied": {key: plan[key] for key in ("strategy", "requested", "cpus", "housekeeping", "options", "lost", "npus")},
-        "problems": [],
-    }
+    """Return what is known of a bound host, which is as planned."""
+    topology, plan = copy.deepcopy(planned_host(nodes, per_node, npus, threads))
+    topology["applied"] = {key: plan[key] for key in ("strategy", "requested", "cpus", "housekeeping", "options", "lost", "npus")}
     checked = {"interrupts": [f"NPU {number} {name}" for number in range(npus) for name in ("cq_update_irq", "sq_send_trigger_irq")]}
     found = {"host": host, "topology": topology, "plan": plan, "bound": True, "drift": [], "checked": checked, "remarks": []}
     return {**found, **changes}
