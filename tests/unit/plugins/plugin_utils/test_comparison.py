@@ -48,6 +48,13 @@ PERFECT = {
     "unusable": "",
     "missing": [],
 }
+UNKNOWN = {"optimal": None}
+
+
+def far(local, remote, distance):
+    return {"local": local, "own_node": local, "remote": remote, "distance": distance}
+
+
 POOLS = [
     ("each its own half of its node", RING, {0: "0-5", 1: "6-11", 2: "12-17", 3: "18-23"}, {}),
     ("keys of JSON and lists of CPUs", RING, {"0": [0, 1, 2, 3, 4, 5], "1": "6-11", "npu-2": "12-17", "npu-3": "18-23"}, {}),
@@ -55,78 +62,50 @@ POOLS = [
         "two share CPUs",
         RING,
         {0: "0-7", 1: "4-11", 2: "12-17", 3: "18-23"},
-        {"disjoint": False, "overlap": "4-7", "balance": 2, "optimal": None},
+        {"disjoint": False, "overlap": "4-7", "balance": 2, **UNKNOWN},
     ),
     (
         "what three share overlaps once",
         RING,
         {0: "0-5", 1: "0-5", 2: "0-5", 3: "12-17"},
-        {
-            "disjoint": False,
-            "overlap": "0-5",
-            "local": 0.75,
-            "own_node": 0.75,
-            "remote": 6,
-            "distance": 12.5,
-            "idle": "6-11,18-23",
-            "optimal": None,
-        },
+        {**far(0.75, 6, 12.5), "disjoint": False, "overlap": "0-5", "idle": "6-11,18-23", **UNKNOWN},
     ),
     (
         "far from its node",
         RING,
         {0: "0-5", 1: "12-17", 2: "6-11", 3: "18-23"},
-        {"local": 0.5, "own_node": 0.5, "remote": 12, "distance": 15.0, "optimal": False, "gap": {"remote": 12, "distance": 240}},
+        {**far(0.5, 12, 15.0), "optimal": False, "gap": {"remote": 12, "distance": 240}},
     ),
     (
         "one across both nodes, one has an empty pool, two have none",
         RING,
         {0: "0-2,12-14", 1: ""},
-        {
-            "local": 0.5,
-            "own_node": 0.5,
-            "remote": 3,
-            "distance": 15.0,
-            "caches": 2.0,
-            "idle": "3-11,15-23",
-            "missing": ["NPU 1", "NPU 2", "NPU 3"],
-            "optimal": None,
-        },
+        {**far(0.5, 3, 15.0), "caches": 2.0, "idle": "3-11,15-23", "missing": ["NPU 1", "NPU 2", "NPU 3"], **UNKNOWN},
     ),
     (
         "nobody has anything",
         SMT,
         {},
-        {"smallest": 0, "idle": "0-31", "distance": None, "caches": None, "missing": ["NPU 0", "NPU 1"], "optimal": None},
+        {"smallest": 0, "idle": "0-31", "distance": None, "caches": None, "missing": ["NPU 0", "NPU 1"], **UNKNOWN},
     ),
     (
         "a CPU that is not there is local to nobody",
         RING,
         {0: "6-11", 1: "0-5", 2: "12-17", 3: "18-23,40"},
-        {"unusable": "40", "balance": 1, "local": 0.96, "own_node": 0.96, "optimal": None},
+        {"unusable": "40", "balance": 1, "local": 0.96, "own_node": 0.96, **UNKNOWN},
     ),
     ("whole cores in half of the caches", SMT, {0: "0-3,16-19", 1: "8-11,24-27"}, {"smallest": 8, "idle": "4-7,12-15,20-23,28-31"}),
     (
         "slices by number: each has a thread of all cores",
         SMT,
         {0: "0-15", 1: "16-31"},
-        {
-            "whole_cores": False,
-            "split_cores": 16,
-            "local": 0.5,
-            "own_node": 0.5,
-            "remote": 16,
-            "smallest": 16,
-            "distance": 11.0,
-            "caches": 4.0,
-            "optimal": None,
-        },
+        {**far(0.5, 16, 11.0), "whole_cores": False, "split_cores": 16, "smallest": 16, "caches": 4.0, **UNKNOWN},
     ),
     (
         "half a core",
         SMT,
         {0: "0-3,16-18", 1: "8-11,24-27"},
-        {"whole_cores": False, "split_cores": 1, "balance": 1, "smallest": 7, "idle": "4-7,12-15,19-23,28-31", "optimal": None},
+        {"whole_cores": False, "split_cores": 1, "balance": 1, "smallest": 7, "idle": "4-7,12-15,19-23,28-31", **UNKNOWN},
     ),
 ]
 
@@ -140,25 +119,16 @@ def test_measures(topology, pools, expected):
 
 def test_measures_of_each_card():
     cards = measured({0: "0-7,12-15", 1: "8-11"}, RING)["npus"]
-    assert cards[0] == {
-        "id": 0,
-        "name": "NPU 0",
-        "numa": 0,
-        "pool": "0-7,12-15",
-        "cpus": 12,
-        "local": 0.667,
-        "distance": 13.3,
-        "caches": 2,
-    }
-    assert cards[2] == {"id": 2, "name": "NPU 2", "numa": 1, "pool": "", "cpus": 0, "local": None, "distance": None, "caches": None}
+    names = ("id", "name", "numa", "pool", "cpus", "local", "distance", "caches")
+    assert tuple(cards[0]) == names
+    assert [tuple(cards[number].values()) for number in (0, 2)] == [
+        (0, "NPU 0", 0, "0-7,12-15", 12, 0.667, 13.3, 2),
+        (2, "NPU 2", 1, "", 0, None, None, None),
+    ]
 
 
-def test_threads_that_cannot_be_divided_split_no_core():
-    assert measured({0: "0-7", 1: "8-15"}, SMT, cpus="0-15")["split_cores"] == 0
-    assert measured({0: "0-7", 1: "8-15"}, SMT)["split_cores"] == 16
-
-
-def test_a_card_without_node_and_a_kernel_without_distances():
+def test_measures_count_what_can_be_divided_and_is_known():
+    assert [measured({0: "0-7", 1: "8-15"}, SMT, cpus=cpus)["split_cores"] for cpus in ("0-15", "")] == [0, 16]
     lost = host([None, 0], nodes=2, cores=8)
     assert [(card["local"], card["distance"]) for card in measured({0: "0-7", 1: "0-3,8-11"}, lost)["npus"]] == [(None, None), (0.5, 11.0)]
     bare = host([0], nodes=1, cores=8)
@@ -175,12 +145,6 @@ def test_a_plan_is_measured_as_it_says_itself(topology, options):
     found = measured(made, topology)
     assert {name: found[name] for name in made["quality"]} == made["quality"]
     assert sorted(card["pool"] for card in found["npus"] if card["pool"]) == sorted(normalize(entry["pool"]) for entry in made["npus"])
-
-
-def test_cpus_kept_for_a_lost_card_are_not_idle():
-    whole = plan(RING)
-    left = {**RING, "npus": [npu for npu in RING["npus"] if npu["id"] != 1], "applied": whole}
-    assert measured(plan(left), left)["idle"] == ""
 
 
 REFUSED = [
@@ -279,6 +243,8 @@ def test_options_reach_every_rule_and_the_measures():
     assert [rule["quality"]["idle"] for rule in found["rules"]] == ["", "", "", ""]
     assert {card["pool"] for rule in found["rules"] for card in rule["quality"]["npus"]} >= {"1-7,9-15"}
     assert len(compare(STOCK, cpus="0-95")["rules"]) == 4
+    bare = compare(host([]))
+    assert ([rule["quality"]["npus"] for rule in bare["rules"]], bare["differences"]) == ([[]] * 4, [])
 
 
 def test_comparing_ignores_the_plan_in_force_and_changes_nothing():
@@ -286,12 +252,7 @@ def test_comparing_ignores_the_plan_in_force_and_changes_nothing():
     before = copy.deepcopy(left)
     assert compare(left)["rules"] == compare({**left, "applied": None})["rules"]
     assert left == before
-
-
-def test_a_host_without_cards():
-    found = compare(host([]))
-    assert [rule["quality"]["npus"] for rule in found["rules"]] == [[]] * 4
-    assert found["differences"] == []
+    assert measured(plan(left), left)["idle"] == "", "CPUs kept for a lost card are not idle"
 
 
 @pytest.mark.parametrize("strategies", [["best"], [], None, 3, ["auto", "best"]])

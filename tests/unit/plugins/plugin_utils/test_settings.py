@@ -66,11 +66,7 @@ def test_tags_that_the_playbooks_do_not_have(tags, skipped, option):
     "extra, playbook, option",
     [
         ({"npu_affinity_features": ["irq"]}, "bind", "-e npu_affinity_features: only playbook unbind reads it, and bind would do more "),
-        (
-            {"npu_affinity_skip_busy": True, "npu_affinity_confirm": True},
-            "unbind",
-            "-e npu_affinity_skip_busy: only playbook bind reads",
-        ),
+        ({"npu_affinity_skip_busy": True, "npu_affinity_confirm": True}, "unbind", "-e npu_affinity_skip_busy: only playbook bind reads"),
         ({"npu_affinity_features": ["irq"]}, "unbind", ""),
         ({"npu_affinity_batches": ["100%"], "npu_affinity_plan_file": "x"}, "verify", ""),
     ],
@@ -283,91 +279,82 @@ def test_every_feature_can_be_unbound_alone():
     assert specs.of_playbooks()["npu_affinity_features"]["choices"] == list(FEATURES)
 
 
-@pytest.mark.parametrize(
-    "given, sentence",
-    [
-        ({"npu_affinity_min_cpus": "five"}, "npu_affinity_min_cpus takes a whole number, and got 'five'."),
-        ({"npu_affinity_smt": "corez"}, "npu_affinity_smt takes one of cores, threads, and got 'corez'; did you mean cores?"),
-        (
-            {"npu_affinity_features": "threads,tunng"},
-            "npu_affinity_features takes some of vnpu, slices, irq, nic, device_share, adopt, threads, tuning, hugepages, metrics, "
-            "kubelet, and got 'tunng'; did you mean tuning?",
-        ),
-        ({"npu_affinity_irq_enabled": "maybe"}, "npu_affinity_irq_enabled takes true or false, and got 'maybe'."),
-        ({"npu_affinity_npus": "a,b"}, "npu_affinity_npus takes a list, each entry a whole number, and got 'a,b'."),
-        ({"npu_affinity_services": "vllm"}, "npu_affinity_services takes a list, each entry a dictionary, and got 'vllm'."),
-        ({"npu_affinity_hugepages": "20480"}, "npu_affinity_hugepages takes a dictionary, and got '20480'."),
-        ({"npu_affinity_hugepages": [1]}, "npu_affinity_hugepages takes a dictionary, and got [1]."),
-        ({"npu_affinity_hugepages": {"node": [1]}}, "npu_affinity_hugepages, node takes a dictionary, and got [1]."),
-        ({"npu_affinity_hugepages": {"node": {0: None}}}, "npu_affinity_hugepages, node has no value for 0; set one, or remove the key."),
-        (
-            {"npu_affinity_services": [{"npus": [0]}]},
-            "npu_affinity_services: entry 1 lacks the key unit.",
-        ),
-        (
-            {"npu_affinity_services": [{"unit": "a", "npus": [0]}, {"unit": "b", "npu": [0]}]},
-            "npu_affinity_services: entry 2 has the key npu, which nothing reads; did you mean npus?",
-        ),
-        (
-            {"npu_affinity_services": [{"unit": "a", "npus": [0], "colour": 1}]},
-            "npu_affinity_services: entry 1 has the key colour, which nothing reads; its keys are engine, npus, unit.",
-        ),
-        (
-            {"npu_affinity_services": [{"unit": "a", "npus": "0-3"}]},
-            "npu_affinity_services: entry 1: npus is '0-3', which is not a list; write [0, 1, 2, 3].",
-        ),
-        (
-            {"npu_affinity_workloads": [{"name": "a", "npus": 0, "units": ["a.service"]}]},
-            "npu_affinity_workloads: entry 1: npus is 0, which is not a list; write [0].",
-        ),
-        (
-            {"npu_affinity_workloads": [{"name": "a", "npus": [0], "roles": {"aclx": 1}}]},
-            "npu_affinity_workloads: entry 1, roles has the key aclx, which nothing reads; did you mean acl?",
-        ),
-        (
-            {"npu_affinity_services": [{"unit": "a", "npus": [0], "engine": "vllm-ascend"}]},
-            "npu_affinity_services: entry 1, engine takes one of mindie, sglang, verl, vllm, vllm_ascend, and got 'vllm-ascend'; "
-            "did you mean vllm_ascend?",
-        ),
-        (
-            {"npu_affinity_tuning": {"transparent_hugepages": "Never"}},
-            "npu_affinity_tuning, transparent_hugepages takes one of always, madvise, never, and got 'Never'",
-        ),
-        ({"npu_affinity_tuning": {"numa_balancing": "many"}}, "npu_affinity_tuning, numa_balancing takes "),
-        ({"npu_affinity_tuning": {"numa_balancing": False}}, ""),
-        ({"npu_affinity_roles": {"irqs": 2}}, "npu_affinity_roles has the key irqs, which nothing reads; did you mean irq?"),
-        ({"npu_affinity_interval": "foo"}, "npu_affinity_interval: expected a time span of systemd, such as 5min or 1h 30min; got 'foo'."),
-        ({"npu_affinity_interval": "0s"}, "npu_affinity_interval: expected a time span of systemd"),
-        ({"npu_affinity_interval": "900", "npu_affinity_wait": 0, "npu_affinity_rebind_limit": "0"}, ""),
-        ({"npu_affinity_wait": "-5"}, "npu_affinity_wait: expected 0 or more; got -5."),
-        ({"npu_affinity_timeout": 0}, "npu_affinity_timeout: expected 1 or more; got 0."),
-        ({"npu_affinity_rebind_limit": -1}, "npu_affinity_rebind_limit: expected 0 or more; got -1."),
-        ({"npu_affinity_batches": "0"}, "npu_affinity_batches: expected numbers of hosts from 1 on"),
-        ({"npu_affinity_roles": {"irq": "many"}}, "npu_affinity_roles, irq takes a whole number, and got 'many'."),
-        (
-            {"npu_affinity_threads_patterns": {"release": ["release_thread_of_mine"]}},
-            "npu_affinity_threads_patterns, release: 'release_thread_of_mine' is the name of no thread, because the kernel keeps 15 "
-            "characters of a name; write 'release_thread_'.",
-        ),
-        ({"npu_affinity_threads_patterns": {"release": ["release_thread_[0-9]*", "kv_?", "fifteen_letters"]}}, ""),
-        ({"npu_affinity_threads_memory_limit": -5}, "npu_affinity_threads_memory_limit: expected 0 or more; got -5."),
-        (
-            {"npu_affinity_threads_processes": [{"npus": [0], "untis": "x.service"}]},
-            "npu_affinity_threads_processes: entry 1 has the key untis, which nothing reads; did you mean unit?",
-        ),
-        (
-            {"npu_affinity_tuning": {"swappiness": "abc"}},
-            "npu_affinity_tuning, swappiness: expected a whole number from 0 to 200; got 'abc'.",
-        ),
-        ({"npu_affinity_tuning": {"swappiness": 500}}, "npu_affinity_tuning, swappiness: expected a whole number from 0 to 200; got "),
-        ({"npu_affinity_tuning": {"swappiness": "60"}}, ""),
-        ({"npu_affinity_npus": "0,1", "npu_affinity_min_cpus": "5", "npu_affinity_irq_enabled": "no", "npu_affinity_cpus": None}, ""),
-        ({"npu_affinity_site_contact": 5}, ""),
-    ],
-)
-def test_values_that_no_role_takes_are_one_sentence(given, sentence):
-    found = values.refusals(given, specs.settings())
-    assert [text.startswith(sentence) and len(text) < 200 for text in found] == [True] * bool(sentence)
+# a setting, its value, and what is said of it after its name, if anything
+VALUES = [
+    ("min_cpus", "five", " takes a whole number, and got 'five'."),
+    ("smt", "corez", " takes one of cores, threads, and got 'corez'; did you mean cores?"),
+    (
+        "features",
+        "threads,tunng",
+        " takes some of vnpu, slices, irq, nic, device_share, adopt, threads, tuning, hugepages, metrics, kubelet, and "
+        "got 'tunng'; did you mean tuning?",
+    ),
+    ("irq_enabled", "maybe", " takes true or false, and got 'maybe'."),
+    ("npus", "a,b", " takes a list, each entry a whole number, and got 'a,b'."),
+    ("services", "vllm", " takes a list, each entry a dictionary, and got 'vllm'."),
+    ("hugepages", "20480", " takes a dictionary, and got '20480'."),
+    ("hugepages", [1], " takes a dictionary, and got [1]."),
+    ("hugepages", {"node": [1]}, ", node takes a dictionary, and got [1]."),
+    ("hugepages", {"node": {0: None}}, ", node has no value for 0; set one, or remove the key."),
+    ("services", [{"npus": [0]}], ": entry 1 lacks the key unit."),
+    (
+        "services",
+        [{"unit": "a", "npus": [0]}, {"unit": "b", "npu": [0]}],
+        ": entry 2 has the key npu, which nothing reads; did you mean npus?",
+    ),
+    (
+        "services",
+        [{"unit": "a", "npus": [0], "colour": 1}],
+        ": entry 1 has the key colour, which nothing reads; its keys are engine, npus, unit.",
+    ),
+    ("services", [{"unit": "a", "npus": "0-3"}], ": entry 1: npus is '0-3', which is not a list; write [0, 1, 2, 3]."),
+    ("workloads", [{"name": "a", "npus": 0, "units": ["a.service"]}], ": entry 1: npus is 0, which is not a list; write [0]."),
+    (
+        "workloads",
+        [{"name": "a", "npus": [0], "roles": {"aclx": 1}}],
+        ": entry 1, roles has the key aclx, which nothing reads; did you mean acl?",
+    ),
+    (
+        "services",
+        [{"unit": "a", "npus": [0], "engine": "vllm-ascend"}],
+        ": entry 1, engine takes one of mindie, sglang, verl, vllm, vllm_ascend, and got 'vllm-ascend'; did you mean vllm_ascend?",
+    ),
+    ("tuning", {"transparent_hugepages": "Never"}, ", transparent_hugepages takes one of always, madvise, never, and got 'Never'"),
+    ("tuning", {"numa_balancing": "many"}, ", numa_balancing takes "),
+    ("tuning", {"numa_balancing": False}, ""),
+    ("roles", {"irqs": 2}, " has the key irqs, which nothing reads; did you mean irq?"),
+    ("interval", "foo", ": expected a time span of systemd, such as 5min or 1h 30min; got 'foo'."),
+    ("interval", "0s", ": expected a time span of systemd"),
+    ("wait", "-5", ": expected 0 or more; got -5."),
+    ("timeout", 0, ": expected 1 or more; got 0."),
+    ("rebind_limit", -1, ": expected 0 or more; got -1."),
+    ("batches", "0", ": expected numbers of hosts from 1 on"),
+    ("roles", {"irq": "many"}, ", irq takes a whole number, and got 'many'."),
+    (
+        "threads_patterns",
+        {"release": ["release_thread_of_mine"]},
+        ", release: 'release_thread_of_mine' is the name of no thread, because the kernel keeps 15 characters of a name; "
+        "write 'release_thread_'.",
+    ),
+    ("threads_patterns", {"release": ["release_thread_[0-9]*", "kv_?", "fifteen_letters"]}, ""),
+    ("threads_memory_limit", -5, ": expected 0 or more; got -5."),
+    ("threads_processes", [{"npus": [0], "untis": "x.service"}], ": entry 1 has the key untis, which nothing reads; did you mean unit?"),
+    ("tuning", {"swappiness": "abc"}, ", swappiness: expected a whole number from 0 to 200; got 'abc'."),
+    ("tuning", {"swappiness": 500}, ", swappiness: expected a whole number from 0 to 200; got "),
+    ("tuning", {"swappiness": "60"}, ""),
+    ("site_contact", 5, ""),
+]
+
+
+@pytest.mark.parametrize("name, value, said", VALUES)
+def test_a_value_that_no_role_takes_is_one_sentence(name, value, said):
+    found = values.refusals({f"npu_affinity_{name}": value}, specs.settings())
+    assert [text.startswith(f"npu_affinity_{name}{said}") and len(text) < 200 for text in found] == [True] * bool(said)
+
+
+def test_values_that_are_understood_are_taken():
+    given = {"interval": "900", "wait": 0, "rebind_limit": "0", "npus": "0,1", "min_cpus": "5", "irq_enabled": "no", "cpus": None}
+    assert values.refusals({f"npu_affinity_{name}": value for name, value in given.items()}, specs.settings()) == []
 
 
 @pytest.mark.parametrize(
@@ -411,12 +398,7 @@ def test_every_feature_has_all_of_its_settings():
         ({"npu_affinity_vnpu_enabled": "off"}, "vnpu", "enabled", False),
         ({"npu_affinity_tuning": {"swappiness": 0}}, "tuning", "tuning", {"swappiness": "0"}),
         ({"npu_affinity_wait": "90"}, "irq", "wait", 90),
-        (
-            {"npu_affinity_threads_processes": [{"npus": ["0"], "pids": ["12"]}]},
-            "threads",
-            "processes",
-            [{"npus": ["0"], "pids": [12]}],
-        ),
+        ({"npu_affinity_threads_processes": [{"npus": ["0"], "pids": ["12"]}]}, "threads", "processes", [{"npus": ["0"], "pids": [12]}]),
         ({"npu_affinity_python": "/opt/python"}, "metrics", "python", "/opt/python"),
         ({"npu_affinity_services": [{"unit": "vllm.service", "npus": [0]}]}, "slices", "services", [{"unit": "vllm.service", "npus": [0]}]),
         (

@@ -32,15 +32,17 @@ PLAN = {
 }
 PLANNED = {"npu_affinity_topology": {"npus": [NPU], "problems": [], "applied": None}, "npu_affinity_plan": PLAN}
 IN_FORCE = {"npu_affinity_topology": {"applied": PLAN}}
-RESULT = "__npu_affinity_host_result"
-GATHERED = "__npu_affinity_gathered"
+RESULT, GATHERED, REFUSED = "__npu_affinity_host_result", "__npu_affinity_gathered", "__npu_affinity_refused"
+UNBOUND, FAILURE, MEASURED = "__npu_affinity_unbound", "__npu_affinity_failure", "__npu_affinity_measured"
 AS_WANTED = {GATHERED: {"ready": False, "in_force": {"remarks": ["X moves IRQ 3."]}}}
-CHOSEN = {"__npu_affinity_gathered": {"entry": {"id": 1}}}
+CHOSEN = {GATHERED: {"entry": {"id": 1}}}
 VERIFIED = "__npu_affinity_verified"
 DRIFT = [
     {"code": "NPU_IRQBALANCE_ACTIVE", "cause": "irqbalance: it runs", "unit": None},
     {"code": "NPU_IRQBALANCE_ACTIVE", "cause": "irqbalance: it ran", "unit": None},
 ]
+LIKELY = ["differs from its plan, likely irqbalance [NPU_IRQBALANCE_ACTIVE]"]
+BUSY = {"npu_affinity_topology": {"npus": [{"id": 3, "busy": True}]}, GATHERED: {"ready": False}}
 AWAY = {"drift": [], "bound": True, "outside": [{"title": "a"}], "outside_sentence": "1 runs elsewhere"}
 ADOPTED = {"name": "vllm.service", "kind": "service", "pids": [7], "state": "adopted"}
 OUTSIDE = {
@@ -69,7 +71,7 @@ def test_hosts_are_counted_by_what_binds_their_workloads(playbook):
     hosts = {f"{method}{len(services)}{adopts}": by_method(method, services, adopts) for method, services, adopts, _text in METHODS}
     hosts |= {"more": by_method("slices", []), "off": {**PLANNED, RESULT: {"changed": True}, "npu_affinity_state": {"live": {}}}}
     hosts["bare"] = {**by_method("none", []), "npu_affinity_plan": {**PLAN, "npus": []}}
-    hosts["refused"] = {**by_method("slices", []), "__npu_affinity_refused": ["No."]}
+    hosts["refused"] = {**by_method("slices", []), REFUSED: ["No."]}
     found = summary.summary(hosts, playbook)
     assert [found["hosts"][name]["method"] for name in ("more", "off", "bare", "refused")] == ["by slices", "", "", ""]
     expected = ", ".join(f"{'2 hosts' if text == 'by slices' else 1} {text}" for *_host, text in METHODS)
@@ -87,7 +89,7 @@ def test_a_plan_lists_what_a_bind_costs_each_host():
         "npu_affinity_state": {**state, "difference": {"restart": ["a.service"]}, "expected": [{"unit": "npu-0.slice", "mems": "1"}]},
     }
     same = {**PLANNED, "npu_affinity_state": state}
-    hosts = {"a": same, "b": same, "c": moved, "refused": {**same, "__npu_affinity_refused": ["No."]}}
+    hosts = {"a": same, "b": same, "c": moved, "refused": {**same, REFUSED: ["No."]}}
     found = summary.summary(hosts, "plan")
     assert found["hosts"]["c"]["cost"] == {"smallest": 8, "remote": 2, "memory_mib": 1536, "restart": ["a.service"]}
     assert [line for line in summary_text.lines(found) if line.startswith("cost")] == [
@@ -117,7 +119,7 @@ def adopting(*kinds, changed=True):
 @pytest.mark.parametrize(("check", "word"), [(False, "adopted"), (True, "would be adopted")])
 @pytest.mark.parametrize("playbook", ["bind", "rollback"])
 def test_adopted_work_is_counted_by_kind(playbook, check, word):
-    history = {"__npu_affinity_gathered": {"entry": {}}}
+    history = {GATHERED: {"entry": {}}}
     hosts = {
         "a1": adopting("service", "service", "session"),
         "a2": adopting("service", "container", "other"),
@@ -130,10 +132,9 @@ def test_adopted_work_is_counted_by_kind(playbook, check, word):
     assert line in summary_text.lines(summary.merged(parts))
 
 
-def test_hosts_that_failed_have_adopted_nothing():
-    failed = {**adopting("service"), "__npu_affinity_failure": {"state": "failed", "reason": "No."}}
-    assert not any("adopted" in text for text in summary_text.lines(summary.summary({"a": failed}, "bind")))
-    assert not any("adopted" in text for text in summary_text.lines(summary.summary({"a": adopting()}, "bind")))
+@pytest.mark.parametrize("host", [{**adopting("service"), FAILURE: {"state": "failed", "reason": "No."}}, adopting()])
+def test_hosts_that_failed_or_had_none_have_adopted_nothing(host):
+    assert not any("adopted" in text for text in summary_text.lines(summary.summary({"a": host}, "bind")))
 
 
 @pytest.mark.parametrize(
@@ -147,73 +148,38 @@ def test_hosts_that_failed_have_adopted_nothing():
         ("bind", False, {**PLANNED, "npu_affinity_plan": {**PLAN, "npus": []}}, "nothing to bind", [], False),
         ("bind", False, {}, "unreachable", ["it did not answer"], True),
         ("bind", False, {**PLANNED, RESULT: {"unreachable": True}}, "unreachable", ["it did not answer"], True),
-        (
-            "bind",
-            False,
-            {"npu_affinity_topology": {"npus": [{"id": 3, "busy": True}]}, GATHERED: {"ready": False}},
-            "skipped",
-            ["processes use NPU 3"],
-            False,
-        ),
-        ("bind", False, {"__npu_affinity_refused": ["Too few\nCPUs."]}, "refused", ["Too few CPUs. [NPU_SETTING_INVALID]"], True),
-        ("bind", False, {**PLANNED, "__npu_affinity_failure": {"state": "failed", "reason": "x: y"}}, "failed", ["x: y"], True),
+        ("bind", False, BUSY, "skipped", ["processes use NPU 3"], False),
+        ("bind", False, {REFUSED: ["Too few\nCPUs."]}, "refused", ["Too few CPUs. [NPU_SETTING_INVALID]"], True),
+        ("bind", False, {**PLANNED, FAILURE: {"state": "failed", "reason": "x: y"}}, "failed", ["x: y"], True),
         ("plan", False, PLANNED, "planned", [], False),
-        ("plan", False, {**PLANNED, "__npu_affinity_refused": ["No."]}, "refused", ["No. [NPU_SETTING_INVALID]"], True),
+        ("plan", False, {**PLANNED, REFUSED: ["No."]}, "refused", ["No. [NPU_SETTING_INVALID]"], True),
         ("verify", False, {VERIFIED: {"drift": [], "bound": True}}, "as bound", [], False),
         ("verify", False, {VERIFIED: {"drift": [], "bound": False}}, "never bound", [], False),
         ("verify", False, {VERIFIED: AWAY}, "bound, workloads not", ["1 runs elsewhere"], False),
         ("verify", False, {VERIFIED: {**AWAY, "workloads_fail": True}}, "bound, workloads not", ["1 runs elsewhere"], True),
         ("report", False, {VERIFIED: {**AWAY, "workloads_fail": True}}, "bound, workloads not", ["1 runs elsewhere"], False),
-        (
-            "verify",
-            False,
-            {VERIFIED: {**AWAY, "drift": DRIFT}},
-            "drifted",
-            ["differs from its plan, likely irqbalance [NPU_IRQBALANCE_ACTIVE]"],
-            True,
-        ),
-        (
-            "verify",
-            False,
-            {VERIFIED: {"drift": DRIFT}},
-            "drifted",
-            ["differs from its plan, likely irqbalance [NPU_IRQBALANCE_ACTIVE]"],
-            True,
-        ),
-        (
-            "verify",
-            False,
-            {VERIFIED: {"drift": DRIFT, "drift_fails": False}},
-            "drifted",
-            ["differs from its plan, likely irqbalance [NPU_IRQBALANCE_ACTIVE]"],
-            False,
-        ),
+        ("verify", False, {VERIFIED: {**AWAY, "drift": DRIFT}}, "drifted", LIKELY, True),
+        ("verify", False, {VERIFIED: {"drift": DRIFT}}, "drifted", LIKELY, True),
+        ("verify", False, {VERIFIED: {"drift": DRIFT, "drift_fails": False}}, "drifted", LIKELY, False),
         ("collect", False, {"__npu_affinity_packed": {"files": 7}}, "collected", [], False),
         ("inspect", False, {VERIFIED: {"msg": "the archive lacks it"}}, "not compared", ["the archive lacks it"], True),
         ("verify", False, {VERIFIED: {"unreachable": True, "msg": "no route"}}, "unreachable", ["no route"], True),
         ("verify", False, {VERIFIED: {"msg": "no JSON"}}, "not compared", ["no JSON"], True),
         ("report", False, {VERIFIED: {"msg": "no JSON"}}, "not compared", ["no JSON"], False),
         ("report", False, {}, "unreachable", ["it did not answer"], False),
-        ("unbind", False, {"__npu_affinity_unbound": {"changed": True, "message": "Done."}}, "unbound", [], False),
-        ("unbind", True, {"__npu_affinity_unbound": {"changed": True, "message": "Done."}}, "would be unbound", [], False),
-        ("unbind", False, {"__npu_affinity_unbound": {"changed": True, "partly": True}}, "partly unbound", [], False),
-        ("unbind", True, {"__npu_affinity_unbound": {"changed": True, "partly": True}}, "would be partly unbound", [], False),
-        ("unbind", False, {"__npu_affinity_unbound": {"changed": False, "message": "Not bound."}}, "unchanged", [], False),
+        ("unbind", False, {UNBOUND: {"changed": True, "message": "Done."}}, "unbound", [], False),
+        ("unbind", True, {UNBOUND: {"changed": True, "message": "Done."}}, "would be unbound", [], False),
+        ("unbind", False, {UNBOUND: {"changed": True, "partly": True}}, "partly unbound", [], False),
+        ("unbind", True, {UNBOUND: {"changed": True, "partly": True}}, "would be partly unbound", [], False),
+        ("unbind", False, {UNBOUND: {"changed": False, "message": "Not bound."}}, "unchanged", [], False),
         ("unbind", False, {}, "untouched", [], False),
         ("rollback", False, {**PLANNED, **CHOSEN, RESULT: {"changed": True}}, "changed", [], False),
         ("rollback", True, {**PLANNED, **CHOSEN, RESULT: {"changed": True}}, "would change", [], False),
-        ("rollback", False, {"__npu_affinity_gathered": {"entry": None}}, "never bound", [], False),
-        ("rollback", False, {"__npu_affinity_gathered": {"unreachable": True, "msg": "No route."}}, "unreachable", ["No route."], True),
-        (
-            "rollback",
-            False,
-            {**CHOSEN, "__npu_affinity_refused": ["Other hardware."]},
-            "refused",
-            ["Other hardware. [NPU_SETTING_INVALID]"],
-            True,
-        ),
-        ("measure", False, {**PLANNED, "__npu_affinity_measured": {"workloads": []}}, "measured, not bound", [], False),
-        ("measure", False, {**IN_FORCE, "__npu_affinity_measured": {"workloads": []}}, "measured", [], False),
+        ("rollback", False, {GATHERED: {"entry": None}}, "never bound", [], False),
+        ("rollback", False, {GATHERED: {"unreachable": True, "msg": "No route."}}, "unreachable", ["No route."], True),
+        ("rollback", False, {**CHOSEN, REFUSED: ["Too old."]}, "refused", ["Too old. [NPU_SETTING_INVALID]"], True),
+        ("measure", False, {**PLANNED, MEASURED: {"workloads": []}}, "measured, not bound", [], False),
+        ("measure", False, {**IN_FORCE, MEASURED: {"workloads": []}}, "measured", [], False),
         ("measure", False, {}, "unreachable", ["it did not answer"], True),
     ],
 )
@@ -269,14 +235,14 @@ def test_work_that_a_bind_adopts_does_not_run_elsewhere(later, said):
 
 @pytest.mark.parametrize(("host", "steps"), [(PLANNED, ["bind", "measure"]), (IN_FORCE, ["measure"])])
 def test_a_bound_host_need_not_be_bound_after_a_measurement(host, steps):
-    found = summary.summary({"a": {**host, "__npu_affinity_measured": {"workloads": []}}}, "measure")
+    found = summary.summary({"a": {**host, MEASURED: {"workloads": []}}}, "measure")
     assert [step["command"].rpartition(".")[2] for step in found["next"]] == steps
 
 
 LIMITED = Typed(limit="npu_a", extra=(("npu_affinity_strategy", "even_split"), ("npu_affinity_to", "-1")))
 AS_BEFORE = "--limit npu_a -e npu_affinity_strategy=even_split"
 DONE = {**PLANNED, RESULT: {"changed": True}}
-FAILED = {"__npu_affinity_failure": {"state": "failed", "reason": "x"}}
+FAILED = {FAILURE: {"state": "failed", "reason": "x"}}
 REBOUND = {**DONE, "npu_affinity_topology": {"npus": [NPU], "problems": [], "applied": PLAN}}
 AGAIN = "again, after you have corrected that; finished hosts do not change"
 
@@ -298,7 +264,7 @@ AGAIN = "again, after you have corrected that; finished hosts do not change"
             [f"verify {AS_BEFORE}  # compare the plans with the kernels", f"unbind {AS_BEFORE}  # restore the original state"],
         ),
         ("bind", True, {"a": DONE}, [f"bind {AS_BEFORE}  # apply these changes"]),
-        ("bind", True, {"a": {"__npu_affinity_refused": ["No."]}}, [f"bind --check {AS_BEFORE}  # {AGAIN}"]),
+        ("bind", True, {"a": {REFUSED: ["No."]}}, [f"bind --check {AS_BEFORE}  # {AGAIN}"]),
         (
             "bind",
             False,
@@ -322,12 +288,7 @@ AGAIN = "again, after you have corrected that; finished hosts do not change"
         ("bind", False, {"a": {**PLANNED, **FAILED, RESULT: {"changed": False, "failed": True}}}, [f"bind {AS_BEFORE}  # {AGAIN}"]),
         ("bind", True, {"a": {**REBOUND, **FAILED}}, [f"bind --check {AS_BEFORE}  # {AGAIN}"]),
         ("rollback", True, {"a": {**DONE, **CHOSEN}}, [f"rollback {AS_BEFORE} -e npu_affinity_to=-1  # apply these changes"]),
-        (
-            "rollback",
-            True,
-            {"a": {"__npu_affinity_refused": ["No."]}},
-            [f"rollback --check {AS_BEFORE} -e npu_affinity_to=-1  # {AGAIN}"],
-        ),
+        ("rollback", True, {"a": {REFUSED: ["No."]}}, [f"rollback --check {AS_BEFORE} -e npu_affinity_to=-1  # {AGAIN}"]),
         ("verify", False, {"a": {VERIFIED: {"drift": DRIFT}}}, [f"bind {AS_BEFORE}  # repair the drift"]),
         (
             "verify",
@@ -335,7 +296,7 @@ AGAIN = "again, after you have corrected that; finished hosts do not change"
             {"a": {VERIFIED: {"drift": DRIFT}}, "b": {VERIFIED: {"drift": [], "bound": True}}, "c": {VERIFIED: {"drift": DRIFT}}},
             ["bind --limit a,c -e npu_affinity_strategy=even_split  # repair the drift"],
         ),
-        ("unbind", True, {"a": {"__npu_affinity_unbound": {"changed": True}}}, [f"unbind {AS_BEFORE}  # apply these changes"]),
+        ("unbind", True, {"a": {UNBOUND: {"changed": True}}}, [f"unbind {AS_BEFORE}  # apply these changes"]),
     ],
 )
 def test_what_is_offered_next_is_for_the_same_hosts_and_settings(playbook, check, hosts, lines):
@@ -368,7 +329,7 @@ def test_units_to_restart_come_from_bind_comparison_and_unbind():
     ],
 )
 def test_an_unbind_names_what_its_state_does_not_say(unbound, remarks):
-    assert summary.summary({"a": {"__npu_affinity_unbound": unbound}}, "unbind")["hosts"]["a"]["remarks"] == remarks
+    assert summary.summary({"a": {UNBOUND: unbound}}, "unbind")["hosts"]["a"]["remarks"] == remarks
 
 
 NOTES = {"slices": ["By slices."], "irq": ["Others move interrupts."]}
@@ -394,7 +355,7 @@ def test_what_needs_attention_after_a_bind_is_a_remark(left, remarks):
     assert summary.summary({"a": host}, "rollback")["hosts"]["a"]["remarks"] == []
 
 
-LOST = {"__npu_affinity_unbound": {"lost": True}}
+LOST = {UNBOUND: {"lost": True}}
 
 
 @pytest.mark.parametrize(
@@ -402,7 +363,7 @@ LOST = {"__npu_affinity_unbound": {"lost": True}}
     [
         ("bind", "failed", {}, ("failed", ["Write files: No space."])),
         ("bind", "refused", {}, ("refused", ["No space. [NPU_NOT_GATHERED]"])),
-        ("measure", "refused", {"__npu_affinity_gathered": {"codes": {"NPU_NO_ENTRY": []}}}, ("refused", ["No space."])),
+        ("measure", "refused", {GATHERED: {"codes": {"NPU_NO_ENTRY": []}}}, ("refused", ["No space."])),
         ("collect", "failed", {}, ("failed", ["No space."])),
         ("unbind", "failed", LOST, ("unreachable", ["No space."])),
         ("bind", "failed", {RESULT: {"lost": True}}, ("unreachable", ["Write files: No space."])),
@@ -410,7 +371,7 @@ LOST = {"__npu_affinity_unbound": {"lost": True}}
     ],
 )
 def test_a_task_that_failed_is_the_reason(playbook, state, left, found):
-    host = {"__npu_affinity_failure": {"state": state, "task": "Write files", "reason": "No space."}, **left}
+    host = {FAILURE: {"state": state, "task": "Write files", "reason": "No space."}, **left}
     entry = summary.summary({"a": host}, playbook)["hosts"]["a"]
     assert (entry["state"], entry["reasons"]) == found
 
@@ -420,8 +381,8 @@ def test_a_task_that_failed_is_the_reason(playbook, state, left, found):
     [
         ({**PLANNED, RESULT: {"changed": True}}, "unreachable", "the tasks after it did not run"),
         ({**PLANNED, RESULT: {"changed": False}}, "unreachable", "the tasks after it did not run"),
-        ({"__npu_affinity_failure": {"state": "failed", "task": "Write files", "reason": "No space."}}, "failed", "No space."),
-        ({"__npu_affinity_refused": ["Too few CPUs."]}, "refused", "Too few CPUs."),
+        ({FAILURE: {"state": "failed", "task": "Write files", "reason": "No space."}}, "failed", "No space."),
+        ({REFUSED: ["Too few CPUs."]}, "refused", "Too few CPUs."),
     ],
 )
 def test_a_host_that_ansible_gave_up_is_not_called_done(left, state, reason):
@@ -430,7 +391,7 @@ def test_a_host_that_ansible_gave_up_is_not_called_done(left, state, reason):
 
 
 def test_a_failure_without_a_message_names_the_task():
-    host = {"__npu_affinity_failure": {"state": "failed", "task": "Write files", "reason": ""}}
+    host = {FAILURE: {"state": "failed", "task": "Write files", "reason": ""}}
     assert summary.summary({"a": host}, "collect")["hosts"]["a"]["reasons"] == ["task Write files failed"]
     assert summary.summary({"a": host}, "bind")["hosts"]["a"]["reasons"] == ["Write files: no message"]
 
@@ -438,7 +399,7 @@ def test_a_failure_without_a_message_names_the_task():
 def test_the_text_has_each_plan_sentence_and_unit_once():
     changed = {RESULT: {"changed": True, "restart_needed": ["vllm@0.service"]}, "npu_affinity_root": "/trees/x"}
     hosts = {f"node{number:02}": {**PLANNED, **changed} for number in range(1, 41)}
-    hosts["node07"] = {"__npu_affinity_refused": ["Too few CPUs."]}
+    hosts["node07"] = {REFUSED: ["Too few CPUs."]}
     hosts["odd"] = {**PLANNED, **changed, RESULT: {**changed[RESULT], "remarks": ["/trees/x/etc differs."]}}
     found = summary.summary(hosts, "bind", typed=Typed(made=True))
     assert summary_text.lines(found) == [
@@ -523,7 +484,7 @@ def test_progress_looks_at_the_hosts_of_a_batch_once():
 def left(number):
     """What a bind left of a host of some fleet."""
     if number % 7 == 0:
-        return {"__npu_affinity_refused": ["Too few CPUs."]}
+        return {REFUSED: ["Too few CPUs."]}
     plan = {**PLAN, "housekeeping": str(number % 3)}
     return {
         **PLANNED,
