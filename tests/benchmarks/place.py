@@ -25,10 +25,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._placement.place impo
 FLEET = 5_000
 RUN = 4
 """Containers have got CPUs in runs of so many."""
-MODELS = (
-    ("a2", host([6, 6, 4, 4, 0, 0, 2, 2])),
-    ("a3", host([number // 2 for number in range(16)], cores=40, threads=2, family="a3")),
-)
+MODELS = (("a2", host([6, 6, 4, 4, 0, 0, 2, 2])), ("a3", host([number // 2 for number in range(16)], cores=40, threads=2, family="a3")))
 POLICIES = ("best-effort", "restricted", "single-numa-node")
 REQUESTS = (
     {"npus": 2, "cpus": 20, "policy": "single-numa-node"},

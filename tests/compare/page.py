@@ -42,10 +42,7 @@ def text(rows: Sequence[Row], date: str) -> str:
         free=_table(["machine", "rule", *measures], free),
         priced=_table(["machine", "rule", *measures], priced),
         refused=_table(["machine", "rule", *measures], refused),
-        summary=_table(
-            ["rule", "divided", "remote CPUs (%)", "smallest pool (%)", "imbalance"],
-            [_summary(rows, rule) for rule in RULES],
-        ),
+        summary=_table(["rule", "divided", "remote CPUs (%)", "smallest pool (%)", "imbalance"], [_summary(rows, rule) for rule in RULES]),
         unknown=sum(outcome.state == UNKNOWN for row in rows for outcome in row.outcomes.values()),
     )
 

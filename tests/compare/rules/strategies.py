@@ -36,7 +36,4 @@ def _published(strategy: str) -> Rule:
     return Rule(f"vLLM-Ascend, {strategy}", lambda subject: by_plan(subject, strategy, repair=False))
 
 
-RULES = (
-    Rule(OURS, ours),
-    *map(_published, ("global_slice", "topo_affinity", "cluster")),
-)
+RULES = (Rule(OURS, ours), *map(_published, ("global_slice", "topo_affinity", "cluster")))

@@ -9,13 +9,7 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.batches import checked
 
-GOOD = [
-    ([1, "5%", "25%", "100%"], [1, "5%", "25%", "100%"]),
-    ("100%", ["100%"]),
-    ("2", [2]),
-    (3, [3]),
-    ([" 10% ", "7"], ["10%", 7]),
-]
+GOOD = [([1, "5%", "25%", "100%"], [1, "5%", "25%", "100%"]), ("100%", ["100%"]), ("2", [2]), (3, [3]), ([" 10% ", "7"], ["10%", 7])]
 
 
 @pytest.mark.parametrize("given, expected", GOOD)

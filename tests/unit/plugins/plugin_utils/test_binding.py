@@ -29,10 +29,7 @@ TOPOLOGY = {
     "machine": {"architecture": "aarch64", "systemd": 249, "cgroup": "v2"},
     "kubelet": None,
     "numa": [{"id": 0, "cpus": "0-23"}, {"id": 6, "cpus": "144-167", "memory_mib": 131072}],
-    "npus": [
-        {"id": 0, "name": "910B3", "pci": "0000:c1:00.0", "numa": 6},
-        {"id": 1, "name": "910B3", "pci": "0000:01:00.0", "numa": None},
-    ],
+    "npus": [{"id": 0, "name": "910B3", "pci": "0000:c1:00.0", "numa": 6}, {"id": 1, "name": "910B3", "pci": "0000:01:00.0", "numa": None}],
     "problems": [],
 }
 PLAN = {
@@ -237,9 +234,7 @@ ENGINES_OF_SERVICES = [
 
 
 @pytest.mark.parametrize(
-    "engine, found, bound_by, says, comment, remark",
-    [row[1:] for row in ENGINES_OF_SERVICES],
-    ids=[row[0] for row in ENGINES_OF_SERVICES],
+    "engine, found, bound_by, says, comment, remark", [row[1:] for row in ENGINES_OF_SERVICES], ids=[row[0] for row in ENGINES_OF_SERVICES]
 )
 def test_the_engine_of_a_service_is_told_not_to_bind_itself(engine, found, bound_by, says, comment, remark):
     topology = changed(TOPOLOGY, unit_environment={"vllm@0.service": found})

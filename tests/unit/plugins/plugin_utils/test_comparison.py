@@ -58,12 +58,7 @@ def far(local, remote, distance):
 POOLS = [
     ("each its own half of its node", RING, {0: "0-5", 1: "6-11", 2: "12-17", 3: "18-23"}, {}),
     ("keys of JSON and lists of CPUs", RING, {"0": [0, 1, 2, 3, 4, 5], "1": "6-11", "npu-2": "12-17", "npu-3": "18-23"}, {}),
-    (
-        "two share CPUs",
-        RING,
-        {0: "0-7", 1: "4-11", 2: "12-17", 3: "18-23"},
-        {"disjoint": False, "overlap": "4-7", "balance": 2, **UNKNOWN},
-    ),
+    ("two share CPUs", RING, {0: "0-7", 1: "4-11", 2: "12-17", 3: "18-23"}, {"disjoint": False, "overlap": "4-7", "balance": 2, **UNKNOWN}),
     (
         "what three share overlaps once",
         RING,

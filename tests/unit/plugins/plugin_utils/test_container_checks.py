@@ -61,14 +61,7 @@ def test_verdict(statement, ok, message):
 
 @pytest.mark.parametrize(
     "container_cpus, slice_cpus, effective",
-    [
-        ("", "0-7", "0-7"),
-        ("2,1", "0-7", "1-2"),
-        ("6-9", "0-7", "6-7"),
-        ("8-9", "0-7", "0-7"),
-        ("8-9", None, "8-9"),
-        ("", None, None),
-    ],
+    [("", "0-7", "0-7"), ("2,1", "0-7", "1-2"), ("6-9", "0-7", "6-7"), ("8-9", "0-7", "0-7"), ("8-9", None, "8-9"), ("", None, None)],
 )
 def test_effective_cpus_on_cgroup_v2(container_cpus, slice_cpus, effective):
     verdict = check(Statement(container_cpus=container_cpus, slice_cpus=slice_cpus))

@@ -76,16 +76,8 @@ def test_no_kubelet_and_no_npu_have_no_forecast():
 @pytest.mark.parametrize(
     "hinted, kubelet, words",
     [
-        (
-            [("0-23", 0), ("0-23", 0)],
-            {},
-            "are refused once these are taken (single-numa-node): 24 of 44 on node 0 for NPU 0 and NPU 1.",
-        ),
-        (
-            [("0-23", 0), ("0-23", 0)],
-            {"topology_policy": "best-effort"},
-            "get the rest from other nodes (best-effort): 24 of 44 on node 0",
-        ),
+        ([("0-23", 0), ("0-23", 0)], {}, "are refused once these are taken (single-numa-node): 24 of 44 on node 0 for NPU 0 and NPU 1."),
+        ([("0-23", 0), ("0-23", 0)], {"topology_policy": "best-effort"}, "get the rest from other nodes (best-effort): 24 of 44 on node 0"),
         (OWN, {"reserved_cpus": "0-5"}, "18 of 22 on node 0 for NPU 0."),
         (OWN, {"reserved_cpus": "0-1"}, None),
         ([("0-23", 0), ("0-23", 0)], {"topology_policy": "none"}, None),

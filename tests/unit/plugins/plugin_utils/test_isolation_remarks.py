@@ -117,15 +117,7 @@ def test_contradictions_are_reported(topology, plan, expected):
 @pytest.mark.parametrize(
     "topology, expected",
     [
-        (
-            host(),
-            [
-                "isolcpus=managed_irq,2-17: ",
-                "nohz_full=4-7,10-17: ",
-                "rcu_nocbs=4-7,10-17: ",
-                "irqaffinity=0-3,8-9,18-19: ",
-            ],
-        ),
+        (host(), ["isolcpus=managed_irq,2-17: ", "nohz_full=4-7,10-17: ", "rcu_nocbs=4-7,10-17: ", "irqaffinity=0-3,8-9,18-19: "]),
         (host(online="2-17"), []),
     ],
     ids=["with CPUs outside of pools", "pools hold everything"],

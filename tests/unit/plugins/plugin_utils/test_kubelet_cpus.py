@@ -10,14 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of, mask, mask_of, text_of
-from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import (
-    PolicyOptions,
-    Units,
-    allocate,
-    distributed,
-    packed,
-    reserve,
-)
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import PolicyOptions, Units, allocate, distributed, packed, reserve
 
 
 def units(nodes, sockets=None, caches=None, siblings=0, cpus=None):

@@ -49,9 +49,7 @@ V1 = changed(machine={"cgroup": "v1", "systemd": 249})
 OLD = changed(machine={"cgroup": "v1", "systemd": 239})
 X86 = changed(machine={"cgroup": "v2", "systemd": 252, "architecture": "x86_64"})
 WITH_STATIC_KUBELET = changed(kubelet={"policy": "static", "exclusive": {}})
-SMT = changed(
-    cpus={"online": "0-31", "siblings": [f"{cpu},{cpu + 8}" for cpu in (*range(8), *range(16, 24))]},
-)
+SMT = changed(cpus={"online": "0-31", "siblings": [f"{cpu},{cpu + 8}" for cpu in (*range(8), *range(16, 24))]})
 
 
 def words(entry, form, **options):
@@ -307,9 +305,7 @@ def test_a_single_cpu_stays_text_in_yaml():
 def test_compose():
     document = loaded(ENTRY, "compose", image="vllm:$TAG", command=["serve", "$MODEL"], name="infer", devices=False)
     assert document == {
-        "services": {
-            "infer": {"image": "vllm:$$TAG", "cgroup_parent": "npu-0.slice", "cpuset": "16-31", "command": ["serve", "$$MODEL"]},
-        }
+        "services": {"infer": {"image": "vllm:$$TAG", "cgroup_parent": "npu-0.slice", "cpuset": "16-31", "command": ["serve", "$$MODEL"]}}
     }
 
 
@@ -390,7 +386,7 @@ def test_a_drop_in_is_that_of_role_slices(topology, npus):
 
 def test_systemd_run():
     assert words(ENTRY, "systemd_run", command="serve --x", visible_devices=False) == [
-        *("systemd-run", "--scope", "--slice=npu-0.slice", "--", "serve", "--x"),
+        *("systemd-run", "--scope", "--slice=npu-0.slice", "--", "serve", "--x")
     ]
     assert words(ALL_IN_ONE, "systemd_run", visible_devices=False) == [
         *("systemd-run", "--scope", "--slice=npu.slice", "--unit=tp2.scope"),

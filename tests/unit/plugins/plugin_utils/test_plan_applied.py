@@ -115,12 +115,7 @@ def test_a_subset_is_asked_for():
 
 
 ANEW = [
-    (
-        "other options",
-        lambda applied, topology: None,
-        {"housekeeping": 1},
-        "housekeeping has changed since",
-    ),
+    ("other options", lambda applied, topology: None, {"housekeeping": 1}, "housekeeping has changed since"),
     (
         "another strategy, and CPUs gone",
         lambda applied, topology: topology["cpus"].update(online="0-149,152-191"),

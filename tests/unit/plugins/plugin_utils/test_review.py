@@ -103,11 +103,7 @@ def test_a_host_that_has_not_moved_is_bound_and_stays_so(now):
 
 OFFLINE = {**FRESH, "cpus": {**FRESH["cpus"], "online": "0-191"}, "numa": [{**FRESH["numa"][0], "cpus": "0-22"}, *FRESH["numa"][1:]]}
 MOVED = {
-    "a card": (
-        variables(),
-        variables(lost(3)),
-        "the hardware is not what plans/fleet.json was written for: the NPU at {pci} is missing",
-    ),
+    "a card": (variables(), variables(lost(3)), "the hardware is not what plans/fleet.json was written for: the NPU at {pci} is missing"),
     "CPUs": (variables(), variables(OFFLINE), "written for: NUMA node 0 had CPUs 0-23 and has CPUs 0-22"),
     "a bind": (
         variables(),

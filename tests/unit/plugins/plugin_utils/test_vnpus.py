@@ -117,10 +117,7 @@ def than(**values):
 
 
 REFUSED = [
-    (
-        [A, than(core=81)],
-        "b-2 wants 28672 MiB and 81 % of NPU 0, which has 65536 MiB and 100 % and serves a 28672 MiB and 20 %",
-    ),
+    ([A, than(core=81)], "b-2 wants 28672 MiB and 81 % of NPU 0, which has 65536 MiB and 100 % and serves a 28672 MiB and 20 %"),
     ([A, than(memory_mib=36865)], "b-2 wants 36865 MiB and 40 % of NPU 0, which has 65536 MiB .* (CardInsufficientMemory)"),
     ([than(npu=1, memory_mib=32769)], "which has 32768 MiB and 100 % and serves nobody"),
     ([than(npu=0, core=4)], "4 % of NPU 0 for b-2 is not a whole core of its pool, which has 22 outside interrupts; ask for 5 or more"),
