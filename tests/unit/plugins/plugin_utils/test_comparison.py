@@ -77,12 +77,7 @@ POOLS = [
         {0: "0-2,12-14", 1: ""},
         {**far(0.5, 3, 15.0), "caches": 2.0, "idle": "3-11,15-23", "missing": ["NPU 1", "NPU 2", "NPU 3"], **UNKNOWN},
     ),
-    (
-        "nobody has anything",
-        SMT,
-        {},
-        {"smallest": 0, "idle": "0-31", "distance": None, "caches": None, "missing": ["NPU 0", "NPU 1"], **UNKNOWN},
-    ),
+    ("no pools", SMT, {}, {"smallest": 0, "idle": "0-31", "distance": None, "caches": None, "missing": ["NPU 0", "NPU 1"], **UNKNOWN}),
     (
         "a CPU that is not there is local to nobody",
         RING,

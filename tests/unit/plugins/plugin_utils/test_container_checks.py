@@ -11,6 +11,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._launch.checks import
 
 STATIC = {"policy": "static", "reservedSystemCPUs": "0-7"}
 
+SLICED = {"binding": "global_slice", "total_npus": 2}
 VERDICTS = [
     ("a slice", {"cgroup_parent": "npu-3.slice"}, True, ""),
     ("the root slice", {"cgroup_parent": "-.slice"}, True, ""),
@@ -33,15 +34,10 @@ VERDICTS = [
     ("taken by a pod", {"kubelet": {"policy": "static", "exclusive": {"a/b": "7-8"}}, "slice_cpus": "4-7"}, False, "CPUs 7 to container"),
     ("pods float", {"kubelet": {"policy": "none"}, "slice_cpus": "4-7"}, "warn", "pods float"),
     ("no kubelet", {"kubelet": {}, "slice_cpus": "4-7"}, True, ""),
-    ("4 CPUs for each", {"binding": "global_slice", "container_cpus": "0-8", "total_npus": 2}, False, "Need at least 10 CPUs in cpuset"),
-    ("5 CPUs for each", {"binding": "global_slice", "container_cpus": "0-9", "total_npus": 2}, True, ""),
+    ("4 CPUs for each", {**SLICED, "container_cpus": "0-8"}, False, "Need at least 10 CPUs in cpuset"),
+    ("5 CPUs for each", {**SLICED, "container_cpus": "0-9"}, True, ""),
     ("by affinity", {"binding": "topo_affinity", "container_cpus": "0-9", "total_npus": 2}, "warn", "affinity of all listed NPUs"),
-    (
-        "binding counts what the slice leaves",
-        {"binding": "global_slice", "container_cpus": "0-9", "slice_cpus": "0-7", "total_npus": 2},
-        False,
-        "total_allowed=8",
-    ),
+    ("binding counts what the slice leaves", {**SLICED, "container_cpus": "0-9", "slice_cpus": "0-7"}, False, "total_allowed=8"),
     (
         "the worst of several",
         {"cgroup_parent": "npu3", "kubelet": {"policy": "none"}, "container_cpus": "0-3", "host_cpus": "0-3"},

@@ -128,6 +128,7 @@ def test_a_node_of_unknown_size_is_not_refused():
 
 
 # (the setting, the host, pages by node, the sentences)
+NO_PAGES = "npu_affinity_hugepages has no effect on this host, which has no huge pages of 2 MiB; its kernel offers"
 NOTES = [
     (
         {"per_npu": 20480},
@@ -147,18 +148,8 @@ NOTES = [
             "Huge pages of 2 MiB: 512 (1.0 GiB, 95.0 GiB remain for other memory) on each of nodes 0-1.",
         ],
     ),
-    (
-        {"per_npu": 8},
-        {"offered": (524288, 1 << 24)},
-        {},
-        ["npu_affinity_hugepages has no effect on this host, which has no huge pages of 2 MiB; its kernel offers 512 MiB and 16 GiB."],
-    ),
-    (
-        {"per_npu": 8},
-        {"offered": ()},
-        {},
-        ["npu_affinity_hugepages has no effect on this host, which has no huge pages of 2 MiB; its kernel offers none."],
-    ),
+    ({"per_npu": 8}, {"offered": (524288, 1 << 24)}, {}, [f"{NO_PAGES} 512 MiB and 16 GiB."]),
+    ({"per_npu": 8}, {"offered": ()}, {}, [f"{NO_PAGES} none."]),
 ]
 
 

@@ -116,6 +116,7 @@ def test_reserve(quantity, expected):
     assert text_of(reserve(PAIR, quantity)) == expected
 
 
+ONCE = "must be in exactly one of them"
 REFUSED = [
     (lambda: packed(PAIR, mask("0-3"), 5), "not enough cpus available to satisfy request: requested=5, available=4"),
     (lambda: distributed(PAIR, mask("0-3"), 6, 2), "not enough cpus available to satisfy request: requested=6, available=4"),
@@ -134,18 +135,12 @@ REFUSED = [
     ),
     (lambda: reserve(PAIR, "two"), "reserved CPUs: 'two' is not a quantity; expected e.g. 1500m or 2"),
     (lambda: reserve(PAIR, -1), "reserved CPUs: -1 is not a quantity; expected e.g. 1500m or 2"),
-    (
-        lambda: units(["0-3"], caches=["0-2"]),
-        "The caches of the machine hold CPUs 0-2; every online CPU, that is 0-3, must be in exactly one of them",
-    ),
+    (lambda: units(["0-3"], caches=["0-2"]), f"The caches of the machine hold CPUs 0-2; every online CPU, that is 0-3, {ONCE}"),
     (
         lambda: Units({0: 3}, {0: 3}, {0: 3, 1: 2}, {0: 1, 1: 2}),
-        "The caches of the machine hold CPUs 0-1, some of them twice; every online CPU, that is 0-1, must be in exactly one of them",
+        f"The caches of the machine hold CPUs 0-1, some of them twice; every online CPU, that is 0-1, {ONCE}",
     ),
-    (
-        lambda: Units({}, {}, {}, {}),
-        "The nodes of the machine hold CPUs none; every online CPU, that is none, must be in exactly one of them",
-    ),
+    (lambda: Units({}, {}, {}, {}), f"The nodes of the machine hold CPUs none; every online CPU, that is none, {ONCE}"),
 ]
 
 

@@ -529,14 +529,9 @@ def test_torch_npu_is_given_the_cpus_of_the_plan(entry, options, visible, conf):
     assert written == {**({"ASCEND_RT_VISIBLE_DEVICES": visible} if visible else {}), "CPU_AFFINITY_CONF": conf}
 
 
+SLICED = {"binding": "global_slice"}
 REFUSALS = [
-    (
-        "a gap for an old torch_npu",
-        {**ENTRY, "pool": "0-5,12-19", "irq": ""},
-        "torch_npu",
-        {},
-        "2 ranges, of which torch_npu before 26.1.0",
-    ),
+    ("an old torch_npu", {**ENTRY, "pool": "0-5,12-19", "irq": ""}, "torch_npu", {}, "2 ranges, of which torch_npu before 26.1.0"),
     ("torch_npu without NPUs", {"cpus": "0-3"}, "torch_npu", {}, "names no NPU, and torch_npu binds to NPUs"),
     ("torch_npu with interrupts only", {**ENTRY, "pool": "16-17", "irq": "16-17"}, "torch_npu", {}, "nothing of CPUs 16-17 is left"),
     ("ctr without a slice", NO_SLICE, "ctr", {}, "ctr of containerd 1.7 has no flags for CPU sets, and no slice holds CPUs 4-7 for"),
@@ -584,20 +579,8 @@ REFUSALS = [
     ("an old Slurm without whole cores", {**ENTRY, "pool": "16-17"}, "slurm", {"topology": SMT, "slurm_version": "22.05"}, "no whole core"),
     ("Slurm with uneven nodes", ENTRY, "slurm", {"topology": UNEVEN}, "NUMA nodes with 8 and 24 cores, and a node of Slurm has one Cores"),
     ("Slurm with uneven cores", ENTRY, "slurm", {"topology": SOME_THREADS}, "the host has NUMA nodes with 15 and 16 cores"),
-    (
-        "Slurm with unknown caches",
-        ENTRY,
-        "slurm",
-        {"topology": TOPOLOGY, "slurm_sockets": "l3"},
-        "L3 caches of the host are not known for all",
-    ),
-    (
-        "Slurm with unknown sockets",
-        ENTRY,
-        "slurm",
-        {"topology": TOPOLOGY, "slurm_sockets": "l2"},
-        "slurm_sockets: expected numa or l3; got",
-    ),
+    ("unknown caches", ENTRY, "slurm", {"topology": TOPOLOGY, "slurm_sockets": "l3"}, "L3 caches of the host are not known for all"),
+    ("unknown sockets", ENTRY, "slurm", {"topology": TOPOLOGY, "slurm_sockets": "l2"}, "slurm_sockets: expected numa or l3; got"),
     ("a number as release of Slurm", ENTRY, "slurm", {"topology": TOPOLOGY, "slurm_version": 24.1}, "a release such as '24.11', as text"),
     ("a pod with interrupts only", {**ENTRY, "pool": "16-17"}, "kubernetes", {}, "nothing of its CPUs 16-17 is left"),
     (
@@ -611,40 +594,16 @@ REFUSALS = [
         "too few for in-process binding",
         {**ENTRY, "pool": "0-39"},
         "docker",
-        {"binding": "global_slice", "total_npus": 16},
+        {**SLICED, "total_npus": 16},
         "total_allowed=40, .*Need at least 80 CPUs in cpuset. Turn enable_cpu_binding off",
     ),
-    (
-        "too few for the NPUs of the topology",
-        {**ENTRY, "pool": "16-24"},
-        "docker",
-        {"binding": "global_slice", "topology": TOPOLOGY},
-        "total_npus=2, min_per_npu=4",
-    ),
+    ("too few for its NPUs", {**ENTRY, "pool": "16-24"}, "docker", {**SLICED, "topology": TOPOLOGY}, "total_npus=2, min_per_npu=4"),
     ("in-process binding among how many", ENTRY, "docker", {"binding": "global_slice"}, "total_npus: .* give it, or give topology"),
-    ("a number that is none", ENTRY, "docker", {"binding": "global_slice", "total_npus": "two"}, "total_npus: expected the number"),
-    (
-        "an unknown engine",
-        ENTRY,
-        "docker",
-        {"engine": "vLLM"},
-        "engine: expected one of sglang, vllm, vllm_ascend, mindie, verl; got 'vLLM'",
-    ),
+    ("a number that is none", ENTRY, "docker", {**SLICED, "total_npus": "two"}, "total_npus: expected the number"),
+    ("unknown engine", ENTRY, "docker", {"engine": "vLLM"}, "engine: expected one of sglang, vllm, vllm_ascend, mindie, verl; got 'vLLM'"),
     ("an engine that is to bind", ALL_IN_ONE, "docker", {"engine": "vllm_ascend", "binding": "topo_affinity"}, "leave one of the two out"),
-    (
-        "an environment that is a text",
-        ENTRY,
-        "docker",
-        {"environment": "yes"},
-        "environment: expected true, or a dictionary with openmp, task",
-    ),
-    (
-        "an environment of variables",
-        ENTRY,
-        "docker",
-        {"environment": {"OMP_NUM_THREADS": 1}},
-        "environment: expected true, or a dictionary",
-    ),
+    ("a text as environment", ENTRY, "docker", {"environment": "yes"}, "environment: expected true, or a dictionary with openmp, task"),
+    ("variables as environment", ENTRY, "docker", {"environment": {"OMP_NUM_THREADS": 1}}, "environment: expected true, or a dictionary"),
     ("an engine for a host's file", ENTRY, "kubelet", {"engine": "vllm"}, "form kubelet has no option engine"),
     (
         "in-process binding on x86_64",
@@ -662,20 +621,8 @@ REFUSALS = [
     ("balloons without NPUs", {"cpus": "0-3", "name": "a"}, "balloons", {}, "names no NPU, and balloons lie close to NPUs; give npus"),
     ("an option of balloons", ENTRY, "balloons", {"devices": False}, "form balloons has no option devices"),
     ("balloons without interrupts", {**ENTRY, "irq": ""}, "balloons", {"topology": TOPOLOGY}, "the policy needs reserved CPUs"),
-    (
-        "dra with interrupts only",
-        {**ENTRY, "pool": "16-17"},
-        "dra",
-        {"topology": TOPOLOGY},
-        "CPUs 16-17 is left next to interrupts on 16-17",
-    ),
-    (
-        "NPUs of two families",
-        PAIR,
-        "kubernetes",
-        {"topology": MIXED},
-        "offered as huawei.com/Ascend310P, huawei.com/Ascend910; name the one",
-    ),
+    ("dra without CPUs", {**ENTRY, "pool": "16-17"}, "dra", {"topology": TOPOLOGY}, "CPUs 16-17 is left next to interrupts on 16-17"),
+    ("two families", PAIR, "kubernetes", {"topology": MIXED}, "offered as huawei.com/Ascend310P, huawei.com/Ascend910; name the one"),
     ("an unknown binding", ENTRY, "docker", {"binding": "host"}, "binding: expected one of global_slice, topo_affinity, cluster"),
 ]
 

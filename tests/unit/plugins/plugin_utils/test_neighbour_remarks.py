@@ -28,11 +28,7 @@ DEVICES = [
         {"name": NIC["pci"], "driver": "", "numa": None, "shared": {"39-40": 64}},
         "0000:7d:00.0: 64 of 64 interrupts may run on pool CPUs of GPU 0.",
     ),
-    (
-        "a name to fool terminals",
-        {"name": "e\x1b[2J", "single": ["0"]},
-        r"e\x1b[2J" + ABOUT[4:] + "1 of 64 interrupts may run on pool CPUs of NPU 0.",
-    ),
+    ("a bad name", {"name": "e\x1b[2J", "single": ["0"]}, r"e\x1b[2J" + ABOUT[4:] + "1 of 64 interrupts may run on pool CPUs of NPU 0."),
 ]
 
 

@@ -14,6 +14,7 @@ from ansible.utils import context_objects
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import commands
 
+RUN = "ansible-playbook npu.affinity."
 MADE = {"MAKELEVEL": "1"}
 
 
@@ -28,7 +29,7 @@ def started(line, environment=None):
 @pytest.mark.parametrize(
     ("line", "playbook", "found"),
     [
-        ("ansible-playbook npu.affinity.plan", "bind", "ansible-playbook npu.affinity.bind"),
+        (f"{RUN}plan", "bind", f"{RUN}bind"),
         (
             "ansible-playbook -i hosts.yml npu.affinity.plan --limit a2-01 -e npu_affinity_strategy=even_split",
             "bind",
@@ -46,23 +47,11 @@ def started(line, environment=None):
             """ansible-playbook npu.affinity.bind -e '{"npu_affinity_reason": "a b"}' -e ansible_user=me """
             """-e '{"npu_affinity_batches": [1, "5%"]}'""",
         ),
-        (
-            "ansible-playbook npu.affinity.bind -e @group.yml -e ansible_become_pass=s3cret -e token=s3cret",
-            "verify",
-            "ansible-playbook npu.affinity.verify -e @group.yml",
-        ),
-        (
-            "ansible-playbook npu.affinity.plan -e npu_affinity_plan_file=f -e npu_affinity_report=r",
-            "bind",
-            "ansible-playbook npu.affinity.bind",
-        ),
-        (
-            "ansible-playbook npu.affinity.rollback --check -e npu_affinity_to=-1",
-            "rollback",
-            "ansible-playbook npu.affinity.rollback -e npu_affinity_to=-1",
-        ),
-        ("ansible-playbook npu.affinity.rollback -e npu_affinity_to=-1", "bind", "ansible-playbook npu.affinity.bind"),
-        ("ansible-playbook site.yml -l x", "bind", "ansible-playbook npu.affinity.bind --limit x"),
+        (f"{RUN}bind -e @group.yml -e ansible_become_pass=s3cret -e token=s3cret", "verify", f"{RUN}verify -e @group.yml"),
+        (f"{RUN}plan -e npu_affinity_plan_file=f -e npu_affinity_report=r", "bind", f"{RUN}bind"),
+        (f"{RUN}rollback --check -e npu_affinity_to=-1", "rollback", f"{RUN}rollback -e npu_affinity_to=-1"),
+        (f"{RUN}rollback -e npu_affinity_to=-1", "bind", f"{RUN}bind"),
+        ("ansible-playbook site.yml -l x", "bind", f"{RUN}bind --limit x"),
         (f"ansible-playbook {commands.PLAYBOOKS}/plan.yml", "bind", f"ansible-playbook {commands.PLAYBOOKS}/bind.yml"),
         (
             'ansible-playbook npu.affinity.bind -e npu_affinity_health=\'["a","$b;c"]\'',
@@ -78,7 +67,7 @@ def test_the_next_command_repeats_how_this_one_was_typed(line, playbook, found):
 @pytest.mark.parametrize("value", ["a b", "it's", '"x"', "back\\slash", "$HOME", "a=b", "{{ x }}", "[1]", "ä", "x;y&z", "'a b'"])
 def test_a_value_survives_being_repeated(value):
     """The command that is offered, run and asked again, says the same."""
-    typed = started("ansible-playbook npu.affinity.plan")._replace(extra=(("npu_affinity_reason", value),))
+    typed = started(f"{RUN}plan")._replace(extra=(("npu_affinity_reason", value),))
     assert started(typed.line("bind")).extra == typed.extra
 
 
@@ -107,7 +96,7 @@ def test_a_dollar_survives_make():
 
 
 def test_a_steps_hosts_and_settings_override_those_of_the_run():
-    typed = started("ansible-playbook npu.affinity.bind --limit npu_a -e npu_affinity_reviewed=old.json")
+    typed = started(f"{RUN}bind --limit npu_a -e npu_affinity_reviewed=old.json")
     assert typed.line("rollback", limit="a1,a2", settings={"npu_affinity_to": "-1"}) == (
         "ansible-playbook npu.affinity.rollback --limit a1,a2 -e npu_affinity_to=-1"
     )
@@ -117,12 +106,12 @@ def test_a_steps_hosts_and_settings_override_those_of_the_run():
 
 
 def test_a_repeated_check_shows_the_differences_again():
-    typed = started("ansible-playbook npu.affinity.bind --check --diff")
+    typed = started(f"{RUN}bind --check --diff")
     assert typed.line("bind", check=True) == "ansible-playbook npu.affinity.bind --check --diff"
     assert typed.line("bind") == "ansible-playbook npu.affinity.bind"
 
 
 def test_secrets_are_named_and_not_repeated():
-    typed = started("ansible-playbook npu.affinity.bind -e 'token=s3cret ansible_password=s3cret'")
+    typed = started(f"{RUN}bind -e 'token=s3cret ansible_password=s3cret'")
     assert typed.withheld == ("ansible_password", "token")
     assert "s3cret" not in repr(typed)

@@ -29,6 +29,7 @@ def a2(busy=()):
 
 ROUTER = {"name": "router", "cpus": 8}
 EVERY_NODE = {"name": "near", "cpus": 22, "replicas": 5, "policy": "single-numa-node"}
+WIDE = {"name": "wide", "npus": 1, "cpus": 80}
 JOBS = [
     (
         "two shapes share a host",
@@ -42,18 +43,8 @@ JOBS = [
         [ROUTER, {"name": "half", "npus": 4, "cpus": 1}, {"name": "whole", "npus": 8, "cpus": 1}],
         [("router", "h", []), ("half", "i", [1, 2, 3, 4]), ("whole", "h", [0, 1, 2, 3, 4, 5, 6, 7])],
     ),
-    (
-        "where that leaves a task out, the order given decides",
-        {"h": a2()},
-        [EVERY_NODE, {"name": "wide", "npus": 1, "cpus": 80}],
-        [*[("near", "h", [])] * 5, ("wide", "h", [0])],
-    ),
-    (
-        "and where that does, too, any other order",
-        {"h": a2()},
-        [{"name": "wide", "npus": 1, "cpus": 80}, EVERY_NODE],
-        [("wide", "h", [0]), *[("near", "h", [])] * 5],
-    ),
+    ("where that leaves one out, the order given", {"h": a2()}, [EVERY_NODE, WIDE], [*[("near", "h", [])] * 5, ("wide", "h", [0])]),
+    ("and where that does, too, any other order", {"h": a2()}, [WIDE, EVERY_NODE], [("wide", "h", [0]), *[("near", "h", [])] * 5]),
     (
         "a fleet without one NPU to spare",
         {"a": a2(), "b": a2(busy=(0, 1)), "c": a2(), "d": a2(busy=range(8))},

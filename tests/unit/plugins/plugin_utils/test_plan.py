@@ -19,6 +19,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.workers import 
 
 A2 = [6, 4, 6, 4, 0, 2, 0, 2]
 A3 = [number // 2 for number in range(16)]
+TWO, TWO_A3, TWO_A5 = (host([0, 1], nodes=2, cores=8, family=family) for family in ("a2", "a3", "a5"))
 STOCK = {0: "144-167", 1: "96-119", 2: "168-191", 3: "120-143", 4: "0-23", 5: "48-71", 6: "24-47", 7: "72-95"}
 
 
@@ -141,18 +142,10 @@ def test_workers_that_bind_nothing_change_no_plan(machine):
 
 
 BESIDE_WORKERS = [
-    (
-        RING,
-        {"strategy": "even_split"},
-        "even_split is not the rule of workers that bind themselves .*, which is topo_affinity on this host",
-    ),
+    (RING, {"strategy": "even_split"}, "even_split is not the rule of workers that bind themselves.*, which is topo_affinity on this host"),
     (RING, {"min_cpus": 3}, "npu_affinity_min_cpus: 3 is not the least number of CPUs of workers that bind themselves"),
     (RING, {"roles": {"irq": 4}}, "roles: irq 4, acl 1, release 1 are not the roles of workers that bind themselves"),
-    (
-        RING,
-        {"workloads": [{"name": "a", "npus": [0], "roles": {"kv": 2}}]},
-        "roles: irq 2, acl 1, release 1, kv 2 are not the roles of workers",
-    ),
+    (RING, {"workloads": [{"name": "a", "npus": [0], "roles": {"kv": 2}}]}, "irq 2, acl 1, release 1, kv 2 are not the roles of workers"),
     (RING, {"cpus": "0-47"}, "these will bind nothing on this host: NPU 2.*conflict with NUMA affinity.*; use npu_affinity_bound_by: host"),
     (
         host([0, 1], family="a5", nodes=2, cores=16),
@@ -353,12 +346,7 @@ MENDED = [
         {0: "0-7,16-23", 1: "8-15,24-31"},
         ["NPUs 0-1 run on threads of the same cores, CPUs 0-31."],
     ),
-    (
-        "logic ids with gaps",
-        with_ids(host([0, 1], nodes=2, cores=8, family="a3"), 0, 4),
-        {0: "0-7", 4: "8-15"},
-        ["it fails: Invalid NPU id 4, total_npus=2."],
-    ),
+    ("logic ids with gaps", with_ids(TWO_A3, 0, 4), {0: "0-7", 4: "8-15"}, ["it fails: Invalid NPU id 4, total_npus=2."]),
     (
         "an offline CPU",
         host([0, 1], nodes=2, cores=8, cpus={"online": "0-5,7-15", "offline": "6", "siblings": []}),
@@ -383,18 +371,8 @@ MENDED = [
         {0: "0-7", 1: "24-31"},
         ["it binds nothing: [cpu_bind_ascend_950] insufficient CPU clusters. numa=0, clusters=0, npus=[0]."],
     ),
-    (
-        "an A5 with four threads a core",
-        host([1], nodes=2, cores=12, threads=4, family="a5"),
-        {0: "48-79"},
-        ["unsupported Thread(s) per core: 4"],
-    ),
-    (
-        "nodes without cards go to the nearest, not to the next",
-        host([0, 3], nodes=4, cores=8, affinity=[None, ""]),
-        {0: "0-15", 1: "16-31"},
-        [],
-    ),
+    ("an A5 with SMT4", host([1], nodes=2, cores=12, threads=4, family="a5"), {0: "48-79"}, ["unsupported Thread(s) per core: 4"]),
+    ("nodes without cards go to the nearest", host([0, 3], nodes=4, cores=8, affinity=[None, ""]), {0: "0-15", 1: "16-31"}, []),
     (
         "a node without cards between two equally near is shared",
         host([0, 1, 1], nodes=3, cores=[8, 16, 12], nodes_per_socket=3, affinity=[None, "", ""]),
@@ -474,12 +452,7 @@ EVEN = [
         {"cpus": "1-4,7,10-11", "min_cpus": 2},
         {0: "1-3", 1: "10-11", 2: "4,7"},
     ),
-    (
-        "a hidden NPU has too few",
-        host([0, 1], nodes=2, cores=8),
-        {"cpus": "0-10", "npus": [0], "min_cpus": 5, "strategy": "even_split"},
-        {0: "0-7"},
-    ),
+    ("a hidden NPU has too few", TWO, {"cpus": "0-10", "npus": [0], "min_cpus": 5, "strategy": "even_split"}, {0: "0-7"}),
     ("no card has a node: all over all", host([None] * 3, nodes=2, cores=8, family="gpu"), {}, {0: "0-5", 1: "6-10", 2: "11-15"}),
 ]
 
@@ -509,8 +482,8 @@ AS_PUBLISHED = [
     ("A5 without node 0", host([1, 3], nodes=[1, 3], cores=8, family="a5"), {"repair": False}, {0: "0-7", 1: "8-15"}),
     ("A5 with node 0, which is for poll threads", host([0, 3], nodes=[0, 3], cores=8, family="a5"), {"repair": False}, {}),
     ("A5 with one node", host([0], nodes=1, cores=24, family="a5"), {"repair": False}, {}),
-    ("the smallest slices", host([0, 1], nodes=2, cores=8, family="a3"), {**SLICES, "cpus": "0-9"}, {0: "0-4", 1: "5-9"}),
-    ("without interrupt CPUs", host([0, 1], nodes=2, cores=8, family="a5"), {**SLICES, "cpus": "0-5"}, {0: "0-2", 1: "3-5"}),
+    ("the smallest slices", TWO_A3, {**SLICES, "cpus": "0-9"}, {0: "0-4", 1: "5-9"}),
+    ("without interrupt CPUs", TWO_A5, {**SLICES, "cpus": "0-5"}, {0: "0-2", 1: "3-5"}),
 ]
 
 
@@ -568,13 +541,13 @@ def test_npus_and_gpus_of_one_host_share_its_nodes_evenly():
 
 
 HOUSEKEEPING = [
-    ("nothing", host([0, 1], nodes=2, cores=8), "", "", "0-7"),
-    ("zero cores", host([0, 1], nodes=2, cores=8), 0, "", "0-7"),
-    ("a cpulist", host([0, 1], nodes=2, cores=8), "0-1,8", "0-1,8", "2-7"),
-    ("a number of cores of every node", host([0, 1], nodes=2, cores=8), 2, "0-1,8-9", "2-7"),
-    ("the number as text", host([0, 1], nodes=2, cores=8), "2", "0-1,8-9", "2-7"),
-    ("a list of CPUs", host([0, 1], nodes=2, cores=8), [3], "3", "0-2,4-7"),
-    ("the CPU 0", host([0, 1], nodes=2, cores=8), "0", "0", "1-7"),
+    ("nothing", TWO, "", "", "0-7"),
+    ("zero cores", TWO, 0, "", "0-7"),
+    ("a cpulist", TWO, "0-1,8", "0-1,8", "2-7"),
+    ("a number of cores of every node", TWO, 2, "0-1,8-9", "2-7"),
+    ("the number as text", TWO, "2", "0-1,8-9", "2-7"),
+    ("a list of CPUs", TWO, [3], "3", "0-2,4-7"),
+    ("the CPU 0", TWO, "0", "0", "1-7"),
     ("whole cores", host([0, 1], nodes=2, cores=8, threads=2, numbering="far"), 1, "0,8,16,24", "1-7,17-23"),
     ("a thread takes its core", host([0, 1], nodes=2, cores=8, threads=2, numbering="far"), "17-17", "1,17", "0,2-7,16,18-23"),
     ("a node without CPUs", host([0, 0], nodes=3, cores=[16, 0, 8]), 1, "0,16", "1-8"),
@@ -828,13 +801,8 @@ BROKEN = [
     ("an affinity that is not a cpulist", host([None], nodes=1, cores=8, affinity=["xx-xx"]), {}, "affinity of NPU 0: 'xx-xx' in 'xx-xx'"),
     ("two NPUs with one id", host([0, 0], nodes=1, npus=host([0], nodes=1)["npus"] * 2), {}, "NPU 0 occurs twice in the topology"),
     ("cores too large", host([0, 0], nodes=1, cores=3, threads=4), {}, "12 usable CPUs in 3 cores for NPUs 0-1: 0-11. NPU 1 would get 4"),
-    (
-        "slices of an A3",
-        host([0, 1], nodes=2, cores=8, family="a3"),
-        {**SLICES, "cpus": "0-8"},
-        "min_per_npu=4 (<5). Need at least 10 CPUs",
-    ),
-    ("slices of an A5", host([0, 1], nodes=2, cores=8, family="a5"), {**SLICES, "cpus": "0-4"}, "min_per_npu=2 (<3). Need at least 6 CPUs"),
+    ("slices of an A3", TWO_A3, {**SLICES, "cpus": "0-8"}, "min_per_npu=4 (<5). Need at least 10 CPUs"),
+    ("slices of an A5", TWO_A5, {**SLICES, "cpus": "0-4"}, "min_per_npu=2 (<3). Need at least 6 CPUs"),
 ]
 
 
@@ -894,29 +862,23 @@ def test_the_independent_look_sees_what_is_wrong(change, part):
     assert any(part in defect for defect in defects(topology, made))
 
 
+PREFILL = {"name": "prefill", "npus": [0], "roles": {"irq": 4}}
 DECODE = {"name": "decode", "npus": [4], "roles": {"kv": 2}}
 PUBLISHED_ROLES = ["144-145 146-165 166 167", "0-1 2-21 22 23"]
+WITH_KV = ["144-145 146-163 164-165 166 167", "0-1 2-19 20-21 22 23"]
 KV = [
     # options, the roles irq, main, kv, acl and release of NPU 0 and of NPU 4
     ("none", {"roles": {"kv": 0}}, PUBLISHED_ROLES),
-    ("for all", {"roles": {"kv": 2}}, ["144-145 146-163 164-165 166 167", "0-1 2-19 20-21 22 23"]),
+    ("for all", {"roles": {"kv": 2}}, WITH_KV),
     ("next to other sizes", {"roles": {"irq": 1, "kv": 3, "acl": 2}}, ["144 145-161 162-164 165-166 167", "0 1-17 18-20 21-22 23"]),
-    ("for a workload", {"workloads": [DECODE]}, [PUBLISHED_ROLES[0], "0-1 2-19 20-21 22 23"]),
-    (
-        "for two workloads",
-        {"workloads": [DECODE, {"name": "prefill", "npus": [0], "roles": {"irq": 4}}]},
-        ["144-147 148-165 166 167", "0-1 2-19 20-21 22 23"],
-    ),
+    ("for a workload", {"workloads": [DECODE]}, [PUBLISHED_ROLES[0], WITH_KV[1]]),
+    ("for two workloads", {"workloads": [DECODE, PREFILL]}, ["144-147 148-165 166 167", "0-1 2-19 20-21 22 23"]),
     (
         "for a workload by PCI address, besides those of the host",
         {"roles": {"irq": 3}, "workloads": [{"name": "a", "npus": ["05:00.0"], "roles": {"kv": 1, "acl": 2}}]},
         ["144-146 147-165 166 167", "0-2 3-19 20 21-22 23"],
     ),
-    (
-        "not for a workload",
-        {"roles": {"kv": 2}, "workloads": [{**DECODE, "roles": {"kv": 0}}]},
-        ["144-145 146-163 164-165 166 167", PUBLISHED_ROLES[1]],
-    ),
+    ("not for a workload", {"roles": {"kv": 2}, "workloads": [{**DECODE, "roles": {"kv": 0}}]}, [WITH_KV[0], PUBLISHED_ROLES[1]]),
     ("of a workload without roles", {"workloads": [{"name": "a", "npus": [4]}]}, PUBLISHED_ROLES),
     ("of an NPU that is not there", {"workloads": [{**DECODE, "npus": [77, "x"]}]}, PUBLISHED_ROLES),
 ]

@@ -24,6 +24,7 @@ FAR_A3 = host([4] * 4 + [6] * 4 + [2] * 4 + [0] * 4, cores=40, threads=2, family
 BY_NUMBER = [f"{20 * number}-{20 * number + 19}" for number in range(16)]
 
 UNKNOWN = {"optimal": None}
+ONE_OF_EIGHT = {"balance": 24, "idle": "0-167", **UNKNOWN}
 
 
 def far(local, remote, distance):
@@ -34,27 +35,12 @@ def far(local, remote, distance):
 POOLS = [
     ("one on the other node", RING, ["0-3", "8-11", "4-7", "12-15"], {**far(0.5, 8, 96), "smallest": 4}),
     ("all on the other node", RING, ["8-11", "12-15", "0-3", "4-7"], {**far(0.0, 16, 192), "smallest": 4}),
-    (
-        "a node without NPUs is near to one of its socket",
-        STOCK,
-        ["168-191", *[""] * 7],
-        {"own_node": 0.0, "balance": 24, "idle": "0-167", **UNKNOWN},
-    ),
-    (
-        "and far from the others",
-        STOCK,
-        ["", "168-191", *[""] * 6],
-        {"local": 0.0, "own_node": 0.0, "remote": 24, "balance": 24, "idle": "0-167", **UNKNOWN},
-    ),
+    ("a node without NPUs is near to its socket", STOCK, ["168-191", *[""] * 7], {"own_node": 0.0, **ONE_OF_EIGHT}),
+    ("and far from the others", STOCK, ["", "168-191", *[""] * 6], {"local": 0.0, "own_node": 0.0, "remote": 24, **ONE_OF_EIGHT}),
     ("no card has a node", host([None, None], nodes=2, cores=4), ["0-3", "4-7"], {"smallest": 4, **UNKNOWN}),
+    ("no CPUs, others without NPUs", host([1], nodes=4, cores=[8, 0, 8, 8]), ["0-7"], {"own_node": 0.0, "smallest": 8, "idle": "8-23"}),
     (
-        "a node without CPUs: those without NPUs are local",
-        host([1], nodes=4, cores=[8, 0, 8, 8]),
-        ["0-7"],
-        {"own_node": 0.0, "smallest": 8, "idle": "8-23"},
-    ),
-    (
-        "a node without CPUs: those of another NPU are not",
+        "no CPUs, others of an NPU",
         host([0, 1], nodes=2, cores=[8, 0]),
         ["0-3", "4-7"],
         {"local": 0.5, "own_node": 0.5, "remote": 4, "smallest": 4},

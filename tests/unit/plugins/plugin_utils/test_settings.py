@@ -18,6 +18,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._settings import appl
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.specs import ROLES as ROLES_FOLDER
 
 ROLES = {"plan", "slices", "irq"}
+NOT_HERE = "has no effect here, because"
 
 
 @pytest.mark.parametrize(
@@ -124,7 +125,7 @@ def test_no_setting_is_refused_as_an_old_one():
         (
             {"npu_affinity_metrics_textfile": "/m.prom"},
             ["metrics"],
-            ["npu_affinity_metrics_textfile has no effect here, because npu_affinity_metrics_enabled is false."],
+            [f"npu_affinity_metrics_textfile {NOT_HERE} npu_affinity_metrics_enabled is false."],
         ),
         ({"npu_affinity_metrics_textfile": "/m.prom"}, ["threads"], []),
         ({"npu_affinity_kubelet_reserved": "", "npu_affinity_kubelet_enabled": "false"}, ["kubelet"], []),
@@ -138,17 +139,13 @@ def test_no_setting_is_refused_as_an_old_one():
         ),
         ({"npu_affinity_threads_memory_limit": "0"}, ["threads"], []),
         ({"npu_affinity_python": "/opt/python"}, ["irq", "threads"], []),  # other roles read it, too
-        (
-            {"npu_affinity_irqbalance": "stop"},
-            ["irq"],
-            ["npu_affinity_irqbalance has no effect here, because npu_affinity_irq_enabled is false."],
-        ),
+        ({"npu_affinity_irqbalance": "stop"}, ["irq"], [f"npu_affinity_irqbalance {NOT_HERE} npu_affinity_irq_enabled is false."]),
         (
             {"npu_affinity_housekeeping_confine_holders": True, "npu_affinity_vnpu_limiter": ""},
             ["vnpu"],
             [
-                "npu_affinity_housekeeping_confine_holders has no effect here, because npu_affinity_housekeeping is empty.",
-                "npu_affinity_vnpu_limiter has no effect here, because npu_affinity_vnpus is empty.",
+                f"npu_affinity_housekeeping_confine_holders {NOT_HERE} npu_affinity_housekeeping is empty.",
+                f"npu_affinity_vnpu_limiter {NOT_HERE} npu_affinity_vnpus is empty.",
             ],
         ),
         ({"npu_affinity_housekeeping_confine_holders": True, "npu_affinity_housekeeping": "0-1"}, [], []),
@@ -279,6 +276,7 @@ def test_every_feature_can_be_unbound_alone():
     assert specs.of_playbooks()["npu_affinity_features"]["choices"] == list(FEATURES)
 
 
+SERVICE, WORKLOAD = {"unit": "a", "npus": [0]}, {"name": "a", "npus": [0]}
 # a setting, its value, and what is said of it after its name, if anything
 VALUES = [
     ("min_cpus", "five", " takes a whole number, and got 'five'."),
@@ -297,23 +295,11 @@ VALUES = [
     ("hugepages", {"node": [1]}, ", node takes a dictionary, and got [1]."),
     ("hugepages", {"node": {0: None}}, ", node has no value for 0; set one, or remove the key."),
     ("services", [{"npus": [0]}], ": entry 1 lacks the key unit."),
-    (
-        "services",
-        [{"unit": "a", "npus": [0]}, {"unit": "b", "npu": [0]}],
-        ": entry 2 has the key npu, which nothing reads; did you mean npus?",
-    ),
-    (
-        "services",
-        [{"unit": "a", "npus": [0], "colour": 1}],
-        ": entry 1 has the key colour, which nothing reads; its keys are engine, npus, unit.",
-    ),
+    ("services", [SERVICE, {"unit": "b", "npu": [0]}], ": entry 2 has the key npu, which nothing reads; did you mean npus?"),
+    ("services", [{**SERVICE, "colour": 1}], ": entry 1 has the key colour, which nothing reads; its keys are engine, npus, unit."),
     ("services", [{"unit": "a", "npus": "0-3"}], ": entry 1: npus is '0-3', which is not a list; write [0, 1, 2, 3]."),
     ("workloads", [{"name": "a", "npus": 0, "units": ["a.service"]}], ": entry 1: npus is 0, which is not a list; write [0]."),
-    (
-        "workloads",
-        [{"name": "a", "npus": [0], "roles": {"aclx": 1}}],
-        ": entry 1, roles has the key aclx, which nothing reads; did you mean acl?",
-    ),
+    ("workloads", [{**WORKLOAD, "roles": {"aclx": 1}}], ": entry 1, roles has the key aclx, which nothing reads; did you mean acl?"),
     (
         "services",
         [{"unit": "a", "npus": [0], "engine": "vllm-ascend"}],
@@ -401,12 +387,7 @@ def test_every_feature_has_all_of_its_settings():
         ({"npu_affinity_threads_processes": [{"npus": ["0"], "pids": ["12"]}]}, "threads", "processes", [{"npus": ["0"], "pids": [12]}]),
         ({"npu_affinity_python": "/opt/python"}, "metrics", "python", "/opt/python"),
         ({"npu_affinity_services": [{"unit": "vllm.service", "npus": [0]}]}, "slices", "services", [{"unit": "vllm.service", "npus": [0]}]),
-        (
-            {"npu_affinity_workloads": [{"name": "tp4", "npus": [0, 1]}]},
-            "threads",
-            "workloads",
-            [{"name": "tp4", "npus": [0, 1], "share": False}],
-        ),
+        ({"npu_affinity_workloads": [WORKLOAD]}, "threads", "workloads", [{**WORKLOAD, "share": False}]),
     ],
 )
 def test_settings_are_converted_once(given, feature, setting, expected):
