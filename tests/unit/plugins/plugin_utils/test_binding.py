@@ -131,7 +131,7 @@ def test_a_plan_in_force_stays_while_npu_smi_is_silent(driver, applied, replan, 
     assert len(said) == number and all("did not answer 'info -m' and 'info -t topo' in time" in sentence for sentence in said)
 
 
-SERVICE_SETTINGS = [
+SETTINGS = [
     ("v2, one NPU", TOPOLOGY, ONE, "host", {"Slice": "npu-0.slice"}),
     ("v2, two NPUs", TOPOLOGY, BOTH, "host", {"Slice": "npu.slice", "AllowedCPUs": "0-23,144-167", "AllowedMemoryNodes": "0,6"}),
     ("v2, workers", TOPOLOGY, ONE, "workers", {"Slice": "npu.slice"}),
@@ -165,9 +165,7 @@ def test_memory_is_bound_to_the_nodes_that_are_allowed(service, allowed, policy,
     assert slices == {"npu-0.slice": allowed[0], "npu-1.slice": allowed[1], "npu-a.slice": nodes}
 
 
-@pytest.mark.parametrize(
-    "topology, service, bound_by, settings", [row[1:] for row in SERVICE_SETTINGS], ids=[row[0] for row in SERVICE_SETTINGS]
-)
+@pytest.mark.parametrize("topology, service, bound_by, settings", [row[1:] for row in SETTINGS], ids=[row[0] for row in SETTINGS])
 def test_what_a_service_gets(topology, service, bound_by, settings):
     (found,) = binding(topology, PLAN, Named([service], bound_by=bound_by))["services"]
     assert (found["name"], found["settings"]) == (service["unit"], settings)
@@ -218,7 +216,7 @@ def test_what_a_service_is_told_of_its_devices(found, plan, npus, says, remark):
 OFF = "SGLANG_SET_CPU_AFFINITY"
 AGAINST = f"/etc/a.conf sets {OFF}=1, which overrides the drop-in of vllm@0.service with {OFF}=0: SGLang then binds itself."
 # The engine, what other files of the service set, which program binds, variables and comment of the drop-in, and the remark.
-ENGINES_OF_SERVICES = [
+BINDERS = [
     ("none", None, {}, "host", {}, "", None),
     ("none, on by another file", None, elsewhere(OFF, "1"), "host", {}, "", f"/etc/a.conf sets {OFF}=1: SGLang then binds itself on the"),
     ("none, off by another file", None, elsewhere(OFF, "0"), "host", {}, "", None),
@@ -233,9 +231,7 @@ ENGINES_OF_SERVICES = [
 ]
 
 
-@pytest.mark.parametrize(
-    "engine, found, bound_by, says, comment, remark", [row[1:] for row in ENGINES_OF_SERVICES], ids=[row[0] for row in ENGINES_OF_SERVICES]
-)
+@pytest.mark.parametrize("engine, found, bound_by, says, comment, remark", [row[1:] for row in BINDERS], ids=[row[0] for row in BINDERS])
 def test_the_engine_of_a_service_is_told_not_to_bind_itself(engine, found, bound_by, says, comment, remark):
     topology = changed(TOPOLOGY, unit_environment={"vllm@0.service": found})
     named = {"npus": [0], **({"engine": engine} if engine else {})}
@@ -432,11 +428,8 @@ def test_workers_that_bind_themselves_share_one_slice():
 
 def test_housekeeping_confines_the_system():
     result = binding(TOPOLOGY, changed(PLAN, housekeeping="24-25"), Named())
-    assert [(unit["name"], unit["cpus"]) for unit in result["housekeeping"]] == [
-        ("system.slice", "24-25"),
-        ("user.slice", "24-25"),
-        ("init.scope", "24-25"),
-    ]
+    units = ("system.slice", "user.slice", "init.scope")
+    assert [(unit["name"], unit["cpus"]) for unit in result["housekeeping"]] == [(name, "24-25") for name in units]
 
 
 def test_the_slice_of_a_lost_npu_stays():

@@ -66,7 +66,7 @@ def test_packed(machine, available, count, options, expected):
     assert text_of(packed(machine, mask(available), count, **options)) == expected
 
 
-DISTRIBUTED = [
+SPREAD = [
     ("what one node can give comes from one", PAIR, "0-11", 6, 1, "0-2,6-8"),
     ("halves of two nodes", PAIR, "0-11", 8, 2, "0-1,3-4,6-7,9-10"),
     ("the remainder is a core of one node", PAIR, "0-11", 10, 2, "0-4,6-10"),
@@ -80,16 +80,14 @@ DISTRIBUTED = [
 ]
 
 
-@pytest.mark.parametrize(
-    "machine, available, count, group, expected", [row[1:] for row in DISTRIBUTED], ids=[row[0] for row in DISTRIBUTED]
-)
+@pytest.mark.parametrize("machine, available, count, group, expected", [row[1:] for row in SPREAD], ids=[row[0] for row in SPREAD])
 def test_distributed(machine, available, count, group, expected):
     assert text_of(distributed(machine, mask(available), count, group)) == expected
 
 
 FULL = PolicyOptions(full_pcpus_only=True)
 NUMA = PolicyOptions(full_pcpus_only=True, distribute_cpus_across_numa=True)
-ALLOCATED = [
+GIVEN = [
     ("packed without options", PAIR, "0-11", 3, None, {}, "0-1,6"),
     ("across NUMA nodes in whole cores", PAIR, "0-11", 10, NUMA, {}, "0-4,6-10"),
     ("across NUMA nodes in threads", PAIR, "0-11", 10, PolicyOptions(distribute_cpus_across_numa=True), {}, "0-7,9-10"),
@@ -104,9 +102,7 @@ ALLOCATED = [
 ]
 
 
-@pytest.mark.parametrize(
-    "machine, shared, count, options, more, expected", [row[1:] for row in ALLOCATED], ids=[row[0] for row in ALLOCATED]
-)
+@pytest.mark.parametrize("machine, shared, count, options, more, expected", [row[1:] for row in GIVEN], ids=[row[0] for row in GIVEN])
 def test_allocate(machine, shared, count, options, more, expected):
     assert text_of(allocate(machine, mask(shared), count, options, **more)) == expected
 

@@ -89,15 +89,7 @@ def test_work_that_would_not_fit_into_its_slice_is_named(npus, group, held, room
     assert not list(remarks_on_users({"memory": memory, "users": [user]}, without, {}))
 
 
-ADOPTING = {
-    "enabled": True,
-    "adopt": "always",
-    "rebind_limit": 4,
-    "bound_by": "host",
-    "python": "python3",
-    "move_memory": False,
-    "environment": {},
-}
+ADOPTING = {**features.of_features({"npu_affinity_adopt": "always"})["adopt"], "enabled": True}
 
 
 @pytest.mark.parametrize(

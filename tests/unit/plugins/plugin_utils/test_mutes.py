@@ -63,22 +63,11 @@ def test_a_mute_that_can_be_followed_is_not_refused():
     assert values.refusals({"npu_affinity_mute": [MUTE, {**MUTE, "hosts": ["a"]}]}, specs.settings()) == []
 
 
-IRQ = {
-    "code": "NPU_IRQ_MOVED",
-    "kind": "interrupts",
-    "object": "NPU 0 a",
-    "cause": "manual change",
-    "sentence": "a [NPU_IRQ_MOVED]",
-    "npu": None,
-}
-FILE = {
-    "code": "NPU_FILE_CHANGED",
-    "kind": "files",
-    "object": "/f",
-    "cause": "manual change",
-    "sentence": "f [NPU_FILE_CHANGED]",
-    "npu": None,
-}
+def finding(code, kind, name):
+    return {"code": code, "kind": kind, "object": name, "cause": "manual change", "sentence": f"{name} [{code}]", "npu": None}
+
+
+IRQ, FILE = finding("NPU_IRQ_MOVED", "interrupts", "NPU 0 a"), finding("NPU_FILE_CHANGED", "files", "/f")
 AWAY = {"outside": [{"name": "vllm"}], "outside_sentence": "1 NPU process runs outside its pool"}
 MUTED = dict.fromkeys(("NPU_IRQ_MOVED", "NPU_PLAN_OUTDATED", "NPU_WORK_OUTSIDE_POOL"), WHY)
 STATES = [

@@ -24,34 +24,15 @@ FRESH = {
     "machine": {"cgroup": "v2", "systemd": 255},
     "irqbalance": {"installed": False, "active": False, "argument_key": None},
 }
-SLICES = {
-    "enabled": True,
-    "bound_by": "host",
-    "services": [{"unit": "vllm@0.service", "npus": [0]}],
-    "workloads": [],
-    "environment": {},
-    "vnpus": [],
-    "vnpu_limiter": "",
-    "vnpu_folder": "",
-    "kubelet_becomes": "",
-    "python": "/usr/bin/python3",
-}
-IRQ = {
-    "enabled": True,
-    "irqbalance": "policy",
-    "failure": "fail",
-    "interval": "10min",
-    "wait": 60,
-    "rebind_limit": 3,
-    "python": "/usr/bin/python3",
-}
-TUNING = {"tuning": {}}
+DEFAULTS = features.of_features({})
+SLICES = {**DEFAULTS["slices"], "services": [{"unit": "vllm@0.service", "npus": [0]}]}
+IRQ = {**DEFAULTS["irq"], "interval": "10min"}
 FILE = "plans/fleet.json"
 
 
 def variables(topology=FRESH, settings=None, **options):
     """What playbook plan leaves of a host."""
-    found = features.of_features({}) | {"slices": SLICES, "irq": IRQ, "tuning": TUNING} | (settings or {})
+    found = DEFAULTS | {"slices": SLICES, "irq": IRQ} | (settings or {})
     named = {name: found["slices"][name] for name in ("services", "workloads", "vnpus")}
     state = desired_state(topology, {**found, "plan": {**found["plan"], **named, **options}})
     assert state["refusals"] == []
