@@ -96,21 +96,17 @@ ISOLATED = "CPUs 14-15, which node 1 has outside the pools, are isolated, tickle
 # (the plan, what the topology has besides, why a function of node 1 gets no CPU)
 WHY = [
     (plan("0-5", cpus="0-7"), {}, LEFT_OUT),
-    (plan("0-5", "8-13", irq_cpus=False), {"isolated": "14-15"}, ISOLATED),
-    (plan("0-5", "8-13", irq_cpus=False), {"partitions": [partition("14-15")]}, ISOLATED),
+    (plan("0-5", "8-13", irq_cpus=False), {"cpus": {"online": "0-15", "isolated": "14-15"}}, ISOLATED),
+    (plan("0-5", "8-13", irq_cpus=False), {"isolation": {"partitions": [partition("14-15")]}}, ISOLATED),
+    (plan("0-5"), {"cpus": {"online": "0-7", "isolated": ""}}, "node 1 has no online CPU."),
     (plan("0-5", "8-15", irq_cpus=False), {}, "node 1 has no CPU outside the pools and no IRQ CPU; set npu_affinity_housekeeping to"),
 ]
 
 
 @pytest.mark.parametrize(("planned", "apart", "why"), WHY)
 def test_the_reason_why_a_function_gets_no_cpu_is_told(planned, apart, why):
-    (note,) = wanted(planned, topology(function(numa=1), **apart)).notes
+    (note,) = wanted(planned, {**topology(function(numa=1)), **apart}).notes
     assert f"its interrupts stay, because {why}" in note
-
-
-def test_a_node_without_online_cpus_is_told():
-    (note,) = wanted(plan("0-5"), {**topology(function(numa=1)), "cpus": {"online": "0-7", "isolated": ""}}).notes
-    assert note.endswith("its interrupts stay, because node 1 has no online CPU.")
 
 
 def test_functions_of_the_same_cpus_are_said_together():

@@ -154,47 +154,31 @@ def test_the_parameter_of_a_managed_cluster_is_that_of_its_page():
     assert "addon" not in volcano({"a2-01": NODE})
 
 
-def test_plugins_have_tiers_arguments_and_switches():
-    plugins = [
-        ["priority", {"name": "gang", "enablePreemptable": False}],
-        {"plugins": ["predicates", {"name": "networkresource", "arguments": {"NetworkType": "eni", "limits": [1, 2.5, True]}}]},
-    ]
-    before = copy.deepcopy(plugins)
-    made = volcano({"a2-01": NODE}, cluster="cce", plugins=plugins)
-    tiers = yaml.safe_load(made["scheduler"]["data"]["default-scheduler.conf"])["tiers"]
-    assert tiers == [
-        {"plugins": [{"name": "priority"}, {"name": "gang", "enablePreemptable": False}]},
-        {
-            "plugins": [
-                {"name": "predicates"},
-                {"name": "networkresource", "arguments": {"NetworkType": "eni", "limits": [1, 2.5, True]}},
-                {"name": "numa-aware", "arguments": {"weight": 10}},
-            ]
-        },
-    ]
-    assert made["addon"]["default_scheduler_conf"]["tiers"] == tiers
-    assert plugins == before
+NETWORK = {"name": "networkresource", "arguments": {"NetworkType": "eni", "limits": [1, 2.5, True]}}
+GANG, PRIORITY, NODEORDER = {"name": "gang", "enablePreemptable": False}, {"name": "priority"}, {"name": "nodeorder"}
 
 
-def test_the_tiers_that_are_returned_can_be_given_back():
-    tiers = volcano({"a2-01": NODE}, cluster="cce", weight=3)["addon"]["default_scheduler_conf"]["tiers"]
-    assert volcano({"a2-01": NODE}, cluster="cce", plugins=tiers)["addon"]["default_scheduler_conf"]["tiers"] == tiers
+def numa_aware(weight):
+    return {"name": "numa-aware", "arguments": {"weight": weight}}
 
 
-def test_arguments_of_the_numa_aware_plugin_go_before_its_weight():
-    made = volcano({"a2-01": NODE}, plugins=[["gang", {"name": "numa-aware", "arguments": {"weight": 4}}]], weight=7)
-    assert "weight: 4" in made["scheduler"]["data"]["volcano-scheduler.conf"]
+TIERS = [
+    ([["priority", GANG], {"plugins": ["nodeorder", NETWORK]}], [[PRIORITY, GANG], [NODEORDER, NETWORK, numa_aware(10)]]),
+    ([["priority", "numa-aware"], ["nodeorder"]], [[PRIORITY, numa_aware(10)], [NODEORDER]]),
+    ([[GANG, numa_aware(4)]], [[GANG, numa_aware(4)]]),
+]
 
 
-def test_namespace_and_plugins_are_the_users():
-    plugins = [["priority", "numa-aware"], ["nodeorder"]]
-    made = volcano({"a2-01": NODE}, namespace="scheduling", plugins=plugins)["scheduler"]
-    assert made["metadata"]["namespace"] == "scheduling"
-    assert yaml.safe_load(made["data"]["volcano-scheduler.conf"])["tiers"] == [
-        {"plugins": [{"name": "priority"}, {"name": "numa-aware", "arguments": {"weight": 10}}]},
-        {"plugins": [{"name": "nodeorder"}]},
-    ]
-    assert plugins == [["priority", "numa-aware"], ["nodeorder"]]
+@pytest.mark.parametrize("plugins, tiers", TIERS, ids=["arguments and switches", "a place", "its own weight"])
+def test_plugins_and_namespace_are_the_users(plugins, tiers):
+    before, expected = copy.deepcopy(plugins), [{"plugins": tier} for tier in tiers]
+    made = volcano({"a2-01": NODE}, cluster="cce", namespace="scheduling", plugins=plugins)
+    assert yaml.safe_load(made["scheduler"]["data"]["default-scheduler.conf"])["tiers"] == expected
+    assert made["addon"]["default_scheduler_conf"]["tiers"] == expected and plugins == before
+    assert volcano({"a2-01": NODE}, cluster="cce", plugins=expected)["addon"]["default_scheduler_conf"]["tiers"] == expected
+    alone = volcano({"a2-01": NODE}, namespace="scheduling", plugins=plugins)["scheduler"]
+    assert yaml.safe_load(alone["data"]["volcano-scheduler.conf"])["tiers"] == expected
+    assert alone["metadata"]["namespace"] == "scheduling"
 
 
 def test_the_samples_are_guaranteed_and_carry_the_policy():
