@@ -53,7 +53,7 @@ TARGETS = [
     ),
     (
         "plugins/plugin_utils/_plan/strategies/*.py",
-        [PLANNER + "test_plan.py", PLANNER + "test_kubelet_strategies.py", PLANNER + "test_plan_properties.py"],
+        [PLANNER + "test_plan.py", PLANNER + "test_kubelet_cpus.py", PLANNER + "test_plan_properties.py"],
     ),
 ]
 """(shell pattern of files, test files). Files that a checkout does not have are left out."""

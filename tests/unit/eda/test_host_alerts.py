@@ -39,29 +39,17 @@ def events(alerts, *sent):
     return alerts.main({"payload": {"version": "4", "alerts": list(sent)}, "meta": {"endpoint": ""}})
 
 
+def event_of(host, alert="NpuAffinityDrift", cause="", summary=""):
+    found = {"alert": alert, "host": host, "cause": cause, "status": "firing", "summary": summary, "firings": 1}
+    return {**found, "meta": {"hosts": [host]}}
+
+
 def test_each_alert_is_an_event_with_what_rules_need_and_no_more(alerts):
-    second = alert(
-        {"alertname": "NpuAffinityLostNpu", "cause": "", "instance": "node2"}, annotations={"summary": "lost {{ 1 }}"}, fingerprint="1"
-    )
+    labels = {"alertname": "NpuAffinityLostNpu", "cause": "", "instance": "node2"}
+    second = alert(labels, annotations={"summary": "lost {{ 1 }}"}, fingerprint="1")
     assert events(alerts, alert(), second) == [
-        {
-            "alert": "NpuAffinityDrift",
-            "host": "node1",
-            "cause": "irqbalance",
-            "status": "firing",
-            "summary": "",
-            "firings": 1,
-            "meta": {"hosts": ["node1"]},
-        },
-        {
-            "alert": "NpuAffinityLostNpu",
-            "host": "node2",
-            "cause": "",
-            "status": "firing",
-            "summary": "lost (( 1 ))",
-            "firings": 1,
-            "meta": {"hosts": ["node2"]},
-        },
+        event_of("node1", cause="irqbalance"),
+        event_of("node2", "NpuAffinityLostNpu", summary="lost (( 1 ))"),
     ]
 
 

@@ -16,6 +16,8 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies impo
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import record, refused_settings
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import applied, archived, features, hosts, limits, names, specs, values
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.specs import ROLES as ROLES_FOLDER
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.batches import checked
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.library import library_refusals
 
 ROLES = {"plan", "slices", "irq"}
 NOT_HERE = "has no effect here, because"
@@ -489,3 +491,46 @@ def test_settings_of_a_fleet_are_refused_once_with_their_hosts(hosts, named):
 
 def test_one_host_is_not_called_all_hosts():
     assert refused_settings.fleet({"a": ["x."]}, ["a"], {"g": ["a"]})["lines"] == ["Host a: x. [NPU_SETTING_INVALID]"]
+
+
+GOOD = [([1, "5%", "25%", "100%"], [1, "5%", "25%", "100%"]), ("100%", ["100%"]), ("2", [2]), (3, [3]), ([" 10% ", "7"], ["10%", 7])]
+
+
+@pytest.mark.parametrize("given, expected", GOOD)
+def test_batches(given, expected):
+    assert checked(given, "npu_affinity_batches") == expected
+
+
+@pytest.mark.parametrize("given", [0, -1, "0%", "101%", "5 %", "all", True, [1, None], []])
+def test_what_is_refused(given):
+    with pytest.raises(ValueError, match="npu_affinity_batches: "):
+        checked(given, "npu_affinity_batches")
+
+
+FOLDERS = [
+    ("/usr/local/lib/npu-affinity", ""),
+    ("/var/lib/npu-affinity", ""),
+    ("/opt/npu_affinity-1.0+a", ""),
+    ("/runtime/code", ""),
+    ("", "it must be an absolute path"),
+    ("var/lib/npu-affinity", "it must be an absolute path"),
+    ("/", "it must be an absolute path"),
+    ("/var/lib/npu-affinity/", "it must be an absolute path"),
+    ("/var/../etc", "it must be an absolute path"),
+    ("/var/./lib", "it must be an absolute path"),
+    ("/srv/..", "it must be an absolute path"),
+    ("/srv/two words", "it must be an absolute path"),
+    ('/srv/"quoted"', "it must be an absolute path"),
+    ("/srv/%i", "it must be an absolute path"),
+    ("/srv/a\n", "it must be an absolute path"),
+    ("/tmp", "what is there is lost at the next boot"),
+    ("/run/npu-affinity", "what is there is lost at the next boot"),
+    ("/var/run/npu-affinity", "what is there is lost at the next boot"),
+]
+
+
+@pytest.mark.parametrize(("folder", "why"), FOLDERS)
+def test_folders_that_units_cannot_name_are_refused(folder, why):
+    found = library_refusals(folder)
+    assert bool(found) == bool(why)
+    assert all(sentence.startswith(f"npu_affinity_library cannot be '{folder}': {why}") for sentence in found)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The tables of docs/architecture.md name every room of the host's and of the controller's code, below all rooms that it imports."""
+"""Sources: rooms of the architecture import those above them, and no pattern ends with a ``$``, which matches before a newline, too."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 DRAWERS = ("module_utils", "plugin_utils")
@@ -49,3 +51,29 @@ def test_rooms_import_rooms_above_them(drawer):
         assert others <= set(rooms[: rooms.index(room)]), path
     for path in folder.glob("_[a-z]*.py"):
         assert {name.split(".")[0] for name in imported(folder, path)} <= set(rooms[: rooms.index(path.stem)]), path
+
+
+PLUGINS = REPOSITORY / "plugins"
+
+
+def patterns():
+    """Every pattern that a plugin gives to ``re`` as a literal, except those of many lines."""
+    for path in sorted(PLUGINS.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            called = node.func if isinstance(node, ast.Call) else None
+            if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name) and called.value.id == "re":
+                literal = node.args[0] if node.args and isinstance(node.args[0], ast.Constant) else None
+                if literal and "MULTILINE" not in ast.dump(node):
+                    yield f"{path.name}:{node.lineno}", literal.value
+
+
+def test_no_pattern_ends_with_a_dollar():
+    found = list(patterns())
+    assert len(found) > 40
+    assert [place for place, text in found if text.rstrip(")").endswith("$") and not text.endswith(r"\$")] == []
+
+
+@pytest.mark.parametrize("text", ["0-3\n4", "0-3\n,4\x0b5"])
+def test_a_newline_inside_a_cpulist_is_none(text):
+    with pytest.raises(ValueError, match="is not a CPU number or range"):
+        expand(text)
