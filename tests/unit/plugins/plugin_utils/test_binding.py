@@ -382,49 +382,20 @@ ALL, EACH = {"npu.slice": "0-23,144-167"}, {"npu-0.slice": "144-167", "npu-1.sli
 WORKERS_BIND, CONFINED = {"bound_by": "workers"}, dict.fromkeys(("system.slice", "user.slice", "init.scope"), "24-25")
 NONE = {"parents": {}, "slices": {}, "housekeeping": {}}
 OF_GPU = {**PLAN["npus"][1], "slice": "gpu-0.slice", "irq": "", "acl": "", "release": "", "main": "0-23"}
+BOTH_KINDS = {**PLAN, "npus": [PLAN["npus"][0], OF_GPU]}
+LESS = {**PLAN, "npus": PLAN["npus"][:1], "lost": PLAN["npus"][1:]}
+RESERVED = "reservedSystemCPUs cover the IRQ CPUs 0-1,144-145 and the housekeeping CPUs 24-25."
 # The host, its plan, what is named, the method, units with their CPUs, and what the summary says.
 UNITS = [
     ("workers share one slice", TOPOLOGY, PLAN, WORKERS_BIND, "slices", {"parents": ALL, "slices": {}}, "workers bind themselves"),
     ("workers of some NPUs take all", TOPOLOGY, PART, WORKERS_BIND, "slices", {"parents": {"npu.slice": "0-191"}}, ""),
     ("which the host does not", TOPOLOGY, PART, {}, "slices", {"parents": ALL}, ""),
     ("housekeeping confines the system", TOPOLOGY, KEPT, {}, "slices", {"housekeeping": CONFINED}, ""),
-    (
-        "a lost NPU",
-        TOPOLOGY,
-        {**PLAN, "npus": PLAN["npus"][:1], "lost": PLAN["npus"][1:]},
-        {},
-        "slices",
-        {"parents": ALL, "slices": EACH},
-        "",
-    ),
-    (
-        "a static kubelet keeps its CPUs",
-        changed(TOPOLOGY, kubelet={"policy": "static"}),
-        KEPT,
-        {},
-        "none",
-        {"slices": {}},
-        "reservedSystemCPUs cover the IRQ CPUs 0-1,144-145 and the housekeeping CPUs 24-25.",
-    ),
-    (
-        "what the host ignores is not written",
-        on(cgroup="hybrid"),
-        KEPT,
-        {"services": [ONE]},
-        "services",
-        NONE,
-        "cgroup hybrid, systemd 249",
-    ),
-    ("v1 has no cpusets of systemd", on(cgroup="v1"), KEPT, {"services": [ONE]}, "services", NONE, "ignores AllowedCPUs="),
-    (
-        "GPUs",
-        TOPOLOGY,
-        {**PLAN, "npus": [PLAN["npus"][0], OF_GPU]},
-        {},
-        "slices",
-        {"parents": {"npu.slice": "144-167", "gpu.slice": "0-23"}},
-        "",
-    ),
+    ("the slice of a lost NPU stays", TOPOLOGY, LESS, {}, "slices", {"parents": ALL, "slices": EACH}, ""),
+    ("a static kubelet keeps its CPUs", changed(TOPOLOGY, kubelet={"policy": "static"}), KEPT, {}, "none", {"slices": {}}, RESERVED),
+    ("a hybrid host", on(cgroup="hybrid"), KEPT, {"services": [ONE]}, "services", NONE, "cgroup hybrid, systemd 249"),
+    ("what v1 ignores is not written", on(cgroup="v1"), KEPT, {"services": [ONE]}, "services", NONE, "ignores AllowedCPUs="),
+    ("GPUs have slices of their own", TOPOLOGY, BOTH_KINDS, {}, "slices", {"parents": {"npu.slice": "144-167", "gpu.slice": "0-23"}}, ""),
 ]
 
 

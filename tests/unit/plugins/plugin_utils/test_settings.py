@@ -265,16 +265,10 @@ def test_time_spans_of_systemd(span, expected):
     assert limits.seconds(span) == expected
 
 
-def test_every_role_that_can_be_off_has_its_switch():
+def test_settings_offer_every_switch_strategy_and_feature():
     assert set(names.switches(specs.settings())) == {"device_share", "irq", "kubelet", "metrics", "slices", "threads", "vnpu"}
-
-
-def test_the_role_takes_every_strategy_that_there_is():
     for role, name in (("plan", "npu_affinity_strategy"), ("report", "npu_affinity_report_strategies")):
         assert specs.options()[role][name]["choices"] == ["auto", *sorted(discover())]
-
-
-def test_every_feature_can_be_unbound_alone():
     assert specs.of_playbooks()["npu_affinity_features"]["choices"] == list(FEATURES)
 
 
@@ -428,18 +422,14 @@ def test_what_is_gathered_follows_from_the_settings_of_role_plan():
     assert (found["units"], found["device_share"]) == (["a.service", "b.service"], False)
 
 
-def test_every_switch_of_a_feature_means_what_its_text_says():
-    switches = {name for role in ("plan", *FEATURES) for name, option in specs.options()[role].items() if option["type"] == "bool"}
-    for text, value in (("yes", True), ("False", False), ("0", False), ("on", True)):
-        found = features.of_features(dict.fromkeys(switches, text))
-        assert {setting for settings in found.values() for setting in settings.values() if isinstance(setting, bool)} == {value}
-
-
-def test_every_switch_of_a_playbook_means_what_its_text_says():
-    switches = {name for name, option in specs.of_playbooks().items() if option["type"] == "bool"}
-    for text, value in (("yes", True), ("False", False), ("0", False), ("on", True)):
-        found = features.of_playbooks(dict.fromkeys(switches, text))
-        assert {found[name.removeprefix(names.PREFIX)] for name in switches} == {value}
+@pytest.mark.parametrize("text, value", [("yes", True), ("False", False), ("0", False), ("on", True)])
+def test_every_switch_means_what_its_text_says(text, value):
+    of_features = {name for role in ("plan", *FEATURES) for name, option in specs.options()[role].items() if option["type"] == "bool"}
+    found = features.of_features(dict.fromkeys(of_features, text))
+    assert {setting for settings in found.values() for setting in settings.values() if isinstance(setting, bool)} == {value}
+    of_playbooks = {name for name, option in specs.of_playbooks().items() if option["type"] == "bool"}
+    given = features.of_playbooks(dict.fromkeys(of_playbooks, text))
+    assert {given[name.removeprefix(names.PREFIX)] for name in of_playbooks} == {value}
 
 
 def test_a_value_that_cannot_be_converted_names_its_variable():
