@@ -53,22 +53,14 @@ def test_each_alert_is_an_event_with_what_rules_need_and_no_more(alerts):
     ]
 
 
+PATTERNS = ("", "all", "*", "node1,node2", "!node1", "~node.*", "@file", "node1\n", "npu_hosts[0]", "[fd00::1]:9100")
 # labels, the host that an action is limited to
 HOSTS = [
     ({"instance": "node1.example.com:9100"}, "node1.example.com"),
     ({"instance": "192.0.2.7:9100"}, "192.0.2.7"),
     ({"instance": "192.0.2.7:9100", "inventory_hostname": "node7"}, "node7"),
     ({"instance": "node_7"}, "node_7"),
-    ({"instance": ""}, ""),
-    ({"instance": "all"}, ""),
-    ({"instance": "*"}, ""),
-    ({"instance": "node1,node2"}, ""),
-    ({"instance": "!node1"}, ""),
-    ({"instance": "~node.*"}, ""),
-    ({"instance": "@file"}, ""),
-    ({"instance": "node1\n"}, ""),
-    ({"instance": "npu_hosts[0]"}, ""),
-    ({"instance": "[fd00::1]:9100"}, ""),
+    *(({"instance": name}, "") for name in PATTERNS),
 ]
 
 

@@ -11,7 +11,6 @@ import re
 
 import pytest
 import yaml
-from ansible.errors import AnsibleFilterError
 
 from ansible_collections.npu.affinity.plugins.filter import select_npus as select_npus_plugin
 from ansible_collections.npu.affinity.plugins.filter.fleet import FilterModule as Fleet
@@ -75,24 +74,6 @@ def test_fleet_topologies_come_from_facts_or_variables(hosts):
     )
     assert found["facts"]["topology"] == found["variable"]["topology"] == topology
     assert "gather it with npu.affinity.topology_facts" in found["neither"]["refused"]
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: select_npus([0], 3, "atlas800_9000"), "npu.affinity.select_npus: size not allowed"),
-        (lambda: select_npus([0]), "npu.affinity.select_npus: family: chip ids do not tell the product"),
-        (lambda: select_npus([0], number=3), "npu.affinity.select_npus: got an unexpected keyword argument 'number'"),
-        (lambda: select_npus([0], share={"used": {}}), "npu.affinity.select_npus: share: request and chip_hbm_mb is missing"),
-        (lambda: place({}, {"npus": 0}), "npu.affinity.place: cpus and npus"),
-        (lambda: place([], {"npus": 1}), "npu.affinity.place: hosts: expected a dictionary"),
-        (lambda: fleet({}, None), "npu.affinity.fleet: expected variables of hosts by name"),
-    ],
-)
-def test_wrong_arguments_are_sentences(call, words):
-    with pytest.raises(AnsibleFilterError) as refused:
-        call()
-    assert words in str(refused.value)
 
 
 def test_the_documentation_names_every_rule():

@@ -58,20 +58,8 @@ def test_pools_for_workers_are_as_published_and_defects_reported():
 
 BY_RANK = "chooses the pool of a worker by its local rank: rank 0 takes 144-167 (NPU 0), rank 1 takes 96-119 (NPU 1), "
 BY_RELEASE = [
-    ("0.23.0", ""),
-    ("0.24", BY_RANK),
-    ("0.24.0rc1", BY_RANK),
-    ("v0.25.1rc1", BY_RANK),
-    ("0.26.0rc1", BY_RANK),
-    ("0.26.0", ""),
-    ("0.26.1", ""),
-    ("0.26.0.post1", ""),
-    ("0.27.0rc1", BY_RANK),
-    ("0.27.0", BY_RANK),
-    ("0.27.1rc1", BY_RANK),
-    ("0.27.1", ""),
-    ("1.0.0", ""),
-    ("0.19.1rc1", ""),
+    *((release, "") for release in ("0.19.1rc1", "0.23.0", "0.26.0", "0.26.0.post1", "0.26.1", "0.27.1", "1.0.0")),
+    *((release, BY_RANK) for release in ("0.24", "0.24.0rc1", "v0.25.1rc1", "0.26.0rc1", "0.27.0rc1", "0.27.0", "0.27.1rc1")),
     ("0.18.0", "vLLM-Ascend 0.18.0 divides the CPUs over the NPUs that have a process."),
 ]
 

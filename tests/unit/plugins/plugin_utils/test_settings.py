@@ -497,25 +497,12 @@ def test_what_is_refused(given):
         checked(given, "npu_affinity_batches")
 
 
+NO_PATH, NOT_KEPT = "it must be an absolute path", "what is there is lost at the next boot"
 FOLDERS = [
-    ("/usr/local/lib/npu-affinity", ""),
-    ("/var/lib/npu-affinity", ""),
-    ("/opt/npu_affinity-1.0+a", ""),
-    ("/runtime/code", ""),
-    ("", "it must be an absolute path"),
-    ("var/lib/npu-affinity", "it must be an absolute path"),
-    ("/", "it must be an absolute path"),
-    ("/var/lib/npu-affinity/", "it must be an absolute path"),
-    ("/var/../etc", "it must be an absolute path"),
-    ("/var/./lib", "it must be an absolute path"),
-    ("/srv/..", "it must be an absolute path"),
-    ("/srv/two words", "it must be an absolute path"),
-    ('/srv/"quoted"', "it must be an absolute path"),
-    ("/srv/%i", "it must be an absolute path"),
-    ("/srv/a\n", "it must be an absolute path"),
-    ("/tmp", "what is there is lost at the next boot"),
-    ("/run/npu-affinity", "what is there is lost at the next boot"),
-    ("/var/run/npu-affinity", "what is there is lost at the next boot"),
+    *((folder, "") for folder in ("/usr/local/lib/npu-affinity", "/var/lib/npu-affinity", "/opt/npu_affinity-1.0+a", "/runtime/code")),
+    *((folder, NO_PATH) for folder in ("", "var/lib/npu-affinity", "/", "/var/lib/npu-affinity/", "/var/../etc", "/var/./lib")),
+    *((folder, NO_PATH) for folder in ("/srv/..", "/srv/two words", '/srv/"quoted"', "/srv/%i", "/srv/a\n")),
+    *((folder, NOT_KEPT) for folder in ("/tmp", "/run/npu-affinity", "/var/run/npu-affinity")),
 ]
 
 
