@@ -84,12 +84,6 @@ def test_a_lost_card_stays_in_the_table_until_planned_without_it():
     replanned = difference(topology, plan(topology, replan=True))
     (gone,) = (row for row in replanned["npus"] if row["then"] is None)
     assert (gone["npu"], gone["now"]) == ("NPU 3", FIRST["npus"][3]["pool"])
-
-
-def test_a_lost_card_that_keeps_no_pool_loses_its_cpus():
-    topology = bound()
-    left = [{**npu, "id": number} for number, npu in enumerate(npu for npu in topology["npus"] if npu["id"] != 3)]
-    topology = {**topology, "npus": left}
     (row,) = (row for row in difference(topology, plan(topology, housekeeping=1))["npus"] if row["then"] == "")
     assert row["sentence"] == f"A bind takes CPUs {row['now']} from NPU 3 (PCI {row['pci']}). [NPU_BIND_EFFECT]"
 

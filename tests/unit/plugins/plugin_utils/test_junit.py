@@ -71,24 +71,19 @@ def test_a_failure_says_whose_it_is(device, title):
     assert failure.text.splitlines()[1:] == ([f"It belongs to {title}."] if title else [])
 
 
+UNBOUND = differs("plan", "plan.json", "the plan in force", "no such file", Cause("never bound", "bind the host"))
 OUTCOMES = [
-    ({"bound": True, "drift": [], "checked": CHECKED}, None),
-    ({"bound": False, "drift": [], "checked": {}}, ("skipped", "The host was never bound.")),
-    ({"msg": "'npu-smi' did not answer", "failed": True}, ("error", "'npu-smi' did not answer")),
+    ({"bound": True, "drift": [], "checked": CHECKED}, []),
+    ({"bound": False, "drift": [], "checked": {}}, [("skipped", None, "The host was never bound.")]),
+    ({"bound": False, "drift": [UNBOUND], "checked": {"plan": ["plan.json"]}}, [("failure", "never bound", UNBOUND["sentence"])]),
+    ({"msg": "'npu-smi' did not answer", "failed": True}, [("error", "npu.affinity.binding_info", "'npu-smi' did not answer")]),
 ]
 
 
-@pytest.mark.parametrize("result, outcome", OUTCOMES, ids=["clean", "never bound", "not comparable"])
-def test_what_else_a_comparison_ends_with(result, outcome):
-    cases = report(result)
-    found = [(element.tag, element.get("message")) for elements in cases.values() for element in elements]
-    assert found == ([outcome] if outcome else [])
-
-
-def test_a_host_that_must_be_bound_and_is_not_is_a_failure():
-    drift = differs("plan", "plan.json", "the plan in force", "no such file", Cause("never bound", "bind the host"))
-    ((failure,),) = report({"bound": False, "drift": [drift], "checked": {"plan": ["plan.json"]}}).values()
-    assert (failure.tag, failure.get("type")) == ("failure", "never bound")
+@pytest.mark.parametrize("result, outcomes", OUTCOMES, ids=["clean", "never bound", "to be bound", "not comparable"])
+def test_what_else_a_comparison_ends_with(result, outcomes):
+    found = [(element.tag, element.get("type"), element.get("message")) for elements in report(result).values() for element in elements]
+    assert found == outcomes
 
 
 @pytest.mark.parametrize("found", ["<a&b>\"'", "bell \a and escape \x1b[0m", "half of a pair \ud800", "\ufffe", "tab\tand 中文", "]]>"])

@@ -16,6 +16,7 @@ from tests.simulator.faults import lose_card, lose_chip
 from tests.simulator.generate import generate
 
 NODES = [6, 4, 6, 4, 0, 2, 0, 2]
+BEFORE = plan(host(NODES))
 
 
 def without(lost, applied, topology=None):
@@ -32,12 +33,11 @@ def smallest(made):
 
 @pytest.mark.parametrize("remembered", [lambda made: made, smallest], ids=["the whole plan", "ids, functions and pools"])
 def test_the_others_keep_what_they_have(remembered):
-    before = plan(host(NODES))
-    after = plan(without([3], remembered(before)))
+    after = plan(without([3], remembered(BEFORE)))
     assert [entry["id"] for entry in after["npus"]] == [0, 1, 2, 3, 4, 5, 6]
-    assert after["npus"] == [{**entry, "id": entry["id"] - (entry["id"] > 3)} for entry in before["npus"] if entry["id"] != 3]
+    assert after["npus"] == [{**entry, "id": entry["id"] - (entry["id"] > 3)} for entry in BEFORE["npus"] if entry["id"] != 3]
     assert after["npus"][3]["slice"] == "npu-4.slice"
-    assert after["lost"] == [before["npus"][3]]
+    assert after["lost"] == [BEFORE["npus"][3]]
     assert after["strategy"] == "topo_affinity"
     assert after["warnings"] == [
         "NPU 3 (PCI 0000:04:00.0) of the plan in force cannot be found, and the others keep their pools and slices; "
@@ -57,35 +57,32 @@ def test_roles_of_a_workload_stay_with_it():
         fresh = plan(without([3], before), workloads=workloads)
         assert "workloads has changed since" in fresh["lost"][0]["released"]
         assert [entry["slice"] for entry in fresh["npus"] if "kv" in entry] == (["npu-5.slice"] if workloads else [])
-    first = plan(without([3], plan(host(NODES))), workloads=KV)
+    first = plan(without([3], BEFORE), workloads=KV)
     assert "workloads has changed since" in first["lost"][0]["released"]
 
 
 def test_a_new_plan_would_have_moved_somebody():
-    before = plan(host(NODES))
-    after = plan(without([3], before), replan=True)
-    assert after["npus"][1]["pool"] != before["npus"][1]["pool"]
+    after = plan(without([3], BEFORE), replan=True)
+    assert after["npus"][1]["pool"] != BEFORE["npus"][1]["pool"]
     assert after["lost"] == after["warnings"] == []
 
 
 def test_a_second_card_is_lost_and_then_one_comes_back():
-    before = plan(host(NODES))
-    first = plan(without([3], before))
+    first = plan(without([3], BEFORE))
     second = plan(without([0, 3], first))
     assert [entry["pci"] for entry in second["lost"]] == ["0000:01:00.0", "0000:04:00.0"]
     assert [entry["slice"] for entry in second["npus"]] == [f"npu-{number}.slice" for number in (1, 2, 4, 5, 6, 7)]
     one_back = plan(without([0], second))
-    assert one_back["npus"][2] == {**before["npus"][3], "id": 2}
+    assert one_back["npus"][2] == {**BEFORE["npus"][3], "id": 2}
     assert [entry["pci"] for entry in one_back["lost"]] == ["0000:01:00.0"]
     all_back = plan(without([], one_back))
-    assert all_back["npus"] == before["npus"]
+    assert all_back["npus"] == BEFORE["npus"]
     assert all_back["lost"] == all_back["warnings"] == []
 
 
 def test_nothing_is_lost_and_nothing_is_said():
-    before = plan(host(NODES))
-    again = plan(without([], before))
-    assert again == before
+    again = plan(without([], BEFORE))
+    assert again == BEFORE
 
 
 def test_all_cards_are_gone():
@@ -145,7 +142,7 @@ ANEW = [
 
 @pytest.mark.parametrize("change, options, why", [row[1:] for row in ANEW], ids=[row[0] for row in ANEW])
 def test_a_host_whose_pools_cannot_stay_is_replanned_with_reason(change, options, why):
-    topology = without([3], plan(host(NODES)))
+    topology = without([3], BEFORE)
     change(topology["applied"], topology)
     after = plan(topology, **options)
     (warning,) = [warning for warning in after["warnings"] if "of the plan in force" in warning]
@@ -213,15 +210,14 @@ def test_chips_of_cards_as_they_are_gathered(tmp_path, machine, lose, which, gon
 
 
 def test_cpus_of_kept_pools_that_are_offline():
-    before = plan(host(NODES))
-    topology = without([3], before)
+    topology = without([3], BEFORE)
     topology["cpus"].update(online="0-120,122-143,146-191", offline="121,144-145")
-    assert before["npus"][3]["pool"] == "120-143" and before["npus"][0]["pool"] == "144-167"
+    assert BEFORE["npus"][3]["pool"] == "120-143" and BEFORE["npus"][0]["pool"] == "144-167"
     after = plan(topology)
     first, lost = after["npus"][0], after["lost"][0]
     assert (first["pool"], first["offline"], first["irq"], first["main"]) == ("146-167", "144-145", "146-147", "148-165")
     assert (lost["pool"], lost["offline"]) == ("120,122-143", "121")
-    assert [entry["pool"] for entry in after["npus"][1:]] == [entry["pool"] for entry in before["npus"] if entry["id"] not in (0, 3)]
+    assert [entry["pool"] for entry in after["npus"][1:]] == [entry["pool"] for entry in BEFORE["npus"] if entry["id"] not in (0, 3)]
     assert after["warnings"][1:] == [
         "CPUs 144-145 of npu-0.slice are offline; it does without them until they are back and the host is bound again.",
         "CPUs 121 of npu-3.slice are offline; it does without them until they are back and the host is bound again.",
@@ -229,11 +225,11 @@ def test_cpus_of_kept_pools_that_are_offline():
     assert plan({**topology, "applied": json.loads(json.dumps(after))}) == after, "the second run has nothing to change"
     topology["cpus"].update(online="0-191", offline="")
     back = plan({**topology, "applied": json.loads(json.dumps(after))})
-    assert back == plan(without([3], before))
+    assert back == plan(without([3], BEFORE))
 
 
 def test_all_cpus_of_a_lost_card_are_offline():
-    topology = without([3], plan(host(NODES)))
+    topology = without([3], BEFORE)
     topology["cpus"].update(online="0-119,144-191", offline="120-143")
     after = plan(topology)
     assert (after["lost"][0]["pool"], after["lost"][0]["offline"]) == ("", "120-143")
@@ -269,9 +265,8 @@ MEMORY = [
 
 @pytest.mark.parametrize("remembered, memory, nodes", [row[1:] for row in MEMORY], ids=[row[0] for row in MEMORY])
 def test_memory_nodes_of_kept_pools_follow_the_setting(remembered, memory, nodes):
-    before = plan(host(NODES))
-    after = plan(without([3], remembered(before)), memory=memory)
-    assert [entry["pool"] for entry in after["npus"]] == [entry["pool"] for entry in before["npus"] if entry["id"] != 3]
+    after = plan(without([3], remembered(BEFORE)), memory=memory)
+    assert [entry["pool"] for entry in after["npus"]] == [entry["pool"] for entry in BEFORE["npus"] if entry["id"] != 3]
     assert (after["npus"][0]["mems"], after["npus"][0]["memory_nodes"]) == ("6", nodes)
     assert "planned again:" not in after["warnings"][0]
 
@@ -292,9 +287,8 @@ def test_pools_in_force_that_are_as_good_as_new_ones_stay():
 
 
 def test_a_cpu_that_goes_offline_moves_only_the_npu_that_had_it():
-    before = plan(host(NODES))
-    topology = host(NODES, applied=before)
+    topology = host(NODES, applied=BEFORE)
     topology["cpus"].update(online="0-4,6-191", offline="5")
     after = plan(topology)
-    assert {entry["id"] for entry, old in zip(after["npus"], before["npus"], strict=True) if entry["pool"] != old["pool"]} == {4}
+    assert {entry["id"] for entry, old in zip(after["npus"], BEFORE["npus"], strict=True) if entry["pool"] != old["pool"]} == {4}
     assert after["npus"][4]["pool"] == "0-4,6-23"
