@@ -48,18 +48,6 @@ def test_the_first_example_of_cce(cpus, policy, expected):
     assert len(found["refused"]) == 4 - len(expected)
 
 
-def test_the_reasons_of_the_first_example():
-    told = reasons(place(CCE, {"cpus": 11, "policy": "restricted"}))
-    assert told["node-1"] == "task topology policy[restricted] is different with node[best-effort]"
-    assert (
-        told["node-3"] == "restricted: 11 CPUs fit one NUMA node when the host is empty, but free are 7 on NUMA node 0, 10 on NUMA node 1"
-    )
-    told = reasons(place(CCE, {"cpus": 17, "policy": "single-numa-node"}))
-    assert told["node-4"] == "single-numa-node: no NUMA node of the host has 17 CPUs, even when it is empty"
-    told = reasons(place(CCE, {"cpus": 18, "policy": "single-numa-node"}))
-    assert told["node-4"] == "18 CPUs are wanted, and 17 are free: 7 on NUMA node 0, 10 on NUMA node 1"
-
-
 def test_the_second_example_of_cce():
     nodes = {
         "node-1": numbers("single-numa-node", (16, 16)),
@@ -106,13 +94,6 @@ def test_modes_select_inference_cards_and_a_family_its_own_hosts(request_, names
     assert {entry["host"] for entry in found["hosts"]} == names, found["table"]
 
 
-def test_a_mode_beside_another_family_is_refused():
-    with pytest.raises(ValueError, match="mode: chip contradicts family 300I_duo_card; leave one of them out"):
-        place({"duo": duo()}, {"family": "300I_duo_card", "mode": "chip", "npus": 2})
-    refused = reasons(place({"a2": a2()}, {"mode": "distributed", "npus": 2}))["a2"]
-    assert refused.startswith("mode distributed hands out inference cards, and its product is Atlas 800")
-
-
 def test_cpus_of_busy_npus_are_taken_by_function_not_by_id():
     topology = a2(busy=(1,))
     before = {**topology, "applied": {"npus": plan(topology)["npus"]}}
@@ -147,6 +128,10 @@ def kubelet(policy, default, **more):
     return {"policy": "static", "topology_policy": policy, "default_cpus": default, "exclusive": {}, "warnings": [], **more}
 
 
+SHARED = a2(kubelet=kubelet("restricted", "0-7,144-190", reserved_cpus="0-1,144-147"))
+SMT = {**host([0, 1], nodes=2, cores=4, threads=2), "kubelet": kubelet("restricted", "0-15", options={"full-pcpus-only": "true"})}
+
+
 def test_chips_cpus_and_numa_nodes_of_a_host_belong_together():
     found = place({"a2": a2(busy=(0, 1))}, {"npus": 2, "cpus": 20, "policy": "single-numa-node"})
     (entry,) = found["hosts"]
@@ -155,28 +140,11 @@ def test_chips_cpus_and_numa_nodes_of_a_host_belong_together():
     assert entry["scores"] == {"numa": 0, "npu": 794, "affinity": 0}
 
 
-def test_distant_chips_chosen_by_the_rule_are_refused_by_name():
-    told = reasons(place({"a2": a2(busy=(0, 2))}, {"npus": 2, "cpus": 20, "policy": "single-numa-node"}))
-    assert told["a2"] == "single-numa-node: NPUs 1, 3 are on NUMA nodes 4, 6, and fewer nodes could hold 2"
-    found = place({"a2": a2(busy=(0, 2))}, {"npus": 2, "cpus": 20, "policy": "best-effort"})
-    assert found["hosts"][0]["preferred"] is False
-
-
-def test_cpus_that_do_not_fit_beside_the_chips():
-    told = reasons(place({"a2": a2()}, {"npus": 2, "cpus": 30, "policy": "restricted"}))
-    assert "NPUs 0-1 are on NUMA node 6, and 30 CPUs do not fit exactly there" in told["a2"]
-
-
 def test_a_static_kubelet_offers_shared_cpus_minus_reserved_ones():
-    shared = a2(kubelet=kubelet("restricted", "0-7,144-190", reserved_cpus="0-1,144-147"))
-    found = place({"a2": shared}, {"npus": 1, "cpus": 20, "policy": "restricted"})
+    found = place({"a2": SHARED}, {"npus": 1, "cpus": 20, "policy": "restricted"})
     assert found["hosts"][0]["cpus"] == "148-167"
-    assert "24 CPUs fit one NUMA node when the host is empty" in reasons(place({"a2": shared}, {"cpus": 24, "policy": "restricted"}))["a2"]
     quantity = a2(kubelet=kubelet("restricted", "0-191", reserved_millicpus=1500))
     assert place({"a2": quantity}, {"cpus": 190})["tasks"][0]["cpus"] == "2-191", "one and a half CPUs are the lowest two cores"
-    odd = {**host([0, 1], nodes=2, cores=4, threads=2), "kubelet": kubelet("restricted", "0-15", options={"full-pcpus-only": "true"})}
-    told = reasons(place({"odd": odd}, {"cpus": 3, "policy": "restricted"}))
-    assert told["odd"] == "SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2"
 
 
 def test_a_bound_host_gives_the_pools_of_idle_npus():
@@ -273,12 +241,45 @@ def test_an_assumed_product_is_reported_until_it_is_named():
 
 
 def test_a_refusal_that_rests_on_an_assumption_says_so():
-    found = place({"x": a5("Server X", "Ascend950PR", busy=(3, 4))}, {"npus": 4})
-    assert reasons(found)["x"].startswith("no fit: Atlas 350, 8 processors in meshes of 4 cannot give 4 NPUs to a task: free are 0-2,5-7, ")
-    assert "mesh4_8 is assumed; set npu_affinity_labels.product in the inventory" in reasons(found)["x"]
-    assert place({"x": a5("Server X", "Ascend950PR", busy=(3, 4))}, {"npus": 4, "family": "atlas350_8"})["placed"]
-    wrong = place({"x": a5("Server X", "Ascend950PR", product="a3")}, {"npus": 4})
-    assert "npu_affinity_labels.product is 'a3'; a host with 8 chips of the family a5 can be" in reasons(wrong)["x"]
+    hosts = {"x": a5("Server X", "Ascend950PR", busy=(3, 4))}
+    (reason,) = reasons(place(hosts, {"npus": 4})).values()
+    assert reason.startswith("no fit: Atlas 350, 8 processors in meshes of 4 cannot give 4 NPUs to a task: free are 0-2,5-7, ")
+    assert "mesh4_8 is assumed; set npu_affinity_labels.product in the inventory" in reason
+    assert place(hosts, {"npus": 4, "family": "atlas350_8"})["placed"]
+
+
+FAR = a2(busy=(0, 2))
+WHEN_EMPTY = "CPUs fit one NUMA node when the host is empty, but free are"
+CAN_BE = "a host with 8 chips of the family a5 can be"
+# The host, CPUs and policy of the request, what else it asks for, and the reason.
+REASONS = [
+    (CCE["node-1"], 11, "restricted", {}, "task topology policy[restricted] is different with node[best-effort]"),
+    (CCE["node-3"], 11, "restricted", {}, f"restricted: 11 {WHEN_EMPTY} 7 on NUMA node 0, 10 on NUMA node 1"),
+    (CCE["node-4"], 17, "single-numa-node", {}, "single-numa-node: no NUMA node of the host has 17 CPUs, even when it is empty"),
+    (CCE["node-4"], 18, "single-numa-node", {}, "18 CPUs are wanted, and 17 are free: 7 on NUMA node 0, 10 on NUMA node 1"),
+    (SHARED, 24, "restricted", {}, f"restricted: 24 {WHEN_EMPTY} 6 on NUMA node 0, "),
+    (SMT, 3, "restricted", {}, "SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2"),
+    (a2(), 30, "restricted", {"npus": 2}, "restricted: NPUs 0-1 are on NUMA node 6, and 30 CPUs do not fit exactly there"),
+    (FAR, 20, "single-numa-node", {"npus": 2}, "single-numa-node: NPUs 1, 3 are on NUMA nodes 4, 6, and fewer nodes could hold 2"),
+    (a2(), 0, "none", {"npus": 2, "mode": "distributed"}, "mode distributed hands out inference cards, and its product is Atlas 800"),
+    (a2(), 0, "none", {"npus": 2, "family": "a3"}, "its product is Atlas 800T A2 or Atlas 900 A2 unit (a2), and a3 is wanted"),
+    (a5("X", "Ascend950PR", product="a3"), 0, "none", {"npus": 4}, f"npu_affinity_labels.product is 'a3'; {CAN_BE} atlas350_8, "),
+    (7, 1, "none", {}, "expected the fact npu_affinity_topology"),
+    ({"cpus": {"online": "0-x"}, "npus": []}, 1, "none", {}, "its topology cannot be used (ValueError: cpus.online: '0-x' in '0-x' is not"),
+    (host([0], family="gpu"), 1, "none", {"npus": 1}, "The host has no NPU to choose from"),
+]
+
+
+@pytest.mark.parametrize("node, cpus, policy, others, reason", REASONS)
+def test_a_refused_host_has_its_reason_and_others_continue(node, cpus, policy, others, reason):
+    found = place({"good": a2(), "h": node}, {"cpus": cpus, "policy": policy, **others})
+    assert reasons(found)["h"].startswith(reason)
+    assert "h" not in hosts_of(found)
+
+
+def test_distant_chips_chosen_by_the_rule_are_not_preferred():
+    found = place({"a2": FAR}, {"npus": 2, "cpus": 20, "policy": "best-effort"})
+    assert found["hosts"][0]["preferred"] is False
 
 
 def test_job_tasks_in_an_ascend_950_superpod_get_whole_hosts():
@@ -301,6 +302,7 @@ def test_a_single_task_fills_a_used_host_before_any_superpod():
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
+        ({"family": "300I_duo_card", "mode": "chip", "npus": 2}, "mode: chip contradicts family 300I_duo_card; leave one of them out"),
         ({}, "cpus and npus: a task needs at least one CPU or one NPU"),
         ({"cpus": 1.5}, "cpus: expected a whole number of 0 or more; got 1.5"),
         ({"cpus": 1, "policy": "strict"}, "policy: expected one of none, best-effort"),
@@ -319,18 +321,11 @@ def test_requests_that_make_no_sense(request_, words):
     assert words in str(refused.value)
 
 
-def test_unreadable_hosts_are_refused_and_the_others_continue():
-    found = place({"good": a2(), "odd": 7, "bad": {"cpus": {"online": "0-x"}, "npus": []}, "gpu": host([0], family="gpu")}, {"npus": 1})
-    assert hosts_of(found).keys() == {"good"}
-    assert "expected the fact npu_affinity_topology" in reasons(found)["odd"]
-    assert "gather it again" in reasons(found)["bad"]
-    assert "no NPU to choose from" in reasons(found)["gpu"]
-
-
-def test_a_named_product_leaves_others_out():
+def test_hosts_that_cannot_be_used_leave_the_others():
+    found = place({"good": a2(), "odd": 7, "bad": {"cpus": {"online": "0-x"}, "npus": []}}, {"npus": 1})
+    assert hosts_of(found).keys() == {"good"} and reasons(found)["bad"].endswith("; gather it again")
     found = place({"a2": a2(), "a3": host([0, 0, 1, 1] * 4, nodes=2, family="a3")}, {"npus": 2, "family": "a3"})
     assert hosts_of(found).keys() == {"a3"}
-    assert reasons(found)["a2"] == "its product is Atlas 800T A2 or Atlas 900 A2 unit (a2), and a3 is wanted"
 
 
 def test_nothing_of_the_input_is_changed_and_the_table_tells_all():
