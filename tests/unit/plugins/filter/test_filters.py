@@ -165,7 +165,7 @@ def test_quality_measures_pools_from_elsewhere_and_changes_none():
     assert call("quality", {"1": "0-4"}, TOPOLOGY, "0-7")["idle"] == "5-7"
 
 
-def test_workloads_give_the_published_task_of_five_cards_240_cpus(tmp_path):
+def test_workloads_give_the_published_task_of_5_cards_240_cpus(tmp_path):
     generate("l40s_384", tmp_path)
     topology = gather(Host(str(tmp_path)))
     (task,) = call("workloads", call("plan", topology), [{"name": "llm-a", "npus": [0, 1, 2, 4, 5]}], topology)
@@ -182,7 +182,7 @@ def test_two_shares_of_one_host_go_on_one_card_until_it_is_full():
     assert results[0]["taken"] == [{"id": "npu-1", "memory_mb": 28672, "core": 20, "template": None}]
 
 
-def test_options_of_fit_vnpus_are_a_dictionary_or_named_and_names_win():
+def test_named_options_of_fit_vnpus_win_over_a_dictionary():
     devices = [{"id": "a", "total_memory_mb": 100, "type": "T"}]
     asked = {"memory_mb": 1, "core": 1, "type": "T"}
     assert call("fit_vnpus", devices, asked, {"soft": True})["reason"] == "1/1 ModeNotFit"
@@ -199,7 +199,7 @@ def test_the_documentation_names_all_that_is_returned(plugin, found, lists):
     assert all(set(documented[name]["contains"]) == set(found[name][0]) for name in lists)
 
 
-def test_the_documentation_of_compare_has_its_options_as_they_are():
+def test_the_documentation_of_compare_has_all_its_options():
     documented = yaml.safe_load(compare_file.DOCUMENTATION)
     parameters = list(inspect.signature(comparison.compare).parameters.values())[1:]
     assert documented["positional"].split(", ") == [parameter.name for parameter in parameters] == list(documented["options"])[1:]
@@ -217,7 +217,7 @@ def test_launch_passes_on_its_options():
     assert call("launch", ENTRY, "taskset", command="true", notes=False, visible_devices=False) == "taskset --cpu-list 16-31 true"
 
 
-def test_options_of_launch_are_documented_with_defaults_and_examples():
+def test_options_of_launch_have_documented_defaults_and_examples():
     defaults = {field.name: field.default for field in dataclasses.fields(Options)}
     assert set(OPTIONS) == {"_input", "form", "topology", "binding", "total_npus", *defaults}
     assert {name: OPTIONS[name].get("default", "") or "" for name in defaults} == {name: value or "" for name, value in defaults.items()}
@@ -230,6 +230,6 @@ def test_options_of_launch_are_documented_with_defaults_and_examples():
 
 
 @pytest.mark.parametrize("option, named", [("image", True), ("arguments", True), ("ascend_runtime", True), ("command", False)])
-def test_options_of_launch_name_the_forms_that_take_them_or_do_not(option, named):
+def test_options_of_launch_name_the_forms_that_take_them(option, named):
     described = re.findall(r"V\((\w+)\)", str(OPTIONS[option]["description"]))
     assert set(FORMS) & set(described) == {form for form in FORMS if (option in FORMS[form].OPTIONS) is named}

@@ -104,7 +104,7 @@ def test_contradictions_are_reported(topology, expected):
     assert list(remarks(topology, PLAN)) == ([expected] if expected else [])
 
 
-def test_cpus_excluded_on_request_and_hosts_without_pools_have_none():
+def test_excluded_cpus_and_hosts_without_pools_have_no_remark():
     assert list(remarks(host("18-19"), EXCLUDING)) == []
     assert list(remarks(host("18-19", nohz_full="0-19"), {"npus": [], "housekeeping": "0-1"})) == []
 
