@@ -83,51 +83,42 @@ def test_a_host_that_has_not_moved_is_bound_and_stays_so(now):
 
 
 OFFLINE = {**FRESH, "cpus": {**FRESH["cpus"], "online": "0-191"}, "numa": [{**FRESH["numa"][0], "cpus": "0-22"}, *FRESH["numa"][1:]]}
+FOUR_IRQ = {"roles": {"irq": 4, "acl": 1, "release": 1}}
+UNIT_FILES = "/etc/systemd/system"
+# what the host was then and is now, besides what it always is, and what is said of that
 MOVED = {
-    "a card": (variables(), variables(lost(3)), "the hardware is not what plans/fleet.json was written for: the NPU at {pci} is missing"),
-    "CPUs": (variables(), variables(OFFLINE), "written for: NUMA node 0 had CPUs 0-23 and has CPUs 0-22"),
-    "a bind": (
-        variables(),
-        variables(bound(housekeeping="1")),
-        "the plan in force is not the one that plans/fleet.json compares with: there was none",
-    ),
-    "an unbind": (variables(bound()), variables(), "compares with: there was one and is none now"),
-    "a rollback": (
-        variables(bound()),
-        variables(bound(roles={"irq": 4, "acl": 1, "release": 1})),
-        "compares with: irq of NPU 0 144-145 -> 144-147, irq of NPU 1",
-    ),
-    "housekeeping": (
-        variables(),
-        variables(housekeeping="1"),
-        "a bind would not do what plans/fleet.json says: housekeeping none -> 0,24,48",
-    ),
-    "roles": (variables(), variables(roles={"irq": 4, "acl": 1, "release": 1}), "irq of NPU 0 144-145 -> 144-147, irq of NPU 1"),
-    "a role": (variables(), variables(settings={"irq": {**IRQ, "enabled": False}}), "says: feature irq present -> absent."),
-    "a time": (
-        variables(),
-        variables(settings={"irq": {**IRQ, "interval": "1min"}}),
-        "says: /etc/systemd/system/npu-affinity-irq.timer would differ.",
-    ),
+    "a card": ({}, {"topology": lost(3)}, f"is not what {FILE} was written for: the NPU at {FRESH['npus'][3]['pci']} is missing"),
+    "CPUs": ({}, {"topology": OFFLINE}, "written for: NUMA node 0 had CPUs 0-23 and has CPUs 0-22"),
+    "a bind": ({}, {"topology": bound(housekeeping="1")}, f"in force is not the one that {FILE} compares with: there was none"),
+    "an unbind": ({"topology": bound()}, {}, "compares with: there was one and is none now"),
+    "a rollback": ({"topology": bound()}, {"topology": bound(**FOUR_IRQ)}, "compares with: irq of NPU 0 144-145 -> 144-147, irq of NPU 1"),
+    "housekeeping": ({}, {"housekeeping": "1"}, f"a bind would not do what {FILE} says: housekeeping none -> 0,24,48"),
+    "roles": ({}, FOUR_IRQ, "irq of NPU 0 144-145 -> 144-147, irq of NPU 1"),
+    "a role": ({}, {"settings": {"irq": {**IRQ, "enabled": False}}}, "says: feature irq present -> absent."),
+    "a time": ({}, {"settings": {"irq": {**IRQ, "interval": "1min"}}}, f"says: {UNIT_FILES}/npu-affinity-irq.timer would differ."),
     "a service": (
-        variables(),
-        variables(settings={"slices": {**SLICES, "services": []}}),
-        "says: /etc/systemd/system/vllm@0.service.d/50-npu-affinity.conf would be removed, the settings of slices differ.",
+        {},
+        {"settings": {"slices": {**SLICES, "services": []}}},
+        f"says: {UNIT_FILES}/vllm@0.service.d/50-npu-affinity.conf would be removed, the settings of slices differ.",
     ),
-    "a refusal": (
-        {"__npu_affinity_refused": ["Too few\nCPUs."]},
-        variables(),
-        "has no plan of this host, because a bind was refused then: Too few CPUs.",
-    ),
-    "no answer": ({}, variables(), "has no plan of this host, which did not answer then."),
 }
+
+
+def refusal(then, now):
+    (said,) = refusals(then, now).values()
+    assert said.startswith("npu_affinity_reviewed: ") and said.count(". ") == 1 and said.endswith("and bind with that.")
+    return said
 
 
 @pytest.mark.parametrize(("then", "now", "sentence"), MOVED.values(), ids=MOVED)
 def test_a_host_that_has_moved_is_refused_with_what_differs(then, now, sentence):
-    (said,) = refusals(then, now).values()
-    assert sentence.format(pci=FRESH["npus"][3]["pci"]) in said
-    assert said.startswith("npu_affinity_reviewed: ") and said.count(". ") == 1 and said.endswith("and bind with that.")
+    assert sentence in refusal(variables(**then), variables(**now))
+
+
+def test_a_host_that_had_no_plan_then_is_refused():
+    of_refused = refusal({"__npu_affinity_refused": ["Too few\nCPUs."]}, variables())
+    assert "has no plan of this host, because a bind was refused then: Too few CPUs." in of_refused
+    assert "has no plan of this host, which did not answer then." in refusal({}, variables())
 
 
 def test_much_that_differs_is_counted():
