@@ -11,6 +11,7 @@ import xml.etree.ElementTree as ET
 from collections import defaultdict
 
 import pytest
+from planner_hosts import host
 
 pytest.importorskip("ansible")
 
@@ -32,42 +33,24 @@ def entry(npu, pci, pool, kind="npu", roles=True):
     return {"id": npu, "pci": pci, "pool": pool, **split, "mems": "0", "slice": f"{kind}-{npu}.slice"}
 
 
-def host(nodes, npus, pools, siblings=(), caches=(), offline="", kind="npu", roles=True, **changes):
-    """A topology and its plan: ``nodes`` are cpulists by node id, ``npus`` the node of each NPU, ``pools`` their cpulists."""
-    online = compress(cpu for cpus in nodes.values() for cpu in expand(cpus))
-    functions = [f"0000:{number:02x}:00.0" for number in range(1, len(npus) + 1)]
-    topology = {
-        "machine": {"product": "Test server"},
-        "cpus": {"online": online, "offline": offline, "isolated": "", "siblings": list(siblings), "caches": list(caches)},
-        "numa": [{"id": node, "cpus": cpus, "memory_mib": 65536, "distances": {}} for node, cpus in nodes.items()],
-        "npus": [
-            {"kind": kind, "id": number, "name": "910B9", "pci": pci, "numa": node}
-            for number, (pci, node) in enumerate(zip(functions, npus, strict=True))
-        ],
-        "problems": [],
-    }
-    plan = {
-        "strategy": "topo_affinity",
-        "requested": "auto",
-        "reason": "That is the rule for this family.",
-        "cpus": online,
-        "housekeeping": "",
-        "npus": [entry(number, functions[number], pool, kind, roles) for number, pool in enumerate(pools)],
-        "lost": [],
-        "repaired": [],
-        "warnings": [],
-        "violations": [],
-        "quality": {"disjoint": True, "whole_cores": True, "local": 1.0, "own_node": 1.0, "balance": 0, "smallest": 24, "idle": ""},
-    }
-    return {**plan, **changes}, topology
+def drawn(topology, pools, **changes):
+    """Return a plan with these pools, and its topology."""
+    topology["machine"]["product"] = "Test server"
+    for npu in topology["npus"]:
+        npu["name"] = "910B9"
+    cards = list(zip(topology["npus"], pools, strict=False))
+    made = {"strategy": "topo_affinity", "requested": "auto", "reason": "That is the rule for this family.", "housekeeping": ""}
+    made |= {"cpus": topology["cpus"]["online"], "lost": [], "repaired": [], "warnings": [], "violations": []}
+    made["npus"] = [entry(npu["id"], npu["pci"], pool, npu["kind"], npu["kind"] == "npu") for npu, pool in cards]
+    made["quality"] = {"disjoint": True, "whole_cores": True, "local": 1.0, "own_node": 1.0, "balance": 0, "smallest": 24, "idle": ""}
+    return {**made, **changes}, topology
 
 
 def eight_nodes():
     """192 CPUs without SMT in clusters of 4, the NPUs in pairs on every second node."""
     pools = ["0-23", "24-47", "48-71", "72-95", "96-119", "120-143", "144-167", "168-191"]
-    nodes = {node: pools[node] for node in range(8)}
-    plan, topology = host(nodes, [0, 0, 2, 2, 4, 4, 6, 6], pools, caches=[f"{cpu}-{cpu + 3}" for cpu in range(0, 192, 4)])
-    return plan, {**topology, "nics": [nic("0000:7d:00.0", "eth0", 0, {"10": "0-1", "20": "2-7"}), nic("0000:7d:00.1", "", 0, {})]}
+    nics = [nic("0000:7d:00.0", "eth0", 0, {"10": "0-1", "20": "2-7"}), nic("0000:7d:00.1", "", 0, {})]
+    return drawn(host([0, 0, 2, 2, 4, 4, 6, 6], caches=4, nics=nics), pools)
 
 
 def nic(pci, name, numa, distances):
@@ -77,49 +60,42 @@ def nic(pci, name, numa, distances):
 def large():
     """640 CPUs, siblings far apart, 16 NPUs."""
     pools = [f"{20 * npu}-{20 * npu + 19},{320 + 20 * npu}-{339 + 20 * npu}" for npu in range(16)]
-    nodes = {node: f"{40 * node}-{40 * node + 39},{320 + 40 * node}-{359 + 40 * node}" for node in range(8)}
-    return host(nodes, [npu // 2 for npu in range(16)], pools, siblings=[f"{core},{core + 320}" for core in range(320)])
+    return drawn(host([npu // 2 for npu in range(16)], cores=40, threads=2, numbering="far"), pools)
 
 
 def gpus():
     """Two nodes with SMT, caches of four cores, and GPUs, which have no roles."""
     pools = [f"{8 * gpu}-{8 * gpu + 7},{32 + 8 * gpu}-{39 + 8 * gpu}" for gpu in range(4)]
-    caches = [f"{core}-{core + 3},{core + 32}-{core + 35}" for core in range(0, 32, 4)]
-    siblings = [f"{core},{core + 32}" for core in range(32)]
-    return host({0: "0-15,32-47", 1: "16-31,48-63"}, [0, 0, 1, 1], pools, siblings, caches, kind="gpu", roles=False)
+    return drawn(host([0, 0, 1, 1], nodes=2, cores=16, threads=2, numbering="far", caches=4, family="gpu"), pools)
 
 
 def everything_else():
     """Sparse nodes, CPUs kept, idle, not divided, offline and lost, an NPU without node, one without pool, overlapping pools."""
-    plan, topology = host(
-        {0: "0-15", 4: "16-31", 9: "32-39"},
-        [0, None, 4, 77],
+    plan, topology = drawn(
+        host([0, None, 4, 77], nodes=[0, 4, 9], cores=[8, 8, 4], threads=2),
         ["2-9", "8-13", "16-23"],
-        offline="40-42",
-        siblings=[f"{cpu},{cpu + 1}" for cpu in range(0, 40, 2)],
         cpus="2-31",
         housekeeping="0-1",
         lost=[entry(5, "0000:77:00.0", "24-29")],
         warnings=["One card is gone."],
         violations=["NPU 0 and NPU 1 share CPUs 8-9."],
     )
+    topology["cpus"]["offline"] = "40-42"
     topology["numa"].append({"id": 12, "cpus": "", "memory_mib": 1024, "distances": {}})
     plan["quality"].update(disjoint=False, local=0.5, idle="14-15,30-31")
     return plan, topology
 
 
 def without_numa():
-    plan, topology = host({}, [None], ["2-9"], cpus="0-11")
-    topology["cpus"]["online"] = "0-11"
-    return plan, topology
+    return drawn(host([None], nodes=1, cores=12, numa=[]), ["2-9"])
 
 
 def without_npus():
-    return host({0: "0-7", 1: "8-15"}, [], [])
+    return drawn(host([], nodes=2, cores=8), [])
 
 
 def unreadable():
-    return host({}, [], [])
+    return drawn({**host([], nodes=1, numa=[]), "cpus": {"online": "", "offline": "", "isolated": "", "siblings": [], "caches": []}}, [])
 
 
 MACHINES = [eight_nodes, large, gpus, everything_else, without_numa, without_npus, unreadable]
@@ -315,7 +291,7 @@ def test_what_is_not_attached_here_says_where_it_is():
 
 @pytest.mark.parametrize(("homes", "guest"), [([0, 0], 1), ([1, 1], 0)])
 def test_an_npu_is_named_on_the_nodes_that_lend_it_cpus(homes, guest):
-    picture = Picture(*host({0: "0-7", 1: "8-15"}, homes, ["0-7", "8-15"]))
+    picture = Picture(*drawn(host(homes, nodes=2, cores=8), ["0-7", "8-15"]))
     for number, words in enumerate(map(texts, picture.groups)):
         assert f"NPU {number}910B9" in words
         assert (f"NPU {number}, attached to node {homes[0]}" in words) == (number == guest)
@@ -333,7 +309,7 @@ def test_the_header_says_how_and_how_good():
 
 def test_a_pool_of_many_ranges_is_printed_in_full_within_its_box():
     pool = compress(range(0, 192, 2))
-    plan, topology = host({node: f"{24 * node}-{24 * node + 23}" for node in range(8)}, [0], [pool])
+    plan, topology = drawn(host([0]), [pool])
     group = Picture(plan, topology).groups[0]
     box = next(rect for rect in group.iter(f"{SVG}rect") if rect.get("class") == "box")
     lines = [text for text in group.findall(f"{SVG}text") if text.get("class") == "mono"]
@@ -344,7 +320,7 @@ def test_a_pool_of_many_ranges_is_printed_in_full_within_its_box():
 
 
 def test_npus_and_gpus_of_one_host_are_told_apart():
-    plan, topology = host({0: "0-15"}, [0, 0], ["0-7", "8-15"])
+    plan, topology = drawn(host([0, 0], nodes=1, cores=16), ["0-7", "8-15"])
     topology["npus"][1].update(kind="gpu", id=0)
     plan["npus"][1] = entry(0, topology["npus"][1]["pci"], "8-15", "gpu", roles=False)
     picture = Picture(plan, topology)
