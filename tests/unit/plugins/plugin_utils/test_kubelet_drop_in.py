@@ -19,6 +19,13 @@ SMT = host([0, 0, 1, 1], nodes=2, cores=16, threads=2, numbering="far")
 GPUS = host([0, 1], nodes=2, cores=8, family="gpu")
 
 
+OLD = {**A2, "kubelet": {"version": "1.30.4"}}
+WITHOUT_BETA = {**A2, "kubelet": {"version": "1.34.0", "feature_gates": {"CPUManagerPolicyBetaOptions": "false"}}}
+NOT_AT_ONCE = "full-pcpus-only and distribute-cpus-across-cores can not be used at the same time"
+GATE_IS_OFF = "is beta in Kubernetes 1.34.0, and the kubelet's configuration switches feature gate CPUManagerPolicyBetaOptions off"
+IS_OLD = "came with Kubernetes 1.31, and the kubelet is 1.30.4, which would not"
+
+
 def test_the_cpus_of_interrupts_and_housekeeping_are_reserved():
     made = plan(A2, housekeeping=1)
     text = kubelet_drop_in(made, A2, options={"full-pcpus-only": True}, topology_policy="single-numa-node", reserved="190-191")
@@ -58,11 +65,9 @@ def test_host_code_reads_what_is_written():
         (A2, {"options": {"pinning": True}}, "options: pinning is not known; known are full-pcpus-only"),
         (A2, {"options": "full-pcpus-only"}, "options: expected a dictionary"),
         (A2, {"options": {"align-by-socket": "true"}, "topology_policy": "single-numa-node"}, "exclude each other"),
-        (
-            A2,
-            {"options": {"full-pcpus-only": True, "distribute-cpus-across-cores": True}},
-            "full-pcpus-only and distribute-cpus-across-cores can not be used at the same time",
-        ),
+        (A2, {"options": {"full-pcpus-only": True, "distribute-cpus-across-cores": True}}, NOT_AT_ONCE),
+        (OLD, {"options": {"distribute-cpus-across-cores": True}}, IS_OLD),
+        (WITHOUT_BETA, {"options": {"strict-cpu-reservation": True}}, GATE_IS_OFF),
         (host([0] * 4, nodes=9), {"topology_policy": "restricted"}, "9 NUMA nodes needs options {max-allowable-numa-nodes: '9'}"),
         (A2, {"options": {"full-pcpus-only": "on"}}, "options: full-pcpus-only takes true or false; got 'on'"),
         (A2, {"options": {"max-allowable-numa-nodes": 4}}, "options: max-allowable-numa-nodes takes a whole number from 8 on; got '4'"),
@@ -81,7 +86,7 @@ def test_gpu_hosts_reserve_named_cpus_and_policy_none_no_cpus():
     assert "reservedSystemCPUs" not in kubelet_drop_in(plan(GPUS), GPUS, policy="none")
 
 
-ALPHA, BETA = "CPUManagerPolicyAlphaOptions", "CPUManagerPolicyBetaOptions"
+ALPHA = "CPUManagerPolicyAlphaOptions"
 
 
 @pytest.mark.parametrize(
@@ -109,25 +114,3 @@ def test_options_of_the_topology_manager_have_gates_of_their_own():
     text = kubelet_drop_in(plan(topology), topology, topology_policy="restricted", options=options)
     assert yaml.safe_load(text)["featureGates"] == {"TopologyManagerPolicyAlphaOptions": True}
     assert settings.read(text)["featureGates"] == {"TopologyManagerPolicyAlphaOptions": "true"}
-
-
-@pytest.mark.parametrize(
-    "kubelet, options, words",
-    [
-        (
-            {"version": "1.30.4"},
-            {"distribute-cpus-across-cores": True},
-            "came with Kubernetes 1.31, and the kubelet is 1.30.4, which would not",
-        ),
-        (
-            {"version": "1.34.0", "feature_gates": {BETA: "false"}},
-            {"strict-cpu-reservation": True},
-            "is beta in Kubernetes 1.34.0, and the kubelet's configuration switches feature gate CPUManagerPolicyBetaOptions off",
-        ),
-    ],
-)
-def test_options_that_a_kubelet_does_not_take(kubelet, options, words):
-    topology = {**A2, "kubelet": kubelet}
-    with pytest.raises(AnsibleFilterError) as refused:
-        kubelet_drop_in(plan(topology), topology, options=options)
-    assert words in str(refused.value)
