@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which findings are muted on which host, until when, and which mutes are refused."""
+"""Which findings are muted on which host, until when, which mutes are refused, and why a compared host fails."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import datetime
 import pytest
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.junit import junit
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import sentences, summary
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import NAMED, failure, sentences, summary
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary import summary as summary_of_run
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import mutes, specs, values
+from ansible_collections.npu.affinity.plugins.module_utils._base.findings import OLD_PROCESS
 
 NOW = datetime.datetime(2026, 11, 24, 9, 0, tzinfo=datetime.timezone.utc)
 MUTE = {"code": "NPU_IRQ_MOVED", "until": "2026-12-01", "reason": "ticket 7"}
@@ -90,3 +91,27 @@ def test_a_muted_finding_is_listed_and_does_not_fail_a_host(drift, away, state, 
     assert len([line for line in lines if line.endswith(WHY)]) == bool(IRQ in drift) + bool(away)
     assert ("1 of them muted" in summary(verified)) == (IRQ in drift)
     assert junit(verified, "a").count("<failure") == len([entry for entry in drift if entry is FILE])
+
+
+def compared(number, cause="manual change", **changes):
+    drift = [{"cause": cause, "code": "NPU_FILE_CHANGED", "sentence": f"file {place}"} for place in range(number)]
+    found = {"bound": True, "drift": drift, "checked": {"files": ["/f"] * 9}, "muted": {}, "drift_fails": True, "workloads_fail": False}
+    return {**found, **changes}
+
+
+@pytest.mark.parametrize(
+    "verified, after_bind, why",
+    [
+        (compared(0), True, ""),
+        (compared(2), False, "2 of 9 compared objects differ"),
+        (compared(2), True, "2 of 9 compared objects differ: file 0; file 1"),
+        (compared(NAMED + 2), True, "7 of 9 compared objects differ: file 0; file 1; file 2; file 3; file 4; and 2 more"),
+        (compared(2, OLD_PROCESS), True, ""),
+        (compared(2, OLD_PROCESS), False, "2 of 9 compared objects differ"),
+        (compared(2, drift_fails=False), True, ""),
+        (compared(2, muted={"NPU_FILE_CHANGED": "until 2027-01-01"}), True, ""),
+        ({"msg": "no plan.json", "drift_fails": True}, True, "no plan.json"),
+    ],
+)
+def test_the_reason_for_which_a_compared_host_fails(verified, after_bind, why):
+    assert failure(verified, after_bind) == why
