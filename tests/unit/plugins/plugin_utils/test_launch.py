@@ -527,6 +527,7 @@ def test_torch_npu_is_given_the_cpus_of_the_plan(entry, options, visible, conf):
     assert written == {**({"ASCEND_RT_VISIBLE_DEVICES": visible} if visible else {}), "CPU_AFFINITY_CONF": conf}
 
 
+WITH_A_POD = changed(kubelet={"policy": "static", "exclusive": {"p/c": "20-21"}})
 SLICED = {"binding": "global_slice"}
 REFUSALS = [
     ("an old torch_npu", {**ENTRY, "pool": "0-5,12-19", "irq": ""}, "torch_npu", {}, "2 ranges, of which torch_npu before 26.1.0"),
@@ -581,13 +582,7 @@ REFUSALS = [
     ("unknown sockets", ENTRY, "slurm", {"topology": TOPOLOGY, "slurm_sockets": "l2"}, "slurm_sockets: expected numa or l3; got"),
     ("a number as release of Slurm", ENTRY, "slurm", {"topology": TOPOLOGY, "slurm_version": 24.1}, "a release such as '24.11', as text"),
     ("a pod with interrupts only", {**ENTRY, "pool": "16-17"}, "kubernetes", {}, "nothing of its CPUs 16-17 is left"),
-    (
-        "CPUs that a pod has",
-        ENTRY,
-        "docker",
-        {"topology": changed(kubelet={"policy": "static", "exclusive": {"p/c": "20-21"}})},
-        "the kubelet has given CPUs 20-21 to container p/c exclusively",
-    ),
+    ("CPUs that a pod has", ENTRY, "docker", {"topology": WITH_A_POD}, "the kubelet has given CPUs 20-21 to container p/c exclusively"),
     (
         "too few for in-process binding",
         {**ENTRY, "pool": "0-39"},
