@@ -11,6 +11,7 @@ from ansible.errors import AnsibleFilterError
 from planner_hosts import host
 
 from ansible_collections.npu.affinity.plugins.filter.kubelet_drop_in import kubelet_drop_in
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet import settings
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 
@@ -33,19 +34,12 @@ def test_the_cpus_of_interrupts_and_housekeeping_are_reserved():
     document = yaml.safe_load(text)
     assert document["kind"] == "KubeletConfiguration"
     assert document["cpuManagerPolicyOptions"] == {"full-pcpus-only": "true"}
-    irqs = {cpu for entry in made["npus"] for cpu in entry["irq"].replace("-", ",").split(",")}
-    reserved = _expanded(document["reservedSystemCPUs"])
-    assert {int(cpu) for cpu in irqs} | {0, 24, 48, 72, 96, 120, 144, 168, 190, 191} == reserved
-
-
-def _expanded(text):
-    pairs = (part.split("-") for part in text.split(","))
-    return {cpu for pair in pairs for cpu in range(int(pair[0]), int(pair[-1]) + 1)}
+    irqs = {cpu for entry in made["npus"] for cpu in expand(entry["irq"])}
+    assert set(expand(document["reservedSystemCPUs"])) == irqs | {0, 24, 48, 72, 96, 120, 144, 168, 190, 191}
 
 
 def test_whole_cores_are_reserved():
-    made = plan(SMT)
-    reserved = _expanded(yaml.safe_load(kubelet_drop_in(made, SMT))["reservedSystemCPUs"])
+    reserved = set(expand(yaml.safe_load(kubelet_drop_in(plan(SMT), SMT))["reservedSystemCPUs"]))
     assert reserved == {(cpu + 32) % 64 for cpu in reserved}
 
 

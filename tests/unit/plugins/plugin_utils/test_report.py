@@ -149,6 +149,7 @@ def without():
 
 
 BOTH = ["plan in force", "kernel"]
+NEVER = differs("plan", "/etc/npu-affinity/plan.json", "the plan in force", "no such file", cause="never bound")
 # (record, state, why, labels of the views)
 STATES = [
     (planned(warnings=["CPUs are isolated."]), "bound with warnings", "CPUs are isolated.", BOTH),
@@ -156,19 +157,14 @@ STATES = [
     (remote(), "bound with warnings", "100 % of the CPUs are remote.", [*BOTH, "a bind now"]),
     (without(), "no accelerator", "", ["a bind now"]),
     ({"host": "node1", "unreachable": "Connection timed out"}, "no answer", "Connection timed out", []),
-    (record(), "bound", "", ["plan in force", "kernel"]),
-    (record(drift=[MOVED]), "drifted", "manual change", ["plan in force", "kernel"]),
-    (record(outside=AWAY, outside_sentence="1 runs elsewhere"), "bound, workloads not", "1 runs elsewhere", ["plan in force", "kernel"]),
-    (record(outside=AWAY, drift=[MOVED]), "drifted", "manual change", ["plan in force", "kernel"]),
+    (record(), "bound", "", BOTH),
+    (record(drift=[MOVED]), "drifted", "manual change", BOTH),
+    (record(outside=AWAY, outside_sentence="1 runs elsewhere"), "bound, workloads not", "1 runs elsewhere", BOTH),
+    (record(outside=AWAY, drift=[MOVED]), "drifted", "manual change", BOTH),
     (unbound(), "not bound", "", ["a bind now"]),
-    (
-        unbound(drift=[differs("plan", "/etc/npu-affinity/plan.json", "the plan in force", "no such file", cause="never bound")]),
-        "not bound",
-        "never bound",
-        ["a bind now"],
-    ),
+    (unbound(drift=[NEVER]), "not bound", "never bound", ["a bind now"]),
     (unbound(refused="NPU 9 is not here."), "refused", "NPU 9 is not here.", ["a bind now"]),
-    (record(refused="NPU 9 is not here.", plan=None), "bound", "", ["plan in force", "kernel", "a bind now"]),
+    (record(refused="NPU 9 is not here.", plan=None), "bound", "", [*BOTH, "a bind now"]),
     ({"host": "node1", "msg": "It failed."}, "refused", "It failed.", []),
     ({"host": "node1"}, "no answer", "no result was received", []),
 ]

@@ -163,13 +163,7 @@ TOPOLOGY = {
 
 def test_npus_of_a_host_are_devices_where_hami_knows_the_chip():
     (device,) = devices_of(TOPOLOGY, soft=True)
-    assert (device["id"], device["type"], device["total_memory_mb"], device["total_core"], device["slots"]) == (
-        "npu-0",
-        "Ascend910B3",
-        65536,
-        100,
-        4,
-    )
+    assert {"id": "npu-0", "type": "Ascend910B3", "total_memory_mb": 65536, "total_core": 100, "slots": 4}.items() <= device.items()
     assert devices_of(TOPOLOGY, count=20)[0]["total_core"] == 20
 
 
