@@ -81,6 +81,14 @@ def host(cards, nodes=8, cores=24, threads=1, numbering="adjacent", family="a2",
     }
 
 
+def a2(busy=(), **more):
+    """Return an A2 with NPUs that are busy, by their ids."""
+    topology = host([6, 6, 4, 4, 0, 0, 2, 2])
+    for npu in topology["npus"]:
+        npu["busy"] = npu["id"] in busy
+    return {**topology, **more}
+
+
 def listed(cpus):
     """Return the cpulist of a range that is not empty."""
     if cpus.step > 1:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 
 import pytest
-from planner_hosts import host
+from planner_hosts import a2, host
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.place import numa_score, place
@@ -115,13 +115,6 @@ def test_volcano_looks_at_hosts_with_a_static_cpu_manager_only():
         "taken": "cpu allocatable map is empty: all CPUs are reserved or given to containers",
     }
     assert hosts_of(place(nodes, {"cpus": 2})).keys() == {"shared", "bare"}, "policy none looks at nothing but the number"
-
-
-def a2(busy=(), **more):
-    topology = host([6, 6, 4, 4, 0, 0, 2, 2])
-    for npu in topology["npus"]:
-        npu["busy"] = npu["id"] in busy
-    return {**topology, **more}
 
 
 def kubelet(policy, default, **more):

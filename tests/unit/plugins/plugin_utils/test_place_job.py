@@ -11,20 +11,13 @@ from functools import partial
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planner_hosts import host
+from planner_hosts import a2, host
 
 from ansible_collections.npu.affinity.plugins.filter.place import place
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import job as _job
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import place as _place
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.search import search
-
-
-def a2(busy=()):
-    topology = host([6, 6, 4, 4, 0, 0, 2, 2])
-    for npu in topology["npus"]:
-        npu["busy"] = npu["id"] in busy
-    return topology
 
 
 ROUTER = {"name": "router", "cpus": 8}
