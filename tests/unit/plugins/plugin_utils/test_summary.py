@@ -41,6 +41,7 @@ DRIFT = [
     {"code": "NPU_IRQBALANCE_ACTIVE", "cause": "irqbalance: it runs", "unit": None},
     {"code": "NPU_IRQBALANCE_ACTIVE", "cause": "irqbalance: it ran", "unit": None},
 ]
+DRIFTED, AS_BOUND = {VERIFIED: {"drift": DRIFT}}, {VERIFIED: {"drift": [], "bound": True}}
 LIKELY = ["differs from its plan, likely irqbalance [NPU_IRQBALANCE_ACTIVE]"]
 BUSY = {"npu_affinity_topology": {"npus": [{"id": 3, "busy": True}]}, GATHERED: {"ready": False}}
 AWAY = {"drift": [], "bound": True, "outside": [{"title": "a"}], "outside_sentence": "1 runs elsewhere"}
@@ -153,13 +154,13 @@ def test_hosts_that_failed_or_had_none_have_adopted_nothing(host):
         ("bind", False, {**PLANNED, FAILURE: {"state": "failed", "reason": "x: y"}}, "failed", ["x: y"], True),
         ("plan", False, PLANNED, "planned", [], False),
         ("plan", False, {**PLANNED, REFUSED: ["No."]}, "refused", ["No. [NPU_SETTING_INVALID]"], True),
-        ("verify", False, {VERIFIED: {"drift": [], "bound": True}}, "as bound", [], False),
+        ("verify", False, AS_BOUND, "as bound", [], False),
         ("verify", False, {VERIFIED: {"drift": [], "bound": False}}, "never bound", [], False),
         ("verify", False, {VERIFIED: AWAY}, "bound, workloads not", ["1 runs elsewhere"], False),
         ("verify", False, {VERIFIED: {**AWAY, "workloads_fail": True}}, "bound, workloads not", ["1 runs elsewhere"], True),
         ("report", False, {VERIFIED: {**AWAY, "workloads_fail": True}}, "bound, workloads not", ["1 runs elsewhere"], False),
         ("verify", False, {VERIFIED: {**AWAY, "drift": DRIFT}}, "drifted", LIKELY, True),
-        ("verify", False, {VERIFIED: {"drift": DRIFT}}, "drifted", LIKELY, True),
+        ("verify", False, DRIFTED, "drifted", LIKELY, True),
         ("verify", False, {VERIFIED: {"drift": DRIFT, "drift_fails": False}}, "drifted", LIKELY, False),
         ("collect", False, {"__npu_affinity_packed": {"files": 7}}, "collected", [], False),
         ("inspect", False, {VERIFIED: {"msg": "the archive lacks it"}}, "not compared", ["the archive lacks it"], True),
@@ -196,8 +197,8 @@ def test_the_state_of_a_host(playbook, check, left, state, reasons, fails):
         ("plan", {}, True),
         ("bind", {RESULT: {"changed": True}}, True),
         ("bind", AS_WANTED, False),
-        ("verify", {VERIFIED: {"drift": [], "bound": True}}, False),
-        ("report", {VERIFIED: {"drift": [], "bound": True}}, False),
+        ("verify", AS_BOUND, False),
+        ("report", AS_BOUND, False),
     ],
 )
 def test_what_a_bind_takes_is_no_remark_once_it_is_in_force(playbook, left, said):
@@ -289,11 +290,11 @@ AGAIN = "again, after you have corrected that; finished hosts do not change"
         ("bind", True, {"a": {**REBOUND, **FAILED}}, [f"bind --check {AS_BEFORE}  # {AGAIN}"]),
         ("rollback", True, {"a": {**DONE, **CHOSEN}}, [f"rollback {AS_BEFORE} -e npu_affinity_to=-1  # apply these changes"]),
         ("rollback", True, {"a": {REFUSED: ["No."]}}, [f"rollback --check {AS_BEFORE} -e npu_affinity_to=-1  # {AGAIN}"]),
-        ("verify", False, {"a": {VERIFIED: {"drift": DRIFT}}}, [f"bind {AS_BEFORE}  # repair the drift"]),
+        ("verify", False, {"a": DRIFTED}, [f"bind {AS_BEFORE}  # repair the drift"]),
         (
             "verify",
             False,
-            {"a": {VERIFIED: {"drift": DRIFT}}, "b": {VERIFIED: {"drift": [], "bound": True}}, "c": {VERIFIED: {"drift": DRIFT}}},
+            {"a": DRIFTED, "b": AS_BOUND, "c": DRIFTED},
             ["bind --limit a,c -e npu_affinity_strategy=even_split  # repair the drift"],
         ),
         ("unbind", True, {"a": {UNBOUND: {"changed": True}}}, [f"unbind {AS_BEFORE}  # apply these changes"]),
@@ -367,7 +368,7 @@ LOST = {UNBOUND: {"lost": True}}
         ("collect", "failed", {}, ("failed", ["No space."])),
         ("unbind", "failed", LOST, ("unreachable", ["No space."])),
         ("bind", "failed", {RESULT: {"lost": True}}, ("unreachable", ["Write files: No space."])),
-        ("inspect", "refused", {VERIFIED: {"drift": [], "bound": True}}, ("as bound", [])),
+        ("inspect", "refused", AS_BOUND, ("as bound", [])),
     ],
 )
 def test_a_task_that_failed_is_the_reason(playbook, state, left, found):
