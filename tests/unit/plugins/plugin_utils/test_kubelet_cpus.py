@@ -36,7 +36,6 @@ THREADS = units(["0-7"], siblings=4)
 ONE_OFFLINE = units(["0-4"], siblings=3)
 """Three cores of two threads, of which CPU 5 is offline."""
 THREAD_CACHES = units(["0-7"], caches=["0-1,4-5", "2-3,6-7"], siblings=4)
-WIDE = units(["0-7", "8-15", "16-23"])
 ASKEW = units(["0-3", "4-7"], caches=["0-1", "2-5", "6-7"])
 
 PACKED = [
