@@ -123,25 +123,13 @@ def looked_up(variables, **kind):
 
 # what: variables of the task besides the profile latency, those of the host, whether threads is on, nic, and the message
 OVER = ". The inventory overrides "
+NOT_TRUE = "npu_affinity_threads_enabled (false instead of true)."
+THREADS_OFF, TEXT = {"npu_affinity_threads_enabled": False}, {"npu_affinity_threads_enabled": "no", "npu_affinity_nic": "report"}
 WON = [
     ("none", {}, {}, True, "near", "."),
-    ("the default of a role", {"npu_affinity_threads_enabled": False}, {}, True, "near", "."),
-    (
-        "the default, of the inventory",
-        {"npu_affinity_threads_enabled": False},
-        {"npu_affinity_threads_enabled": False},
-        False,
-        "near",
-        f"{OVER}npu_affinity_threads_enabled (false instead of true).",
-    ),
-    (
-        "text",
-        {"npu_affinity_threads_enabled": "no", "npu_affinity_nic": "report"},
-        {},
-        False,
-        "report",
-        f'{OVER}npu_affinity_nic ("report" instead of "near"), npu_affinity_threads_enabled (false instead of true).',
-    ),
+    ("the default of a role", THREADS_OFF, {}, True, "near", "."),
+    ("the default, of the inventory", THREADS_OFF, THREADS_OFF, False, "near", f"{OVER}{NOT_TRUE}"),
+    ("text", TEXT, {}, False, "report", f'{OVER}npu_affinity_nic ("report" instead of "near"), {NOT_TRUE}'),
     ("the same", {"npu_affinity_nic": "near", "npu_affinity_tuning": None}, {}, True, "near", "."),
 ]
 
