@@ -108,7 +108,7 @@ def machines(shared: str | None) -> Iterator[tuple[dict[str, Any], str]]:
         yield from map(_made, range(INPUTS))
         return
     sys.path.insert(0, str(Path(__file__).parents[1] / "conformance"))
-    read = importlib.import_module("adaptors.vllm_ascend_plans").host
+    read = importlib.import_module("adaptors.plans").host
     seen = set()
     for case in json.loads((Path(shared) / "cases/vllm_ascend_plans.json").read_text())["cases"]:
         topology, cpus = read(case["input"]), str(case["input"]["allowed_cpus"])

@@ -4,19 +4,18 @@
 """Run a directory of case files and captures through the real filters and parsers, one test per case.
 
 ``pytest tests/conformance --shared=DIR``. DIR holds ``cases/*.json``, ``captures/expected.json`` with its captures and, optionally,
-``sysfs/*.json`` with its trees and ``npu-smi-runs/index.json`` with its texts. For each file the adaptor of the same name in
-``adaptors/`` yields ``(id, callable)`` pairs; a file without adaptor is a skip that names it.
+``sysfs/*.json`` with its trees and ``npu-smi-runs/index.json`` with its texts. ``adaptors/table.py`` names the check of every family
+of cases; a file that it does not know is a skip that names it.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 
 import pytest
+from adaptors import table
 
-ADAPTORS = Path(__file__).parent / "adaptors"
 OUTCOMES = ("passed", "failed", "skipped")
 
 
@@ -35,19 +34,9 @@ def _sources(shared):
         yield file, ["sysfs"]
 
 
-def _adaptor(name):
-    path = ADAPTORS / f"{name}.py"
-    if not path.exists():
-        return None
-    specification = importlib.util.spec_from_file_location(f"conformance_{name}", path)
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
-
-
 def _not_covered(name):
     def check():
-        pytest.skip(f"no adaptor covers {name} yet")
+        pytest.skip(f"the table of families does not cover {name} yet")
 
     return check
 
@@ -60,12 +49,12 @@ def pytest_generate_tests(metafunc):
     for file, names in _sources(shared) if shared else ():
         document = json.loads(file.read_text())
         for name in names:
-            adaptor = _adaptor(name)
             label = f"{file.parent.name}/{file.stem}" + ("" if name in (file.stem, "sysfs") else f"-{name}")
-            if adaptor is None:
-                found.append((f"{label}", _not_covered(f"{file.parent.name}/{file.name}")))
-                continue
-            found += [(f"{label}: {case_id}", check) for case_id, check in adaptor.cases(document, file.parent)]
+            cases = table.cases(name, document, file.parent)
+            if cases is None:
+                found.append((label, _not_covered(f"{file.parent.name}/{file.name}")))
+            else:
+                found += [(f"{label}: {case_id}", check) for case_id, check in cases]
     metafunc.parametrize("conformance_case", [check for case_id, check in found], ids=[case_id for case_id, check in found])
 
 

@@ -11,11 +11,11 @@ import re
 from collections.abc import Callable, Iterator
 
 import pytest
+from adaptors.checks import require_known
 
 from ansible_collections.npu.affinity.plugins.module_utils import _npu_smi
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import normalize
 
-FIELDS = {"argv", "product", "rc", "stdin", "user", "note"}
 KINDS_OF_STATUSES = {
     0: {None, "unsupported", "permission"},
     187: {"unavailable"},
@@ -41,7 +41,7 @@ def cases(document: dict, folder: pathlib.Path) -> Iterator[tuple[str, Callable[
 
 
 def _check(entry: dict, text: str, recorded: dict) -> None:
-    assert set(entry) <= FIELDS, f"unknown fields {sorted(set(entry) - FIELDS)}"
+    require_known(entry, "argv product rc stdin user note", "the run")
     if entry["argv"] is None:
         pytest.skip("a file of the driver, not an answer")
     argv = entry["argv"]

@@ -7,48 +7,31 @@ from __future__ import annotations
 
 import pathlib
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from typing import Any
 
-import pytest
 import yaml
+from adaptors.checks import require_known
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import slices
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.checks import Statement, check
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.recipes import launch
 
-PROSE = {"about", "sources", "origin", "compose_note", "cce_cpu_reservation_rule"}
-ENTRY = {"id", "note", "input", "expected", "origin"}
-CHECK_INPUT = {"cgroup_parent", "driver", "container_cpus", "slice_cpus", "host_cpus", "cgroup", "kubelet", "binding", "total_npus"}
-KUBELET = {"policy", "reservedSystemCPUs", "exclusive"}
-CHECK_EXPECTED = {"ok", "message", "effective"}
-
-
-def cases(document: dict, folder: pathlib.Path) -> Iterator[tuple[str, Callable[[], None]]]:
-    yield "fields", lambda: known(document, PROSE | set(FORMS) | {"plan", "checks", "cce_cpu_reservation"}, "the file")
-    for key, compare in FORMS.items():
-        if key in document:
-            yield key, lambda key=key, compare=compare: compare(document[key], document["plan"])
-    for case in document.get("checks", []):
-        yield f"{case['id']} {case['note']}", lambda case=case: statement(case)
-    for case in document.get("cce_cpu_reservation", []):
-        yield f"{case['id']} {case['note']}", lambda case=case: reservation(case)
-
-
-def known(fields: dict, names: set[str], where: str) -> None:
-    assert set(fields) <= names, f"{where}: unknown fields {sorted(set(fields) - names)}"
+KUBELET = "policy reservedSystemCPUs exclusive"
 
 
 def words(plan: dict, engine: str, **options: object) -> list[str]:
     return shlex.split(launch(plan, engine, notes=False, visible_devices=False, **options))
 
 
-def container(engine: str) -> Callable[[list, dict], None]:
-    def compare(recipe: list[str], plan: dict) -> None:
-        written = words(plan, engine)
-        assert written[:2] == [engine, "run"]
-        assert [word.replace("--volume=", "-v") for word in written[2:-1]] == recipe
+def form(compare: Callable[[Any, dict], None]) -> Callable[[Any, dict], None]:
+    return lambda recipe, document: compare(recipe, document["plan"])
 
-    return compare
+
+def container(engine: str, recipe: list[str], plan: dict) -> None:
+    written = words(plan, engine)
+    assert written[:2] == [engine, "run"]
+    assert [word.replace("--volume=", "-v") for word in written[2:-1]] == recipe
 
 
 def nerdctl(recipe: list[str], plan: dict) -> None:
@@ -73,13 +56,13 @@ def settings(text: str) -> set[tuple[str, str]]:
 
 
 def slice_unit(recipe: dict, plan: dict) -> None:
-    known(recipe, {"file", "text"}, "slice_unit")
+    require_known(recipe, "file text", "slice_unit")
     unit = {"description": "", "cpus": plan["cpus"], "mems": plan["mems"]}
     assert settings(recipe["text"]) <= settings(slices.slice_text(unit))
 
 
 def quadlet(recipe: dict, plan: dict) -> None:
-    known(recipe, {"file", "text", "note"}, "quadlet")
+    require_known(recipe, "file text note", "quadlet")
     path = pathlib.PurePath(recipe["file"])
     text = launch(plan, "quadlet", image="example", name=path.stem)
     assert str(path) in text
@@ -88,7 +71,7 @@ def quadlet(recipe: dict, plan: dict) -> None:
 
 
 def systemd_service(recipe: dict, plan: dict) -> None:
-    known(recipe, {"drop_in"}, "systemd_service")
+    require_known(recipe, "drop_in", "systemd_service")
     assert launch(plan, "systemd", notes=False) == recipe["drop_in"]
 
 
@@ -100,7 +83,7 @@ def ctr(recipe: str, plan: dict) -> None:
 
 
 def ascend_docker_runtime(recipe: dict, plan: dict) -> None:
-    known(recipe, {"env", "note"}, "ascend_docker_runtime")
+    require_known(recipe, "env note", "ascend_docker_runtime")
     wanted = dict(line.split(" ")[0].split("=", 1) for line in recipe["env"])
     written = words(plan, "docker", ascend_runtime=True, vnpu=wanted["ASCEND_VNPU_SPECS"])
     assert [word for word in written if word.startswith("--env=")] == [f"--env={name}={value}" for name, value in wanted.items()]
@@ -108,7 +91,7 @@ def ascend_docker_runtime(recipe: dict, plan: dict) -> None:
 
 
 def kubernetes(recipe: dict, plan: dict) -> None:
-    known(recipe, {"never", "express_as", "change_order", "per_card_even_split"}, "kubernetes")
+    require_known(recipe, "never express_as change_order per_card_even_split", "kubernetes")
     text = launch(plan, "kubelet")
     written = yaml.safe_load(text)
     assert written.pop("reservedSystemCPUs") == plan["cpus"]
@@ -120,31 +103,9 @@ def kubernetes(recipe: dict, plan: dict) -> None:
     assert positions == sorted(positions)
 
 
-FORMS: dict[str, Callable] = {
-    "slice_unit": slice_unit,
-    "docker_run": container("docker"),
-    "podman_run": container("podman"),
-    "compose": compose,
-    "quadlet": quadlet,
-    "systemd_service": systemd_service,
-    "nerdctl": nerdctl,
-    "ctr": ctr,
-    "ascend_docker_runtime": ascend_docker_runtime,
-    "kubernetes": kubernetes,
-}
-
-
-def statement(case: dict) -> None:
-    known(case, ENTRY, case["id"])
-    known(case["input"], CHECK_INPUT, f"{case['id']} input")
-    known(case["input"].get("kubelet") or {}, KUBELET, f"{case['id']} kubelet")
-    known(case["expected"], CHECK_EXPECTED, f"{case['id']} expected")
-    verdict = check(Statement(**case["input"]))
-    assert case["expected"].get("message", "") in verdict.message
-    exact = {key: value for key, value in case["expected"].items() if key != "message"}
+def statement(given: dict, expected: dict) -> None:
+    require_known(given.get("kubelet") or {}, KUBELET, "kubelet")
+    verdict = check(Statement(**given))
+    assert expected.get("message", "") in verdict.message
+    exact = {key: value for key, value in expected.items() if key != "message"}
     assert {key: getattr(verdict, key) for key in exact} == exact
-
-
-def reservation(case: dict) -> None:
-    known(case, ENTRY, case["id"])
-    pytest.skip("the collection reads what a node's kubelet reserves and does not compute what CCE would reserve")

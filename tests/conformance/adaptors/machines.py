@@ -11,12 +11,6 @@ from typing import Any
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 
 
-def require_known(fields: Iterable[str], known: set[str], what: str) -> None:
-    """Fail where a case has a field that the adaptor does not look at."""
-    unknown = set(fields) - known
-    assert not unknown, f"unknown fields in {what}: {sorted(unknown)}"
-
-
 def topology(
     numa_map: Mapping[str, str],
     npus: Iterable[Mapping[str, Any]],

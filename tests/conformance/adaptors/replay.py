@@ -9,6 +9,7 @@ variant: what was not recorded for it answers as the product whose name it begin
 
 from __future__ import annotations
 
+import functools
 import json
 import pathlib
 import re
@@ -16,10 +17,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 
+from adaptors.checks import require_known
+
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 
-FIELDS = {"argv", "product", "rc", "stdin", "user", "note"}
 QUESTIONS = ["info", "info -m", "info -t topo"]
 REPLAY = """#!%s -IS
 import json, sys
@@ -41,12 +43,8 @@ SHARED = re.compile(r"Device-share Status +: (True|False)\s+Chip ID +: (\d+)")
 
 
 def cases(document: dict, folder: pathlib.Path) -> Iterator[tuple[str, Callable[[], None]]]:
-    unknown = {key for entry in document.values() for key in entry} - FIELDS
-
-    def fields():
-        assert not unknown, f"unknown fields: {', '.join(sorted(unknown))}"
-
-    yield "fields", fields
+    fields = {key: None for entry in document.values() for key in entry}
+    yield "fields", functools.partial(require_known, fields, "argv product rc stdin user note", "the runs")
     for product in sorted({entry["product"] for entry in document.values()}):
         yield product, lambda product=product: check(answers_of(document, folder, product))
 

@@ -1,0 +1,151 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Every family of cases and the check that gives them to the collection."""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+from collections.abc import Callable, Iterator
+
+from adaptors import answers, kubelet, placement, plans, recipes, replay, sysfs, texts, unit_cases, vnpus
+from adaptors.checks import compares, contains, exactly, require_known, returns, skipped
+
+Cases = Iterator[tuple[str, Callable[[], None]]]
+
+FAMILIES = {
+    "ascend_affinity_cases": {
+        "pick": returns(placement.pick, contains),
+        "node_scores": returns(placement.score),
+        "soft_share": returns(placement.soft_share, placement.no_chip),
+        "superpod": returns(placement.superpod, placement.prefix),
+        "job_sizes": returns(placement.job_size),
+        "switch_pass_fail": skipped("the case does not hold the map of switches; tests/unit has maps of its own for these numbers"),
+    },
+    "container_recipes": {
+        "slice_unit": recipes.form(recipes.slice_unit),
+        "docker_run": recipes.form(functools.partial(recipes.container, "docker")),
+        "podman_run": recipes.form(functools.partial(recipes.container, "podman")),
+        "compose": recipes.form(recipes.compose),
+        "quadlet": recipes.form(recipes.quadlet),
+        "systemd_service": recipes.form(recipes.systemd_service),
+        "nerdctl": recipes.form(recipes.nerdctl),
+        "ctr": recipes.form(recipes.ctr),
+        "ascend_docker_runtime": recipes.form(recipes.ascend_docker_runtime),
+        "kubernetes": recipes.form(recipes.kubernetes),
+        "checks": compares(
+            recipes.statement,
+            "cgroup_parent driver container_cpus slice_cpus host_cpus cgroup kubelet binding total_npus",
+            "ok message effective",
+        ),
+        "cce_cpu_reservation": skipped("the collection reads what a node's kubelet reserves and does not compute what CCE would reserve"),
+    },
+    "cpu_manager_state_cases": {
+        "published": compares(kubelet.state, "format file text", "checksum_follows_rule valid"),
+        "broken": compares(kubelet.state, "format file text", "valid"),
+        "checksums": returns(kubelet.checksums),
+        "data_checksums": returns(kubelet.data_checksum),
+    },
+    "device_share_cases": {
+        "query": compares(vnpus.query, "args rc stdout", "kind cards enabled"),
+        "set": compares(vnpus.set_command, "args stdin rc stdout", "ok why"),
+        "persistence_file": compares(vnpus.recovery_file, "text", "recover lines invalid"),
+        "plan": returns(vnpus.changes),
+    },
+    "even_split_cases": {
+        "cases": compares(
+            plans.even_split, "machine method devices_per_node reserved allowed task_devices", "shares cpus mems cpus_per_node error"
+        ),
+    },
+    "hami_chips": {
+        "chips": vnpus.chip,
+        "mindcluster_template_names": skipped("the names come from the driver: npu-smi info -t template-info"),
+    },
+    "hami_fit_cases": {
+        "rounding": returns(vnpus.rounding, exactly),
+        "admission": returns(vnpus.admission, exactly),
+        "request_parsing": returns(vnpus.request, vnpus.rejected),
+        "fit": returns(vnpus.fit),
+        "slots_per_card": returns(vnpus.slots_per_card),
+        "usage_sum": returns(vnpus.usage_sum),
+        "device_share_calls": returns(vnpus.share_calls),
+    },
+    "k8s_cpu_cases": {
+        "allocation": returns(kubelet.allocation, kubelet.refused),
+        "free_units": compares(kubelet.free_units, "function topology available", "units order_matters"),
+        "resize": skipped("the collection does not resize containers: the cases are those of a branch of the kubelet, of no release"),
+        "reserved_and_checks": returns(kubelet.allocation, kubelet.refused),
+    },
+    "topology_manager_cases": {
+        "cases": compares(kubelet.merge, "numa_nodes policies prefer_closest_numa distances providers", "nodes preferred admit"),
+    },
+    "vllm_ascend_host_plans": {
+        "hosts": compares(plans.published_host, plans.HOST, "pools_by_npu errors_by_npu overlapping_cpus unused_cpus overlap"),
+        "hosts repaired": compares(plans.repaired_host, plans.HOST, "pools_by_npu errors_by_npu overlapping_cpus unused_cpus overlap"),
+    },
+    "vllm_ascend_plans": {"cases": compares(plans.published, plans.INPUT, plans.EXPECTED)},
+    "vllm_ascend_samples": {"samples": texts.sample},
+    "vllm_ascend_unit_cases": {
+        "pools": compares(
+            unit_cases.pools,
+            "step device_type allowed_cpus running total_npus all_logic_npus npu_affinity numa_map replaced_by_the_test cluster_size pools",
+            "pools roles error skipped",
+        ),
+        "parsers": compares(unit_cases.parser, "fn text value npu_map visible numa allowed", "value error"),
+        "side_effects": unit_cases.side_effect,
+    },
+    "volcano_numa_cases": {
+        "hints": skipped("the collection does not list all hints for CPUs: it merges those that decide"),
+        "allocation": returns(placement.allocation, placement.no_cpus),
+        "placement": compares(placement.placement, "nodes request policy weight", "node fitting scores"),
+        "scores": returns(placement.numa_scores),
+    },
+}
+"""``{file: {section: check}}``. The second word of a section tells checks of the same cases apart."""
+PROSE = {
+    "ascend_affinity_cases": "free_means tables",
+    "container_recipes": "plan compose_note cce_cpu_reservation_rule",
+    "cpu_manager_state_cases": "checksum_rule collection_rule known_upstream_bug newest_branch validity_rules validity_messages",
+    "device_share_cases": "facts busy exit_status",
+    "even_split_cases": "rules machines options_for_the_8_card_machine why_kubelet_cannot",
+    "hami_chips": "notes",
+    "hami_fit_cases": "reason_format fit_order",
+    "k8s_cpu_cases": "fields topologies",
+    "topology_manager_cases": "fields",
+    "vllm_ascend_host_plans": "listing",
+    "vllm_ascend_plans": "encoding",
+    "volcano_numa_cases": "score_rule document_oddity node_filter machines numatopology_crd exporter_reads",
+}
+"""What a file says besides its cases."""
+FOLDERS = {
+    "expected": texts.captures,
+    "index": answers.cases,
+    "npu_smi_runs": replay.cases,
+    "sysfs": sysfs.cases,
+    "vllm_ascend_command_texts": texts.command_texts,
+}
+"""Files that name other files of their folder."""
+
+
+def cases(name: str, document: dict, folder: pathlib.Path) -> Cases | None:
+    """Return ``(id, callable)`` for every case of a file, or None for a file that the table does not know."""
+    if name in FOLDERS:
+        return FOLDERS[name](document, folder)
+    return _cases(name, document) if name in FAMILIES else None
+
+
+def _cases(name: str, document: dict) -> Cases:
+    sections = {key.split()[0] for key in FAMILIES[name]}
+    known = sections | set(f"about sources origin {PROSE.get(name, '')}".split())
+    yield "fields", lambda: require_known(document, known, "the file")
+    for key, check in FAMILIES[name].items():
+        section = document.get(key.split()[0], [])
+        entries = section if isinstance(section, list) and not isinstance(next(iter(section), {}), str) else [section]
+        for entry in entries:
+            yield f"{key} {_label(entry)}".strip(), functools.partial(check, entry, document)
+
+
+def _label(entry: object) -> str:
+    words = (entry.get(key, "") for key in ("chip_name", "id", "note")) if isinstance(entry, dict) else ()
+    return " ".join(filter(None, words))

@@ -1,0 +1,149 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""HAMi's chips, requests and fits, and the device share: answers, recovery file and the least list of calls."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from adaptors.checks import require_known
+
+from ansible_collections.npu.affinity.plugins.filter.fit_vnpus import fit_vnpus
+from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import parse_recovery_file, plan_changes
+from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.tool import refusal, states
+from ansible_collections.npu.affinity.plugins.module_utils._npu_smi import NpuSmiError, parse_device_share, parse_recover
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import Template, chip_of, slots
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.fit import charged
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hami import plugin_share_calls
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.requests import HARD, admit, parse, rounded
+
+CHIP = {
+    "chip_name": "name",
+    "common_word": "word",
+    "resource": "resource",
+    "resource_memory": "memory_resource",
+    "resource_core": "core_resource",
+    "memory_allocatable_mb": "allocatable",
+    "memory_capacity_mb": "capacity",
+    "memory_factor": "memory_factor",
+    "ai_core": "ai_core",
+    "ai_cpu": "ai_cpu",
+    "super_pod": "pairs",
+    "soft_core_resource_in_plugin_configmap": "core_in_plugin",
+}
+"""The fields of an entry and our names of them."""
+TEMPLATE = "name memory_mb ai_core ai_cpu max_per_chip_by_memory"
+NETWORK = ("network_id", "networkId", "networkID", "NetworkID", "network")
+"""Names that a group of cards might have in a case."""
+KINDS = {
+    "busy": "busy occupied in_container upgrading",
+    "aborted": "aborted",
+    "invalid": "invalid_parameter",
+    "permission": "not_permitted",
+    "unsupported": "not_supported unsupported",
+    "unavailable": "inner_error timeout no_device not_ready file",
+}
+"""The kinds of our refusals, each with the words of the cases for a failed set command."""
+
+
+def chip(entry: dict, document: dict) -> None:
+    require_known(entry, {*CHIP, "templates", "allocation_unit"}, entry["chip_name"])
+    ours = chip_of(entry["chip_name"])
+    assert {field: getattr(ours, name) for field, name in CHIP.items() if field in entry} == {
+        field: entry[field] for field in CHIP if field in entry
+    }
+    assert ours.pairs == (entry.get("allocation_unit", 1) == 2)
+    assert len(ours.templates) == len(entry["templates"])
+    for own, template in zip(ours.templates, entry["templates"], strict=True):
+        require_known(template, TEMPLATE, template["name"])
+        assert own == Template(template["name"], template["memory_mb"], template["ai_core"], template["ai_cpu"])
+        assert slots(ours.allocatable, (own.memory,)) == template["max_per_chip_by_memory"]
+
+
+def rounding(chip: str, request_mb: int, templates: bool, allocatable_mb: int = 0, capacity_mb: int = 0) -> dict:
+    known = chip_of(chip)
+    sizes = {"allocatable": allocatable_mb or known.allocatable, "capacity": capacity_mb or known.capacity}
+    memory, template = rounded(dataclasses.replace(known, templates=known.templates if templates else (), **sizes), request_mb)
+    return {"memory_mb": memory, "template": template}
+
+
+def admission(chip: str, count: int, memory_mb: int | None = None, core: int | None = None, mode: str = HARD) -> dict:
+    return admit(chip_of(chip), count, memory_mb, core, mode)
+
+
+def request(count: int, memory: object = None, core: int | None = None, memory_factor: int = 1) -> dict:
+    return parse(count, memory, core, memory_factor) | {"rejected": False}
+
+
+def rejected(expected: dict, message: str) -> bool:
+    return expected.get("rejected", False)
+
+
+def fit(devices: list, request: dict, options: dict) -> dict:
+    named = [{"network_id" if key in NETWORK else key: value for key, value in device.items()} for device in devices]
+    return fit_vnpus(named, request, options)
+
+
+def slots_per_card(memory_allocatable_mb: int, template_memory_mb: list, vDeviceCount: int = 0) -> dict:
+    return {"slots": slots(memory_allocatable_mb, tuple(template_memory_mb), vDeviceCount)}
+
+
+def usage_sum(used: dict, add: dict) -> dict:
+    return charged(used, add["core"], add["memory_mb"])
+
+
+def share_calls(chips: list, soft_mode: bool, failing_call: int | None = None) -> dict:
+    calls, failed = plugin_share_calls(chips, soft_mode, failing_call)
+    return {"calls": calls, "call_count": len(calls), "error": failed}
+
+
+def query(given: dict, expected: dict) -> None:
+    options = dict(zip(given["args"], given["args"][1:], strict=False))
+    card, chip = (int(options[option]) if option in options else None for option in ("-i", "-c"))
+    kind = expected["kind"]
+    if kind == "status":
+        assert states(parse_device_share(given["stdout"]), card, chip) == by_number(expected["cards"])
+    elif kind == "recover":
+        assert parse_recover(given["stdout"]) is expected["enabled"]
+    else:
+        with pytest.raises(NpuSmiError) as error:
+            (parse_recover if "device-share-cfg-recover" in given["args"] else parse_device_share)(given["stdout"])
+        assert error.value.kind == {"unsupported": "unsupported", "needs_card_id": "invalid"}[kind]
+
+
+def set_command(given: dict, expected: dict) -> None:
+    found = refusal(given["stdout"], given["rc"])
+    assert (found is None) == expected["ok"], str(found)
+    assert expected["ok"] or expected["why"] in KINDS[found.kind].split(), f"{found.kind}: {found}"
+
+
+def recovery_file(given: dict, expected: dict) -> None:
+    if expected.get("invalid"):
+        with pytest.raises(ValueError):
+            parse_recovery_file(given["text"])
+        return
+    lines = [{"chip": None} | line for line in expected["lines"]]
+    assert parse_recovery_file(given["text"]) == {"recover": expected["recover"], "lines": lines}
+
+
+def by_number(cards: dict) -> dict[int, dict[int, bool]]:
+    """Return ``{card: {chip: bool}}``; a card with one state for all has one chip."""
+    return {
+        int(card): {int(chip): bool(state) for chip, state in (chips if isinstance(chips, dict) else {"0": chips}).items()}
+        for card, chips in cards.items()
+    }
+
+
+def changes(current: dict, wanted: dict, persist: dict | None = None, recorded: dict | None = None) -> dict:
+    persist = persist or {}
+    require_known(persist, "now wanted", "persist")
+    planned = plan_changes(
+        by_number(current),
+        by_number(wanted),
+        recovering=persist.get("now", False),
+        recover=persist.get("wanted"),
+        recorded=by_number(recorded or {}),
+    )
+    return {"commands": [change.words for change in planned]}
