@@ -10,15 +10,15 @@ import pytest
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.allocators import allocator
 
 DEBIAN, RHEL = "/usr/lib/aarch64-linux-gnu/", "/usr/lib64/"
-INSTALLED = [
-    ("none", [], None),
-    ("jemalloc of Debian", [DEBIAN + "libjemalloc.so.2"], DEBIAN + "libjemalloc.so.2"),
-    ("tcmalloc of openEuler", [RHEL + "libtcmalloc.so.4"], RHEL + "libtcmalloc.so.4"),
-    ("both", [DEBIAN + "libtcmalloc.so.4", RHEL + "libjemalloc.so.2"], RHEL + "libjemalloc.so.2"),
-    ("that of another architecture", ["/usr/lib/x86_64-linux-gnu/libjemalloc.so.2"], None),
-]
+INSTALLED = {
+    "none": ([], None),
+    "jemalloc of Debian": ([DEBIAN + "libjemalloc.so.2"], DEBIAN + "libjemalloc.so.2"),
+    "tcmalloc of openEuler": ([RHEL + "libtcmalloc.so.4"], RHEL + "libtcmalloc.so.4"),
+    "both": ([DEBIAN + "libtcmalloc.so.4", RHEL + "libjemalloc.so.2"], RHEL + "libjemalloc.so.2"),
+    "that of another architecture": (["/usr/lib/x86_64-linux-gnu/libjemalloc.so.2"], None),
+}
 
 
-@pytest.mark.parametrize("files, expected", [row[1:] for row in INSTALLED], ids=[row[0] for row in INSTALLED])
+@pytest.mark.parametrize("files, expected", list(INSTALLED.values()), ids=list(INSTALLED))
 def test_the_allocator_is_one_that_the_host_has(tree, files, expected):
     assert allocator(tree.write({"/proc/sys/kernel/arch": "aarch64", **dict.fromkeys(files, "")})) == expected

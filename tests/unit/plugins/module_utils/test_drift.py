@@ -22,80 +22,79 @@ def said(cause):
     return "%s: %s" % cause
 
 
-LINES = [
-    ("a value was changed", "[Slice]\nAllowedCPUs=0-3\n", "[Slice]\nAllowedCPUs=0-7\n", ("AllowedCPUs=0-3", "AllowedCPUs=0-7")),
-    ("a line is gone", "a\nb\n", "a\n", ("b", "no such line")),
-    ("a line was added", "a\n", "a\nb\n", ("no further line", "b")),
-    ("many lines", "a\nb\nc\nd\ne\n", "x\n", ("a / b / c and 2 more lines", "x")),
-    ("emptied", "a\n", "", ("a", "no such line")),
-    ("another order", "a\nb\n", "b\na\n", ("its lines", "its lines in another order or number")),
-    ("a line twice", "a\n", "a\na\n", ("its lines", "its lines in another order or number")),
-]
+LINES = {
+    "a value was changed": ("[Slice]\nAllowedCPUs=0-3\n", "[Slice]\nAllowedCPUs=0-7\n", ("AllowedCPUs=0-3", "AllowedCPUs=0-7")),
+    "a line is gone": ("a\nb\n", "a\n", ("b", "no such line")),
+    "a line was added": ("a\n", "a\nb\n", ("no further line", "b")),
+    "many lines": ("a\nb\nc\nd\ne\n", "x\n", ("a / b / c and 2 more lines", "x")),
+    "emptied": ("a\n", "", ("a", "no such line")),
+    "another order": ("a\nb\n", "b\na\n", ("its lines", "its lines in another order or number")),
+    "a line twice": ("a\n", "a\na\n", ("its lines", "its lines in another order or number")),
+}
 
 
-@pytest.mark.parametrize("expected, found, said", [row[1:] for row in LINES], ids=[row[0] for row in LINES])
+@pytest.mark.parametrize("expected, found, said", list(LINES.values()), ids=list(LINES))
 def test_what_is_said_of_a_changed_text(expected, found, said):
     assert differing_lines(expected, found) == said
 
 
-FILES = [
-    ("missing", None, "text", False, "manual change: removed"),
-    ("left over", "text", None, True, "manual change: added since the last bind"),
-    ("replaced", "theirs", "text", False, "manual change: another file took its place"),
-    ("changed", "other", "text", True, "manual change: changed by hand"),
-]
+FILES = {
+    "missing": (None, "text", False, "manual change: removed"),
+    "left over": ("text", None, True, "manual change: added since the last bind"),
+    "replaced": ("theirs", "text", False, "manual change: another file took its place"),
+    "changed": ("other", "text", True, "manual change: changed by hand"),
+}
 
 
-@pytest.mark.parametrize("before, after, ours, cause", [row[1:] for row in FILES], ids=[row[0] for row in FILES])
+@pytest.mark.parametrize("before, after, ours, cause", list(FILES.values()), ids=list(FILES))
 def test_why_a_file_differs(before, after, ours, cause):
     assert said(cause_of(before, after, ours)).startswith(cause)
 
 
 OVERRIDE = "/run/systemd/system.control/npu-0.slice.d/50-AllowedCPUs.conf"
-SETS = [
-    ("set-property", "0-3", "0-7", {"overrides": [OVERRIDE], "edited": True}, "manual change: overridden by " + OVERRIDE),
-    ("all CPUs offline", "", "0-7", {}, "offline CPU"),
-    ("edited and reloaded", "0-3", "0-2", {"edited": True}, "manual change: its unit file was changed"),
-    ("not reloaded", "0-3", "0-7", {"unread": True}, "changed cpuset: systemd has not read the unit file"),
-    ("no controller", "0-3", None, {}, "changed cpuset: the cpuset controller is off"),
-    ("narrow parent", "0-3", "0-1", {"above": ("npu.slice", {0, 1, 8})}, "changed cpuset: npu.slice above it"),
-    ("parent is not it", "0-3", "0-2", {"above": ("npu.slice", {0, 1, 8})}, "changed cpuset: something other than systemd"),
-    ("parent without a set", "0-3", "0-2", {"above": ("npu.slice", None)}, "changed cpuset: something other than systemd"),
-]
+SETS = {
+    "set-property": ("0-3", "0-7", {"overrides": [OVERRIDE], "edited": True}, "manual change: overridden by " + OVERRIDE),
+    "all CPUs offline": ("", "0-7", {}, "offline CPU"),
+    "edited and reloaded": ("0-3", "0-2", {"edited": True}, "manual change: its unit file was changed"),
+    "not reloaded": ("0-3", "0-7", {"unread": True}, "changed cpuset: systemd has not read the unit file"),
+    "no controller": ("0-3", None, {}, "changed cpuset: the cpuset controller is off"),
+    "narrow parent": ("0-3", "0-1", {"above": ("npu.slice", {0, 1, 8})}, "changed cpuset: npu.slice above it"),
+    "parent is not it": ("0-3", "0-2", {"above": ("npu.slice", {0, 1, 8})}, "changed cpuset: something other than systemd"),
+    "parent without a set": ("0-3", "0-2", {"above": ("npu.slice", None)}, "changed cpuset: something other than systemd"),
+}
 
 
-@pytest.mark.parametrize("wanted, found, known, cause", [row[1:] for row in SETS], ids=[row[0] for row in SETS])
+@pytest.mark.parametrize("wanted, found, known, cause", list(SETS.values()), ids=list(SETS))
 def test_why_the_kernel_grants_another_set(wanted, found, known, cause):
     granted = None if found is None else set(expand(found))
     assert said(cause_of_set(set(expand(wanted)), granted, Seen("npu-0.slice", **known))).startswith(cause)
 
 
 RUNS = "it runs without a policy for the NPUs"
-MOVES = [
+MOVES = {
     # kind, found, everything moved, CPU of the plan that is offline, irqbalance, a process that was told to
-    ("its CPU is offline now", ("interrupts", "0-7", False, "2", RUNS), "offline CPU: IRQ CPU 2"),
-    ("its CPU was offline", ("interrupts", "0-1,3-7", False, "", RUNS), "offline CPU: CPU 2 was offline for a while"),
-    ("all of the driver's moved", ("interrupts", "0-7", True, "", RUNS), "driver reload"),
-    ("with the workqueue", ("workqueues", "0-7", True, "", RUNS), "driver reload"),
-    ("an interrupt alone, with irqbalance", ("interrupts", "4", False, "", RUNS), "irqbalance: it runs"),
-    ("an interrupt alone, without", ("interrupts", "4", False, "", ""), "manual change"),
-    ("irqbalance moves no workqueue", ("workqueues", "4", False, "", RUNS), "manual change"),
-    ("irqbalance moves no thread", ("threads", "0-1,3-7", False, "", RUNS), "manual change"),
-    ("a process was told to, next to irqbalance", ("interrupts", "4", False, "", RUNS, "process 9"), "in-process binding: process 9"),
-    ("a process, after a driver", ("interrupts", "4", True, "", RUNS, "process 9"), "in-process binding: process 9"),
-    ("a process and an offline CPU", ("interrupts", "0-7", False, "2", RUNS, "process 9"), "offline CPU: IRQ CPU 2"),
-    ("unreadable", ("interrupts", None, False, "", ""), "manual change"),
-    (
-        "with a suspect",
+    "its CPU is offline now": (("interrupts", "0-7", False, "2", RUNS), "offline CPU: IRQ CPU 2"),
+    "its CPU was offline": (("interrupts", "0-1,3-7", False, "", RUNS), "offline CPU: CPU 2 was offline for a while"),
+    "all of the driver's moved": (("interrupts", "0-7", True, "", RUNS), "driver reload"),
+    "with the workqueue": (("workqueues", "0-7", True, "", RUNS), "driver reload"),
+    "an interrupt alone, with irqbalance": (("interrupts", "4", False, "", RUNS), "irqbalance: it runs"),
+    "an interrupt alone, without": (("interrupts", "4", False, "", ""), "manual change"),
+    "irqbalance moves no workqueue": (("workqueues", "4", False, "", RUNS), "manual change"),
+    "irqbalance moves no thread": (("threads", "0-1,3-7", False, "", RUNS), "manual change"),
+    "a process was told to, next to irqbalance": (("interrupts", "4", False, "", RUNS, "process 9"), "in-process binding: process 9"),
+    "a process, after a driver": (("interrupts", "4", True, "", RUNS, "process 9"), "in-process binding: process 9"),
+    "a process and an offline CPU": (("interrupts", "0-7", False, "2", RUNS, "process 9"), "offline CPU: IRQ CPU 2"),
+    "unreadable": (("interrupts", None, False, "", ""), "manual change"),
+    "with a suspect": (
         ("interrupts", "4", False, "", "", "", "likely tuna"),
         "manual change: moved by hand or by another program, likely tuna",
     ),
-    ("irqbalance before a suspect", ("interrupts", "4", False, "", RUNS, "", "likely tuna"), "irqbalance: it runs"),
-    ("suspects move no thread", ("threads", "4", False, "", "", "", "likely tuna"), "manual change: moved by hand or by another program"),
-]
+    "irqbalance before a suspect": (("interrupts", "4", False, "", RUNS, "", "likely tuna"), "irqbalance: it runs"),
+    "suspects move no thread": (("threads", "4", False, "", "", "", "likely tuna"), "manual change: moved by hand or by another program"),
+}
 
 
-@pytest.mark.parametrize("case, cause", [row[1:] for row in MOVES], ids=[row[0] for row in MOVES])
+@pytest.mark.parametrize("case, cause", list(MOVES.values()), ids=list(MOVES))
 def test_why_something_is_on_other_cpus(case, cause):
     kind, found, everything, offline, irqbalance, *known = case
     process, suspect = [*known, "", ""][:2]

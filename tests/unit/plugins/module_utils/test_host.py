@@ -44,15 +44,15 @@ def jail(tmp_path):
     return root, outside
 
 
-LINKS = [
-    ("an absolute link is one of the machine", "/etc/link", "/srv", "srv"),
-    ("a relative link", "/etc/link", "../srv", "srv"),
-    ("a link to a link", "/etc/link", "/other", "srv"),
-    ("an absolute link to what is only outside", "/etc/link", "{outside}", None),
-]
+LINKS = {
+    "an absolute link is one of the machine": ("/etc/link", "/srv", "srv"),
+    "a relative link": ("/etc/link", "../srv", "srv"),
+    "a link to a link": ("/etc/link", "/other", "srv"),
+    "an absolute link to what is only outside": ("/etc/link", "{outside}", None),
+}
 
 
-@pytest.mark.parametrize("link, target, found", [row[1:] for row in LINKS], ids=[row[0] for row in LINKS])
+@pytest.mark.parametrize("link, target, found", list(LINKS.values()), ids=list(LINKS))
 def test_links_are_followed_inside_the_root(jail, link, target, found):
     root, outside = jail
     (root / "other").symlink_to("/srv")
@@ -250,13 +250,13 @@ def test_a_process_stuck_in_the_kernel_is_abandoned_in_time(silent_files):
     assert Host().read("/proc/%d/stat" % pid).rpartition(")")[2].split()[0] == "D"
 
 
-WITHOUT_END = [
-    ("standard output", "import sys\nwhile True: sys.stdout.write('o' * 65536)"),
-    ("standard error", "import sys\nwhile True: sys.stderr.write('e' * 65536)"),
-    ("a few bytes at a time", "import os\nwhile True: os.write(1, b'y\\n' * 40)"),
-    ("and ends", "import sys\nsys.stdout.write('o' * (9 << 20))"),
-    ("by a child", "import subprocess\nsubprocess.call(['yes'])"),
-]
+WITHOUT_END = {
+    "standard output": "import sys\nwhile True: sys.stdout.write('o' * 65536)",
+    "standard error": "import sys\nwhile True: sys.stderr.write('e' * 65536)",
+    "a few bytes at a time": "import os\nwhile True: os.write(1, b'y\\n' * 40)",
+    "and ends": "import sys\nsys.stdout.write('o' * (9 << 20))",
+    "by a child": "import subprocess\nsubprocess.call(['yes'])",
+}
 MEASURED = """
 import resource, sys
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host
@@ -269,7 +269,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
-@pytest.mark.parametrize("program", [row[1] for row in WITHOUT_END], ids=[row[0] for row in WITHOUT_END])
+@pytest.mark.parametrize("program", list(WITHOUT_END.values()), ids=list(WITHOUT_END))
 def test_a_command_that_prints_without_end_is_killed(program):
     start = time.monotonic()
     output = subprocess.run([sys.executable, "-c", MEASURED, program], stdout=subprocess.PIPE, check=True).stdout.decode()

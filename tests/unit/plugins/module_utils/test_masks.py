@@ -31,15 +31,15 @@ def test_a_process_has_the_cpuset_of_its_group_or_an_ancestor(tree, cgroup, file
     assert cpuset(tree.host, 7) == cpus
 
 
-MASKS = [
-    ("all of the cpuset is no mask", {2, 3}, {2, 3}, set(range(8))),
-    ("more than the cpuset is none either", {1, 2, 3}, {2, 3}, set(range(8))),
-    ("a part is one", {2}, {2, 3}, {2}),
-    ("nothing is known of the cpuset", {2}, set(), {2}),
-]
+MASKS = {
+    "all of the cpuset is no mask": ({2, 3}, {2, 3}, set(range(8))),
+    "more than the cpuset is none either": ({1, 2, 3}, {2, 3}, set(range(8))),
+    "a part is one": ({2}, {2, 3}, {2}),
+    "nothing is known of the cpuset": ({2}, set(), {2}),
+}
 
 
-@pytest.mark.parametrize("cpus, granted, wanted", [case[1:] for case in MASKS], ids=[case[0] for case in MASKS])
+@pytest.mark.parametrize("cpus, granted, wanted", list(MASKS.values()), ids=list(MASKS))
 def test_what_the_kernel_is_asked_for(tree, cpus, granted, wanted):
     assert asked_for(tree.write({"/sys/devices/system/cpu/possible": "0-7"}), cpus, granted) == wanted
 
@@ -87,10 +87,10 @@ def test_threads_of_a_role_with_the_whole_pool_follow_a_new_plan(kernel):
 
 
 THREAD = {"/proc/900/comm": "dev0_sq_task", "/proc/900/cgroup": "0::/", "/proc/900/stat": "900 (dev0_sq_task) S 2 0 0 0 -1 2129984"}
-MASKS_BEFORE = [("of its own", "0-3", "0-3"), ("none", "0-13", "0-15"), ("none, with the CPUs that are offline", "0-15", "0-15")]
+MASKS_BEFORE = {"of its own": ("0-3", "0-3"), "none": ("0-13", "0-15"), "none, with the CPUs that are offline": ("0-15", "0-15")}
 
 
-@pytest.mark.parametrize("before, after", [case[1:] for case in MASKS_BEFORE], ids=[case[0] for case in MASKS_BEFORE])
+@pytest.mark.parametrize("before, after", list(MASKS_BEFORE.values()), ids=list(MASKS_BEFORE))
 def test_a_kernel_thread_goes_back_to_the_mask_that_it_had(kernel, before, after):
     """CPUs 14 and 15 are offline at the first bind, and online again after unbind."""
     kernel.write({**THREAD, "/proc/900/status": "Name:\tdev0_sq_task\nCpus_allowed:\tffff\nCpus_allowed_list:\t%s" % before})

@@ -17,25 +17,25 @@ EARLIER, LATER = ETC + UNIT + ".d/10-site.conf", ETC + UNIT + ".d/60-site.conf"
 FILE = "/etc/site/1.env"
 
 # Files besides ours, which says 0; the value that counts and the file it is from; that without ours, its file, and whether it wins.
-SAID = [
-    ("nothing but ours", {}, ("0", OURS), None),
-    ("the unit", {OWN: "Environment=%s=3\n" % NAME}, ("0", OURS), ("3", OWN, False)),
-    ("its instance", {OWN: "Environment=%s=%%i\n" % NAME}, ("0", OURS), ("1", OWN, False)),
-    ("an earlier drop-in", {EARLIER: "Environment=%s=3\n" % NAME, OWN: "Environment=%s=4\n" % NAME}, ("0", OURS), ("3", EARLIER, False)),
-    ("a later drop-in", {LATER: "Environment=%s=3\n" % NAME}, ("3", LATER), ("3", LATER, True)),
-    ("a later drop-in resets", {LATER: "Environment=\n"}, None, None),
-    ("an environment file", {OWN: "EnvironmentFile=-" + FILE + "\n", FILE: '# 1\n%s="3,4"\n' % NAME}, ("3,4", FILE), ("3,4", FILE, True)),
-    ("one of an instance", {OWN: "EnvironmentFile=/etc/site/%i.env\n", FILE: NAME + "=3\n"}, ("3", FILE), ("3", FILE, True)),
-    ("those of a folder", {OWN: "EnvironmentFile=/etc/site/*.env\n", FILE: NAME + "=3\n"}, ("3", FILE), ("3", FILE, True)),
-    ("one that is missing", {OWN: "EnvironmentFile=-/etc/none\n"}, ("0", OURS), None),
-    ("among others, quoted", {LATER: "Environment=A=1 '%s=3' \"B=2 3\"\n" % NAME}, ("3", LATER), ("3", LATER, True)),
-    ("a line that systemd ignores", {LATER: 'Environment="%s=3\n' % NAME}, ("0", OURS), None),
-    ("drop-in of feature adopt", {OURS.replace(".conf", "-adopt.conf"): "Environment=%s=3\n" % NAME}, ("0", OURS), None),
-    ("another variable", {LATER: "Environment=X%s=3\n" % NAME}, ("0", OURS), None),
-]
+SAID = {
+    "nothing but ours": ({}, ("0", OURS), None),
+    "the unit": ({OWN: "Environment=%s=3\n" % NAME}, ("0", OURS), ("3", OWN, False)),
+    "its instance": ({OWN: "Environment=%s=%%i\n" % NAME}, ("0", OURS), ("1", OWN, False)),
+    "an earlier drop-in": ({EARLIER: "Environment=%s=3\n" % NAME, OWN: "Environment=%s=4\n" % NAME}, ("0", OURS), ("3", EARLIER, False)),
+    "a later drop-in": ({LATER: "Environment=%s=3\n" % NAME}, ("3", LATER), ("3", LATER, True)),
+    "a later drop-in resets": ({LATER: "Environment=\n"}, None, None),
+    "an environment file": ({OWN: "EnvironmentFile=-" + FILE + "\n", FILE: '# 1\n%s="3,4"\n' % NAME}, ("3,4", FILE), ("3,4", FILE, True)),
+    "one of an instance": ({OWN: "EnvironmentFile=/etc/site/%i.env\n", FILE: NAME + "=3\n"}, ("3", FILE), ("3", FILE, True)),
+    "those of a folder": ({OWN: "EnvironmentFile=/etc/site/*.env\n", FILE: NAME + "=3\n"}, ("3", FILE), ("3", FILE, True)),
+    "one that is missing": ({OWN: "EnvironmentFile=-/etc/none\n"}, ("0", OURS), None),
+    "among others, quoted": ({LATER: "Environment=A=1 '%s=3' \"B=2 3\"\n" % NAME}, ("3", LATER), ("3", LATER, True)),
+    "a line that systemd ignores": ({LATER: 'Environment="%s=3\n' % NAME}, ("0", OURS), None),
+    "drop-in of feature adopt": ({OURS.replace(".conf", "-adopt.conf"): "Environment=%s=3\n" % NAME}, ("0", OURS), None),
+    "another variable": ({LATER: "Environment=X%s=3\n" % NAME}, ("0", OURS), None),
+}
 
 
-@pytest.mark.parametrize("files, counts, elsewhere", [row[1:] for row in SAID], ids=[row[0] for row in SAID])
+@pytest.mark.parametrize("files, counts, elsewhere", list(SAID.values()), ids=list(SAID))
 def test_which_value_counts_and_what_others_say(tmp_path, files, counts, elsewhere):
     host = host_with(tmp_path, {OWN: "", OURS: "[Service]\nEnvironment=%s=0\n" % NAME, **files})
     assert environment(host, UNIT) == ({NAME: counts} if counts else {})

@@ -34,19 +34,19 @@ def test_a_unit_exists_by_its_own_file_or_that_of_its_template(tmp_path, path):
     assert fragment(host_with(tmp_path, {path: ""}), UNIT) == path
 
 
-JOINED = [
-    ("ours resets what was read before", {USR + "a-b@.service": "CPUAffinity=0-9\nNUMAMask=0-1\nNUMAPolicy=local\n"}, []),
-    ("a later drop-in extends it", {ETC + UNIT + ".d/60.conf": "CPUAffinity=0 1\n"}, [("CPUAffinity", "4-7 0 1", ".d/60.conf")]),
-    ("one that repeats a part of our files changes nothing", {ETC + UNIT + ".d/60.conf": "CPUAffinity=5\n"}, []),
-    ("a later drop-in resets it", {ETC + UNIT + ".d/60.conf": "CPUAffinity=\n"}, [("CPUAffinity", "", None)]),
-    ("in two lines", {ETC + UNIT + ".d/60.conf": "CPUAffinity=0 \\\n1\n"}, [("CPUAffinity", "4-7 0  1", ".d/60.conf")]),
-    ("not in numbers", {ETC + UNIT + ".d/60.conf": "CPUAffinity=numa\n"}, [("CPUAffinity", "4-7 numa", ".d/60.conf")]),
-    ("a later policy wins", {ETC + UNIT + ".d/60.conf": "NUMAPolicy=local\n"}, [("NUMAPolicy", "local", ".d/60.conf")]),
-    ("a comment says nothing", {ETC + UNIT + ".d/60.conf": "#CPUAffinity=0\n; NUMAMask=0\n"}, []),
-]
+JOINED = {
+    "ours resets what was read before": ({USR + "a-b@.service": "CPUAffinity=0-9\nNUMAMask=0-1\nNUMAPolicy=local\n"}, []),
+    "a later drop-in extends it": ({ETC + UNIT + ".d/60.conf": "CPUAffinity=0 1\n"}, [("CPUAffinity", "4-7 0 1", ".d/60.conf")]),
+    "one that repeats a part of our files changes nothing": ({ETC + UNIT + ".d/60.conf": "CPUAffinity=5\n"}, []),
+    "a later drop-in resets it": ({ETC + UNIT + ".d/60.conf": "CPUAffinity=\n"}, [("CPUAffinity", "", None)]),
+    "in two lines": ({ETC + UNIT + ".d/60.conf": "CPUAffinity=0 \\\n1\n"}, [("CPUAffinity", "4-7 0  1", ".d/60.conf")]),
+    "not in numbers": ({ETC + UNIT + ".d/60.conf": "CPUAffinity=numa\n"}, [("CPUAffinity", "4-7 numa", ".d/60.conf")]),
+    "a later policy wins": ({ETC + UNIT + ".d/60.conf": "NUMAPolicy=local\n"}, [("NUMAPolicy", "local", ".d/60.conf")]),
+    "a comment says nothing": ({ETC + UNIT + ".d/60.conf": "#CPUAffinity=0\n; NUMAMask=0\n"}, []),
+}
 
 
-@pytest.mark.parametrize("files, expected", [row[1:] for row in JOINED], ids=[row[0] for row in JOINED])
+@pytest.mark.parametrize("files, expected", list(JOINED.values()), ids=list(JOINED))
 def test_what_all_files_say_together(tmp_path, files, expected):
     found = list(differences(host_with(tmp_path, {OURS: TEXT, **files}), UNIT, WANTED))
     assert [(row[0], row[2]) for row in found] == [row[:2] for row in expected]
