@@ -5,8 +5,8 @@
 
 It finds the tree from its own place in it, reads ``/simulator/machine.json`` there, takes NUMA nodes and CPUs from the tree's sysfs,
 and keeps device share in ``/run/npu-smi`` and ``/etc/device_share.cfg`` of the tree. Texts, argument checks, order of checks and exit
-statuses are those of the published tool (hicann/driver, ``npucli`` and ``dcmi``); only the help texts are short. Every call
-appends its arguments to ``/var/log/npu-smi-calls.log``.
+statuses are those of the published tool (hicann/driver, ``npucli`` and ``dcmi``), for the queries that the project runs. The help texts
+are short. Every call appends its arguments to ``/var/log/npu-smi-calls.log``.
 
 ``faults`` in the description (all optional, read at every call):
 
@@ -76,12 +76,12 @@ RECOVER_HELP = (
 )
 
 NOT_SIMULATED = {"flash", "sensors", "temp", "volt", "ecc", "ip", "work-mode", "vnpu-mode", "info-vnpu", "template-info", "pcie-err"}
+NOT_SIMULATED |= {"memory", "usages", "health", "common", "power", "product", "proc-mem", "phyid-remap"}
 SHARE = "device-share"
 RECOVER = "device-share-cfg-recover"
 SUPPORTED_ON = {SHARE: {"310", "310p", "a2", "a3", "a5"}, RECOVER: {"310p", "a2", "a3"}}
 WITH_MCU = {"310", "310p", "a2", "a3"}
 WITH_PRODUCT_NAME = {"310", "310p"}
-HBM_ONLY = {"a2", "a3", "a5"}
 BEFORE_A2 = {"310", "310p", "910"}
 PCI_DEVICE = {"310": "0xD100", "310p": "0xD500", "910": "0xD801", "a2": "0xD802", "a3": "0xD803", "a5": "0xD806"}
 
@@ -461,55 +461,12 @@ def board_of_mcu(card, number):
     return rows + [("Chip Position ID", number), ("Firmware Version", "23.3.2")]
 
 
-def memory(machine, chip):
-    family = machine.family
-    if family in ("310", "310p"):
-        total = [("Total DDR Capacity(MB)", 0)] if family == "310p" else []
-        return total + [("DDR Capacity(MB)", chip.memory), ("DDR Clock Speed(MHz)", 1600)]
-    ddr = (0, 0) if family in HBM_ONLY else (15039, 1600)
-    rows = [("DDR Capacity(MB)", ddr[0]), ("DDR Clock Speed(MHz)", ddr[1]), ("HBM Capacity(MB)", chip.memory)]
-    rows += [("HBM Clock Speed(MHz)", 1600), ("HBM Temperature(C)", chip.temperature)]
-    return rows + ([("HBM Manufacturer ID", "0xFF")] if family in HBM_ONLY else [])
-
-
-def usages(machine, chip):
-    family = machine.family
-    rate = chip.used * 100 // chip.memory
-    ddr = (0, 0, 0) if family in HBM_ONLY else (15039, 18, 0) if family == "910" else (chip.memory, rate, 15)
-    rows = [("DDR Capacity(MB)", ddr[0]), ("DDR Usage Rate(%)", ddr[1])]
-    rows += [("DDR Hugepages Total(page)", ddr[2]), ("DDR Hugepages Usage Rate(%)", 0)]
-    if family not in ("310", "310p"):
-        rows += [("HBM Capacity(MB)", chip.memory), ("HBM Usage Rate(%)", rate)]
-    rows += [("Aicore Usage Rate(%)", 0)] + ([("Aivector Usage Rate(%)", 0)] if family in HBM_ONLY else [])
-    rows += [("Aicpu Usage Rate(%)", 0), ("Ctrlcpu Usage Rate(%)", 0)]
-    rows += [("Vectorcore Usage Rate(%)", 0)] if family == "310p" else []
-    rows += [("DDR Bandwidth Usage Rate(%)", 0)]
-    rows += [("HBM Bandwidth Usage Rate(%)", 0)] if family not in ("310", "310p") else []
-    if family == "310p":
-        rows += [("DVPP %s Usage Rate(%%)" % unit, 0) for unit in ("VDEC", "VPC", "JPEGD")]
-    return rows + ([("NPU Utilization(%)", 0), ("Aicube Usage Rate(%)", 0)] if family in HBM_ONLY else [])
-
-
-def common(machine, chip):
-    family = machine.family
-    with_hbm = family not in ("310", "310p")
-    rows = [("Memory Usage Rate(%)", 0)] + ([("HBM Usage Rate(%)", chip.used * 100 // chip.memory)] if with_hbm else [])
-    rows += [("Aicore Usage Rate(%)", 0), ("Aicore Freq(MHZ)", 1800), ("Aicore curFreq(MHZ)", 1800)]
-    rows += [("Aicore Count", 24)] if with_hbm else []
-    return rows + [("Temperature(C)", chip.temperature)] + ([("NPU Real-time Power(W)", chip.power)] if with_hbm else [])
-
-
-def health_of_chip(chip):
-    known = [] if chip.health == "OK" else [("Error Code", "80E01801"), ("Error Information", "node type=SoC, event state=lost")]
-    return [("Health Status", chip.health)] + (known or [("Error Code", "NA"), ("Error Information", "NA")])
-
-
 def print_rows(rows):
     for key, value in rows:
         field(key, value)
 
 
-def print_sections(machine, chips, rows_of, at_the_end=(), id_first=False):
+def print_sections(machine, chips, rows_of):
     """The form of a card-level query: a head, then per chip its rows and, on most products behind them, its id."""
     field("NPU ID", chips[0].card)
     if machine.family == "a5":
@@ -518,71 +475,9 @@ def print_sections(machine, chips, rows_of, at_the_end=(), id_first=False):
     field("Chip Count", len(chips))
     print()
     for chip in chips:
-        rows = list(rows_of(chip))
-        print_rows([("Chip ID", chip.chip)] + rows if id_first or machine.family == "310" else rows + [("Chip ID", chip.chip)])
-        if not id_first or chip is not chips[-1] or at_the_end:
-            print()
-    if at_the_end:
-        print_rows(at_the_end)
-        if not id_first:
-            print()
-
-
-def process_lines(machine, chip):
-    found = machine.processes(chip)
-    for entry in found:
-        print("\tProcess id:%-7d Process name:%-17s Process memory(MB):%d" % (entry["pid"], entry["comm"][:15], entry["memory_mib"]))
-    if not found:
-        print("\tNo process in device.")
-
-
-def print_process_memory(machine, chips, chip):
-    if chip:
-        process_lines(machine, chip)
-        return
-    field("NPU ID", chips[0].card)
-    field("Chip Count", len(chips))
-    print()
-    for one in chips:
-        process_lines(machine, one)
-        field("Chip ID", one.chip)
+        number = [("Chip ID", chip.chip)]
+        print_rows(number + rows_of(chip) if machine.family == "310" else rows_of(chip) + number)
         print()
-
-
-def print_health(machine, chips, chip):
-    if chip and machine.family != "a5":
-        print_rows(health_of_chip(chip))
-    elif machine.family == "a5":
-        print_sections(machine, chips, lambda one: [("Health", one.health)] + health_of_chip(one)[1:])
-    else:
-        mcu = [("Health", "OK"), ("Chip Name", "MCU")] if machine.mcu else []
-        print_sections(machine, chips, lambda one: [("Health", one.health)], mcu)
-
-
-def print_common(machine, chips, chip):
-    if chip:
-        raise Stop(INVALID, 'Error parameter in querying chip info, type: "common".\n' + INFO_HELP)
-    mcu = [("Chip Name", "mcu"), ("Temperature(C)", 40)] if machine.mcu else []
-    mcu += [("NPU Real-time Power(W)", "0.0")] if machine.family == "310p" else []
-    print_sections(machine, chips, lambda one: common(machine, one), mcu, id_first=True)
-
-
-def print_power(machine, chips, chip):
-    if machine.family != "310p":
-        print_chips(machine, chips, chip, lambda one: [("NPU Real-time Power(W)", one.power)])
-    elif chip:
-        raise Stop(0, "This device does not support querying power.")
-    else:
-        print_rows([("NPU ID", chips[0].card), ("Chip Count", len(chips))])
-        print()
-        print_rows([("Power Dissipation(W)", "0.0"), ("Chip Name", "MCU")])
-        print()
-
-
-def print_product(machine, chips, chip):
-    if machine.family not in WITH_PRODUCT_NAME:
-        raise Stop(0, "This device does not support querying product.")
-    print_chips(machine, chips, chip, lambda one: [("Product Type", "Atlas 300I")])
 
 
 def print_chips(machine, chips, chip, rows_of):
@@ -590,22 +485,6 @@ def print_chips(machine, chips, chip, rows_of):
         print_rows(rows_of(chip))
     else:
         print_sections(machine, chips, rows_of)
-
-
-def print_phyid(machine, options):
-    wanted = options.get("-p")
-    if wanted is None:
-        if "-c" in options:
-            raise Stop(INVALID, "This command must input phy id. Input parameter of -p\n" + INFO_HELP)
-        raise Stop(0, "This device does not support querying phyid-remap.")
-    found = [chip for chip in machine.chips if str(chip.phy) == wanted]
-    if not found:
-        raise Stop(INVALID, "Error parameter of -p\n" + INFO_HELP)
-    chip = found[0]
-    last = [("Slot ID", chip.card), ("Chip ID", chip.chip)] if machine.family == "a5" else [("Chip ID", chip.chip)]
-    first = [("Chip Phy-ID", chip.phy)] if machine.family == "a5" else [("Chip Physical ID", chip.phy), ("Chip Logic ID", chip.logic)]
-    for key, value in first + [("NPU ID", chip.card)] + last:
-        print("\t%-30s:%s" % (key, value))
 
 
 # --- device share -----------------------------------------------------------------------------------------------------
@@ -790,7 +669,7 @@ def options_of(words, help_text):
         word = rest.pop(0)
         if word in ("-h", "--help", "-l", "-m"):
             options[word] = True
-        elif word in ("-t", "-i", "-c", "-d", "-p") and rest:
+        elif word in ("-t", "-i", "-c", "-d") and rest:
             options[word] = rest.pop(0)
         else:
             raise Stop(INVALID, "Error parameter of %s\n%s" % (word, help_text))
@@ -839,8 +718,6 @@ def run_query(machine, kind, options):
         raise Stop(INVALID, "Error parameter of -t\n" + INFO_HELP)
     if kind == "topo":
         print_topo(machine)
-    elif kind == "phyid-remap":
-        print_phyid(machine, options)
     elif kind == RECOVER:
         print_recovery(machine, options)
     else:
@@ -868,16 +745,9 @@ def run_card_query(machine, kind, options):
 
 CARD_QUERIES = {
     "board": lambda machine, chips, chip: print_rows(board_of_chip(machine, chip) if chip else board_of_card(machine, chips)),
-    "memory": lambda machine, chips, chip: print_chips(machine, chips, chip, lambda one: memory(machine, one)),
-    "usages": lambda machine, chips, chip: print_chips(machine, chips, chip, lambda one: usages(machine, one)),
-    "health": print_health,
-    "common": print_common,
-    "power": print_power,
-    "product": print_product,
-    "proc-mem": print_process_memory,
     SHARE: print_share,
 }
-QUERIES = {"topo", "phyid-remap", RECOVER}.union(CARD_QUERIES)
+QUERIES = {"topo", RECOVER}.union(CARD_QUERIES)
 
 
 def run_set(machine, words):
