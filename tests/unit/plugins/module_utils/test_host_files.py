@@ -18,10 +18,31 @@ from ansible_collections.npu.affinity.plugins.module_utils._transaction.request 
 from tests.fakes.systemd import MARK, SLICE, UNITS, ModelledSystemd, a_file, live_request, slice_text, texts
 
 PARENT = UNITS + "/npu.slice"
+GROUP = "/sys/fs/cgroup/npu.slice/npu-0.slice"
+IRQBALANCE = "/usr/lib/systemd/system/irqbalance.service"
+INSTALLED = "[Service]\nExecStart=/usr/sbin/irqbalance\n[Install]\nWantedBy=multi-user.target\n"
 
 
-def test_a_first_run_writes_and_a_second_touches_nothing(tmp_path):
-    host = Host(str(tmp_path))
+@pytest.fixture
+def host(tmp_path):
+    """A tree."""
+    return Host(str(tmp_path))
+
+
+@pytest.fixture
+def live(tmp_path):
+    """A running machine."""
+    return ModelledSystemd(str(tmp_path))
+
+
+@pytest.fixture
+def bound(live):
+    """A running machine whose slice has CPUs 0-3."""
+    apply(live, live_request("0-3"))
+    return live
+
+
+def test_a_first_run_writes_and_a_second_touches_nothing(tmp_path, host):
     request = Request(files=[a_file(SLICE, slice_text("0-3"))], owned=[UNITS + "/npu-*.slice"])
     assert apply(host, request).changed
     before = os.stat(str(tmp_path) + SLICE)
@@ -31,8 +52,7 @@ def test_a_first_run_writes_and_a_second_touches_nothing(tmp_path):
     assert after.st_mode & 0o7777 == 0o644
 
 
-def test_check_mode_predicts_what_the_run_then_does(tmp_path):
-    host = Host(str(tmp_path))
+def test_check_mode_predicts_what_the_run_then_does(tmp_path, host):
     request = Request(files=[a_file(SLICE, slice_text("0-3"))])
     predicted = apply(host, request, check=True)
     assert texts(tmp_path) == {}
@@ -42,8 +62,7 @@ def test_check_mode_predicts_what_the_run_then_does(tmp_path):
     assert not apply(host, request, check=True).changed
 
 
-def test_only_our_own_stale_files_go(tmp_path):
-    host = Host(str(tmp_path))
+def test_only_our_own_stale_files_go(tmp_path, host):
     apply(host, Request(files=[a_file(SLICE, slice_text("0-3")), a_file(UNITS + "/npu-1.slice", slice_text("4-7"))]))
     foreign = UNITS + "/npu-mine.slice"
     (tmp_path / foreign[1:]).write_text("[Slice]\n")
@@ -56,8 +75,7 @@ def test_only_our_own_stale_files_go(tmp_path):
     assert not (tmp_path / drop_in[1:]).parent.exists()
 
 
-def test_the_next_run_removes_temporary_files_of_a_killed_run(tmp_path):
-    host = Host(str(tmp_path))
+def test_the_next_run_removes_temporary_files_of_a_killed_run(tmp_path, host):
     request = Request(files=[a_file(SLICE, slice_text("0-3"))])
     apply(host, request)
     (tmp_path / UNITS[1:] / ".npu-affinity-x1").write_text("half a fi")
@@ -65,8 +83,7 @@ def test_the_next_run_removes_temporary_files_of_a_killed_run(tmp_path):
     assert texts(tmp_path) == {SLICE: slice_text("0-3")}
 
 
-def test_a_failed_write_puts_every_file_back(tmp_path):
-    host = Host(str(tmp_path))
+def test_a_failed_write_puts_every_file_back(tmp_path, host):
     apply(host, Request(files=[a_file(SLICE, slice_text("0-3"))]))
     rules = a_file("/etc/udev/rules.d/90.rules", MARK + "no text at all: \ud800")
     request = Request(files=[a_file(SLICE, slice_text("4-7")), a_file(UNITS + "/new.slice", MARK), rules])
@@ -91,8 +108,7 @@ def test_settings_after_the_failing_one_are_not_written(tmp_path):
     assert host.writes == ()
 
 
-def test_a_foreign_file_in_the_way_is_kept_for_unbind(tmp_path):
-    host = Host(str(tmp_path))
+def test_a_foreign_file_in_the_way_is_kept_for_unbind(tmp_path, host):
     theirs = tmp_path / PARENT[1:]
     theirs.parent.mkdir(parents=True)
     theirs.write_text("[Slice]\nAllowedCPUs=0\n")
@@ -102,8 +118,7 @@ def test_a_foreign_file_in_the_way_is_kept_for_unbind(tmp_path):
     assert previous.recorded(host) == {"files": {PARENT: {"content": "[Slice]\nAllowedCPUs=0\n", "mode": "0600"}}}
 
 
-def test_units_of_a_tree_are_enabled_there(tmp_path):
-    host = Host(str(tmp_path))
+def test_units_of_a_tree_are_enabled_there(tmp_path, host):
     unit = UNITS + "/npu-affinity-irq.timer"
     request = Request(files=[a_file(unit, MARK + "[Timer]\n[Install]\nWantedBy=timers.target\n")], enabled=["npu-affinity-irq.timer"])
     assert apply(host, request, check=True).actions == ["enable npu-affinity-irq.timer"]
@@ -135,16 +150,18 @@ def test_a_trees_units_are_enabled_and_again_on_failed_removal(tmp_path):
     assert not link.is_symlink()
 
 
-@pytest.mark.parametrize("path", ["relative", "/etc/../passwd"])
-def test_a_path_that_leaves_the_tree_is_refused(tmp_path, path):
-    with pytest.raises(ValueError, match="must be absolute and without"):
-        apply(Host(str(tmp_path)), Request(files=[a_file(path, MARK)]))
+REFUSED = {
+    "relative": "must be absolute and without",
+    "/etc/../passwd": "must be absolute and without",
+    UNITS + "/kubepods.slice": "nothing may be set on kubepods",
+    UNITS + "/kubepods-burstable.slice.d/50-npu-affinity.conf": "nothing may be set on kubepods",
+}
 
 
-@pytest.mark.parametrize("path", [UNITS + "/kubepods.slice", UNITS + "/kubepods-burstable.slice.d/50-npu-affinity.conf"])
-def test_nothing_is_set_on_kubepods(tmp_path, path):
-    with pytest.raises(ValueError, match="nothing may be set on kubepods"):
-        apply(Host(str(tmp_path)), Request(files=[a_file(path, MARK)]))
+@pytest.mark.parametrize("path", REFUSED)
+def test_a_path_that_no_bind_writes_is_refused(host, path):
+    with pytest.raises(ValueError, match=REFUSED[path]):
+        apply(host, Request(files=[a_file(path, MARK)]))
 
 
 PATHS = [
@@ -167,77 +184,68 @@ def test_slices_nest_by_their_names():
     assert slice_path("a-b-c.slice") == "/a.slice/a-b.slice/a-b-c.slice"
 
 
-def test_units_are_enabled_before_the_one_reload_that_reads_them(tmp_path):
-    host, units = ModelledSystemd(str(tmp_path)), ["npu-affinity-irq.service", "npu-affinity-irq.timer"]
+def test_units_are_enabled_before_the_one_reload_that_reads_them(live):
+    host, units = live, ["npu-affinity-irq.service", "npu-affinity-irq.timer"]
     text = "[Timer]\nOnActiveSec=2min\n[Install]\nWantedBy=multi-user.target\n"
     apply(host, Request(files=[a_file(f"{UNITS}/{unit}", text) for unit in units], owned=[UNITS + "/npu-*"], enabled=units))
     assert host.calls[1:] == [f"enable --no-reload {unit}" for unit in units] + ["daemon-reload"]
 
 
-def test_a_live_host_is_reloaded_once_and_read_back(tmp_path):
-    host = ModelledSystemd(str(tmp_path))
-    report = apply(host, live_request("0-3"))
+def test_a_live_host_is_reloaded_once_and_read_back(live):
+    report = apply(live, live_request("0-3"))
     assert report.actions == ["start npu-0.slice"]
-    assert host.calls.count("daemon-reload") == 1
-    host.calls.clear()
-    assert not apply(host, live_request("0-3")).changed
-    assert host.calls == ["is-active npu-0.slice"]
+    assert live.calls.count("daemon-reload") == 1
+    live.calls.clear()
+    assert not apply(live, live_request("0-3")).changed
+    assert live.calls == ["is-active npu-0.slice"]
 
 
-def test_cpus_that_the_kernel_does_not_grant_undo_the_change(tmp_path):
-    host = ModelledSystemd(str(tmp_path))
-    apply(host, live_request("0-3"))
+def test_cpus_that_the_kernel_does_not_grant_undo_the_change(bound):
     with pytest.raises(ValueError, match="npu-0.slice should have CPUs 90-91 and has 0-7. All files were restored"):
-        apply(host, live_request("90-91"))
-    assert host.read(SLICE) + "\n" == slice_text("0-3")
-    assert host.read("/sys/fs/cgroup/npu.slice/npu-0.slice/cpuset.cpus.effective") == "0-3"
+        apply(bound, live_request("90-91"))
+    assert bound.read(SLICE) + "\n" == slice_text("0-3")
+    assert bound.read(GROUP + "/cpuset.cpus.effective") == "0-3"
 
 
-def test_drift_of_a_live_set_is_mended_by_a_reload(tmp_path):
-    host = ModelledSystemd(str(tmp_path))
-    apply(host, live_request("0-3"))
-    host.put("/sys/fs/cgroup/npu.slice/npu-0.slice/cpuset.cpus.effective", "0-7")
+def test_drift_of_a_live_set_is_mended_by_a_reload(bound):
+    bound.put(GROUP + "/cpuset.cpus.effective", "0-7")
     drift = "reload: npu-0.slice should have CPUs 0-3 and has 0-7"
-    assert apply(host, live_request("0-3"), check=True).actions == [drift]
+    assert apply(bound, live_request("0-3"), check=True).actions == [drift]
     by_hand = "/run/systemd/system.control/npu-0.slice.d/50-AllowedCPUs.conf"
-    host.put(by_hand, "[Slice]\nAllowedCPUs=0-7\n")
+    bound.put(by_hand, "[Slice]\nAllowedCPUs=0-7\n")
     advice = " (overridden by %s; remove the file, run 'systemctl daemon-reload', and bind)" % by_hand
-    assert apply(host, live_request("0-3"), check=True).actions == [drift + advice]
-    os.unlink(host.path(by_hand))
-    assert apply(host, live_request("0-3")).changed
-    assert not apply(host, live_request("0-3")).changed
+    assert apply(bound, live_request("0-3"), check=True).actions == [drift + advice]
+    os.unlink(bound.path(by_hand))
+    assert apply(bound, live_request("0-3")).changed
+    assert not apply(bound, live_request("0-3")).changed
 
 
-def test_memory_nodes_are_read_back_like_cpus(tmp_path):
-    host = ModelledSystemd(str(tmp_path))
-    apply(host, live_request("0-3"))
-    host.put("/sys/fs/cgroup/npu.slice/npu-0.slice/cpuset.mems.effective", "0-1")
-    predicted = apply(host, live_request("0-3"), check=True)
+def test_memory_nodes_are_read_back_like_cpus(bound):
+    bound.put(GROUP + "/cpuset.mems.effective", "0-1")
+    predicted = apply(bound, live_request("0-3"), check=True)
     assert predicted.actions == ["reload: npu-0.slice should have memory nodes 0 and has 0-1"]
-    assert apply(host, live_request("0-3")).changed
-    assert not apply(host, live_request("0-3")).changed
+    assert apply(bound, live_request("0-3")).changed
+    assert not apply(bound, live_request("0-3")).changed
 
 
-def test_a_slice_that_has_not_started_gets_its_cpus_when_it_does(tmp_path):
-    host = ModelledSystemd(str(tmp_path))
+def test_a_slice_that_has_not_started_gets_its_cpus_when_it_does(live):
     drop_in = a_file(UNITS + "/user.slice.d/50-npu-affinity.conf", MARK + "[Slice]\nAllowedCPUs=6-7\n")
     request = Request(files=[drop_in], expected=[{"unit": "user.slice", "cpus": "6-7"}])
-    assert list(apply(host, request).changes) == [drop_in["path"]]
-    assert not apply(host, request, check=True).changed
-    host.put("/sys/fs/cgroup/user.slice/cpuset.cpus.effective", "0-7")
-    assert apply(host, request, check=True).actions == ["reload: user.slice should have CPUs 6-7 and has 0-7"]
+    assert list(apply(live, request).changes) == [drop_in["path"]]
+    assert not apply(live, request, check=True).changed
+    live.put("/sys/fs/cgroup/user.slice/cpuset.cpus.effective", "0-7")
+    assert apply(live, request, check=True).actions == ["reload: user.slice should have CPUs 6-7 and has 0-7"]
 
 
-def test_memory_of_running_processes_moves_only_on_request(tmp_path):
-    host = ModelledSystemd(str(tmp_path))
-    apply(host, live_request("0-3", "0"))
-    host.put("/sys/fs/cgroup/npu.slice/npu-0.slice/cgroup.events", "populated 1\nfrozen 0")
+def test_memory_of_running_processes_moves_only_on_request(live):
+    apply(live, live_request("0-3", "0"))
+    live.put(GROUP + "/cgroup.events", "populated 1\nfrozen 0")
     with pytest.raises(ValueError, match="npu-0.slice has running processes: changing its memory nodes from 0 to 1 would move"):
-        apply(host, live_request("0-3", "1"))
+        apply(live, live_request("0-3", "1"))
     with pytest.raises(ValueError, match="has running processes"):
-        apply(host, live_request("0-3", "1"), check=True)
-    assert apply(host, live_request("4-5", "0")).changed
-    assert apply(host, live_request("4-5", "1", move_memory=True)).changed
+        apply(live, live_request("0-3", "1"), check=True)
+    assert apply(live, live_request("4-5", "0")).changed
+    assert apply(live, live_request("4-5", "1", move_memory=True)).changed
 
 
 GIB = 1 << 30
@@ -254,124 +262,115 @@ ROOM = [
 
 
 @pytest.mark.parametrize("free, wanted, refusal", ROOM)
-def test_memory_that_does_not_fit_is_never_moved(tmp_path, free, wanted, refusal):
-    host = ModelledSystemd(str(tmp_path))
-    apply(host, live_request("0-3", "0"))
-    host.put("/sys/fs/cgroup/npu.slice/npu-0.slice/cgroup.events", "populated 1\nfrozen 0")
-    host.put(
-        "/sys/fs/cgroup/npu.slice/npu-0.slice/memory.numa_stat",
+def test_memory_that_does_not_fit_is_never_moved(live, free, wanted, refusal):
+    apply(live, live_request("0-3", "0"))
+    live.put(GROUP + "/cgroup.events", "populated 1\nfrozen 0")
+    live.put(
+        GROUP + "/memory.numa_stat",
         "anon N0=%d N1=%d\nfile N0=%d N1=0\nshmem N0=%d N1=0" % (2 * GIB, 5 * GIB, GIB, GIB),
     )
-    host.put("/sys/devices/system/node/node1/meminfo", MEMINFO % (free << 20))
-    host.put("/proc/sys/vm/min_free_kbytes", str(1 << 20))
+    live.put("/sys/devices/system/node/node1/meminfo", MEMINFO % (free << 20))
+    live.put("/proc/sys/vm/min_free_kbytes", str(1 << 20))
     if refusal is None:
-        assert apply(host, live_request("0-3", "1", move_memory=wanted)).changed
+        assert apply(live, live_request("0-3", "1", move_memory=wanted)).changed
         return
     for check in (True, False):
         with pytest.raises(ValueError, match=refusal):
-            apply(host, live_request("0-3", "1", move_memory=wanted), check=check)
-    assert apply(host, live_request("0-3", "0-1", move_memory=wanted)).changed, "more nodes move nothing"
+            apply(live, live_request("0-3", "1", move_memory=wanted), check=check)
+    assert apply(live, live_request("0-3", "0-1", move_memory=wanted)).changed, "more nodes move nothing"
 
 
-def test_units_that_move_to_one_node_have_to_fit_there_together(tmp_path):
-    host = ModelledSystemd(str(tmp_path))
+def test_units_that_move_to_one_node_have_to_fit_there_together(live):
 
     def both(mems):
         units = ("npu-0.slice", "npu-1.slice")
         files = [a_file("%s/%s" % (UNITS, unit), slice_text("0-3", mems)) for unit in units]
         return Request(files=files, started=list(units), move_memory=True)
 
-    apply(host, both("0"))
+    apply(live, both("0"))
     for unit in ("npu-0.slice", "npu-1.slice"):
-        host.put("/sys/fs/cgroup/npu.slice/%s/cgroup.events" % unit, "populated 1\nfrozen 0")
-        host.put("/sys/fs/cgroup/npu.slice/%s/memory.numa_stat" % unit, "anon N0=%d\nfile N0=0" % (2 * GIB))
-    host.put("/sys/devices/system/node/node1/meminfo", MEMINFO % (2 << 20))
+        live.put("/sys/fs/cgroup/npu.slice/%s/cgroup.events" % unit, "populated 1\nfrozen 0")
+        live.put("/sys/fs/cgroup/npu.slice/%s/memory.numa_stat" % unit, "anon N0=%d\nfile N0=0" % (2 * GIB))
+    live.put("/sys/devices/system/node/node1/meminfo", MEMINFO % (2 << 20))
     with pytest.raises(ValueError, match="npu-1.slice has .* would move 2.0 GiB, and memory nodes 1 have room for 1.0 GiB"):
-        apply(host, both("1"))
-    host.put("/sys/devices/system/node/node1/meminfo", MEMINFO % (3 << 20))
-    assert apply(host, both("1")).changed
+        apply(live, both("1"))
+    live.put("/sys/devices/system/node/node1/meminfo", MEMINFO % (3 << 20))
+    assert apply(live, both("1")).changed
 
 
-def test_a_used_slice_is_widened_before_removal_idle_ones_stop(tmp_path):
-    host = ModelledSystemd(str(tmp_path))
-    apply(host, live_request("0-3"))
-    host.put("/sys/fs/cgroup/npu.slice/npu-0.slice/cgroup.events", "populated 1")
-    apply(host, Request(owned=[UNITS + "/npu-*.slice"]))
-    assert "set-property --runtime npu-0.slice AllowedCPUs=0-7 AllowedMemoryNodes=0-1" in host.calls
-    assert "stop npu-0.slice" not in host.calls
-    assert host.read("/sys/fs/cgroup/npu.slice/npu-0.slice/cpuset.cpus.effective") == "0-7"
+def test_a_used_slice_is_widened_before_removal_idle_ones_stop(tmp_path, bound):
+    bound.put(GROUP + "/cgroup.events", "populated 1")
+    apply(bound, Request(owned=[UNITS + "/npu-*.slice"]))
+    assert "set-property --runtime npu-0.slice AllowedCPUs=0-7 AllowedMemoryNodes=0-1" in bound.calls
+    assert "stop npu-0.slice" not in bound.calls
+    assert bound.read(GROUP + "/cpuset.cpus.effective") == "0-7"
     idle = ModelledSystemd(str(tmp_path / "idle"))
     apply(idle, live_request("0-3"))
     apply(idle, Request(owned=[UNITS + "/npu-*.slice"]))
     assert "stop npu-0.slice" in idle.calls
 
 
-def test_a_timer_that_goes_stops(tmp_path):
-    host = ModelledSystemd(str(tmp_path))
+def test_a_timer_that_goes_stops(live):
     timer = UNITS + "/npu-affinity-irq.timer"
-    apply(host, Request(files=[a_file(timer, MARK)], started=["npu-affinity-irq.timer"]))
-    assert host.running == {"npu-affinity-irq.timer"}
-    predicted = apply(host, Request(owned=[timer]), check=True).actions
-    assert "stop npu-affinity-irq.timer" in predicted and host.running
-    assert apply(host, Request(owned=[timer])).actions == predicted
-    assert not host.running
+    apply(live, Request(files=[a_file(timer, MARK)], started=["npu-affinity-irq.timer"]))
+    assert live.running == {"npu-affinity-irq.timer"}
+    predicted = apply(live, Request(owned=[timer]), check=True).actions
+    assert "stop npu-affinity-irq.timer" in predicted and live.running
+    assert apply(live, Request(owned=[timer])).actions == predicted
+    assert not live.running
 
 
-def test_running_services_are_named_not_restarted(tmp_path):
-    host = ModelledSystemd(str(tmp_path))
-    host.running = {"vllm.service", "irqbalance.service"}
+def test_running_services_are_named_not_restarted(live):
+    live.running = {"vllm.service", "irqbalance.service"}
     drop_in = UNITS + "/vllm.service.d/50-npu-affinity.conf"
     policy = UNITS + "/irqbalance.service.d/50-npu-affinity-irq.conf"
     request = Request(
         files=[a_file(drop_in, MARK + "[Service]\nSlice=npu-0.slice\n"), a_file(policy, MARK + "[Service]\n")],
         restarted=[{"unit": "irqbalance.service", "files": [policy]}],
     )
-    assert apply(host, request).restart_needed == ["vllm.service"]
-    assert "restart irqbalance.service" in host.calls and "restart vllm.service" not in host.calls
-    host.calls.clear()
-    assert apply(host, request).restart_needed == []
-    assert host.calls == []
+    assert apply(live, request).restart_needed == ["vllm.service"]
+    assert "restart irqbalance.service" in live.calls and "restart vllm.service" not in live.calls
+    live.calls.clear()
+    assert apply(live, request).restart_needed == []
+    assert live.calls == []
 
 
-def test_a_started_service_with_older_settings_is_reported(tmp_path):
-    host = ModelledSystemd(str(tmp_path))
+def test_a_started_service_with_older_settings_is_reported(live):
     limiter = UNITS + "/npu-affinity-limiter-a.service"
 
     def quota(number):
         text = MARK + "[Service]\nEnvironment=NPU_MEM_QUOTA=%d\n" % number
         return Request(files=[a_file(limiter, text)], started=["npu-affinity-limiter-a.service"])
 
-    assert apply(host, quota(1024)).restart_needed == []
-    host.running = {"npu-affinity-limiter-a.service"}
-    assert apply(host, quota(2048)).restart_needed == ["npu-affinity-limiter-a.service"]
-    assert not any(call.startswith("restart") for call in host.calls)
+    assert apply(live, quota(1024)).restart_needed == []
+    live.running = {"npu-affinity-limiter-a.service"}
+    assert apply(live, quota(2048)).restart_needed == ["npu-affinity-limiter-a.service"]
+    assert not any(call.startswith("restart") for call in live.calls)
 
 
-def test_a_stopped_unit_is_remembered(tmp_path):
-    host = ModelledSystemd(str(tmp_path))
-    host.running = {"irqbalance.service"}
+def test_a_stopped_unit_is_remembered(live):
+    live.running = {"irqbalance.service"}
     request = Request(stopped=["irqbalance.service"])
-    assert apply(host, request, check=True).actions == ["stop irqbalance.service"]
-    assert apply(host, request).changed
-    assert previous.recorded(host) == {"irqbalance.service": {"running": True}}
-    assert "daemon-reload" not in host.calls, "no link went"
-    assert not apply(host, request).changed
+    assert apply(live, request, check=True).actions == ["stop irqbalance.service"]
+    assert apply(live, request).changed
+    assert previous.recorded(live) == {"irqbalance.service": {"running": True}}
+    assert "daemon-reload" not in live.calls, "no link went"
+    assert not apply(live, request).changed
 
 
 def test_a_unit_of_a_tree_is_stopped_and_put_back_by_its_links(tmp_path):
     host, link = Host(str(tmp_path)), UNITS + "/multi-user.target.wants/irqbalance.service"
-    vendor = tmp_path / "usr/lib/systemd/system/irqbalance.service"
-    vendor.parent.mkdir(parents=True)
-    vendor.write_text("[Service]\nExecStart=/usr/sbin/irqbalance\n[Install]\nWantedBy=multi-user.target\n")
-    (tmp_path / link[1:]).parent.mkdir(parents=True)
-    (tmp_path / link[1:]).symlink_to("/usr/lib/systemd/system/irqbalance.service")
+    for path in (IRQBALANCE, link):
+        (tmp_path / path[1:]).parent.mkdir(parents=True)
+    (tmp_path / IRQBALANCE[1:]).write_text(INSTALLED)
+    (tmp_path / link[1:]).symlink_to(IRQBALANCE)
     request = Request(stopped=["irqbalance.service"])
     assert apply(host, request).changed
     assert not (tmp_path / link[1:]).is_symlink()
     assert previous.recorded(host)["irqbalance.service"] == {"running": True}
     assert not apply(host, request).changed
     assert apply(host, Request(released=["irqbalance.service"])).changed
-    assert os.readlink(str(tmp_path / link[1:])) == "/usr/lib/systemd/system/irqbalance.service"
+    assert os.readlink(str(tmp_path / link[1:])) == IRQBALANCE
 
 
 def test_a_run_that_fails_restarts_the_unit_it_stopped(tmp_path):
@@ -382,34 +381,31 @@ def test_a_run_that_fails_restarts_the_unit_it_stopped(tmp_path):
             return ModelledSystemd.run(self, argv, stdin, timeout)
 
     host = Stubborn(str(tmp_path))
-    host.put("/usr/lib/systemd/system/irqbalance.service", "[Install]\nWantedBy=multi-user.target\n")
+    host.put(IRQBALANCE, INSTALLED)
     host.running = {"irqbalance.service"}
     with pytest.raises(ValueError, match="Failed to disable unit: Read-only file system"):
         apply(host, Request(stopped=["irqbalance.service"]))
     assert host.running == {"irqbalance.service"}
 
 
-def test_a_unit_of_an_earlier_stop_restarts_once_no_foreign_one(tmp_path):
-    host = ModelledSystemd(str(tmp_path))
-    host.put(
-        "/usr/lib/systemd/system/irqbalance.service", "[Service]\nExecStart=/usr/sbin/irqbalance\n[Install]\nWantedBy=multi-user.target\n"
-    )
+def test_a_unit_of_an_earlier_stop_restarts_once_no_foreign_one(live):
+    live.put(IRQBALANCE, INSTALLED)
     released = Request(released=["irqbalance.service"])
-    assert not apply(host, released).changed
-    host.running = {"irqbalance.service"}
-    host.put(UNITS + "/multi-user.target.wants/irqbalance.service", "")
-    apply(host, Request(stopped=["irqbalance.service"]))
-    assert host.running == set()
-    assert apply(host, released, check=True).actions == ["put irqbalance.service back to what it was"]
-    assert host.running == set()
-    assert apply(host, released).changed
-    assert host.running == {"irqbalance.service"} and "enable --no-reload irqbalance.service" in host.calls
-    assert previous.recorded(host) == {}
-    assert not apply(host, released).changed
+    assert not apply(live, released).changed
+    live.running = {"irqbalance.service"}
+    live.put(UNITS + "/multi-user.target.wants/irqbalance.service", "")
+    apply(live, Request(stopped=["irqbalance.service"]))
+    assert live.running == set()
+    assert apply(live, released, check=True).actions == ["put irqbalance.service back to what it was"]
+    assert live.running == set()
+    assert apply(live, released).changed
+    assert live.running == {"irqbalance.service"} and "enable --no-reload irqbalance.service" in live.calls
+    assert previous.recorded(live) == {}
+    assert not apply(live, released).changed
 
 
-def test_a_program_stops_with_its_unit_and_restarts_on_failure(tmp_path):
-    host, path = ModelledSystemd(str(tmp_path)), UNITS + "/npu-affinity-adopt.service"
+def test_a_program_stops_with_its_unit_and_restarts_on_failure(live):
+    host, path = live, UNITS + "/npu-affinity-adopt.service"
     request = {"owned": [UNITS + "/npu-affinity-*.service"]}
     unit = a_file(path, MARK + "[Service]\nType=exec\nExecStart=/bin/sh\n")
     host.put("/bin/sh", "")
