@@ -48,12 +48,14 @@ def without_root(value, root):
 
 
 @pytest.mark.parametrize(
-    "machine", [SMALL, "duo", "l40s_384", "a2_broken", "odd_nodes"], ids=lambda machine: machine if isinstance(machine, str) else "small"
+    ("machine", "anonymous"),
+    [(SMALL, True), *((machine, False) for machine in (SMALL, "duo", "l40s_384", "a2_broken", "odd_nodes"))],
 )
-def test_a_simulated_host_has_the_same_topology_in_its_archive(tmp_path, machine):
+def test_a_simulated_host_has_the_same_topology_in_its_archive(tmp_path, machine, anonymous):
     root = tmp_path / "host"
     simulator.generate(machine, root)
-    opened = reopened(root, tmp_path, questions=QUESTIONS)
+    opened = reopened(root, tmp_path, questions=QUESTIONS, anonymous=anonymous)
+    assert (opened.name, opened.manifest["host"]) == (("host", "removed") if anonymous else ("node1", "node1"))
     host = host_at(opened.folder)
     assert without_root(gather(host, **QUESTIONS), opened.folder) == without_root(gather(Host(str(root)), **QUESTIONS), root)
     assert host.unknown == []
@@ -470,16 +472,6 @@ def test_secrets_stay_on_the_host(path, text, kept):
 )
 def test_names_and_numbers_are_taken_out(member, text, kept):
     assert Anonymous(["node1", "node1.example.com"]).member(member, text.encode()).decode() == kept
-
-
-def test_an_anonymous_archive_has_the_same_topology(tmp_path):
-    root = tmp_path / "host"
-    simulator.generate(SMALL, root)
-    opened = reopened(root, tmp_path, questions=QUESTIONS, anonymous=True)
-    assert opened.name == "host" and opened.manifest["host"] == "removed"
-    assert without_root(gather(host_at(opened.folder), **QUESTIONS), opened.folder) == without_root(
-        gather(Host(str(root)), **QUESTIONS), root
-    )
 
 
 def test_only_an_opened_archive_is_a_record(tmp_path):

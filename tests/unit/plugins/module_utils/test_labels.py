@@ -86,14 +86,10 @@ def test_a_bind_labels_files_and_new_folders_in_one_call(tree, running):
     assert len(tree.calls("/usr/sbin/restorecon")) == 1
 
 
-def test_nothing_is_labelled_where_selinux_is_off(tree, running):
-    assert apply(running, request("two\n")).changed
-    assert tree.calls("/usr/sbin/restorecon") == []
-
-
-def test_another_tree_is_not_labelled_by_this_machines_policy(tree, running):
-    host = tree.write({ENFORCE: "1"})
-    assert apply(host, request("two\n")).changed
+@pytest.mark.parametrize("files, other", [({}, False), ({ENFORCE: "1"}, True)], ids=["SELinux is off", "another tree"])
+def test_what_is_not_this_machines_policy_labels_nothing(tree, running, files, other):
+    host = tree.write(files)
+    assert apply(host if other else running, request("two\n")).changed
     assert tree.calls("/usr/sbin/restorecon") == []
 
 

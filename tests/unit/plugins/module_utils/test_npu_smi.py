@@ -182,6 +182,7 @@ DAMAGES = {
     "CR LF": lambda text: text.replace("\n", "\r\n"),
     "no-break blanks": lambda text: text.replace(" ", "\u00a0"),
     "prompt and log lines before": lambda text: "[root@host ~]# npu-smi info | cat\nDrvMngGetConsoleLogLevel failed. (ret=4)\n" + text,
+    "a log line like an error before": lambda text: "dcmi model initialized failed, because the device is used. ret is -8020\n" + text,
     "closing bars lost": lambda text: text.replace("|\n", "\n"),
     "warning after": lambda text: text + "[WARNING]The driver package may not be completely installed.\n",
     "frames everywhere": lambda text: text.replace("\n", "\n|-------|-------|-------|\n"),
@@ -623,12 +624,6 @@ NOT_ERRORS = [
 @pytest.mark.parametrize("text", NOT_ERRORS)
 def test_what_is_no_error_is_not_taken_for_one(text):
     assert classify_error(text, 0) == {"error": None}
-
-
-@pytest.mark.parametrize("text, version, chips, processes", FORMS_OF_INFO)
-def test_an_answer_after_log_lines_like_errors_is_still_parsed(text, version, chips, processes):
-    log_line = "dcmi model initialized failed, because the device is used. ret is -8020\n"
-    assert parse_info(log_line + text) == {"version": version, "chips": chips, "processes": processes}
 
 
 @pytest.mark.parametrize("parse", PARSERS)

@@ -91,17 +91,6 @@ def test_roles_have_cpus_of_the_pool_that_may_be_used(npus, online, granted, rol
     assert [text for _role, text in said] == sentences
 
 
-@pytest.mark.parametrize("first", [[0], [1], [2], [0, 1], [0, 2], [0, 1, 2]])
-@pytest.mark.parametrize("offline", ["", "2", "6-7", "0-5", "2-7", "10,14,22", "0-2,9,16-22"])
-def test_threads_never_leave_the_pool_whatever_is_offline(first, offline):
-    npus = [PLAN["npus"][number] for number in first]
-    pool = {cpu for entry in npus for cpu in expand(entry["pool"])}
-    online = set(range(24)) - set(expand(offline))
-    roles, _said = cpus_of_roles(npus, online)
-    for role, cpus in roles.items():
-        assert cpus and cpus <= pool & online, role
-
-
 @pytest.fixture
 def host(tree):
     tree.write({"/sys/devices/system/cpu/online": "0-31"})

@@ -108,33 +108,6 @@ def test_device_share_is_one_call_for_every_card(simulated, name):
     assert len(host.read(CALLS).splitlines()) == len(QUESTIONS) + len({chip.card for chip in chips})
 
 
-def test_a_driver_that_is_not_loaded(simulated):
-    host, machine = simulated("a2_broken")
-    facts = gather(host)
-    assert facts["npus"] == []
-    assert "-8005" in facts["problems"][0]
-    assert all(chip.bdf in facts["problems"][-1] for chip in machine.chips)
-
-
-def test_a_dead_npu_hides_others_affinity_but_not_numa_nodes(simulated):
-    host, machine = simulated("a2_8x24", own=True)
-    healthy = {npu["pci"]: npu for npu in gather(host)["npus"]}
-    faults.set_faults(host.root, dead=[3])
-    facts = gather(host)
-    gone = next(chip.bdf for chip in machine.chips if chip.card == 3)
-    assert {npu["pci"]: npu["numa"] for npu in facts["npus"]} == {pci: npu["numa"] for pci, npu in healthy.items() if pci != gone}
-    assert {npu["affinity"] for npu in facts["npus"]} == {None}
-    assert any(gone in problem for problem in facts["problems"])
-
-
-def test_a_card_that_left_the_bus(simulated):
-    host, machine = simulated("a3_640_adjacent", own=True)
-    faults.lose_card(host.root, 2)
-    facts = gather(host)
-    assert [(npu["card"], npu["chip"]) for npu in facts["npus"]] == [(chip.card, chip.chip) for chip in machine.chips if chip.card != 2]
-    assert [npu["id"] for npu in facts["npus"]] == list(range(14))
-
-
 def test_a_container_that_sees_two_dies(simulated):
     host, machine = simulated("a3_640_split", own=True)
     faults.set_faults(host.root, container=[12, 13], log_lines=["DrvMngGetConsoleLogLevel failed. (ret=4)"])
@@ -144,15 +117,6 @@ def test_a_container_that_sees_two_dies(simulated):
     ]
     assert len(facts["problems"]) == 1
     assert all((chip.bdf in facts["problems"][0]) == (chip.phy not in (12, 13)) for chip in machine.chips)
-
-
-def test_silence(simulated):
-    host, _machine = simulated("duo", own=True)
-    faults.set_faults(host.root, sleep=30)
-    facts = gather(Host(host.root, timeout=1))
-    assert facts["npus"] == []
-    assert facts["driver"]["version"] == "25.5.1"
-    assert len([problem for problem in facts["problems"] if "did not answer within 1 s" in problem]) == 2
 
 
 def test_network_functions_have_their_distance_to_each_npu(simulated):
