@@ -55,8 +55,6 @@ gpus
                 needed
   device        PCI device id
   driver        version
-  affinity_width
-                characters after which nvidia-smi cuts the CPU list
   cards         needed: {bdf, node}
 driver
   version, npu_smi

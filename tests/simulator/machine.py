@@ -225,7 +225,7 @@ def resolve(description: dict[str, Any]) -> Machine:
         ),
         kubelet=reader.get("kubelet", None),
         npu_tool={"mesh": npus.get("mesh", None), "affinity": npus.get("affinity", None)},
-        gpu_tool={"driver": gpus.get("driver", "550.54.15"), "affinity_width": gpus.get("affinity_width", None)},
+        gpu_tool={"driver": gpus.get("driver", "550.54.15")},
         faults=reader.get("faults", {}),
     )
     reader.get("about", "")

@@ -81,7 +81,6 @@ SHARE = "device-share"
 RECOVER = "device-share-cfg-recover"
 SUPPORTED_ON = {SHARE: {"310", "310p", "a2", "a3", "a5"}, RECOVER: {"310p", "a2", "a3"}}
 WITH_MCU = {"310", "310p", "a2", "a3"}
-WITH_PRODUCT_NAME = {"310", "310p"}
 BEFORE_A2 = {"310", "310p", "910"}
 PCI_DEVICE = {"310": "0xD100", "310p": "0xD500", "910": "0xD801", "a2": "0xD802", "a3": "0xD803", "a5": "0xD806"}
 
@@ -320,21 +319,7 @@ def print_processes(machine, layout):
         print("[WARNING]The driver package may not be completely installed, which may cause function abnormal. Please reinstall it.")
 
 
-# --- info -l, -m, -t topo ---------------------------------------------------------------------------------------------
-
-
-def print_list(machine):
-    field("Card Count" if machine.family == "310" else "Total Count", len(machine.board))
-    print()
-    for card in machine.board:
-        dead = card in machine.dead
-        field("NPU ID", -1 if dead else card)
-        if machine.family in WITH_PRODUCT_NAME:
-            field("Product Name", "Atlas 300I")
-            field("Serial Number", "SIM%09d" % card)
-        if machine.family != "a5":
-            field("Chip Count", 0 if dead else len(machine.cards[card]))
-        print()
+# --- info -m, -t topo ------------------------------------------------------------------------------------------------
 
 
 def print_mapping(machine):
@@ -667,7 +652,7 @@ def options_of(words, help_text):
     options, rest = {}, list(words)
     while rest:
         word = rest.pop(0)
-        if word in ("-h", "--help", "-l", "-m"):
+        if word in ("-h", "--help", "-m"):
             options[word] = True
         elif word in ("-t", "-i", "-c", "-d") and rest:
             options[word] = rest.pop(0)
@@ -699,8 +684,6 @@ def run_info(machine, words):
     options = options_of(words, INFO_HELP)
     if "-h" in options or "--help" in options:
         print(INFO_HELP)
-    elif "-l" in options:
-        print_list(machine)
     elif "-m" in options:
         print_mapping(machine)
     elif "-t" not in options:

@@ -3,10 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A stand-in for nvidia-smi that lives in a simulated host's tree at ``/usr/bin`` and answers for that host.
 
-It knows ``--query-gpu=FIELDS --format=csv[,noheader][,nounits]``, ``topo -m`` and ``-L``. NUMA nodes and CPUs come from the tree's sysfs;
-a GPU that is bound to another driver than nvidia's (vfio-pci for a guest) is not seen. ``affinity_width`` in the description cuts the CPU
-list to that many characters, as the real tool does where CPUs of the nodes alternate. Fault ``nvidia_error``: true: no driver answers.
-Every call appends its arguments to ``/var/log/nvidia-smi-calls.log``.
+It knows ``--query-gpu=FIELDS --format=csv[,noheader][,nounits]``. A GPU that is bound to another driver than nvidia's (vfio-pci for a
+guest) is not seen. Fault ``nvidia_error``: true: no driver answers. Every call appends its arguments to ``/var/log/nvidia-smi-calls.log``.
 """
 
 from __future__ import annotations
@@ -19,13 +17,6 @@ NO_DRIVER = (
     "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
     "Make sure that the latest NVIDIA driver is installed and running.\n"
 )
-LEGEND = """
-Legend:
-
-  X    = Self
-  SYS  = Connection traversing PCIe as well as the SMP interconnect between NUMA nodes (e.g., QPI/UPI)
-  NODE = Connection traversing PCIe as well as the interconnect between PCIe Host Bridges within a NUMA node
-"""
 
 
 def value_of(gpu, index, name):
@@ -33,14 +24,9 @@ def value_of(gpu, index, name):
     return {
         "index": (index, ""),
         "uuid": (gpu["uuid"], ""),
-        "gpu_uuid": (gpu["uuid"], ""),
         "name": (gpu["name"], ""),
         "pci.bus_id": ("0000" + gpu["bdf"].upper(), ""),
-        "gpu_bus_id": ("0000" + gpu["bdf"].upper(), ""),
         "memory.total": (gpu["memory_mib"], "MiB"),
-        "memory.used": (1, "MiB"),
-        "mig.mode.current": ("[N/A]", ""),
-        "driver_version": (gpu["driver"], ""),
     }.get(name)
 
 
@@ -61,17 +47,6 @@ def print_query(gpus, fields, style):
     return 0
 
 
-def print_topo(gpus, width):
-    names = ["GPU%d" % index for index in range(len(gpus))]
-    print("\t".join([""] + names + ["CPU Affinity", "NUMA Affinity", "GPU NUMA ID"]))
-    for name, gpu in zip(names, gpus):
-        links = [" X " if gpu is other else "NODE" if gpu["node"] == other["node"] else "SYS" for other in gpus]
-        node = "N/A" if gpu["node"] < 0 else str(gpu["node"])
-        print("\t".join([name] + links + [gpu["cpus"][:width], node, "", "N/A"]))
-    print(LEGEND)
-    return 0
-
-
 def main():
     root = os.path.dirname(os.path.abspath(__file__))[: -len("/usr/bin")]
     words = sys.argv[1:]
@@ -83,25 +58,14 @@ def main():
         print(NO_DRIVER)
         return 9
 
-    def read(path):
-        with open(os.path.join(root, path)) as file:
-            return file.read().strip()
-
     gpus = []
     for gpu in description["gpus"]:
-        device = "sys/bus/pci/devices/" + gpu["bdf"]
-        if os.path.basename(os.path.realpath(os.path.join(root, device, "driver"))) == "nvidia":
-            node, cpus = int(read(device + "/numa_node")), read(device + "/local_cpulist")
-            gpus.append(dict(gpu, node=node, cpus=cpus, driver=description["gpu_tool"]["driver"]))
+        driver = os.path.join(root, "sys/bus/pci/devices", gpu["bdf"], "driver")
+        if os.path.basename(os.path.realpath(driver)) == "nvidia":
+            gpus.append(gpu)
     options = dict(word.split("=", 1) for word in words if word.startswith("--") and "=" in word)
     if "--query-gpu" in options:
         return print_query(gpus, options["--query-gpu"].split(","), options.get("--format", "csv").split(","))
-    if words == ["topo", "-m"]:
-        return print_topo(gpus, description["gpu_tool"]["affinity_width"])
-    if words == ["-L"]:
-        for index, gpu in enumerate(gpus):
-            print("GPU %d: %s (UUID: %s)" % (index, gpu["name"], gpu["uuid"]))
-        return 0
     print("Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n")
     return 1
 

@@ -707,7 +707,7 @@ def test_faults_can_be_changed_while_the_host_runs(host):
     assert simulated("info") == (172, "dcmi model initialized failed, because the device is used. ret is -8020\n")
     set_faults(simulated.tree, answers={"info -m": {"text": "This device does not support querying mapping.", "status": 0}})
     assert simulated("info -m") == (0, "This device does not support querying mapping.\n")
-    assert simulated("info -l")[0] == 0
+    assert simulated("info -t topo")[0] == 0
     set_faults(simulated.tree, sleep=30)
     with pytest.raises(subprocess.TimeoutExpired):
         subprocess.run([str(simulated.tree) + driver.NPU_SMI, "info"], timeout=0.5, check=False, capture_output=True)
@@ -719,7 +719,6 @@ def test_a_dead_npu_spoils_the_topology_of_all(host):
     rows = mapping(simulated("info -m")[1])
     assert {"NPU ID": "-1", "Chip ID": "0", "Chip Logic ID": "-", "Chip Name": "Mcu"} in rows
     assert "3" not in [row["NPU ID"] for row in rows]
-    assert re.search(r"NPU ID +: -1$", simulated("info -l")[1], re.M)
     assert "0000:82:00.0" not in simulated("info")[1]
     assert simulated("info -t topo")[0] == 191
     assert simulated("info -t board -i 3")[0] == 215
@@ -737,7 +736,7 @@ def test_a_card_that_drops_off_the_bus_closes_up_logic_ids(host):
     assert not machine.exists("/dev/davinci3")
     assert machine.read("/proc/interrupts").count("sq_send_trigger_irq") == 7
     reboot(simulated.tree)
-    assert simulated("info -l")[1].startswith("\tTotal Count                    : 7\n")
+    assert len(mapping(simulated("info -m")[1])) == 2 * 7, "with a controller each"
 
 
 def test_a_container_sees_some_dies(host):
@@ -780,9 +779,6 @@ def test_nvidia_smi(unchanged):
     assert status == 0
     assert lines[0] == "index, uuid, pci.bus_id, name, memory.total [MiB]"
     assert re.fullmatch(r"5, GPU-[0-9a-f-]{36}, 00000000:A1:00\.0, NVIDIA L40S, 46068 MiB", lines[6])
-    rows = [line.split("\t") for line in nvidia_smi(tree, "topo", "-m")[1].partition("\n\n")[0].splitlines()]
-    assert rows[0] == ["", *["GPU%d" % index for index in range(8)], "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"]
-    assert rows[5] == ["GPU4"] + ["SYS"] * 4 + [" X "] + ["NODE"] * 3 + ["96-191,288-383", "1", "", "N/A"]
 
 
 def test_nvidia_smi_without_driver_and_with_a_gpu_in_a_guest(host):
@@ -795,14 +791,14 @@ def test_nvidia_smi_without_driver_and_with_a_gpu_in_a_guest(host):
     link.symlink_to(vfio)
     assert "00000000:21:00.0" not in nvidia_smi(simulated.tree, "--query-gpu=pci.bus_id", "--format=csv,noheader")[1]
     set_faults(simulated.tree, nvidia_error=True)
-    assert nvidia_smi(simulated.tree, "topo", "-m")[0] == 9
+    assert nvidia_smi(simulated.tree, "--query-gpu=pci.bus_id", "--format=csv,noheader")[0] == 9
 
 
 # --- against recorded runs of the real program ------------------------------------------------------------------------
 
 SHARED = os.environ.get("SHARED")
 RECORDED = {"A2-910B3": "a2_8x24", "A3": "a3_640_adjacent", "310P-Duo": "duo", "910A": "n910a"}
-NOT_COVERED = {"temp", "ecc", "work-mode", "memory", "usages", "health", "common", "power", "product", "proc-mem", "phyid-remap"}
+NOT_COVERED = {"-l", "temp", "ecc", "work-mode", "memory", "usages", "health", "common", "power", "product", "proc-mem", "phyid-remap"}
 
 
 def edit_description(tree, change):
