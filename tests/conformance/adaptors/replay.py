@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import pathlib
 import re
 import sys
@@ -62,7 +63,7 @@ def check(answers: dict[str, tuple[str, int]]) -> None:
     with tempfile.TemporaryDirectory() as root:
         program = pathlib.Path(root, "usr/local/sbin/npu-smi")
         program.parent.mkdir(parents=True)
-        program.write_text(REPLAY % sys.executable)
+        program.write_text(REPLAY % os.path.realpath(sys.executable))
         program.chmod(0o755)
         program.with_name("npu-smi.json").write_text(json.dumps(answers))
         facts = gather(Host(root), device_share=True)

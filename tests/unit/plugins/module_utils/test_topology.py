@@ -93,6 +93,14 @@ def a2(tree, **changed):
     return gather(tree.host)
 
 
+def host_of(tree, chips, topology, family="a2", processes=(), device_share=False, **more):
+    """Gather a host of these chips; a keyword that is left adds an answer or replaces one."""
+    tree.write(machine(chips, family))
+    answers = {"info": info(chips, family, processes), "info -m": mapping(chips, family), "info -t topo": topology}
+    tree.tool(NPU_SMI, {**answers, **more})
+    return gather(tree.host, device_share=device_share)
+
+
 def column(facts, key):
     return [npu[key] for npu in facts["npus"]]
 
@@ -137,10 +145,7 @@ def test_facts_are_plain_json_and_nothing_is_written(tree):
 
 
 def test_a3_dies_have_physical_ids_and_no_affinity_on_arm(tree):
-    tree.write(machine(A3, "a3"))
-    labels = topo({"Phy-ID%d" % number: None for number in range(4)})
-    tree.tool(NPU_SMI, {"info": info(A3, "a3"), "info -m": mapping(A3, "a3"), "info -t topo": labels})
-    facts = gather(tree.host)
+    facts = host_of(tree, A3, topo({"Phy-ID%d" % number: None for number in range(4)}), "a3")
     assert facts["problems"] == []
     assert [(npu["id"], npu["card"], npu["chip"], npu["phy_id"]) for npu in facts["npus"]] == [
         (0, 4, 0, 0),
@@ -154,22 +159,16 @@ def test_a3_dies_have_physical_ids_and_no_affinity_on_arm(tree):
 
 def test_the_labels_of_a_container_are_not_its_logic_ids(tree):
     chips = [(6, 0, 12, "Ascend910", "0000:9d:00.0", 2), (6, 1, 13, "Ascend910", "0000:9f:00.0", 2)]
-    tree.write(machine(chips, "a3"))
-    labels = topo({"Phy-ID13": "12-17", "Phy-ID12": "12-17", "Phy-ID0": "0-5"})
-    tree.tool(NPU_SMI, {"info": info(chips, "a3"), "info -m": mapping(chips, "a3"), "info -t topo": labels})
-    facts = gather(tree.host)
+    facts = host_of(tree, chips, topo({"Phy-ID13": "12-17", "Phy-ID12": "12-17", "Phy-ID0": "0-5"}), "a3")
     assert (column(facts, "id"), column(facts, "phy_id"), column(facts, "affinity")) == ([0, 1], [12, 13], ["12-17", "12-17"])
 
 
 def test_chips_of_a_duo_card_share_a_function_and_a_topology_row(tree):
-    tree.write(machine(DUO, "310p"))
-    answers = {"info": info(DUO, "310p", [(5, 1)]), "info -m": mapping(DUO), "info -t topo": topo({"NPU2": "0-5", "NPU5": "12-17"})}
     share = (
         "\tNPU ID : %d\n\tChip Count : 2\n\n\tDevice-share Status : True\n\tChip ID : 0\n\n\tDevice-share Status : False\n\tChip ID : 1\n"
     )
-    answers.update({"info -t device-share -i %d" % card: share % card for card in (2, 5)})
-    tree.tool(NPU_SMI, answers)
-    facts = gather(tree.host, device_share=True)
+    shares = {"info -t device-share -i %d" % card: share % card for card in (2, 5)}
+    facts = host_of(tree, DUO, topo({"NPU2": "0-5", "NPU5": "12-17"}), "310p", [(5, 1)], True, **shares)
     assert facts["problems"] == []
     assert column(facts, "family") == ["310p"] * 4
     assert column(facts, "affinity") == ["0-5", "0-5", "12-17", "12-17"]
@@ -345,11 +344,7 @@ def test_a_dead_npu_breaks_the_topology_but_others_are_reported(tree):
 
 
 def test_a_card_off_the_bus_renumbers_logic_ids_but_not_npu_ids(tree):
-    left = [A2[0]] + A2[2:]
-    tree.write(machine(left))
-    labels = topo({"NPU0": "18-23", "NPU2": "0-5", "NPU3": "6-11"})
-    tree.tool(NPU_SMI, {"info": info(left), "info -m": mapping(left), "info -t topo": labels})
-    facts = gather(tree.host)
+    facts = host_of(tree, [A2[0]] + A2[2:], topo({"NPU0": "18-23", "NPU2": "0-5", "NPU3": "6-11"}))
     assert facts["problems"] == []
     assert (column(facts, "id"), column(facts, "card"), column(facts, "numa")) == ([0, 1, 2], [0, 2, 3], [3, 0, 1])
 
@@ -362,9 +357,7 @@ def test_a_container_that_sees_a_part_of_the_bus(tree):
 
 def test_soft_sharing_shows_a_die_twice(tree):
     chips = [(0, 0, 0, "Ascend910", "0000:9d:00.0", 2), (0, 1, 0, "Ascend910", "0000:9d:00.0", 2)]
-    tree.write(machine(chips, "a3"))
-    tree.tool(NPU_SMI, {"info": info(chips, "a3"), "info -m": mapping(chips, "a3"), "info -t topo": topo({"Phy-ID0": None})})
-    facts = gather(tree.host)
+    facts = host_of(tree, chips, topo({"Phy-ID0": None}), "a3")
     assert [(npu["id"], npu["card"], npu["chip"], npu["phy_id"]) for npu in facts["npus"]] == [(0, 0, 0, 0), (1, 0, 1, 0)]
     assert facts["problems"] == ["NPU 0-1: all have PCI function 0000:9d:00.0, so only one of them is a separate device."]
 
@@ -395,9 +388,7 @@ NOBODY = {"rc": 191, "text": "This device does not support querying topo.\n"}
     ],
 )  # fmt: skip
 def test_without_info_m_logic_ids_follow_the_published_fallbacks(tree, story, family, chips, topology, processes, ids, words):
-    tree.write(machine(chips, family))
-    tree.tool(NPU_SMI, {"info": info(chips, family, processes), "info -m": {"rc": 210, "text": ""}, "info -t topo": topology})
-    facts = gather(tree.host)
+    facts = host_of(tree, chips, topology, family, processes, **{"info -m": {"rc": 210, "text": ""}})
     assert column(facts, "id") == ids, story
     assert column(facts, "pci") == [chips[number][4] for number in ids]
     assert "info -m' ended with status 210" in facts["problems"][0]
@@ -449,11 +440,8 @@ def test_npu_smi_and_sysfs_contradict_each_other(tree):
     ],
 )
 def test_the_family_comes_from_the_pci_device_id_or_the_name(tree, name, device, family, doubt):
-    chips = [A2[0][:3] + (name,) + A2[0][4:]]
-    tree.write(machine(chips))
-    tree.write({"%s/0000:c1:00.0/device" % PCI: device})
-    tree.tool(NPU_SMI, {"info": info(chips), "info -m": mapping(chips), "info -t topo": topo({"NPU0": "18-23"})})
-    facts = gather(tree.host)
+    host_of(tree, [A2[0][:3] + (name,) + A2[0][4:]], topo({"NPU0": "18-23"}))
+    facts = gather(tree.write({"%s/0000:c1:00.0/device" % PCI: device}))
     assert (column(facts, "family"), column(facts, "name"), column(facts, "numa")) == ([family], [name], [3])
     assert facts["problems"] == ([] if doubt is None else [facts["problems"][0]])
     assert doubt is None or doubt in facts["problems"][0]
@@ -512,10 +500,11 @@ def test_gpus_of_a_mixed_fleet(tree):
 def test_npus_come_before_gpus_and_ids_coincide(tree):
     with_gpus(tree, {"0000:01:00.0": 0, "0000:81:00.0": 2})
     tree.tool(NVIDIA_SMI, {GPU_QUERY: GPU_CSV})
-    chips = [(0, 0, "", "910B3", "0000:c1:00.0", 3)]
-    tree.write(machine(chips))
-    tree.tool(NPU_SMI, {"info": info(chips), "info -m": mapping(chips), "info -t topo": topo({"NPU0": "18-23"})})
-    assert [(npu["kind"], npu["id"]) for npu in gather(tree.host)["npus"]] == [("npu", 0), ("gpu", 0), ("gpu", 1)]
+    assert [(npu["kind"], npu["id"]) for npu in host_of(tree, A2[:1], topo({"NPU0": "18-23"}))["npus"]] == [
+        ("npu", 0),
+        ("gpu", 0),
+        ("gpu", 1),
+    ]
 
 
 @pytest.mark.parametrize(
