@@ -5,16 +5,9 @@
 
 from __future__ import annotations
 
-MACHINE = {
-    "cpus": {"per_node": 16},
-    "nodes": {"count": 2},
-    "npus": {
-        "family": "a2",
-        "name": "910B3",
-        "memory_mib": 65536,
-        "cards": [{"npu": number, "bdf": f"0000:{0xC1 + number:02x}:00.0", "node": number // 2} for number in range(4)],
-    },
-}
+from tests.fakes.two_cards import host_with
+
+MACHINE = host_with([{"npu": number, "bdf": f"0000:{0xC1 + number:02x}:00.0", "node": number // 2} for number in range(4)])
 THREADS = {"npu_affinity_threads_enabled": True}
 
 

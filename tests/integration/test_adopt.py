@@ -9,23 +9,17 @@ import json
 
 import pytest
 
+from tests.fakes.two_cards import host_with
 from tests.integration.conftest import touched
 
 WORKERS = {"VLLMWorker": {"npu": 0, "pid": 4000}, "python": {"npu": 1, "pid": 5000}}
-MACHINE = {
-    "cpus": {"per_node": 16},
-    "nodes": {"count": 2},
-    "npus": {
-        "family": "a2",
-        "name": "910B3",
-        "memory_mib": 65536,
-        "cards": [{"npu": number, "bdf": f"0000:{0xC1 + number:02x}:00.0", "node": number} for number in range(2)],
-        "processes": [
-            {"npu": worker["npu"], "chip": 0, "pid": worker["pid"], "comm": name, "memory_mib": 100, "cpus": "0-31"}
-            for name, worker in WORKERS.items()
-        ],
-    },
-}
+MACHINE = host_with(
+    [{"npu": number, "bdf": f"0000:{0xC1 + number:02x}:00.0", "node": number} for number in range(2)],
+    processes=[
+        {"npu": worker["npu"], "chip": 0, "pid": worker["pid"], "comm": name, "memory_mib": 100, "cpus": "0-31"}
+        for name, worker in WORKERS.items()
+    ],
+)
 NOW = {"npu_affinity_adopt": "now"}
 
 
