@@ -564,49 +564,34 @@ def test_the_text_counts_before_the_exit_status(kind, text, words, status):
     assert classify_error(text, status) == {"error": kind}
 
 
-STATUSES = [
-    (0, None),
-    (None, None),
-    (187, "unavailable"),
-    (172, "busy"),
-    (215, "invalid"),
-    (214, "permission"),
-    (211, "unavailable"),
-    (203, "busy"),
-    (200, "aborted"),
-    (196, "busy"),
-    (195, "busy"),
-    (217, "unsupported"),
-    (191, "unavailable"),
-    (127, "unavailable"),
-    (-9, "unavailable"),
-]
+STATUSES = {
+    None: [0, None],
+    "unavailable": [187, 211, 191, 127, -9],
+    "busy": [172, 203, 196, 195],
+    "invalid": [215],
+    "permission": [214],
+    "aborted": [200],
+    "unsupported": [217],
+}
 
 
-@pytest.mark.parametrize("status, kind", STATUSES)
+@pytest.mark.parametrize("status, kind", [(status, kind) for kind, statuses in STATUSES.items() for status in statuses])
 def test_the_exit_status_tells_where_the_text_is_silent(status, kind):
     text = PROMPT + "\tStatus                         : Fail\n\tMessage                        : Failed to set chip device-share\n"
     assert classify_error(text, status) == {"error": kind}
 
 
-CODES = [
-    (-8001, "unavailable"),
-    (-8002, "permission"),
-    (-8005, "unavailable"),
-    (-8016, "aborted"),
-    (-8017, "busy"),
-    (-8020, "busy"),
-    (-8255, "unsupported"),
-    (-9001, "invalid"),
-    (-9002, "permission"),
-    (-9007, "invalid"),
-    (-9013, "busy"),
-    (-9016, "aborted"),
-    (-9255, "unsupported"),
-]
+CODES = {
+    "unavailable": [-8001, -8005],
+    "permission": [-8002, -9002],
+    "aborted": [-8016, -9016],
+    "busy": [-8017, -8020, -9013],
+    "unsupported": [-8255, -9255],
+    "invalid": [-9001, -9007],
+}
 
 
-@pytest.mark.parametrize("code, kind", CODES)
+@pytest.mark.parametrize("code, kind", [(code, kind) for kind, codes in CODES.items() for code in codes])
 def test_the_code_tells_where_the_words_do_not(code, kind):
     assert classify_error("npu call failed. ret is %d\n" % code) == {"error": kind}
     assert classify_error("", code & 0xFF) == {"error": kind}
