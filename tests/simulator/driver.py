@@ -83,8 +83,8 @@ def _compiled() -> bytes:
 
 
 def _write_nvidia(tree: Tree, machine: Machine) -> None:
-    version = machine.gpu_tool["driver"]
-    tree.write("/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX %s Kernel Module  %s" % (machine.architecture, version))
+    words = "NVRM version: NVIDIA UNIX %s Kernel Module  %s" % (machine.architecture, machine.gpu_driver)
+    tree.write("/proc/driver/nvidia/version", words)
     for index in range(len(machine.gpus)):
         tree.text("/dev/nvidia%d" % index)
     tree.text(NVIDIA_SMI, SHEBANG + (HERE / "nvidia_smi.py").read_text(), mode=0o755)
@@ -107,6 +107,5 @@ def _for_the_tools(machine: Machine) -> dict:
             for process in machine.processes
         ],
         "gpus": [{"bdf": gpu.bdf, "uuid": gpu.uuid, "name": gpu.name, "memory_mib": gpu.memory_mib} for gpu in machine.gpus],
-        "gpu_tool": machine.gpu_tool,
         "faults": machine.faults,
     }

@@ -130,7 +130,7 @@ class Machine:
     irqbalance: dict[str, Any]
     kubelet: dict[str, Any] | None
     npu_tool: dict[str, Any]
-    gpu_tool: dict[str, Any]
+    gpu_driver: str
     faults: dict[str, Any]
 
     @functools.cached_property
@@ -225,7 +225,7 @@ def resolve(description: dict[str, Any]) -> Machine:
         ),
         kubelet=reader.get("kubelet", None),
         npu_tool={"mesh": npus.get("mesh", None), "affinity": npus.get("affinity", None)},
-        gpu_tool={"driver": gpus.get("driver", "550.54.15")},
+        gpu_driver=gpus.get("driver", "550.54.15"),
         faults=reader.get("faults", {}),
     )
     reader.get("about", "")
