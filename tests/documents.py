@@ -199,38 +199,49 @@ def metrics_table() -> str:
     return "".join(f"| `{name}` | {labels} | {meaning} |\n" for name, labels, meaning in rows)
 
 
-def documents() -> Iterator[tuple[str, str]]:
-    """Yield each document that has such a part, as ``(path, text that it should have)``."""
+def parts() -> Iterator[tuple[str, str, str]]:
+    """Yield each part that the code makes, as ``(path, pattern of the part, text that it should have)``."""
     for role in ROLES:
-        path = f"roles/{role}/README.md"
-        yield path, _with(path, r"(?<=^## Variables\n\n).*?(?=^##|\Z)", variables(role))
+        yield f"roles/{role}/README.md", r"(?<=^## Variables\n\n).*?(?=^##|\Z)", variables(role)
     lines = [f"{line}\n" for line in plan_lines()]
-    yield "README.md", _with("README.md", r"(?<=^```\n)NPU .*?(?=^…\n)", "".join(lines[:3]))
-    yield "docs/settings.md", _with("docs/settings.md", r"^## .*\Z", settings())
+    yield "README.md", r"(?<=^```\n)NPU .*?(?=^…\n)", "".join(lines[:3])
+    yield "docs/settings.md", r"^## .*\Z", settings()
     part = r"(?<=^\| profile \| for \| sets \|\n\|---\|---\|---\|\n).*?(?=^\n)"
-    yield "docs/whole-machine.md", _with("docs/whole-machine.md", part, profiles_table())
+    yield "docs/whole-machine.md", part, profiles_table()
     tables = "".join(f"{line}\n" for line in plan_tables_lines())
     part = r"(?<=^\| metric \| labels \| meaning \|\n\|---\|---\|---\|\n).*?(?=^\n)"
-    yield "docs/metrics.md", _with("docs/metrics.md", part, metrics_table())
-    yield "docs/first-bind.md", _with("docs/first-bind.md", r"(?<=^```\n)node\[01:03\]:.*?(?=^```)", tables)
-    yield "docs/first-bind.md", _with("docs/first-bind.md", r"^```diff\n.*?^```\n", "".join(f"{line}\n" for line in diff_lines()))
+    yield "docs/metrics.md", part, metrics_table()
+    yield "docs/first-bind.md", r"(?<=^```\n)node\[01:03\]:.*?(?=^```)", tables
+    yield "docs/first-bind.md", r"^```diff\n.*?^```\n", "".join(f"{line}\n" for line in diff_lines())
 
 
-def _with(path: str, part: str, text: str) -> str:
+def with_part(path: str, part: str, text: str) -> str:
     """Return a document with one part of it replaced."""
-    made, times = re.subn(part, lambda _match: text, (REPOSITORY / path).read_text(), count=1, flags=re.DOTALL | re.MULTILINE)
+    try:
+        before = (REPOSITORY / path).read_text()
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from error
+    made, times = re.subn(part, lambda _match: text, before, count=1, flags=re.DOTALL | re.MULTILINE)
     if not times:
-        raise ValueError(f"{path} has no place for what the code makes: {part}")
+        raise ValueError(f"{path} has no place for what the code makes: nothing in it matches {part}")
     return made
 
 
-def main() -> None:
-    for path, text in documents():
-        if "--write" in sys.argv[1:]:
-            (REPOSITORY / path).write_text(text)
-        elif (REPOSITORY / path).read_text() != text:
-            sys.exit(f"{path} is not what the code makes; python -m tests.documents --write")
+def main(arguments: Sequence[str]) -> int:
+    wrong = []
+    for path, part, text in parts():
+        try:
+            made = with_part(path, part, text)
+        except ValueError as error:
+            wrong.append(str(error))
+            continue
+        if "--write" in arguments:
+            (REPOSITORY / path).write_text(made)
+        elif (REPOSITORY / path).read_text() != made:
+            wrong.append(f"{path} is not what the code makes; python -m tests.documents --write")
+    print(*wrong, sep="\n", end="\n" if wrong else "", file=sys.stderr)
+    return int(bool(wrong))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

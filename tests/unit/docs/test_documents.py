@@ -21,8 +21,24 @@ from tests import documents
 
 
 def test_what_the_code_makes_is_up_to_date():
-    outdated = [path for path, text in documents.documents() if (documents.REPOSITORY / path).read_text() != text]
+    outdated = [
+        path for path, part, text in documents.parts() if (documents.REPOSITORY / path).read_text() != documents.with_part(path, part, text)
+    ]
     assert outdated == [], "python -m tests.documents --write"
+
+
+def test_pages_without_a_place_are_named_and_others_written(tmp_path, monkeypatch, capsys):
+    (tmp_path / "README.md").write_text("# Title\n")
+    (tmp_path / "page.md").write_text("## Part\nold\n")
+    made = [("README.md", "^## Part.*", "## Part\nnew\n"), ("page.md", "^## Part.*", "## Part\nnew\n"), ("gone.md", "^#", "")]
+    monkeypatch.setattr(documents, "REPOSITORY", tmp_path)
+    monkeypatch.setattr(documents, "parts", lambda: iter(made))
+    assert documents.main(["--write"]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "README.md has no place for what the code makes: nothing in it matches ^## Part.*",
+        "gone.md: No such file or directory",
+    ]
+    assert (tmp_path / "page.md").read_text() == "## Part\nnew\n"
 
 
 def test_the_variables_to_start_with_have_their_defaults():
