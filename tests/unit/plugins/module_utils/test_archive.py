@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
 import tarfile
 
 import pytest
@@ -360,8 +361,8 @@ def test_a_folder_of_archives(tmp_path):
 
 def test_an_archive_that_was_unpacked_by_hand(tmp_path):
     path = packed(tmp_path / "x.tar.gz", sosreport())
-    with tarfile.open(path) as archive:
-        archive.extractall(tmp_path / "by-hand", filter="data")
+    (tmp_path / "by-hand").mkdir()
+    subprocess.run(["tar", "-xf", path, "-C", str(tmp_path / "by-hand")], check=True)
     opened = open_archive(str(tmp_path / "by-hand/sosreport-node1-x"), str(tmp_path / "opened"), {})
     assert gather(host_at(opened.folder))["cpus"]["online"] == "0-3"
 
