@@ -147,7 +147,7 @@ style: setup-lint ## ruff, yamllint, codespell, proselint, ansible-lint (product
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/yamllint --strict .
 	$(BIN)/codespell .
-	$(BIN)/proselint check --config .proselintrc.json $$(git ls-files '*.md')
+	tests/list-files '*.md' | xargs -0 $(BIN)/proselint check --config .proselintrc.json
 	tests/check-prose
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/ansible-lint --offline --profile production
 	$(BIN)/antsibull-changelog lint
