@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import sys
 
@@ -54,7 +55,7 @@ class Box:
             (root / folder).mkdir(parents=True)
         (root / "usr/local/Ascend/driver/version.info").write_text("Version=25.5.1\npackage_version=25.5.1\n")
         program = root / "usr/local/Ascend/driver/tools/npu-smi"
-        program.write_text("#!%s -IS\n%s" % (sys.executable, SIMULATOR.read_text()))
+        program.write_text("#!%s -IS\n%s" % (os.path.realpath(sys.executable), SIMULATOR.read_text()))
         program.chmod(0o755)
         self.faults()
         self.host = Host(str(root), 60)

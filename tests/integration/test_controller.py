@@ -22,7 +22,7 @@ def test_a_program_that_is_handed_over_ends_as_it_would_alone(fleet, tmp_path):
     play = [{"hosts": "localhost", "gather_facts": False, "tasks": []}]
     for number, end in enumerate(ENDS):
         (tmp_path / f"{number}.py").write_text(PROGRAM + end)
-        command = f"cd {tmp_path}; WORD='two words' {sys.executable} < {number}.py"
+        command = f"cd {tmp_path}; WORD='two words' '{sys.executable}' < {number}.py"
         play[0]["tasks"].append({"ansible.builtin.shell": command, "ignore_errors": True})
     (tmp_path / "play.yml").write_text(json.dumps(play))
     run = hosts.play(str(tmp_path / "play.yml"))

@@ -32,7 +32,7 @@ def guest(tmp_path, monkeypatch):
     """A function that makes a guest whose QEMU stops short as told, with a second for its boot."""
 
     def make(how):
-        programs = {"qemu": f"#!{sys.executable}\nHOW = {how!r}\n{QEMU}", "ssh": "#!/bin/sh\nexit 255\n"}
+        programs = {"qemu": f"#!{os.path.realpath(sys.executable)}\nHOW = {how!r}\n{QEMU}", "ssh": "#!/bin/sh\nexit 255\n"}
         programs["setpriv"] = '#!/bin/sh\nshift 2\nexec "$@"\n'
         for name, text in programs.items():
             (tmp_path / name).write_text(text)

@@ -39,7 +39,7 @@ class Tree:
         target = self.root + path
         os.makedirs(os.path.dirname(target), exist_ok=True)
         with open(target, "w") as file:
-            file.write("#!%s -IS\n%s" % (sys.executable, TOOL))
+            file.write("#!%s -IS\n%s" % (os.path.realpath(sys.executable), TOOL))
         os.chmod(target, os.stat(target).st_mode | stat.S_IXUSR)
         answers = {words: answer if isinstance(answer, dict) else {"text": answer} for words, answer in answers.items()}
         with open(target + ".json", "w") as file:

@@ -92,7 +92,7 @@ def install(tree):
     path = tree.root + "/usr/bin/migratepages"
     os.makedirs(os.path.dirname(path))
     with open(path, "w") as file:
-        file.write("#!%s -IS\n%s" % (sys.executable, MOVER))
+        file.write("#!%s -IS\n%s" % (os.path.realpath(sys.executable), MOVER))
     os.chmod(path, os.stat(path).st_mode | stat.S_IXUSR)
     return lambda: [json.loads(line) for line in tree.calls("/usr/bin/migratepages")]
 

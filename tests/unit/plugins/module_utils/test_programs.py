@@ -171,5 +171,5 @@ def test_units_get_the_modules_python_where_python3_is_too_old(tmp_path, text, t
 
 def test_a_python3_that_is_another_one_and_new_enough_is_taken(tmp_path):
     host = Running(str(tmp_path))
-    host.install("/usr/bin/python3", '#!/bin/sh\nexec %s "$@"\n' % sys.executable)
+    host.install("/usr/bin/python3", '#!/bin/sh\nexec "%s" "$@"\n' % sys.executable)
     assert executables.programs(host)["python3"] == "/usr/bin/python3"

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 
@@ -48,7 +49,7 @@ STATE = {
 def root(tmp_path):
     simulator.generate(MACHINE, tmp_path)
     program = tmp_path / "usr/local/Ascend/driver/tools/npu-smi"
-    program.write_text("#!%s -IS\n%s" % (sys.executable, program.read_text()))
+    program.write_text("#!%s -IS\n%s" % (os.path.realpath(sys.executable), program.read_text()))
     return tmp_path
 
 

@@ -524,7 +524,7 @@ def test_what_is_installed_runs_without_the_collection(host):
     launcher = (host / COMMAND[1:]).read_text()
     assert launcher.startswith("#!/usr/bin/python3 -I\n# Managed by npu.affinity") and os.access(host / COMMAND[1:], os.X_OK)
     moved = host.parent / "npu-affinity"
-    moved.write_text(launcher.replace(ARCHIVE, str(host) + ARCHIVE).replace("/usr/bin/python3", sys.executable))
+    moved.write_text(launcher.replace(ARCHIVE, str(host) + ARCHIVE).replace("/usr/bin/python3", os.path.realpath(sys.executable)))
     moved.chmod(0o755)
     done = subprocess.run([moved, "--root", str(host), "status"], capture_output=True, text=True, env={}, cwd="/", check=False)
     assert (done.returncode, done.stdout[:7], done.stderr) == (0, "bound: ", "")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import pytest
@@ -31,7 +32,7 @@ TOPOLOGY = {
 def root(tmp_path):
     simulator.generate({"cpus": {"per_node": 8}, "npus": DUO}, tmp_path)
     program = tmp_path / "usr/local/Ascend/driver/tools/npu-smi"
-    program.write_text("#!%s -IS\n%s" % (sys.executable, program.read_text()))
+    program.write_text("#!%s -IS\n%s" % (os.path.realpath(sys.executable), program.read_text()))
     return tmp_path
 
 
