@@ -84,6 +84,31 @@ def test_what_a_page_links_to_or_names_is_there(page):
     assert [str(path) for path in sorted(named) if not path.exists()] == []
 
 
+TEST = re.compile(r"`(?:(?P<file>[\w/]*test_\w+\.py)(?:::(?P<of>test_\w+))?|(?P<alone>test_\w+))(?:\[[^]`]*\])?`")
+DEFINED = re.compile(r"^ *(?:async )?def (test_\w+)\(", re.MULTILINE)
+TESTS = {path: set(DEFINED.findall(path.read_text())) for path in documents.REPOSITORY.glob("tests/**/test_*.py")}
+
+
+def unknown_tests(text):
+    """The tests and files of tests that a text names and that are not there. A test without a file is in the file named before it."""
+    above = ""
+    for found in TEST.finditer(text):
+        above, test = found["file"] or above, found["of"] or found["alone"]
+        files = [path for path in TESTS if str(path).endswith(f"/{above}")]
+        if not files or (test and not any(test in TESTS[path] for path in files)):
+            yield found[0]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(documents.REPOSITORY)))
+def test_tests_that_a_page_names_are_there(page):
+    assert list(unknown_tests(page.read_text())) == []
+
+
+def test_misspelled_tests_of_a_page_are_found():
+    text = "`test_bind.py` `test_bind[a3]` `test_irq.py::test_after_a_reboot` `test_bind` `test_undo.py::test_unbund` `test_gone.py`"
+    assert list(unknown_tests(text)) == ["`test_bind`", "`test_undo.py::test_unbund`", "`test_gone.py`"]
+
+
 def anchors(page):
     """The anchors that GitHub gives the headings of a page."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
