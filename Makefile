@@ -28,7 +28,10 @@ export ANSIBLE_COLLECTIONS_PATH := $(CURDIR)/build
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export PYTHONPATH := $(CURDIR)/build
 else # the user's own set-up: ansible.cfg next to the inventory comes first, and collections that are installed are found after this one
-export ANSIBLE_CONFIG ?= $(firstword $(wildcard $(abspath $(dir $(INVENTORY)))/ansible.cfg $(HOME)/.ansible.cfg /etc/ansible/ansible.cfg) $(CURDIR)/ansible.cfg)
+ifndef ANSIBLE_CONFIG
+export ANSIBLE_CONFIG := $(shell for file in "$$(dirname "$(INVENTORY)x")/ansible.cfg" ~/.ansible.cfg /etc/ansible/ansible.cfg ansible.cfg; do \
+  if [ -e "$$file" ]; then realpath -s "$$file"; break; fi; done)
+endif
 COLLECTIONS_PATH = ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/build:$$($(BIN)/python -c 'from ansible import constants; print(*constants.COLLECTIONS_PATHS, sep=":")')"
 endif
 # Tests wait for processes: with one worker for each core, a quarter of the time would pass idle.
@@ -36,7 +39,10 @@ export WORKERS := $(shell echo $$(($$(nproc) * 3 / 2)))
 PYTEST = $(BIN)/python -m pytest -q -p no:xdist -p no:rerunfailures -p tests.forking --forks=$(WORKERS)
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -r $< || \
 	{ echo "pip could not install what $< names: its message is above; is the package index of pip's configuration within reach?" >&2; exit 1; }
-PLAYBOOK = $(COLLECTIONS_PATH) $(BIN)/ansible-playbook -i $(if $(INVENTORY),$(INVENTORY),$(FLEET)/inventory.yml) $(ARGS)
+absolute = $(shell realpath -ms "$(1)")
+# $(call path,NAME,PATH): a variable of Ansible, whose name=value ends at a blank
+path = -e '{"npu_affinity_$(1)": "$(2)"}'
+PLAYBOOK = $(COLLECTIONS_PATH) $(BIN)/ansible-playbook -i "$(or $(INVENTORY),$(FLEET)/inventory.yml)" $(ARGS)
 
 help: ## this list
 	@grep -hE '^[a-z -]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 29
@@ -73,10 +79,10 @@ plan: setup $(if $(INVENTORY),,fleet) ## show what would be bound, and why; touc
 
 verify: setup $(if $(INVENTORY),,fleet) ## the plan against the kernel on every host; fails on drift; reports in build/reports
 	@rm -rf build/reports
-	$(PLAYBOOK) -e npu_affinity_reports=$(CURDIR)/build/reports playbooks/verify.yml
+	$(PLAYBOOK) $(call path,reports,$(CURDIR)/build/reports) playbooks/verify.yml
 
 report: setup $(if $(INVENTORY),,fleet) ## one HTML page of the fleet, build/report.html; touches nothing
-	$(PLAYBOOK) -e npu_affinity_report=$(CURDIR)/build/report.html playbooks/report.yml
+	$(PLAYBOOK) $(call path,report,$(CURDIR)/build/report.html) playbooks/report.yml
 
 unbind: setup $(if $(INVENTORY),,fleet) ## restore the state of every host before the first bind
 	$(PLAYBOOK) $(if $(INVENTORY),,-e npu_affinity_confirm=yes) playbooks/unbind.yml
@@ -88,24 +94,24 @@ rollback: setup $(if $(INVENTORY),,fleet) ## every host back to a state of its h
 	$(PLAYBOOK) -e '{"npu_affinity_to": "$(TO)"}' playbooks/rollback.yml
 
 collect: setup $(if $(INVENTORY),,fleet) ## an archive of every host, to plan and compare it from afar, in build/archives
-	$(PLAYBOOK) -e npu_affinity_archives=$(CURDIR)/build/archives playbooks/collect.yml
+	$(PLAYBOOK) $(call path,archives,$(CURDIR)/build/archives) playbooks/collect.yml
 
 inspect: setup ## plan, comparison and page of hosts from archives, ARCHIVE=file or folder (build/archives)
-	$(PLAYBOOK) -e npu_affinity_archives=$(or $(ARCHIVE),$(CURDIR)/build/archives) -e npu_affinity_report=$(CURDIR)/build/inspect.html playbooks/inspect.yml
+	$(PLAYBOOK) $(call path,archives,$(or $(ARCHIVE),$(CURDIR)/build/archives)) $(call path,report,$(CURDIR)/build/inspect.html) playbooks/inspect.yml
 
 measure: setup ## count what disturbs the workloads, and compare with the counts before; without INVENTORY=… over processes of this machine
 ifeq ($(INVENTORY),)
 	@$(BIN)/python -m tests.simulator.load build/measures $(ARGS)
 else
-	$(PLAYBOOK) -e npu_affinity_measures=$(CURDIR)/build/measures playbooks/measure.yml
+	$(PLAYBOOK) $(call path,measures,$(CURDIR)/build/measures) playbooks/measure.yml
 endif
 
 site: setup ## the facts of 40 simulated hosts in use, below build/site
 	@$(BIN)/python -m tests.simulator.site tests/simulator/site.yml $(SITE)
 
 place: setup $(if $(INVENTORY),,site) ## which hosts can take a job: REQUEST='{"npus": 2}' (INVENTORY=… or FACTS=folder; simulated hosts without)
-	$(COLLECTIONS_PATH) $(BIN)/ansible-playbook -i $(if $(INVENTORY),$(INVENTORY),$(SITE)/inventory.yml) $(if $(FACTS),-e npu_affinity_facts=$(abspath $(FACTS))) \
-	  -e npu_affinity_placement_file=$(CURDIR)/build/placement.json -e '{"npu_affinity_request": $(REQUEST)}' $(ARGS) playbooks/place.yml
+	$(COLLECTIONS_PATH) $(BIN)/ansible-playbook -i "$(or $(INVENTORY),$(SITE)/inventory.yml)" $(if $(FACTS),$(call path,facts,$(call absolute,$(FACTS)))) \
+	  $(call path,placement_file,$(CURDIR)/build/placement.json) -e '{"npu_affinity_request": $(REQUEST)}' $(ARGS) playbooks/place.yml
 
 # Parts are targets of this file. Those of one core run side by side, the longest first; then those that keep all cores busy run one after
 # another. LIMIT_<part> is in CPU seconds, where 900 are not right. What takes turns in `make test-all` is in tests/rota/proofs.py.
@@ -215,11 +221,11 @@ soak: setup-lab ## SOAK_MINUTES=30 of operations and faults in a random order th
 
 measure-lab: setup-lab ## latencies, migrations and remote memory with a noisy neighbour, unbound and bound, in a virtual machine; minutes (root on Debian)
 	tests/lab/setup amd64
-	LAB_IMAGE=measure PYTHONPATH=$(CURDIR)/build $(BIN)/python -m tests.lab.measure build/measure-lab
+	LAB_IMAGE=measure PYTHONPATH="$(CURDIR)/build" $(BIN)/python -m tests.lab.measure build/measure-lab
 
 conformance: setup-unit ## every case and capture of SHARED=<dir> through the real filters and parsers
 	@[ -n "$(SHARED)" ] || { echo "make conformance SHARED=<directory with cases/ and captures/>" >&2; exit 2; }
-	$(PYTEST) tests/conformance --shared=$(abspath $(SHARED))
+	$(PYTEST) tests/conformance --shared="$(call absolute,$(SHARED))"
 
 sanity-changed: ARGS := --changed
 sanity sanity-changed: setup-unit ## ansible-test sanity, of which pylint, which is slow, looks at every file or at what changed
@@ -244,7 +250,7 @@ compare: setup ## plans of this and other rules on 60 machines: docs/comparison-
 package: setup fleet ## build the collection, install the result elsewhere, and plan the simulated fleet with that
 	rm -rf build/package && mkdir -p build/package
 	$(BIN)/ansible-galaxy collection build --output-path build/package .
-	export ANSIBLE_COLLECTIONS_PATH=$(CURDIR)/build/package/installed PYTHONPATH=; \
+	export ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/build/package/installed" PYTHONPATH=; \
 	$(BIN)/ansible-galaxy collection install --offline --collections-path build/package/installed build/package/npu-affinity-*.tar.gz; \
 	cd build/package && ../../$(BIN)/ansible-playbook -i ../fleet/inventory.yml npu.affinity.plan > plan.log || { cat plan.log; exit 1; }; \
 	tail -n 9 plan.log
