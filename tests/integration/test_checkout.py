@@ -73,13 +73,10 @@ def test_the_commands_of_the_readme_in_their_order(fleet, tmp_path):
 
 def test_a_checkouts_tarball_installs_as_the_readme_says(tmp_path):
     checkout, home = tmp_path / "npu.affinity", tmp_path / "home"
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=REPOSITORY, capture_output=True, text=True, check=True
-    )
+    listed = subprocess.run(["tests/list-files"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     for name in filter(None, listed.stdout.split("\0")):
-        if os.path.lexists(REPOSITORY / name):
-            (checkout / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(REPOSITORY / name, checkout / name, follow_symlinks=False)
+        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(REPOSITORY / name, checkout / name, follow_symlinks=False)
     home.mkdir()
     (row,) = re.findall(r"^\| a tarball \| (.*) \|$", (REPOSITORY / "README.md").read_text(), re.MULTILINE)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_") and name != "PYTHONPATH"}

@@ -129,16 +129,20 @@ def generate(machine: dict[str, Any] | str | os.PathLike, target: str | os.PathL
             return
     resolved = resolve(description)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".%s-" % target.name, dir=target.parent) as work:
-        new, old = os.path.join(work, "new"), os.path.join(work, "old")
-        tree = Tree(new)
-        for writer in (cpu, numa, pci, irq, proc, systemd, driver):
-            writer.write(tree, resolved)
-        tree.write("/" + VOLATILE, json.dumps(tree.volatile))
-        tree.write("/" + ORIGIN, json.dumps(origin, indent=1))
-        if target.exists():
-            os.rename(target, old)
-        os.rename(new, target)
+    before = os.umask(0o022)
+    try:
+        with tempfile.TemporaryDirectory(prefix=".%s-" % target.name, dir=target.parent) as work:
+            new, old = os.path.join(work, "new"), os.path.join(work, "old")
+            tree = Tree(new)
+            for writer in (cpu, numa, pci, irq, proc, systemd, driver):
+                writer.write(tree, resolved)
+            tree.write("/" + VOLATILE, json.dumps(tree.volatile))
+            tree.write("/" + ORIGIN, json.dumps(origin, indent=1))
+            if target.exists():
+                os.rename(target, old)
+            os.rename(new, target)
+    finally:
+        os.umask(before)
 
 
 def _simulator_digest() -> str:

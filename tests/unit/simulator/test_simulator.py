@@ -327,6 +327,20 @@ def test_generating_again_keeps_state_until_descriptions_change(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["host"], "nothing temporary is left behind"
 
 
+def test_modes_of_a_tree_do_not_depend_on_the_umask(tmp_path):
+    modes = {}
+    for umask in (0o022, 0o077):
+        before = os.umask(umask)
+        try:
+            generate(small("a2_8x24"), tmp_path / str(umask))
+            assert os.umask(umask) == umask, "the one of the caller stays"
+        finally:
+            os.umask(before)
+        tree = tmp_path / str(umask)
+        modes[umask] = {path.relative_to(tree): path.stat().st_mode for path in (tree, *tree.rglob("*")) if not path.is_symlink()}
+    assert modes[0o077] == modes[0o022]
+
+
 def test_a_directory_that_is_no_tree_is_left_alone(tmp_path):
     (tmp_path / "work.txt").write_text("not ours")
     with pytest.raises(ValueError, match="not a simulated host's tree"):
