@@ -83,6 +83,23 @@ def test_sq_uses_the_first_irq_cpu_and_cq_the_second(kernel):
     assert first["interrupts"][0] == sq
 
 
+@pytest.mark.parametrize("first, second", [(0, 1), (1, 0)], ids=["interrupts", "devices"])
+def test_functions_that_swapped_numbers_are_bound_by_function(kernel, tmp_path, first, second):
+    bind(kernel, PLAN_OF_TWO)
+    swapped = Kernel(tmp_path / "again")
+    swapped.put("/sys/devices/system/cpu/online", EVERYWHERE)
+    add_function(swapped, SECOND, 2752, names_of(second))
+    add_function(swapped, FIRST, 3008, names_of(first))
+    add_device(swapped, 0)
+    add_device(swapped, 1)
+    report = bind(swapped, PLAN_OF_TWO)
+    assert (affinity(swapped, 3009), affinity(swapped, 2753)) == ("24", "0")
+    assert [entry["device"] for entry in report.npus] == [first, second]
+    for device, cpu, mask in ((first, "24", "0000,01000000"), (second, "0", "0000,00000001")):
+        assert swapped.read("/sys/devices/virtual/workqueue/dev%d_sq_send_wq/cpumask" % device) == mask
+        assert "Cpus_allowed_list:\t%s\n" % cpu in swapped.read("/proc/%d/status" % (900 + device)) + "\n"
+
+
 # CPUs online, IRQ role, expected SQ order, expected CQ order; the pool is 4-9
 ORDERS = [
     ("0-9", "4-5", [4, 5, 6, 7, 8, 9], [5, 4, 6, 7, 8, 9]),

@@ -129,6 +129,19 @@ def test_a_healthy_a2_host(tree):
     assert (facts["schema"], facts["kubelet"], facts["applied"]) == (1, None, None)
 
 
+@pytest.mark.parametrize("chip, ids", [("4 1", [1]), ("7 0", [2]), ("4", [0, 1])], ids=["a die", "another card", "a whole card"])
+def test_a_process_of_npu_smi_uses_the_npus_of_its_row(tree, chip, ids):
+    table = info(A3, "a3", processes=[(4, 1)]).replace("| 4 1 | 4711", "| %s | 4711" % chip)
+    if " " not in chip:
+        table = table.replace("| NPU Chip | Process id", "| NPU | Process id")
+    tree.write(dict(machine(A3, "a3"), **{"/proc/4711/cgroup": "0::/system.slice/llm.service"}))
+    tree.tool(
+        NPU_SMI, {"info": table, "info -m": mapping(A3, "a3"), "info -t topo": topo({"Phy-ID%d" % number: None for number in range(4)})}
+    )
+    (user,) = gather(tree.host)["users"]
+    assert (user["name"], user["npus"]) == ("llm.service", [{"kind": "npu", "id": number} for number in ids])
+
+
 def test_three_calls_suffice_and_device_share_adds_one_per_card(tree):
     a2(tree)
     assert sorted(tree.calls(NPU_SMI)) == AT_ONCE
