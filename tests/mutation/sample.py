@@ -1,16 +1,17 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Draw the mutants of a checkout: ``sample.py CHECKOUT`` prints a JSON list of ``{file, source, diff, lines}``.
+"""Draw mutants of all Python below plugins: ``sample.py CHECKOUT SEED SIZE`` prints a JSON list of ``{file, before, source, diff, lines}``.
 
-``lines`` are those of the statement that is changed, None for one that an import executes, so that every test depends on it.
-Runs in the environment of mutmut, whose operators it uses. The same seed draws the same mutants of the same files.
+``before`` is the SHA-256 of the file as it is. ``lines`` are those of the statement that is changed, None for one that an import executes.
+Runs in the environment of mutmut, whose operators it uses. The same seed draws the same mutants of the same plugins.
 """
 
 from __future__ import annotations
 
 import ast
 import difflib
+import hashlib
 import json
 import pathlib
 import random
@@ -21,7 +22,6 @@ from libcst.metadata import MetadataWrapper
 from mutmut.mutation.file_mutation import MutationVisitor
 from mutmut.mutation.mutators import mutation_operators
 from mutmut.mutation.pragma_handling import IgnoredCode
-from targets import SEED, SIZE, TARGETS
 
 
 def is_sentence(node):
@@ -39,18 +39,18 @@ class File:
         self.module = MetadataWrapper(libcst.parse_module(text)).visit(visitor)
         self.mutations = [mutation for mutation in visitor.mutations if not is_sentence(mutation.original_node)]
         self.sentences = len(visitor.mutations) - len(self.mutations)
+        self.drawn = {text}
 
-    def draw(self, count):
-        """Yield so many mutants that differ and are Python."""
-        drawn = {self.text}
-        for mutation in random.Random(f"{SEED} {self.path}").sample(self.mutations, len(self.mutations)):
-            if len(drawn) > count:
-                return
-            source = self.module.deep_replace(mutation.original_node, mutation.mutated_node).code
-            if source not in drawn and is_python(source):
-                drawn.add(source)
-                diff = difflib.unified_diff(self.text.splitlines(), source.splitlines(), self.path, self.path, n=2, lineterm="")
-                yield {"file": self.path, "source": source, "diff": "\n".join(diff) + "\n", "lines": self.lines(source)}
+    def mutant(self, number):
+        """Return a mutant, or None if it is no Python or was drawn before."""
+        mutation = self.mutations[number]
+        source = self.module.deep_replace(mutation.original_node, mutation.mutated_node).code
+        if source in self.drawn or not is_python(source):
+            return None
+        self.drawn.add(source)
+        diff = difflib.unified_diff(self.text.splitlines(), source.splitlines(), self.path, self.path, n=2, lineterm="")
+        before = hashlib.sha256(self.text.encode()).hexdigest()
+        return {"file": self.path, "before": before, "source": source, "diff": "\n".join(diff) + "\n", "lines": self.lines(source)}
 
     def lines(self, source):
         """Return the lines of the innermost statement of a function that holds what a mutant changes, or None."""
@@ -76,25 +76,27 @@ def is_python(source):
     return True
 
 
-def shares(counts):
-    """Return how many mutants of each file are drawn: in proportion to its own, the remainders to the largest fractions."""
-    size = min(SIZE, sum(counts.values()))
-    exact = {path: size * count / sum(counts.values()) for path, count in counts.items()}
-    drawn = {path: int(value) for path, value in exact.items()}
-    for path in sorted(exact, key=lambda path: drawn[path] - exact[path])[: size - sum(drawn.values())]:
-        drawn[path] += 1
-    return drawn
+def draw(files, seed, size):
+    """Return so many mutants, each mutation of a file being as likely as any other."""
+    every = [(file, number) for file in files for number in range(len(file.mutations))]
+    random.Random(seed).shuffle(every)
+    mutants = []
+    for file, number in every:
+        mutant = len(mutants) < size and file.mutant(number)
+        if mutant:
+            mutants.append(mutant)
+    return sorted(mutants, key=lambda mutant: mutant["file"])
 
 
-def main(checkout):
+def main(checkout, seed, size):
     folder = pathlib.Path(checkout)
-    paths = [path for pattern, _tests in TARGETS for path in sorted(folder.glob(pattern))]
-    files = [File(str(path.relative_to(folder)), path.read_text()) for path in paths]
-    counts = shares({file.path: len(file.mutations) for file in files})
-    every, sentences = (sum(numbers) for numbers in zip(*((len(file.mutations), file.sentences) for file in files), strict=True))
-    print(f"{SIZE} of {every} mutants; {sentences} more would only change a sentence.", file=sys.stderr)
-    json.dump([mutant for file in files for mutant in file.draw(counts[file.path])], sys.stdout)
+    files = [File(str(path.relative_to(folder)), path.read_text()) for path in sorted(folder.glob("plugins/**/*.py"))]
+    mutants = draw(files, seed, int(size))
+    sentences = sum(file.sentences for file in files)
+    every = sum(len(file.mutations) for file in files)
+    print(f"{len(mutants)} of {every} mutants, seed {seed}; {sentences} more would only change a sentence.", file=sys.stderr)
+    json.dump(mutants, sys.stdout)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -310,6 +310,37 @@ def test_a_used_slice_is_widened_before_removal_idle_ones_stop(tmp_path, bound):
     assert "stop npu-0.slice" in idle.calls
 
 
+class BrokenService(ModelledSystemd):
+    """A machine with a service that cannot be started."""
+
+    def run(self, argv, stdin="", timeout=None):
+        result = super().run(argv, stdin, timeout)
+        if argv[1] == "start" and "broken.service" in argv:
+            raise CommandError("broken.service failed")
+        return result
+
+
+TIMER = "npu-affinity-irq.timer"
+TIMER_FILE = a_file("%s/%s" % (UNITS, TIMER), MARK + "[Install]\nWantedBy=timers.target\n")
+RELOADED = [
+    ("the file of a unit", live_request("4-5"), 1),
+    ("a link of a unit", Request(files=[TIMER_FILE], enabled=[TIMER]), 1),
+    ("no unit", Request(files=[TIMER_FILE, a_file("/etc/udev/rules.d/90-npu-affinity.rules", MARK)]), 0),
+]
+
+
+@pytest.mark.parametrize("request_, reloads", [row[1:] for row in RELOADED], ids=[row[0] for row in RELOADED])
+def test_a_failed_bind_reloads_systemd_if_units_were_restored(tmp_path, request_, reloads):
+    host = BrokenService(str(tmp_path))
+    apply(host, live_request("0-3"))
+    apply(host, Request(files=[TIMER_FILE]))
+    with pytest.raises(ValueError, match="broken.service failed"):
+        apply(host, request_._replace(started=[*request_.started, "broken.service"]))
+    undone = host.calls[host.calls.index("start broken.service") + 1 :]
+    assert undone.count("daemon-reload") == reloads
+    assert host.read("/sys/fs/cgroup/npu.slice/npu-0.slice/cpuset.cpus.effective") == "0-3"
+
+
 def test_a_timer_that_goes_stops(live):
     timer = UNITS + "/npu-affinity-irq.timer"
     apply(live, Request(files=[a_file(timer, MARK)], started=["npu-affinity-irq.timer"]))
