@@ -152,6 +152,20 @@ def test_a_bound_host_gives_the_pools_of_idle_npus():
     assert not set(expand(everything)) & set(expand(pools[4])), "a busy NPU keeps its pool"
 
 
+def test_a_task_as_large_as_a_pool_gets_it_and_a_larger_one_more():
+    topology = a2()
+    bound = {**topology, "applied": plan(topology)}
+    pool = bound["applied"]["npus"][0]["pool"]
+    assert pool == "144-167"
+    exact, larger = (place({"a2": bound}, {"npus": 1, "cpus": cpus})["tasks"][0]["cpus"] for cpus in (24, 25))
+    assert exact == pool and len(expand(larger)) == 25
+
+
+def test_all_free_cpus_fit_and_one_more_does_not():
+    assert place({"a2": a2()}, {"cpus": 192})["tasks"][0]["cpus"] == "0-191"
+    assert reasons(place({"a2": a2()}, {"cpus": 193}))["a2"].startswith("193 CPUs are wanted, and 192 are free: 24 on NUMA node 0, ")
+
+
 def test_tasks_are_placed_one_after_the_other_and_never_share():
     found = place({"one": a2(), "two": a2(busy=(0, 1, 2, 3))}, {"npus": 4, "cpus": 40, "replicas": 3, "policy": "best-effort"})
     assert found["placed"] and len(found["tasks"]) == 3
@@ -190,6 +204,19 @@ def test_switches_come_from_labels_and_only_fitting_hosts_count():
     request["replicas"] = 11
     assert "position number" in place(fleet(12, busy=(1, 2)), request)["message"]
     assert "set npu_affinity_labels.switch" in place({"h": a2()}, request)["message"]
+
+
+def test_the_best_score_leads_and_selection_adds_to_it():
+    request = {"npus": 8, "cpus": 8, "policy": "best-effort", "replicas": 2, "switch": {"version": "1.0", "schema": "large-model-schema"}}
+    nodes = fleet(8, busy=(0, 1, 2))
+    hosts = place(nodes, request)["hosts"]
+    assert [entry["host"] for entry in hosts] == ["h04", "h05", "h03", "h06", "h07"]
+    assert [entry["scores"]["affinity"] for entry in hosts] == [100, 100, 0, 0, 0]
+    (others,) = {entry["scores"]["numa"] + entry["scores"]["npu"] for entry in hosts}
+    assert others > 0 and [entry["score"] for entry in hosts] == [others + 100] * 2 + [others] * 3
+    one_node, two_nodes = numbers("best-effort", (16, 16)), numbers("best-effort", (7, 7))
+    found = place({"a": two_nodes, "b": one_node}, {"cpus": 9, "policy": "best-effort", "weight": 10})
+    assert [(entry["host"], entry["score"]) for entry in found["hosts"]] == [("b", 500), ("a", 0)]
 
 
 def test_two_hosts_at_one_position_are_named():
