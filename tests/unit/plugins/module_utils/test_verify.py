@@ -388,6 +388,28 @@ def test_a_newly_configured_irqbalance_is_judged_by_its_actions(bound, monkeypat
     assert [line.partition(" (")[0] for line in lines(findings)] == ["NPU 0 sq_send_trigger_irq: CPUs 24, not CPUs 7"] * moves
 
 
+POLL = dict(PLAN, poll="1-3")
+NO_POLL_THREAD = "host: it runs no kernel thread uvb_poll_window, which would be placed on CPUs 1-3 [NPU_IRQ_UNPLACED]"
+POLL_THREADS = [
+    ("none runs", None, [], [NO_POLL_THREAD]),
+    ("in its place", "1-3", [], []),
+    ("elsewhere", EVERYWHERE, ["uvb_poll_window: CPUs 1-3, not CPUs %s" % EVERYWHERE], []),
+]
+
+
+@pytest.mark.parametrize("cpus, drifted, remarks", [row[1:] for row in POLL_THREADS], ids=[row[0] for row in POLL_THREADS])
+def test_the_poll_threads_of_the_host_are_compared(bound, cpus, drifted, remarks):
+    put_plan(bound, POLL)
+    if cpus:
+        bound.put("/proc/95/comm", "uvb_poll_window")
+        bound.put("/proc/95/status", "Name:\tuvb_poll_window\nCpus_allowed:\t%s\nCpus_allowed_list:\t%s" % (EVERYWHERE_MASK, cpus))
+        bound.put("/proc/95/stat", "95 (uvb_poll_window) S 2 0 0 0 -1 2129984")
+    findings = compared(bound, WANTED)[1]
+    assert [line.partition(";")[0] for line in lines(findings)] == drifted
+    assert findings.remarks == remarks
+    assert ("uvb_poll_window" in findings.checked["threads"]) is bool(cpus)
+
+
 def test_interrupts_can_be_left_out(bound):
     move_everything(bound)
     assert compared(bound, WANTED._replace(features={}))[1].drift == []

@@ -480,7 +480,18 @@ def without_slices(host):
     path.write_text(json.dumps(entry))
 
 
+def with_vnpu(host):
+    path = host / HISTORY[1:] / "2.json"
+    entry = json.loads(path.read_text())
+    entry["state"]["live"]["slices"]["vnpus"] = [{"name": "infer", "slice": "npu-0-infer.slice"}]
+    path.write_text(json.dumps(entry))
+
+
+PART = "vNPU infer is a part of an NPU, which a library inside a container holds: start its container with the options of "
+PART += "/etc/npu-affinity/vnpu/infer.env"
 REFUSED = {
+    "a vNPU": ("infer", with_vnpu, PART),
+    "the slice of a vNPU": ("npu-0-infer.slice", with_vnpu, PART),
     "an unknown name": ("seven", lambda host: None, "'seven' is not the slice or PCI function of an NPU, nor a workload, on this host"),
     "not bound": ("0", unbind, "bind it first"),
     "a lost card": ("1", lambda host: (host / "sys/bus/pci/devices/0000:01:00.0").unlink(), "dropped off the PCI bus; bind again"),
