@@ -254,6 +254,11 @@ def changes(run):
     ]
 
 
+def changed_files(machine, files):
+    """The paths of files, links and folders that are not as they were."""
+    return sorted({path for path, _state in machine.files().items() ^ files.items()})
+
+
 def plan_of(machine):
     """The plan in force on a machine."""
     return json.loads(machine.run(f"cat {PLAN}"))

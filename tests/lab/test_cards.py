@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lab.conftest import PLAN, changes, drift, plan_of, said, success
+from tests.lab.conftest import PLAN, changed_files, changes, drift, plan_of, said, success
 from tests.lab.kernel import allowed_to, main_process, on_their_cpus, run_service, variables
 from tests.lab.shapes import DUO, NONE
 
@@ -77,13 +77,9 @@ def test_a_machine_without_accelerators(lab, claims, shape):
         run = lab.play(machine, "bind", *options)
         claims.equal(f"exit status and changes of bind {' '.join(options)}", changes(run), (0, []))
     claims.true("bind says why", "no accelerator" in said(run), said(run))
-    claims.equal(f"of {len(files)} files, links and folders, those that differ", differing(files, machine.files()), [])
+    claims.equal(f"of {len(files)} files, links and folders, those that differ", changed_files(machine, files), [])
     claims.equal("our units", machine.run("systemctl list-units --all --plain --no-legend 'npu*'").split(), [])
     claims.equal("exit status of verify", success(lab.play(machine, "verify")), (0, ""))
     claims.equal("exit status and changes of unbind", changes(lab.play(machine, "unbind")), (0, []))
-    claims.equal("files that differ after all that", differing(files, machine.files()), [])
+    claims.equal("files that differ after all that", changed_files(machine, files), [])
     claims.equal("plan", machine.run(f"ls {PLAN} 2>/dev/null || true"), "")
-
-
-def differing(files, others):
-    return sorted({path for path, _state in files.items() ^ others.items()})

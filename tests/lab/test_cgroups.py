@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lab.conftest import changes, drift, plan_of, said, success
+from tests.lab.conftest import changed_files, changes, drift, plan_of, said, success
 from tests.lab.kernel import allowed_to, main_process, on_their_cpus, policies, run_service
 from tests.lab.shapes import HYBRID, V1
 
@@ -71,7 +71,7 @@ def test_services_without_cpusets(lab, claims, tmp_path, shape):
     run = lab.play(machine, "unbind")
     claims.equal("exit status of unbind", success(run), (0, ""))
     claims.true("it says what waits for a restart", all(unit in said(run) for unit in units), said(run))
-    claims.equal("files that differ from before", sorted({path for path, _state in machine.files().items() ^ files.items()}), [])
+    claims.equal("files that differ from before", changed_files(machine, files), [])
     machine.run(f"systemctl restart {' '.join(units)}")
     for unit, policy in zip(units, POLICIES, strict=True):
         process = main_process(machine, unit)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.lab.conftest import KILL_MODULES, changes, kill, plan_of, success
+from tests.lab.conftest import KILL_MODULES, changed_files, changes, kill, plan_of, success
 from tests.lab.kernel import as_planned, words_of_irqbalance
 from tests.lab.shapes import DUO
 from tests.simulator.generate import generate
@@ -177,7 +177,7 @@ def test_a_disk_that_takes_nothing(lab, claims, harm, cure, said):
     machine.run(harm)
     run = lab.play(machine, "bind", **OTHER_PLAN)
     claims.true(f"bind fails, and says: {said}", run.status != 0 and re.search(said, run.output), run.output)
-    claims.equal("files that differ from before", sorted({path for path, _state in machine.files().items() ^ files.items()}), [])
+    claims.equal("files that differ from before", changed_files(machine, files), [])
     claims.true("interrupts, workqueues, threads and cpusets are as before", machine.look() == look)
     machine.run(cure)
     claims.equal("exit status of the next bind", success(lab.play(machine, "bind", **OTHER_PLAN)), (0, ""))

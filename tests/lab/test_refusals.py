@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lab.conftest import changes, plan_of, said, success
+from tests.lab.conftest import changed_files, changes, plan_of, said, success
 from tests.lab.image import ARCHITECTURE
 from tests.lab.kernel import CQ, DRIVER, SQ, allowed_to, irqs, main_process, numbers, on_their_cpus, refused, run_service, where
 from tests.lab.shapes import A2, DUO
@@ -112,7 +112,7 @@ def test_housekeeping_beside_what_uses_an_npu(lab, claims):
     claims.true("and says whom, and how to insist", "engine.service" in said(run) and "confine_holders" in said(run), said(run))
     claims.equal("CPUs of the process", allowed_to(machine, status)[0], look["online"])
     claims.true("interrupts, workqueues, threads and cpusets are as before", machine.look() == look)
-    claims.equal("files that differ from before", sorted({path for path, _state in machine.files().items() ^ files.items()}), [])
+    claims.equal("files that differ from before", changed_files(machine, files), [])
     run = lab.play(machine, "bind", npu_affinity_housekeeping_confine_holders=True, **options)
     claims.equal("exit status when it may be confined", success(run), (0, ""))
     claims.equal("CPUs of the process", allowed_to(machine, status)[0], plan_of(machine)["housekeeping"])

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from tests.lab.conftest import ALONE, PLAN, changes, drift, plan_of, said, success
+from tests.lab.conftest import ALONE, PLAN, changed_files, changes, drift, plan_of, said, success
 from tests.lab.kernel import CQ, DRIVER, SETTLE, SQ, allowed_to, irqs, numbers, on_their_cpus, pages, start_worker, where
 from tests.lab.machine import PATIENCE
 from tests.lab.shapes import DUO
@@ -34,7 +34,7 @@ def as_before(claims, machine, look, files):
         claims.true(
             f"the affinity of all {len(wanted)} interrupts of {pci} is as before the first bind", found == wanted, f"{found} {wanted}"
         )
-    left = sorted({path for path, _state in machine.files().items() ^ files.items()})
+    left = changed_files(machine, files)
     claims.equal(f"of {len(files)} files, links and folders, those that differ from before", left, [])
 
 
@@ -149,7 +149,7 @@ def test_unbind_of_what_was_bound_later(lab, claims):
     for name in (SQ, CQ):
         affinities = [sorted({affinity for affinity, _effective in where(state, name)}) for state in (found, function)]
         claims.equal(f"affinity of {name} of {pci}, as before it was bound", *affinities)
-    left = sorted({path for path, _state in machine.files().items() ^ files.items()})
+    left = changed_files(machine, files)
     claims.equal(f"of {len(files)} files, links and folders, those that differ from before", left, [])
 
 
@@ -197,7 +197,7 @@ def test_unbind_beside_a_masked_irqbalance(lab, claims):
     run = lab.play(machine, "unbind")
     claims.equal("exit status of unbind", run.status, 2)
     claims.true("it says why, and what to do", "systemctl unmask irqbalance.service, and unbind again" in said(run), said(run))
-    left = sorted({path for path, _state in machine.files().items() ^ files.items()})
+    left = changed_files(machine, files)
     claims.true(
         f"all other files are as before: {left}", all("irqbalance" in path or path.startswith("/etc/npu-affinity") for path in left)
     )
@@ -208,7 +208,7 @@ def test_unbind_beside_a_masked_irqbalance(lab, claims):
     claims.equal("exit status of an unbind after it was unmasked", success(lab.play(machine, "unbind")), (0, ""))
     state = "systemctl is-active irqbalance; systemctl is-enabled irqbalance"
     claims.equal("irqbalance", machine.run(f"{state} || true").split(), ["active", "enabled"])
-    claims.equal("files that differ from before", sorted({path for path, _state in machine.files().items() ^ files.items()}), [])
+    claims.equal("files that differ from before", changed_files(machine, files), [])
 
 
 def test_unbind_starts_what_bind_had_stopped(lab, claims):
@@ -221,4 +221,4 @@ def test_unbind_starts_what_bind_had_stopped(lab, claims):
     claims.equal("irqbalance", machine.run(f"{state} || true").split(), ["inactive", "disabled"])
     claims.equal("exit status of unbind", success(lab.play(machine, "unbind")), (0, ""))
     claims.equal("irqbalance", machine.run(f"{state} || true").split(), ["active", "enabled"])
-    claims.equal("files that differ from before", sorted({path for path, _state in machine.files().items() ^ files.items()}), [])
+    claims.equal("files that differ from before", changed_files(machine, files), [])
