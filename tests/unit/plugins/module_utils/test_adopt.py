@@ -18,10 +18,9 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.adopt
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.feature import SECTION
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.section import check
 from ansible_collections.npu.affinity.plugins.module_utils._kernel import interrupts
-from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device
+from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device, with_lost
 from ansible_collections.npu.affinity.plugins.module_utils._state import plan_file, previous
 from ansible_collections.npu.affinity.plugins.module_utils._state.diffs import diffs
-from ansible_collections.npu.affinity.plugins.module_utils._base.device import with_lost
 from ansible_collections.npu.affinity.plugins.module_utils._users import finding
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
 from tests.fakes.machine import Killed, Steps
@@ -141,9 +140,7 @@ def test_an_affinity_outside_the_pool_does_not_stop_next_start(machine, monkeypa
     assert not unbind(machine).failed and not machine.exists(services.drop_in("outside.service"))
 
 
-@pytest.mark.parametrize("keeps", [False, True], ids=["5.10", "6.12"])
-def test_a_thread_that_has_left_keeps_its_cpus_alone(tmp_path, monkeypatch, keeps):
-    machine = working(tmp_path, monkeypatch, keeps)
+def test_a_thread_that_has_left_keeps_its_cpus_alone(machine):
     machine.process(300, SESSION, (None, None, None))
     adopt(machine, [user(machine, SESSION, 1)])
     machine.set_affinity(302, {0})
