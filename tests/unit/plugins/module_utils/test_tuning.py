@@ -98,15 +98,11 @@ def test_a_setting_that_is_not_given_any_more_is_what_it_was(kernel, tree):
     assert values(kernel) == dict(BEFORE, **{BALANCING: "0", SWAPPINESS: "20"})
     assert {step["path"] for step in steps} == {GOVERNOR % 0, SWAPPINESS, HUGEPAGES}
     keep(tree, less)
+    settle(kernel, {"swappiness": 0})
+    keep(tree, {"swappiness": 0})
+    assert previous.recorded(kernel)[SECTION][SWAPPINESS] == "60", "the first value is remembered"
     settle(kernel, {})
     assert values(kernel) == BEFORE
-
-
-def test_the_first_value_is_the_one_that_is_remembered(kernel, tree):
-    for value in (10, 20, 0):
-        settle(kernel, {"swappiness": value})
-        keep(tree, {"swappiness": value})
-    assert previous.recorded(kernel)[SECTION] == {SWAPPINESS: "60"}
 
 
 # (what the kernel refuses, what is wanted, the sentence)
