@@ -236,7 +236,7 @@ from typing import Any
 from ansible_collections.npu.affinity.plugins.module_utils._apply.comparison import comparison
 from ansible_collections.npu.affinity.plugins.module_utils._state.host_code import compared_with
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError
-from ansible_collections.npu.affinity.plugins.module_utils._host.opened import host_at
+from ansible_collections.npu.affinity.plugins.module_utils._host.recorded import host_at
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 
 

@@ -182,12 +182,11 @@ from ansible_collections.npu.affinity.plugins.module_utils._module.exits import 
 from ansible_collections.npu.affinity.plugins.module_utils._host import installed
 from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
 from ansible_collections.npu.affinity.plugins.module_utils._features import register  # noqa: F401 # pylint: disable=unused-import
-from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import OLDEST_DRIVER, select
+from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import OLDEST_DRIVER, Report, select
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.step import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.switching import (
     RECOVER,
     Choice,
-    Report,
     require_driver,
     switch,
 )

@@ -234,7 +234,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._apply.apply import A
 from ansible_collections.npu.affinity.plugins.module_utils._features import parts
 from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host
-from ansible_collections.npu.affinity.plugins.module_utils._host.opened import host_at
+from ansible_collections.npu.affinity.plugins.module_utils._host.recorded import host_at
 
 
 def argument_spec() -> dict[str, Any]:

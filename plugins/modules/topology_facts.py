@@ -599,7 +599,7 @@ from typing import TYPE_CHECKING, Any
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._base import zipped
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._host.opened import host_at
+from ansible_collections.npu.affinity.plugins.module_utils._host.recorded import host_at
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 
 if TYPE_CHECKING:

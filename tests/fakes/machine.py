@@ -13,7 +13,7 @@ import shutil
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share import switching
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.tool import ShareTool
-from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import UNCHANGEABLE
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.places import UNCHANGEABLE
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host, Result
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous

@@ -19,7 +19,7 @@ from .._features.comparing import Wanted
 from .._state.history.entries import Entry, newest
 from .._host.host import CommandError, Host
 from .._host.installed import HostCode
-from .._host.opened import MANIFEST
+from .._host.recorded import MANIFEST
 from .._host.recorded import SCHEMA, relative, said
 from .._topology.gather import gather
 from .._base.version import VERSION

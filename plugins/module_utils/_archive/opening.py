@@ -19,7 +19,7 @@ import tempfile
 from typing import IO, Any, Collection, Iterable, Iterator, NamedTuple
 
 from .._host import recorded
-from .._host.opened import MANIFEST
+from .._host.recorded import MANIFEST
 from . import sos
 from .reading import BROKEN, HEADERS, Member, Tar, shown
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Collection, Sequence
 from .._base.cpulist import compress, expand
 from .._base.device import Device, with_lost
 from .._base.findings import coded
-from .._features.adopt.feature import SECTION
+from .._features.adopt.places import SECTION
 from .._features.comparing import Comparing
 from .._features.slices.binders import check_binders
 from .._host.host import Forbidden, Host

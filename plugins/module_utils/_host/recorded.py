@@ -18,7 +18,9 @@ import re
 from typing import Any, Callable, Iterable, Mapping, Sequence
 
 from .host import CommandError, Host, Result
-from .opened import MANIFEST
+
+MANIFEST = "npu-affinity-archive.json"
+"""The file in the top folder of an archive that says what it is, and what else was found than files."""
 
 SCHEMA = 1
 KINDS = ("units", "services", "cpusets", "processes", "threads")
@@ -272,3 +274,10 @@ def said(entry: Mapping[str, Any]) -> str:
     return re.sub(
         r"[^\w.,:=+-]+", "_", " ".join(posixpath.basename(word) if index == 0 else word for index, word in enumerate(entry["argv"]))
     )
+
+
+def host_at(root: str, timeout: float = 30) -> Host:
+    """Return the machine below a root: a record where an archive was opened there."""
+    if root == "/" or not os.path.isfile(os.path.join(root, MANIFEST)):
+        return Host(root, timeout)
+    return Recorded(root, timeout)

@@ -21,7 +21,6 @@ from .._host.host import Host
 from .._base.outside import shown
 
 PATH = "/run/npu-affinity.lock"
-RECORD = "/etc/npu-affinity/previous.json"
 LIMIT = 180
 """Seconds to wait for another program. A call of npu-smi that hangs, or a kubelet that starts slowly, ends before."""
 _PAUSE = 0.1
@@ -85,7 +84,7 @@ def holder(host: Host) -> str | None:
 
 def _validate_record(host: Host) -> None:
     plan_file.refuse_newer_plan(host)
-    if host.exists(RECORD):
+    if host.exists(plan_file.RECORD):
         from . import previous  # a program that is only started needs nothing of what it imports
 
         previous.recorded(host)

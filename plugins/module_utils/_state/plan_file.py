@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .._base.documents import Plan
 
 PATH = "/etc/npu-affinity/plan.json"
+RECORD = "/etc/npu-affinity/previous.json"
 SCHEMA = 1
 SETS = ("pool", "irq", "main", "kv", "acl", "release", "mems", "memory_nodes")
 _TEXTS = SETS + ("pci", "slice", "kind")

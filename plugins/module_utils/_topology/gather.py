@@ -23,7 +23,6 @@ from .._kernel.neighbours import neighbours
 from .._kernel.nics import nics
 from .._features.kubelet.facts import kubelet
 from .._state.executables import programs
-from .._state.lock import RECORD
 from .._state.unit_environment import set_elsewhere
 from .._state.unit_files import drop_ins_of_services, fragment, similar
 from .._users.finding import users
@@ -117,7 +116,7 @@ def gather(
 def _pages_before(host: Host) -> dict[str, dict[str, int]]:
     """Return the huge pages that nodes had before binds changed them; none of a broken record, which a bind names."""
     try:
-        recorded: Any = json_of(host.read(RECORD) or "{}")
+        recorded: Any = json_of(host.read(plan_file.RECORD) or "{}")
         return {size: {node: int(count) for node, count in nodes.items()} for size, nodes in recorded.get("hugepages", {}).items()}
     except (AttributeError, TypeError, ValueError):
         return {}

@@ -21,7 +21,7 @@ from .._host import installed
 from .._features.register import FEATURES
 from .._state.history import entries
 from .._host.host import Host
-from .._features.irq.feature import UNCHANGEABLE
+from .._features.irq.places import UNCHANGEABLE
 from .._state.plan_file import PATH as PLAN
 from .._state.plan_file import refuse_newer_plan
 from .._state import journal, previous

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.fitting import SWITCHES
-from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.feature import ADOPT_SERVICE, DROP_INS, FEATURE
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.feature import FEATURE
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.places import ADOPT_SERVICE, DROP_INS
 from ansible_collections.npu.affinity.plugins.module_utils._host.installed import ARCHIVE, UNIT_FOLDER
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes

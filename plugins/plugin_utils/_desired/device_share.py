@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import OLDEST_DRIVER
-from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.feature import FEATURE, DEVICE_SHARE_SERVICE
+from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.feature import FEATURE
+from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.places import DEVICE_SHARE_SERVICE
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, no_effect, unit
 

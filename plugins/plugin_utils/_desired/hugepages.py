@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import is_older
-from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.feature import FEATURE, FILE, HUGEPAGES_SERVICE
+from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.feature import FEATURE
+from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.places import FILE, HUGEPAGES_SERVICE
 from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.setting import text
 from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.shortage import size_of
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.hugepages import BY_NODE, GIGANTIC, kept_free, size_text

@@ -9,15 +9,17 @@ import shlex
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import (
-    FEATURE,
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import FEATURE
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.irqbalance import DROP_IN
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.places import (
     IRQ_INSTANCE,
     IRQ_SERVICE,
     IRQ_TIMER,
+    IRQBALANCE,
+    IRQBALANCE_FILES,
+    POLICY,
     RULES,
 )
-from ansible_collections.npu.affinity.plugins.module_utils._features.irq.irqbalance import DROP_IN
-from ansible_collections.npu.affinity.plugins.module_utils._features.irq.paths import IRQBALANCE, IRQBALANCE_FILES, POLICY
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN
 from ansible_collections.npu.affinity.plugins.module_utils._state.executables import USUAL
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark

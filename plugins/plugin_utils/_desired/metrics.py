@@ -8,12 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._features.metrics.feature import (
-    FEATURE,
-    METRICS_SERVICE,
-    METRICS_TIMER,
-    SETTINGS,
-)
+from ansible_collections.npu.affinity.plugins.module_utils._features.metrics.feature import FEATURE
+from ansible_collections.npu.affinity.plugins.module_utils._features.metrics.places import METRICS_SERVICE, METRICS_TIMER, SETTINGS
 from ansible_collections.npu.affinity.plugins.module_utils._features.metrics.textfile import settings_text
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, unit
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown
-from ansible_collections.npu.affinity.plugins.module_utils._features.nic.feature import (
-    FEATURE,
+from ansible_collections.npu.affinity.plugins.module_utils._features.nic.feature import FEATURE
+from ansible_collections.npu.affinity.plugins.module_utils._features.nic.places import (
     FILE,
     NIC_INSTANCE,
     NIC_LINKS,

@@ -9,12 +9,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._features.threads.feature import (
-    FEATURE,
-    SETTINGS,
-    THREADS_SERVICE,
-    THREADS_TIMER,
-)
+from ansible_collections.npu.affinity.plugins.module_utils._features.threads.feature import FEATURE
+from ansible_collections.npu.affinity.plugins.module_utils._features.threads.places import SETTINGS, THREADS_SERVICE, THREADS_TIMER
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._features.tuning.feature import FEATURE, FILE, TUNING_SERVICE
+from ansible_collections.npu.affinity.plugins.module_utils._features.tuning.feature import FEATURE
+from ansible_collections.npu.affinity.plugins.module_utils._features.tuning.places import FILE, TUNING_SERVICE
 from ansible_collections.npu.affinity.plugins.module_utils._features.tuning.host_settings import text
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, unit
 

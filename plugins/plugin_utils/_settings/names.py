@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._features.nic.feature import PLACING
+from ansible_collections.npu.affinity.plugins.module_utils._features.nic.places import PLACING
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import remark
 
 PREFIX = "npu_affinity_"

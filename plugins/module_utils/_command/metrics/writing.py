@@ -9,7 +9,7 @@ import argparse
 from typing import Sequence
 
 from ..._features.metrics import textfile
-from ..._features.metrics.feature import SETTINGS
+from ..._features.metrics.places import SETTINGS
 from ..._base.outside import say
 from ..._host.host import Host
 from ..._state.files import MARKER

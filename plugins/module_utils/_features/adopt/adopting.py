@@ -20,7 +20,8 @@ from ..._state.files import FileState
 from ..._state.plan_file import memory_nodes
 from ..._state.systemd import Systemd
 from . import engines, services, tasks
-from .choosing import ADOPTED, CONTAINER, FAILED, NOTHING, SERVICE, THREADS, Expected, Target, targets
+from .choosing import NOTHING, Expected, targets
+from .target import ADOPTED, CONTAINER, FAILED, SERVICE, THREADS, Target
 from .leaving import Leaving
 from .memory import move
 from .record import Record

@@ -10,23 +10,22 @@ disjoint from that of the group around it is no error for the kernel, which then
 from __future__ import annotations
 
 import posixpath
-import re
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Container, Iterable, Iterator, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Any, Container, Iterable, Iterator, Mapping, Set
 
 from ..._base.cpulist import compress, expand
 from ..._host.host import CommandError, Host
 from ..._kernel.machine import CGROUPS
-from ..._kernel.masks import cpuset, granted
+from ..._kernel.masks import granted
 from ..._base.device import Device, with_lost
-from ..._base.fitting import Variables, values_of
+from ..._base.fitting import values_of
 from ..._state.systemd import Systemd
 from ..._users.advice import way
-from ..._users.finding import by_process, is_whole, members_of, pids_of, user_of
-from ..._users.sentences import title_of
-from . import engines, services, tasks
+from ..._users.finding import by_process, is_whole, members_of, user_of
+from . import engines, services
 from .memory import Nodes
-from .record import Record, identity
+from .record import Record
+from .target import ADOPTED, CONTAINER, SERVICE, THREADS, Target
 
 if TYPE_CHECKING:
     from ..._base.documents import NpuUser
@@ -35,134 +34,6 @@ Expected = Mapping[str, Set[int]]
 """CPUs by unit."""
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 """Of what the desired state has of the feature, where nothing but CPUs is wanted."""
-INSIDE, ADOPTED, REFUSED, FAILED = "inside", "adopted", "refused", "failed"
-SERVICE, CONTAINER, THREADS = "service", "container", "threads"
-"""By what work is confined: the drop-in of its service, its engine, or the affinity of its threads."""
-_SYSTEM_UNIT = re.compile(r"(?:/[\w:.\\@-]+\.slice)*/([\w:.\\@-]+\.service)\Z")
-_CPUSETS = "/cpuset"
-
-
-class Target:
-    """One user of NPUs, and what becomes of it. ``npus`` are the entries of the plan that it holds, ``wanted`` the CPUs of their pools.
-
-    ``by_group``: whether its group confines it, and not the masks of its threads alone. ``mems`` are the memory nodes its group gets, or
-    to which the memory of its processes moves ('': it stays, with a ``remark`` where it was to move), and ``moved`` the bytes that follow.
-    """
-
-    def __init__(self, host: Host, user: NpuUser, npus: Sequence[Mapping[str, Any]], wanted: set[int]) -> None:
-        self.user = user
-        self.way = _way(host, user)
-        self.by_group = self.way == CONTAINER or (self.way == SERVICE and services.follow_at_once(host))
-        self.npus = npus
-        self.wanted = wanted
-        self.before = self._cpus(host)
-        self.after = self.before
-        self.state = INSIDE
-        self.text = ""
-        self.engine_before = ""
-        self.mems = self.mems_before = self.mems_recorded = self.remark = ""
-        self.moved = 0
-        self.variables: Variables = {}
-        self.kept: list[str] = []
-        self.variables_before = services.variables_said(host, self.unit) if self.way == SERVICE else {}
-        self.variables_after = self.variables_before
-
-    @property
-    def title(self) -> str:
-        return "%s (%s)" % (title_of(self.user), " and ".join(Device.of(npu).title for npu in self.npus))
-
-    @property
-    def unit(self) -> str:
-        return posixpath.basename(self.user["group"])
-
-    def key(self, host: Host) -> str:
-        """Return what tells it from every other, and from itself before a restart: the group or process, and when that was started."""
-        pids = self.pids(host)
-        name = self.user["group"] if is_whole(self.user) or not pids else "%d" % pids[0]
-        return "%s-%d" % (name, min((found[0] for found in (identity(host, pid) for pid in pids) if found), default=0))
-
-    def _cpus(self, host: Host) -> set[int]:
-        """Return the CPUs that the threads of all its processes may use, also of those that hold no NPU: they are confined together."""
-        known = {process["pid"]: process["cpus"] for process in self.user["processes"]}
-        texts = {text for pid in self.pids(host) if pid not in known for text in tasks.masks(host, pid).values()}.union(known.values())
-        return {cpu for text in texts or {self.user["cpus"]} for cpu in expand(text)}
-
-    @property
-    def sets(self) -> dict[str, str]:
-        """What its group is to have, as a record, an engine and a drop-in have it."""
-        return dict({"cpus": compress(self.wanted)}, **({"mems": self.mems} if self.mems and self.by_group else {}))
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether it runs where it is to run, and stays there."""
-        return self.state == INSIDE and bool(self.before) and self.before <= self.wanted
-
-    @property
-    def changes_memory(self) -> bool:
-        return bool(self.mems) and (self.mems != self.mems_recorded or not set(expand(self.mems_before)) <= set(expand(self.mems)))
-
-    def granted(self, host: Host, kind: str = "cpus") -> set[int]:
-        """Return what the kernel grants to new threads."""
-        return {value for pid in self.pids(host) for value in cpuset(host, pid, kind) or ()}
-
-    def folder(self, host: Host) -> str | None:
-        """Return the folder of the group whose cpuset confines it: on v1 that of the cpuset hierarchy; None if there is none."""
-        if not host.exists(CGROUPS + _CPUSETS):
-            return CGROUPS + self.user["group"] if host.exists(CGROUPS + "/cgroup.controllers") else None
-        for line in (host.read("/proc/%d/cgroup" % self.pids(host)[0]) or "").splitlines():
-            _number, controllers, path = (line.split(":", 2) + ["", ""])[:3]
-            if "cpuset" in controllers.split(","):
-                return CGROUPS + _CPUSETS + path
-        return None
-
-    def pids(self, host: Host) -> list[int]:
-        return pids_of(host, self.user)
-
-    def has_drop_in(self, host: Host) -> bool:
-        """Whether it is a service that is adopted, now or before."""
-        return self.way == SERVICE and (self.state == ADOPTED or self.state == INSIDE and services.said(host, self.unit) is not None)
-
-    def hazards(self, host: Host) -> list[str]:
-        """Return sentences on what keeps an adopted service from starting again."""
-        return services.hazards(host, self.unit, compress(self.wanted), self.state == ADOPTED) if self.has_drop_in(host) else []
-
-    def refuse(self, text: str, state: str = REFUSED) -> None:
-        self.state, self.text, self.after = state, text, self.before
-        self.mems, self.remark, self.moved, self.variables_after = "", "", 0, self.variables_before
-
-    def row(self) -> dict[str, Any]:
-        """Return a row of ``users`` that module ``host_files`` returns of the feature.
-
-        ``npus`` are titles. CPUs and memory nodes are cpulists, variables such as ``{OMP_NUM_THREADS: 4}``.
-        """
-        return {
-            "name": title_of(self.user),
-            "kind": self.user["kind"],
-            "pids": [process["pid"] for process in self.user["processes"]],
-            "npus": [Device.of(npu).title for npu in self.npus],
-            "before": compress(self.before),
-            "wanted": compress(self.wanted),
-            "after": compress(self.after),
-            "mems_before": self.mems_before,
-            "mems_after": self.mems or self.mems_before,
-            "variables_before": self.variables_before,
-            "variables_after": self.variables_after,
-            "state": self.state,
-            "text": self.text,
-        }
-
-    @property
-    def sentence(self) -> str:
-        where = ", outside its pool %s" % compress(self.wanted) if not self.before <= self.wanted else ""
-        return "%s runs on CPUs %s%s: %s" % (self.title, compress(self.before), where, self.text)
-
-
-def _way(host: Host, user: NpuUser) -> str:
-    """Return by what work is confined. The unit of ``systemd-run`` ends with its program, and leaves no drop-in behind."""
-    match = _SYSTEM_UNIT.match(user["group"]) if is_whole(user) else None
-    if match and not host.exists("/run/systemd/transient/" + match.group(1)):
-        return SERVICE
-    return CONTAINER if is_whole(user) and user["engine"] in engines.ENGINES else THREADS
 
 
 def targets(host: Host, plan: Mapping[str, Any], users: Iterable[NpuUser], expected: Expected, wanted: Mapping[str, Any]) -> list[Target]:

@@ -9,17 +9,13 @@ from typing import TYPE_CHECKING, Any, Sequence
 
 from ..._host.installed import UNIT_FOLDER
 from ..feature import Choices, Feature
+from .places import ADOPT_SERVICE, DROP_INS, SECTION
 
 if TYPE_CHECKING:
     from ..._base.documents import AppliedState
     from ..._host.host import Host
     from ..._state.release import Release
     from .step import Adopt
-
-SECTION = "adopt"
-ADOPT_SERVICE = "npu-affinity-adopt.service"
-DROP_IN = "50-npu-affinity-adopt.conf"
-DROP_INS = "%s/*.service.d/%s" % (UNIT_FOLDER, DROP_IN)
 
 
 def _step(host: Host, state: AppliedState, choices: Choices) -> Adopt | None:

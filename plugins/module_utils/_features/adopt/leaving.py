@@ -10,7 +10,7 @@ from typing import Any, Container, Mapping
 from ..._host.host import Host
 from ..._base.device import Device
 from ..._state.release import Options, Outcome
-from .feature import SECTION
+from .places import SECTION
 from .record import KINDS, Record
 from .release import Release
 

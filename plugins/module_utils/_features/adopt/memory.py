@@ -26,7 +26,7 @@ from ..threads.tasks import Process
 from . import services
 
 if TYPE_CHECKING:
-    from .choosing import Target
+    from .target import Target
 
 _MIB = 1 << 20
 

@@ -18,7 +18,7 @@ from ..._host.host import Host
 from ..._kernel.processes import BOOT, START, stat_fields
 from ..._state import previous
 from . import engines, services, tasks
-from .feature import SECTION
+from .places import SECTION
 
 if TYPE_CHECKING:
     from ..._base.documents import NpuUser

@@ -20,7 +20,7 @@ from ..._state.files import FileState
 from ..._state.systemd import Systemd
 from ..._users.finding import members_of
 from . import engines, services, tasks
-from .feature import SECTION
+from .places import SECTION
 from .record import Record, identity
 
 _OTHERS = "%s was given other %s than %s by someone else since it was adopted, and keeps them"

@@ -28,7 +28,7 @@ from ..._state.files import MARKER, FileState, is_ours, missing_folders, remove_
 from ..._state.systemd import CPUSET_KEYS, RUNTIME_CONTROLS, UNIT_FOLDER, Systemd, settings
 from ..._state.unit_environment import environment
 from ..._state.unit_files import numbers, values
-from .feature import DROP_IN
+from .places import DROP_IN
 
 
 _VARIABLE = "Environment="

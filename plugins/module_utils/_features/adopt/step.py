@@ -15,7 +15,8 @@ from ..._base.device import with_lost
 from ..._state.step import LiveStep
 from ..._users.finding import users
 from .adopting import Adoption
-from .choosing import FAILED, NOTHING, REFUSED
+from .choosing import NOTHING
+from .target import FAILED, REFUSED
 
 if TYPE_CHECKING:
     from ..._base.documents import UnitSets

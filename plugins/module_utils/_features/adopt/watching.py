@@ -31,7 +31,8 @@ from ..._base.table import count
 from ..._users.finding import users
 from . import services
 from .adopting import Adoption
-from .choosing import ADOPTED, CONTAINER, FAILED, NOTHING, REFUSED, SERVICE, Target
+from .choosing import NOTHING
+from .target import ADOPTED, CONTAINER, FAILED, REFUSED, SERVICE, Target
 
 PROGRAM = "npu_affinity adopt"
 WITHIN = 3600.0

@@ -31,6 +31,31 @@ State = Dict[int, Chips]
 Wanted = Dict[int, Dict[int, bool]]
 
 
+class Report:
+    """What was (or in check mode would be) done.
+
+    ``before`` and ``after`` are states ``{card: {chip: True|False|None}}``, ``wanted`` what they should be; ``files`` are those of the
+    driver's recovery before, ``{path: record or None}``, and ``restored`` those that a restore has restored; ``recover`` is ``(before,
+    after)`` of the driver's recovery switch, or None when it was left alone; ``busy`` lists the cards that a container holds; ``failed``
+    has a sentence for every card that is not as wanted, by card (None: the recovery switch).
+    """
+
+    def __init__(self) -> None:
+        self.before: State = {}
+        self.files: dict[str, Any] = {}
+        self.restored: list[str] = []
+        self.after: State = {}
+        self.wanted: Wanted = {}
+        self.recover: tuple[bool | None, bool | None] | None = None
+        self.busy: list[int] = []
+        self.warnings: list[str] = []
+        self.failed: dict[int | None, str] = {}
+
+    @property
+    def changed(self) -> bool:
+        return self.before != self.after or bool(self.restored) or (self.recover is not None and self.recover[0] != self.recover[1])
+
+
 class Change(NamedTuple):
     """One call of npu-smi: for a whole card (``chip`` None), a chip, or the recovery switch (``card`` None)."""
 

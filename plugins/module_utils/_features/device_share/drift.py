@@ -11,7 +11,8 @@ from ..._base.cpulist import compress
 from ..._base.device import Device
 from ..._base.findings import CHANGED_SETTINGS, DRIVER_RELOAD, EDIT, UNREADABLE, Cause, Findings
 from ..comparing import Comparing
-from .switching import RECOVER, Choice, Report, switch
+from .calls import Report
+from .switching import RECOVER, Choice, switch
 from .tool import Cards, Refusal, ShareTool
 
 if TYPE_CHECKING:

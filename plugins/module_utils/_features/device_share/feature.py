@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Sequence
 from ..._host.installed import UNIT_FOLDER
 from ..._state import sections
 from ..feature import Choices, Feature
+from .places import DEVICE_SHARE_SERVICE, SECTION
 
 if TYPE_CHECKING:
     from ..._base.documents import AppliedState
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from ..._state.release import Release
     from ..comparing import Comparing
     from .step import DeviceShare
-
-SECTION = "device_share"
-DEVICE_SHARE_SERVICE = "npu-affinity-device-share.service"
 
 
 def _step(host: Host, state: AppliedState, choices: Choices) -> DeviceShare | None:

@@ -6,13 +6,8 @@
 from __future__ import annotations
 
 from ..._host.host import Host
-from typing import TYPE_CHECKING
-
-from .calls import Change, State, damages, parse_recovery_file, plan_changes, recorded_state, recovery_limits
+from .calls import Change, Report, State, damages, parse_recovery_file, plan_changes, recorded_state, recovery_limits
 from .tool import Cards, Refusal, ShareTool
-
-if TYPE_CHECKING:
-    from .switching import Report
 
 FILE = "/etc/device_share.cfg"
 FILES = (FILE, FILE + ".bak")

@@ -9,15 +9,16 @@ from ..._host.host import CommandError
 from ..._state.diffs import diffs
 from ..._state import release
 from . import switching
-from .feature import SECTION
+from .calls import Report
+from .places import SECTION
 from .tool import Refusal, ShareTool
 
 
 class Release(release.Release):
     """``report`` is one of :func:`device_share.switching.restore`, or None."""
 
-    report: switching.Report | None
-    begun: switching.Report | None = None
+    report: Report | None
+    begun: Report | None = None
 
     def finish(self, check: bool) -> None:
         section = self.outcome.recorded.get(SECTION)
@@ -29,7 +30,7 @@ class Release(release.Release):
         try:
             tool = ShareTool(self.host, self.options.npu_smi)
             cards = tool.cards()
-            self.begun = switching.Report()
+            self.begun = Report()
             self.report = switching.restore(self.host, tool, cards, section, check, self.begun)
         except (CommandError, OSError, Refusal, ValueError) as error:
             self.outcome.failed.append("device share could not be restored: %s" % error)

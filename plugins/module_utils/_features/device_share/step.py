@@ -12,8 +12,8 @@ from ..._state.diffs import diffs
 from ..._smi.driver import installed_version
 from ..._state.step import LiveStep
 from . import switching
-from .calls import OLDEST_DRIVER
-from .switching import RECOVER, Choice, Report
+from .calls import OLDEST_DRIVER, Report
+from .switching import RECOVER, Choice
 from .tool import Cards, Refusal, ShareTool
 
 if TYPE_CHECKING:

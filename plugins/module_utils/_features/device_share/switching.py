@@ -24,8 +24,8 @@ from ..._state import previous
 from ..._state.files import FileState
 from ..._state.lock import changing
 from ..._state.log import Change, log_change
-from .calls import State, Wanted, is_older, select
-from .feature import SECTION
+from .calls import Report, State, is_older, select
+from .places import SECTION
 from .recovery import FILES, Recovery
 from .tool import Cards, Refusal, ShareTool
 
@@ -33,31 +33,6 @@ PROGRAM = "npu_affinity device_share"
 RECOVER = {"leave": None, "on": True, "off": False}
 """Values of option ``recover``, and their values for :func:`switch`."""
 _PAUSE = 5
-
-
-class Report:
-    """What was (or in check mode would be) done.
-
-    ``before`` and ``after`` are states ``{card: {chip: True|False|None}}``, ``wanted`` what they should be; ``files`` are those of the
-    driver's recovery before, ``{path: record or None}``, and ``restored`` those that a restore has restored; ``recover`` is ``(before,
-    after)`` of the driver's recovery switch, or None when it was left alone; ``busy`` lists the cards that a container holds; ``failed``
-    has a sentence for every card that is not as wanted, by card (None: the recovery switch).
-    """
-
-    def __init__(self) -> None:
-        self.before: State = {}
-        self.files: dict[str, Any] = {}
-        self.restored: list[str] = []
-        self.after: State = {}
-        self.wanted: Wanted = {}
-        self.recover: tuple[bool | None, bool | None] | None = None
-        self.busy: list[int] = []
-        self.warnings: list[str] = []
-        self.failed: dict[int | None, str] = {}
-
-    @property
-    def changed(self) -> bool:
-        return self.before != self.after or bool(self.restored) or (self.recover is not None and self.recover[0] != self.recover[1])
 
 
 def survey(tool: ShareTool, cards: Iterable[int]) -> tuple[State, dict[int, Refusal]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Sequence
 from ..._host.installed import UNIT_FOLDER
 from ..._state import sections
 from ..feature import Choices, Feature
+from .places import FILE, GRANTED, HUGEPAGES_SERVICE, SECTION
 
 if TYPE_CHECKING:
     from ..._base.documents import AppliedState
@@ -18,13 +19,6 @@ if TYPE_CHECKING:
     from ..._state.release import Release
     from ..comparing import Comparing
     from .step import HugePages
-
-SECTION = "hugepages"
-"""The section of previous.json: ``{size in KiB: {node: pages}}`` as they were before the first change."""
-FILE = "/etc/npu-affinity/hugepages.json"
-GRANTED = "/run/npu-affinity/hugepages.json"
-"""What the kernel granted since the boot: ``{size in KiB: {node: [wanted, granted]}}``."""
-HUGEPAGES_SERVICE = "npu-affinity-hugepages.service"
 
 
 def _step(host: Host, state: AppliedState, choices: Choices) -> HugePages | None:

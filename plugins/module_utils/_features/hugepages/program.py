@@ -13,7 +13,7 @@ from ..._base.outside import json_of, say
 from ..._state.lock import changing
 from ..._state.log import Change, log_change
 from ..._base.table import count
-from .feature import FILE
+from .places import FILE
 from .setting import carry_out, forget_given_back, goals
 from .shortage import shortages
 

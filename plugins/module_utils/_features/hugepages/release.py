@@ -10,7 +10,7 @@ from ..._host.host import Host
 from ..._kernel.hugepages import pages
 from ..._state import release
 from . import setting
-from .feature import SECTION
+from .places import SECTION
 
 
 class Release(release.Release):

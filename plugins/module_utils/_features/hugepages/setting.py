@@ -21,7 +21,7 @@ from ..._kernel.memory import room_of_nodes
 from ..._base.outside import json_of
 from ..._state import previous
 from ..._state.files import MARKER, atomic_write, make_folder
-from .feature import GRANTED, SECTION
+from .places import GRANTED, SECTION
 
 ABOUT = MARKER + ": the huge pages that are set at boot. Changes are overwritten."
 _PART = 1 << 20

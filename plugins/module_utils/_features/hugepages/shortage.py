@@ -10,7 +10,7 @@ from typing import Any, Mapping, NamedTuple
 
 from ..._host.host import Host
 from ..._kernel.hugepages import GIGANTIC, pages, size_text
-from .feature import HUGEPAGES_SERVICE
+from .places import HUGEPAGES_SERVICE
 from .setting import counts_of, granted
 
 COMMAND_LINE = "/proc/cmdline"

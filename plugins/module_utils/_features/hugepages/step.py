@@ -16,7 +16,7 @@ from ..._kernel.hugepages import path_of
 from ..._state.files import FileState
 from ..._state.step import LiveStep
 from . import setting
-from .feature import GRANTED
+from .places import GRANTED
 from .shortage import on_command_line, shortages
 
 if TYPE_CHECKING:

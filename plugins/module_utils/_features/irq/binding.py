@@ -41,7 +41,7 @@ from ..._state.plan_file import plan_npus, read
 from ..._state.lock import changing
 from ..._state.log import Change, log_change
 from . import counters
-from .feature import REBINDS, SECTION, UNCHANGEABLE
+from .places import REBINDS, SECTION, UNCHANGEABLE
 from .affinity import Report, Row, Step, grouped, settle, subject
 from .placing import place, remembered, rows_of_record, vector_key
 from .rebinds import Rebinds, forget

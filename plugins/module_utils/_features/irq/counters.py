@@ -12,7 +12,7 @@ import json
 
 from ..._host.host import Host
 from ..._base.outside import json_of
-from .feature import COUNTERS
+from .places import COUNTERS
 
 PATH = COUNTERS
 CHECK, DRIVER = "check", "driver"

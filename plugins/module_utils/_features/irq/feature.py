@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Any, Sequence
 from ..._host.installed import UNIT_FOLDER
 from ..._state import sections
 from ..feature import Choices, Feature
-from .paths import IRQBALANCE, IRQBALANCE_FILES
+from .places import (
+    COUNTERS,
+    IRQ_INSTANCE,
+    IRQ_SERVICE,
+    IRQ_TIMER,
+    IRQBALANCE,
+    IRQBALANCE_FILES,
+    REBINDS,
+    RULES,
+    SECTION,
+    UNCHANGEABLE,
+)
 
 if TYPE_CHECKING:
     from ..._base.documents import AppliedState
@@ -19,17 +30,6 @@ if TYPE_CHECKING:
     from ..._state.release import Release
     from ..comparing import Comparing
     from .step import Interrupts
-
-SECTION = "interrupts"
-"""The section of previous.json: ``{functions, workqueues, threads}``, affinities by name."""
-UNCHANGEABLE = "/run/npu-affinity/unchangeable.json"
-"""What the last bind could not place, ``{pci: {key: Step.memory()}}``, so a check, which never writes, does not call it drift."""
-COUNTERS = "/run/npu-affinity/counters.json"
-REBINDS = "/run/npu-affinity/rebinds.json"
-"""``{pci: {key: {boot, times: [seconds since that boot]}}}`` of what was restored, ``{pci: {key: {since, count, who}}}`` of what is
-left alone."""
-RULES = "/etc/udev/rules.d/90-npu-affinity.rules"
-IRQ_SERVICE, IRQ_INSTANCE, IRQ_TIMER = "npu-affinity-irq.service", "npu-affinity-irq@.service", "npu-affinity-irq.timer"
 
 
 def _step(host: Host, state: AppliedState, choices: Choices) -> Interrupts | None:

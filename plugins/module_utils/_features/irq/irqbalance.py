@@ -23,7 +23,7 @@ from ..._kernel.processes import START, stat_fields
 from ..._state.systemd import UNIT_FOLDERS
 from ..._state.unit_environment import in_files, in_settings
 from ..._state.writable import obstacle
-from .paths import CONFINED_POLICY, IRQBALANCE, IRQBALANCE_FILES, POLICY
+from .places import CONFINED_POLICY, IRQBALANCE, IRQBALANCE_FILES, POLICY
 
 DROP_IN = "50-npu-affinity-irq.conf"
 UNIT = IRQBALANCE

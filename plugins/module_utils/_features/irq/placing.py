@@ -14,7 +14,7 @@ from ..._host.host import Host
 from ..._kernel.cpus import CPU_FOLDER, read_list
 from ..._kernel.interrupts import Interrupt, Vector, interrupt_counts, interrupt_names, requested
 from .affinity import Row, Step, require_memory, settle
-from .feature import UNCHANGEABLE
+from .places import UNCHANGEABLE
 from .rebinds import Rebinds
 
 

@@ -19,7 +19,7 @@ from ..._host.host import Host
 from ..._kernel.processes import BOOT
 from ..._base.outside import json_of, require_shape
 from .affinity import Row
-from .feature import REBINDS
+from .places import REBINDS
 
 PATH = REBINDS
 WITHIN = 3600

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ..._state.diffs import diffs
 from ..._state import release
 from . import affinity, binding
-from .feature import SECTION
+from .places import SECTION
 
 
 class Release(release.Release):

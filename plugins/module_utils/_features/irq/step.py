@@ -16,7 +16,7 @@ from ..._state.lock import changing
 from ..._state.step import LiveStep
 from . import binding
 from .affinity import Report, grouped
-from .feature import SECTION
+from .places import SECTION
 from .rebinds import forget
 
 

@@ -20,7 +20,7 @@ from ..._host.host import CommandError, Host
 from ..._state import journal, labels, previous
 from ..._state.files import FileState, is_ours, missing_folders, remove_empty
 from ..._state.systemd import Systemd
-from .feature import SECTION
+from .places import SECTION
 from . import settings, state_file
 
 STATES = (state_file.FILE, "memory_manager_state")

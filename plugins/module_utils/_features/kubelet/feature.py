@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..._state import sections
 from ..feature import Choices, Feature
+from .places import SECTION
 
 if TYPE_CHECKING:
     from ..._base.documents import AppliedState, FileEntry
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
     from ..._state.release import Release
     from ..comparing import Comparing
     from .step import Kubelet
-
-SECTION = "kubelet"
-"""The section of previous.json: ``{path, folders}`` of our drop-in; ``renamed`` has further paths while one takes the place of another."""
 
 
 def _step(host: Host, state: AppliedState, choices: Choices) -> Kubelet | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ..._state import release
 from ..._state.diffs import diffs
 from . import drop_in
-from .feature import FEATURE, SECTION
+from .places import SECTION
 
 
 class Release(release.Release):
@@ -25,7 +25,7 @@ class Release(release.Release):
             if self.options.kubelet_wait:
                 self.change = self.outcome.attempt(SECTION, drop_in.look, self.host, path, None)
                 return
-            self.outcome.pending[FEATURE.name] = (
+            self.outcome.pending["kubelet"] = (
                 "%s stays, because the kubelet runs with it: drain the node and unbind with npu_affinity_kubelet_restart: true" % path
             )
             self.outcome.kept.add(SECTION)

@@ -10,16 +10,12 @@ from typing import TYPE_CHECKING, Any, Mapping
 from ..._host.installed import UNIT_FOLDER
 from ..._state import sections
 from ..feature import Choices, Feature
+from .places import METRICS_SERVICE, METRICS_TIMER, SECTION, SETTINGS
 
 if TYPE_CHECKING:
     from ..._base.documents import AppliedState
     from ..._host.host import Host
     from .textfile import Place
-
-SETTINGS = "/etc/npu-affinity/metrics.json"
-SECTION = "metrics"
-"""The section of previous.json: the paths of all files that were written, so that none is left when another one is wanted."""
-METRICS_SERVICE, METRICS_TIMER = "npu-affinity-metrics.service", "npu-affinity-metrics.timer"
 
 
 def _step(host: Host, state: AppliedState, choices: Choices) -> Place | None:

@@ -17,7 +17,7 @@ from ..._state import previous
 from ..._state.files import MARKER, atomic_write, is_ours, remove_file
 from ..._state.step import Check
 from ..._state.unit_files import values
-from .feature import SECTION, SETTINGS
+from .places import SECTION, SETTINGS
 
 NAME = "npu_affinity.prom"
 UNITS = ("node_exporter.service", "prometheus-node-exporter.service", "node-exporter.service")

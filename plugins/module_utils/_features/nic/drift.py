@@ -14,7 +14,7 @@ from ..irq.affinity import Step
 from ..irq.irqbalance import freedom
 from ..irq.moves import Seen, cause_of_move
 from ..irq.rebinds import Rebinds
-from .feature import PLACING
+from .places import PLACING
 from .queues import TITLE, bind, name, remarks, wanted_of
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, Sequence
 
 from ..._host.installed import UNIT_FOLDER
 from ..feature import Choices, Feature
-from ..irq.paths import IRQBALANCE
+from .places import ADDRESS, FILE, NIC_INSTANCE, NIC_LINKS, NIC_SERVICE, NIC_TIMER, RULES, SECTION
+from ..irq.places import IRQBALANCE
 
 if TYPE_CHECKING:
     from ..._base.documents import AppliedState
@@ -18,16 +18,6 @@ if TYPE_CHECKING:
     from ..._state.release import Release
     from ..._state.step import LiveStep
     from ..comparing import Comparing
-
-SECTION = "nic"
-"""The section of previous.json: ``{functions: {pci: {"<ordinal> <queue>": cpulist}}}``, empty for RPS and XPS that are off."""
-FILE = "/etc/npu-affinity/nic.json"
-RULES = "/etc/udev/rules.d/91-npu-affinity-nic.rules"
-NIC_SERVICE, NIC_INSTANCE, NIC_TIMER = "npu-affinity-nic.service", "npu-affinity-nic@.service", "npu-affinity-nic.timer"
-NIC_LINKS = "npu-affinity-nic-links.service"
-NEAR, STEERING, REPORT, OFF = "near", "steering", "report", "off"
-PLACING = (NEAR, STEERING)
-ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\Z")
 
 
 def _step(host: Host, state: AppliedState, choices: Choices) -> LiveStep | None:

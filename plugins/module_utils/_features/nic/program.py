@@ -17,7 +17,7 @@ from ..._state.lock import changing
 from ..._state.log import Change, log_change
 from ..irq import counters
 from ..irq.rebinds import Rebinds, forget
-from .feature import FILE
+from .places import FILE
 from .queues import Wanted, await_queues, bind, wanted_of
 
 PROGRAM = "npu_affinity nic"

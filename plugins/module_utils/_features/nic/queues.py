@@ -26,7 +26,7 @@ from ..irq.affinity import Report, Row, Step, settle
 from ..irq.placing import place, remembered, rows_of_record
 from ..irq.rebinds import Rebinds
 from . import steering
-from .feature import ADDRESS, SECTION, STEERING
+from .places import ADDRESS, SECTION, STEERING
 
 TITLE = "queue interrupts"
 """How diffs and sentences call all queues of a function together."""

@@ -10,7 +10,7 @@ from ..._state import release
 from ..._state.diffs import diffs
 from ..irq.affinity import Report, put_back
 from ..irq.rebinds import forget
-from .feature import SECTION
+from .places import SECTION
 from .queues import recorded, restore
 
 

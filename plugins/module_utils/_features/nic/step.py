@@ -16,7 +16,7 @@ from ..._state.step import LiveStep
 from ..irq.affinity import Report
 from ..irq.rebinds import forget
 from . import queues
-from .feature import PLACING, SECTION
+from .places import PLACING, SECTION
 
 if TYPE_CHECKING:
     from ..._base.documents import NicLive

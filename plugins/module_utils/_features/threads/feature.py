@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Sequence
 
 from ..._host.installed import UNIT_FOLDER
 from ..feature import Choices, Feature
+from .places import PROGRESS, SETTINGS, THREADS_SERVICE, THREADS_TIMER
 
 if TYPE_CHECKING:
     from ..._base.documents import AppliedState
@@ -16,11 +17,6 @@ if TYPE_CHECKING:
     from ..._state.release import Release
     from ..comparing import Comparing
     from .step import Threads
-
-SETTINGS = "/etc/npu-affinity/threads.json"
-PROGRESS = "/run/npu-affinity/migration.json"
-"""What a migration has done and still has to do, for those who wait for it; gone when it has ended."""
-THREADS_SERVICE, THREADS_TIMER = "npu-affinity-threads.service", "npu-affinity-threads.timer"
 
 
 def _step(host: Host, state: AppliedState, choices: Choices) -> Threads | None:

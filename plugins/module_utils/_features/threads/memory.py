@@ -23,7 +23,7 @@ from ..._base.cpulist import compress, expand
 from ..._state.plan_file import memory_nodes
 from ..._host.host import GONE, CommandError, Host
 from ..._state.files import atomic_write, remove_file
-from .feature import PROGRESS
+from .places import PROGRESS
 from .tasks import Process
 
 FOLDERS = ["/usr/bin", "/usr/local/bin", "/bin"]

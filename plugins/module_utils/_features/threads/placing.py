@@ -29,7 +29,7 @@ from ..._state.plan_file import PATH as PLAN
 from ..._state.lock import changing
 from ..._state.log import Change, log_change
 from . import torch_npu
-from .feature import SETTINGS
+from .places import SETTINGS
 from .tasks import ROLES, Found, Process, find, groups_of, plan_in_force, started_with, threads
 
 Patterns = Mapping[str, Optional[Sequence[str]]]

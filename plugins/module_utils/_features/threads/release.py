@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Tuple
 from ..._state.diffs import diffs
 from ..._state import release
 from . import placing
-from .feature import SETTINGS
+from .places import SETTINGS
 from .tasks import plan_in_force
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Sequence
 from ..._host.installed import UNIT_FOLDER
 from ..._state import sections
 from ..feature import Choices, Feature
+from .places import FILE, SECTION, TUNING_SERVICE
 
 if TYPE_CHECKING:
     from ..._base.documents import AppliedState
@@ -18,11 +19,6 @@ if TYPE_CHECKING:
     from ..._state.release import Release
     from ..comparing import Comparing
     from .step import HostSettings
-
-SECTION = "tuning"
-"""The section of previous.json: ``{path: value}`` as they were before the first change."""
-FILE = "/etc/npu-affinity/tuning.json"
-TUNING_SERVICE = "npu-affinity-tuning.service"
 
 
 def _step(host: Host, state: AppliedState, choices: Choices) -> HostSettings | None:

@@ -23,7 +23,7 @@ from ..._state import previous, release
 from ..._state.files import MARKER
 from ..._state.lock import changing
 from ..._state.log import Change, log_change
-from .feature import FILE, SECTION
+from .places import FILE, SECTION
 
 PROGRAM = "npu_affinity tuning"
 ABOUT = MARKER + ": the settings that are set at boot. Changes are overwritten."

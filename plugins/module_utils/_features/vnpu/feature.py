@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..._state import sections
 from ..feature import Choices, Feature
+from .places import SECTION
 
 if TYPE_CHECKING:
     from ..._base.documents import AppliedState
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from ..._state.step import LiveStep
     from ..comparing import Comparing
 
-SECTION = "vnpu"
 _MODE = re.compile(r"[0-7]{1,4}\Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 

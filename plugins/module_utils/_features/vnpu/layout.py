@@ -27,7 +27,7 @@ from ..._state.snapshot import Snapshot
 from ..._state.step import LiveStep
 from ..._state.writable import obstacle
 from ..feature import Choices
-from .feature import SECTION
+from .places import SECTION
 
 if TYPE_CHECKING:
     from ..._base.documents import LayoutLive

@@ -231,7 +231,7 @@ def _text(value: Any) -> str:
 
 
 def work(users: Iterable[Entry]) -> list[str]:
-    """Return a line for every user of NPUs that gets other CPUs, memory nodes or variables (:meth:`adopt.choosing.Target.row`)."""
+    """Return a line for every user of NPUs that gets other CPUs, memory nodes or variables (:meth:`adopt.target.Target.row`)."""
     kinds = (
         ("CPUs", "before", "after"),
         ("memory nodes", "mems_before", "mems_after"),

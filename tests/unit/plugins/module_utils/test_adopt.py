@@ -15,7 +15,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._command import expla
 from ansible_collections.npu.affinity.plugins.module_utils._command.known import known
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt import services, step
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.adopting import Adoption
-from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.feature import SECTION
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.places import SECTION
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.section import check
 from ansible_collections.npu.affinity.plugins.module_utils._kernel import interrupts
 from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device, with_lost

@@ -25,7 +25,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import 
 from ansible_collections.npu.affinity.plugins.module_utils._features.comparing import Wanted
 from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import Applied, keep
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host
-from ansible_collections.npu.affinity.plugins.module_utils._host.opened import MANIFEST, host_at
+from ansible_collections.npu.affinity.plugins.module_utils._host.recorded import MANIFEST, host_at
 from ansible_collections.npu.affinity.plugins.module_utils._host.recorded import Recorded
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import Systemd
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather

@@ -15,7 +15,8 @@ import pytest
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Findings
 from ansible_collections.npu.affinity.plugins.module_utils._features.comparing import Comparing, Wanted
 from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages import setting
-from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.feature import FEATURE, FILE, GRANTED, SECTION
+from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.feature import FEATURE
+from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.places import FILE, GRANTED, SECTION
 from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.program import main
 from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.release import Release
 from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.shortage import on_command_line, shortages, size_of

@@ -28,7 +28,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding
     share_out,
     wanted,
 )
-from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import UNCHANGEABLE
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.places import UNCHANGEABLE
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.interrupts import Vector
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous as _previous
 from tests.fakes.kernel import (

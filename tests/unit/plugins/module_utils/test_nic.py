@@ -19,8 +19,9 @@ import pytest
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, from_mask
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Findings
 from ansible_collections.npu.affinity.plugins.module_utils._features.comparing import Comparing, Wanted
-from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import REBINDS, UNCHANGEABLE
-from ansible_collections.npu.affinity.plugins.module_utils._features.nic.feature import FEATURE, FILE, SECTION
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.places import REBINDS, UNCHANGEABLE
+from ansible_collections.npu.affinity.plugins.module_utils._features.nic.feature import FEATURE
+from ansible_collections.npu.affinity.plugins.module_utils._features.nic.places import FILE, SECTION
 from ansible_collections.npu.affinity.plugins.module_utils._features.nic import links
 from ansible_collections.npu.affinity.plugins.module_utils._features.nic.program import main
 from ansible_collections.npu.affinity.plugins.module_utils._features.nic.release import Release

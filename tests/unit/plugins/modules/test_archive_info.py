@@ -17,7 +17,7 @@ import time
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._archive.opening import open_archive
-from ansible_collections.npu.affinity.plugins.module_utils._host.opened import MANIFEST, host_at
+from ansible_collections.npu.affinity.plugins.module_utils._host.recorded import MANIFEST, host_at
 
 MIB = 1 << 20
 ZEROS = bytes(MIB)

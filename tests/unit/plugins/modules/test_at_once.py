@@ -16,7 +16,7 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import PLAN
-from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import UNCHANGEABLE
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.places import UNCHANGEABLE
 from ansible_collections.npu.affinity.plugins.module_utils._state import lock
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 from ansible_collections.npu.affinity.plugins.module_utils._state.previous import PATH

@@ -18,7 +18,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._drift.in_force impor
 from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import Applied, keep
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import bind
-from ansible_collections.npu.affinity.plugins.module_utils._host.opened import host_at
+from ansible_collections.npu.affinity.plugins.module_utils._host.recorded import host_at
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 
 simulator = pytest.importorskip("tests.simulator.generate")
