@@ -24,7 +24,8 @@ def told(run, root):
 @pytest.mark.long  # four playbooks
 def test_what_is_inspected_is_what_the_host_says(fleet, tmp_path):
     hosts = fleet(limping=MACHINE)
-    hosts.give({"limping": {**VARIABLES, "npu_affinity_housekeeping_confine_holders": True}})
+    textfile = {"npu_affinity_metrics_enabled": True, "npu_affinity_metrics_textfile": "/var/lib/npu.prom"}
+    hosts.give({"limping": {**VARIABLES, **textfile, "npu_affinity_housekeeping_confine_holders": True}})
     assert hosts.play("bind").status == 0
     limp(hosts.tree("limping"))
     before = hosts.snapshot("limping")
@@ -55,4 +56,5 @@ def test_what_is_inspected_is_what_the_host_says(fleet, tmp_path):
     assert [row["pci"] for row in json.loads((tmp_path / "fleet.json").read_text())] == ["0000:c1:00.0", "0000:01:00.0"]
     assert hosts_of(pages)["limping"]["state"] == "drifted"
     assert inspected.summary["states"] == {"drifted": ["limping"]}
+    assert "metrics" not in inspected.output, "the settings of every feature are in the archive"
     assert "0    910B3  0000:c1:00.0  1 " in inspected.output

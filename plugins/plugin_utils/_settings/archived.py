@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.names import PREFIX, Specs
 
-ROLES = ("plan", "slices", "irq", "adopt", "threads", "tuning", "hugepages", "nic", "device_share", "kubelet", "vnpu")
+ROLES = ("plan", *FEATURES)
 LEFT_OUT = {PREFIX + name for name in ("root", "profile", "kubelet_drain", "kubelet_uncordon")}
 """What means another machine than the host, or runs there. Settings of a profile are archived with the others."""
 _TEMPLATES = ("{{", "{%", "{#")

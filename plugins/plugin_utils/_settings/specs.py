@@ -12,6 +12,8 @@ from typing import Any
 
 import yaml
 
+from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
+
 ROLES = pathlib.Path(__file__).resolve().parents[3] / "roles"
 PLAYS = pathlib.Path(__file__).with_name("plays.yml")
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -32,7 +34,9 @@ def options() -> dict[str, Options]:
 @functools.cache
 def of_playbooks() -> Options:
     """Return what playbooks read besides the options of roles: ``{name: option}``."""
-    return read(PLAYS)
+    found = read(PLAYS)
+    found["npu_affinity_features"]["choices"] = list(FEATURES)
+    return found
 
 
 def readers(name: str) -> Sequence[str] | None:
