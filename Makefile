@@ -184,7 +184,7 @@ integration: setup-lab ## the playbooks over simulated hosts, as a user runs the
 long: setup-lab ## what unit and integration leave to make test-all
 	$(PYTEST) -m long tests/unit tests/integration
 
-molecule: setup-lab ## the Molecule scenarios, or ARGS='duo upgrade': simulated hosts, and systemd in containers (root on Debian, installs podman there)
+molecule: setup-lab ## the Molecule scenarios, or ARGS='duo gpu': simulated hosts, and systemd in containers (root on Debian, installs podman there)
 	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-molecule $(ARGS)
 
 browser: setup-lab ## the report in a headless Chromium (root on Debian installs it)

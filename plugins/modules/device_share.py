@@ -239,7 +239,7 @@ def write_unit(host: Host, text: str | None, check: bool) -> Files:
     if not text:
         return apply(host, Request(owned=[] if text is None else [path]), check)
     files = [runtime.archive_file(installed.library_in(text)), {"path": path, "content": text}]
-    return apply(host, Request(files=files, owned=installed.FORMER_FILES, enabled=[UNIT]), check)
+    return apply(host, Request(files=files, enabled=[UNIT]), check)
 
 
 def main() -> None:

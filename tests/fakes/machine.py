@@ -239,7 +239,7 @@ FILES_OF_IRQ = [
     a_file(UNITS + "/npu-affinity-irq@.service", MARK + "[Service]\n"),
     a_file(UNITS + "/npu-affinity-irq.timer", MARK + "[Timer]\n[Install]\nWantedBy=timers.target\n"),
     a_file("/etc/udev/rules.d/90-npu-affinity.rules", MARK),
-    a_file("/usr/local/lib/npu-affinity/npu_affinity/_irq/binding.py", MARK),
+    a_file("/usr/local/lib/npu-affinity/npu_affinity.zip", MARK),
 ]
 FILES_OF_POLICY = [
     a_file("/usr/local/lib/npu-affinity/irqbalance-policy", "#!/bin/sh\n" + MARK),

@@ -39,7 +39,6 @@ COMMANDS = {
     "molecule-gpu": (8, 150, False, "make molecule ARGS=gpu"),
     "molecule-rollback": (9, 150, False, "make molecule ARGS=rollback"),
     "molecule-simulated": (10, 60, False, "make molecule ARGS=simulated"),
-    "molecule-upgrade": (11, 150, False, "make molecule ARGS=upgrade"),
 }
 LAB = {
     "bookworm": (0, 4, 8),

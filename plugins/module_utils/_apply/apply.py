@@ -232,7 +232,7 @@ def request_of(host: Host, state: AppliedState, choices: Choices, host_code: Hos
     if state["runtime"]:
         files += host_code(state)
     if state["runtime"] or set(state["features"]) >= {name for name, feature in FEATURES.items() if feature.owned}:
-        owned += installed.OWNED + (installed.COMMAND, installed.COMPLETION)
+        owned += (installed.ARCHIVE, installed.COMMAND, installed.COMPLETION)
     files += state["files"]
     return Request(
         files,

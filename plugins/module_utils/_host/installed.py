@@ -9,18 +9,12 @@ import posixpath
 import re
 from typing import TYPE_CHECKING, Callable, Iterable
 
-from .host import Host
-
 if TYPE_CHECKING:
     from .._base.documents import AppliedState, FileEntry
 
 ARCHIVE = "/usr/local/lib/npu-affinity/npu_affinity.zip"
 """What Python's path has to name."""
 LIBRARY = posixpath.dirname(ARCHIVE)
-FORMER = LIBRARY + "/npu_affinity"
-"""Where earlier versions installed one file per source; the next bind removes them."""
-FORMER_FILES = (FORMER + "/*.py", FORMER + "/*/*.py")
-OWNED = (ARCHIVE, *FORMER_FILES)
 COMMAND = "/usr/local/bin/npu-affinity"
 UNIT_FOLDER = "/etc/systemd/system"
 COMPLETION = "/usr/local/share/bash-completion/completions/npu-affinity"
@@ -61,22 +55,7 @@ def is_archive(path: str) -> bool:
     return posixpath.basename(path) == posixpath.basename(ARCHIVE)
 
 
-def is_host_code(path: str) -> bool:
-    return is_archive(path) or path.startswith(FORMER + "/")
-
-
-def former_folders(host: Host) -> list[str]:
-    """Return the folders of an earlier version's sources, with those in which Python keeps what it compiled."""
-    rooms = ["%s/%s" % (FORMER, name) for name in host.names(FORMER, "_[a-z]*") if "." not in name]
-    return [folder + end for folder in [FORMER] + rooms for end in ("", "/__pycache__")]
-
-
-def former_bytecode(host: Host) -> list[str]:
-    """Return what Python compiled of an earlier version's sources."""
-    return ["%s/%s" % (folder, name) for folder in former_folders(host) for name in host.names(folder, "*.pyc*")]
-
-
 def installed_version(text: str | None) -> str | None:
-    """Return the version that the text of an installed archive, or of an earlier version's ``__init__.py``, names; None without one."""
+    """Return the version that the text of an installed archive names; None without one."""
     found = _VERSION.search(text or "")
     return found.group(1) if found else None

@@ -17,10 +17,9 @@ import contextlib
 from typing import Callable, Iterable, Sequence
 
 from .._host.host import CommandError, Host
-from .._host.installed import former_bytecode, former_folders
 from .._kernel.memory import patience
 from .._state import journal, labels, previous
-from .._state.files import FileState, is_ours, remove_empty, remove_file
+from .._state.files import FileState, is_ours, remove_empty
 from .._state.history import entries
 from .._state.journal import INTERRUPTED
 from .._state.step import Step
@@ -119,9 +118,7 @@ class Transaction:
             labels.restore(self.host, [*previous.recorded(self.host).get("folders", []), *self.written])
 
     def _remove_folders(self) -> None:
-        for path in former_bytecode(self.host):
-            remove_file(self.host, path)
-        remove_empty(self.host, previous.recorded(self.host).get("folders", []) + former_folders(self.host))
+        remove_empty(self.host, previous.recorded(self.host).get("folders", []))
 
     def _to_enable(self) -> list[tuple[str, str | None]]:
         """Return the units that are not enabled yet, with the texts of their files."""

@@ -10,7 +10,7 @@ import posixpath
 from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from .._host.host import Host
-from .._host.installed import COMMAND, COMPLETION, is_host_code
+from .._host.installed import COMMAND, COMPLETION, is_archive
 from .._state.files import FileState, States, is_file, is_ours, leftovers
 from .._state.history.entries import Applied
 from .._state.plan_file import PATH as PLAN
@@ -87,7 +87,7 @@ class Report:
     @property
     def disruptive(self) -> bool:
         """Whether what was done can disturb workloads: more than an upgrade of the host code, or other sentences in the plan."""
-        files = (path for path in self.changes if path not in _QUIET and not is_host_code(path))
+        files = (path for path in self.changes if path not in _QUIET and not is_archive(path))
         return any(files) or any(not action.startswith("restart ") for action in self.actions)
 
 

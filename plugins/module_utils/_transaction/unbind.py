@@ -25,7 +25,7 @@ from .._features.irq.places import UNCHANGEABLE
 from .._state.plan_file import PATH as PLAN
 from .._state.plan_file import refuse_newer_plan
 from .._state import journal, previous
-from .._state.files import FileState, States, is_file, is_leftover, is_ours, leftovers, remove_empty
+from .._state.files import FileState, States, is_file, is_ours, leftovers, remove_empty
 from .._state.release import Options, Outcome, Release
 from .._state.systemd import UNIT_FOLDER, Systemd
 from .._state.journal import INTERRUPTED
@@ -36,17 +36,13 @@ from .stopped_units import StoppedBefore, enables
 
 _LIBRARY = installed.LIBRARY
 _SHARED = (
-    (
-        PLAN,
-        entries.OWNED,
-        UNIT_FOLDER + "/npu-affinity-*.service",
-        UNIT_FOLDER + "/npu-affinity-*.timer",
-        UNIT_FOLDER + "/*.d/50-npu-affinity*.conf",
-    )
-    + installed.OWNED
-    + (installed.COMMAND, installed.COMPLETION)
-)
-"""Files to remove with the last feature: those that all features use, and those of other versions."""
+    PLAN,
+    entries.OWNED,
+    UNIT_FOLDER + "/npu-affinity-*.service",
+    UNIT_FOLDER + "/npu-affinity-*.timer",
+    UNIT_FOLDER + "/*.d/50-npu-affinity*.conf",
+) + (installed.ARCHIVE, installed.COMMAND, installed.COMPLETION)
+"""Files to remove with the last feature: those that all features use."""
 OWNED = _SHARED + tuple(pattern for feature in FEATURES.values() for pattern in feature.owned)
 _FOLDERS = ["/etc/npu-affinity", "/etc/npu-affinity/vnpu", entries.FOLDER, posixpath.dirname(UNCHANGEABLE), _LIBRARY]
 
@@ -121,8 +117,6 @@ def _files_of_others(host: Host, report: Report) -> list[dict[str, Any]]:
     """Return the recorded files that are to be written back: those whose place is empty, or taken by a managed file."""
     files = []
     for path, values in sorted(report.recorded.get("files", {}).items()):
-        if is_leftover(path):  # earlier versions recorded those of killed runs
-            continue
         now = FileState.of(host, path)
         if now.text is None or is_ours(now.text) or now == FileState.from_record(values):
             files.append(dict(values, path=path))
@@ -178,10 +172,10 @@ class _Leftovers:
         folders = [UNIT_FOLDER, "/etc/udev/rules.d", *previous.libraries(self.host)] + self.folders()
         folders += ["%s/%s" % (UNIT_FOLDER, name) for name in self.host.names(UNIT_FOLDER, "*.*")]
         paths = [path for folder in folders for path in leftovers(self.host, folder)]
-        return paths + installed.former_bytecode(self.host) + written
+        return paths + written
 
     def folders(self) -> list[str]:
-        return _FOLDERS + installed.former_folders(self.host)
+        return _FOLDERS
 
     def empty_folders(self) -> list[str]:
         """Return our folders that nothing is in: an earlier run was killed between its last steps."""

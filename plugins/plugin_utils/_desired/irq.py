@@ -41,7 +41,7 @@ IRQBALANCE_DROP_IN = f"{IRQBALANCE}.d/{DROP_IN}"
 OWNED = FEATURE.owned
 RESTARTED: tuple[Restarted, ...] = ({"unit": IRQBALANCE, "files": IRQBALANCE_FILES},)
 _UNASKED = {"policy": "", "policy_place": POLICY, "refusal": ""}
-"""What a topology of an older version does not say of irqbalance."""
+"""What a topology that is written by hand can leave out."""
 
 
 _CHECK = "Check that the interrupts of the NPUs are on the planned CPUs"

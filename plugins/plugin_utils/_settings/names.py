@@ -15,64 +15,6 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._codes import remark
 PREFIX = "npu_affinity_"
 FACTS = frozenset(PREFIX + name for name in ("gather_error", "plan", "state", "summary", "topology"))
 """What roles and playbooks set."""
-REPLACED = {
-    "adopt_rebind_limit": "npu_affinity_rebind_limit",
-    "archive": "npu_affinity_archives",
-    "archive_settings": "-e for settings that should differ from the archive",
-    "device_share": "npu_affinity_device_share_enabled",
-    "device_share_timeout": "npu_affinity_timeout",
-    "device_share_wait": "npu_affinity_wait",
-    "drift_fails": "npu_affinity_fail_on",
-    "exclude_isolated": "npu_affinity_isolation, with the value exclude",
-    "governor": "npu_affinity_tuning",
-    "irq_interval": "npu_affinity_interval",
-    "irq_rebind_limit": "npu_affinity_rebind_limit",
-    "irq_wait": "npu_affinity_wait",
-    "kubelet_drain_host": "npu_affinity_kubelet_drain, which runs on the controller",
-    "kubelet_node": "npu_affinity_kubelet_drain and npu_affinity_kubelet_uncordon",
-    "kubelet_topology_options": "npu_affinity_kubelet_options",
-    "kubelet_wait": "npu_affinity_wait",
-    "metrics_interval": "npu_affinity_interval",
-    "missing_services": "npu_affinity_fail_on, with services in it",
-    "must_be_bound": "npu_affinity_fail_on",
-    "numa_balancing": "npu_affinity_tuning",
-    "pictures": "the page of playbook npu.affinity.report",
-    "processes": "npu_affinity_measures",
-    "product": "npu_affinity_labels",
-    "report_earlier": "npu_affinity_report_runs",
-    "report_measures": "npu_affinity_measures",
-    "report_tables": "npu_affinity_report",
-    "superpod": "npu_affinity_labels",
-    "swappiness": "npu_affinity_tuning",
-    "switch": "npu_affinity_labels",
-    "switch_position": "npu_affinity_labels",
-    "threads_interval": "npu_affinity_interval",
-    "threads_memory": "npu_affinity_threads_memory_limit",
-    "transparent_hugepages": "npu_affinity_tuning",
-    "tuning_enabled": "npu_affinity_tuning",
-    "unbind_device_share": "npu_affinity_features",
-    "visible_devices": "npu_affinity_environment, as {visible_devices: false}",
-    "vnpu_shared_mode": "a directory hami-shared-region that you made with other permissions, which stay",
-    "vnpu_shared_region": "npu_affinity_vnpu_folder",
-    "workloads_must_be_bound": "npu_affinity_fail_on",
-}
-"""What to use instead of settings that have been merged."""
-DROPPED = frozenset(
-    (
-        "compare_batches",
-        "device_share_boot",
-        "device_share_min_driver",
-        "device_share_only_ours",
-        "kubelet_file",
-        "kubelet_policy",
-        "measure_against",
-        "nvidia_smi",
-        "plan_enabled",
-        "report_title",
-        "threads_timer",
-    )
-)
-"""Settings that have no replacement."""
 TRUE = {"true", "yes", "on", "1", "y", "t"}
 ALSO_OFF = {PREFIX + name for name in ("kubelet_restart", "kubelet_drain", "kubelet_uncordon")}
 """What a bind reads of a role that is off, to remove what it did before."""
@@ -95,11 +37,7 @@ def refusals(names: Iterable[str], specs: Specs) -> list[str]:
         short = name.removeprefix(PREFIX)
         near = difflib.get_close_matches(short, bare, n=1, cutoff=0.7)
         advice = f"leave it out, or call a variable of your own something that does not start with {PREFIX}."
-        if short in REPLACED:
-            advice = f"use {REPLACED[short]}."
-        elif short in DROPPED:
-            advice = "leave it out."
-        elif near:
+        if near:
             advice = f"did you mean {bare[near[0]]}?"
         sentences.append(f"the variable {name} is not a setting of npu.affinity; {advice}")
     return sentences

@@ -11,7 +11,7 @@ from __future__ import annotations
 import posixpath
 from typing import Any, Iterable, Mapping, Sequence
 
-from ..._host.installed import is_host_code
+from ..._host.installed import is_archive
 from ..._base.table import count
 from ..._base.cpulist import compress, expand
 from ..._kernel.interrupts import KINDS
@@ -72,7 +72,7 @@ class Diff:
             if path == PLAN:
                 self.add(PLANS, plan_lines.lines(before.text, after.text))
             elif file_lines.is_told_in_lines(before, after):
-                if not is_host_code(path) and path not in together:
+                if not is_archive(path) and path not in together:
                     self.add(UNITS if path.startswith(UNIT_FOLDER + "/") else FILES, file_lines.lines(path, before, after))
             else:
                 self.texts.append(of_text(path, before, after))
@@ -95,7 +95,7 @@ def _removed_together(changes: Mapping[str, States]) -> dict[str, list[str]]:
     """Return the paths that are shown with many others of their folder, each with all of these; not units, whose names matter."""
     folders: dict[str, list[str]] = {}
     for path, (_before, after) in changes.items():
-        if after.text is None and path != PLAN and not is_host_code(path) and not path.startswith(UNIT_FOLDER + "/"):
+        if after.text is None and path != PLAN and not is_archive(path) and not path.startswith(UNIT_FOLDER + "/"):
             folders.setdefault(posixpath.dirname(path), []).append(path)
     return {path: paths for paths in folders.values() if len(paths) > MANY for path in paths}
 

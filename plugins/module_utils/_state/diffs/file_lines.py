@@ -31,10 +31,7 @@ _LONG = 60
 
 def programs(changes: Mapping[str, States]) -> list[str]:
     """Return the lines of the host code among ``{path: (before, after)}`` of file states; none where it stays as it is."""
-    ours = {path: states for path, states in changes.items() if installed.is_host_code(path)}
-    archives = {path: ours.pop(path) for path in list(ours) if installed.is_archive(path)}
-    told = ["- %d files of an earlier version in %s" % (len(ours), installed.FORMER)] if ours else []
-    return [_archive_line(path, *states) for path, states in archives.items()] + told
+    return [_archive_line(path, *states) for path, states in changes.items() if installed.is_archive(path)]
 
 
 def _archive_line(path: str, before: FileState, after: FileState) -> str:

@@ -123,7 +123,6 @@ def test_many_files_that_go_with_their_folder_are_one_line():
 
 VERSION = 'VERSION = "%s"\n'
 NEW = OURS + VERSION % VERSION_OF_OURS
-FORMER = {"%s/%s" % (installed.FORMER, name): (file(OURS), file(None)) for name in ("__init__.py", "_irq/binding.py")}
 PROGRAMS = {
     "new": (None, NEW, ["+ %s: none -> version " + VERSION_OF_OURS]),
     "another version": (OURS + VERSION % "0.0.9", NEW, ["~ %s: version 0.0.9 -> version " + VERSION_OF_OURS]),
@@ -136,10 +135,6 @@ PROGRAMS = {
 def test_the_host_code_is_one_line(before, after, lines):
     changes = {installed.ARCHIVE: (file(before), file(after))}
     assert told(diffs.Diff().add_files(changes)) == [line % installed.ARCHIVE for line in lines]
-
-
-def test_the_files_of_an_earlier_layout_are_one_line():
-    assert told(diffs.Diff().add_files(FORMER)) == ["- 2 files of an earlier version in " + installed.FORMER]
 
 
 def entry(number, pool, **others):

@@ -31,7 +31,6 @@ REFUSED = [
 ]
 
 
-FORMER = installed.FORMER[1:]
 HOSTILE = """
 from __future__ import annotations
 
@@ -99,7 +98,7 @@ def test_what_units_read_and_run_is_there_before_them(run_module, root):
     ],
 )
 def test_live_values_of_another_shape_are_refused(run_module, root, live, sentence):
-    asked = {"root": str(root), "state": a_state(runtime=True, owned=list(installed.OWNED))}
+    asked = {"root": str(root), "state": a_state(runtime=True, owned=[installed.ARCHIVE])}
     run_module("host_files", **asked)
     refused = run_module("host_files", root=str(root), state=dict(asked["state"], files=[SLICE], live=live))
     assert refused["failed"] and sentence in refused["msg"] and not (root / SLICE["path"][1:]).exists()
@@ -111,7 +110,7 @@ def test_live_values_of_another_shape_are_refused(run_module, root, live, senten
 
 
 def test_gathering_tells_host_code_of_another_build(run_module, root):
-    asked = {"root": str(root), "state": a_state(runtime=True, owned=list(installed.OWNED))}
+    asked = {"root": str(root), "state": a_state(runtime=True, owned=[installed.ARCHIVE])}
     run_module("host_files", **asked)
     archive = root / installed.ARCHIVE[1:]
     content = archive.read_bytes()
@@ -128,24 +127,3 @@ def test_gathering_tells_host_code_of_another_build(run_module, root):
         assert run_module("host_files", **asked)["files"] == [installed.ARCHIVE] and archive.read_bytes() == content
     archive.unlink()
     assert differs() == [f"{installed.ARCHIVE} is missing, or not the host code of this collection"]
-
-
-def test_host_code_of_an_earlier_layout_goes_with_its_folders(run_module, root):
-    mine = "_by_hand/tool.py"
-    for name, text in [
-        ("_irq.py", MARK),
-        ("_room_of_old/__init__.py", MARK),
-        ("_room_of_old/part.py", MARK),
-        (mine, "# of someone else\n"),
-    ]:
-        (root / FORMER / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / FORMER / name).write_text(text)
-    (root / FORMER / "_room_of_old/__pycache__").mkdir()
-    (root / FORMER / "_room_of_old/__pycache__/part.cpython-39.pyc").write_bytes(b"")
-    result = run_module("host_files", root=str(root), state=a_state(runtime=True, owned=list(installed.OWNED)))
-    library = root / installed.LIBRARY[1:]
-    found = sorted(str(path.relative_to(library)) for path in library.rglob("*") if path.is_file())
-    assert found == ["npu_affinity.zip", "npu_affinity/" + mine] and not (root / FORMER / "_room_of_old").exists()
-    assert (library / "npu_affinity.zip").stat().st_mode & 0o777 == 0o644
-    assert "/" + FORMER + "/_room_of_old/part.py" in result["removed"]
-    assert not run_module("host_files", root=str(root), state=a_state(runtime=True, owned=list(installed.OWNED)))["changed"]

@@ -104,21 +104,12 @@ def test_every_variable_of_roles_and_playbooks_is_a_known_name():
         ("npu_affinity_thread_patterns", "did you mean npu_affinity_threads_patterns?"),
         ("npu_affinity_kubelet_drains", "did you mean npu_affinity_kubelet_drain?"),
         ("npu_affinity_featurs", "did you mean npu_affinity_features?"),
-        ("npu_affinity_irq_interval", "use npu_affinity_interval."),
-        ("npu_affinity_threads_timer", "leave it out."),
         ("npu_affinity_site_contact", "leave it out, or call a variable of your own something that does not start with npu_affinity_."),
     ],
 )
 def test_names_that_nothing_reads(name, advice):
     (sentence,) = names.refusals([name, "npu_affinity_strategy", "npu_affinity_topology", "site_contact"], specs.settings())
     assert sentence == f"the variable {name} is not a setting of npu.affinity; {advice}"
-
-
-def test_no_setting_is_refused_as_an_old_one():
-    known = {name.removeprefix(names.PREFIX) for options in specs.settings().values() for name in options}
-    assert not known & (names.REPLACED.keys() | names.DROPPED)
-    named = {word.strip(",.") for advice in names.REPLACED.values() for word in advice.split() if word.startswith(names.PREFIX)}
-    assert {name.removeprefix(names.PREFIX) for name in named} <= known
 
 
 @pytest.mark.parametrize(
