@@ -169,7 +169,7 @@ PATHS = [
     (UNITS + "/vllm@0.service.d/50-npu-affinity.conf", "vllm@0.service"),
     (UNITS + "/init.scope.d/50-npu-affinity.conf", "init.scope"),
     ("/etc/udev/rules.d/90-npu-affinity.rules", None),
-    ("/usr/local/lib/npu-affinity/npu_affinity/_irq/binding.py", None),
+    ("/usr/local/lib/npu-affinity/npu_affinity.zip", None),
 ]
 
 
