@@ -28,6 +28,20 @@ def state(tree):
     return found
 
 
+def touched(before, after):
+    """The paths that differ between two states of a tree."""
+    return {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+
+
+def work_outside(tree, npu=1, pid=7, cpus="0-31"):
+    """Let a process of a service that is in no slice of a plan hold an NPU."""
+    status = f"Name:\tpython3\nCpus_allowed_list:\t{cpus}\n"
+    (tree / f"proc/{pid}/fd").mkdir(parents=True)
+    (tree / f"proc/{pid}/fd/3").symlink_to(f"/dev/davinci{npu}")
+    for name, text in {"comm": "python3\n", "cgroup": "0::/system.slice/vllm.service\n", "status": status}.items():
+        (tree / f"proc/{pid}" / name).write_text(text)
+
+
 def shared(tree):
     path = tree / "run/npu-smi/share.json"
     return json.loads(path.read_text()) if path.exists() else []

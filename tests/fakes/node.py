@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 
-from tests.fakes.small_host import MACHINE
+from tests.fakes.small_host import MACHINE, write
 
 NODE = {**MACHINE, "kubelet": {"policy": "none"}}
 FOLDER = "etc/kubernetes/kubelet.conf.d"
@@ -14,11 +14,15 @@ STATE = "var/lib/kubelet/cpu_manager_state"
 DROP_IN = FOLDER + "/50-npu-affinity.conf"
 
 
+def read_drop_ins(tree):
+    """Let the kubelet of a host read drop-ins."""
+    write(tree, "/etc/default/kubelet", f"KUBELET_EXTRA_ARGS=--config-dir=/{FOLDER}\n")
+
+
 def node(fleet, **kinds):
     """Return a fleet with one node of Kubernetes, whose kubelet reads drop-ins."""
     hosts = fleet(node=NODE, **kinds)
-    (hosts.tree("node") / "etc/default").mkdir(parents=True, exist_ok=True)
-    (hosts.tree("node") / "etc/default/kubelet").write_text(f"KUBELET_EXTRA_ARGS=--config-dir=/{FOLDER}\n")
+    read_drop_ins(hosts.tree("node"))
     return hosts
 
 

@@ -26,6 +26,7 @@ PLAN = "/etc/npu-affinity/plan.json"
 
 
 def write(tree, path, text):
+    (tree / path[1:]).parent.mkdir(parents=True, exist_ok=True)
     (tree / path[1:]).write_text(text)
 
 

@@ -16,6 +16,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -48,6 +49,27 @@ def reboot(tree: str | os.PathLike) -> None:
         if file.exists():
             file.write_text(text)
     _replay_device_share(root, description["family"])
+
+
+def start_units(tree: str | os.PathLike, name: str = "*") -> dict[str, subprocess.CompletedProcess]:
+    """Do what systemd does at boot: run the programs of enabled oneshot units of npu.affinity, which wait for nothing here.
+
+    They are the installed files, run with the environment and the words of their unit; only ``--root`` is added, because the tree is not /.
+    """
+    root = pathlib.Path(tree).absolute()
+    results = {}
+    for link in sorted(root.glob(f"etc/systemd/system/*.target.wants/npu-affinity-{name}.service")):
+        lines = (root / os.readlink(link)[1:]).read_text().splitlines()
+        settings = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+        if settings["Type"] != "oneshot":
+            continue
+        environment = dict(pair.split("=", 1) for pair in settings["Environment"].split())
+        environment["PYTHONPATH"] = str(root) + environment["PYTHONPATH"]
+        words = [sys.executable, *shlex.split(settings["ExecStart"])[1:], "--root", str(root)]
+        if "--wait" in words:
+            words[words.index("--wait") + 1] = "0"
+        results[link.name] = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, cwd="/")
+    return results
 
 
 def _replay_device_share(root: pathlib.Path, family: str | None) -> None:

@@ -22,6 +22,7 @@ def run_module():
         assert process.stdout, process.stderr
         result = json.loads(process.stdout)
         assert bool(result.get("failed")) is bool(process.returncode)
+        result["warnings"] = [given if isinstance(given, str) else given["event"]["msg"] for given in result.get("warnings", [])]
         return result
 
     return run

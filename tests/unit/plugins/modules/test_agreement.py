@@ -22,6 +22,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import 
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import record
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.records import fleet
 from tests.fakes.bound import MACHINE, SETTINGS, TEXTFILE, simulator, state_of
+from tests.fakes.changes import work_outside
 from tests.simulator.driver import NPU_SMI
 
 SLICE, PLAN, SWAPPINESS = "etc/systemd/system/npu-0.slice", "etc/npu-affinity/plan.json", "proc/sys/vm/swappiness"
@@ -68,18 +69,6 @@ def move_an_interrupt(root):
     names = {line.split(":")[0].strip(): line.split()[-1] for line in (root / "proc/interrupts").read_text().splitlines()[1:]}
     irq = next(irq for irq in names if names[irq] == CQ and (root / f"sys/bus/pci/devices/{FIRST}/msi_irqs/{irq}").exists())
     (root / f"proc/irq/{irq}/smp_affinity_list").write_text("15\n")
-
-
-def work_outside(root):
-    folder = root / "proc/7"
-    (folder / "fd").mkdir(parents=True)
-    (folder / "fd/3").symlink_to("/dev/davinci1")
-    for name, text in {
-        "comm": "python3",
-        "cgroup": "0::/system.slice/llm.service",
-        "status": "Name:\tpython3\nCpus_allowed_list:\t0-31",
-    }.items():
-        (folder / name).write_text(text + "\n")
 
 
 def edit_the_plan(root):

@@ -160,18 +160,9 @@ def test_odd_manifests_are_reported_and_good_archives_opened(run_module, tmp_pat
     good(tmp_path / "sent/z.tar.gz")
     result = run_module("archive_info", src=str(tmp_path / "sent"), dest=str(tmp_path / "opened"))
     assert [entry["name"] for entry in result["archives"]] == ["good"]
-    assert len(result["refused"]) == len(MANIFESTS)
-    assert all(sentence.isprintable() and len(sentence) < 1000 for sentence in result["refused"])
+    for number, sentence in zip(range(len(MANIFESTS)), result["refused"], strict=True):
+        assert "%03d.tar.gz" % number in sentence and sentence.isprintable() and len(sentence) < 1000
     assert os.listdir(tmp_path / "opened") == ["good"]
-
-
-@pytest.mark.parametrize("name", MANIFESTS)
-def test_an_odd_manifest_is_one_sentence(tmp_path, name):
-    path = packed(tmp_path / "x.tar.gz", member("sys/a", b""), member(MANIFEST, MANIFESTS[name]), bytes(1024))
-    with pytest.raises(ValueError, match="x.tar.gz") as error:
-        open_archive(str(path), str(tmp_path / "opened"), {})
-    assert str(error.value).isprintable()
-    assert os.listdir(tmp_path / "opened") == []
 
 
 def test_what_a_manifest_may_lack_or_have_besides(tmp_path):

@@ -13,20 +13,25 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices  # noqa: E402
-from ansible_collections.npu.affinity.plugins.module_utils._features.parts import applied, merged  # noqa: E402
-from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES as ON_HOST  # noqa: E402
-from ansible_collections.npu.affinity.plugins.module_utils._state.history import entries  # noqa: E402
-from ansible_collections.npu.affinity.plugins.module_utils._state.history.difference import changes  # noqa: E402
-from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest import digest  # noqa: E402
-from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host  # noqa: E402
-from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather  # noqa: E402
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import FEATURES, desired_state, of_plan  # noqa: E402
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan  # noqa: E402
+from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
+from ansible_collections.npu.affinity.plugins.module_utils._features.parts import applied, merged
+from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES as ON_HOST
+from ansible_collections.npu.affinity.plugins.module_utils._state.history import entries
+from ansible_collections.npu.affinity.plugins.module_utils._state.history.difference import changes
+from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest import digest
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import FEATURES, desired_state, of_plan
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
+from ansible_collections.npu.affinity.plugins.module_utils._host import installed
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.library import with_library
 from tests.fakes.bound import HISTORY, MACHINE, PYTHON, SETTINGS, TEXTFILE, files_of, simulator, state_of
-from tests.fakes.states import a_state  # noqa: E402
-from tests.simulator.faults import set_faults  # noqa: E402
+from tests.fakes.changes import touched
+from tests.fakes.states import a_state
+from tests.simulator.faults import set_faults
 
+SLOWER = {**SETTINGS, "irq": {**SETTINGS["irq"], "interval": "20min"}}
+RECORD = "/etc/npu-affinity/previous.json"
 POLICY = "/usr/local/lib/npu-affinity/irqbalance-policy"
 APPLIED = [name for name in SETTINGS if name != "device_share"]
 """The features that module host_files applies by itself."""
@@ -39,6 +44,12 @@ def made(folder):
     (folder / "proc/sys/vm").mkdir(parents=True, exist_ok=True)
     (folder / "proc/sys/vm/swappiness").write_text("60\n")
     return folder
+
+
+def bound_to(root, settings):
+    """The desired state of a host with other settings."""
+    topology = gather(Host(str(root)))
+    return json.loads(json.dumps(of_plan(topology, plan(topology), settings)))
 
 
 @pytest.fixture
@@ -58,30 +69,37 @@ def bind(run_module, root):
     return run
 
 
-def without(feature, bind, root):
-    """The files of a host on which a feature was never switched on."""
-    assert bind(feature)["changed"]
-    return files_of(root)
+REPORTED = {**SETTINGS, "nic": {**SETTINGS["nic"], "nic": "report"}}
+PREDICTED = ("changed", "files", "removed", "actions", "settings", "diff")
 
 
-@pytest.mark.parametrize("feature", APPLIED)
-def test_a_feature_switched_off_leaves_no_trace(bind, root, feature):
-    never = without(feature, bind, root)
+@pytest.mark.parametrize(
+    "feature, reported, action",
+    [
+        *(pytest.param(feature, False, "bind", id=feature) for feature in APPLIED),
+        pytest.param("nic", True, "bind", id="nic that is reported"),
+        pytest.param("nic", True, "rollback", id="nic that is reported, by a rollback"),
+    ],
+)
+def test_a_feature_switched_off_leaves_no_trace(bind, root, run_module, feature, reported, action):
+    state = bound_to(root, REPORTED) if reported else state_of(gather(Host(str(root))), feature)
+
+    def apply(**options):
+        return run_module("host_files", root=str(root), state=state, action=action, **options)
+
+    assert apply()["changed"]
+    never = files_of(root)
     assert bind()["changed"]
     everything = files_of(root)
     assert everything != never
-
-    predicted = bind(feature, check=True)
+    predicted = apply(_ansible_check_mode=True)
     assert files_of(root) == everything
-    done = bind(feature)
-    assert {key: done[key] for key in ("changed", "files", "removed", "actions", "settings", "diff")} == {
-        key: predicted[key] for key in ("changed", "files", "removed", "actions", "settings", "diff")
-    }
-    record = "/etc/npu-affinity/previous.json"
+    done = apply()
+    assert {key: done[key] for key in PREDICTED} == {key: predicted[key] for key in PREDICTED} and done["changed"]
     now = files_of(root)
-    assert {path for path in now.keys() | never.keys() if now.get(path) != never.get(path)} <= {record}
-    assert json.loads(now[record]).keys() == json.loads(never[record]).keys()
-    assert not bind(feature)["changed"]
+    assert touched(now, never) <= {RECORD}
+    assert json.loads(now[RECORD]).keys() == json.loads(never[RECORD]).keys()
+    assert not apply()["changed"]
     assert bind()["changed"] and files_of(root).keys() == everything.keys()
 
 
@@ -90,47 +108,21 @@ def test_everything_off_leaves_no_setting_and_no_program(bind, root):
     bind()
     bind(*APPLIED)
     left = {path for path, text in files_of(root).items() if text != before.get(path)}
-    assert left <= {"/etc/npu-affinity/previous.json", "/etc/npu-affinity/plan.json"}
-
-
-@pytest.mark.parametrize("action", ["bind", "rollback"])
-def test_a_report_restores_the_queues_that_a_bind_moved(bind, root, run_module, action):
-    topology = gather(Host(str(root)))
-    report = {**SETTINGS, "nic": {**SETTINGS["nic"], "nic": "report"}}
-    state = json.loads(json.dumps(of_plan(topology, plan(topology), report)))
-
-    def apply(**options):
-        return run_module("host_files", root=str(root), state=state, **options)
-
-    apply()
-    never = files_of(root)
-    bind()
-    everything = files_of(root)
-    assert any("/smp_affinity_list" in path and text != never[path] for path, text in everything.items() if path in never)
-    predicted = apply(action=action, _ansible_check_mode=True)
-    assert files_of(root) == everything
-    done = apply(action=action)
-    assert done["changed"] and (done["diff"], done["files"], done["removed"]) == tuple(
-        predicted[key] for key in ("diff", "files", "removed")
-    )
-    now, record = files_of(root), "/etc/npu-affinity/previous.json"
-    assert {path for path in now.keys() | never.keys() if now.get(path) != never.get(path)} <= {record}
-    assert json.loads(now[record]).keys() == json.loads(never[record]).keys()
-    assert not apply(action=action)["changed"]
+    assert left <= {RECORD, "/etc/npu-affinity/plan.json"}
 
 
 @pytest.mark.parametrize("feature", APPLIED)
 def test_a_feature_is_undone_alone(bind, root, run_module, feature):
-    never = without(feature, bind, root)
+    assert bind(feature)["changed"]
+    never = files_of(root)
     bind()
     predicted = run_module("unbind", root=str(root), features=[feature], _ansible_check_mode=True)
     assert predicted["message"] == f"Only these features would be removed from this host: {feature}."
     result = run_module("unbind", root=str(root), features=[feature])
     assert result["changed"] and result["message"] == f"Only these features were removed from this host: {feature}."
     assert result["partly"]
-    now = files_of(root)
-    left = {"/etc/npu-affinity/previous.json", *([POLICY] if feature == "nic" else [])}  # which looks for the file of feature nic
-    assert {path for path in now.keys() | never.keys() if now.get(path) != never.get(path)} <= left
+    left = {RECORD, *([POLICY] if feature == "nic" else [])}  # which looks for the file of feature nic
+    assert touched(files_of(root), never) <= left
     again = run_module("unbind", root=str(root), features=[feature])
     assert (again["changed"], again["message"]) == (False, f"This host has nothing of these features to remove: {feature}.")
 
@@ -153,30 +145,12 @@ def test_a_feature_that_cannot_be_undone_fails_the_bind_in_words(bind, root, run
     assert result["failed"] and "what is switched off could not all be unbound: device share could not be restored" in result["msg"]
 
 
-def test_device_share_that_is_switched_off_is_put_back(bind, root, run_module):
-    bind()
-    share = run_module("device_share", root=str(root), enabled=True)
-    assert share["changed"]
-    assert bind()["changed"] and not bind()["changed"]
-    assert [chip["before"] for chip in run_module("device_share", root=str(root), enabled=False)["chips"]] == [False, False]
-
-
 def sharing(run_module, root, **settings):
     """Apply device share alone, and return what module host_files answers, and the states of the chips afterwards."""
-    topology = gather(Host(str(root)))
     wanted = {"device_share": {**SETTINGS["device_share"], "enabled": True, **settings}}
-    result = run_module("host_files", root=str(root), state=json.loads(json.dumps(of_plan(topology, plan(topology), wanted))))
+    result = run_module("host_files", root=str(root), state=bound_to(root, wanted))
     chips = run_module("device_share", root=str(root), enabled=True, min_driver="", _ansible_check_mode=True)["chips"]
     return result, [chip["before"] for chip in chips]
-
-
-def test_a_busy_card_restores_the_files_and_the_other_cards(run_module, root):
-    set_faults(root, busy=[1])
-    before = files_of(root)
-    result, chips = sharing(run_module, root)
-    assert result["failed"] and "card 1: chip 0 is not on, because a container holds the card" in result["msg"]
-    assert "All files and device share settings were restored" in result["msg"]
-    assert chips == [False, False] and files_of(root) == before
 
 
 def hold_a_card(root):
@@ -203,8 +177,7 @@ def test_a_failed_bind_brings_back_what_it_switched_off(run_module, bind, root, 
     monkeypatch.setitem(SETTINGS["device_share"], "enabled", True)
     result = bind(*off)
     assert result["failed"] and why in result["msg"]
-    after = files_of(root)
-    assert {path for path in after.keys() | before.keys() if after.get(path) != before.get(path)} == set(), result["msg"]
+    assert touched(files_of(root), before) == set(), result["msg"]
     chips = run_module("device_share", root=str(root), enabled=True, _ansible_check_mode=True)["chips"]
     assert [chip["before"] for chip in chips] == [False, False]
 
@@ -225,51 +198,6 @@ def test_a_driver_without_soft_slicing_is_refused_unwritten(run_module, root):
     assert chips == [False, False] and files_of(root) == before
 
 
-def soft_split(run_module, root, files):
-    topology = gather(Host(str(root)))
-    layout = {"folder": "/usr/local/hami-vnpu-core", "shared_region": "/usr/local/hami-shared-region", "shared_mode": "1777"}
-    wanted = {"vnpu": {"enabled": True, **layout, "files": files}}
-    return run_module("host_files", root=str(root), state=json.loads(json.dumps(of_plan(topology, plan(topology), wanted))))
-
-
-def test_soft_split_is_part_of_the_call_and_needs_all_files(run_module, root):
-    def paths():
-        return sorted(str(path) for path in root.rglob("*") if not str(path).startswith((str(root / "run"), str(root / "var/log"))))
-
-    before = paths()
-    digest = "ab" * 32
-    missing = soft_split(run_module, root, [{"name": "libvnpu.so", "sha256": digest}])
-    assert "/usr/local/hami-vnpu-core/libvnpu.so with SHA-256 %s is not on the host" % digest in missing["msg"]
-    (root / HISTORY[1:]).parent.mkdir(parents=True)
-    (root / HISTORY[1:]).write_text("no folder")
-    failed = soft_split(run_module, root, [])
-    assert "directories of soft split were restored" in failed["msg"]
-    (root / HISTORY[1:]).unlink()
-    (root / HISTORY[1:]).parent.rmdir()
-    assert paths() == before
-    made = soft_split(run_module, root, [])
-    assert made["vnpu"]["folders"] == ["/usr/local/hami-shared-region", "/usr/local/hami-vnpu-core"] and made["history"] == 1
-    assert (root / "usr/local/hami-shared-region").stat().st_mode & 0o7777 == 0o1777
-    assert not soft_split(run_module, root, [])["changed"]
-
-
-def test_verify_by_the_same_document(bind, root, run_module):
-    bind()
-    topology = gather(Host(str(root)))
-
-    def verify(*off):
-        result = run_module("binding_info", root=str(root), desired=state_of(topology, *off))
-        assert result["drift"] == []
-        return set(result["changes"])
-
-    assert verify() == set()
-    assert verify("tuning") == {
-        "feature tuning: present -> absent",
-        "file /etc/npu-affinity/tuning.json: removed",
-        "file /etc/systemd/system/npu-affinity-tuning.service: removed",
-    }
-
-
 def test_what_is_bound_alone_is_compared_with_its_plan(bind, root, run_module):
     assert bind("slices", "irq", "threads")["changed"]
     assert run_module("binding_info", root=str(root))["drift"] == []
@@ -282,10 +210,9 @@ def test_controller_and_host_have_the_same_features():
 
 @pytest.mark.parametrize("feature", SETTINGS)
 def test_a_state_limited_to_a_feature_is_that_of_its_settings(root, feature):
-    topology = gather(Host(str(root)))
     needed = {name: SETTINGS[name] for name in [feature, *(["nic"] if feature == "irq" else [])]}
-    alone = applied(json.loads(json.dumps(of_plan(topology, plan(topology), needed))), [feature])
-    assert applied(state_of(topology), [feature]) == {**alone, "python": PYTHON}
+    alone = applied(bound_to(root, needed), [feature])
+    assert applied(state_of(gather(Host(str(root)))), [feature]) == {**alone, "python": PYTHON}
 
 
 def test_a_single_feature_is_applied_and_others_are_left_alone(root, run_module, bind):
@@ -299,9 +226,7 @@ def test_a_single_feature_is_applied_and_others_are_left_alone(root, run_module,
 
 def test_a_single_feature_leaves_the_others_in_force(root, run_module, bind):
     bind()
-    topology = gather(Host(str(root)))
-    slower = {**SETTINGS, "irq": {**SETTINGS["irq"], "interval": "20min"}}
-    state = json.loads(json.dumps(of_plan(topology, plan(topology), slower)))
+    state = bound_to(root, SLOWER)
     assert run_module("host_files", root=str(root), state=state, features=["irq"])["history"] == 2
     whole = entries.newest(Host(str(root))).state
     assert whole["features"] == state["features"] and digest(whole) == digest(applied(state))
@@ -321,11 +246,10 @@ OTHERWISE = {
 @pytest.mark.parametrize(("first", "other"), OTHERWISE.values(), ids=OTHERWISE)
 def test_a_document_is_in_force_after_one_bind(root, run_module, first, other):
     off = {name: {**SETTINGS[name], "enabled": False} for name in SETTINGS.keys() - {"irq"}} | {"tuning": {"enabled": False, "tuning": {}}}
-    topology = gather(Host(str(root)))
 
     def state(**changed):
         share = {**SETTINGS["device_share"], "enabled": bool(first), **changed}
-        return json.loads(json.dumps(of_plan(topology, plan(topology), {**SETTINGS, **off, "device_share": share})))
+        return bound_to(root, {**SETTINGS, **off, "device_share": share})
 
     assert run_module("host_files", root=str(root), state=state(), features=first)["history"] == 1
     wanted = {**state(ignore_busy=bool(first)), **other}
@@ -339,11 +263,10 @@ def states_of_one_host():
     """Return states with each feature alone, with all but one, and with other settings; and for each the one that single roles leave."""
     with tempfile.TemporaryDirectory() as folder:
         simulator.generate(MACHINE, Path(folder))
-        topology = gather(Host(folder))
+        topology, slower = gather(Host(folder)), bound_to(folder, SLOWER)
     names = list(SETTINGS)
     found = [state_of(topology, *off) for off in ([], *([name] for name in names), *(set(names) - {name} for name in names))]
-    slower = {**SETTINGS, "irq": {**SETTINGS["irq"], "interval": "20min"}}
-    found = list(map(applied, [*found, json.loads(json.dumps(of_plan(topology, plan(topology), slower)))]))
+    found = list(map(applied, [*found, slower]))
     return found, [one_by_one(state) for state in found]
 
 
@@ -441,3 +364,79 @@ def test_a_rollback_to_a_rule_with_a_moved_program_is_refused(root, run_module):
 def test_a_plan_that_is_none_is_refused():
     with pytest.raises(ValueError, match="plan: expected a plan of npu.affinity.plan; got ''"):
         desired_state({}, dict.fromkeys(("plan", *FEATURES), {}), plan="")
+
+
+USUAL, OTHER, THIRD = installed.LIBRARY, "/var/lib/npu-affinity", "/opt/npu/code"
+
+
+@pytest.fixture
+def place(run_module, root):
+    topology = gather(Host(str(root)))
+
+    def run(library, *off, only=(), **options):
+        state = with_library(state_of(topology, *off), library)
+        return run_module("host_files", root=str(root), state=applied(state, only), **options)
+
+    return run
+
+
+def naming(root, library):
+    """The files that lie in a folder of the host code, or name it."""
+    texts = {path: text for path, text in files_of(root).items() if text and path != RECORD and not path.endswith(".zip")}
+    return {path for path, text in texts.items() if path.startswith(library + "/") or library.encode() in text}
+
+
+def test_all_files_name_the_folder_of_the_settings(place, root, run_module):
+    before = files_of(root)
+    assert place(OTHER)["changed"]
+    found = files_of(root)
+    assert naming(root, USUAL) == set() and not (root / "usr/local/bin/npu-affinity").exists()
+    assert {f"{OTHER}/{name}" for name in ("npu_affinity.zip", "irqbalance-policy", "npu-affinity", "npu-affinity.bash")} <= found.keys()
+    assert f'sys.path.insert(0, "{OTHER}/npu_affinity.zip")'.encode() in found[f"{OTHER}/npu-affinity"]
+    assert f"--policyscript={OTHER}/irqbalance-policy".encode() in found["/etc/npu-affinity/irqbalance.env"]
+    units = {path: text for path, text in found.items() if path.startswith("/etc/systemd/system/npu-affinity") and b"PYTHONPATH" in text}
+    assert units and all(f"PYTHONPATH={OTHER}/npu_affinity.zip ".encode() in text for text in units.values())
+    assert not place(OTHER)["changed"]
+    assert run_module("binding_info", root=str(root))["drift"] == []
+    assert run_module("unbind", root=str(root))["changed"]
+    assert files_of(root) == before and not (root / OTHER[1:]).exists()
+
+
+@pytest.mark.parametrize(("first", "second"), [(USUAL, OTHER), (OTHER, USUAL), (OTHER, THIRD)])
+def test_a_changed_setting_moves_the_code(place, root, run_module, first, second):
+    before = files_of(root)
+    place(first)
+    predicted = place(second, _ansible_check_mode=True)
+    done = place(second)
+    assert (done["files"], done["removed"]) == (predicted["files"], predicted["removed"])
+    assert f"{first}/npu_affinity.zip" in done["removed"] and f"{second}/npu_affinity.zip" in done["files"]
+    assert naming(root, first) == set() and not (root / first[1:]).exists()
+    assert not place(second)["changed"]
+    assert run_module("binding_info", root=str(root))["drift"] == []
+    run_module("unbind", root=str(root))
+    assert files_of(root) == before
+
+
+def test_an_undone_feature_leaves_nothing_in_the_folder(place, root, run_module):
+    place(OTHER, "nic")
+    assert run_module("unbind", root=str(root), features=["irq"])["changed"]
+    assert not (root / OTHER[1:] / "irqbalance-policy").exists() and (root / OTHER[1:] / "npu_affinity.zip").exists()
+    assert place(OTHER, "nic")["changed"]
+    assert place(OTHER, "nic", "irq")["changed"]
+    assert not (root / OTHER[1:] / "irqbalance-policy").exists()
+
+
+def test_one_feature_does_not_take_the_code_from_others(place, root):
+    place(USUAL)
+    before = files_of(root)
+    result = place(OTHER, only=["tuning"])
+    assert result["failed"] and f"npu_affinity_library is {OTHER}, and the host code is in {USUAL}, where feature " in result["msg"]
+    assert files_of(root) == before
+
+
+def test_a_folder_that_every_user_can_write_is_refused(place, root):
+    (root / OTHER[1:]).mkdir(parents=True)
+    (root / OTHER[1:]).chmod(0o1777)
+    result = place(OTHER)
+    assert result["failed"] and f"every user can write to {OTHER}, and root runs the host code" in result["msg"]
+    assert list((root / OTHER[1:]).iterdir()) == []

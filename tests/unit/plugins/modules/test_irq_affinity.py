@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The module on a simulated host with two cards of two dies, as Ansible runs it."""
+"""The module on a simulated host with two cards, as Ansible runs it."""
 
 from __future__ import annotations
 
@@ -10,125 +10,101 @@ import json
 import pytest
 
 simulator = pytest.importorskip("tests.simulator.generate")
+from tests.fakes.two_cards import two_cards  # noqa: E402
+
+MACHINE = two_cards(0, 1)
+FIRST, SECOND = "0000:c1:00.0", "0000:01:00.0"
 
 
-MACHINE = {
-    "cpus": {"per_node": 16},
-    "nodes": {"count": 2},
-    "npus": {
-        "family": "a3",
-        "name": "Ascend910",
-        "memory_mib": 65536,
-        "chips_per_card": 2,
-        "cards": [
-            {"npu": 0, "bdf": ["0000:9d:00.0", "0000:9f:00.0"], "node": 0},
-            {"npu": 1, "bdf": ["0000:99:00.0", "0000:9b:00.0"], "node": 1},
-        ],
-    },
-}
-ADDRESSES = ["0000:9d:00.0", "0000:9f:00.0", "0000:99:00.0", "0000:9b:00.0"]
-
-
-def plan_of(addresses):
+def plan_of(*addresses):
+    pools = [(8 * number, 8 * number + 7) for number in range(len(addresses))]
+    npus = zip(addresses, pools, strict=True)
     return {
         "npus": [
-            {"id": number, "pci": pci, "pool": "%d-%d" % (8 * number, 8 * number + 7), "irq": "%d-%d" % (8 * number, 8 * number + 1)}
-            for number, pci in enumerate(addresses)
+            {"id": number, "pci": pci, "pool": f"{first}-{last}", "irq": f"{first}-{first + 1}"}
+            for number, (pci, (first, last)) in enumerate(npus)
         ]
     }
 
 
-PLAN = plan_of(ADDRESSES)
-
-
 @pytest.fixture
-def root(tmp_path):
-    simulator.generate(MACHINE, tmp_path)
-    return tmp_path
+def run(run_module, tmp_path):
+    def call(plan, machine=MACHINE, **arguments):
+        if not (tmp_path / "proc").exists():
+            simulator.generate(machine, tmp_path)
+        return run_module("irq_affinity", root=str(tmp_path), plan=plan, **arguments)
 
-
-@pytest.fixture
-def run(run_module):
-    return lambda root, plan=PLAN, **arguments: run_module("irq_affinity", root=str(root), plan=plan, **arguments)
+    return call
 
 
 def affinities(root):
     return {path.parent.name: path.read_text().strip() for path in root.glob("proc/irq/*/smp_affinity_list")}
 
 
-def test_a_run_binds_records_the_old_state_and_reports_briefly(run, root):
-    before = affinities(root)
-    result = run(root)
-    assert result["changed"]
-    assert result["failures"] == result["unchangeable"] == []
-    npu = result["npus"][3]
-    assert (npu["id"], npu["pci"], npu["device"], npu["text"]) == (3, "0000:9b:00.0", 3, "")
+def test_a_check_predicts_a_run_binds_and_a_rerun_changes_nothing(run, tmp_path):
+    simulator.generate(MACHINE, tmp_path)
+    before = affinities(tmp_path)
+    predicted = run(plan_of(FIRST, SECOND), _ansible_check_mode=True)
+    assert affinities(tmp_path) == before and not (tmp_path / "etc/npu-affinity").exists()
+    done = run(plan_of(FIRST, SECOND))
+    assert [done[key] for key in ("changed", "diff", "npus")] == [predicted[key] for key in ("changed", "diff", "npus")]
+    assert done["changed"] and done["failures"] == done["unchangeable"] == []
+    line = "sq_send_trigger_irq 16-31 -> 8; 16 cq_update_irq 16-31 -> 9; dev1_sq_send_wq 0-31 -> 8; dev1_sq_task 0-31 -> 8"
+    assert done["diff"][0]["prepared"].splitlines()[0::2] == ["interrupts:", f"  ~ NPU 1 {SECOND}: {line}"]
+    npu = done["npus"][1]
+    assert (npu["id"], npu["pci"], npu["device"], npu["text"]) == (1, SECOND, 1, "")
     assert [(entry["name"], entry["wanted"], entry["after"], entry["state"]) for entry in npu["interrupts"]] == [
-        ("sq_send_trigger_irq", "24", "24", "changed"),
-        ("cq_update_irq", "25", "25", "changed"),
+        ("sq_send_trigger_irq", "8", "8", "changed"),
+        ("cq_update_irq", "9", "9", "changed"),
     ]
-    first, last = (int(number) for number in npu["interrupts"][1]["irqs"].split("-"))
-    assert last - first == 15
-    assert {affinities(root)[str(irq)] for irq in range(first, last + 1)} == {"25"}
-    assert npu["workqueues"][0]["after"] == npu["threads"][0]["after"] == "24"
-    recorded = json.loads((root / "etc/npu-affinity/previous.json").read_text())["interrupts"]
-    assert recorded["functions"]["0000:9b:00.0"]["1 sq_send_trigger_irq"] == before[str(first - 1)]
+    first, last = map(int, npu["interrupts"][1]["irqs"].split("-"))
+    assert last - first == 15 and {affinities(tmp_path)[str(irq)] for irq in range(first, last + 1)} == {"9"}
+    assert npu["workqueues"][0]["after"] == npu["threads"][0]["after"] == "8"
+    recorded = json.loads((tmp_path / "etc/npu-affinity/previous.json").read_text())["interrupts"]
+    assert recorded["functions"][SECOND]["1 sq_send_trigger_irq"] == before[str(first - 1)]
+    times = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    again = run(plan_of(FIRST, SECOND))
+    assert (again["changed"], again["diff"]) == (False, [])
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()} == times
 
 
-def test_a_second_run_changes_nothing_and_keeps_the_first_record(run, root):
-    run(root)
-    before = {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()}
-    result = run(root)
-    assert not result["changed"]
-    assert result["diff"] == []
-    assert {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()} == before
+MANAGED = dict(MACHINE, npus=dict(MACHINE["npus"], managed=["cq_update_irq"]))
+NOT_LOADED = "NPU %d (0000:32:00.0): its driver has not requested sq_send_trigger_irq and cq_update_irq; bind again when it is loaded"
+STAYS = "NPU %d (%s): IRQ %s cq_update_irq is placed by the kernel itself and stays on CPUs %s"
+GONE = ", so nothing of it is bound; plan again when it is back, or gone for good"
+FAILS = "not everything could be bound: " + NOT_LOADED
+ENDINGS = [
+    pytest.param(
+        MANAGED,
+        plan_of(FIRST, SECOND),
+        {"unchangeable": [STAYS % (0, FIRST, "2754-2769", "0-15"), STAYS % (1, SECOND, "3010-3025", "16-31")], "failures": []},
+        id="kernel-managed interrupts are no failure",
+    ),
+    pytest.param(
+        MACHINE,
+        plan_of(SECOND, "0000:32:00.0"),
+        {"changed": True, "failures": [NOT_LOADED % 1], "msg": FAILS % 1},
+        id="a driver that is not loaded fails after the rest is bound",
+    ),
+    pytest.param(
+        MACHINE,
+        plan_of(FIRST, "0000:ee:00.0"),
+        {"changed": True, "failures": [], "warnings": ["NPU 1 (0000:ee:00.0): it is not on the PCI bus" + GONE]},
+        id="a card that is gone is a warning",
+    ),
+    pytest.param(MACHINE, plan_of(), {"changed": False, "npus": []}, id="an empty plan"),
+    pytest.param(
+        MACHINE, {}, {"msg": "the plan has no list 'npus' of NPUs with 'id' and 'pool'; give the fact npu_affinity_plan"}, id="no plan"
+    ),
+]
 
 
-def test_a_check_predicts_what_the_run_does_with_the_same_diff(run, root):
-    before = affinities(root)
-    predicted = run(root, _ansible_check_mode=True)
-    assert affinities(root) == before
-    assert not (root / "etc/npu-affinity").exists()
-    done = run(root)
-    assert (predicted["changed"], predicted["diff"], predicted["npus"]) == (done["changed"], done["diff"], done["npus"])
-    title, *lines = done["diff"][0]["prepared"].splitlines()
-    assert title == "interrupts:" and len(lines) == 4
-    assert lines[3] == (
-        "  ~ NPU 3 0000:9b:00.0: sq_send_trigger_irq 16-31 -> 24; 16 cq_update_irq 16-31 -> 25; dev3_sq_send_wq 0-31 -> 24; "
-        "dev3_sq_task 0-31 -> 24"
-    )
+@pytest.mark.parametrize("machine, plan, expected", ENDINGS)
+def test_how_a_run_ends(run, machine, plan, expected):
+    result = run(plan, machine)
+    assert {key: result.get(key) for key in expected} == expected
+    assert bool(result.get("failed")) is ("msg" in expected)
 
 
-def test_kernel_managed_interrupts_are_reported_and_no_failure(run, tmp_path):
-    simulator.generate(dict(MACHINE, npus=dict(MACHINE["npus"], managed=["cq_update_irq"])), tmp_path)
-    result = run(tmp_path)
-    assert len(result["unchangeable"]) == 4
-    assert "cq_update_irq is placed by the kernel itself and stays on CPUs" in result["unchangeable"][0]
-    assert {entry["state"] for entry in result["npus"][0]["interrupts"]} == {"changed", "managed"}
-    assert not run(tmp_path)["changed"]
-
-
-def test_a_missing_interrupt_fails_after_the_rest_is_bound(run, root):
-    result = run(root, plan_of(["0000:32:00.0"] + ADDRESSES[1:]))
-    sentence = "NPU 0 (0000:32:00.0): its driver has not requested sq_send_trigger_irq and cq_update_irq; bind again when it is loaded"
-    assert result["msg"] == "not everything could be bound: " + sentence
-    assert result["failures"] == [sentence]
-    assert result["npus"][1]["interrupts"][0]["after"] == "8"
-
-
-def test_a_card_that_is_gone_is_a_warning(run, root):
-    result = run(root, plan_of(["0000:ee:00.0"] + ADDRESSES[1:]))
-    assert not result.get("failed")
-    assert len(result["warnings"]) == 1
-    assert "NPU 0 (0000:ee:00.0): it is not on the PCI bus" in str(result["warnings"])
-
-
-@pytest.mark.parametrize("plan, text", [({}, "the plan has no list 'npus'"), (plan_of([]), None)])
-def test_no_plan_is_a_failure_and_an_empty_one_is_not(run, root, plan, text):
-    result = run(root, plan)
-    assert (text in result["msg"]) if text else (result["changed"], result["npus"]) == (False, [])
-
-
-def test_a_driver_without_interrupts_is_awaited_and_then_fails(run, root):
-    result = run(root, plan_of(["0000:32:00.0"]), wait=1)
-    assert "its driver has not requested" in result["msg"]
+def test_a_driver_without_interrupts_is_awaited_and_then_fails(run):
+    assert run(plan_of("0000:32:00.0"), wait=1)["msg"] == FAILS % 0

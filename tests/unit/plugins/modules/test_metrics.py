@@ -11,42 +11,23 @@ import shutil
 
 import pytest
 
-simulator = pytest.importorskip("tests.simulator.generate")
-
-from ansible_collections.npu.affinity.plugins.module_utils._features.metrics import textfile  # noqa: E402
-from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host  # noqa: E402
-from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding  # noqa: E402
-from ansible_collections.npu.affinity.plugins.module_utils._command.metrics import samples, writing  # noqa: E402
-from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN  # noqa: E402
-from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather  # noqa: E402
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import of_plan  # noqa: E402
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan  # noqa: E402
+from ansible_collections.npu.affinity.plugins.module_utils._features.metrics import textfile
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding
+from ansible_collections.npu.affinity.plugins.module_utils._command.metrics import samples, writing
+from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN
+from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import of_plan
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
+from tests.fakes.node import read_drop_ins
+from tests.fakes.changes import work_outside
+from tests.fakes.bound import MACHINE, SETTINGS, TEXTFILE, simulator
 
 FIRST, SECOND = "0000:c1:00.0", "0000:01:00.0"
-MACHINE = {
-    "cpus": {"per_node": 16},
-    "nodes": {"count": 2},
-    "npus": {
-        "family": "a2",
-        "name": "910B3",
-        "memory_mib": 65536,
-        "cards": [{"npu": 0, "bdf": FIRST, "node": 0}, {"npu": 1, "bdf": SECOND, "node": 1}],
-    },
-}
-FOLDER = "/var/lib/prometheus/node-exporter"
-TEXTFILE = FOLDER + "/npu_affinity.prom"
-IRQ = {
-    "enabled": True,
-    "irqbalance": "leave",
-    "failure": "fail",
-    "interval": "10min",
-    "wait": 0,
-    "rebind_limit": 1,
-    "python": "/usr/bin/python3",
-}
-NIC = {**IRQ, "nic": "near", "irq_enabled": True}
-HUGEPAGES = {"enabled": True, "hugepages": {"size": "2M", "node": {0: 40, 1: 10}}, "python": "/usr/bin/python3"}
-METRICS = {"enabled": True, "textfile": TEXTFILE, "interval": "5min", "python": "/usr/bin/python3"}
+FOLDER = TEXTFILE.rpartition("/")[0]
+IRQ = {**SETTINGS["irq"], "irqbalance": "leave", "wait": 0, "rebind_limit": 1}
+HUGEPAGES = {**SETTINGS["hugepages"], "hugepages": {"size": "2M", "node": {0: 40, 1: 10}}}
+METRICS, NIC = SETTINGS["metrics"], SETTINGS["nic"]
 
 
 @pytest.fixture
@@ -87,6 +68,15 @@ def move_an_interrupt(root, pci=FIRST):
     (root / f"proc/irq/{irq}/smp_affinity_list").write_text("15\n")
 
 
+def nothing(_root):
+    """Leave the host as it was bound."""
+
+
+def forget(root):
+    """Let the driver have no interrupts."""
+    (root / "proc/interrupts").write_text("      CPU0\n")
+
+
 def test_a_host_as_it_was_bound(bind, root):
     assert bind()["changed"]
     found = run(root)
@@ -116,24 +106,18 @@ def test_every_metric_is_declared_as_prometheus_wants_it(bind, root):
 
 def test_processes_outside_the_pool_are_counted_for_each_npu(bind, root):
     bind()
-    folder = root / "proc/7"
-    (folder / "fd").mkdir(parents=True)
-    (folder / "fd/3").symlink_to("/dev/davinci1")
-    (folder / "cgroup").write_text("0::/system.slice/vllm.service\n")
-    (folder / "status").write_text("Name:\tpython3\nCpus_allowed_list:\t0-31\n")
-    found = run(root)
-    series = 'npu_affinity_unconfined_processes{code="NPU_WORK_OUTSIDE_POOL",device="npu",npu="%d"}'
-    assert [found[series % npu] for npu in (0, 1)] == [0, 1]
-    (folder / "status").write_text("Name:\tpython3\nCpus_allowed_list:\t0-47\n")
-    other = root / "proc/8"
-    shutil.copytree(folder, other, symlinks=True)
-    (other / "fd/3").unlink()
-    (other / "fd/3").symlink_to("/dev/davinci0")
-    found = run(root)
-    assert [found[series % npu] for npu in (0, 1)] == [1, 1], "each process by its own NPU, of one service"
-    shutil.rmtree(other)
-    (folder / "status").write_text("Name:\tpython3\nCpus_allowed_list:\t16-31\n")
-    assert run(root)[series % 1] == 0
+    work_outside(root)
+
+    def outside():
+        found, series = run(root), 'npu_affinity_unconfined_processes{code="NPU_WORK_OUTSIDE_POOL",device="npu",npu="%d"}'
+        return [found[series % npu] for npu in (0, 1)]
+
+    assert outside() == [0, 1]
+    work_outside(root, npu=0, pid=8, cpus="0-47")
+    assert outside() == [1, 1], "each process by its own NPU, of one service"
+    shutil.rmtree(root / "proc/8")
+    (root / "proc/7/status").write_text("Name:\tpython3\nCpus_allowed_list:\t16-31\n")
+    assert outside() == [0, 0]
 
 
 def test_huge_pages_are_counted_for_each_node(bind, root):
@@ -159,38 +143,37 @@ def test_queue_interrupts_are_counted_for_each_function(bind, root):
     assert [found[series % state] for state in ("near", "elsewhere", "fixed")] == [2, 1, 1]
 
 
-def lose(root):
-    (root / f"sys/bus/pci/devices/{SECOND}").unlink()
-
-
+INTERRUPTS = 'compared_objects{kind="interrupts"}'
 HAPPENED = [
-    ("an interrupt was moved", move_an_interrupt, {"irqbalance": 1}, {"bound": 1}),
-    ("a card dropped off the bus", lose, {"lost card": 1}, {"lost_npus": 1, "npus": 2}),
-    ("the plan was removed", lambda root: (root / PLAN[1:]).unlink(), {"manual change": 1}, {"bound": 0, "npus": 0}),
+    pytest.param({}, move_an_interrupt, {"irqbalance": 1}, {"bound": 1, INTERRUPTS: 4}, id="an interrupt was moved"),
+    pytest.param(
+        {},
+        lambda root: (root / f"sys/bus/pci/devices/{SECOND}").unlink(),
+        {"lost card": 1},
+        {"lost_npus": 1, "npus": 2},
+        id="a card dropped off the bus",
+    ),
+    pytest.param({}, lambda root: (root / PLAN[1:]).unlink(), {"manual change": 1}, {"bound": 0, "npus": 0}, id="the plan was removed"),
+    pytest.param({"without": SECOND}, nothing, {"new card": 1}, {"npus": 1, "new_npus": 1}, id="a card is new"),
+    pytest.param({"irq": {**IRQ, "failure": "fail"}}, forget, {"driver reload": 4}, {}, id="interrupts are gone"),
+    pytest.param({"irq": {**IRQ, "failure": "warn"}}, forget, {}, {}, id="interrupts that need not be bound are gone"),
+    pytest.param({"irq": {**IRQ, "enabled": False}}, nothing, {}, {"bound": 1, INTERRUPTS: None}, id="role irq is off"),
 ]
 
 
-@pytest.mark.parametrize(("happen", "causes", "values"), [case[1:] for case in HAPPENED], ids=[case[0] for case in HAPPENED])
-def test_what_happened_to_a_host(bind, root, happen, causes, values):
-    bind()
+@pytest.mark.parametrize("settings, happen, causes, values", HAPPENED)
+def test_what_happened_to_a_host(bind, root, settings, happen, causes, values):
+    bind(**settings)
     happen(root)
     found = run(root)
     assert drift(found) == causes
-    assert {name: found[f"npu_affinity_{name}"] for name in values} == values
-
-
-@pytest.mark.parametrize(("failure", "causes"), [("fail", {"driver reload": 4}), ("warn", {})])
-def test_interrupts_that_need_not_be_bound_are_no_drift(bind, root, failure, causes):
-    bind(irq={**IRQ, "failure": failure})
-    (root / "proc/interrupts").write_text("      CPU0\n")
-    assert drift(run(root)) == causes
+    assert {name: found.get(f"npu_affinity_{name}") for name in values} == values
 
 
 def test_a_change_that_waits_for_the_drain_of_a_node_is_counted(run_module, root):
     simulator.generate({**MACHINE, "kubelet": {"policy": "none"}}, root)
-    for folder in (FOLDER[1:], "etc/default"):
-        (root / folder).mkdir(parents=True, exist_ok=True)
-    (root / "etc/default/kubelet").write_text("KUBELET_EXTRA_ARGS=--config-dir=/etc/kubernetes/kubelet.conf.d\n")
+    (root / FOLDER[1:]).mkdir(parents=True, exist_ok=True)
+    read_drop_ins(root)
     topology = gather(Host(str(root)))
     kubelet = {"enabled": True, "options": {}, "topology_policy": "none", "reserved": ""}
     state = of_plan(topology, plan(topology), {"metrics": METRICS, "kubelet": kubelet})
@@ -200,12 +183,6 @@ def test_a_change_that_waits_for_the_drain_of_a_node_is_counted(run_module, root
         assert not done.get("failed"), done
         waiting.append(run(root)["npu_affinity_pending_changes"])
     assert waiting == [1, 0]
-
-
-def test_a_new_card_has_no_cpus_yet(bind, root):
-    bind(without=SECOND)
-    found = run(root)
-    assert (found["npu_affinity_npus"], found["npu_affinity_new_npus"], drift(found)) == (1, 1, {"new card": 1})
 
 
 def test_what_the_units_put_back_is_counted(bind, root):
@@ -242,13 +219,6 @@ def test_a_host_that_cannot_be_compared_says_so_and_since_when(bind, root, monke
     assert found[last] == before[last]
 
 
-def test_metrics_without_role_irq(bind, root):
-    assert bind(irq={**IRQ, "enabled": False})["changed"]
-    found = run(root)
-    assert drift(found) == {} and found["npu_affinity_bound"] == 1
-    assert 'npu_affinity_compared_objects{kind="interrupts"}' not in found
-
-
 def test_the_file_goes_when_it_is_not_wanted(bind, root, run_module):
     textfile, other = root / TEXTFILE[1:], FOLDER + "/other.prom"
     bind()
@@ -269,21 +239,10 @@ def test_the_file_goes_when_it_is_not_wanted(bind, root, run_module):
     assert list((root / FOLDER[1:]).iterdir()) == [] and not (root / "etc/npu-affinity").exists()
 
 
-REFUSED = [
-    (
-        "a file of others",
-        lambda root: (root / TEXTFILE[1:]).write_text("up 1\n"),
-        {},
-        "npu_affinity.prom exists and is not managed by npu.affinity",
-    ),
-]
-
-
-@pytest.mark.parametrize(("happen", "settings", "sentence"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
-def test_files_that_no_program_would_read_are_refused_unwritten(bind, root, happen, settings, sentence):
-    happen(root)
-    done = bind(**settings)
-    assert done["failed"] and sentence in done["msg"]
+def test_a_file_of_others_is_refused_unwritten(bind, root):
+    (root / TEXTFILE[1:]).write_text("up 1\n")
+    done = bind()
+    assert done["failed"] and "npu_affinity.prom exists and is not managed by npu.affinity" in done["msg"]
     assert not (root / "etc/npu-affinity").exists()
 
 

@@ -82,8 +82,3 @@ def test_memory_above_the_limit_is_refused_before_any_change(run_module, worker,
     result = run_module("process_affinity", **arguments)
     assert "MiB of memory would move, and npu_affinity_threads_memory_limit is 0 MiB" in result["msg"]
     assert worker.affinities() == before
-
-
-def test_an_npu_that_the_plan_has_not_is_refused(run_module, plan):
-    result = run_module("process_affinity", plan=plan, processes=[{"npus": [7]}])
-    assert result["msg"] == "npu_affinity_threads_processes: NPU 7 is not in the plan, which has 0"

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 
 import pytest
 
@@ -74,7 +73,8 @@ def test_a_run_puts_everything_back_and_says_what(run_module, bound):
     file = "  ~ /etc/device_share.cfg: as before the first bind"
     assert lines[-3:] == ["device share:", "  ~ card 0-1 chip 0: on -> off", file]
     again = run_module("unbind", root=str(root))
-    assert (again["changed"], again["bound"], again["diff"]) == (False, False, [])
+    nothing = {"changed": False, "bound": False, "diff": [], "removed": [], "kept": []}
+    assert {name: again[name] for name in nothing} == nothing
     assert again["message"] == "This host is not bound: there is nothing to unbind."
 
 
@@ -103,21 +103,3 @@ def test_a_busy_card_fails_at_the_end_or_warns_on_request(run_module, bound):
     faults.set_faults(root)
     assert run_module("unbind", root=str(root))["message"] == "This host is as it was before the first bind."
     assert files_of(root) == before
-
-
-def test_a_broken_record_is_refused_in_a_sentence(run_module, bound):
-    root, _before = bound
-    (root / "etc/npu-affinity/previous.json").write_text(json.dumps({"interrupts": {}}))
-    touched = files_of(root)
-    result = run_module("unbind", root=str(root))
-    assert result["failed"]
-    assert "previous.json: section 'interrupts' cannot be restored" in result["msg"] and "Nothing was touched" in result["msg"]
-    assert files_of(root) == touched
-
-
-def test_a_host_that_was_never_bound_is_left_alone(run_module, root):
-    lock = root / "run"
-    before = {path: path.stat().st_mtime_ns for path in root.rglob("*") if path != lock}
-    result = run_module("unbind", root=str(root))
-    assert (result["changed"], result["bound"], result["removed"], result["kept"]) == (False, False, [], [])
-    assert {path: path.stat().st_mtime_ns for path in root.rglob("*") if path != lock} == before
