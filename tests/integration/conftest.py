@@ -7,9 +7,10 @@
 
 * ``play(playbook, *arguments, **variables)`` runs ansible-playbook (see ``controller.py``) and gives a ``Run``: exit status, output and the
   results of every task;
+* ``succeed(...)`` is a ``play`` that must end with status 0;
 * ``copy(host, *others)`` gives hosts the tree of another;
 * ``give({host: variables})`` gives hosts variables of their own, and ``tree(host)`` is a host's root;
-* ``touched(before, after)`` compares two of ``snapshot(host)``.
+* ``with untouched(host, ...)`` asserts that runs change nothing there; ``touched(before, after)`` compares two of ``snapshot(host)``.
 
 A run costs half a second of CPU, and one more for every host that it binds: a test that can ask a run that is there anyway does not start
 one of its own, and has no more hosts than it needs. Where a test has several, ``npu_affinity_batches=["100%"]`` takes them at once.
@@ -17,6 +18,7 @@ one of its own, and has no more hosts than it needs. Where a test has several, `
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -27,10 +29,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.fakes.changes import touched
 from tests.integration import controller
 from tests.simulator.generate import generate
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+CHECKOUT = {"ANSIBLE_CONFIG": str(REPOSITORY / "ansible.cfg"), "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build")}
+"""The environment in which Ansible takes this checkout."""
 ON_CONTROLLER = {
     "set_fact",
     "assert",
@@ -149,8 +154,7 @@ class Fleet:
         journal.unlink(missing_ok=True)
         environment = {
             **{name: value for name, value in os.environ.items() if name != "MAKELEVEL"},
-            "ANSIBLE_CONFIG": str(REPOSITORY / "ansible.cfg"),
-            "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build"),
+            **CHECKOUT,
             "ANSIBLE_CALLBACK_PLUGINS": str(REPOSITORY / "tests/integration/callbacks"),
             "ANSIBLE_CALLBACKS_ENABLED": "journal",
             "ANSIBLE_LOCALHOST_WARNING": "false",
@@ -161,6 +165,20 @@ class Fleet:
         playbook = playbook if playbook.endswith(".yml") else f"playbooks/{playbook}.yml"
         arguments = ["-i", str(self.inventory), playbook, *arguments, "-e", json.dumps(variables)]
         return Run(controller.ansible_playbook(arguments, REPOSITORY, environment), journal)
+
+    def succeed(self, playbook, *arguments, **variables):
+        """Run a playbook that must succeed."""
+        run = self.play(playbook, *arguments, **variables)
+        assert run.status == 0, run.output
+        return run
+
+    @contextlib.contextmanager
+    def untouched(self, *hosts):
+        """Assert that nothing in the trees of these hosts, or of all, is another afterwards."""
+        before = {host: self.snapshot(host) for host in hosts or self.hosts}
+        yield
+        for host, found in before.items():
+            assert touched(found, self.snapshot(host)) == set(), host
 
     def snapshot(self, host):
         """Everything in a host's tree that a run could have touched: content, time and inode of every file, targets of links."""
@@ -178,11 +196,6 @@ class Fleet:
                     found[entry.path] = (state.st_mtime_ns, state.st_ino, contents[state.st_ino])
         root = len(str(self.tree(host)))
         return {path[root:]: state for path, state in found.items() if not path.endswith("smi-calls.log")}
-
-
-def touched(before, after):
-    """The paths that differ between two snapshots."""
-    return {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
 
 
 @pytest.fixture

@@ -21,10 +21,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.integration.conftest import REPOSITORY
+from tests.integration.conftest import CHECKOUT, REPOSITORY
 from tests.integration.test_connections import ALL, calls, connect, forget
-from tests.integration.test_faults import HISTORY, differing, steps_of, with_faults
-from tests.fakes.changes import state
+from tests.integration.test_faults import HISTORY, steps_of, with_faults
+from tests.fakes.changes import state, touched
 
 HOSTS = int(os.environ.get("CHAOS_HOSTS", "6"))
 SEED = int(os.environ.get("CHAOS_SEED") or random.randrange(1000))
@@ -43,18 +43,17 @@ def test_the_next_run_completes_what_chaos_left(fleet, monkeypatch):
     for trouble in (chaos.full_disks, chaos.two_controllers, chaos.interrupt):
         trouble()
         chaos.settle()
-        again = hosts.play("bind", **ALL)
-        assert again.status == 0, again.output
+        hosts.succeed("bind", **ALL)
         for host in names:
-            assert differing(settled(hosts.tree(host)), chaos.bound) == [], (trouble, host)
-        assert hosts.play("unbind", "--limit", ",".join(chaos.chance.sample(names, HOSTS // 2)), **ALL).status == 0
+            assert touched(settled(hosts.tree(host)), chaos.bound) == set(), (trouble, host)
+        hosts.succeed("unbind", "--limit", ",".join(chaos.chance.sample(names, HOSTS // 2)), **ALL)
         forget(chaos.lost)
 
-    assert hosts.play("bind", **ALL).status == 0
+    hosts.succeed("bind", **ALL)
     assert list(hosts.play("bind", **ALL).summary["states"]) == ["unchanged"]
-    assert hosts.play("unbind", **ALL).status == 0
+    hosts.succeed("unbind", **ALL)
     for host in names:
-        assert differing(state(hosts.tree(host)), before) == [], host
+        assert touched(state(hosts.tree(host)), before) == set(), host
     print(f"{HOSTS} hosts: {dict(chaos.tally)}")
 
 
@@ -64,18 +63,17 @@ def test_a_controller_with_a_full_disk_says_so(fleet):
     for playbook, judged in (("bind", "refused"), ("verify", "not compared")):
         output, _errors = begin(hosts, playbook, ["sh", "-c", 'ulimit -f 1; exec "$@"', "sh"]).communicate(timeout=600)
         assert f"{judged} alone: The controller cannot build the module: File too large." in output, output
-    assert differing(state(hosts.tree("alone")), before) == []
+    assert touched(state(hosts.tree("alone")), before) == set()
     assert hosts.play("bind").summary["states"] == {"changed": ["alone"]}
 
 
 def begin(hosts, playbook="bind", under=(), **variables):
     """Begin a playbook over all hosts by the command itself, under another command if given."""
     command = [*under, str(Path(sys.executable).parent / "ansible-playbook"), "-i", str(hosts.inventory), f"playbooks/{playbook}.yml"]
-    environment = {"ANSIBLE_CONFIG": str(REPOSITORY / "ansible.cfg"), "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build")}
     return subprocess.Popen(
         [*command, "-e", json.dumps({**ALL, **variables})],
         cwd=REPOSITORY,
-        env={**os.environ, **environment},
+        env={**os.environ, **CHECKOUT},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -94,7 +92,7 @@ class Chaos:
         self.chance = random.Random(SEED)
         self.tally = collections.Counter()
         started = time.monotonic()
-        assert hosts.play("bind", *with_faults(hosts, {"straight": ("", [])})).status == 0
+        hosts.succeed("bind", *with_faults(hosts, {"straight": ("", [])}))
         self.seconds, self.calls = time.monotonic() - started, calls(lost, "straight")
         forget(lost)
         self.bound, self.steps = settled(hosts.tree("straight")), steps_of(hosts.tree("straight"))
@@ -127,7 +125,7 @@ class Chaos:
         assert states.get("unreachable", []) == cut and (run.status != 0) == bool(failed), run.output
         self.settle()
         for host in set(self.names) - set(failed):
-            assert differing(settled(self.hosts.tree(host)), self.bound) == [], host
+            assert touched(settled(self.hosts.tree(host)), self.bound) == set(), host
         self.tally["failed by a full disk"] += len(failed) - len(cut)
         assert run.output.count("No space left on device") >= len(failed) - len(cut) > 0, run.output
 

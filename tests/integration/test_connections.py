@@ -9,8 +9,7 @@ import re
 import sys
 from pathlib import Path
 
-from tests.fakes.changes import state
-from tests.integration.test_faults import differing
+from tests.fakes.changes import state, touched
 
 SSH = Path(__file__).parent / "connections/ssh.py"
 ALL = {"npu_affinity_batches": ["100%"]}
@@ -43,7 +42,7 @@ def forget(lost):
 def test_a_host_lost_in_the_middle_of_a_bind_is_named(fleet, monkeypatch):
     hosts = fleet(applying="i310_pro", there="i310_pro")
     lost = connect(hosts, monkeypatch)
-    assert hosts.play("plan", "--limit", "there").status == 0
+    hosts.succeed("plan", "--limit", "there")
     gathering = calls(lost, "there")
     forget(lost)
     (lost / "applying").write_text(f"{gathering + 1} -")
@@ -54,8 +53,8 @@ def test_a_host_lost_in_the_middle_of_a_bind_is_named(fleet, monkeypatch):
     assert said["applying"].endswith("Run again when it answers, which completes the change")
     assert "playbooks/bind.yml" in run.summary["next"][0]["command"]
     forget(lost)
-    again = hosts.play("bind", **ALL)
-    assert again.status == 0 and again.summary["states"] == {"changed": ["applying"], "unchanged": ["there"]}, again.output
+    again = hosts.succeed("bind", **ALL)
+    assert again.summary["states"] == {"changed": ["applying"], "unchanged": ["there"]}, again.output
     forget(lost)
     (lost / "applying").write_text(f"{gathering + 1} -")
     verified = hosts.play("verify")
@@ -70,7 +69,7 @@ def test_a_host_lost_in_a_task_of_the_user_is_not_called_changed(fleet, monkeypa
     after = tmp_path / "after.yml"
     after.write_text("- name: Put it back into service\n  ansible.builtin.command:\n    argv: ['true']\n")
     given = {**ALL, "npu_affinity_after_host": str(after)}
-    assert hosts.play("bind", "--limit", "there", **given).status == 0
+    hosts.succeed("bind", "--limit", "there", **given)
     (lost / "gone").write_text(f"{calls(lost, 'there')} -")
     given["npu_affinity_housekeeping"] = "0-1"
     run = hosts.play("bind", **given)
@@ -81,12 +80,12 @@ def test_a_host_lost_in_a_task_of_the_user_is_not_called_changed(fleet, monkeypa
 def test_the_only_host_lost_in_an_unbind_is_named(fleet, monkeypatch):
     hosts = fleet(alone="i310_pro")
     before = state(hosts.tree("alone"))
-    assert hosts.play("bind").status == 0
+    hosts.succeed("bind")
     lost = connect(hosts, monkeypatch)
     (lost / "alone").write_text("1 -")
     run = hosts.play("unbind")
     assert run.status != 0 and run.summary["states"] == {"unreachable": ["alone"]}, run.output
     assert "Run again when it answers" in " ".join(run.summary["hosts"]["alone"]["reasons"])
     forget(lost)
-    assert hosts.play("unbind").status == 0
-    assert differing(before, state(hosts.tree("alone"))) == []
+    hosts.succeed("unbind")
+    assert touched(before, state(hosts.tree("alone"))) == set()

@@ -41,8 +41,8 @@ def test_the_commands_of_all_documents(fleet, tmp_path, monkeypatch):
     monkeypatch.setenv("PWD", str(tmp_path))
     hosts = fleet(node001="i310_pro")
     for housekeeping in ("", "0", "0-1"):
-        assert hosts.play("bind", npu_affinity_housekeeping=housekeeping).status == 0
-    assert hosts.play("verify", npu_affinity_reports=str(tmp_path / "reports")).status == 0
+        hosts.succeed("bind", npu_affinity_housekeeping=housekeeping)
+    hosts.succeed("verify", npu_affinity_reports=str(tmp_path / "reports"))
     for folder in FOLDERS:
         shutil.copytree(tmp_path / "reports", tmp_path / folder)
     (tmp_path / "site-b").mkdir()

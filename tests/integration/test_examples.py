@@ -104,14 +104,12 @@ def hosts(tmp_path_factory):
     for name in ("measures/node1", "summaries", "image"):
         (folder / name).mkdir(parents=True)
     for strategy in ("even_split", "auto"):
-        bound = hosts.play("bind", npu_affinity_strategy=strategy)
-        assert bound.status == 0, bound.output
+        bound = hosts.succeed("bind", npu_affinity_strategy=strategy)
     (folder / "summaries/one.json").write_text(json.dumps(bound.summary))
     (folder / "last_time.json").write_text("{}")
     (folder / "npu-affinity-device-share.service").write_text("# Managed by npu.affinity: changes are overwritten.\n[Service]\n")
     for playbook, variables in (("collect", {"archives": folder / "archives"}), ("plan", {"plan_file": folder / "fleet.json"})):
-        done = hosts.play(playbook, **{f"npu_affinity_{name}": str(path) for name, path in variables.items()})
-        assert done.status == 0, done.output
+        hosts.succeed(playbook, **{f"npu_affinity_{name}": str(path) for name, path in variables.items()})
     return hosts
 
 
@@ -187,8 +185,7 @@ def test_every_play_of_the_documents_runs(hosts):
 
 def test_hosts_take_the_example_of_group_vars(hosts):
     text = (REPOSITORY / "docs/examples/group_vars/npu_hosts.yml").read_text()
-    done = hosts.play("bind", "--check", "--limit", "node1", **yaml.safe_load(text))
-    assert done.status == 0, done.output
+    done = hosts.succeed("bind", "--check", "--limit", "node1", **yaml.safe_load(text))
     assert "1 would change: node1" in done.output
     options = {name: option for of_role in specs.settings().values() for name, option in of_role.items()}
     paragraphs = [yaml.safe_load(paragraph) for paragraph in text.split("\n\n") if "xample" not in paragraph]

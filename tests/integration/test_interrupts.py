@@ -10,7 +10,7 @@ import subprocess
 
 import yaml
 
-from tests.fakes.small_host import MACHINE, PLAN, interrupt, said
+from tests.fakes.small_host import MACHINE, PLAN, interrupt, said, write
 
 RULE = "etc/udev/rules.d/90-npu-affinity.rules"
 VARIABLES = {"npu_affinity_batches": ["100%"]}
@@ -34,13 +34,8 @@ def fire(tree, irq):
 def pose(tree, pid):
     """A user's process with the name of the driver's thread and an empty command line."""
     for name, text in (("comm", "dev0_sq_task"), ("cmdline", ""), ("stat", f"{pid} (dev0_sq_task) S 1 1 1 0 -1 4194560")):
-        write_new(tree, f"proc/{pid}/{name}", text + "\n")
-    write_new(tree, f"proc/{pid}/status", "Name:\tdev0_sq_task\nCpus_allowed:\tffffffff\nCpus_allowed_list:\t0-31\n")
-
-
-def write_new(tree, path, text):
-    (tree / path).parent.mkdir(parents=True, exist_ok=True)
-    (tree / path).write_text(text)
+        write(tree, f"/proc/{pid}/{name}", text + "\n")
+    write(tree, f"/proc/{pid}/status", "Name:\tdev0_sq_task\nCpus_allowed:\tffffffff\nCpus_allowed_list:\t0-31\n")
 
 
 def remarks(run, host):
@@ -53,8 +48,7 @@ def test_unmoved_interrupts_are_reported_and_foreign_ones_kept(fleet):
     hosts = fleet(lazy=MACHINE, isolated=isolated, posed=MACHINE)
     pose(hosts.tree("posed"), 4321)
 
-    run = hosts.play("bind", npu_affinity_housekeeping="1", **VARIABLES)
-    assert run.status == 0, run.output
+    run = hosts.succeed("bind", npu_affinity_housekeeping="1", **VARIABLES)
     (queue,) = [line for line in remarks(run, "isolated") if "dev0_sq_send_wq" in line]
     assert "runs on CPUs 0,2-16,18-31 all the same" in queue
     assert any("send workqueue off" in warning for warning in json.loads((hosts.tree("isolated") / PLAN[1:]).read_text())["warnings"])
@@ -107,10 +101,10 @@ ENVIRONMENT = "etc/npu-affinity/irqbalance.env"
 
 
 def enforce(tree, boolean=None):
-    write_new(tree, "sys/fs/selinux/enforce", "1")
-    write_new(tree, "proc/901/attr/current", "system_u:system_r:irqbalance_t:s0\n")
+    write(tree, "/sys/fs/selinux/enforce", "1")
+    write(tree, "/proc/901/attr/current", "system_u:system_r:irqbalance_t:s0\n")
     if boolean is not None:
-        write_new(tree, "sys/fs/selinux/booleans/irqbalance_run_unconfined", boolean)
+        write(tree, "/sys/fs/selinux/booleans/irqbalance_run_unconfined", boolean)
 
 
 def value_for_the_shell(tree):
@@ -125,13 +119,12 @@ def test_irqbalance_keeps_its_settings_and_is_set_if_it_listens(fleet):
     site = hosts.folder / "site policy.sh"
     site.write_text('#!/bin/sh\necho "numa_node=1 $2"\n')
     site.chmod(0o755)
-    write_new(kept, "etc/sysconfig/irqbalance", f"IRQBALANCE_ARGS=\"--banirq=5 \\\n --policyscript='{site}'\"\n")
-    write_new(kept, "etc/systemd/system/irqbalance.service.d/10-site.conf", '[Service]\nEnvironment="IRQBALANCE_ARGS=--debug"\n')
+    write(kept, "/etc/sysconfig/irqbalance", f"IRQBALANCE_ARGS=\"--banirq=5 \\\n --policyscript='{site}'\"\n")
+    write(kept, "/etc/systemd/system/irqbalance.service.d/10-site.conf", '[Service]\nEnvironment="IRQBALANCE_ARGS=--debug"\n')
     enforce(enforcing)
     enforce(allowed, "1 1\n")
 
-    run = hosts.play("bind", **VARIABLES)
-    assert run.status == 0, run.output
+    run = hosts.succeed("bind", **VARIABLES)
     assert value_for_the_shell(kept) == f"--banirq=5 --policyscript=/{SCRIPT}"
     answers = {
         pci: subprocess.run([kept / SCRIPT, f"/sys/devices/pci/{pci}", "77"], capture_output=True, text=True, check=True).stdout
@@ -150,6 +143,6 @@ def test_irqbalance_keeps_its_settings_and_is_set_if_it_listens(fleet):
     line = said(hosts.play("verify", "--limit", "enforcing", **VARIABLES), "enforcing")[1]
     assert "likely irqbalance: it runs, and cannot be configured to ignore the NPUs: SELinux is enforcing" in line
 
-    assert hosts.play("unbind").status == 0
+    hosts.succeed("unbind")
     assert not (allowed / "usr/libexec").exists()
     assert "IRQBALANCE_ARGS" in (kept / "etc/sysconfig/irqbalance").read_text()

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from tests.fakes.thread_host import MACHINE, start
-from tests.integration.conftest import REPOSITORY, touched
+from tests.integration.conftest import CHECKOUT, REPOSITORY
 from tests.simulator import load
 
 
@@ -24,14 +24,11 @@ def test_measurements_before_and_after_a_bind_are_side_by_side(fleet, tmp_path):
     tree = hosts.tree("a2")
     start(tree, 4000, "/system.slice/docker-3f.scope", device=0)
     options = {"npu_affinity_measures": str(tmp_path / "measures"), "npu_affinity_measure_seconds": 1}
-    snapshot = hosts.snapshot("a2")
-    first = hosts.play("measure", **options)
-    assert first.status == 0, first.output
-    assert touched(snapshot, hosts.snapshot("a2")) == set()
-    assert hosts.play("bind").status == 0
+    with hosts.untouched():
+        hosts.succeed("measure", **options)
+    hosts.succeed("bind")
     (tree / "proc/4000/cgroup").write_text("0::/npu.slice/npu-0.slice/docker-3f.scope\n")
-    second = hosts.play("measure", **options)
-    assert second.status == 0, second.output
+    second = hosts.succeed("measure", **options)
     before, after = (json.loads((tmp_path / f"measures/a2/{label}.json").read_text()) for label in ("before", "after"))
     assert (before["label"], after["label"], after["host"]) == ("before", "after", "a2")
     found = [side["workloads"][0]["processes"] for side in (before, after)]
@@ -95,13 +92,8 @@ def test_real_processes_of_this_machine_are_placed_and_measured(tmp_path):
             "ansible_python_interpreter": sys.executable,
         }
         (tmp_path / "values.yml").write_text(yaml.safe_dump(values))
-        environment = {
-            **os.environ,
-            "ANSIBLE_CONFIG": str(REPOSITORY / "ansible.cfg"),
-            "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build"),
-        }
         command = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", "localhost,", "-e", f"@{tmp_path}/values.yml", str(book)]
-        run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+        run = subprocess.run(command, env={**os.environ, **CHECKOUT}, capture_output=True, text=True, timeout=300, check=False)
         assert run.returncode == 0, run.stdout + run.stderr
         assert os.sched_getaffinity(spinners[0].pid) == {second}
         result = json.loads(answer.read_text())
@@ -128,9 +120,8 @@ def test_the_demo_refuses_a_machine_where_it_would_show_nothing(tmp_path, monkey
 @pytest.mark.long
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < load.FEWEST, reason="needs CPUs for workers and for their neighbours")
 def test_the_demo_shows_processes_before_and_after_placement(tmp_path):
-    environment = {**os.environ, "ANSIBLE_CONFIG": str(REPOSITORY / "ansible.cfg"), "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build")}
     command = [sys.executable, "-m", "tests.simulator.load", str(tmp_path / "measures")]
-    run = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    run = subprocess.run(command, cwd=REPOSITORY, env={**os.environ, **CHECKOUT}, capture_output=True, text=True, timeout=300, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     before, after = (json.loads((tmp_path / f"measures/this-machine/{label}.json").read_text()) for label in ("before", "after"))
     used = [side["workloads"][0]["metrics"]["others_share"] for side in (before, after)]

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.integration.conftest import REPOSITORY
+from tests.integration.conftest import CHECKOUT, REPOSITORY
 
 PLAN = "etc/npu-affinity/plan.json"
 
@@ -25,8 +25,7 @@ def typed(line):
     """Run a line in a shell, as somebody who copied it, and return what was printed."""
     environment = {
         **{name: value for name, value in os.environ.items() if name != "MAKELEVEL"},
-        "ANSIBLE_CONFIG": str(REPOSITORY / "ansible.cfg"),
-        "ANSIBLE_COLLECTIONS_PATH": str(REPOSITORY / "build"),
+        **CHECKOUT,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
     run = subprocess.run(["bash", "-c", line], cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False)

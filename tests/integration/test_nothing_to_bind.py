@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 
 from ansible_collections.npu.affinity.plugins.module_utils._host.installed import LIBRARY
-from tests.fakes.small_host import MACHINE, UNITS
+from tests.fakes.small_host import MACHINE, UNITS, write
 from tests.integration.conftest import touched
 from tests.simulator.faults import lose_card
 
@@ -43,62 +43,55 @@ ROLES = """
 
 def test_a_host_without_accelerators_is_not_changed(fleet, tmp_path):
     hosts = fleet(bare=BARE)
-    before = hosts.snapshot("bare")
-    bound = hosts.play("bind", **EVERYTHING, npu_affinity_kubelet_enabled=True, npu_affinity_kubelet_restart=True)
-    assert bound.status == 0, bound.output
+    (tmp_path / "roles.yml").write_text(ROLES)
+    everything = {**EVERYTHING, "npu_affinity_kubelet_enabled": True, "npu_affinity_kubelet_restart": True}
+    with hosts.untouched():
+        bound = hosts.succeed("bind", **everything)
+        hosts.succeed(str(tmp_path / "roles.yml"), **everything)
+        hosts.succeed("verify", **EVERYTHING)
+        unbound = hosts.succeed("unbind")
     assert bound.modules("bare") == ["npu.affinity.topology_facts"]
     assert "There is no accelerator on this host: nothing is bound, and nothing is written." in bound.output
     assert "What is named for this host has no effect: vllm@0.service." in bound.output.replace("\n", " ").replace("    ", "")
-    (tmp_path / "roles.yml").write_text(ROLES)
-    roles = hosts.play(str(tmp_path / "roles.yml"), **EVERYTHING, npu_affinity_kubelet_enabled=True, npu_affinity_kubelet_restart=True)
-    assert roles.status == 0, roles.output
-    verified = hosts.play("verify", **EVERYTHING)
-    assert verified.status == 0, verified.output
-    unbound = hosts.play("unbind")
-    assert unbound.status == 0 and unbound.changed("bare") == 0, unbound.output
-    assert hosts.snapshot("bare") == before
+    assert unbound.changed("bare") == 0
 
 
 def test_a_host_with_gpus_alone_gets_nothing_that_is_for_npus(fleet):
     hosts = fleet(gpus=GPUS)
     tree, variables = hosts.tree("gpus"), {"npu_affinity_housekeeping": "1", "npu_affinity_fail_on": ["drift", "unbound"]}
     before = hosts.snapshot("gpus")
-    bound = hosts.play("bind", **variables)
-    assert bound.status == 0, bound.output
+    hosts.succeed("bind", **variables)
     written = {path for path in touched(before, hosts.snapshot("gpus")) if path.startswith(("/etc", "/usr"))}
     names = {path.rpartition("/")[2] for path in written if not path.startswith(LIBRARY)}
     slices = {"gpu.slice", "gpu-0.slice", "gpu-1.slice", "50-npu-affinity.conf"}
     assert names == {"plan.json", "previous.json", "1.json", "npu-affinity"} | slices, written
-    verified = hosts.play("verify", **variables)
-    assert verified.status == 0, verified.output
-    for path, text in (("udev/rules.d/90-npu-affinity.rules", OLD_RULE), ("systemd/system/npu-affinity-irq.timer", OLD_TIMER)):
-        (tree / "etc" / path).parent.mkdir(parents=True, exist_ok=True)
-        (tree / "etc" / path).write_text(text)
+    hosts.succeed("verify", **variables)
+    old = {"/etc/udev/rules.d/90-npu-affinity.rules": OLD_RULE, UNITS + "npu-affinity-irq.timer": OLD_TIMER}
+    for path, text in old.items():
+        write(tree, path, text)
     again = hosts.play("bind", **variables)
-    assert again.files("gpus") == (set(), {"/etc/udev/rules.d/90-npu-affinity.rules", UNITS + "npu-affinity-irq.timer"})
-    alone = hosts.play("bind", npu_affinity_slices_enabled=False)
-    assert alone.status == 0 and alone.changed("gpus") == 1, alone.output
+    assert again.files("gpus") == (set(), old.keys())
+    alone = hosts.succeed("bind", npu_affinity_slices_enabled=False)
+    assert alone.changed("gpus") == 1, alone.output
     left = {path for path in touched(before, hosts.snapshot("gpus")) if path.startswith(("/etc", "/usr"))}
     assert {path for path in left if "/history/" not in path} == {"/etc/npu-affinity/plan.json", "/etc/npu-affinity/previous.json"}
 
 
 def test_if_all_accelerators_are_gone_the_binding_stays(fleet):
     hosts = fleet(cards=MACHINE, driver=MACHINE)
-    assert hosts.play("bind", "--limit", "cards").status == 0
+    hosts.succeed("bind", "--limit", "cards")
     hosts.copy("cards", "driver")
     for host in hosts.hosts:
         for card in (0, 1):
             lose_card(hosts.tree(host), card)
     shutil.rmtree(hosts.tree("driver") / "usr/local/Ascend")
-    before = {host: hosts.snapshot(host) for host in hosts.hosts}
-    bound = hosts.play("bind")
+    with hosts.untouched():
+        bound = hosts.play("bind")
     assert "No NPU of this host can be planned" in bound.failure("cards") and "unbind the host" in bound.failure("cards")
     assert not bound.of("driver", "failed"), bound.output
     said = " ".join(bound.output.split())
     assert "None of the 2 accelerators that this host was bound for can be found. Nothing is changed. What was bound waits for them" in said
-    assert {host: touched(before[host], hosts.snapshot(host)) for host in hosts.hosts} == {"cards": set(), "driver": set()}
     verified = hosts.play("verify")
     assert verified.failure("cards") == verified.failure("driver") and "lost card" in verified.output
-    unbound = hosts.play("unbind", npu_affinity_batches=["100%"])
-    assert unbound.status == 0, unbound.output
+    hosts.succeed("unbind", npu_affinity_batches=["100%"])
     assert not any((hosts.tree(host) / "etc/npu-affinity").exists() for host in hosts.hosts)

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import features, specs
-from tests.fakes.node import FOLDER, NODE, STATE
+from tests.fakes.node import NODE, STATE, read_drop_ins
 from tests.integration.conftest import REPOSITORY
 
 PLAYS = yaml.safe_load((REPOSITORY / "plugins/plugin_utils/_settings/plays.yml").read_text())
@@ -111,8 +111,7 @@ def test_every_value_that_a_switch_can_have(fleet, tmp_path):
     (tmp_path / "values.yml").write_text(json.dumps({"all": {"hosts": hosts}}))
     task = {"ansible.builtin.debug": {"msg": "{{ {%s} }}" % seen}}
     (tmp_path / "play.yml").write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": [task]}]))
-    run = fleet().play(str(tmp_path / "play.yml"), "-i", str(tmp_path / "values.yml"))
-    assert run.status == 0, run.output
+    run = fleet().succeed(str(tmp_path / "play.yml"), "-i", str(tmp_path / "values.yml"))
     for place, value in values.items():
         (entry,) = run.of(f"value{place}")
         assert entry["result"]["msg"] == dict.fromkeys(reads, value in ON), value
@@ -130,8 +129,7 @@ def test_every_switch_of_every_role_means_what_its_text_says(fleet, tmp_path):
     }
     for name in hosts.hosts:
         (hosts.tree(name) / "var/lib/prometheus/node-exporter").mkdir(parents=True)
-        (hosts.tree(name) / "etc/default").mkdir(parents=True, exist_ok=True)
-        (hosts.tree(name) / "etc/default/kubelet").write_text(f"KUBELET_EXTRA_ARGS=--config-dir=/{FOLDER}\n")
+        read_drop_ins(hosts.tree(name))
 
     def play(playbook, switches, **variables):
         lines = ["[of_true]", "true", "[of_false]", "false"]

@@ -9,7 +9,6 @@ import json
 from xml.etree import ElementTree
 
 from tests.fakes.small_host import DROP_IN, MACHINE, PLAN, SLICE, UNITS, VARIABLES, limp, said, write
-from tests.integration.conftest import touched
 from tests.simulator.faults import lose_card
 from tests.simulator.reboot import reboot
 
@@ -65,15 +64,12 @@ def test_a_bound_fleet_is_clean_until_hosts_report_own_changes(fleet, tmp_path):
     hosts = fleet(**{host: {**MACHINE, "cgroup": "v1" if host == "refused" else "v2"} for host in [*CHANGES, "refused"]})
     for host in hosts.hosts:
         write(hosts.tree(host), "/usr/lib/systemd/system/vllm@.service", "[Service]\nExecStart=/usr/bin/vllm\n")
-    run = hosts.play("bind", "--limit", "limping,refused", **VARIABLES)
-    assert run.status == 0, run.output
+    run = hosts.succeed("bind", "--limit", "limping,refused", **VARIABLES)
     hosts.copy("limping", "broken", "rebooted")
     compared = ("limping", "refused", "unbound")
-    before = {host: hosts.snapshot(host) for host in compared}
-    run = hosts.play("verify", "--limit", ",".join(compared), **VARIABLES)
-    assert run.status == 0, run.output
+    with hosts.untouched(*compared):
+        run = hosts.succeed("verify", "--limit", ",".join(compared), **VARIABLES)
     for host in compared:
-        assert touched(before[host], hosts.snapshot(host)) == set(), host
         assert [action.rpartition(".")[2] for action in run.modules(host)] == ["topology_facts", "binding_info"]
         line, *remarks = said(run, host)
         assert line.startswith("never bound, so there is nothing to compare" if host == "unbound" else "0 of ")
@@ -83,18 +79,16 @@ def test_a_bound_fleet_is_clean_until_hosts_report_own_changes(fleet, tmp_path):
         change(hosts.tree(host))
     services = "{{ [{'unit': 'vllm@0.service', 'npus': [9 if inventory_hostname == 'refused' else 0]}] }}"
     reports = tmp_path / "reports" / "of today"
-    before = {host: hosts.snapshot(host) for host in hosts.hosts}
     variables = {
         **VARIABLES,
         "npu_affinity_services": services,
         "npu_affinity_reports": str(reports),
         "npu_affinity_fail_on": ["drift", "unbound"],
     }
-    run = hosts.play("verify", **variables)
+    with hosts.untouched():
+        run = hosts.play("verify", **variables)
     assert run.status == 2, run.output
     assert sorted(path.name for path in reports.iterdir()) == sorted(f"{host}.{kind}" for host in hosts.hosts for kind in ("json", "xml"))
-    for host in hosts.hosts:
-        assert touched(before[host], hosts.snapshot(host)) == set(), host
     for host, (_change, beginnings) in CHANGES.items():
         report, suite = json.loads((reports / f"{host}.json").read_text()), suite_of(reports, host)
         lines = [entry["sentence"] for entry in report["drift"]]
@@ -118,9 +112,8 @@ def test_settings_changed_since_the_bind_are_a_remark_not_drift(fleet, tmp_path)
     hosts = fleet(a="i310_pro")
     run = hosts.play("verify", npu_affinity_fail_on=["unbound"])
     assert run.status == 2 and run.failure("a").startswith("differs from its plan, likely never bound"), run.output
-    assert hosts.play("bind", npu_affinity_irq_enabled=False).status == 0
-    run = hosts.play("verify")
-    assert run.status == 0, run.output
+    hosts.succeed("bind", npu_affinity_irq_enabled=False)
+    run = hosts.succeed("verify")
     first, *rest = said(run, "a")
     (remark,) = (line for line in rest if line.startswith("remark: a bind would now change "))
     assert first.startswith("0 of ") and "feature irq: absent -> present; " in remark
@@ -136,11 +129,11 @@ def test_settings_changed_since_the_bind_are_a_remark_not_drift(fleet, tmp_path)
 
 def test_a_muted_finding_is_listed_and_passes_until_it_expires(fleet, tmp_path):
     hosts = fleet(a="i310_pro")
-    assert hosts.play("bind").status == 0
+    hosts.succeed("bind")
     (hosts.tree("a") / UNITS[1:] / "npu-0.slice").unlink()
     mute = {"code": "NPU_FILE_CHANGED", "hosts": ["a*"], "until": "2100-01-01", "reason": "ticket 7"}
-    run = hosts.play("verify", npu_affinity_mute=[mute], npu_affinity_reports=str(tmp_path))
-    assert run.status == 0 and run.summary["states"] == {"as bound": ["a"]}, run.output
+    run = hosts.succeed("verify", npu_affinity_mute=[mute], npu_affinity_reports=str(tmp_path))
+    assert run.summary["states"] == {"as bound": ["a"]}, run.output
     assert "likely manual change: removed [NPU_FILE_CHANGED]; muted until 2100-01-01 00:00 UTC: ticket 7" in run.output, run.output
     assert "remark on a: NPU_FILE_CHANGED (1) is muted until 2100-01-01 00:00 UTC: ticket 7" in run.output, run.output
     assert not list(suite_of(tmp_path, "a").iter("failure")) and len(list(suite_of(tmp_path, "a").iter("skipped"))) == 1
@@ -157,8 +150,8 @@ def test_reports_that_cannot_be_written_hide_no_drift(fleet, tmp_path):
     hosts = fleet(a="i310_pro")
     (tmp_path / "file").touch()
     reports = {"npu_affinity_reports": str(tmp_path / "file")}
-    run = hosts.play("bind", **reports)
-    assert run.status == 0 and run.summary["states"] == {"changed": ["a"]}, run.output
+    run = hosts.succeed("bind", **reports)
+    assert run.summary["states"] == {"changed": ["a"]}, run.output
     (hosts.tree("a") / UNITS[1:] / "npu-0.slice").unlink()
     run = hosts.play("verify", **reports)
     assert run.status == 2 and run.failure("a").startswith("differs from its plan, likely manual change"), run.output
@@ -171,8 +164,7 @@ def test_workers_that_took_the_pool_of_another_npu_are_reported(fleet):
     workers = [{"npu": npu, "pid": 4711 + 10 * npu, "comm": "VLLM", "cpus": "0-15"} for npu in (0, 1)]
     hosts = fleet(host={**MACHINE, "npus": {**MACHINE["npus"], "processes": workers}})
     by_host = {"npu_affinity_batches": ["100%"]}
-    run = hosts.play("bind", **by_host, npu_affinity_bound_by="workers", npu_affinity_engine_version="0.24.0")
-    assert run.status == 0, run.output
+    run = hosts.succeed("bind", **by_host, npu_affinity_bound_by="workers", npu_affinity_engine_version="0.24.0")
     ranks = "chooses the pool of a worker by its local rank: rank 0 takes 0-15 (NPU 0), rank 1 takes 16-31 (NPU 1)."
     assert ranks in " ".join(run.output.split()), run.output
     run = hosts.play("verify", npu_affinity_bound_by="workers")
@@ -180,14 +172,13 @@ def test_workers_that_took_the_pool_of_another_npu_are_reported(fleet):
     assert run.summary["states"] == {"bound, workloads not": ["host"]}, run.output
     assert run.summary["hosts"]["host"]["reasons"] == [away]
     assert "(pid 4721, NPU 1) runs in the pool of NPU 0, likely because vLLM-Ascend" in run.output, run.output
-    run = hosts.play("bind", **by_host)
-    assert run.status == 0, run.output
+    run = hosts.succeed("bind", **by_host)
     assert hosts.play("verify").summary["states"] == {"as bound": ["host"]}, "the host's slices bind a service with both NPUs to both pools"
 
 
 def test_drift_that_no_bind_corrects_fails_every_bind(fleet):
     hosts = fleet(host="i310_pro")
-    assert hosts.play("bind").status == 0
+    hosts.succeed("bind")
     drop_in = hosts.tree("host") / UNITS[1:] / "npu-0.slice.d/99-site.conf"
     drop_in.parent.mkdir(parents=True)
     drop_in.write_text("[Slice]\nAllowedCPUs=\nAllowedCPUs=3\n")
@@ -197,19 +188,19 @@ def test_drift_that_no_bind_corrects_fails_every_bind(fleet):
         assert run.status == 2 and "compared objects differ: npu-0.slice CPUs" in reason and "99-site.conf" in reason, run.output
     muted = [{"code": "NPU_CPUSET_CHANGED", "until": "2999-01-01", "reason": "ours"}]
     assert hosts.play("bind", npu_affinity_mute=muted).summary["states"] == {"unchanged": ["host"]}
-    assert hosts.play("bind", npu_affinity_fail_on=[]).status == 0
+    hosts.succeed("bind", npu_affinity_fail_on=[])
 
 
 def test_work_elsewhere_is_a_state_and_fails_only_on_request(fleet, tmp_path):
     worker = {"npu": 1, "pid": 4711, "comm": "python"}
     hosts = fleet(host={**MACHINE, "npus": {**MACHINE["npus"], "processes": [worker]}})
     away = "1 NPU process runs outside its pool: python.service (pid 4711, NPU 1) on CPUs 0-31, pool 0-15"
-    run = hosts.play("bind")
-    assert run.status == 0 and f"host: {away}" in run.output and f"remark on host: {away}" in run.output, run.output
+    run = hosts.succeed("bind")
+    assert f"host: {away}" in run.output and f"remark on host: {away}" in run.output, run.output
     run = hosts.play("bind")
     assert run.summary["states"] == {"unchanged": ["host"]} and run.output.count(f"remark on host: {away}") == 1, run.output
-    run = hosts.play("verify", npu_affinity_reports=str(tmp_path))
-    assert run.status == 0 and run.summary["states"] == {"bound, workloads not": ["host"]}, run.output
+    run = hosts.succeed("verify", npu_affinity_reports=str(tmp_path))
+    assert run.summary["states"] == {"bound, workloads not": ["host"]}, run.output
     assert json.loads((tmp_path / "host.json").read_text())["outside"][0]["cpus"] == "0-31"
     must = hosts.play("verify", npu_affinity_fail_on=["drift", "workloads"])
     assert must.status == 2 and must.summary["hosts"]["host"]["reasons"] == [away]
