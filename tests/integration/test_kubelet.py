@@ -8,8 +8,9 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from tests.fakes.node import DROP_IN, FOLDER, NODE, STATE, commands, node
+from tests.fakes.node import DROP_IN, FOLDER, NODE, STATE, commands, node, read_drop_ins
 from tests.fakes.small_host import MACHINE
+from tests.integration.conftest import touched
 
 NODE_ALONE = ("--limit", "node")
 UNITS = "etc/systemd/system"
@@ -23,76 +24,63 @@ def contents(hosts):
 def test_unbinding_another_feature_leaves_the_kubelet_alone(fleet, tmp_path):
     hosts, log = node(fleet), tmp_path / "kubectl.log"
     variables = {"npu_affinity_kubelet_enabled": True, "npu_affinity_kubelet_restart": True, **commands(log)}
-    assert hosts.play("bind", **variables).status == 0
+    hosts.succeed("bind", **variables)
     assert log.read_text().split() == ["drain", "uncordon"]
     log.unlink()
-    run = hosts.play("unbind", npu_affinity_features=["irq"], **variables)
-    assert run.status == 0 and run.changed("node"), run.output
+    run = hosts.succeed("unbind", npu_affinity_features=["irq"], **variables)
+    assert run.changed("node"), run.output
     assert (hosts.tree("node") / DROP_IN).exists() and not log.exists()
-    verified = hosts.play("verify", **variables)
-    assert verified.status == 0, verified.output
-    run = hosts.play("unbind", npu_affinity_features=["kubelet"], **variables)
-    assert run.status == 0 and not (hosts.tree("node") / DROP_IN).exists(), run.output
+    hosts.succeed("verify", **variables)
+    run = hosts.succeed("unbind", npu_affinity_features=["kubelet"], **variables)
+    assert not (hosts.tree("node") / DROP_IN).exists(), run.output
     assert log.read_text().split() == ["drain", "uncordon"]
-    verified = hosts.play("verify", **variables)
-    assert verified.status == 0, verified.output
+    hosts.succeed("verify", **variables)
     assert "feature kubelet: present -> absent" in hosts.play("history").output
 
 
 def test_a_pending_change_of_the_kubelet_leaves_the_slices(fleet, tmp_path):
     hosts = node(fleet)
-    assert hosts.play("bind").status == 0
+    hosts.succeed("bind")
     before = hosts.snapshot("node")
     enabled = {"npu_affinity_kubelet_enabled": True, **commands(tmp_path / "kubectl.log")}
-    run = hosts.play("bind", **enabled)
-    assert run.status == 0 and "cpuManagerPolicy: none -> static" in run.output, run.output
+    run = hosts.succeed("bind", **enabled)
+    assert "cpuManagerPolicy: none -> static" in run.output, run.output
     assert "1 host by slices" in run.output and "CPU manager is static" not in run.output
-    after = hosts.snapshot("node")
-    assert {name: text for name, text in after.items() if "history" not in str(name)} == {
-        name: text for name, text in before.items() if "history" not in str(name)
-    }
-    again = hosts.play("bind", **enabled)
-    assert again.status == 0 and not again.changed("node") and "cpuManagerPolicy: none -> static" in again.output, again.output
-    verified = hosts.play("verify", **enabled)
-    assert verified.status == 0, verified.output
+    assert [path for path in touched(before, hosts.snapshot("node")) if "history" not in path] == []
+    again = hosts.succeed("bind", **enabled)
+    assert not again.changed("node") and "cpuManagerPolicy: none -> static" in again.output, again.output
+    verified = hosts.succeed("verify", **enabled)
     assert "the kubelet's change is pending: cpuManagerPolicy: none -> static" in " ".join(verified.output.split())
     history = hosts.play("history").output
     assert "feature kubelet: absent -> present" not in history
     restarting = {**enabled, "npu_affinity_kubelet_restart": True}
-    check = hosts.play("bind", "--check", "--diff", **restarting)
-    assert check.status == 0 and check.changed("node") and hosts.snapshot("node") == after, check.output
-    run = hosts.play("bind", **restarting)
-    assert run.status == 0 and (hosts.tree("node") / DROP_IN).exists(), run.output
+    with hosts.untouched():
+        check = hosts.succeed("bind", "--check", "--diff", **restarting)
+    assert check.changed("node"), check.output
+    run = hosts.succeed("bind", **restarting)
+    assert (hosts.tree("node") / DROP_IN).exists(), run.output
     assert not list((hosts.tree("node") / UNITS).glob("npu*.slice"))
     assert "feature kubelet: absent -> present" in hosts.play("history").output
 
 
-def test_a_node_without_a_static_kubelet_has_slices_at_once(fleet, tmp_path):
+@pytest.mark.parametrize("lost", [[], ["etc/npu-affinity/previous.json"]], ids=["with a record", "without a record"])
+def test_a_node_without_a_static_kubelet_has_slices_at_once(fleet, tmp_path, lost):
     hosts, log = node(fleet), tmp_path / "kubectl.log"
     restarting = {"npu_affinity_kubelet_restart": True, **commands(log)}
-    assert hosts.play("bind", npu_affinity_kubelet_enabled=True, **restarting).status == 0
+    hosts.succeed("bind", npu_affinity_kubelet_enabled=True, **restarting)
     assert not list((hosts.tree("node") / UNITS).glob("npu*.slice"))
-    run = hosts.play("bind", **restarting)
-    assert run.status == 0 and "1 host by slices" in run.output, run.output
-    assert not (hosts.tree("node") / DROP_IN).exists() and list((hosts.tree("node") / UNITS).glob("npu*.slice"))
-    again = hosts.play("bind", **restarting)
-    assert again.status == 0 and not again.changed("node"), again.output
-
-
-def test_a_kubelet_gives_the_cpus_back_without_a_record(fleet, tmp_path):
-    hosts, log = node(fleet), tmp_path / "kubectl.log"
-    restarting = {"npu_affinity_kubelet_restart": True, **commands(log)}
-    assert hosts.play("bind", npu_affinity_kubelet_enabled=True, **restarting).status == 0
-    (hosts.tree("node") / "etc/npu-affinity/previous.json").unlink()
     log.unlink()
-    run = hosts.play("bind", **restarting)
-    assert run.status == 0 and log.read_text().split() == ["drain", "uncordon"], run.output
+    for path in lost:
+        (hosts.tree("node") / path).unlink()
+    run = hosts.succeed("bind", **restarting)
+    assert "1 host by slices" in run.output and log.read_text().split() == ["drain", "uncordon"], run.output
     assert not (hosts.tree("node") / DROP_IN).exists(), "slices beside a kubelet that owns the CPUs"
+    assert list((hosts.tree("node") / UNITS).glob("npu*.slice"))
 
 
 def test_an_unchangeable_kubelet_leaves_the_host_as_it_was(fleet, tmp_path):
     hosts = node(fleet)
-    assert hosts.play("bind").status == 0
+    hosts.succeed("bind")
     (hosts.tree("node") / "etc/kubernetes").mkdir(exist_ok=True)
     (hosts.tree("node") / FOLDER).write_text("")
     before = contents(hosts)
@@ -107,8 +95,7 @@ def test_an_unchangeable_kubelet_leaves_the_host_as_it_was(fleet, tmp_path):
 def test_a_kubelet_follows_the_plan_on_the_users_word_only(fleet, tmp_path):
     hosts = fleet(node={**NODE, "kubelet": {"policy": "none", "version": "1.34.2"}}, bare=MACHINE)
     tree = hosts.tree("node")
-    (tree / "etc/default").mkdir(parents=True, exist_ok=True)
-    (tree / "etc/default/kubelet").write_text(f"KUBELET_EXTRA_ARGS=--config-dir=/{FOLDER}\n")
+    read_drop_ins(tree)
     log = tmp_path / "kubectl.log"
     told = [["/bin/sh", "-c", f"echo {word} >> {log}"] for word in ("drain", "uncordon")]
     variables = {
@@ -120,8 +107,7 @@ def test_a_kubelet_follows_the_plan_on_the_users_word_only(fleet, tmp_path):
         "npu_affinity_kubelet_uncordon": told[1],
     }
 
-    run = hosts.play("bind", **variables)
-    assert run.status == 0, run.output
+    run = hosts.succeed("bind", **variables)
     assert "Pods have no CPUs of their own on this node" in run.output
     assert (
         "cpuManagerPolicy: none -> static" in run.output
@@ -132,53 +118,47 @@ def test_a_kubelet_follows_the_plan_on_the_users_word_only(fleet, tmp_path):
     assert list((hosts.tree("bare") / "etc/systemd/system").glob("npu*.slice"))
 
     restarting = {**variables, "npu_affinity_kubelet_restart": True}
-    run = hosts.play("bind", *NODE_ALONE, **restarting)
-    assert run.status == 0, run.output
+    run = hosts.succeed("bind", *NODE_ALONE, **restarting)
     assert not list((tree / UNITS).glob("npu*.slice")), "a static kubelet owns the CPUs"
     document = yaml.safe_load((tree / FOLDER / "50-npu-affinity.conf").read_text())
     assert (document["cpuManagerPolicy"], document["topologyManagerPolicy"]) == ("static", "restricted")
     assert (document["reservedSystemCPUs"], document["featureGates"]) == ("0-1,16-17", {"CPUManagerPolicyAlphaOptions": True})
     assert not (tree / STATE).exists() and log.read_text().split() == ["drain", "uncordon"]
 
-    again = hosts.play("bind", *NODE_ALONE, **restarting)
-    assert again.status == 0 and again.changed("node") == 0
-    assert hosts.play("verify", *NODE_ALONE, **variables).status == 0
+    hosts.succeed("verify", *NODE_ALONE, **variables)
 
     log.unlink()
-    off = hosts.play("bind", *NODE_ALONE, npu_affinity_batches=["100%"])
-    assert off.status == 0 and (tree / FOLDER / "50-npu-affinity.conf").exists() and not log.exists(), off.output
+    off = hosts.succeed("bind", *NODE_ALONE, npu_affinity_batches=["100%"])
+    assert (tree / FOLDER / "50-npu-affinity.conf").exists() and not log.exists(), off.output
     assert "cpuManagerPolicy: static -> none" in off.output and "to drain the node and make it" in " ".join(off.output.split())
     told = {name: value for name, value in restarting.items() if name != "npu_affinity_kubelet_enabled"}
     for there in (False, True):
         to = {"npu_affinity_to": "-1"} if there else {}
         check = hosts.play("rollback" if there else "bind", "--check", *NODE_ALONE, **told, **to)
         assert check.changed("node") and not log.exists(), check.output
-        moved = hosts.play("rollback" if there else "bind", *NODE_ALONE, **told, **to)
-        assert moved.status == 0 and (tree / FOLDER / "50-npu-affinity.conf").exists() is there, moved.output
+        moved = hosts.succeed("rollback" if there else "bind", *NODE_ALONE, **told, **to)
+        assert (tree / FOLDER / "50-npu-affinity.conf").exists() is there, moved.output
         assert log.read_text().split() == ["drain", "uncordon"]
         log.unlink()
     assert yaml.safe_load((tree / FOLDER / "50-npu-affinity.conf").read_text()) == document
 
-    run = hosts.play("unbind", *NODE_ALONE)
-    assert run.status == 0 and (tree / FOLDER / "50-npu-affinity.conf").exists()
+    run = hosts.succeed("unbind", *NODE_ALONE)
+    assert (tree / FOLDER / "50-npu-affinity.conf").exists()
     assert "unbind with npu_affinity_kubelet_restart: true" in run.output
-    run = hosts.play("unbind", *NODE_ALONE, **restarting)
-    assert run.status == 0, run.output
+    run = hosts.succeed("unbind", *NODE_ALONE, **restarting)
     assert not (tree / FOLDER).exists() and not (tree / "etc/npu-affinity").exists()
 
 
 def test_settings_kubelet_would_reject_are_refused_untouched(fleet):
     held = {"policy": "static", "default_cpus": "0-15,20-31", "exclusive": {"0f2a4c1e": {"worker": "16-19"}}}
     hosts = fleet(blind=NODE, greedy=NODE, held={**MACHINE, "kubelet": held})
-    (hosts.tree("greedy") / "etc/default").mkdir(parents=True, exist_ok=True)
-    (hosts.tree("greedy") / "etc/default/kubelet").write_text(f"KUBELET_EXTRA_ARGS=--config-dir=/{FOLDER}\n")
+    read_drop_ins(hosts.tree("greedy"))
     hosts.give({"greedy": {"npu_affinity_kubelet_reserved": "0-31"}})
-    before = {host: hosts.snapshot(host) for host in hosts.hosts}
-    run = hosts.play("bind", npu_affinity_kubelet_enabled=True)
+    with hosts.untouched():
+        run = hosts.play("bind", npu_affinity_kubelet_enabled=True)
     assert run.status
     assert "The kubelet reads no folder of drop-ins. Start it with --config-dir=/etc/kubernetes/kubelet.conf.d" in run.failure("blind")
     assert "are all CPUs of the host" in run.failure("greedy")
     assert "gave to containers: 16-17 of 0f2a4c1e/worker (which holds 16-19)" in run.failure("held")
-    assert {host: hosts.snapshot(host) for host in hosts.hosts} == before
-    shown = hosts.play("plan", "--limit", "held")
-    assert shown.status == 0 and "The plan needs CPUs for interrupts" in " ".join(shown.output.split())
+    shown = hosts.succeed("plan", "--limit", "held")
+    assert "The plan needs CPUs for interrupts" in " ".join(shown.output.split())

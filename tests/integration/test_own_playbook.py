@@ -5,15 +5,15 @@
 
 from __future__ import annotations
 
-import hashlib
+import json
 import re
 
 import pytest
 import yaml
 
 from tests import documents
-from tests.fakes.small_host import MACHINE
-from tests.integration.conftest import touched
+from tests.fakes.split_host import soft_split
+from tests.fakes.small_host import MACHINE, PLAN, UNITS
 
 
 def plays():
@@ -34,7 +34,6 @@ def test_what_documents_show_runs(fleet, tmp_path):
     """In check mode, one play after the other over one host."""
     hosts = fleet(a2=MACHINE)
     (hosts.tree("a2") / "var/lib/prometheus/node-exporter").mkdir(parents=True)
-    before = hosts.snapshot("a2")
     (tmp_path / "group.yml").write_text("npu_hosts: {hosts: {a2: }}\n")
     shown = plays()
     assert len(shown) >= 10
@@ -42,50 +41,46 @@ def test_what_documents_show_runs(fleet, tmp_path):
         play.setdefault("vars", {}).update(npu_affinity_summary={"states": {}})
         play["module_defaults"] = {"npu.affinity.topology_facts": {"root": "{{ npu_affinity_root }}"}}
     (tmp_path / "shown.yml").write_text(yaml.safe_dump(shown, sort_keys=False))
-    run = hosts.play(str(tmp_path / "shown.yml"), "--check", "-i", str(tmp_path / "group.yml"), ansible_become=False)
-    assert run.status == 0, run.output
-    assert touched(before, hosts.snapshot("a2")) == set()
+    with hosts.untouched():
+        hosts.succeed(str(tmp_path / "shown.yml"), "--check", "-i", str(tmp_path / "group.yml"), ansible_become=False)
 
 
-NEEDS = {
-    "slices": "run role npu.affinity.plan before it in the same play",
-    "irq": "run role npu.affinity.plan before it in the same play",
-    "threads": "run role npu.affinity.plan before it in the same play",
-    "kubelet": "run role npu.affinity.plan before it in the same play",
-    "metrics": "run role npu.affinity.plan before it in the same play",
-    "device_share": "run role npu.affinity.plan before it in the same play",
-}
+NEED_A_PLAN = ["slices", "irq", "threads", "kubelet", "metrics", "device_share"]
 
 
 def test_a_role_without_what_it_needs_says_what_to_do(fleet, tmp_path):
     hosts = fleet(a2=MACHINE)
     task = {"ansible.builtin.include_role": {"name": "npu.affinity.{{ item }}"}}
-    blocks = [{"block": [{**task, "loop": [role]}], "rescue": [{"ansible.builtin.meta": "noop"}]} for role in NEEDS]
+    blocks = [{"block": [{**task, "loop": [role]}], "rescue": [{"ansible.builtin.meta": "noop"}]} for role in NEED_A_PLAN]
     (tmp_path / "alone.yml").write_text(yaml.safe_dump([{"hosts": "all", "gather_facts": False, "tasks": blocks}]))
     switches = {"npu_affinity_kubelet_enabled": True, "npu_affinity_device_share_enabled": True, "npu_affinity_threads_enabled": True}
-    before = hosts.snapshot("a2")
-    run = hosts.play(str(tmp_path / "alone.yml"), **switches)
+    with hosts.untouched():
+        run = hosts.play(str(tmp_path / "alone.yml"), **switches)
     said = [entry["result"]["msg"] for entry in run.of("a2", "failed")]
-    assert len(said) == len(NEEDS), run.output
-    for sentence, (role, remedy) in zip(said, NEEDS.items(), strict=True):
-        assert sentence.startswith(f"Role npu.affinity.{role} ") and remedy in sentence and "host a2" in sentence
-    assert touched(before, hosts.snapshot("a2")) == set()
+    assert len(said) == len(NEED_A_PLAN), run.output
+    for sentence, role in zip(said, NEED_A_PLAN, strict=True):
+        assert sentence.startswith(f"Role npu.affinity.{role} ") and "host a2" in sentence
+        assert "run role npu.affinity.plan before it in the same play" in sentence
 
 
-def test_role_verify_needs_no_settings_of_other_roles(fleet, tmp_path):
+def test_roles_by_themselves_want_what_the_playbooks_want(fleet, tmp_path):
+    """With a profile of the user; role verify needs no settings of other roles."""
     hosts = fleet(a="i310_pro")
+    tree, bind, verify = hosts.tree("a"), tmp_path / "bind.yml", tmp_path / "verify.yml"
+    (tmp_path / "own.yml").write_text("settings: {npu_affinity_strategy: even_split}\n")
+    hosts.give({"a": {"npu_affinity_profile": str(tmp_path / "own.yml")}})
     roles = [f"npu.affinity.{role}" for role in ("plan", "slices", "irq")]
-    for name, names in (("bind", roles), ("verify", ["npu.affinity.verify"])):
-        (tmp_path / f"{name}.yml").write_text(yaml.safe_dump([{"hosts": "all", "gather_facts": False, "roles": names}]))
-    assert hosts.play(str(tmp_path / "bind.yml")).status == 0
-    run = hosts.play(str(tmp_path / "verify.yml"))
-    assert run.status == 0 and "a: 0 of " in run.output, run.output
-    run = hosts.play("verify")
-    assert run.status == 0 and "a bind would now change" not in run.output, run.output
-    run = hosts.play("bind")
-    assert run.status == 0 and set(run.modules("a")) == {"npu.affinity.topology_facts"}, run.output
-    next(hosts.tree("a").glob("etc/systemd/system/npu-*.slice")).unlink()
-    run = hosts.play(str(tmp_path / "verify.yml"))
+    for path, names in ((bind, roles), (verify, ["npu.affinity.verify"])):
+        path.write_text(yaml.safe_dump([{"hosts": "all", "gather_facts": False, "roles": names}]))
+    hosts.succeed(str(bind))
+    assert json.loads((tree / PLAN[1:]).read_text())["strategy"] == "even_split"
+    assert all((tree / UNITS[1:] / name).exists() for name in ("npu.slice", "npu-affinity-irq.service"))
+    with hosts.untouched():
+        runs = [hosts.succeed(playbook) for playbook in (str(verify), "verify", "bind", str(bind))]
+    assert [run.changed("a") for run in runs] == [0] * 4 and set(runs[2].modules("a")) == {"npu.affinity.topology_facts"}
+    assert "a: 0 of " in runs[0].output and "a bind would now change" not in runs[1].output
+    next(tree.glob("etc/systemd/system/npu-*.slice")).unlink()
+    run = hosts.play(str(verify))
     assert run.status == 2 and "likely manual change: removed" in run.output, run.output
 
 
@@ -97,8 +92,7 @@ def test_a_role_says_in_one_line_what_it_did(fleet, tmp_path):
     on = {"npu_affinity_metrics_enabled": True, "npu_affinity_tuning": {"swappiness": 10}}
 
     def lines(*arguments):
-        run = hosts.play(str(tmp_path / "own.yml"), *arguments, **on)
-        assert run.status == 0, run.output
+        run = hosts.succeed(str(tmp_path / "own.yml"), *arguments, **on)
         return [line for line in run.output.splitlines() if line.startswith("a: role ")]
 
     first, second = lines(), lines()
@@ -111,15 +105,14 @@ def test_a_role_says_in_one_line_what_it_did(fleet, tmp_path):
 def test_role_vnpu_alone_is_remembered_compared_and_switched_off(fleet, tmp_path):
     hosts, library = fleet(a="i310_pro"), tmp_path / "libvnpu.so"
     library.write_text("library")
-    files = [{"name": library.name, "src": str(library), "sha256": hashlib.sha256(library.read_bytes()).hexdigest()}]
     play = {"hosts": "all", "gather_facts": False, "roles": ["npu.affinity.plan", "npu.affinity.vnpu"]}
     (tmp_path / "own.yml").write_text(yaml.safe_dump([play]))
-    run = hosts.play(str(tmp_path / "own.yml"), npu_affinity_vnpu_enabled=True, npu_affinity_vnpu_files=files)
-    assert run.status == 0 and "a: role vnpu changed the host: 6 files written" in run.output, run.output
+    run = hosts.succeed(str(tmp_path / "own.yml"), **soft_split(library))
+    assert "a: role vnpu changed the host: 6 files written" in run.output, run.output
     folder = hosts.tree("a") / "usr/local/hami-vnpu-core"
     (folder / library.name).unlink()
     verified = hosts.play("verify")
     assert verified.status and "libvnpu.so: expected" in verified.output, verified.output
-    run = hosts.play(str(tmp_path / "own.yml"))
-    assert run.status == 0 and not folder.exists() and not folder.with_name("hami-shared-region").exists(), run.output
+    run = hosts.succeed(str(tmp_path / "own.yml"))
+    assert not folder.exists() and not folder.with_name("hami-shared-region").exists(), run.output
     assert "feature vnpu: present -> absent" in hosts.play("history").output
