@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fakes.small_host import MACHINE, UNITS
+from tests.fakes.small_host import MACHINE, UNITS, write
 from tests.simulator.generate import merge
 
 VENDOR = "/usr/lib/systemd/system/"
@@ -30,11 +30,6 @@ TOLD = {
 }
 
 
-def put(tree, path, text):
-    (tree / path[1:]).parent.mkdir(parents=True, exist_ok=True)
-    (tree / path[1:]).write_text(text)
-
-
 def said(run):
     return " ".join(run.output.split())
 
@@ -43,10 +38,9 @@ def test_a_services_own_lists_are_reset_and_later_drop_ins_named(fleet):
     hosts = fleet(v1={**MACHINE, "cgroup": "v1"}, v2=MACHINE)
     for host in hosts.hosts:
         for name in ("vllm@.service", "tp.service"):
-            put(hosts.tree(host), VENDOR + name, OWN + TOLD[host][name])
-        put(hosts.tree(host), UNITS + "system.slice.d/10-site.conf", "[Slice]\nAllowedCPUs=0-15\n")
-    bound = hosts.play("bind", **SERVICES)
-    assert bound.status == 0, bound.output
+            write(hosts.tree(host), VENDOR + name, OWN + TOLD[host][name])
+        write(hosts.tree(host), UNITS + "system.slice.d/10-site.conf", "[Slice]\nAllowedCPUs=0-15\n")
+    bound = hosts.succeed("bind", **SERVICES)
     assert "does not exist: no folder" not in said(bound)
     drop_in = UNITS[1:] + "%s.d/50-npu-affinity.conf"
     assert (
@@ -68,13 +62,12 @@ def test_a_services_own_lists_are_reset_and_later_drop_ins_named(fleet):
     assert told[("v1", "vllm@0.service")] == told[("v2", "tp.service")] == "", "what a unit says itself is not overridden"
     left = f"/usr/lib/systemd/system/tp.service sets {DEVICES}=1,7"
     assert f"tp.service has the CPUs of NPU 0 and NPU 1, and {left} instead of 0,1. It is left so" in said(bound)
-    verified = hosts.play("verify", **SERVICES)
-    assert verified.status == 0, verified.output
+    verified = hosts.succeed("verify", **SERVICES)
     assert f"remark: {left}, and the CPUs of tp.service are those of {DEVICES}=0,1" in said(verified)
 
     for host, (path, text, _name, _found) in LATER.items():
-        put(hosts.tree(host), UNITS + path, text)
-    put(hosts.tree("v2"), UNITS + "system.slice.d/60-site.conf", "[Slice]\nAllowedCPUs=3\n")
+        write(hosts.tree(host), UNITS + path, text)
+    write(hosts.tree("v2"), UNITS + "system.slice.d/60-site.conf", "[Slice]\nAllowedCPUs=3\n")
     differs = hosts.play("verify", **SERVICES)
     for host, (path, _text, name, found) in LATER.items():
         (entry,) = (entry for entry in differs.of(host, "ok") if entry["action"].endswith("binding_info"))
@@ -86,15 +79,14 @@ def test_a_services_own_lists_are_reset_and_later_drop_ins_named(fleet):
 
 def test_a_missing_service_is_reported_before_during_and_after(fleet):
     hosts = fleet(host=MACHINE)
-    put(hosts.tree("host"), VENDOR + "vllm@.service", "[Service]\nExecStart=/usr/bin/vllm\n")
+    write(hosts.tree("host"), VENDOR + "vllm@.service", "[Service]\nExecStart=/usr/bin/vllm\n")
     for playbook in ("plan", "bind"):
-        run = hosts.play(playbook, **SERVICES)
-        assert run.status == 0, run.output
+        run = hosts.succeed(playbook, **SERVICES)
         assert said(run).count("remark on host: tp.service is not installed: systemd has no unit file of this name") == 1, playbook
     assert (hosts.tree("host") / UNITS[1:] / "tp.service.d/50-npu-affinity.conf").exists()
-    verified = hosts.play("verify", **SERVICES)
-    assert verified.status == 0 and "remark: tp.service is not installed: systemd has no unit file of this name" in said(verified)
-    put(hosts.tree("host"), UNITS + "tp.service", "[Service]\nExecStart=/usr/bin/vllm\n")
+    verified = hosts.succeed("verify", **SERVICES)
+    assert "remark: tp.service is not installed: systemd has no unit file of this name" in said(verified)
+    write(hosts.tree("host"), UNITS + "tp.service", "[Service]\nExecStart=/usr/bin/vllm\n")
     assert "not installed" not in said(hosts.play("verify", **SERVICES))
     shown = said(hosts.play("plan", **{**SERVICES, "npu_affinity_services": SERVICES["npu_affinity_services"][:1]}))
     assert "a bind moves no NPU." in shown and "follow when you restart them: tp.service" in shown, shown
@@ -102,12 +94,11 @@ def test_a_missing_service_is_reported_before_during_and_after(fleet):
 
 def test_a_name_with_a_typing_error_is_refused_on_request(fleet):
     hosts = fleet(host=MACHINE)
-    put(hosts.tree("host"), VENDOR + "vllm@.service", "[Service]\nExecStart=/usr/bin/vllm\n")
-    before = hosts.snapshot("host")
+    write(hosts.tree("host"), VENDOR + "vllm@.service", "[Service]\nExecStart=/usr/bin/vllm\n")
     wrong = {"npu_affinity_services": [{"unit": "vlm@0.service", "npus": [0]}]}
-    run = hosts.play("bind", **wrong, npu_affinity_fail_on=["drift", "services"])
+    with hosts.untouched():
+        run = hosts.play("bind", **wrong, npu_affinity_fail_on=["drift", "services"])
     assert "vlm@0.service (did you mean vllm@.service?) is not installed" in run.failure("host"), run.output
-    assert hosts.snapshot("host") == before
     assert "vlm@0.service (did you mean vllm@.service?)" in said(hosts.play("bind", **wrong))
 
 
@@ -117,14 +108,12 @@ def test_housekeeping_spares_npu_users_unless_configured(fleet, playbook, argume
     hosts = fleet(
         docker=merge(MACHINE, {"npus": {"processes": [process]}}), old=merge(MACHINE, {"cgroup": "v1", "npus": {"processes": [process]}})
     )
-    before = hosts.snapshot("docker")
-    run = hosts.play(playbook, *arguments, npu_affinity_housekeeping="1", npu_affinity_batches=["100%"])
+    with hosts.untouched("docker"):
+        run = hosts.play(playbook, *arguments, npu_affinity_housekeeping="1", npu_affinity_batches=["100%"])
     assert "python.service in system.slice (process 4711 python; /dev/davinci0)" in run.failure("docker")
     assert "to CPUs 0,16" in run.failure("docker") and "npu_affinity_housekeeping_confine_holders: true" in run.failure("docker")
-    assert hosts.snapshot("docker") == before
     assert not run.of("old", "failed"), "cgroup v1 has no housekeeping"
     if playbook == "bind" and not arguments:
         told = {"npu_affinity_housekeeping": "1", "npu_affinity_housekeeping_confine_holders": "yes"}
-        assert hosts.play("bind", "--limit", "docker", **told).status == 0
-        again = hosts.play("bind", "--limit", "docker", npu_affinity_housekeeping="1")
-        assert again.status == 0 and again.changed("docker") == 0, again.output
+        hosts.succeed("bind", "--limit", "docker", **told)
+        assert hosts.succeed("bind", "--limit", "docker", npu_affinity_housekeeping="1").changed("docker") == 0

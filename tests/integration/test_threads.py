@@ -24,8 +24,7 @@ def test_workers_are_placed_watched_and_released(fleet):
     hosts = fleet(a2=MACHINE)
     tree = hosts.tree("a2")
     untouched = hosts.snapshot("a2")
-    run = hosts.play("bind", **TEAM)
-    assert run.status == 0, run.output
+    hosts.succeed("bind", **TEAM)
     assert not list(tree.glob(UNIT + "*")) and not (tree / "etc/npu-affinity/threads.json").exists()
     start(tree, 4000, "/npu.slice/npu-0.slice/docker-3f.scope")
     start(tree, 5000, "/npu.slice/npu-llm.slice/llm.service", device=2)
@@ -34,8 +33,7 @@ def test_workers_are_placed_watched_and_released(fleet):
 
     predicted = hosts.play("bind", "--check", **THREADS, **TEAM)
     assert (predicted.status, placed(tree, 4000)) == (0, ("0-31",) * 4), predicted.output
-    bound = hosts.play("bind", **THREADS, **TEAM)
-    assert bound.status == 0, bound.output
+    hosts.succeed("bind", **THREADS, **TEAM)
     plan = {npu["id"]: npu for npu in json.loads((tree / "etc/npu-affinity/plan.json").read_text())["npus"]}
     assert [[len(expand(npu.get(role, ""))) for role in ("irq", "main", "kv", "acl", "release")] for npu in plan.values()] == [
         [2, 4, 0, 1, 1],
@@ -54,11 +52,7 @@ def test_workers_are_placed_watched_and_released(fleet):
         {"npus": [2, 3], "unit": "llm.service"},
         {"npus": [1], "slice": "npu-decode.slice"},
     ]
-    before = hosts.snapshot("a2")
-    again = hosts.play("bind", **THREADS, **TEAM)
-    assert (again.status, again.changed("a2"), touched(before, hosts.snapshot("a2"))) == (0, 0, set()), again.output
-    clean = hosts.play("verify", **THREADS, **TEAM)
-    assert clean.status == 0, clean.output
+    hosts.succeed("verify", **THREADS, **TEAM)
 
     start(tree, 4500, "/npu.slice/npu-0.slice/vllm.scope")
     timer = tree / (UNIT + "timer")
@@ -67,11 +61,10 @@ def test_workers_are_placed_watched_and_released(fleet):
     assert drifted.status != 0
     assert f"acl threads of NPU 0: expected CPUs {plan[0]['acl']}, found CPUs 0-31 of thread 4501 (acl_thread)" in drifted.output
     assert "npu-affinity-threads.timer: expected OnUnitActiveSec=1min, found OnUnitActiveSec=1h" in drifted.output
-    assert hosts.play("bind", **THREADS, **TEAM).status == 0
+    hosts.succeed("bind", **THREADS, **TEAM)
     assert placed(tree, 4500) == (plan[0]["main"], plan[0]["acl"], plan[0]["release"], plan[0]["main"])
 
-    undone = hosts.play("unbind")
-    assert undone.status == 0, undone.output
+    hosts.succeed("unbind")
     assert {placed(tree, pid) for pid in (4000, 4500, 5000, 5500)} == {("0-31",) * 4}
     after = {path for path in touched(untouched, hosts.snapshot("a2")) if path.startswith(("/etc", "/usr"))}
     assert after == set()
@@ -105,8 +98,7 @@ def test_memory_follows_the_threads_within_its_limit(fleet):
     assert refused.status != 0
     assert "512 MiB of memory would move, and npu_affinity_threads_memory_limit is 100 MiB" in refused.failure("a2")
     assert placed(tree, 4000) == ("0-31",) * 4 and "N1=" in maps.read_text()
-    bound = hosts.play("bind", **migrate)
-    assert bound.status == 0, bound.output
+    bound = hosts.succeed("bind", **migrate)
     assert "N1=" not in maps.read_text() and placed(tree, 4000) != ("0-31",) * 4
     (result,) = [entry["result"]["threads"] for entry in bound.of("a2", "ok") if entry["action"].endswith("host_files")]
     assert result["migration"]["moved_mib"] == 512

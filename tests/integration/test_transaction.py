@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-import hashlib
 
 from tests.fakes.changes import SHARED, shared
-from tests.fakes.split_host import MACHINE
+from tests.fakes.small_host import write
+from tests.fakes.split_host import MACHINE, soft_split
 from tests.fakes.thread_host import THREADS, placed, start
 
 HISTORY = "etc/npu-affinity/history"
@@ -23,8 +23,7 @@ def state_of(hosts):
 def test_a_bind_failing_at_its_last_step_changes_nothing(fleet):
     hosts = fleet(host=MACHINE)
     tree = hosts.tree("host")
-    (tree / HISTORY).parent.mkdir(parents=True, exist_ok=True)
-    (tree / HISTORY).write_text("no folder\n")
+    write(tree, f"/{HISTORY}", "no folder\n")
     start(tree, 4000, "/npu.slice/npu-0.slice/docker-3f.scope")
     before = state_of(hosts)
     run = hosts.play("bind", **SHARED, **THREADS)
@@ -34,7 +33,7 @@ def test_a_bind_failing_at_its_last_step_changes_nothing(fleet):
     assert "All files, device share settings and threads were restored" in reason
     assert shared(tree) == [] and state_of(hosts) == before
     (tree / HISTORY).unlink()
-    assert hosts.play("bind", **SHARED, **THREADS).status == 0
+    hosts.succeed("bind", **SHARED, **THREADS)
     assert shared(tree) == ["0:0", "1:0"] and placed(tree, 4000) != ("0-31",) * 4
     assert [path.name for path in (tree / HISTORY).iterdir()] == ["1.json"]
 
@@ -43,18 +42,17 @@ def test_a_bind_that_fails_takes_the_files_of_soft_split_with_it(fleet, tmp_path
     hosts = fleet(host=MACHINE)
     tree, library = hosts.tree("host"), tmp_path / "libvnpu.so"
     library.write_bytes(b"\x7fELF\0\xff\r\nlibrary")
-    files = [{"name": library.name, "src": str(library), "sha256": hashlib.sha256(library.read_bytes()).hexdigest()}]
-    variables = {"npu_affinity_vnpu_enabled": True, "npu_affinity_vnpu_files": files}
-    (tree / HISTORY).parent.mkdir(parents=True, exist_ok=True)
-    (tree / HISTORY).write_text("no folder\n")
+    variables = soft_split(library)
+    write(tree, f"/{HISTORY}", "no folder\n")
     before = state_of(hosts)
-    check = hosts.play("bind", "--check", "--diff", **variables)
-    assert check.status == 0 and "+ /usr/local/hami-vnpu-core/libvnpu.so" in check.output and state_of(hosts) == before, check.output
+    check = hosts.succeed("bind", "--check", "--diff", **variables)
+    assert "+ /usr/local/hami-vnpu-core/libvnpu.so" in check.output and state_of(hosts) == before, check.output
     run = hosts.play("bind", **variables)
     assert "/etc/npu-affinity/history cannot be written" in run.failure("host"), run.output
     assert "All files and directories of soft split were restored" in run.failure("host"), run.failure("host")
     assert state_of(hosts) == before
     (tree / HISTORY).unlink()
-    run = hosts.play("bind", **variables)
-    assert run.status == 0 and (tree / "usr/local/hami-vnpu-core/libvnpu.so").read_bytes() == library.read_bytes(), run.output
-    assert hosts.play("bind", **variables).changed("host") == 0
+    run = hosts.succeed("bind", **variables)
+    assert (tree / "usr/local/hami-vnpu-core/libvnpu.so").read_bytes() == library.read_bytes(), run.output
+    (soft_split_of,) = (entry["result"]["vnpu"] for entry in run.of("host", "ok") if entry["action"].endswith("host_files"))
+    assert soft_split_of["folders"] == ["/usr/local/hami-shared-region", "/usr/local/hami-vnpu-core"]

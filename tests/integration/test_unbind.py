@@ -5,10 +5,14 @@
 
 from __future__ import annotations
 
+import json
 
 import pytest
 
+from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
 from tests.fakes.changes import SHARED, shared, state
+from tests.fakes.node import STATE, commands, node
+from tests.fakes.small_host import write
 from tests.integration.conftest import touched
 from tests.simulator.faults import lose_card, set_faults
 from tests.simulator.generate import load
@@ -25,53 +29,66 @@ VARIABLES = {
     "split": {"npu_affinity_workloads": [{"name": "prefill", "npus": [0, 1], "units": ["prefill.service"]}], **SHARED},
     "hybrid": {"npu_affinity_services": [{"unit": "vllm@0.service", "npus": [0]}], **SHARED, "npu_affinity_device_share_recover": "on"},
     "gpu": {"npu_affinity_bound_by": "workers"},
-    "stopped": {"npu_affinity_irqbalance": "stop", "npu_affinity_housekeeping": "1"},
+    "stopped": {"npu_affinity_irqbalance": "stop", "npu_affinity_housekeeping": "1", "npu_affinity_library": "/var/lib/npu-affinity"},
+    "tuned": {
+        "npu_affinity_adopt": "always",
+        "npu_affinity_hugepages": {"node": {0: 100}},
+        "npu_affinity_metrics_enabled": True,
+        "npu_affinity_nic": "near",
+        "npu_affinity_threads_enabled": True,
+        "npu_affinity_tuning": {"swappiness": 0},
+        "npu_affinity_vnpu_enabled": True,
+    },
+    "node": {"npu_affinity_kubelet_enabled": True, "npu_affinity_kubelet_restart": True, **commands("/dev/null")},
 }
 
 
 def result_of(run, host):
-    (entry,) = (entry for entry in run.of(host) if entry["action"].endswith("unbind"))
+    *_waiting, entry = (entry for entry in run.of(host) if entry["action"].endswith("unbind") and entry["outcome"] == "ok")
     return entry["result"]
 
 
-def test_every_kind_of_host_is_what_it_was_before_the_first_bind(fleet):
-    hosts = fleet(
+def test_every_kind_of_host_is_bound_once_and_is_what_it_was(fleet):
+    """Every feature is on one of the hosts: a second bind finds nothing to do, and an unbind restores every byte."""
+    hosts = node(
+        fleet,
         a2="a2_8x24",
         split="a3_640_split",
         hybrid={**load("duo"), "cgroup": "hybrid"},
         gpu="l40s_384",
         stopped="a2_4x48",
+        tuned="i310_pro",
         untouched="a2_4x48",
     )
+    write(hosts.tree("tuned"), "/proc/sys/vm/swappiness", "60\n")
+    write(hosts.tree("tuned"), "/var/lib/prometheus/node-exporter/other.prom", "")
     hosts.give(VARIABLES)
     before = {host: state(hosts.tree(host)) for host in hosts.hosts}
-    bound = hosts.play("bind", "--limit", "!untouched", **ALL_AT_ONCE)
-    assert bound.status == 0, bound.output
+    hosts.succeed("bind", "--limit", "!untouched", **ALL_AT_ONCE)
     assert len(shared(hosts.tree("a2"))) == 8 and len(shared(hosts.tree("hybrid"))) == 8
-    at_work = {host: hosts.snapshot(host) for host in hosts.hosts}
-    predicted = hosts.play("unbind", "--check", "--diff", **ALL_AT_ONCE)
-    assert predicted.status == 0, predicted.output
-    for host in hosts.hosts:
-        assert touched(at_work[host], hosts.snapshot(host)) == set(), host
+    entries = [json.loads((hosts.tree(host) / "etc/npu-affinity/history/1.json").read_text()) for host in VARIABLES]
+    assert {name for entry in entries for name, found in entry["state"]["features"].items() if found == "present"} == FEATURES.keys()
+    assert [(hosts.tree("stopped") / path).exists() for path in ("var/lib/npu-affinity", "usr/local/lib/npu-affinity")] == [True, False]
+    with hosts.untouched():
+        again = hosts.succeed("bind", "--limit", "!untouched", **ALL_AT_ONCE)
+    assert {host: again.changed(host) for host in VARIABLES} == dict.fromkeys(VARIABLES, 0)
+    with hosts.untouched():
+        predicted = hosts.succeed("unbind", "--check", "--diff", **ALL_AT_ONCE)
     assert 0 < len(predicted.diff("a2")) <= 60, predicted.output
-    done = hosts.play("unbind", **ALL_AT_ONCE)
-    assert done.status == 0, done.output
+    with hosts.untouched("untouched"):
+        done = hosts.succeed("unbind", **ALL_AT_ONCE)
     for host in VARIABLES:
-        after = state(hosts.tree(host))
-        assert {path for path in before[host].keys() | after.keys() if before[host].get(path) != after.get(path)} == set(), host
+        assert touched(before[host], state(hosts.tree(host))) <= {f"/{STATE}"}, host
         assert shared(hosts.tree(host)) == [], host
         assert result_of(done, host)["changed"] and result_of(done, host)["message"] == "This host is as it was before the first bind."
         apart = {"diff": 0, "message": ""}
         assert {**result_of(predicted, host), **apart} == {**result_of(done, host), **apart}
     assert "/etc/systemd/system/multi-user.target.wants/irqbalance.service" in result_of(done, "stopped")["files"]
     assert not result_of(done, "untouched")["changed"] and not result_of(done, "untouched")["bound"]
-    assert touched(at_work["untouched"], hosts.snapshot("untouched")) == set()
-    unbound = {host: hosts.snapshot(host) for host in hosts.hosts}
-    again = hosts.play("unbind", **ALL_AT_ONCE)
-    assert again.status == 0, again.output
+    with hosts.untouched():
+        again = hosts.succeed("unbind", **ALL_AT_ONCE)
     for host in hosts.hosts:
         assert again.changed(host) == 0 and again.modules(host) == ["npu.affinity.unbind"], host
-        assert touched(unbound[host], hosts.snapshot(host)) == set(), host
 
 
 @pytest.mark.long
@@ -84,17 +101,16 @@ def test_binds_a_lost_card_and_a_reboot_are_undone_in_one_run(fleet):
     (tree / "etc/systemd/system/npu.slice").symlink_to("/dev/null")
     before = state(tree)
     confined = {"npu_affinity_housekeeping": "1", "npu_affinity_housekeeping_confine_holders": True}
-    assert hosts.play("bind", npu_affinity_npus=[0, 1], **confined).status == 0
-    assert hosts.play("bind", npu_affinity_irqbalance="stop", **SHARED).status == 0
+    hosts.succeed("bind", npu_affinity_npus=[0, 1], **confined)
+    hosts.succeed("bind", npu_affinity_irqbalance="stop", **SHARED)
     irqbalance = tree / "etc/systemd/system/multi-user.target.wants/irqbalance.service"
     assert not irqbalance.is_symlink()
     reboot(tree)
-    assert hosts.play("bind", npu_affinity_interval="1h", **SHARED).status == 0
+    hosts.succeed("bind", npu_affinity_interval="1h", **SHARED)
     assert irqbalance.is_symlink(), "without stop it is what it was"
     lose_card(tree, 3)
     lost = state(tree)
-    run = hosts.play("unbind")
-    assert run.status == 0, run.output
+    hosts.succeed("unbind")
     after = state(tree)
     gone = before.keys() - lost.keys()
     differing = {path for path in before.keys() - gone if before[path] != after.get(path)}
@@ -106,7 +122,7 @@ def test_binds_a_lost_card_and_a_reboot_are_undone_in_one_run(fleet):
 def test_a_busy_card_stops_at_the_canary_and_a_rerun_finishes(fleet):
     hosts = fleet(canary="duo", other="duo")
     before = {host: state(hosts.tree(host)) for host in hosts.hosts}
-    assert hosts.play("bind", "--limit", "canary", **SHARED).status == 0
+    hosts.succeed("bind", "--limit", "canary", **SHARED)
     hosts.copy("canary", "other")
     at_work = state(hosts.tree("other"))
     set_faults(hosts.tree("canary"), busy=["2:1"])
@@ -121,6 +137,6 @@ def test_a_busy_card_stops_at_the_canary_and_a_rerun_finishes(fleet):
     left = state(hosts.tree("canary")).keys() - before["canary"].keys()
     assert left == {"/etc/npu-affinity", "/etc/npu-affinity/previous.json", "/etc/device_share.cfg"}
     set_faults(hosts.tree("canary"))
-    assert hosts.play("unbind").status == 0
+    hosts.succeed("unbind")
     for host in hosts.hosts:
         assert state(hosts.tree(host)) == before[host], host

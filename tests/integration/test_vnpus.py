@@ -5,21 +5,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
-import shlex
 import shutil
 import subprocess
-import sys
 
 import pytest
 
 from tests.fakes.changes import SHARED, shared
 from tests.fakes.small_host import UNITS
-from tests.fakes.split_host import MACHINE, ours
-from tests.integration.conftest import touched
+from tests.fakes.split_host import MACHINE, ours, soft_split
 from tests.simulator.faults import set_faults
-from tests.simulator.reboot import reboot
+from tests.simulator.reboot import reboot, start_units
 
 A3 = {
     **MACHINE,
@@ -47,11 +43,9 @@ def test_two_containers_share_one_card_and_undo_leaves_nothing(fleet, tmp_path):
     library, limiter = tmp_path / "libvnpu.so", tmp_path / "limiter"
     library.write_bytes(b"\x7fELF\0library")
     limiter.write_text("#!/bin/sh\n")
-    files = [{"name": path.name, "src": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()} for path in (library, limiter)]
-    variables = {"npu_affinity_vnpus": VNPUS, "npu_affinity_vnpu_enabled": True, "npu_affinity_vnpu_files": files, **SHARED}
+    variables = {"npu_affinity_vnpus": VNPUS, **soft_split(library, limiter), **SHARED}
 
-    run = hosts.play("bind", **variables)
-    assert run.status == 0, run.output
+    hosts.succeed("bind", **variables)
     assert "AllowedCPUs=18-19\n" in (tree / UNITS[1:] / "npu-0-a.slice").read_text()
     assert "AllowedCPUs=20-25\n" in (tree / UNITS[1:] / "npu-0-b.slice").read_text()
     drop_in = (tree / UNITS[1:] / "infer-a.service.d/50-npu-affinity.conf").read_text()
@@ -76,12 +70,7 @@ def test_two_containers_share_one_card_and_undo_leaves_nothing(fleet, tmp_path):
         said = subprocess.run(command, capture_output=True, text=True, check=False).stderr.splitlines()
         assert [line for line in said if line.startswith("npu") and "/python3 is not executable" not in line] == []
 
-    bound = hosts.snapshot("a2")
-    again = hosts.play("bind", **variables)
-    assert (again.status, again.changed("a2")) == (0, 0), again.output
-    assert touched(bound, hosts.snapshot("a2")) == set()
-    assert len(again.modules("a2")) <= 5, again.modules("a2")
-    assert hosts.play("verify", **variables).status == 0
+    hosts.succeed("verify", **variables)
 
     scope = "0::/npu.slice/npu-0.slice/npu-0-a.slice/docker-1.scope"
     started(tree, 4711, scope, "/hami-vnpu-core/libvnpu.so")
@@ -101,8 +90,7 @@ def test_two_containers_share_one_card_and_undo_leaves_nothing(fleet, tmp_path):
         assert line in differs.output
     (tree / "usr/local/hami-vnpu-core/libvnpu.so").write_bytes(library.read_bytes())
 
-    run = hosts.play("unbind")
-    assert run.status == 0, run.output
+    hosts.succeed("unbind")
     assert ours(hosts.snapshot("a2")) == before
     assert not (tree / "usr/local/hami-vnpu-core").exists()
 
@@ -128,37 +116,15 @@ REFUSED = [
 @pytest.mark.parametrize("variables, sentence", REFUSED)
 def test_what_does_not_add_up_is_refused_before_any_change(fleet, variables, sentence):
     hosts = fleet(a2=MACHINE)
-    before = hosts.snapshot("a2")
-    run = hosts.play("bind", **{**SHARED, **variables})
-    assert run.status != 0
-    assert sentence in run.failure("a2")
-    assert touched(before, hosts.snapshot("a2")) == set()
+    with hosts.untouched():
+        run = hosts.play("bind", **{**SHARED, **variables})
+    assert run.status != 0 and sentence in run.failure("a2")
 
 
 def test_a_host_that_gets_hami_files_later_is_bound_with_a_note(fleet):
     hosts = fleet(a2=MACHINE)
-    run = hosts.play("bind", npu_affinity_vnpu_enabled=True)
-    assert run.status == 0, run.output
+    run = hosts.succeed("bind", npu_affinity_vnpu_enabled=True)
     assert "until HAMi's device plugin has placed it, containers run without any limit" in run.output
-
-
-def boot(tree):
-    """Restart the host, and then do what its systemd does: run the programs of our enabled oneshot units, in their order.
-
-    They are the installed files, run with the environment and the words of the unit; only ``--root`` is added, because the tree is not /.
-    """
-    reboot(tree)
-    wants = tree / UNITS[1:] / "multi-user.target.wants"
-    results = {}
-    for link in sorted(wants.glob("npu-affinity-device-share.service")):
-        text = (tree / str(link.readlink())[1:]).read_text()
-        settings = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
-        environment = dict(pair.split("=", 1) for pair in settings["Environment"].split())
-        environment["PYTHONPATH"] = str(tree) + environment["PYTHONPATH"]
-        words = [sys.executable, *shlex.split(settings["ExecStart"])[1:], "--root", str(tree)]
-        words[words.index("--wait") + 1] = "0"
-        results[link.name] = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, cwd="/")
-    return results
 
 
 @pytest.mark.parametrize("machine, chips", [(MACHINE, ["0:0", "1:0"]), (A3, ["0:0", "0:1", "4:0", "4:1"])], ids=["A2", "A3"])
@@ -166,23 +132,19 @@ def test_off_then_on_then_a_reboot_then_still_on_then_undone(fleet, machine, chi
     hosts = fleet(host=machine)
     tree = hosts.tree("host")
     assert shared(tree) == []
-    run = hosts.play("bind", **SHARED)
-    assert run.status == 0, run.output
+    hosts.succeed("bind", **SHARED)
     assert shared(tree) == chips
     reboot(tree)
     assert shared(tree) == [], "the driver forgets"
-    unit = boot(tree)["npu-affinity-device-share.service"]
+    (unit,) = start_units(tree, "device-share").values()
     assert unit.returncode == 0, unit.stdout + unit.stderr
     assert [line.endswith("device share is on") for line in unit.stdout.splitlines()] == [True] * len(chips)
     assert shared(tree) == chips
     verified = next(entry["result"] for entry in hosts.play("verify", **SHARED).of("host") if entry["action"].endswith("binding_info"))
     assert len(verified["checked"]["device_share"]) == 2
     assert "device_share" not in {entry["kind"] for entry in verified["drift"]}
-    run = hosts.play("unbind")
-    assert run.status == 0, run.output
-    assert shared(tree) == []
-    assert boot(tree) == {}
-    assert shared(tree) == []
+    hosts.succeed("unbind")
+    assert shared(tree) == [] and start_units(tree) == {}
 
 
 def test_a_card_held_at_boot_is_a_failed_unit_and_others_are_on(fleet):
@@ -190,10 +152,11 @@ def test_a_card_held_at_boot_is_a_failed_unit_and_others_are_on(fleet):
     tree = hosts.tree("host")
     hosts.play("bind", **SHARED)
     set_faults(tree, busy=[1])
-    unit = boot(tree)["npu-affinity-device-share.service"]
+    reboot(tree)
+    (unit,) = start_units(tree, "device-share").values()
     assert unit.returncode == 1
     assert re.search("^card 1: chip 0 is not on, because a container holds the card", unit.stdout, re.MULTILINE)
     assert shared(tree) == ["0:0"]
-    assert hosts.play("bind", **{**SHARED, "npu_affinity_device_share_enabled": False}).status == 0
+    hosts.succeed("bind", **{**SHARED, "npu_affinity_device_share_enabled": False})
     assert shared(tree) == []
-    assert boot(tree) == {}, "nothing is shared, and nothing has to be set at boot"
+    assert start_units(tree, "device-share") == {}, "nothing is shared, and nothing has to be set at boot"

@@ -1,0 +1,297 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One story of every feature that sets something: planned, bound, restarted, changed by hand, replaced, off, rolled back and unbound.
+
+Each feature has a host of its own, and all of them go through the same runs.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import pytest
+
+from tests.fakes.changes import state, touched
+from tests.fakes.small_host import MACHINE, UNITS
+from tests.fakes.two_cards import two_cards
+from tests.simulator.generate import merge
+from tests.simulator.proc import POLL_THREAD_PIDS
+from tests.simulator.reboot import reboot, start_units
+
+ETC = "/etc/npu-affinity/"
+CONSEQUENCE = re.compile("/(var/log|simulator)/|.*/(previous.json|free_hugepages|smp_affinity)$")
+"""The record of what was there, and what the simulated kernel and its tools write."""
+
+
+class Story(NamedTuple):
+    """What three binds set (``base``, ``on`` and ``other``), and what a host then has.
+
+    ``shows`` is ``{path: text}`` of the running host, ``made`` are files that are there only while the feature is on, ``edited`` those of
+    other features. What verify finds after a restart (``lost``) and after ``harm`` is ``{object: (expected, found, cause)}``.
+    """
+
+    on: dict
+    other: dict
+    shows: dict
+    shows_other: dict
+    harm: dict
+    harmed: dict
+    machine: str | dict = "i310_pro"
+    base: dict = {}
+    files: dict = {}
+    made: set = set()
+    edited: set = set()
+    lost: dict = {}
+    planned: str = ""
+    lines: tuple = ()
+
+
+PAGES = [f"/sys/devices/system/node/node{node}/hugepages/hugepages-2048kB/nr_hugepages" for node in (0, 1)]
+QUEUES = [f"/proc/irq/{irq}/smp_affinity_list" for irq in range(120, 124)]
+NET = "/sys/bus/pci/devices/0000:33:00.0/net/eth0/queues/"
+STEERING = {f"{NET}tx-{queue}/xps_cpus": f"00000000,0000000{1 << queue:x}" for queue in range(4)}
+STEERING |= {f"{NET}rx-0/rps_cpus": "00000000,000000ff", f"{NET}rx-1/rps_cpus": "00000000,00000000"}
+STEERED = dict(zip(STEERING, ["00000000,0001fffd", "00000000,fffe0002", "0001fffd,00000000", "fffe0002,00000000"], strict=False))
+STEERED[f"{NET}rx-0/rps_cpus"] = "00000003,00000003"
+ETH0 = "queue interrupts of eth0 (0000:33:00.0)"
+NEAR = {"npu_affinity_housekeeping": "2", "npu_affinity_nic": "near"}
+SPREAD = dict(zip(QUEUES, ["0", "1", "32", "33"], strict=True))
+SWAPPINESS = "/proc/sys/vm/swappiness"
+GOVERNORS = [f"/sys/devices/system/cpu/cpufreq/policy{number}/scaling_governor" for number in (0, 1)]
+UNTUNED = {
+    SWAPPINESS: "60",
+    "/proc/sys/kernel/numa_balancing": "1",
+    "/sys/kernel/mm/transparent_hugepage/enabled": "madvise",
+    **dict.fromkeys(GOVERNORS, "schedutil"),
+}
+TUNED = {"governor": "performance", "numa_balancing": 0, "transparent_hugepages": "never", "swappiness": 0}
+JEMALLOC = "/usr/lib64/libjemalloc.so.2"
+DROP_IN = UNITS + "llm.service.d/50-npu-affinity.conf"
+PLAIN = """\
+# Managed by npu.affinity: changes are overwritten.
+# CPUs and memory of NPU 0.
+[Service]
+CPUAffinity=
+Slice=npu-0.slice
+Environment=ASCEND_RT_VISIBLE_DEVICES=0"""
+OPENMP = """
+# 16 CPUs of the pool for 1 process; a process would start 16 threads (OpenMP specification).
+Environment=OMP_NUM_THREADS=16
+# The pool binds; OpenMP would put the process on one CPU (vLLM-Ascend PR 11307).
+Environment=OMP_PROC_BIND=false"""
+ALLOCATOR = f"""
+# Threads allocate memory with fewer locks (vLLM-Ascend, Optimization and Tuning).
+Environment=LD_PRELOAD={JEMALLOC}"""
+SERVICES = {"npu_affinity_services": [{"unit": "llm.service", "npus": [0]}]}
+
+
+def units(name, target="multi-user"):
+    return {f"{UNITS}npu-affinity-{name}.service", f"{UNITS}{target}.target.wants/npu-affinity-{name}.service"}
+
+
+IRQBALANCE = {"installed": True, "active": True, "unit": "debian", "options": ""}
+A5 = merge(two_cards(0, 1), {"cpus": {"per_node": 32}, "irqbalance": IRQBALANCE, "npus": {"family": "a5", "name": "Ascend950DT"}})
+POLL_THREADS = [f"/proc/{pid}/status" for pid in POLL_THREAD_PIDS]
+
+
+def polls(mask, cpus):
+    """The status files of the threads of the kernel that poll for the whole host."""
+    text = "Name:\tuvb_poll_window\nState:\tS (sleeping)\nTgid:\t%d\nPid:\t%d\nCpus_allowed:\t%s\nCpus_allowed_list:\t%s\n%s"
+    return {
+        path: text % (pid, pid, mask, cpus, "Mems_allowed_list:\t0-1") for path, pid in zip(POLL_THREADS, POLL_THREAD_PIDS, strict=True)
+    }
+
+
+STORIES = {
+    "hugepages": Story(
+        on={"npu_affinity_hugepages": {"node": {0: 100, 1: 200}}},
+        other={"npu_affinity_hugepages": {"node": {0: 60}}},
+        shows=dict(zip(PAGES, ["100", "200"], strict=True)),
+        shows_other=dict(zip(PAGES, ["60", "0"], strict=True)),
+        made={*units("hugepages", "basic"), ETC + "hugepages.json", "/run/npu-affinity/hugepages.json"},
+        planned="Huge pages of 2 MiB: 100 (0.2 GiB, 127.8 GiB remain for other memory) on node 0; 200 (0.4 GiB",
+        lines=("~ node 1: 0 -> 200 huge pages of 2 MiB",),
+        lost={
+            "huge pages of 2 MiB on node 0": ("100", "0", "manual change"),
+            "huge pages of 2 MiB on node 1": ("200", "0", "manual change"),
+        },
+        harm={PAGES[1]: "7"},
+        harmed={"huge pages of 2 MiB on node 1": ("200", "7", "manual change")},
+    ),
+    "polling": Story(
+        machine=A5,
+        base={"npu_affinity_irq_enabled": False},
+        on={"npu_affinity_irq_enabled": True},
+        other={"npu_affinity_irq_enabled": True, "npu_affinity_interval": "1h"},
+        shows=polls("00000000,ffffff00", "8-31"),
+        shows_other=polls("00000000,ffffff00", "8-31"),
+        made={*units("irq"), *(f"{UNITS}{folder}npu-affinity-irq.timer" for folder in ("", "timers.target.wants/"))},
+        lost={
+            "uvb_poll_window": ("CPUs 8-31", "CPUs 0-63", "driver reload"),
+            "uvb_poll_window #2": ("CPUs 8-31", "CPUs 0-63", "driver reload"),
+        },
+        harm={POLL_THREADS[1]: polls("00000000,00000080", "7")[POLL_THREADS[1]]},
+        harmed={"uvb_poll_window #2": ("CPUs 8-31", "CPUs 7", "manual change")},
+    ),
+    "nic": Story(
+        base={"npu_affinity_housekeeping": "2"},
+        on=NEAR,
+        other={**NEAR, "npu_affinity_nic": "steering"},
+        files=STEERING,
+        shows={**STEERING, **SPREAD},
+        shows_other={**STEERING, **STEERED, **SPREAD},
+        made={
+            *units("nic"),
+            *units("nic-links"),
+            *(
+                f"{UNITS}{name}"
+                for name in ("npu-affinity-nic@.service", "npu-affinity-nic.timer", "timers.target.wants/npu-affinity-nic.timer")
+            ),
+            ETC + "nic.json",
+            "/etc/udev/rules.d/91-npu-affinity-nic.rules",
+        },
+        planned="Network interrupts of eth0 (mlx5_core, 0000:33:00.0, node 0) go to CPUs 0-1,32-33.",
+        edited={"/usr/local/lib/npu-affinity/irqbalance-policy"},
+        lines=("4 queue interrupts 0-15,32-47 -> spread over 0-1,32-33", "*/0000:33:00.0) echo"),
+        lost={ETH0: ("CPUs 0-1,32-33", "CPUs 0-15,32-47 (IRQ 120-123)", "irqbalance")},
+        harm={QUEUES[1]: "5"},
+        harmed={ETH0: ("CPUs 1", "CPUs 5 (IRQ 121)", "irqbalance")},
+    ),
+    "tuning": Story(
+        base={"npu_affinity_tuning": {"swappiness": ""}},
+        on={"npu_affinity_tuning": TUNED},
+        other={"npu_affinity_tuning": {"swappiness": 0}},
+        files=UNTUNED,
+        shows={
+            **dict.fromkeys(UNTUNED, "0"),
+            "/sys/kernel/mm/transparent_hugepage/enabled": "never",
+            **dict.fromkeys(GOVERNORS, "performance"),
+        },
+        shows_other={**UNTUNED, SWAPPINESS: "0"},
+        made={*units("tuning"), ETC + "tuning.json"},
+        lines=("governor: schedutil -> performance",),
+        harm={GOVERNORS[1]: "powersave", f"{UNITS}npu-affinity-tuning.service": None},
+        harmed={
+            "governor": ("performance", "performance (1 of 2), powersave (1 of 2)", "manual change"),
+            f"{UNITS}npu-affinity-tuning.service": ("a file", "no such file", "manual change"),
+        },
+    ),
+    "environment": Story(
+        machine=MACHINE,
+        base=SERVICES,
+        on={**SERVICES, "npu_affinity_environment": {"openmp": "yes", "task_queue": "true", "allocator": True}},
+        other={**SERVICES, "npu_affinity_environment": {"openmp": "yes"}},
+        files={
+            "/usr/lib/systemd/system/llm.service": "[Service]\nExecStart=/usr/bin/llm\nEnvironment=TASK_QUEUE_ENABLE=2",
+            JEMALLOC: "",
+        },
+        shows={DROP_IN: PLAIN + OPENMP + ALLOCATOR},
+        shows_other={DROP_IN: PLAIN + OPENMP},
+        planned="sets TASK_QUEUE_ENABLE=2, which stays; npu_affinity_environment would set 1.",
+        harm={DROP_IN: (PLAIN + OPENMP + ALLOCATOR).replace("=false", "=close")},
+        harmed={DROP_IN: ("Environment=OMP_PROC_BIND=false", "Environment=OMP_PROC_BIND=close", "manual change")},
+    ),
+}
+
+
+@pytest.mark.long
+def test_every_feature_comes_drifts_goes_and_comes_back(fleet):
+    hosts = fleet(**{name: story.machine for name, story in STORIES.items()})
+    trees = {name: hosts.tree(name) for name in STORIES}
+    for name, story in STORIES.items():
+        write(trees[name], story.files)
+    fresh = {name: state(tree) for name, tree in trees.items()}
+
+    def run(playbook, part, *arguments, **variables):
+        hosts.give({name: {**story.base, **getattr(story, part)} for name, story in STORIES.items()})
+        return hosts.play(playbook, *arguments, npu_affinity_batches=["100%"], **variables)
+
+    def succeed(*arguments, **variables):
+        done = run(*arguments, **variables)
+        assert done.status == 0, done.output
+        return done
+
+    succeed("bind", "base")
+    before, without = shown(trees), {name: hosts.snapshot(name) for name in STORIES}
+    assert [path for name, story in STORIES.items() for path, text in story.files.items() if before[name].get(path, text) != text] == []
+    planned = " ".join(succeed("plan", "on").output.split())
+    assert [story.planned for story in STORIES.values() if story.planned not in planned] == []
+    predicted = succeed("bind", "on", "--check", "--diff")
+    assert {name: hosts.snapshot(name) for name in STORIES} == without
+    done = succeed("bind", "on")
+    assert shown(trees) == {name: story.shows for name, story in STORIES.items()}
+    for name, story in STORIES.items():
+        would, did = ({key: result(of, name)[key] for key in ("changed", "diff", "files", "settings")} for of in (predicted, done))
+        assert would == did and did["changed"] and all(line in str(did["diff"]) for line in story.lines), name
+        written = {path for path in touched(without[name], hosts.snapshot(name)) if not CONSEQUENCE.match(path)}
+        moved = {path for path, text in story.shows.items() if text != before[name][path]}
+        assert written == {ETC + "history/2.json"} | story.made | story.edited | moved, name
+    succeed("verify", "on")
+
+    for tree in trees.values():
+        reboot(tree)
+    lost = drift(run("verify", "on"), trees)
+    assert lost == {name: story.lost for name, story in STORIES.items()}
+    assert [unit for tree in trees.values() for unit in start_units(tree).values() if unit.returncode] == []
+    assert shown(trees) == {name: story.shows for name, story in STORIES.items()}
+    succeed("verify", "on")
+
+    for name, story in STORIES.items():
+        write(trees[name], story.harm)
+    harmed = run("verify", "on")
+    assert (harmed.status, drift(harmed, trees)) == (2, {name: story.harmed for name, story in STORIES.items()})
+    succeed("bind", "other")
+    assert shown(trees) == {name: story.shows_other for name, story in STORIES.items()}
+    succeed("bind", "base")
+    assert shown(trees) == before
+    assert [path for name, story in STORIES.items() for path in story.made if (trees[name] / path[1:]).exists()] == []
+    succeed("rollback", "other", npu_affinity_to="-1")
+    assert shown(trees) == {name: story.shows_other for name, story in STORIES.items()}
+    succeed("unbind", "other")
+    for name, tree in trees.items():
+        assert touched(fresh[name], state(tree)) == set(), name
+
+
+def test_a_host_refusing_a_value_lists_its_own_and_keeps_all(fleet):
+    hosts = fleet(tuning="i310_pro")
+    offered = {path.replace("scaling_governor", "scaling_available_governors"): "schedutil powersave" for path in GOVERNORS}
+    write(hosts.tree("tuning"), {**UNTUNED, **offered})
+    run = hosts.play("bind", npu_affinity_tuning=TUNED)
+    assert run.status != 0
+    assert "there is no governor performance; this host has schedutil, powersave" in run.output
+    assert shown({"tuning": hosts.tree("tuning")}) == {"tuning": UNTUNED}
+
+
+def write(tree, files):
+    """Write files of a line or more, and remove those that have no text."""
+    for path, text in files.items():
+        file = tree / path[1:]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if text is None:
+            file.unlink()
+        else:
+            file.write_text(f"{text}\n")
+
+
+def shown(trees):
+    """What hosts have at the paths of their stories: ``{host: {path: text}}``."""
+    return {name: {path: (tree / path[1:]).read_text().strip() for path in STORIES[name].shows} for name, tree in trees.items()}
+
+
+def result(run, host, action="host_files"):
+    return next(entry for entry in run.of(host) if entry["action"].endswith(action))["result"]
+
+
+def drift(run, hosts):
+    """What verify found, ``{host: {object: (expected, found, cause)}}``, apart from the interrupts of NPUs, which a restart moves."""
+    found = {host: result(run, host, "binding_info")["drift"] for host in hosts}
+    return {
+        host: {
+            entry["object"]: (entry["expected"], entry["found"], entry["cause"])
+            for entry in entries
+            if not entry["object"].startswith("NPU ")
+        }
+        for host, entries in found.items()
+    }
