@@ -12,6 +12,8 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding
     CQ,
     SQ,
 )
+from ansible_collections.npu.affinity.plugins.module_utils._state import previous
+from ansible_collections.npu.affinity.plugins.module_utils._state.release import Options, Outcome
 
 FIRST, SECOND = "0000:c1:00.0", "0000:01:00.0"
 EVERYWHERE = "0-47"
@@ -92,3 +94,14 @@ def texts(host):
 
 def told(report):
     return report.changed, report.npus, report.unchangeable, report.warnings, report.failed
+
+
+def released(release, host, check=False):
+    """Undo a feature by its class; return the outcome, and what was undone."""
+    outcome = Outcome(previous.recorded(host))
+    undone = release(host, outcome, Options())
+    undone.look()
+    if not check:
+        undone.release()
+    undone.finish(check)
+    return outcome, undone

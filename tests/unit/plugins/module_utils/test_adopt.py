@@ -230,8 +230,18 @@ def test_adopted_work_follows_a_new_plan_and_keeps_its_first_state(machine, pool
     assert all_cpus(machine) == before
 
 
-@pytest.mark.parametrize("npus", [(1,), (0, 1)], ids=["held one NPU", "held one that left the plan, too"])
-def test_a_service_that_holds_no_npu_now_follows_a_new_plan(machine, npus):
+IDLE = [
+    pytest.param((1,), [], id="held one NPU"),
+    pytest.param((0, 1), [], id="held one that left the plan, too"),
+    pytest.param((1,), [CGROUPS + "/cgroup.controllers"], id="cgroup v1"),
+]
+
+
+@pytest.mark.parametrize("npus, removed", IDLE)
+def test_a_service_that_holds_no_npu_now_follows_a_new_plan(machine, npus, removed):
+    for path in removed:
+        os.unlink(machine.path(path))
+    machine.put(CGROUPS + "/systemd" + SERVICE + "/cgroup.procs", "100\n")
     machine.process(100, SERVICE, (None, "6"))
     before = all_cpus(machine)
     adopt(machine, [user(machine, SERVICE, *npus)])
@@ -245,17 +255,6 @@ def test_a_service_that_holds_no_npu_now_follows_a_new_plan(machine, npus):
     assert not adopt(machine, [], other).changed
     assert not unbind(machine).failed
     assert all_cpus(machine) == before
-
-
-def test_on_cgroup_v1_a_service_without_npus_follows_a_new_plan(machine):
-    os.unlink(machine.path(CGROUPS + "/cgroup.controllers"))
-    machine.put(CGROUPS + "/systemd" + SERVICE + "/cgroup.procs", "100\n")
-    machine.process(100, SERVICE)
-    adopt(machine, [user(machine, SERVICE, 1)])
-    adopt(machine, [], plan_of("0-1", "2-7"))
-    assert (machine.cpus(100), services.said(machine, "outside.service")) == ("2-7", {"cpus": "2-7"})
-    assert not unbind(machine).failed
-    assert machine.cpus(100) == "0-7"
 
 
 FITTED = {"environment": {"openmp": True, "task_queue": True, "allocator": True}}

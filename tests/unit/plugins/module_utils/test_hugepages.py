@@ -24,11 +24,11 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.s
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.hugepages import facts, kept_free, pages, path_of, size_text
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
-from ansible_collections.npu.affinity.plugins.module_utils._state.release import Options, Outcome
 from ansible_collections.npu.affinity.plugins.module_utils._state.step import Check
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import TakenBack, apply
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
+from tests.fakes.kernel import released
 
 SIZE = 2048
 MEMORY = 16 << 30
@@ -89,17 +89,6 @@ def bind(host, wanted=None, check=False):
     return step
 
 
-def release(host, check=False):
-    """Undo, and return the sentences on what could not be undone."""
-    outcome = Outcome(previous.recorded(host))
-    undone = Release(host, outcome, Options())
-    undone.look()
-    if not check:
-        undone.release()
-    undone.finish(check)
-    return outcome, undone
-
-
 def test_pages_are_granted_recorded_and_restored(kernel):
     predicted = bind(kernel, check=True)
     assert counts(kernel) == {0: 10, 1: 0, 2: 30} and not kernel.exists(previous.PATH)
@@ -111,8 +100,8 @@ def test_pages_are_granted_recorded_and_restored(kernel):
     assert step.changed and step.remarks == []
     assert previous.recorded(kernel)[SECTION] == {"2048": {"0": 10, "1": 0}}
     assert not bind(kernel).changed
-    assert not release(kernel, check=True)[0].failed and counts(kernel)[1] == 2000
-    release(kernel)
+    assert not released(Release, kernel, check=True)[0].failed and counts(kernel)[1] == 2000
+    released(Release, kernel)
     assert counts(kernel) == {0: 10, 1: 0, 2: 30}
 
 
@@ -179,12 +168,12 @@ def test_pages_kept_in_use_are_reported_and_later_lowered(kernel, tree, check):
 def test_undo_leaves_pages_in_use_says_so_and_ends_later(kernel, tree):
     bind(kernel)
     tree.write({path_of(SIZE, 0).replace("nr_", "free_"): 900})
-    outcome, _undone = release(kernel)
+    outcome, _undone = released(Release, kernel)
     assert counts(kernel) == {0: 100, 1: 0, 2: 30} and outcome.kept == {SECTION}
     (sentence,) = outcome.failed
     assert sentence.startswith("node 0 keeps 100 huge pages of 2 MiB, because processes use them, and had 10 before the first bind; stop")
     tree.write({path_of(SIZE, 0).replace("nr_", "free_"): 100})
-    outcome, undone = release(kernel)
+    outcome, undone = released(Release, kernel)
     assert counts(kernel) == {0: 10, 1: 0, 2: 30} and not outcome.kept
     undone.take_back()
     assert counts(kernel)[0] == 100
@@ -198,7 +187,7 @@ def test_a_node_given_back_is_not_managed_any_more(kernel, tree):
     apply(kernel, Request(), after=[HugePages(kernel, rest)])
     assert counts(kernel) == {0: 10, 1: 50, 2: 30} and previous.recorded(kernel)[SECTION] == {"2048": {"1": 0}}
     kernel.set_attribute(path_of(SIZE, 0), "500")
-    assert not bind(kernel, rest).changed and release(kernel)[0].failed == []
+    assert not bind(kernel, rest).changed and released(Release, kernel)[0].failed == []
     assert counts(kernel) == {0: 500, 1: 0, 2: 30}
 
 
@@ -286,11 +275,11 @@ def test_pages_that_are_not_returned_are_reported_and_recorded(kernel, tree):
     short = "node 1 has 1,500 huge pages of 2 MiB of the 3,000 that it had before the first bind"
     for _run in range(2):
         assert [text.partition(";")[0] for text in bind(kernel, {"size": SIZE, "nodes": {}}).remarks] == [short]
-    outcome, _undone = release(kernel)
+    outcome, _undone = released(Release, kernel)
     assert [text.partition(";")[0] for text in outcome.failed] == [short]
     assert counts(kernel)[1] == 1500 and outcome.kept == {SECTION}
     kernel.most = 5000
-    outcome, _undone = release(kernel)
+    outcome, _undone = released(Release, kernel)
     assert counts(kernel)[1] == 3000 and not outcome.failed and not outcome.kept
 
 
@@ -309,7 +298,7 @@ def test_check_mode_of_unbind_predicts_what_the_memory_allows(kernel, tree):
     node(tree, 1, 3000)
     bind(kernel, {"size": SIZE, "nodes": {"1": 100}})
     node(tree, 1, 100, room=kept_free(MEMORY) + (500 * SIZE << 10) + 4096)
-    (outcome, predicted), (after, done) = release(kernel, check=True), release(kernel)
+    (outcome, predicted), (after, done) = released(Release, kernel, check=True), released(Release, kernel)
     assert predicted.lines() == done.lines() == {"host settings": ["~ node 1: 100 -> 600 huge pages of 2 MiB"]}
     assert outcome.failed == after.failed and outcome.kept == after.kept == {SECTION}
 
@@ -331,7 +320,7 @@ def test_a_kernel_refusal_takes_a_bind_back_and_ends_no_unbind(kernel):
     kernel.refuses = None
     bind(kernel)
     kernel.refuses = path_of(SIZE, 0)
-    outcome, undone = release(kernel)
+    outcome, undone = released(Release, kernel)
     assert counts(kernel) == {0: 1000, 1: 0, 2: 30} and outcome.kept == {SECTION} and undone.changed
     assert [sentence.partition(":")[0] for sentence in outcome.failed] == [f"{path_of(SIZE, 0)} does not take 10"]
 

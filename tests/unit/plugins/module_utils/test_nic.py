@@ -30,8 +30,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._host.host import Hos
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.interrupts import UNBOUND_CPUS
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.nics import RPS, XPS, nics, queue_of, steered_cpus
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
-from ansible_collections.npu.affinity.plugins.module_utils._state.release import Options, Outcome
-from tests.fakes.kernel import Kernel
+from tests.fakes.kernel import Kernel, released
 
 BUS = "/sys/bus/pci/devices/"
 FIRST, SECOND, DISK = "0000:7d:00.0", "0000:7d:00.1", "0000:35:00.0"
@@ -73,16 +72,6 @@ def bind(host, wanted=None, check=False, tolerant=False):
         step.prepare()
         step.complete()
     return step
-
-
-def release(host, check=False):
-    outcome = Outcome(previous.recorded(host))
-    undone = Release(host, outcome, Options())
-    undone.look()
-    if not check:
-        undone.release()
-    undone.finish(check)
-    return outcome, undone
 
 
 # (the name of an interrupt, its queue)
@@ -134,8 +123,8 @@ def test_queues_are_placed_recorded_and_restored(kernel):
     assert previous.recorded(kernel)[SECTION]["functions"][FIRST] == {f"{number + 1} TxRx-{number}": EVERYWHERE for number in range(4)}
     written = len(kernel.writes)
     assert not bind(kernel).changed and len(kernel.writes) == written
-    assert release(kernel, check=True)[1].changed and places(kernel, 101) == ["4"]
-    outcome, undone = release(kernel)
+    assert released(Release, kernel, check=True)[1].changed and places(kernel, 101) == ["4"]
+    outcome, undone = released(Release, kernel)
     assert not outcome.failed and places(kernel, 101, 102, 103, 104) == [EVERYWHERE] * 4
     undone.take_back()
     assert places(kernel, 101, 102) == ["4", "5"]
@@ -153,7 +142,7 @@ def test_queues_of_a_renamed_interface_are_restored(kernel, tree, is_off):
     bind(kernel, {"mode": "near", "functions": {FIRST: "4-7", SECOND: "4-7"}})
     renamed(tree, "eth1-TxRx", "kv0-TxRx")
     assert not bind(kernel, {"mode": "near", "functions": {FIRST: "4-7", SECOND: "4-7"}}).changed
-    undone = bind(kernel) if is_off else release(kernel)[1]
+    undone = bind(kernel) if is_off else released(Release, kernel)[1]
     assert undone.changed and places(kernel, 200, 201) == [EVERYWHERE] * 2
 
 
@@ -162,7 +151,7 @@ def test_recorded_queues_that_are_gone_are_told(kernel, tree, is_off):
     bind(kernel)
     renamed(tree, "TxRx-3", "TxRx-misc")
     function(tree, SECOND, 200, [], interface="net/eth1")
-    said = bind(kernel, {"mode": "near", "functions": {SECOND: "4"}}).warnings if is_off else release(kernel)[1].warnings()
+    said = bind(kernel, {"mode": "near", "functions": {SECOND: "4"}}).warnings if is_off else released(Release, kernel)[1].warnings()
     assert places(kernel, 101, 104) == [EVERYWHERE, "7"]
     assert said == [
         f"eth0 ({FIRST}): 1 of 4 recorded queue interrupts cannot be restored, because its driver no longer has them (queues 3)"
@@ -194,7 +183,7 @@ def test_queues_of_every_kind_of_function_are_spread(kernel, tree):
     assert places(kernel, 300, 301, 302, 303, 304) == [EVERYWHERE, "8", "8", "9", "9"]
     assert places(kernel, 400, 401) == [EVERYWHERE, "12"]
     assert previous.recorded(kernel)[SECTION]["functions"]["0000:00:04.0"] == {"1 virtqueues": EVERYWHERE}
-    assert not release(kernel)[0].failed and places(kernel, 201, 301, 401) == [EVERYWHERE] * 3
+    assert not released(Release, kernel)[0].failed and places(kernel, 201, 301, 401) == [EVERYWHERE] * 3
 
 
 def test_cpus_that_are_offline_get_no_queue(kernel, tree):
@@ -323,8 +312,8 @@ def test_steering_follows_the_queues_and_is_restored(multiqueue, ends):
     written = len(kernel.writes)
     assert not bind(kernel, STEERING).changed and len(kernel.writes) == written
     if ends == "unbind":
-        assert release(kernel, check=True)[1].changed and steered(kernel, "tx-0") == PARTS[:1]
-        assert not release(kernel)[0].failed
+        assert released(Release, kernel, check=True)[1].changed and steered(kernel, "tx-0") == PARTS[:1]
+        assert not released(Release, kernel)[0].failed
     else:
         wanted = {"mode": "near", "functions": {}} if ends == "off" else {**WANTED, "mode": ends}
         predicted = bind(kernel, wanted, check=True)
@@ -358,7 +347,7 @@ def test_rps_gets_no_isolated_cpu(multiqueue, tree, allowed, cpus):
     tree.write({UNBOUND_CPUS: allowed})
     bind(multiqueue, STEERING)
     assert steered(multiqueue, "rx-0") == [cpus]
-    assert not release(multiqueue)[0].failed and steered(multiqueue, "rx-0") == ["0-7"]
+    assert not released(Release, multiqueue)[0].failed and steered(multiqueue, "rx-0") == ["0-7"]
 
 
 def test_interfaces_of_virtual_functions_are_not_steered(multiqueue, tree):
@@ -377,7 +366,7 @@ def test_a_cpu_or_queue_that_is_gone_leaves_the_steering_of_others(multiqueue, t
     assert not bind(multiqueue, STEERING).changed and not compared(multiqueue, STEERING).drift
     tree.write({"/sys/devices/system/cpu/online": EVERYWHERE})
     shutil.rmtree(multiqueue.path(f"{BUS}{FIRST}/net/eth0/queues/tx-3"))
-    outcome, undone = release(multiqueue)
+    outcome, undone = released(Release, multiqueue)
     assert not outcome.failed and not undone.warnings() and steered(multiqueue, *FOUR[:3]) == ["0", "1", "2"]
 
 
@@ -428,7 +417,7 @@ def test_the_unit_places_again_what_a_driver_or_program_moved(kernel, tree, caps
     assert places(kernel, 101) == ["0"] and "was bound 2 times within an hour" in capsys.readouterr().out
     assert compared(kernel).drift[0].cause.word == "fought over"
     assert main(["--root", tree.root, "--pci", FIRST]) == 0 and places(kernel, 101) == ["4"]
-    release(kernel)
+    released(Release, kernel)
     assert not kernel.exists(REBINDS)
     tree.write({FILE: "[]"})
     assert main(["--root", tree.root]) == 1 and "Nothing is placed" in capsys.readouterr().out
