@@ -212,7 +212,7 @@ def test_undone_runs_leave_what_was_there_before_them(machine):
 
 
 @pytest.mark.parametrize("pools", [("2-3", "5-6"), ("0-3", "3-7")], ids=["other pools", "pools that grow"])
-def test_adopted_work_follows_a_new_plan_and_keeps_its_first_state(machine, pools):
+def test_adopted_work_follows_a_plan_and_keeps_its_first_state(machine, pools):
     found = everything(machine)
     before = all_cpus(machine)
     adopt(machine, found())
