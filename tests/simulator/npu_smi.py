@@ -451,27 +451,6 @@ def print_rows(rows):
         field(key, value)
 
 
-def print_sections(machine, chips, rows_of):
-    """The form of a card-level query: a head, then per chip its rows and, on most products behind them, its id."""
-    field("NPU ID", chips[0].card)
-    if machine.family == "a5":
-        print_rows(rows_of(chips[0]))
-        return
-    field("Chip Count", len(chips))
-    print()
-    for chip in chips:
-        number = [("Chip ID", chip.chip)]
-        print_rows(number + rows_of(chip) if machine.family == "310" else rows_of(chip) + number)
-        print()
-
-
-def print_chips(machine, chips, chip, rows_of):
-    if chip:
-        print_rows(rows_of(chip))
-    else:
-        print_sections(machine, chips, rows_of)
-
-
 # --- device share -----------------------------------------------------------------------------------------------------
 
 
@@ -592,8 +571,21 @@ def ask(text):
 
 
 def print_share(machine, chips, chip):
+    """Print a chip's status, or a card's: a head, then the status of each chip and, on most products behind it, its id."""
     shares = Shares(machine)
-    print_chips(machine, chips, chip, lambda one: [("Device-share Status", shares.enabled(one))])
+    if chip:
+        field("Device-share Status", shares.enabled(chip))
+        return
+    field("NPU ID", chips[0].card)
+    if machine.family == "a5":
+        field("Device-share Status", shares.enabled(chips[0]))
+        return
+    field("Chip Count", len(chips))
+    print()
+    for one in chips:
+        rows = [("Device-share Status", shares.enabled(one)), ("Chip ID", one.chip)]
+        print_rows(rows[::-1] if machine.family == "310" else rows)
+        print()
 
 
 def set_share(machine, chips, chip, is_mcu, value):
