@@ -20,6 +20,7 @@ REQUEST ?= {"npus": 2, "cpus": 20, "policy": "single-numa-node", "limit": 8}
 LAB_MINUTES ?= 0
 SOAK_MINUTES ?= 30
 SEED ?=
+MUTANTS ?= 200
 MACHINES ?= 1000
 PROPERTIES := tests/unit/plugins/plugin_utils/test_plan_properties.py
 
@@ -234,11 +235,11 @@ sanity sanity-changed: setup-unit ## ansible-test sanity, of which pylint, which
 matrix: setup-unit ## host code on Python 3.7, the demo fleet on three ansible-cores, with hosts of Python 3.7 to 3.14
 	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-matrix $(ARGS)
 
-mutation: setup-unit ## how many of 200 small defects the unit tests find; seven minutes, apart from make test
-	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-mutation $(ARGS)
+mutation: setup-unit ## how many of MUTANTS=200 small defects, drawn by SEED=…, the unit tests find; ARGS=--only-survivors; 20 minutes, apart from make test
+	PATH="$(CURDIR)/$(BIN):$$PATH" SEED=$(SEED) MUTANTS=$(MUTANTS) tests/run-mutation $(ARGS)
 
 bench: setup-unit fleet ## print speed and size against baselines of the same run
-	$(BIN)/python -m tests.benchmarks.plan $(SHARED)
+	$(BIN)/python -m tests.benchmarks.plan $(if $(SHARED),"$(SHARED)")
 	$(BIN)/python -m tests.benchmarks.facts
 	$(BIN)/python -m tests.benchmarks.irq
 	$(BIN)/python -m tests.benchmarks.users

@@ -42,24 +42,31 @@ def test_files(checkout):
 
 
 class Recorder:
-    """A plugin of pytest."""
+    """A plugin of pytest. What is recorded when the run is stopped stays."""
 
-    def __init__(self, lines):
+    def __init__(self, lines, checkout, folder):
         self.lines = lines
-        self.imported = set()
+        self.checkout = checkout
+        self.folder = folder
         self.tests = collections.defaultdict(dict)
         self.failed = set()
 
     def pytest_collection_finish(self):
-        self.imported = self.lines.take()
+        path = self.folder / "imported.json"
+        before = json.loads(path.read_text()) if path.exists() else {}
+        found = self.lines.take() | {(name, line) for name, numbers in before.items() for line in numbers}
+        path.write_text(json.dumps(by_file(found)))
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item):
+    def pytest_runtest_protocol(self, item, nextitem):
         self.lines.take()
         started = time.monotonic()
         result = yield
         if item.nodeid not in self.failed:
-            self.tests[item.nodeid.partition("::")[0]][item.nodeid] = time.monotonic() - started, by_file(self.lines.take())
+            self.tests[item.path][item.nodeid] = time.monotonic() - started, by_file(self.lines.take())
+        if nextitem is None or nextitem.path != item.path:
+            path = str(item.path.relative_to(self.checkout))
+            place(self.folder, self.checkout, path).write_text(json.dumps(self.tests[item.path]))
         return result
 
     def pytest_runtest_logreport(self, report):
@@ -68,7 +75,7 @@ class Recorder:
 
 
 def main(checkout, folder):
-    checkout, folder = pathlib.Path(checkout), pathlib.Path(folder)
+    checkout, folder = pathlib.Path(checkout).resolve(), pathlib.Path(folder)
     missing = [path for path in test_files(checkout) if not place(folder, checkout, path).exists()]
     if not missing:
         return 0
@@ -77,16 +84,13 @@ def main(checkout, folder):
     lines = Lines(f"{folder}/lines")
     os.environ.update(MUTATION_LINES=lines.path, PYTHONPATH=f"{CHILDREN}:{os.environ['PYTHONPATH']}")
     lines.watch(child=False)
-    recorder = Recorder(lines)
+    recorder = Recorder(lines, checkout, folder)
     status = pytest.main(["-q", "--tb=short", "-p", "no:xdist", "--hypothesis-seed=0", *missing], plugins=[recorder])
     if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         return int(status)
-    imported = folder / "imported.json"
-    before = json.loads(imported.read_text()) if imported.exists() else {}
-    found = recorder.imported | {(name, line) for name, numbers in before.items() for line in numbers}
-    imported.write_text(json.dumps(by_file(found)))
     for path in missing:
-        place(folder, checkout, path).write_text(json.dumps(recorder.tests[path]))
+        if not (empty := place(folder, checkout, path)).exists():
+            empty.write_text("{}")  # all of its tests are left to make test-all
     for test in sorted(recorder.failed):
         print(f"{test} fails on the code as it is and is left out")
     return 0
