@@ -20,6 +20,7 @@ REQUEST ?= {"npus": 2, "cpus": 20, "policy": "single-numa-node", "limit": 8}
 LAB_MINUTES ?= 0
 SOAK_MINUTES ?= 30
 SEED ?=
+TURN ?=
 MUTANTS ?= 200
 MACHINES ?= 1000
 PROPERTIES := tests/unit/plugins/plugin_utils/test_plan_properties.py

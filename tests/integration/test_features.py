@@ -51,10 +51,8 @@ class Story(NamedTuple):
 PAGES = [f"/sys/devices/system/node/node{node}/hugepages/hugepages-2048kB/nr_hugepages" for node in (0, 1)]
 QUEUES = [f"/proc/irq/{irq}/smp_affinity_list" for irq in range(120, 124)]
 NET = "/sys/bus/pci/devices/0000:33:00.0/net/eth0/queues/"
-STEERING = {f"{NET}tx-{queue}/xps_cpus": f"00000000,0000000{1 << queue:x}" for queue in range(4)}
-STEERING |= {f"{NET}rx-0/rps_cpus": "00000000,000000ff", f"{NET}rx-1/rps_cpus": "00000000,00000000"}
-STEERED = dict(zip(STEERING, ["00000000,0001fffd", "00000000,fffe0002", "0001fffd,00000000", "fffe0002,00000000"], strict=False))
-STEERED[f"{NET}rx-0/rps_cpus"] = "00000003,00000003"
+STEERED = {f"{NET}tx-{queue}/xps_cpus": f"00000000,0000000{1 << queue:x}" for queue in range(4)}
+STEERED |= {f"{NET}rx-0/rps_cpus": "00000000,000000ff", f"{NET}rx-1/rps_cpus": "00000000,00000000"}
 ETH0 = "queue interrupts of eth0 (0000:33:00.0)"
 NEAR = {"npu_affinity_housekeeping": "2", "npu_affinity_nic": "near"}
 SPREAD = dict(zip(QUEUES, ["0", "1", "32", "33"], strict=True))
@@ -138,13 +136,12 @@ STORIES = {
     "nic": Story(
         base={"npu_affinity_housekeeping": "2"},
         on=NEAR,
-        other={**NEAR, "npu_affinity_nic": "steering"},
-        files=STEERING,
-        shows={**STEERING, **SPREAD},
-        shows_other={**STEERING, **STEERED, **SPREAD},
+        other={**NEAR, "npu_affinity_housekeeping": "1"},
+        files=STEERED,
+        shows={**STEERED, **SPREAD},
+        shows_other={**STEERED, **dict(zip(QUEUES, ["0", "32"] * 2, strict=True))},
         made={
             *units("nic"),
-            *units("nic-links"),
             *(
                 f"{UNITS}{name}"
                 for name in ("npu-affinity-nic@.service", "npu-affinity-nic.timer", "timers.target.wants/npu-affinity-nic.timer")

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import posixpath
 import re
-from typing import TYPE_CHECKING, Iterator
+from typing import TYPE_CHECKING, Iterable
 
-from .._base.cpulist import compress, expand
+from .._base.cpulist import from_mask
 from .._host.host import Host
-from .interrupts import Masked, Vector, interrupt_names, requested
+from .interrupts import Vector, interrupt_names, requested
 from .neighbours import INFINIBAND, NETWORK, STORAGE, driver_of, name_of
 from .pci import DEVICE_FOLDER, numa_node
 
@@ -75,46 +75,20 @@ def interfaces(host: Host, pci: str) -> list[str]:
     return ["%s/net/%s" % (folder, name) for folder in tops for name in host.names(folder + "/net")]
 
 
-class Steered(Masked):
-    """The CPUs of one queue of an interface: those to which RPS hands packets on, or those that send by it (XPS); none where it is off.
-
-    ``key`` identifies the queue within its function, whatever the name of the interface is. Source: Linux
-    ``Documentation/networking/scaling.rst``.
-    """
-
-    def __init__(self, kind: str, port: int, queue: int, path: str) -> None:
-        Masked.__init__(self, "receive queues (RPS)" if kind == RPS else "transmit queues (XPS)", path)
-        self.port = port
-        self.queue = queue
-        self.key = "%d %s-%d" % (port, kind.lower(), queue)
-
-    def restored(self, host: Host, recorded: str, online: set[int]) -> str:
-        return compress(online & set(expand(recorded))) if online else recorded
-
-
-def steered(host: Host, pci: str, kind: str) -> Iterator[Steered]:
-    """Yield the queues of a function that can be steered. The kernel shows no CPUs for XPS where an interface has one queue only."""
-    prefix, file = _STEERING[kind]
-    for port, folder in _ports(host, pci).items():
-        names = host.names(folder + "/queues", prefix + "*")
-        for number in sorted(int(name[len(prefix) :]) for name in names if name[len(prefix) :].isdigit()):
-            found = Steered(kind, port, number, "%s/queues/%s%d/%s" % (folder, prefix, number, file))
-            if host.read(found.path):
-                yield found
-
-
-def _ports(host: Host, pci: str) -> dict[int, str]:
+def _ports(host: Host, pci: str) -> Iterable[str]:
     """Return the interface of each port of a function: the oldest one, because others stand for virtual functions or partitions."""
     found: dict[int, str] = {}
     for folder in sorted(interfaces(host, pci), key=lambda folder: host.read_number(folder + "/ifindex") or 0):
         if not _REPRESENTOR.search(host.read(folder + "/phys_port_name") or ""):
             found.setdefault(host.read_number(folder + "/dev_port") or 0, folder)
-    return found
+    return found.values()
 
 
 def steered_cpus(host: Host, pci: str, kind: str) -> set[int]:
-    """Return the CPUs of all queues of a function together."""
-    return {cpu for queue in steered(host, pci, kind) for cpu in expand(queue.read(host) or "")}
+    """Return the CPUs of all queues of a function together; none where it is off (Linux ``Documentation/networking/scaling.rst``)."""
+    prefix, file = _STEERING[kind]
+    folders = ["%s/queues/%s" % (folder, name) for folder in _ports(host, pci) for name in host.names(folder + "/queues", prefix + "*")]
+    return {cpu for folder in folders for cpu in from_mask(host.read("%s/%s" % (folder, file)) or "0", folder)}
 
 
 def managed_disks(host: Host) -> list[str]:

@@ -1,8 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Feature nic: queues of network functions on CPUs of their NUMA node that are in no pool, now, at boot, and when a driver or a link
-comes up."""
+"""Feature nic: queues of network functions on CPUs of their NUMA node that are in no pool, now, at boot, and when a driver binds."""
 
 from __future__ import annotations
 
@@ -14,22 +13,19 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.outside import 
 from ansible_collections.npu.affinity.plugins.module_utils._features.nic.feature import FEATURE
 from ansible_collections.npu.affinity.plugins.module_utils._features.nic.places import (
     FILE,
+    NEAR,
     NIC_INSTANCE,
-    NIC_LINKS,
     NIC_SERVICE,
     NIC_TIMER,
     OFF,
-    PLACING,
     RULES,
-    STEERING,
 )
-from ansible_collections.npu.affinity.plugins.module_utils._host.installed import ARCHIVE, UNIT_FOLDER
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.nics import DRIVERS
 from ansible_collections.npu.affinity.plugins.module_utils._state.executables import USUAL
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
 from ansible_collections.npu.affinity.plugins.module_utils._state.previous import dump
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, managed, no_effect, unit, watcher
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, managed, no_effect, unit
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.irq import timer
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.isolation import SLICES
 
@@ -47,7 +43,7 @@ def is_on(settings: Mapping[str, Any]) -> bool:
 
 def left_alone(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> tuple[str, list[str]]:
     """Return the PCI functions whose interrupts irqbalance must leave alone, behind the file without which it need not."""
-    places = is_on(settings) and settings["nic"] in PLACING
+    places = is_on(settings) and settings["nic"] == NEAR
     return FILE, list(_targets(topology, plan)[0]) if places and plan["npus"] else []
 
 
@@ -59,7 +55,7 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     mode = settings["nic"]
     live = {"mode": mode, "functions": functions}
     notes = [*_lines(topology, functions, mode), *unplaced]
-    if mode not in PLACING:
+    if mode != NEAR:
         return Feature(owned=OWNED, live=live, notes=tuple(notes))
     if not functions:
         if not unplaced:
@@ -80,13 +76,11 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
             unit(NIC_SERVICE, _service(settings)),
             unit(NIC_INSTANCE, _instance(settings)),
             unit(NIC_TIMER, timer("Check that network interrupts are near their functions", settings["interval"])),
-            unit(NIC_LINKS, _links(settings["python"])),
             managed(RULES, _rules(list(functions), systemctl)),
         ),
         owned=OWNED,
-        enabled=(NIC_SERVICE, NIC_TIMER, NIC_LINKS),
-        started=(NIC_TIMER, NIC_LINKS),
-        restarted=({"unit": NIC_LINKS, "files": [ARCHIVE, f"{UNIT_FOLDER}/{NIC_LINKS}"]},),
+        enabled=(NIC_SERVICE, NIC_TIMER),
+        started=(NIC_TIMER,),
         python=settings["python"],
         runtime=True,
         needs_plan=True,
@@ -172,10 +166,9 @@ def _lines(topology: Topology, functions: Mapping[str, str], mode: str) -> Itera
     for nic in topology.get("nics") or ():
         if nic["pci"].lower() in functions:
             groups.setdefault(functions[nic["pci"].lower()], []).append(_title(nic))
-    verb = "go" if mode in PLACING else "would, with npu_affinity_nic: near, go"
-    more = ", and RPS and XPS follow them" if mode == STEERING else ""
+    verb = "go" if mode == NEAR else "would, with npu_affinity_nic: near, go"
     for cpus, titles in groups.items():
-        yield f"Network interrupts of {', '.join(titles)} {verb} to CPUs {cpus}{more}."
+        yield f"Network interrupts of {', '.join(titles)} {verb} to CPUs {cpus}."
 
 
 def _title(nic: Nic) -> str:
@@ -202,13 +195,6 @@ def _instance(settings: Mapping[str, Any]) -> str:
     return (
         "[Unit]\nDescription=Place the interrupts of the network function %I\n"
         f"ConditionPathExists={FILE}\n\n{_command(settings, f' --pci %i --wait {wait}')}TimeoutStartSec={wait + 240}\n"
-    )
-
-
-def _links(python: str) -> str:
-    return (
-        "[Unit]\nDescription=Place the interrupts of network functions whose link comes up\n"
-        f"Before={NIC_SERVICE}\nConditionPathExists={FILE}\n\n{watcher(f'{python} -m npu_affinity nic --links')}"
     )
 
 

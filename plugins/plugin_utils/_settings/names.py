@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._features.nic.places import PLACING
+from ansible_collections.npu.affinity.plugins.module_utils._features.nic.places import NEAR
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import remark
 
 PREFIX = "npu_affinity_"
@@ -18,7 +18,7 @@ FACTS = frozenset(PREFIX + name for name in ("gather_error", "plan", "state", "s
 TRUE = {"true", "yes", "on", "1", "y", "t"}
 ALSO_OFF = {PREFIX + name for name in ("kubelet_restart", "kubelet_drain", "kubelet_uncordon")}
 """What a bind reads of a role that is off, to remove what it did before."""
-CHANGING = {"nic": PLACING, "adopt": ("now", "always")}
+CHANGING = {"nic": (NEAR,), "adopt": ("now", "always")}
 """Values with which a role without a switch changes something."""
 
 NEEDS = {f"{PREFIX}housekeeping_confine_holders": f"{PREFIX}housekeeping", f"{PREFIX}vnpu_limiter": f"{PREFIX}vnpus"}

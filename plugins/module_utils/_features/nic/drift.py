@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Compare the queue interrupts of network functions, and their RPS and XPS, with their CPUs. Reads only."""
+"""Compare the queue interrupts of network functions with their CPUs. Reads only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..irq.affinity import Step
 from ..irq.irqbalance import freedom
 from ..irq.moves import Seen, cause_of_move
 from ..irq.rebinds import Rebinds
-from .places import PLACING
+from .places import NEAR
 from .queues import TITLE, bind, name, remarks, wanted_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def compare(comparing: Comparing, wanted: NicLive) -> None:
     host, findings = comparing.host, comparing.findings
     found = wanted_of(wanted)
     findings.remarks += coded("NPU_NIC_UNPLACED", remarks(host, found))
-    if wanted["mode"] not in PLACING:
+    if wanted["mode"] != NEAR:
         return
     free, tolerant = freedom(host), comparing.tolerant
     placed = bind(host, found, check=True, rebinds=Rebinds(host))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Feature nic: interrupts of network queues on CPUs that are near the function and in no pool, and on request RPS and XPS by these."""
+"""Feature nic: interrupts of network queues on CPUs that are near the function and in no pool."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Sequence
 
 from ..._host.installed import UNIT_FOLDER
 from ..feature import Choices, Feature
-from .places import ADDRESS, FILE, NIC_INSTANCE, NIC_LINKS, NIC_SERVICE, NIC_TIMER, RULES, SECTION
+from .places import ADDRESS, FILE, NIC_INSTANCE, NIC_SERVICE, NIC_TIMER, RULES, SECTION
 from ..irq.places import IRQBALANCE
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _check(data: dict[str, Any]) -> None:
 FEATURE = Feature(
     "nic",
     live={"mode": str, "functions": {str: str}},
-    owned=(FILE, RULES) + tuple("%s/%s" % (UNIT_FOLDER, name) for name in (NIC_SERVICE, NIC_INSTANCE, NIC_TIMER, NIC_LINKS)),
+    owned=(FILE, RULES) + tuple("%s/%s" % (UNIT_FOLDER, name) for name in (NIC_SERVICE, NIC_INSTANCE, NIC_TIMER)),
     sections={SECTION: _check},
     programs=("npu-affinity-nic*", "system-npu*affinity*nic*.slice"),
     restarted=((IRQBALANCE, (FILE,)),),

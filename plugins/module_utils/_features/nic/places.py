@@ -9,11 +9,9 @@ import re
 
 
 SECTION = "nic"
-"""The section of previous.json: ``{functions: {pci: {"<ordinal> <queue>": cpulist}}}``, empty for RPS and XPS that are off."""
+"""The section of previous.json: ``{functions: {pci: {"<ordinal> <queue>": cpulist}}}``."""
 FILE = "/etc/npu-affinity/nic.json"
 RULES = "/etc/udev/rules.d/91-npu-affinity-nic.rules"
 NIC_SERVICE, NIC_INSTANCE, NIC_TIMER = "npu-affinity-nic.service", "npu-affinity-nic@.service", "npu-affinity-nic.timer"
-NIC_LINKS = "npu-affinity-nic-links.service"
-NEAR, STEERING, REPORT, OFF = "near", "steering", "report", "off"
-PLACING = (NEAR, STEERING)
+NEAR, REPORT, OFF = "near", "report", "off"
 ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\Z")

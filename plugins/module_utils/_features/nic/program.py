@@ -11,14 +11,13 @@ from typing import Sequence
 from ..._base.outside import json_of, say
 from ..._base.table import count
 from ..._host.host import Host
-from ..._kernel.nics import interfaces
 from ..._state.diffs import diffs
 from ..._state.lock import changing
 from ..._state.log import Change, log_change
 from ..irq import counters
 from ..irq.rebinds import Rebinds, forget
 from .places import FILE
-from .queues import Wanted, await_queues, bind, wanted_of
+from .queues import await_queues, bind, wanted_of
 
 PROGRAM = "npu_affinity nic"
 
@@ -29,41 +28,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--root", default="/", help="root directory of the host's file tree")
     parser.add_argument("--pci", type=str.lower, help="only this PCI function, e.g. 0000:7d:00.0")
     parser.add_argument("--wait", type=float, default=0, help="seconds to wait for interrupts that a driver requests late; with --pci")
-    parser.add_argument("--links", action="store_true", help="run on, and place the interrupts of each function whose link comes up")
     parser.add_argument("--rebind-limit", type=int, default=0, help="how often to place an interrupt again within an hour")
     options = parser.parse_args(argv)
     host = Host(options.root)
-    return _watch(host) if options.links else _place(host, options.pci, options.wait, options.rebind_limit)
-
-
-def _watch(host: Host) -> int:
-    """Place the interrupts of each function whose link comes up, until the feature's file is gone."""
-    from .links import Links
-
-    try:
-        links = Links()
-        while True:
-            up = links.wait()
-            functions = _wanted(host).functions
-            if not functions:
-                return 0
-            for pci in functions:
-                indexes = {host.read_number(folder + "/ifindex") for folder in interfaces(host, pci)}
-                if up is None or indexes & up:
-                    _place(host, pci)
-    except (OSError, ValueError) as error:
-        say("Links are not watched: %s" % error)
-        return 1
+    return _place(host, options.pci, options.wait, options.rebind_limit)
 
 
 def _place(host: Host, pci: str | None, wait: float = 0, limit: int = 0) -> int:
     try:
-        if pci in _wanted(host).functions:
+        if pci in _wanted(host):
             await_queues(host, pci, wait)
         with changing(host, PROGRAM):
             wanted = _wanted(host)
             rebinds = Rebinds(host, limit) if limit and not pci else None
-            for function in [] if rebinds else [function for function in wanted.functions if pci in (None, function)]:
+            for function in [] if rebinds else [function for function in wanted if pci in (None, function)]:
                 forget(host, function)
             placed = bind(host, wanted, pci, rebinds=rebinds)
             moved = sum(step.before != step.after for row in placed.rows for step in row.all_steps())
@@ -83,6 +61,6 @@ def _place(host: Host, pci: str | None, wait: float = 0, limit: int = 0) -> int:
     return 1 if placed.failed else 0
 
 
-def _wanted(host: Host) -> Wanted:
+def _wanted(host: Host) -> dict[str, str]:
     text = host.text(FILE)
-    return Wanted({}) if text is None else wanted_of(json_of(text))
+    return {} if text is None else wanted_of(json_of(text))

@@ -4,7 +4,7 @@
 """Place the queues of network functions on the CPUs that a desired state has for them, and report the result.
 
 Queue N of a function goes to the Nth of its CPUs, and those after the last begin again. Functions with the same CPUs begin at different
-ones. The number of queues is left alone, and RPS and XPS are unless somebody asks for them.
+ones. The number of queues, RPS and XPS are left alone.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from ..._state import previous
 from ..irq.affinity import Report, Row, Step, settle
 from ..irq.placing import place, remembered, rows_of_record
 from ..irq.rebinds import Rebinds
-from . import steering
-from .places import ADDRESS, SECTION, STEERING
+from .places import ADDRESS, SECTION
 
 TITLE = "queue interrupts"
 """How diffs and sentences call all queues of a function together."""
@@ -51,26 +50,15 @@ class Placed(NamedTuple):
         return [row.entries() for row in self.rows]
 
 
-class Wanted(NamedTuple):
-    """The CPUs of each function, and whether RPS and XPS follow them."""
-
-    functions: dict[str, str]
-    steers: bool = False
-
-    def is_placed(self, pci: str, key: str) -> bool:
-        """Whether what a key of the record identifies is still placed."""
-        return pci in self.functions and (self.steers or not steering.is_steering(key))
-
-
-def wanted_of(document: Mapping[str, Any]) -> Wanted:
-    """Return what a desired state, or the feature's file, wants. Raises ``ValueError`` for another shape."""
+def wanted_of(document: Mapping[str, Any]) -> dict[str, str]:
+    """Return the CPUs of each function that a desired state, or the feature's file, wants. Raises ``ValueError`` for another shape."""
     found = document.get("functions") if isinstance(document, dict) else None
     if not isinstance(found, dict):
         raise ValueError("the requested network functions have an unexpected form")
     for pci, cpus in found.items():
         if not (ADDRESS.match(pci) and isinstance(cpus, str) and expand(cpus, "CPUs of %s" % pci)):
             raise ValueError("%r with CPUs %r is not a network function" % (pci, cpus))
-    return Wanted(found, document.get("mode") == STEERING)
+    return found
 
 
 def name(host: Host, pci: str) -> str:
@@ -80,7 +68,7 @@ def name(host: Host, pci: str) -> str:
 
 def bind(
     host: Host,
-    wanted: Wanted,
+    wanted: Mapping[str, str],
     pci: str | None = None,
     check: bool = False,
     tolerant: bool = False,
@@ -89,7 +77,7 @@ def bind(
     """Place the queues of all functions, or of ``pci``; the arguments are those of :func:`irq.binding.bind`."""
     online, names, known = read_list(host, CPU_FOLDER + "/online"), interrupt_names(host), remembered(host)
     rows, failed = [], []
-    for function, cpus in sorted(wanted.functions.items()):
+    for function, cpus in sorted(wanted.items()):
         if pci is None or function == pci.lower():
             row = Row(function)
             rows.append(row)
@@ -100,7 +88,7 @@ def bind(
                     row.text = "no CPU of %s is online; bring one online or bind again" % cpus
                     failed.append("%s: %s" % (name(host, function), row.text))
                 continue
-            same = sorted(other for other, theirs in wanted.functions.items() if theirs == cpus)
+            same = sorted(other for other, theirs in wanted.items() if theirs == cpus)
             first = same.index(function) * len(able) // len(same)
             able = able[first:] + able[:first]
             for number, vector in found:
@@ -108,8 +96,6 @@ def bind(
                 order = [str(cpu) for cpu in able[start:] + able[:start]]
                 key = queue_key(vector)
                 row.steps["interrupts"].append(Step(Interrupt(vector.irq, TITLE), order, key, known.get(function, {}).get(key)))
-            if wanted.steers:
-                row.steps["interrupts"] += steering.steps(host, function, able, len({number for number, _vector in found}))
     place(host, rows, lambda: record(host, rows), check, tolerant, rebinds)
     return _told(host, rows, failed)
 
@@ -136,14 +122,11 @@ def record(host: Host, rows: Sequence[Row]) -> None:
 
 def restore(host: Host, functions: Mapping[str, Mapping[str, str]], check: bool) -> Report:
     """Put the queues of functions back where the record has them. Those that are gone are warnings."""
-    of_interrupts = {pci: [key for key in places if not steering.is_steering(key)] for pci, places in functions.items()}
-    rows = rows_of_record(host, {pci: {key: functions[pci][key] for key in keys} for pci, keys in of_interrupts.items()}, TITLE, queue_key)
-    for row in rows:
-        row.steps["interrupts"] += steering.steps_of_record(host, row.pci, functions[row.pci])
+    rows = rows_of_record(host, functions, TITLE, queue_key)
     settle(host, [step for row in rows for step in row.all_steps()], check)
     text = "%s: %d of %d recorded queue interrupts cannot be restored, because its driver no longer has them (queues %s)"
     gone = [(row, compress(int(number) for key in row.missing for number in _NUMBER.findall(key))) for row in rows if row.missing]
-    return Report(rows, [text % (name(host, row.pci), len(row.missing), len(of_interrupts[row.pci]), numbers) for row, numbers in gone])
+    return Report(rows, [text % (name(host, row.pci), len(row.missing), len(functions[row.pci]), numbers) for row, numbers in gone])
 
 
 def _told(host: Host, rows: list[Row], failed: list[str]) -> Placed:
@@ -166,21 +149,20 @@ def _told(host: Host, rows: list[Row], failed: list[str]) -> Placed:
     return placed
 
 
-def remarks(host: Host, wanted: Wanted) -> list[str]:
+def remarks(host: Host, wanted: Mapping[str, str]) -> list[str]:
     """Return what to know about the queues of functions and the interrupts of NVMe disks. Reads only."""
-    names, sentences, functions = interrupt_names(host), [], wanted.functions
-    found = {pci: len({number for number, _vector in queues(host, pci, names)}) for pci in functions}
-    for pci, cpus in sorted(functions.items()):
+    names, sentences = interrupt_names(host), []
+    found = {pci: len({number for number, _vector in queues(host, pci, names)}) for pci in wanted}
+    for pci, cpus in sorted(wanted.items()):
         title = name(host, pci)
         if not found[pci]:
             sentences.append("%s: its driver has requested no queue interrupts, as while the interface is down" % title)
-        together = sum(found[other] for other, theirs in functions.items() if theirs == cpus)
+        together = sum(found[other] for other, theirs in wanted.items() if theirs == cpus)
         sentences += _shared(title, found[pci], together, cpus)
-        for kind in () if wanted.steers else (RPS, XPS):
+        for kind in (RPS, XPS):
             others = steered_cpus(host, pci, kind)
             if others - set(expand(cpus)):
-                text = "%s: %s also uses CPUs %s, and is not changed unless npu_affinity_nic is steering"
-                sentences.append(text % (title, kind, compress(others)))
+                sentences.append("%s: %s also uses CPUs %s, and is not changed" % (title, kind, compress(others)))
     disks = managed_disks(host)
     return sentences + (["%s: the kernel places their interrupts itself" % ", ".join(disks)] if disks else [])
 

@@ -16,7 +16,7 @@ from ..._state.step import LiveStep
 from ..irq.affinity import Report
 from ..irq.rebinds import forget
 from . import queues
-from .places import PLACING, SECTION
+from .places import NEAR, SECTION
 
 if TYPE_CHECKING:
     from ..._base.documents import NicLive
@@ -32,7 +32,7 @@ class NetworkInterrupts(LiveStep):
         LiveStep.__init__(self)
         self.host = host
         self.told = queues.wanted_of(wanted)
-        self.wanted = self.told if wanted["mode"] in PLACING else queues.Wanted({})
+        self.wanted = self.told if wanted["mode"] == NEAR else {}
         self.tolerant = tolerant
         self.placed = queues.Placed([], [], [], [])
         self.left = Report([])
@@ -52,12 +52,8 @@ class NetworkInterrupts(LiveStep):
         return queues.restore(self.host, self._recorded(is_wanted=False), check)
 
     def _recorded(self, is_wanted: bool) -> dict[str, dict[str, str]]:
-        found: dict[str, dict[str, str]] = {}
-        for pci, places in queues.recorded(previous.recorded(self.host)).items():
-            for key, cpus in places.items():
-                if self.wanted.is_placed(pci, key) is is_wanted:
-                    found.setdefault(pci, {})[key] = cpus
-        return found
+        recorded = queues.recorded(previous.recorded(self.host))
+        return {pci: places for pci, places in recorded.items() if (pci in self.wanted) is is_wanted}
 
     def _take(self, placed: queues.Placed) -> None:
         self.placed = placed
@@ -76,7 +72,7 @@ class NetworkInterrupts(LiveStep):
 
     def complete(self) -> None:
         with changing(self.host, "placing network interrupts"):
-            for pci in [*self.wanted.functions, *(row.pci for row in self.left.rows)]:
+            for pci in [*self.wanted, *(row.pci for row in self.left.rows)]:
                 forget(self.host, pci)
             if self.left.rows:
                 self.left = self._restored(check=False)

@@ -8,26 +8,18 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
-import socket
-import struct
-import threading
-import time
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, from_mask
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Findings
 from ansible_collections.npu.affinity.plugins.module_utils._features.comparing import Comparing, Wanted
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.places import REBINDS, UNCHANGEABLE
 from ansible_collections.npu.affinity.plugins.module_utils._features.nic.feature import FEATURE
 from ansible_collections.npu.affinity.plugins.module_utils._features.nic.places import FILE, SECTION
-from ansible_collections.npu.affinity.plugins.module_utils._features.nic import links
 from ansible_collections.npu.affinity.plugins.module_utils._features.nic.program import main
 from ansible_collections.npu.affinity.plugins.module_utils._features.nic.release import Release
 from ansible_collections.npu.affinity.plugins.module_utils._features.nic.step import NetworkInterrupts
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._kernel.interrupts import UNBOUND_CPUS
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.nics import RPS, XPS, nics, queue_of, steered_cpus
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from tests.fakes.kernel import Kernel, released
@@ -248,14 +240,15 @@ def test_a_queue_that_a_report_cannot_restore_is_kept(kernel, tolerant):
 def test_a_report_says_what_there_is_and_writes_nothing(kernel, tree):
     function(tree, DISK, 220, ["nvme0q0", "nvme0q1"], "nvme", "0x010802", "nvme/nvme0")
     function(tree, SECOND, 200, queues(SECOND, 0), interface="net/eth1")
+    tree.write({f"{BUS}{FIRST}/net/rep0/phys_port_name": "pf0vf0", f"{BUS}{FIRST}/net/rep0/queues/rx-0/rps_cpus": "ff00"})
     steering_files = {"rx-0/rps_cpus": "00ff", "rx-1/rps_cpus": "0000", "tx-0/xps_cpus": "00f0"}
     tree.write({f"{BUS}{FIRST}/net/eth0/queues/{name}": mask for name, mask in steering_files.items()})
     assert [steered_cpus(kernel, FIRST, kind) for kind in (RPS, XPS)] == [set(range(8)), set(range(4, 8))]
     step = bind(kernel, {"mode": "report", "functions": {FIRST: "4-6", SECOND: "4-6"}})
     assert step.remarks == [
         f"eth0 ({FIRST}): 4 queues share 3 CPUs (4-6); 3 queues would do [NPU_NIC_UNPLACED]",
-        f"eth0 ({FIRST}): RPS also uses CPUs 0-7, and is not changed unless npu_affinity_nic is steering [NPU_NIC_UNPLACED]",
-        f"eth0 ({FIRST}): XPS also uses CPUs 4-7, and is not changed unless npu_affinity_nic is steering [NPU_NIC_UNPLACED]",
+        f"eth0 ({FIRST}): RPS also uses CPUs 0-7, and is not changed [NPU_NIC_UNPLACED]",
+        f"eth0 ({FIRST}): XPS also uses CPUs 4-7, and is not changed [NPU_NIC_UNPLACED]",
         f"eth1 ({SECOND}): its driver has requested no queue interrupts, as while the interface is down [NPU_NIC_UNPLACED]",
         f"nvme0 ({DISK}): the kernel places their interrupts itself [NPU_NIC_UNPLACED]",
     ]
@@ -269,120 +262,6 @@ NO_FUNCTIONS = [[], {FIRST: ""}, {FIRST: "4-x"}, {FIRST: 4}, {"../7d": "4"}, {"0
 def test_what_is_no_network_function_is_refused(kernel, wanted):
     with pytest.raises(ValueError, match="network function|CPUs of"):
         NetworkInterrupts(kernel, wanted)
-
-
-STEERING = {"mode": "steering", "functions": {FIRST: "4-7"}}
-FOUR = ["tx-0", "tx-1", "tx-2", "tx-3"]
-PARTS = ["0-2,4", "3,5,8-9", "6,10-12", "7,13-15"]
-"""The CPUs that send by each of four queues whose interrupts are on CPUs 4 to 7 of 16."""
-
-
-def steer(tree, xps, interface="eth0", **rps):
-    """Write the queues of an interface: the masks of XPS in their order, and those of RPS by queue."""
-    folder = f"{BUS}{FIRST}/net/{interface}"
-    tree.write({f"{folder}/queues/tx-{number}/xps_cpus": mask for number, mask in enumerate(xps)})
-    tree.write({f"{folder}/queues/{name.replace('_', '-')}/rps_cpus": mask for name, mask in rps.items()})
-    tree.write({f"{folder}/dev_port": "0", f"{folder}/ifindex": "2", "/sys/devices/system/cpu/present": EVERYWHERE})
-
-
-def steered(host, *names, interface="eth0"):
-    folder = f"{BUS}{FIRST}/net/{interface}/queues"
-    masks = [host.read(f"{folder}/{name}/{'xps' if name.startswith('tx') else 'rps'}_cpus") for name in names]
-    return [compress(from_mask(mask)) for mask in masks]
-
-
-@pytest.fixture
-def multiqueue(kernel, tree):
-    """The function with four queues, of which RPS of one is on and XPS of one is off."""
-    steer(tree, ["0001", "0002", "0004", "0000"], rx_0="00ff", rx_1="0000")
-    return kernel
-
-
-@pytest.mark.parametrize("ends", ["near", "report", "off", "unbind"])
-def test_steering_follows_the_queues_and_is_restored(multiqueue, ends):
-    kernel = multiqueue
-    before = steered(kernel, *FOUR, "rx-0", "rx-1")
-    predicted = bind(kernel, STEERING, check=True)
-    assert steered(kernel, *FOUR, "rx-0", "rx-1") == before
-    step = bind(kernel, STEERING)
-    assert steered(kernel, *FOUR) == PARTS and steered(kernel, "rx-0", "rx-1") == ["4-7", ""] and places(kernel, 101) == ["4"]
-    moved = "4 queue interrupts 0-15 -> spread over 4-7; receive queues (RPS) 0-7 -> 4-7; 4 transmit queues (XPS) spread over 0-2 -> "
-    assert step.lines() == predicted.lines() == {"interrupts": [f"~ {FIRST}: {moved}spread over 0-15"]}
-    assert not step.remarks
-    written = len(kernel.writes)
-    assert not bind(kernel, STEERING).changed and len(kernel.writes) == written
-    if ends == "unbind":
-        assert released(Release, kernel, check=True)[1].changed and steered(kernel, "tx-0") == PARTS[:1]
-        assert not released(Release, kernel)[0].failed
-    else:
-        wanted = {"mode": "near", "functions": {}} if ends == "off" else {**WANTED, "mode": ends}
-        predicted = bind(kernel, wanted, check=True)
-        assert predicted.changed and steered(kernel, "tx-0") == PARTS[:1]
-        done = bind(kernel, wanted)
-        assert done.changed and done.lines() == predicted.lines() and not bind(kernel, wanted).changed
-        assert (SECTION in previous.recorded(kernel)) == (ends == "near")
-    assert steered(kernel, *FOUR, "rx-0", "rx-1") == before
-    assert places(kernel, 101) == (["4"] if ends == "near" else [EVERYWHERE])
-
-
-def test_every_cpu_sends_by_one_queue_of_each_class(kernel, tree):
-    """A driver with traffic classes has the queues of each one after the other."""
-    steer(tree, ["0000"] * 8)
-    bind(kernel, STEERING)
-    assert steered(kernel, *(f"tx-{number}" for number in range(8))) == PARTS * 2
-
-
-# (the CPUs near a function with four queues, the CPUs that send by each)
-SENDERS = [("2-7", ["0-2,6", "3,7-10", "4,11-12", "5,13-15"]), ("4", ["0-2,4", "3-7", "4,8-11", "4,12-15"])]
-
-
-@pytest.mark.parametrize(("cpus", "masks"), SENDERS)
-def test_cpus_near_a_function_all_send_by_their_queue(multiqueue, cpus, masks):
-    bind(multiqueue, {"mode": "steering", "functions": {FIRST: cpus}})
-    assert steered(multiqueue, *FOUR) == masks
-
-
-@pytest.mark.parametrize(("allowed", "cpus"), [("ff0f", ""), ("ff5f", "4,6")])
-def test_rps_gets_no_isolated_cpu(multiqueue, tree, allowed, cpus):
-    tree.write({UNBOUND_CPUS: allowed})
-    bind(multiqueue, STEERING)
-    assert steered(multiqueue, "rx-0") == [cpus]
-    assert not released(Release, multiqueue)[0].failed and steered(multiqueue, "rx-0") == ["0-7"]
-
-
-def test_interfaces_of_virtual_functions_are_not_steered(multiqueue, tree):
-    steer(tree, ["0001", "0002"], interface="rep0", rx_0="00ff")
-    tree.write({f"{BUS}{FIRST}/net/rep0/phys_port_name": "pf0vf1"})
-    steer(tree, ["0001", "0002"], interface="aaa0")
-    tree.write({f"{BUS}{FIRST}/net/aaa0/ifindex": "7"})
-    bind(multiqueue, STEERING)
-    assert steered(multiqueue, "tx-0", "rx-0", interface="rep0") == ["0", "0-7"]
-    assert steered(multiqueue, "tx-0", interface="aaa0") == ["0"] and steered(multiqueue, "tx-0") == PARTS[:1]
-
-
-def test_a_cpu_or_queue_that_is_gone_leaves_the_steering_of_others(multiqueue, tree):
-    bind(multiqueue, STEERING)
-    tree.write({"/sys/devices/system/cpu/online": "0-8,10-15"})
-    assert not bind(multiqueue, STEERING).changed and not compared(multiqueue, STEERING).drift
-    tree.write({"/sys/devices/system/cpu/online": EVERYWHERE})
-    shutil.rmtree(multiqueue.path(f"{BUS}{FIRST}/net/eth0/queues/tx-3"))
-    outcome, undone = released(Release, multiqueue)
-    assert not outcome.failed and not undone.warnings() and steered(multiqueue, *FOUR[:3]) == ["0", "1", "2"]
-
-
-def test_steering_that_was_changed_is_drift_and_placed_again(multiqueue, tree):
-    bind(multiqueue, STEERING)
-    tree.write({FILE: json.dumps(STEERING)})
-    assert not compared(multiqueue, STEERING).drift
-    steer(tree, ["0000", "0001"], rx_0="8001")
-    findings = compared(multiqueue, STEERING)
-    told = [(finding.object, finding.expected.cpus, [value.cpus or value.state for value in finding.found]) for finding in findings.drift]
-    assert told == [
-        (f"receive queues (RPS) of eth0 ({FIRST})", "4-7", ["0,15"]),
-        (f"transmit queues (XPS) of eth0 ({FIRST})", "0-5,8-9", ["off", "0"]),
-    ]
-    assert findings.queues == {FIRST: {"near": 4, "elsewhere": 0, "fixed": 0}} and findings.drift[0].cause.word == "manual change"
-    assert main(["--root", tree.root]) == 0 and steered(multiqueue, *FOUR, "rx-0") == [*PARTS, "4-7"]
 
 
 def compared(host, wanted=None):
@@ -421,72 +300,6 @@ def test_the_unit_places_again_what_a_driver_or_program_moved(kernel, tree, caps
     assert not kernel.exists(REBINDS)
     tree.write({FILE: "[]"})
     assert main(["--root", tree.root]) == 1 and "Nothing is placed" in capsys.readouterr().out
-
-
-class Netlink(socket.socket):
-    """The end of a pair of sockets that stands for the kernel's, and that drops what does not fit as it does."""
-
-    def recv(self, size):
-        data = super().recv(size)
-        if data == b"lost":
-            raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
-        return data
-
-
-def link(index, kind=16, flags=0x11043):
-    """A message of rtnetlink on an interface, followed by its name as an attribute of an odd length."""
-    attribute = struct.pack("=HH", 9, 3) + b"eth0\0\0\0\0"
-    return struct.pack("=IHHII", 32 + len(attribute) - 3, kind, 0, 0, 0) + struct.pack("=BxHiII", 0, 1, index, flags, 0) + attribute
-
-
-@pytest.mark.parametrize(
-    ("data", "indexes"),
-    [
-        (link(2), {2}),
-        (link(2) + link(3), {2, 3}),
-        (link(2, flags=0x1003), set()),
-        (link(2, kind=17), set()),
-        (link(2)[:20], set()),
-        (b"\0" * 64 + link(2), {2}),
-    ],
-)
-def test_messages_of_the_kernel_say_which_links_are_up(data, indexes):
-    assert links.running(data) == indexes
-
-
-@pytest.fixture
-def netlink(monkeypatch):
-    """The kernel's end."""
-    kernel, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    with kernel, Netlink(fileno=ours.detach()) as end:
-        monkeypatch.setattr(links, "_socket", lambda: end)
-        monkeypatch.setattr(links, "_SETTLE", 0)
-        yield kernel
-
-
-def until(condition):
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def test_functions_whose_link_comes_up_are_placed_again(kernel, tree, netlink):
-    function(tree, SECOND, 200, queues(SECOND, 2), interface="net/eth1")
-    tree.write({FILE: json.dumps({"functions": {FIRST: "4-5", SECOND: "6-7"}})})
-    tree.write({f"{BUS}{FIRST}/net/eth0/ifindex": "2", f"{BUS}{SECOND}/net/eth1/ifindex": "3"})
-    watch = threading.Thread(target=main, args=[["--root", tree.root, "--links"]], daemon=True)
-    watch.start()
-    for message in (link(9), link(2, flags=0x1003), link(3)):
-        netlink.send(message)
-    until(lambda: places(kernel, 201, 202) == ["6", "7"])
-    assert places(kernel, 101) == [EVERYWHERE]
-    netlink.send(b"lost")
-    until(lambda: places(kernel, 101, 102) == ["4", "5"])
-    os.remove(kernel.path(FILE))
-    netlink.send(link(2))
-    watch.join(20)
-    assert not watch.is_alive()
 
 
 def test_a_kernel_refusal_is_remembered_next_to_other_features(kernel, tree):

@@ -115,14 +115,6 @@ def test_functions_of_the_same_cpus_are_said_together():
     )
 
 
-def test_steering_is_said_and_told_to_the_units():
-    feature = wanted(plan("0-5"), topology(function()), "steering")
-    assert feature.notes == ("Network interrupts of eth0 (hns3, 0000:7d:00.0, node 0) go to CPUs 6-7, and RPS and XPS follow them.",)
-    near = wanted(plan("0-5"), topology(function()))
-    assert [file["path"] for file in feature.files] == [file["path"] for file in near.files]
-    assert [json.loads(of.files[0]["content"])["mode"] for of in (feature, near)] == ["steering", "near"]
-
-
 def test_a_report_has_no_file_and_off_has_nothing():
     report = wanted(plan("0-5"), topology(function()), "report")
     assert not (report.files or report.enabled or report.runtime or report.needs_plan) and report.live["mode"] == "report"
@@ -137,8 +129,7 @@ def test_the_units_run_what_the_file_says():
     assert json.loads(texts["nic.json"])["functions"] == {FIRST: "6-7"}
     assert "npu_affinity nic --rebind-limit 4\n" in texts["npu-affinity-nic.service"]
     assert "npu_affinity nic --pci %i --wait 30\n" in texts["npu-affinity-nic@.service"]
-    assert "npu_affinity nic --links\n" in texts["npu-affinity-nic-links.service"]
-    assert feature.started == ("npu-affinity-nic.timer", "npu-affinity-nic-links.service")
+    assert feature.started == ("npu-affinity-nic.timer",)
     assert (
         f'KERNELS=="{FIRST}"' in texts["91-npu-affinity-nic.rules"] and "npu-affinity-nic@%b.service" in texts["91-npu-affinity-nic.rules"]
     )

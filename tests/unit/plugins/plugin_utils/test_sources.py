@@ -1,11 +1,15 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Sources: rooms of the architecture import those above them, and no pattern ends with a ``$``, which matches before a newline, too."""
+"""Sources: rooms of the architecture import those above them, files never each other, and no pattern ends with a ``$``.
+
+A ``$`` matches before a newline, too.
+"""
 
 from __future__ import annotations
 
 import ast
+import graphlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,6 +55,20 @@ def test_rooms_import_rooms_above_them(drawer):
         assert others <= set(rooms[: rooms.index(room)]), path
     for path in folder.glob("_[a-z]*.py"):
         assert {name.split(".")[0] for name in imported(folder, path)} <= set(rooms[: rooms.index(path.stem)]), path
+
+
+@pytest.mark.parametrize("drawer", DRAWERS)
+def test_no_file_imports_itself_through_others(drawer):
+    folder = REPOSITORY / "plugins" / drawer
+    files = {".".join(path.relative_to(folder).with_suffix("").parts): path for path in folder.rglob("*.py")}
+    graph = {}
+    for file, path in files.items():
+        names = list(imported(folder, path))
+        graph[file] = {name if name in files else name.rpartition(".")[0] for name in names} & files.keys()
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        pytest.fail(f"these files import each other: {' -> '.join(error.args[1])}")
 
 
 PLUGINS = REPOSITORY / "plugins"
