@@ -496,13 +496,18 @@ def test_unbind_leaves_what_somebody_else_has_set_since(machine):
 def test_what_has_ended_needs_nothing(machine):
     adopt(machine, everything(machine)())
     machine.engines.clear()
-    machine.process(320, SESSION)
-    adopt(machine, [user(machine, SESSION, 0, pids=[320])])
-    assert "containers" not in previous.recorded(machine)[SECTION]
     machine.process(300, SESSION, ("3",), start=2)
     report = unbind(machine)
     assert not report.failed and not report.warnings
     assert machine.cpus(300) == "3"
+
+
+def test_containers_that_were_removed_are_forgotten(machine):
+    adopt(machine, everything(machine)())
+    machine.engines.clear()
+    machine.process(320, SESSION)
+    adopt(machine, [user(machine, SESSION, 0, pids=[320])])
+    assert "containers" not in previous.recorded(machine)[SECTION]
 
 
 def test_threads_that_start_during_a_pass_are_confined_too(machine, monkeypatch):
