@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import gc
 import importlib
 import io
@@ -19,6 +20,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import traceback
 
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Result
@@ -36,6 +38,9 @@ sys.exit(answer.get("rc", 0))
 """
 """A program that answers its arguments, joined by blanks, from the file next to it."""
 
+ONE_AT_A_TIME = threading.Lock()
+"""Host code asks npu-smi in threads, and these have the same standard output."""
+
 LIMIT = 120
 """Seconds that a fork gets."""
 
@@ -47,6 +52,7 @@ SIMULATED = ("npu_smi.main(ROOT, sys.argv[1:])", '"""A stand-in for npu-smi that
 def answering(run):
     """Wrap the function by which host code runs commands."""
 
+    @functools.wraps(run)
     def answered(argv, stdin, limit):
         answer = None
         if os.path.basename(argv[0]) == "npu-smi" and os.access(argv[0], os.X_OK):
@@ -77,16 +83,16 @@ def answer_of_host(root, words, stdin):
     with open(os.path.join(root, npu_smi.DESCRIPTION)) as file:
         if '"sleep"' in file.read():
             return None
-    output, before = io.StringIO(), sys.stdin
-    sys.stdin = io.StringIO(stdin)
-    try:
-        with contextlib.redirect_stdout(output):
+    output = io.StringIO()
+    with ONE_AT_A_TIME, contextlib.redirect_stdout(output):
+        before, sys.stdin = sys.stdin, io.StringIO(stdin)
+        try:
             status = npu_smi.main(root, words)
-    except Exception:  # how a program of Python ends
-        status = 1
-        output.write(traceback.format_exc())
-    finally:
-        sys.stdin = before
+        except Exception:  # how a program of Python ends
+            status = 1
+            output.write(traceback.format_exc())
+        finally:
+            sys.stdin = before
     return status, output.getvalue()
 
 
