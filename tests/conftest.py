@@ -30,9 +30,10 @@ def pytest_addoption(parser):
 
 @pytest.hookimpl(tryfirst=True)  # hypothesis reads its option
 def pytest_configure(config):
+    given = getattr(config.option, "hypothesis_seed", None)
     if config.option.seed is None:
-        config.option.seed = random.SystemRandom().randrange(1_000_000)
-    if getattr(config.option, "hypothesis_seed", "") is None:
+        config.option.seed = int(given) if given and given.isdigit() else random.SystemRandom().randrange(1_000_000)
+    if given is None:
         config.option.hypothesis_seed = str(config.option.seed)
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     try:

@@ -50,4 +50,4 @@ def run(tmp_path):
 def test_a_run_draws_anew_and_its_seed_repeats_it(run, seed):
     chosen, drawn = run()
     assert chosen != str(seed)
-    assert run(f"--seed={chosen}") == (chosen, drawn)
+    assert run(f"--seed={chosen}") == run(f"--hypothesis-seed={chosen}") == (chosen, drawn)
