@@ -23,7 +23,6 @@ import sys
 import threading
 import traceback
 
-from ansible_collections.npu.affinity.plugins.module_utils._host.host import Result
 from tests.simulator import npu_smi
 
 PLACE = "/usr/local/Ascend/driver/tools/npu-smi"
@@ -49,8 +48,8 @@ SIMULATED = ("npu_smi.main(ROOT, sys.argv[1:])", '"""A stand-in for npu-smi that
 """What is in the two forms of the simulated npu-smi: one that imports it, and its source."""
 
 
-def answering(run):
-    """Wrap the function by which host code runs commands."""
+def answering(run, result):
+    """Wrap the function by which host code runs commands and makes results."""
 
     @functools.wraps(run)
     def answered(argv, stdin, limit):
@@ -62,7 +61,7 @@ def answering(run):
                 answer = answer_of_tool(argv[0], " ".join(argv[1:]))
             elif argv[0].endswith(PLACE) and any(part in text for part in SIMULATED):
                 answer = answer_of_host(argv[0][: -len(PLACE)], argv[1:], stdin)
-        return run(argv, stdin, limit) if answer is None else Result(tuple(argv), *answer)
+        return run(argv, stdin, limit) if answer is None else result(tuple(argv), *answer)
 
     return answered
 

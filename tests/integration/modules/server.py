@@ -4,12 +4,14 @@
 """Runs modules as Python started for each would, in forks of a process that has Ansible's part of every module imported.
 
 ``python server.py SOCKET FOLDER`` serves until it gets SIGTERM. A module arrives as an archive of sources, a hundred of them. Those of
-Ansible are imported here, once, from where Ansible has them; those of collections come out of the archive as on any host.
+Ansible are imported here, once, from where Ansible has them; those of collections come out of the archive as on any host. The simulated
+npu-smi answers modules without a process of its own (see ``tests/fakes/programs.py``).
 """
 
 import atexit
 import contextlib
 import gc
+import importlib.machinery
 import importlib.util
 import os
 import signal
@@ -30,6 +32,33 @@ def import_what_modules_have(folder):
     sys.path.insert(0, str(package.parent))
     importlib.import_module("ansible.module_utils.basic")
     importlib.import_module("ansible.module_utils._internal._ansiballz._loader")
+
+
+class Answering:
+    """Finds and loads the file of host code that runs commands, which then asks npu-smi in its own process."""
+
+    def __init__(self, programs):
+        self.programs = programs
+
+    def find_spec(self, name, path=None, _target=None):
+        spec = importlib.machinery.PathFinder.find_spec(name, path) if name.endswith(".module_utils._host.host") else None
+        if spec is not None:
+            self.load, spec.loader = spec.loader.exec_module, self
+        return spec
+
+    def create_module(self, _spec):
+        return None
+
+    def exec_module(self, module):
+        self.load(module)
+        module._run = self.programs.answering(module._run, module.Result)
+
+
+def import_programs():
+    sys.path.append(str(Path(__file__).parents[3]))
+    programs = importlib.import_module("tests.fakes.programs")
+    sys.path.pop()
+    return programs
 
 
 def receive(connection):
@@ -76,6 +105,7 @@ def reap(_signal, _frame):
 
 def serve(path, folder):
     import_what_modules_have(folder)
+    sys.meta_path.insert(0, Answering(import_programs()))
     gc.freeze()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGCHLD, reap)

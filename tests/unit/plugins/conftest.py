@@ -15,6 +15,6 @@ from tests.fakes import programs
 @pytest.fixture(scope="session", autouse=True)
 def answers_without_process():
     run = host._run
-    host._run = programs.answering(run)
+    host._run = programs.answering(run, host.Result)
     yield
     host._run = run

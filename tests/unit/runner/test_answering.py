@@ -31,7 +31,7 @@ def npu_smi(tmp_path):
 
 
 def test_npu_smi_answers_as_the_program_does(npu_smi, tmp_path):
-    answer = programs.answering(never)
+    answer = programs.answering(never, host.Result)
     for words in CALLS:
         started = inspect.unwrap(host._run)([npu_smi, *words], "y\n", 60)
         assert answer([npu_smi, *words], "y\n", 60) == started
@@ -40,7 +40,7 @@ def test_npu_smi_answers_as_the_program_does(npu_smi, tmp_path):
 
 
 def test_answers_to_threads_do_not_mix(npu_smi):
-    answer = programs.answering(never)
+    answer = programs.answering(never, host.Result)
     calls = [[npu_smi, *words] for words in CALLS[:2]] * 30
     alone = [answer(call, "", 60).output for call in calls[:2]] * 30
     interval = sys.getswitchinterval()
@@ -55,7 +55,7 @@ def test_answers_to_threads_do_not_mix(npu_smi):
 def test_a_slow_npu_smi_is_started(npu_smi, tmp_path):
     set_faults(tmp_path, sleep=600)
     with pytest.raises(AssertionError, match="was started"):
-        programs.answering(never)([npu_smi, "info"], "", 60)
+        programs.answering(never, host.Result)([npu_smi, "info"], "", 60)
 
 
 ENDS = [("pass", 0, ""), ("return 3", 3, ""), ("sys.exit(4)", 4, ""), ("raise OSError('no end')", 1, "OSError: no end")]
