@@ -81,7 +81,7 @@ class Proof(NamedTuple):
 @functools.cache
 def proofs() -> list[Proof]:
     """Return all proofs. Pytest collects the tests once for each kind of image, side by side."""
-    environments = [{}, {"LAB_ARCH": "arm64"}, *({"LAB_IMAGE": name} for name in IMAGES)]
+    environments = [{}, *({"LAB_IMAGE": name} for name in IMAGES)]
     processes = [
         subprocess.Popen([sys.executable, "-m", __spec__.name, "--collect"], cwd=REPOSITORY, env=_with(environment), stdout=subprocess.PIPE)
         for environment in environments
@@ -104,11 +104,11 @@ def _with(environment: dict[str, str]) -> dict[str, str]:
 
 
 def _of_test(environment: dict[str, str], test: str, shape: str, suites: Sequence[str], marks: Sequence[str]) -> list[Proof]:
-    """Return the proofs by a test: on each release it is for, or on that of the image or architecture."""
+    """Return the proofs by a test: on each release it is for and on aarch64, or on the image of its environment."""
     variables = {"SOAK_MINUTES": str(SOAK_MINUTES)} if "soak" in marks else {}
-    places = {suite: {"LAB_SUITE": suite} for suite in suites} if not environment else {next(iter(environment.values())): environment}
-    if "LAB_ARCH" in environment and "architecture" not in marks:
-        return []
+    places = dict.fromkeys(environment.values(), environment) or {suite: {"LAB_SUITE": suite} for suite in suites}
+    if "architecture" in marks and not environment:
+        places["arm64"] = {"LAB_ARCH": "arm64"}
     name = test.removeprefix("tests/lab/")
     return [
         Proof(f"{place}:{name}", where | variables, [test], SECONDS.get(name, USUAL), shape, "core" in marks and place == "bookworm")

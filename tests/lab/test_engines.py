@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._launch.recipes import launch
 from tests.lab.conftest import REPOSITORY, plan_of
 from tests.lab.machine import PATIENCE
 from tests.lab.shapes import ENGINES
@@ -103,6 +102,8 @@ def bound(lab):
 @pytest.fixture(scope="module")
 def started(bound):
     """The machine with a program started by each form for NPU 1."""
+    from ansible_collections.npu.affinity.plugins.plugin_utils._launch.recipes import launch  # slow, and others import this file
+
     machine, topology = bound
     machine.write("/run/by-override.yml", COMPOSE)
     machine.write("/etc/systemd/system/by-systemd.service", SERVICE)
