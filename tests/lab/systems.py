@@ -7,6 +7,9 @@ In its logs, ``*.log``, each run of pytest begins with a line on the machines an
 a row, which replaces the one on the page, where ``test_systems.py`` named the machine in one of them. The tests of a release need not run
 at one time: each counts as it ended in the newest run that has it. Releases without a run keep their row. Each ``*.json``, which
 ``test_soak.py`` wrote, gives a row of the table of soaks.
+
+The column "last shown" of the tables of claims is the last day on which a run in these logs, or one that this machine remembers
+(``tests.rota.memory``), showed one of the tests. Without a folder, that column alone is written.
 """
 
 from __future__ import annotations
@@ -16,11 +19,12 @@ import json
 import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.parts.summary import sentence
+from tests.rota.memory import Memory
 
 PAGE = Path(__file__).parents[2] / "docs/evidence.md"
 MACHINE = re.compile(
@@ -35,6 +39,12 @@ SOAK = "tests/lab/test_soak.py"
 SUITES = {"bullseye": "Debian 11", "bookworm": "Debian 12", "trixie": "Debian 13", "testing": "testing"}
 HEADER = re.compile(r"^lab: image (\S+), (\S+), (\S+), commit (\S+), (\S+)$", re.MULTILINE)
 PLACES = {"lab": "", "engines": ", container engines", "engines-v1": ", container engines on cgroup v1", "selinux": ", SELinux"}
+SHOWN = re.compile(r"^\| (claim|fault) \| test \| last shown \|$")
+NAMED = re.compile(
+    r"`(?:(?P<file>[\w/]*test_\w+\.py)(?:::(?P<of>test_\w+))?|(?P<alone>test_\w+)|make (?P<part>\w+))(?P<parameter>\[[^]`]*\])?`"
+)
+EVERY_RUN = "every run"
+"""When tests of the core were last shown, those outside the lab."""
 HEAD = "| release | architecture | kernel | systemd | Python | tests | date |\n|---|---|---|---|---|---|---|\n"
 SOAKS = "| release | architecture | seed | minutes | operations | faults | findings | date |\n|---|---|---|---|---|---|---|---|\n"
 
@@ -100,6 +110,35 @@ def last_shown(logs: Iterable[Path]) -> dict[str, tuple[str, str, str]]:
     return found
 
 
+def days(logs: Iterable[Path], remembered: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return the last day on which each test or part was shown, by logs and by ``{proof: [date, commit]}``."""
+    found: dict[str, str] = {}
+    for name, (date, _commit) in remembered.items():
+        test = name.partition(":")[2] or name
+        found[test] = max(date, found.get(test, ""))
+    for test, (_release, date, _commit) in last_shown(logs).items():
+        name = test.removeprefix("tests/lab/")
+        found[name] = max(date, found.get(name, ""))
+    return found
+
+
+def with_days(page: str, found: Mapping[str, str]) -> str:
+    """Return the page with the days on which the tests of claims were last shown; a row whose tests none shows stays."""
+    lines, inside, above = [], False, ""
+    for line in page.splitlines():
+        inside = bool(SHOWN.match(line)) or inside and line.startswith("|")
+        cells = line.strip("| ").split(" | ")
+        named, shown = list(NAMED.finditer(line)), []
+        for name in named:
+            above = name["file"] or above
+            if inside and len(cells) == 3:
+                wanted = name["part"] or f"{above}::{name['of'] or name['alone'] or ''}{name['parameter'] or ''}"
+                in_core = above.startswith("tests/") and not name["part"]
+                shown += [EVERY_RUN] if in_core else [date for test, date in found.items() if test.startswith(wanted)]
+        lines.append(row(*cells[:2], max(shown)) if shown else line)
+    return "\n".join(lines) + "\n"
+
+
 def soaks(folder: Path) -> list[str]:
     found = []
     for path in folder.glob("*.json"):
@@ -127,6 +166,12 @@ def updated(page: str, found: list[str], head: str = HEAD) -> str:
     return page[:start] + "".join(f"{line}\n" for line in sorted(by_machine.values())) + page[end:]
 
 
+def main(folders: Sequence[str]) -> None:
+    page, logs = PAGE.read_text(), [path for folder in folders for path in Path(folder).glob("*.log")]
+    for folder in map(Path, folders):
+        page = updated(updated(page, rows(folder)), soaks(folder), SOAKS)
+    PAGE.write_text(with_days(page, days(logs, Memory.load().shown)))
+
+
 if __name__ == "__main__":
-    folder = Path(sys.argv[1])
-    PAGE.write_text(updated(updated(PAGE.read_text(), rows(folder)), soaks(folder), SOAKS))
+    main(sys.argv[1:])

@@ -8,10 +8,13 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import re
 
 import pytest
 
-from tests.lab.systems import HEAD, PAGE, SOAKS, last_shown, rows, soaks, updated
+from tests.lab.proofs import proofs
+from tests.lab.systems import HEAD, PAGE, SOAKS, days, last_shown, rows, soaks, updated, with_days
+from tests.rota.proofs import register
 
 DAY = datetime.datetime(2026, 11, 25, 12).timestamp()
 HEADER = "lab: image {}, {}, {}, commit {}, 2026-11-{}\n"
@@ -87,3 +90,34 @@ def test_each_record_of_a_soak_gives_a_row(tmp_path, image, release):
 def test_the_page_has_the_tables():
     page = PAGE.read_text()
     assert updated(updated(page, []), [], SOAKS) == page
+
+
+CLAIMS = """before
+| claim | test | last shown |
+|---|---|---|
+| Binds | `test_bind.py::test_bind[a3]` | 2026-11-01 |
+| Binds often | `test_bind.py` | 2026-11-01 |
+| Follows | `test_irq.py::test_the_timer`, `test_the_driver` | 2026-11-01 |
+| Is gone | `test_irq.py::test_not_run` | 2026-11-01 |
+| Is small | `tests/unit/test_x.py::test_y` | 2026-11-01 |
+| Alerts | `make metrics` | 2026-11-01 |
+
+| claim | seen |
+|---|---|
+| Binds | `test_bind.py` |
+"""
+DATED = re.compile(r"^\|[^|]*\|[^|]*\| \d{4}-\d\d-\d\d \|$")
+REMEMBERED = {"trixie:test_bind.py::test_bind[odd]": ["2026-11-30", "abc"], "metrics": ["2026-11-29", "abc"]}
+
+
+def test_claims_have_the_day_on_which_they_were_last_shown(logs):
+    page = with_days(CLAIMS, days(logs.glob("*.log"), REMEMBERED))
+    shown = [line.split(" | ")[-1].strip(" |") for line in page.splitlines() if line.count(" | ") == 2]
+    assert shown == ["last shown", "2026-11-25", "2026-11-30", "2026-11-23", "2026-11-01", "every run", "2026-11-29"]
+    assert page.splitlines()[-1] == CLAIMS.splitlines()[-1]
+
+
+def test_every_claim_is_shown_by_a_test_that_some_run_begins():
+    names = {proof.name.partition(":")[2] or proof.name for proof in register()} | {proof.id.partition(":")[2] for proof in proofs()}
+    page = with_days(PAGE.read_text(), dict.fromkeys(names, "begun"))
+    assert [line for line in page.splitlines() if DATED.search(line) and "by hand" not in line] == []
