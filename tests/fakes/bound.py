@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import of_plan
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 
-simulator = pytest.importorskip("tests.simulator.generate")
-from tests.fakes.two_cards import two_cards  # noqa: E402
+from tests.fakes.two_cards import two_cards
 
 MACHINE = two_cards(0, 1)
 PYTHON = "/usr/bin/python3"

@@ -13,13 +13,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-main = pytest.importorskip("tests.compare.__main__", reason="runs from the repository only")
-
-from tests.compare import page  # noqa: E402 - only where they are
-from tests.compare.machines import shapes  # noqa: E402
-from tests.compare.results import results  # noqa: E402
-from tests.compare.rules import hwloc  # noqa: E402
-from tests.compare.subject import subjects  # noqa: E402
+from tests.compare import __main__ as main
+from tests.compare import page
+from tests.compare.machines import shapes
+from tests.compare.results import results
+from tests.compare.rules import hwloc
+from tests.compare.subject import subjects
 
 
 @pytest.fixture(scope="module")

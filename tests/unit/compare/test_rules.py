@@ -11,10 +11,8 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import Units, distributed, packed
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.measures import machine_of
 
-pytest.importorskip("tests.compare", reason="runs from the repository only")
-
-from tests.compare.rules import balloons, sglang, slurm, torch_npu  # noqa: E402 - only where they are
-from tests.compare.subject import Subject  # noqa: E402
+from tests.compare.rules import balloons, sglang, slurm, torch_npu
+from tests.compare.subject import Subject
 
 
 def units(cpus, nodes, sockets, cores):

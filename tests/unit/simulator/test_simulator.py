@@ -14,8 +14,7 @@ import re
 import subprocess
 
 import pytest
-
-yaml = pytest.importorskip("yaml")
+import yaml
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand, from_mask
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host

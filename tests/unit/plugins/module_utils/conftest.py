@@ -58,3 +58,13 @@ class Tree:
 @pytest.fixture
 def tree(tmp_path):
     return Tree(tmp_path)
+
+
+@pytest.fixture
+def generate():
+    """Writes the tree of a simulated host."""
+    if sys.version_info < (3, 11):
+        pytest.skip("the simulator needs Python 3.11")
+    from tests.simulator.generate import generate
+
+    return generate

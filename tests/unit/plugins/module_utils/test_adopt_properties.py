@@ -9,8 +9,6 @@ import tempfile
 
 import pytest
 
-pytest.importorskip("hypothesis")
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fakes.workers import npu

@@ -30,8 +30,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._host.recorded import
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import Systemd
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 
-simulator = pytest.importorskip("tests.simulator.generate")
-from tests.fakes.two_cards import two_cards  # noqa: E402
+from tests.fakes.two_cards import two_cards
 
 SMALL = two_cards(0, 1)
 QUESTIONS = {"units": ["vllm@0.service", "irqbalance.service"]}
@@ -52,9 +51,9 @@ def without_root(value, root):
     ("machine", "anonymous"),
     [(SMALL, True), *((machine, False) for machine in (SMALL, "duo", "l40s_384", "a2_broken", "odd_nodes"))],
 )
-def test_a_simulated_host_has_the_same_topology_in_its_archive(tmp_path, machine, anonymous):
+def test_a_simulated_host_has_the_same_topology_in_its_archive(tmp_path, generate, machine, anonymous):
     root = tmp_path / "host"
-    simulator.generate(machine, root)
+    generate(machine, root)
     opened = reopened(root, tmp_path, questions=QUESTIONS, anonymous=anonymous)
     assert (opened.name, opened.manifest["host"]) == (("host", "removed") if anonymous else ("node1", "node1"))
     host = host_at(opened.folder)
@@ -143,9 +142,10 @@ def test_names_are_those_that_were_listed(tmp_path):
     assert host.unknown == ["/proc"]
 
 
-def bound_tree(tmp_path):
+@pytest.fixture
+def bound_tree(tmp_path, generate):
     root = tmp_path / "host"
-    simulator.generate(SMALL, root)
+    generate(SMALL, root)
     npus = [
         {"id": npu["id"], "pci": npu["pci"], "pool": "0-3", "irq": "0-1", "slice": "npu-%d.slice" % npu["id"]}
         for npu in gather(Host(str(root)))["npus"]
@@ -174,8 +174,8 @@ def with_programs(root):
     return [{"path": path, "content": text, "mode": "0755"} for path, text in texts.items()]
 
 
-def test_a_comparison_by_an_archive_finds_the_same(tmp_path):
-    root = bound_tree(tmp_path)
+def test_a_comparison_by_an_archive_finds_the_same(tmp_path, bound_tree):
+    root = bound_tree
     files = with_programs(root)
     share = {"enabled": True, "npus": [], "only_ours": True, "recover": "leave"}
     plan = json.loads((root / "etc/npu-affinity/plan.json").read_text())
@@ -194,8 +194,8 @@ def test_a_comparison_by_an_archive_finds_the_same(tmp_path):
     assert found.checked == expected.checked and found.remarks == expected.remarks
 
 
-def test_an_archive_keeps_the_permissions_of_directories(tmp_path):
-    root = bound_tree(tmp_path)
+def test_an_archive_keeps_the_permissions_of_directories(tmp_path, bound_tree):
+    root = bound_tree
     region = root / "usr/local/hami-shared-region"
     layout = {"folder": "/usr/local/hami-vnpu-core", "shared_region": "/usr/local/hami-shared-region", "shared_mode": "1777", "files": {}}
     region.mkdir(parents=True)
@@ -220,8 +220,8 @@ def test_a_directory_of_an_archive_stays_readable(tmp_path, mode, kept):
     assert os.stat(root).st_mode & 0o7777 == 0o700
 
 
-def test_what_is_not_known_is_neither_drift_nor_as_planned(tmp_path):
-    root = bound_tree(tmp_path)
+def test_what_is_not_known_is_neither_drift_nor_as_planned(tmp_path, bound_tree):
+    root = bound_tree
     archive = collect(str(root), 30, Request("node1"))
     lacking = {name: data for name, data in archive.members.items() if not name.startswith("proc/irq")}
     target = tmp_path / "host.tar.gz"

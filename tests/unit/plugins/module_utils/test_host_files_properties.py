@@ -7,10 +7,6 @@ from __future__ import annotations
 
 import tempfile
 
-import pytest
-
-pytest.importorskip("hypothesis")
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -8,10 +8,6 @@ from __future__ import annotations
 import errno
 import tempfile
 
-import pytest
-
-pytest.importorskip("hypothesis")
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -7,10 +7,6 @@ from __future__ import annotations
 
 import os
 
-import pytest
-
-pytest.importorskip("hypothesis")
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("hypothesis")
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_npu_smi import A2, A3, A5, DUO, OLD_310, TEMPLATES

@@ -313,7 +313,8 @@ def test_the_threads_of_a_real_process_are_placed_and_released():
 
 @two_cpus
 def test_what_is_reported_is_what_psutil_sees():
-    psutil = pytest.importorskip("psutil")
+    import psutil
+
     with RealWorker("acl_thread", "release_thread") as worker:
         report = place(Host(), real_plan(), [{"npus": [0], "pids": [worker.pid]}])
         for entry in report.processes[0]["threads"]:

@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import tempfile
 
-import pytest
 from tests.fakes.workers import Files, npu, process
-
-pytest.importorskip("hypothesis")
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

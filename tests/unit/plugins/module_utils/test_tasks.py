@@ -167,7 +167,8 @@ def test_a_host_without_a_readable_plan_says_so(tree, files, sentence):
 
 
 def test_a_real_process_has_the_threads_kernel_and_psutil_list():
-    psutil = pytest.importorskip("psutil")
+    import psutil
+
     with RealWorker("acl_thread", "release_thread") as worker:
         names = dict(threads(Host(), worker.pid))
         assert set(names) == {thread.id for thread in psutil.Process(worker.pid).threads()}

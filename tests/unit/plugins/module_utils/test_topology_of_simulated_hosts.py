@@ -14,13 +14,12 @@ import pytest
 
 if sys.version_info < (3, 11):
     pytest.skip("the simulator needs Python 3.11", allow_module_level=True)
-pytest.importorskip("yaml")
-generate = pytest.importorskip("tests.simulator.generate", reason="runs from the repository only")
-faults = pytest.importorskip("tests.simulator.faults")
+from tests.simulator import generate
+from tests.simulator import faults
 
-from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand  # noqa: E402
-from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host  # noqa: E402
-from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather  # noqa: E402
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 
 MACHINES = sorted(path.stem for path in (generate.HERE / "machines").glob("*.yml"))
 QUESTIONS = ["info", "info -m", "info -t topo"]

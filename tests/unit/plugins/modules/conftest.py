@@ -11,8 +11,6 @@ import pytest
 
 from tests.fakes.programs import run_main
 
-pytest.importorskip("ansible.module_utils.basic", reason="modules need ansible-core")
-
 
 @pytest.fixture(scope="session")
 def run_module():

@@ -21,7 +21,8 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import record
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.records import fleet
-from tests.fakes.bound import MACHINE, SETTINGS, TEXTFILE, simulator, state_of
+from tests.fakes.bound import MACHINE, SETTINGS, TEXTFILE, state_of
+from tests.simulator import generate as simulator
 from tests.fakes.changes import work_outside
 from tests.simulator.driver import NPU_SMI
 

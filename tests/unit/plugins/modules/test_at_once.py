@@ -22,9 +22,9 @@ from ansible_collections.npu.affinity.plugins.module_utils._state.lock import ch
 from ansible_collections.npu.affinity.plugins.module_utils._state.previous import PATH
 
 from tests.fakes.programs import run_main
-from tests.fakes.states import a_state  # noqa: E402
+from tests.fakes.states import a_state
 
-simulator = pytest.importorskip("tests.simulator.generate")
+from tests.simulator import generate as simulator
 
 INJECTION = Path(__file__).parents[3] / "integration" / "injection"
 UTILS = "ansible_collections.npu.affinity.plugins.module_utils."

@@ -17,9 +17,9 @@ from ansible_collections.npu.affinity.plugins.module_utils._base import findings
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import KINDS
 from ansible_collections.npu.affinity.plugins.modules import binding_info
 
-simulator = pytest.importorskip("tests.simulator.generate")
-from tests.fakes.changes import work_outside  # noqa: E402
-from tests.fakes.two_cards import two_cards  # noqa: E402
+from tests.simulator import generate as simulator
+from tests.fakes.changes import work_outside
+from tests.fakes.two_cards import two_cards
 
 MACHINE = two_cards(0, 1)
 PLAN = {

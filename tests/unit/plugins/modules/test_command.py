@@ -25,7 +25,8 @@ from ansible_collections.npu.affinity.plugins.module_utils._host.installed impor
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import PATH as LOCK
 from ansible_collections.npu.affinity.plugins.module_utils._state.previous import record
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
-from tests.fakes.bound import HISTORY, MACHINE, SETTINGS, simulator, state_of
+from tests.fakes.bound import HISTORY, MACHINE, SETTINGS, state_of
+from tests.simulator import generate as simulator
 
 WORKERS = [{"npu": 0, "chip": 0, "pid": 4242, "comm": "python3", "memory_mib": 100, "cpus": "0-15"}]
 SLICE = "etc/systemd/system/npu-0.slice"

@@ -25,7 +25,8 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 from ansible_collections.npu.affinity.plugins.module_utils._host import installed
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.library import with_library
-from tests.fakes.bound import HISTORY, MACHINE, PYTHON, SETTINGS, TEXTFILE, files_of, simulator, state_of
+from tests.fakes.bound import HISTORY, MACHINE, PYTHON, SETTINGS, TEXTFILE, files_of, state_of
+from tests.simulator import generate as simulator
 from tests.fakes.changes import touched
 from tests.fakes.states import a_state
 from tests.simulator.faults import set_faults

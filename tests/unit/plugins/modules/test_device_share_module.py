@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-simulator = pytest.importorskip("tests.simulator.generate")
-from tests.simulator.faults import set_faults  # noqa: E402
+from tests.simulator import generate as simulator
+from tests.simulator.faults import set_faults
 
 DUO = {
     "family": "310p",

@@ -19,7 +19,8 @@ from ansible_collections.npu.affinity.plugins.module_utils._state.journal import
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from tests.fakes.changes import touched
-from tests.fakes.bound import HISTORY, MACHINE, TEXTFILE, files_of, simulator, state_of
+from tests.fakes.bound import HISTORY, MACHINE, TEXTFILE, files_of, state_of
+from tests.simulator import generate as simulator
 
 SLICE = "etc/systemd/system/npu-0.slice"
 

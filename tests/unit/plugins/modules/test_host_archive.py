@@ -21,8 +21,8 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding
 from ansible_collections.npu.affinity.plugins.module_utils._host.recorded import host_at
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 
-simulator = pytest.importorskip("tests.simulator.generate")
-from tests.fakes.two_cards import two_cards  # noqa: E402
+from tests.simulator import generate as simulator
+from tests.fakes.two_cards import two_cards
 
 SECRET = "sk-%03d-5ecre7"
 """The secret of a shape by its number."""

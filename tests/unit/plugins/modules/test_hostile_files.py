@@ -15,7 +15,8 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
-from tests.fakes.bound import MACHINE, TEXTFILE, simulator, state_of
+from tests.fakes.bound import MACHINE, TEXTFILE, state_of
+from tests.simulator import generate as simulator
 from tests.fakes.programs import run_main
 
 PROGRAMS = "ansible_collections.npu.affinity.plugins.module_utils._command.main"

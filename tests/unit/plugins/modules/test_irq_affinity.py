@@ -9,8 +9,8 @@ import json
 
 import pytest
 
-simulator = pytest.importorskip("tests.simulator.generate")
-from tests.fakes.two_cards import two_cards  # noqa: E402
+from tests.simulator import generate as simulator
+from tests.fakes.two_cards import two_cards
 
 MACHINE = two_cards(0, 1)
 FIRST, SECOND = "0000:c1:00.0", "0000:01:00.0"

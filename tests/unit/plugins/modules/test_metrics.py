@@ -21,7 +21,8 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 from tests.fakes.node import read_drop_ins
 from tests.fakes.changes import work_outside
-from tests.fakes.bound import MACHINE, SETTINGS, TEXTFILE, simulator
+from tests.fakes.bound import MACHINE, SETTINGS, TEXTFILE
+from tests.simulator import generate as simulator
 
 FIRST, SECOND = "0000:c1:00.0", "0000:01:00.0"
 FOLDER = TEXTFILE.rpartition("/")[0]

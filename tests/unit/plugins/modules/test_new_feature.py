@@ -16,7 +16,7 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._host.installed import ARCHIVE
 
-simulator = pytest.importorskip("tests.simulator.generate")
+from tests.simulator import generate as simulator
 
 REPOSITORY = Path(__file__).parents[4]
 PACKAGE = "ansible_collections.npu.affinity.plugins."

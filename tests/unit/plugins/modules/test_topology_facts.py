@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-yaml = pytest.importorskip("yaml")
+import yaml
 
-from ansible_collections.npu.affinity.plugins.modules import topology_facts  # noqa: E402
+from ansible_collections.npu.affinity.plugins.modules import topology_facts
 
 FILES = {
     "sys/devices/system/cpu/online": "0-3",

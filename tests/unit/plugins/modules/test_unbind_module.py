@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fakes.states import a_state  # noqa: E402
+from tests.fakes.states import a_state
 
-simulator = pytest.importorskip("tests.simulator.generate")
-from tests.fakes.two_cards import two_cards  # noqa: E402
+from tests.simulator import generate as simulator
+from tests.fakes.two_cards import two_cards
 
-faults = pytest.importorskip("tests.simulator.faults")
+from tests.simulator import faults
 
 MACHINE = two_cards(0, 1)
 PLAN = {

@@ -17,6 +17,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._topology.gather impo
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.comparison import compare, shortened
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.measures import measured
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
+from tests.simulator.generate import generate
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 RING = host([0, 0, 1, 1], nodes=2, cores=12, nodes_per_socket=1)
@@ -254,7 +255,6 @@ def test_only_known_strategies_are_compared(strategies):
 
 
 def test_the_example_of_the_reference_is_what_the_filter_shows(tmp_path):
-    generate = pytest.importorskip("tests.simulator.generate", reason="runs from the repository only")
-    generate.generate("a2_4x48", tmp_path / "host")
+    generate("a2_4x48", tmp_path / "host")
     table = compare(gather(Host(str(tmp_path / "host"))), ["topo_affinity"])["table"]
     assert "\n".join(table[:3]) in (REPOSITORY / "docs/strategies-reference.md").read_text()

@@ -13,8 +13,6 @@ from collections import defaultdict
 import pytest
 from planner_hosts import host
 
-pytest.importorskip("ansible")
-
 from ansible.errors import AnsibleFilterError
 
 from ansible_collections.npu.affinity.plugins.filter.plan_svg import FilterModule

@@ -16,8 +16,6 @@ from html.parser import HTMLParser
 import planner_hosts
 import pytest
 
-pytest.importorskip("ansible")
-
 from ansible.errors import AnsibleFilterError
 from hypothesis import given
 from hypothesis import strategies as st
