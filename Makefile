@@ -177,7 +177,8 @@ more-properties: MACHINES := 3000
 properties more-properties: setup-unit ## plans of MACHINES=… machines that nobody has built
 	HYPOTHESIS_EXAMPLES=$(MACHINES) $(PYTEST) $(PROPERTIES)
 
-optimal: setup-lab ## plans of 5,200 machines next to the best that a solver finds; how far large ones are from it
+optimal: setup-lab ## plans of 5,200 machines next to the best that a solver finds; how far large ones are from it (root on Debian installs hwloc)
+	tests/install-packages "make optimal" hwloc-distrib=hwloc
 	$(PYTEST) -rP tests/optimal
 
 integration: setup-lab ## the playbooks over simulated hosts, as a user runs them

@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import io
 import re
-import shutil
 from xml.etree import ElementTree
 
 import pytest
@@ -17,8 +16,6 @@ from tests.compare import __main__ as main
 from tests.compare import page
 from tests.compare.machines import shapes
 from tests.compare.results import results
-from tests.compare.rules import hwloc
-from tests.compare.subject import subjects
 
 
 @pytest.fixture(scope="module")
@@ -74,15 +71,3 @@ def test_the_picture_counts_every_machine_once_for_each_rule():
     title = ElementTree.parse(main.PICTURE).getroot()[0].text
     counts = [sum(map(int, re.findall(r"(\d+) ", rule.partition(": ")[2]))) for rule in title.split(". ")[1:]]
     assert len(counts) == 12 and set(counts) == {60}
-
-
-@pytest.mark.skipif(shutil.which("hwloc-distrib") is None, reason="hwloc is not installed")
-def test_recorded_outputs_of_hwloc_are_those_of_the_program(tmp_path, monkeypatch):
-    recorded = hwloc.recorded()
-    monkeypatch.setattr(hwloc, "FILE", tmp_path / "hwloc.json")
-    with subjects(shapes()[:2]) as found:
-        hwloc.record(found)
-    again = hwloc.recorded()
-    if again["version"] != recorded["version"]:
-        pytest.skip(f"hwloc {again['version']} is installed, {recorded['version']} was recorded")
-    assert again["sets"].items() <= recorded["sets"].items()
