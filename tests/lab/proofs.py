@@ -32,8 +32,8 @@ SECONDS = {
     "test_adopt.py::test_memory_of_a_running_process_moves_on_request[duo]": 130,
     "test_adopt.py::test_memory_of_a_running_process_moves_on_request[v1]": 130,
     "test_adopt.py::test_running_work_is_adopted_and_given_back[duo]": 120,
-    "test_adopt.py::test_running_work_is_adopted_and_given_back[engines]": 250,
     "test_adopt.py::test_running_work_is_adopted_and_given_back[engines-v1]": 150,
+    "test_adopt.py::test_running_work_is_adopted_and_given_back[engines]": 250,
     "test_bind.py::test_a_second_bind_does_nothing": 20,
     "test_bind.py::test_bind[a2]": 20,
     "test_bind.py::test_bind[a3]": 20,
@@ -47,6 +47,8 @@ SECONDS = {
     "test_faults.py::test_power_that_fails_in_the_middle": 150,
     "test_hardened.py::test_from_plan_to_unbind": 250,
     "test_hugepages.py::test_pages_are_granted_kept_in_use_and_complete_after_a_boot": 170,
+    "test_irq.py::test_after_the_driver_was_loaded_again": 20,
+    "test_irq.py::test_functions_that_swap_their_numbers": 20,
     "test_nic.py::test_queues_stay_near_their_function[nvme]": 200,
     "test_profiles.py::test_a_profile_holds_until_unbind": 130,
     "test_selinux.py::test_from_permissive_to_enforcing": 200,
@@ -54,8 +56,13 @@ SECONDS = {
     SOAK: 60 * SOAK_MINUTES + 60,
     "test_systems.py::test_from_bind_to_unbind": 190,
     "test_tuning.py::test_settings_hold_until_unbind": 130,
+    "test_undo.py::test_drift_by_hand": 55,
     "test_undo.py::test_drift_by_programs": 100,
     "test_undo.py::test_two_binds_at_once": 100,
+    "test_undo.py::test_unbind": 30,
+    "test_workers.py::test_cpus_of_a_running_worker_follow": 40,
+    "test_workers.py::test_memory_of_a_running_worker_moves_only_when_asked": 40,
+    "test_workloads.py::test_threads_of_workers": 100,
 }
 """CPU seconds of tests, of QEMU without KVM, after the start of their machines: of all others :data:`USUAL`. Not all were measured: a
 playbook takes some 12, a reboot 50."""
