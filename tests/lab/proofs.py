@@ -43,7 +43,7 @@ SECONDS = {
     "test_cgroups.py::test_services_without_cpusets[hybrid]": 100,
     "test_cgroups.py::test_services_without_cpusets[v1]": 130,
     "test_engines.py::test_what_each_form_starts": 120,
-    "test_faults.py::test_a_bind_that_is_killed_again_and_again": 150,
+    "test_faults.py::test_a_bind_that_is_killed_again_and_again": 95,
     "test_faults.py::test_power_that_fails_in_the_middle": 150,
     "test_hardened.py::test_from_plan_to_unbind": 250,
     "test_hugepages.py::test_pages_are_granted_kept_in_use_and_complete_after_a_boot": 170,
@@ -66,7 +66,7 @@ SECONDS = {
 }
 """CPU seconds of tests, of QEMU without KVM, after the start of their machines: of all others :data:`USUAL`. Not all were measured: a
 playbook takes some 12, a reboot 50."""
-STARTS = {"image": 75, "a2": 85, "a3": 85, "odd": 75, "nvme": 0, "engines": 90, "engines-v1": 90}
+STARTS = {"image": 75, "a2": 60, "a3": 60, "odd": 60, "nvme": 0, "engines": 90, "engines-v1": 90}
 """CPU seconds of an image, and of the first boot and bind of each machine: of all others :data:`USUAL`. One that cannot be saved boots in
 each test."""
 OPTIONS = ["-v", "--no-fold-skipped", "-o", "addopts=", "-p", "no:cacheprovider", "--durations=0", "--durations-min=5"]
