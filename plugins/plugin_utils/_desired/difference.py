@@ -15,7 +15,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._codes import coded
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.way import SLICES
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import union
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import kind_and_number, members, title
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.moves import of_npu, pairs
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.moves import of_npu, pairs, with_slices
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import (
@@ -67,7 +67,7 @@ def _users(topology: Topology, plan: Plan, live: Mapping[str, Any] | None, named
     if live and live["method"] == SLICES:
         homes |= {entry["name"]: entry["settings"]["Slice"] for entry in live["services"]}
         homes |= {f"workload {entry['name']}": entry["slice"] for entry in live["workloads"]}
-    applied = topology.get("applied") or {"npus": []}
+    applied = with_slices(topology.get("applied") or {})
     users = [(str(entry.get("unit")), entry.get("npus")) for entry in named.services]
     users += [(f"workload {entry.get('name')}", entry.get("npus")) for entry in named.workloads]
     for user, npus in users:

@@ -85,17 +85,17 @@ def in_force(machine: Machine, applied: Mapping[str, Any] | None, options: Optio
 def match(cards: Iterable[Card], records: Iterable[PlanEntry]) -> dict[Card, PlanEntry]:
     """Return the records of cards that have one, by PCI function and chip.
 
-    npu-smi reports no chip of NPUs that it does not list. Such a record is that of the only chip of its function, or counted in the order
-    of ids.
+    npu-smi reports no chip of NPUs that it does not list. Their records, and those without a chip, are those of the only chip of their
+    function, or counted in the order of ids.
     """
     matched: dict[Card, PlanEntry] = {}
     by_function: dict[str, list[PlanEntry]] = {}
     for record in sorted(records, key=lambda record: int(record["id"])):
         by_function.setdefault(str(record["pci"]).lower(), []).append(record)
     for card in sorted(cards, key=lambda card: (card.chip, card.id)):
-        same = [record for record in by_function.get(str(card.pci).lower(), ()) if record["kind"] == card.kind]
-        found = next((record for record in same if record["chip"] == card.chip), None)
-        unknown = [record for record in same if record.get("unlisted")]
+        same = [record for record in by_function.get(str(card.pci).lower(), ()) if record.get("kind", card.kind) == card.kind]
+        found = next((record for record in same if record.get("chip") == card.chip), None)
+        unknown = [record for record in same if record.get("chip") is None or record.get("unlisted")]
         if found is None and unknown:
             place = card.chip if len(unknown) > 1 else 0
             found = unknown[place] if place < len(unknown) else None

@@ -22,7 +22,7 @@ Pair = tuple[Entry | None, Entry | None]
 
 def pairs(applied: Entry | None, plan: Entry) -> list[Pair]:
     """Return the NPUs of both plans, matched by PCI function and chip, those that go last; none where that cannot be told."""
-    before = (applied or {}).get("npus") or []
+    before = with_slices(applied)["npus"] if applied else []
     records = [*before, *((applied or {}).get("lost") or ())]
     entries = [*plan["npus"], *(plan.get("lost") or ())]
     if not before or not all(entry.get("pci") for entry in [*records, *entries]):
@@ -45,9 +45,10 @@ def moves(applied: Entry | None, plan: Entry, users: Iterable[tuple[str, Sequenc
     if not applied or not both:
         return []
     sentences = _together(step for pair in both for step in _steps(*pair))
+    before = with_slices(applied)
     matched = {entry["slice"]: record for record, entry in both if entry}
     for user, names in users:
-        then, _unknown = members(applied, names)
+        then, _unknown = members(before, names)
         now, _unknown = members(plan, names)
         if then and now and list(then) != [matched[entry["slice"]] for entry in now]:
             sentences.append(f"A bind moves {user} from {_places(then)} to {_places(now)}.")
@@ -60,6 +61,12 @@ def _together(steps: Iterable[tuple[str, str]]) -> list[str]:
     for verb, what in steps:
         done.setdefault(verb, []).append(what)
     return ["A bind " + "; ".join(f"{verb} {', '.join(whats)}" for verb, whats in done.items()) + "."] if done else []
+
+
+def with_slices(applied: Entry) -> Entry:
+    """Return a plan in force whose entries all have a slice, which one that was edited by hand can lack."""
+    npus = [{"slice": f"{entry.get('kind') or 'npu'}-{entry['id']}.slice", **entry} for entry in applied.get("npus") or ()]
+    return {**applied, "npus": npus}
 
 
 @remark("NPU_BIND_EFFECT")

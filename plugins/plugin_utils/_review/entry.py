@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._topology.hardware import hardware
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import title
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.moves import SETS
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.moves import SETS, with_slices
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary_text import listed
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def review_entry(state: Mapping[str, Any], topology: Topology) -> dict[str, Any]
 
 
 def _decided(plan: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    return {key: plan[key] for key in PLAN if plan.get(key)} | {"npus": plan.get("npus") or []} if plan else None
+    return {key: plan[key] for key in PLAN if plan.get(key)} | {"npus": with_slices(plan)["npus"]} if plan else None
 
 
 def _digested(state: Mapping[str, Any]) -> dict[str, Any]:
