@@ -22,7 +22,7 @@ SOAK_MINUTES ?= 30
 SEED ?=
 TURN ?=
 MUTANTS ?= 200
-MACHINES ?= 1000
+MACHINES ?= 333
 PROPERTIES := tests/unit/plugins/plugin_utils/test_plan_properties.py
 
 ifeq ($(INVENTORY),)
@@ -173,7 +173,7 @@ licence: ## every program says under which licence it is
 unit: setup-unit ## unit tests, and properties of all but plans
 	$(PYTEST) --ignore=$(PROPERTIES) tests/unit
 
-more-properties: MACHINES := 3000
+more-properties: MACHINES := 1000
 properties more-properties: setup-unit ## plans of MACHINES=… machines that nobody has built
 	HYPOTHESIS_EXAMPLES=$(MACHINES) $(PYTEST) $(PROPERTIES)
 
