@@ -648,7 +648,7 @@ def test_processes_with_several_npus_get_the_union_of_pools(machine, plan):
     assert machine.cpus(100) == "0-1,4-7"
 
 
-def test_a_lost_npu_whose_number_another_one_has_reserves_nothing():
+def test_a_lost_npu_whose_number_is_reused_reserves_nothing():
     renumbered = {"npus": PLAN["npus"][:1], "lost": [{**PLAN["npus"][1], "id": 0}]}
     assert [npu["pool"] for npu in with_lost(renumbered)] == ["0-1"]
 

@@ -216,7 +216,7 @@ def test_managed_interrupts_are_reported_once_without_failure(kernel, sign):
 
 
 @pytest.mark.parametrize("path, number, kind", [("/cpumask", errno.EIO, "workqueues"), ("/900/status", errno.EINVAL, "threads")])
-def test_what_the_kernel_places_itself_is_no_failure_and_no_change(kernel, path, number, kind):
+def test_what_the_kernel_places_is_no_failure_and_no_change(kernel, path, number, kind):
     kernel.refuse = lambda written, value: number if written.endswith(path) else None
     report = bind(kernel, PLAN_OF_TWO)
     assert (states(report.npus[0][kind]), report.failed) == ({"managed"}, [])
@@ -409,7 +409,7 @@ def test_the_poll_threads_of_the_host_are_placed_and_put_back(kernel):
     assert texts(kernel) == before
 
 
-def test_poll_threads_that_cannot_be_placed_are_said_and_no_failure(kernel):
+def test_poll_threads_that_cannot_be_placed_are_reported(kernel):
     report = bind(kernel, {"poll": "1-23", "npus": []})
     assert list(binding.lines(report)) == ["host: it runs no kernel thread uvb_poll_window, which would be placed on CPUs 1-23"]
     assert not (report.changed or report.warnings or report.failed)

@@ -41,7 +41,7 @@ def affinities(root):
     return {path.parent.name: path.read_text().strip() for path in root.glob("proc/irq/*/smp_affinity_list")}
 
 
-def test_a_check_predicts_a_run_binds_and_a_rerun_changes_nothing(run, tmp_path):
+def test_a_check_predicts_a_run_that_changes_nothing_again(run, tmp_path):
     simulator.generate(MACHINE, tmp_path)
     before = affinities(tmp_path)
     predicted = run(plan_of(FIRST, SECOND), _ansible_check_mode=True)
