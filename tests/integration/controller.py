@@ -35,7 +35,7 @@ class Controller:
             "PYTHONPATH": first_on_path(HERE / "modules", environment),
         }
         self.modules = subprocess.Popen(
-            [sys.executable, "-P", str(HERE / "modules/server.py"), socket, str(Path(self.folder.name, "on_hosts"))],
+            [sys.executable, "-P", str(HERE / "modules/server.py"), socket, str(Path(self.folder.name, "on_hosts")), str(HERE.parents[1])],
             env={**environment, "BYTECODE_CACHE": self.folder.name, "PYTHONPATH": first_on_path(HERE / "bytecode", environment)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

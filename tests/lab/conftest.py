@@ -137,15 +137,20 @@ class Lab:
     def _begin(self, shape, kept, state):
         """Start a machine in one of its states, both of which a folder of the cache keeps if such a machine was bound before."""
         self.close()
-        self._machine = Machine(shape)
-        if not cache.is_made(kept):
-            self._machine.boot()
-            return
-        *record, compiled = pickle.loads((kept / RECORD).read_bytes())
-        self._machine.compiled_in[BOUND] = compiled[0]
-        Machine.compiled = max(Machine.compiled, compiled)
-        self._machine.resume(kept, state)
-        self._bound = Bound(self._machine, *record)
+        machine = Machine(shape)
+        try:
+            if cache.is_made(kept):
+                *record, compiled = pickle.loads((kept / RECORD).read_bytes())
+                machine.compiled_in[BOUND] = compiled[0]
+                Machine.compiled = max(Machine.compiled, compiled)
+                machine.resume(kept, state)
+                self._bound = Bound(machine, *record)
+            else:
+                machine.boot()
+        except BaseException:
+            machine.stop()  # it has no state to restore, and no later test may take it for one that has
+            raise
+        self._machine = machine
 
     def _first_bind(self, shape):
         machine = self.fresh(shape)

@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Runs modules as Python started for each would, in forks of a process that has Ansible's part of every module imported.
 
-``python server.py SOCKET FOLDER`` serves until it gets SIGTERM. A module arrives as an archive of sources, a hundred of them. Those of
-Ansible are imported here, once, from where Ansible has them; those of collections come out of the archive as on any host. The simulated
-npu-smi answers modules without a process of its own (see ``tests/fakes/programs.py``).
+``python server.py SOCKET FOLDER [CHECKOUT]`` serves until it gets SIGTERM. A module arrives as an archive of sources, a hundred of them. Those of
+Ansible are imported here, once, from where Ansible has them; those of collections come out of the archive as on any host. With a
+checkout, the simulated npu-smi answers modules without a process of its own (see ``tests/fakes/programs.py``).
 """
 
 import atexit
@@ -54,8 +54,8 @@ class Answering:
         module._run = self.programs.answering(module._run, module.Result)
 
 
-def import_programs():
-    sys.path.append(str(Path(__file__).parents[3]))
+def import_programs(checkout):
+    sys.path.append(checkout)
     programs = importlib.import_module("tests.fakes.programs")
     sys.path.pop()
     return programs
@@ -103,9 +103,10 @@ def reap(_signal, _frame):
             pass
 
 
-def serve(path, folder):
+def serve(path, folder, checkout=""):
     import_what_modules_have(folder)
-    sys.meta_path.insert(0, Answering(import_programs()))
+    if checkout:
+        sys.meta_path.insert(0, Answering(import_programs(checkout)))
     gc.freeze()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGCHLD, reap)
