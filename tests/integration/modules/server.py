@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Runs modules as Python started for each would, in forks of a process that has Ansible's part of every module imported.
 
-``python server.py SOCKET FOLDER [CHECKOUT]`` serves until it gets SIGTERM. A module arrives as an archive of sources, a hundred of them. Those of
-Ansible are imported here, once, from where Ansible has them; those of collections come out of the archive as on any host. With a
+``python server.py SOCKET FOLDER [CHECKOUT]`` serves until it gets SIGTERM. A module arrives as an archive of sources, a hundred of them.
+Those of Ansible are imported here, once, from where Ansible has them; those of collections come out of the archive as on any host. With a
 checkout, the simulated npu-smi answers modules without a process of its own (see ``tests/fakes/programs.py``).
 """
 
