@@ -18,7 +18,7 @@ TURNS = 12
 COMMANDS = {
     # name: (turn, CPU seconds, whether it keeps all cores busy, command)
     "sanity": (0, 420, False, "make sanity"),
-    "python-3.7": (1, 150, True, "make matrix ARGS=python-3.7"),
+    "python-3.7": (1, 300, True, "make matrix ARGS=python-3.7"),
     "python-3.11": (2, 150, True, "make matrix ARGS=python-3.11"),
     "python-3.13": (3, 150, True, "make matrix ARGS=python-3.13"),
     "core-oldest": (4, 130, False, "make matrix ARGS=core-oldest"),
