@@ -142,7 +142,7 @@ test: parts ## every layer, in minutes; no root: lint, types, units, random mach
 test-all: ALL_CORES += $(CORE_ONLY)
 test-all: UNAFFECTED = $(shell $(BIN)/python -m tests.rota.changes $(ONE_CORE) $(ALL_CORES))
 test-all: parts ## what a change can break, and the proofs whose turn it is: virtual machines, containers, other Pythons (root on Debian); SHARED=…
-	@status=0; $(BIN)/python -m tests.rota || status=$$?; $(BIN)/python -m tests.parts.summary $(LOGS) && exit $$status
+	@status=0; $(BIN)/python -m tests.rota || status=$$?; $(BIN)/python -m tests.parts.summary $(LOGS) && [ $$status = 0 ] && $(BIN)/python -m tests.rota.memory passed
 
 rota: setup-test ## the proofs whose turn it is, or TURN=5, or TURN=all: hours
 	@rm -rf $(LOGS) && mkdir -p $(LOGS)

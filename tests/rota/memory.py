@@ -6,6 +6,8 @@
 A rota needs no memory where runs are counted: ``TURN``, or the number of the run that GitHub gives. Elsewhere this machine counts in its
 cache, and a machine without one begins with the number of commits. The cache also keeps what a run had no time for, which comes first in
 the next one, the commit of the last run that passed, and when each proof was last shown.
+
+``python -m tests.rota.memory passed`` remembers that a whole run of the commit at hand passed.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import dataclasses
 import json
 import os
 import subprocess
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -62,3 +65,15 @@ def git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return ""
+
+
+def remember_passed() -> None:
+    """Remember the commit at hand, unless files differ from it: then the run showed something else."""
+    if not git("status", "--porcelain"):
+        memory = Memory.load()
+        memory.passed = git("rev-parse", "HEAD")
+        memory.save()
+
+
+if __name__ == "__main__" and sys.argv[1:] == ["passed"]:
+    remember_passed()

@@ -169,3 +169,12 @@ def test_memory_is_written_as_a_whole(monkeypatch, tmp_path):
     Memory(runs=3, owed=["a"], shown={"b": ["2026-01-01", "abc"]}).save()
     assert json.loads(memories.path().read_text())["runs"] == 3
     assert Memory.load() == Memory(runs=3, owed=["a"], shown={"b": ["2026-01-01", "abc"]})
+
+
+@pytest.mark.parametrize(("status", "passed"), [("", "abc"), (" M file", "")])
+def test_only_a_run_of_a_commit_is_remembered_as_passed(monkeypatch, tmp_path, status, passed):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(memories, "git", lambda *words: {"status": status, "rev-parse": "abc"}[words[0]])
+    Memory(runs=3).save()
+    memories.remember_passed()
+    assert Memory.load() == Memory(runs=3, passed=passed)
