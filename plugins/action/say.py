@@ -9,7 +9,6 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._host_action import shown
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.role_line import role_line
 
 
 class ActionModule(ActionBase):
@@ -17,14 +16,10 @@ class ActionModule(ActionBase):
 
     TRANSFERS_FILES = False
     _requires_connection = False
-    _VALID_ARGS = frozenset({"msg", "role", "result"})
+    _VALID_ARGS = frozenset({"msg"})
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result = super().run(tmp, task_vars)
-        given = self._task.args
-        if "role" in given:
-            msg = role_line(given["role"], (task_vars or {})["inventory_hostname"], given["result"], self._task.check_mode)
-        else:
-            msg = given["msg"]
+        msg = self._task.args["msg"]
         shown(self._display, msg)
         return {**result, "changed": False, "msg": msg}

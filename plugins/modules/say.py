@@ -16,14 +16,9 @@ description:
   - Runs on the controller only.
 options:
   msg:
-    description: A text, or a list of lines. Required, unless O(role) is given.
+    description: A text, or a list of lines.
     type: raw
-  role:
-    description: Name of a role. The module prints one line about what the role did on the host, from O(result).
-    type: str
-  result:
-    description: What a task of O(role) registered. Required with O(role).
-    type: dict
+    required: true
 extends_documentation_fragment:
   - npu.affinity._attributes.reads
   - npu.affinity._attributes
@@ -36,11 +31,6 @@ EXAMPLES = r"""
 - name: Show the plan
   npu.affinity.say:
     msg: "{{ npu_affinity_plan | npu.affinity.log_lines }}"
-
-- name: Say what a role did
-  npu.affinity.say:
-    role: slices
-    result: {changed: true, files: [/etc/systemd/system/npu-0.slice], removed: []}
 """
 
 RETURN = r"""
