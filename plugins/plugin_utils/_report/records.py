@@ -141,7 +141,8 @@ class _Host:
         try:
             drawn = self._drawn(machines, views) if self.topology else {}
         except (KeyError, TypeError, ValueError) as error:
-            drawn = {"remarks": [*data["remarks"], f"This host cannot be drawn: {type(error).__name__}: {error}"]}
+            why = f"lacks {error}" if isinstance(error, KeyError) else f"has an unexpected form ({error})"
+            drawn = {"remarks": [*data["remarks"], f"This host cannot be drawn, because its record {why}. Verify or collect it again."]}
         return {**data, "drift": [_drift(entry, None) for entry in self.drift], **drawn}
 
     def _remarks(self) -> list[str]:

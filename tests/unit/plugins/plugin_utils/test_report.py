@@ -297,7 +297,7 @@ def test_what_cannot_be_drawn_is_in_the_table_all_the_same():
     data = fleet([given, record("node2")])
     assert [host["state"] for host in data["hosts"]] == ["drifted", "bound"]
     assert "machine" not in data["hosts"][0]
-    assert data["hosts"][0]["remarks"] == ["This host cannot be drawn: KeyError: 'online'"]
+    assert data["hosts"][0]["remarks"] == ["This host cannot be drawn, because its record lacks 'online'. Verify or collect it again."]
 
 
 @pytest.mark.parametrize(
