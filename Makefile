@@ -182,7 +182,7 @@ optimal: setup-lab ## plans of 5,200 machines next to the best that a solver fin
 	$(PYTEST) -rP tests/optimal
 
 integration: setup-lab ## the playbooks over simulated hosts, as a user runs them
-	$(PYTEST) tests/integration
+	$(PYTEST) --durations=15 tests/integration
 
 long: setup-lab ## what unit and integration leave to make test-all
 	$(PYTEST) -m long tests/unit tests/integration
