@@ -107,7 +107,7 @@ def notes(folder):
 
 def test_everything_is_reported_and_a_dead_fork_is_a_failure(start, tmp_path):
     process = start(test_one=ONE, test_two=TWO)
-    output = process.communicate(timeout=100)[0]
+    output = process.communicate(timeout=600)[0]
     assert process.returncode == 1
     assert output.splitlines()[-1].startswith("2 failed, 22 passed, 1 skipped, 1 xfailed, 1 warning, 1 error in ")
     assert "FAILED test_two.py::test_fails - assert [1, 2] == [1, 3]" in output and "printed before" in output
@@ -126,7 +126,7 @@ def test_everything_is_reported_and_a_dead_fork_is_a_failure(start, tmp_path):
 def test_a_run_ends_at_the_first_failure(start):
     slow = "import time, pytest\n@pytest.mark.parametrize('number', range(100))\ndef test_slow(number):\n    time.sleep(0.1)\n"
     process = start("-x", test_one="def test_fails():\n    assert False\n", test_two=slow)
-    output = process.communicate(timeout=100)[0]
+    output = process.communicate(timeout=600)[0]
     assert process.returncode == 1 and "stopping after 1 failures" in output
     passed = re.search(r"^1 failed, (\d+) passed", output, re.MULTILINE)
     assert not passed or int(passed[1]) < 50
@@ -159,5 +159,5 @@ ENDINGS = [
 @pytest.mark.parametrize(("text", "status", "said"), ENDINGS)
 def test_the_status_says_how_a_run_ended(start, text, status, said):
     process = start(test_one=text)
-    output = process.communicate(timeout=100)[0]
+    output = process.communicate(timeout=600)[0]
     assert (process.returncode, said in output) == (status, True), output

@@ -76,7 +76,7 @@ def outcomes(tmp_path_factory):
 
     def run(*command):
         command = [sys.executable, MUTATION / command[0], checkout, *command[1:]]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=100)
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=600)
 
     recorded = [run("record.py", folder) for _time in range(2)]
     checked = run("check.py", folder / "mutants.json", folder, results)

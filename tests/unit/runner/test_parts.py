@@ -90,7 +90,7 @@ def test_a_run_in_which_all_parts_pass_ends_with_zero(make_test):
 def test_a_part_that_exceeds_a_limit_is_stopped(make_test, part, said):
     begun = time.monotonic()
     status, lines = make_test(f"{part} passes", **{f"LIMIT_{part}": 1})
-    assert time.monotonic() - begun < 60
+    assert time.monotonic() - begun < 250
     assert status != 0 and (said is None or said in lines)
     assert row(lines, part) == ("STOPPED", "")
     assert row(lines, "passes")[0] == "passed"

@@ -38,7 +38,7 @@ def run(tmp_path):
     def call(*options):
         command = [sys.executable, "-m", "pytest", "-q", "-rP", "-p", "no:cacheprovider", "-p", "no:xdist", *options]
         environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTEST_DEBUG_TEMPROOT": str(tmp_path)}
-        output = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100, check=True).stdout
+        output = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600, check=True).stdout
         (seed, repeated) = re.search(r"^seed (\d+); repeat with --seed=(\d+)$", output, re.MULTILINE).groups()
         (drawn, its_seed) = re.search(r"^drew (.*) (\d+)$", output, re.MULTILINE).groups()
         assert seed == repeated == its_seed

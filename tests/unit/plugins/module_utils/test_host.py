@@ -184,18 +184,18 @@ subprocess.Popen([sys.executable, "-c", code], start_new_session=%s)
 @pytest.mark.parametrize("own_session", [False, True])
 def test_a_good_answer_counts_although_a_daemon_keeps_the_pipes(own_session):
     start = time.monotonic()
-    program = DETACHED % (8, own_session, "print('NPU ID : 0'); sys.stderr.write('a remark'); sys.exit(3)")
-    result = Host(timeout=5).run([sys.executable, "-c", program])
+    program = DETACHED % (40, own_session, "print('NPU ID : 0'); sys.stderr.write('a remark'); sys.exit(3)")
+    result = Host(timeout=30).run([sys.executable, "-c", program])
     assert (result.rc, result.output) == (3, "NPU ID : 0\na remark")
-    assert time.monotonic() - start < 4, "the leader ended at once"
+    assert time.monotonic() - start < 20, "the leader ended at once"
 
 
 def test_the_time_limit_holds_although_a_child_left_the_session():
     start = time.monotonic()
-    program = DETACHED % (8, True, "import time; time.sleep(8)")
+    program = DETACHED % (40, True, "import time; time.sleep(40)")
     with pytest.raises(CommandError, match="did not answer within 1 s and was killed"):
         Host(timeout=1).run([sys.executable, "-c", program])
-    assert time.monotonic() - start < 4
+    assert time.monotonic() - start < 20
 
 
 def test_an_unkillable_process_is_abandoned_with_a_message(monkeypatch):
@@ -203,8 +203,8 @@ def test_an_unkillable_process_is_abandoned_with_a_message(monkeypatch):
     monkeypatch.setattr(os, "killpg", lambda pid, _signal: killed.append(pid))
     start = time.monotonic()
     with pytest.raises(CommandError, match=r" within 1 s, and process \d+ did not end when it was killed: .* see the kernel log"):
-        Host(timeout=1).run([sys.executable, "-c", "import time; time.sleep(20)"])
-    assert time.monotonic() - start < 6
+        Host(timeout=1).run([sys.executable, "-c", "import time; time.sleep(60)"])
+    assert time.monotonic() - start < 30
     (pid,) = killed
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
@@ -240,7 +240,7 @@ def test_a_process_stuck_in_the_kernel_is_abandoned_in_time(silent_files):
         assert select.select([requests], [], [], 30)[0] and os.read(requests, 1 << 18), "and this is all that is done about it"
         with pytest.raises(CommandError, match="it waits in the kernel") as caught:
             answer.result()
-        assert time.monotonic() - start < 8
+        assert time.monotonic() - start < 30
     pid = int(re.search(r"process (\d+)", str(caught.value)).group(1))
     assert Host().read("/proc/%d/stat" % pid).rpartition(")")[2].split()[0] == "D"
 
@@ -257,7 +257,7 @@ import resource, sys
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
-    Host(timeout=20).run([sys.executable, "-c", sys.argv[1]])
+    Host(timeout=100).run([sys.executable, "-c", sys.argv[1]])
 except CommandError as error:
     print(error)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
@@ -270,7 +270,7 @@ def test_a_command_that_prints_without_end_is_killed(program):
     output = subprocess.run([sys.executable, "-c", MEASURED, program], stdout=subprocess.PIPE, check=True).stdout.decode()
     assert "printed more than 8 MiB and was killed" in output
     assert int(output.split()[-1]) < 64 << 10, "KiB of memory"
-    assert time.monotonic() - start < 15
+    assert time.monotonic() - start < 60
 
 
 def no_file(path, kind):

@@ -594,7 +594,7 @@ def test_a_virtual_function_is_complete_when_no_more_irqs_appear(kernel, capsys)
     start = time.monotonic()
     status, lines = run(kernel, capsys, "--wait", "30")
     assert (status, len(lines)) == (0, 2)
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 20
 
 
 class Clock:

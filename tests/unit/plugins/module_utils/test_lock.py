@@ -82,7 +82,7 @@ def test_who_waits_too_long_is_told_who_holds_it_and_since_when(tree, holder, mo
     start = time.monotonic()
     with pytest.raises(Busy) as refused, changing(tree.host, "module unbind"):
         pytest.fail("the lock is held")
-    assert 0.3 <= time.monotonic() - start < 5
+    assert 0.3 <= time.monotonic() - start < 60
     words = (
         r"npu_affinity irq \(process %d\) since 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC is changing this host, and did not end within 0\.3 s"
     )
