@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -125,7 +126,7 @@ def test_a_memory_that_cannot_be_read_is_a_new_one(monkeypatch, tmp_path, text):
         pytest.param(None, CORE, id="unknown changes"),
         pytest.param([], CORE, id="no change"),
         pytest.param(["docs/verify.md"], ["style", "docs", "licence", "package", "unit", "integration"], id="docs"),
-        pytest.param(["tests/unit/docs/test_links.py"], ["style", "licence", "unit"], id="unit tests"),
+        pytest.param(["tests/unit/docs/test_links.py"], ["style", "licence", "unit", "properties", "integration"], id="unit tests"),
         pytest.param(
             ["tests/lab/test_irq.py", "README.md"], ["style", "docs", "licence", "package", "unit", "integration", "lab-core"], id="both"
         ),
@@ -178,3 +179,16 @@ def test_only_a_run_of_a_commit_is_remembered_as_passed(monkeypatch, tmp_path, s
     Memory(runs=3).save()
     memories.remember_passed()
     assert Memory.load() == Memory(runs=3, passed=passed)
+
+
+FOLDERS = {"unit": "unit", "integration": "integration", "conformance": "conformance", "lab-core": "lab"}
+
+
+@pytest.mark.parametrize("part", FOLDERS)
+def test_a_change_of_what_tests_import_runs_their_part(part):
+    left_out = set()
+    for path in (REPOSITORY / "tests" / FOLDERS[part]).rglob("*.py"):
+        for name in re.findall(r"^ *from tests\.(\w+)[\w.]* import", path.read_text(), re.MULTILINE):
+            if not {part, EVERYTHING} & set(area(f"tests/{name}/a.py")[0].split()):
+                left_out.add(name)
+    assert left_out == set()
