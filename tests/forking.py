@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Runs tests in forks of the process that collected them: ``python -m pytest -p tests.forking --forks 3``.
 
-A worker runs one file after the other, so that it computes once what a file caches. When no file is left, it takes half of the tests that
+A worker runs one file after the other and computes once what a file caches. When no file is left, it takes half of the tests that
 another worker still has. The tests of a file that has fixtures of a wider scope stay together. Each worker has its own temporary folder
 and runs ``pytest_sessionfinish`` at its end. A test in which a worker dies is a failed test.
 """

@@ -38,7 +38,7 @@ sys.exit(answer.get("rc", 0))
 """A program that answers its arguments, joined by blanks, from the file next to it."""
 
 ONE_AT_A_TIME = threading.Lock()
-"""Host code asks npu-smi in threads, and these have the same standard output."""
+"""Host code queries npu-smi in threads, and these have the same standard output."""
 
 LIMIT = 120
 """Seconds that a fork gets."""

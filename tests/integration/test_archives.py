@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A host is collected, and inspected without its inventory: what is said of it is what the host itself gives."""
+"""A host is collected, and inspected without its inventory: the reports on it are those of the host itself."""
 
 from __future__ import annotations
 

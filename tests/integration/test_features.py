@@ -273,7 +273,7 @@ def write(tree, files):
 
 
 def shown(trees):
-    """What hosts have at the paths of their stories: ``{host: {path: text}}``."""
+    """What hosts have at the paths of their rows: ``{host: {path: text}}``."""
     return {name: {path: (tree / path[1:]).read_text().strip() for path in STORIES[name].shows} for name, tree in trees.items()}
 
 

@@ -74,7 +74,7 @@ def test_a_node_without_a_static_kubelet_has_slices_at_once(fleet, tmp_path, los
         (hosts.tree("node") / path).unlink()
     run = hosts.succeed("bind", **restarting)
     assert "1 host by slices" in run.output and log.read_text().split() == ["drain", "uncordon"], run.output
-    assert not (hosts.tree("node") / DROP_IN).exists(), "slices beside a kubelet that owns the CPUs"
+    assert not (hosts.tree("node") / DROP_IN).exists(), "slices next to a kubelet that owns the CPUs"
     assert list((hosts.tree("node") / UNITS).glob("npu*.slice"))
 
 

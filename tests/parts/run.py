@@ -70,7 +70,7 @@ def watch(part: subprocess.Popen[bytes], begun: float, limit: float) -> int:
 
 
 def end_all(part: subprocess.Popen[bytes]) -> None:
-    """End every process that the part started: by SIGINT, so that it can tidy up, then by SIGKILL."""
+    """End every process that the part started: by SIGINT, which lets it tidy up, then by SIGKILL."""
     if part.poll() is None:
         os.killpg(part.pid, signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):

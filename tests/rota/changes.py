@@ -35,14 +35,7 @@ AREAS = [
     ("plugins/plugin_utils/_plan/*", EVERYTHING, "optimal more-properties"),
     *(
         (f"plugins/*/{feature}/*", EVERYTHING, f"*:test_{test}.py::*")
-        for feature, test in (
-            ("adopt", "adopt"),
-            ("hugepages", "hugepages"),
-            ("irq", "irq"),
-            ("nic", "nic"),
-            ("threads", "workloads"),
-            ("tuning", "tuning"),
-        )
+        for feature, test in {**{name: name for name in ("adopt", "hugepages", "irq", "nic", "tuning")}, "threads": "workloads"}.items()
     ),
 ]
 

@@ -5,7 +5,7 @@
 
 It finds the tree from its own place in it, reads ``/simulator/machine.json`` there, takes NUMA nodes and CPUs from the tree's sysfs,
 and keeps device share in ``/run/npu-smi`` and ``/etc/device_share.cfg`` of the tree. Texts, argument checks, order of checks and exit
-statuses are those of the published tool (hicann/driver, ``npucli`` and ``dcmi``), for the queries that the project runs. The help texts
+statuses are those of the published tool (hicann/driver, ``npucli`` and ``dcmi``) on the queries that the project runs. The help texts
 are short. Every call appends its arguments to ``/var/log/npu-smi-calls.log``.
 
 ``faults`` in the description (all optional, read at every call):

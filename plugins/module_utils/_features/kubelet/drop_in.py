@@ -52,7 +52,7 @@ class Change:
 
 def installed(host: Host) -> list[str]:
     """Return the paths of our drop-ins: those of previous.json (several after a run that was killed while it renamed one), and those that
-    the kubelet reads, for the record can be lost."""
+    the kubelet reads, because the record can be lost."""
     section: dict[str, Any] = previous.recorded(host).get(SECTION, {})
     known = ([section["path"]] if section else []) + list(section.get("renamed", []))
     return known + [path for path in settings.settings(host)[1]["ours"] if path not in known]

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import re
 
-
 SECTION = "nic"
 """The section of previous.json: ``{functions: {pci: {"<ordinal> <queue>": cpulist}}}``."""
 FILE = "/etc/npu-affinity/nic.json"
 RULES = "/etc/udev/rules.d/91-npu-affinity-nic.rules"
 NIC_SERVICE, NIC_INSTANCE, NIC_TIMER = "npu-affinity-nic.service", "npu-affinity-nic@.service", "npu-affinity-nic.timer"
-NEAR, REPORT, OFF = "near", "report", "off"
+NEAR, OFF = "near", "off"
 ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\Z")

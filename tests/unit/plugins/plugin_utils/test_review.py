@@ -85,7 +85,7 @@ def test_a_host_that_has_not_moved_is_bound_and_stays_so(now):
 OFFLINE = {**FRESH, "cpus": {**FRESH["cpus"], "online": "0-191"}, "numa": [{**FRESH["numa"][0], "cpus": "0-22"}, *FRESH["numa"][1:]]}
 FOUR_IRQ = {"roles": {"irq": 4, "acl": 1, "release": 1}}
 UNIT_FILES = "/etc/systemd/system"
-# what the host was then and is now, besides what it always is, and what is said of that
+# what the host was then and is now, besides what it always is, and the sentence on that
 MOVED = {
     "a card": ({}, {"topology": lost(3)}, f"is not what {FILE} was written for: the NPU at {FRESH['npus'][3]['pci']} is missing"),
     "CPUs": ({}, {"topology": OFFLINE}, "written for: NUMA node 0 had CPUs 0-23 and has CPUs 0-22"),

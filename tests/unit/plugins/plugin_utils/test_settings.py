@@ -264,7 +264,7 @@ def test_settings_offer_every_switch_strategy_and_feature():
 
 
 SERVICE, WORKLOAD = {"unit": "a", "npus": [0]}, {"name": "a", "npus": [0]}
-# a setting, its value, and how the sentence on it goes on after its name, if there is one
+# a setting, its value, and how the sentence on it continues after its name, if there is one
 VALUES = [
     ("min_cpus", "five", " takes a whole number, and got 'five'."),
     ("smt", "corez", " takes one of cores, threads, and got 'corez'; did you mean cores?"),
