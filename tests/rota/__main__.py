@@ -41,13 +41,13 @@ def choose(proofs: Sequence[Proof], number: int, owed: Iterable[str], first: Ite
     return [by_name[name] for name in dict.fromkeys([*owed, *first, *own]) if name in by_name]
 
 
-def run(chosen: Sequence[Proof]) -> dict[str, bool]:
-    """Run proofs, and return which passed; those that did not begin are missing."""
-    passed: dict[str, bool] = {}
+def run(chosen: Sequence[Proof]) -> dict[str, str]:
+    """Run proofs, and return how each ended: passed, failed or skipped. Those that did not begin are missing."""
+    ended: dict[str, str] = {}
 
     def one(proof: Proof) -> None:
         if time.time() + proof.seconds < DEADLINE:
-            passed[proof.name] = part(proof.name, proof.seconds, proof.command.split()) == 0
+            ended[proof.name] = "failed" if part(proof.name, proof.seconds, proof.command.split()) else "passed"
 
     commands = [proof for proof in chosen if proof.command]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -56,12 +56,12 @@ def run(chosen: Sequence[Proof]) -> dict[str, bool]:
         if proof.alone:
             one(proof)
     for guest in dict.fromkeys(proof.guest for proof in chosen if proof.guest):
-        passed |= on_guests(guest, {proof.name: proof.seconds for proof in chosen if proof.guest == guest})
-    return passed
+        ended |= on_guests(guest, {proof.name: proof.seconds for proof in chosen if proof.guest == guest})
+    return ended
 
 
-def on_guests(guest: str, tests: Mapping[str, int]) -> dict[str, bool]:
-    """Run tests of the lab on one kind of guest, and return which passed."""
+def on_guests(guest: str, tests: Mapping[str, int]) -> dict[str, str]:
+    """Run tests of the lab on one kind of guest, and return how each ended."""
     left = DEADLINE - time.time()
     if left < min(tests.values()):
         return {}
@@ -71,12 +71,8 @@ def on_guests(guest: str, tests: Mapping[str, int]) -> dict[str, bool]:
     status = part(name, sum(tests.values()), [sys.executable, "-m", "tests.lab.proofs", "--run", *tests])
     log = (LOGS / f"{name}.log").read_text(errors="replace")
     late = {test for line in NOT_RUN.findall(log) for test in line.split(", ")}
-    ended = {
-        f"{guest}:{test.removeprefix(FOLDER)}": words[-1] in ("passed", "skipped")
-        for test, words in systems.ended(log).items()
-        if test not in late
-    }
-    return ended if ended or not status else dict.fromkeys(tests, False)
+    ended = {f"{guest}:{test.removeprefix(FOLDER)}": words[-1] for test, words in systems.ended(log).items() if test not in late}
+    return ended if ended or not status else dict.fromkeys(tests, "failed")
 
 
 def part(name: str, seconds: int, command: Sequence[str]) -> int:
@@ -103,16 +99,15 @@ def main() -> int:
     number = 0 if whole else memory.number()
     names = [proof.name for proof in proofs]
     chosen = choose(proofs, number, names if whole else memory.owed, touched(names, changed(memory)))
-    passed = run(chosen)
-    (LOGS / "rota.txt").write_text("\n".join(report(proofs, chosen, passed)) + "\n")
+    ended = run(chosen)
+    (LOGS / "rota.txt").write_text("\n".join(report(proofs, chosen, ended)) + "\n")
     head = git("rev-parse", "HEAD")
-    good = all(passed.values())
-    memory.shown |= {name: [time.strftime("%Y-%m-%d"), head[:8]] for name, holds in passed.items() if holds}
-    memory.owed = [proof.name for proof in chosen if not passed.get(proof.name)]
+    memory.shown |= {name: [time.strftime("%Y-%m-%d"), head[:8]] for name, word in ended.items() if word == "passed"}
+    memory.owed = [proof.name for proof in chosen if ended.get(proof.name, "failed") == "failed"]
     if not whole:
         memory.runs = number
     memory.save()
-    return 0 if good else 1
+    return int("failed" in ended.values())
 
 
 if __name__ == "__main__":

@@ -94,6 +94,12 @@ def test_a_proof_that_fails_fails_the_run_and_is_repeated(run):
     assert Memory.load().shown.keys() == {"first", "second", "third"}
 
 
+def test_a_proof_that_is_skipped_is_neither_shown_nor_owed(run, monkeypatch):
+    monkeypatch.setattr(program, "run", lambda chosen: {"first": "skipped", "second": "passed"})
+    assert run(proofs())[0] == 0
+    assert (Memory.load().shown.keys(), Memory.load().owed) == ({"second"}, [])
+
+
 @pytest.mark.parametrize(
     ("environment", "runs", "number"),
     [
