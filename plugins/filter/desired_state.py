@@ -92,7 +92,7 @@ _value:
       that the host is in that state already.
     - C(outside) has a line for everything that uses NPUs and runs on other CPUs than the plan gives these NPUs.
     - C(profile) is a sentence with the profile of the settings, and with those that replace settings of it. Empty without a profile.
-    - C(processes) are those of each NPU, as P(npu.affinity.process_affinity#module) takes them.
+    - C(processes) are those of each NPU, as O(npu.affinity.measure_info#module:processes).
   type: dict
 """
 

@@ -44,7 +44,7 @@ options:
     type: raw
     default: ""
 seealso:
-  - module: npu.affinity.kubelet_config
+  - module: npu.affinity.host_files
 """
 
 EXAMPLES = r"""

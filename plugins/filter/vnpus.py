@@ -93,7 +93,6 @@ _value:
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._module.arguments import VNPU_FOLDER, VNPU_SHARED_REGION
 from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import vnpus as _vnpus
 
@@ -106,8 +105,8 @@ def vnpus(
     plan: Plan,
     vnpus: Sequence[Mapping[str, Any]],
     topology: Topology,
-    folder: str = VNPU_FOLDER,
-    shared_region: str = VNPU_SHARED_REGION,
+    folder: str = "/usr/local/hami-vnpu-core",
+    shared_region: str = "/usr/local/hami-shared-region",
     limiter: bool = True,
 ) -> list[dict[str, Any]]:
     if reasons := _vnpus.refusals(topology, plan, vnpus):

@@ -136,22 +136,42 @@ actions:
   sample: [enable npu.slice, start npu.slice]
 interrupts:
   description:
-    - What was found and done for the interrupts, workqueues and threads of each NPU, as RV(npu.affinity.irq_affinity#module:npus),
-      RV(npu.affinity.irq_affinity#module:unchangeable) and RV(npu.affinity.irq_affinity#module:failures).
+    - What was found and done for the interrupts, workqueues and kernel threads of the NPUs.
+    - C(npus) has an entry for each NPU of the plan. If the plan has CPUs for poll threads, a last entry with C(id) null has these.
+      Interrupts that differ only in their number are one entry with the numbers in C(irqs). C(before), C(wanted) and C(after) are cpulists.
+    - C(state) is V(bound) (already as wanted), V(changed), V(pending) (effective when the interrupt fires), V(managed) (placed by the kernel
+      itself), V(full) (the wanted CPU has no interrupt vectors left), V(stuck) (the interrupt fired elsewhere), V(replaced) (a workqueue
+      whose CPUs are isolated), V(busy) or V(failed).
+    - C(unchangeable) has a sentence for each that cannot be bound, which is no failure, and C(failures) for each that failed.
   returned: success, and when they could not be bound; null without the feature
   type: dict
-  sample: {npus: [], unchangeable: [], failures: []}
+  sample:
+    npus:
+      - id: 0
+        pci: "0000:c1:00.0"
+        device: 0
+        text: ""
+        interrupts:
+          - {name: sq_send_trigger_irq, irqs: '2753', before: 144-167, wanted: '144', after: '144', state: changed, text: ''}
+        workqueues:
+          - {name: dev0_sq_send_wq, before: 0-191, wanted: '144', after: '144', state: changed, text: ''}
+        threads:
+          - {name: dev0_sq_task, before: 0-191, wanted: '144', after: '144', state: changed, text: ''}
+    unchangeable: []
+    failures: []
 vnpu:
   description:
-    - What of the soft split of O(state) was made, as RV(npu.affinity.vnpu_layout#module:folders) and the like. Action
-      M(npu.affinity.apply) copies its files to the host. In check mode, those that are not there are C(missing). Null without the feature.
+    - The C(folders) of the soft split that were created or whose permissions changed, the C(files) that were written or C(removed), and
+      the files that are C(missing) because the controller does not have them. Null without the feature.
   returned: success
   type: dict
   sample: {folders: [/usr/local/hami-shared-region], files: [], removed: [], missing: []}
 device_share:
   description:
-    - The state of the chips as RV(npu.affinity.device_share#module:chips), RV(npu.affinity.device_share#module:recover),
-      RV(npu.affinity.device_share#module:busy) and RV(npu.affinity.device_share#module:failures). Null if O(state) does not have the feature.
+    - The state of every queried chip C(before) and C(after) the change, null if C(npu-smi) did not report it. C(enabled) is the wanted
+      state, or null. C(recover) is the driver's recovery switch before and after, or null.
+    - C(busy) lists cards that could not be changed because a container has them open. C(failures) has a sentence for each card that is not
+      as wanted. Null if O(state) does not have the feature.
   returned: success
   type: dict
   sample: {chips: [{card: 0, chip: 0, before: false, after: true, enabled: true}], recover: null, busy: [], failures: []}
@@ -168,17 +188,29 @@ adopt:
          mems_after: 0-3, variables_before: {}, variables_after: {OMP_NUM_THREADS: '24'}, state: adopted, text: ''}
 threads:
   description:
-    - The threads of running processes as RV(npu.affinity.process_affinity#module:processes),
-      RV(npu.affinity.process_affinity#module:failures), RV(npu.affinity.process_affinity#module:memory) and
-      RV(npu.affinity.process_affinity#module:migration), and whether any was C(changed). Null if O(state) does not have the feature.
+    - The threads of running processes, and whether any was C(changed). Threads of a process in the same state are one entry with their
+      C(names), C(tids) (in the notation of cpulists) and number (C(threads)).
+    - C(state) is V(placed) (already as wanted), V(moved), V(left) (by a pattern), V(gone) (it ended), V(refused) (by its cpuset) or V(failed).
+      C(failures) has a sentence for each that could not be placed.
+    - With C(npu_affinity_threads_memory_limit), C(memory) has the MiB of each process by NUMA node, and C(migration) what was moved. Null if
+      O(state) does not have the feature.
   returned: success
   type: dict
-  sample: {changed: false, processes: [], failures: []}
+  sample:
+    changed: true
+    processes:
+      - pid: 4711
+        name: VLLM::Worker
+        npus: [0]
+        found_by: npu-0.slice
+        threads:
+          - {role: acl, threads: 1, tids: '4923', names: [acl_thread], before: 144-167, wanted: '166', after: '166', state: moved, text: ''}
+    failures: []
 kubelet:
   description:
-    - What the kubelet of O(state) waits for, as RV(npu.affinity.kubelet_config#module:path), RV(npu.affinity.kubelet_config#module:pending) and
-      RV(npu.affinity.kubelet_config#module:removed). The kubelet is changed with O(kubelet_wait) only, because it has to restart on a drained
-      node. Null if O(state) does not have the feature and no drop-in is to be removed.
+    - The C(path) of the drop-in, the settings that would change (C(pending), empty after the change), and the state files that are removed
+      along with it (C(removed)). The kubelet is changed with O(kubelet_wait) only, because it has to restart on a drained node.
+    - Null if O(state) does not have the feature and no drop-in is to be removed.
   returned: success
   type: dict
   sample: {path: /etc/kubernetes/kubelet.conf.d/50-npu-affinity.conf, pending: ['cpuManagerPolicy: none -> static'], removed: []}

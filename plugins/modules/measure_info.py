@@ -35,6 +35,36 @@ options:
     description: Seconds between samples of where threads run.
     type: float
     default: 1.0
+  processes:
+    description:
+      - The processes and the NPUs that they belong to. If several elements match a process, the one with its number takes precedence,
+        then the one with the innermost unit.
+      - The default is the processes in the slices of all NPUs of the plan.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      npus:
+        description:
+          - Logic ids. Without another key, they select the processes in the slices of these NPUs. An empty list selects those in the slices
+            of all NPUs and GPUs of the plan.
+        type: list
+        elements: int
+        default: []
+      slice:
+        description: A slice in which the processes run.
+        type: str
+      unit:
+        description: A service in which the processes run.
+        type: str
+      pids:
+        description: Numbers of processes.
+        type: list
+        elements: int
+      devices:
+        description: Select all processes of the host that have the device of one of the NPUs open.
+        type: bool
+        default: false
   timeout:
     description: Time limit of a command in seconds. C(perf) gets O(seconds) more.
     type: int
@@ -42,11 +72,10 @@ options:
 extends_documentation_fragment:
   - npu.affinity._attributes.reads
   - npu.affinity._attributes
-  - npu.affinity._processes
 author:
   - npu.affinity contributors (@npu-affinity)
 seealso:
-  - module: npu.affinity.process_affinity
+  - module: npu.affinity.topology_facts
 """
 
 EXAMPLES = r"""
@@ -117,7 +146,6 @@ from typing import Any
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._measure.measuring import measure
-from ansible_collections.npu.affinity.plugins.module_utils._module.arguments import PROCESSES
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.tasks import plan_in_force
 
 
@@ -125,7 +153,18 @@ def argument_spec() -> dict[str, Any]:
     return {
         "root": {"type": "path", "default": "/"},
         "plan": {"type": "dict"},
-        "processes": PROCESSES,
+        "processes": {
+            "type": "list",
+            "elements": "dict",
+            "default": [],
+            "options": {
+                "npus": {"type": "list", "elements": "int", "default": []},
+                "slice": {"type": "str"},
+                "unit": {"type": "str"},
+                "pids": {"type": "list", "elements": "int"},
+                "devices": {"type": "bool", "default": False},
+            },
+        },
         "seconds": {"type": "int", "default": 30},
         "interval": {"type": "float", "default": 1.0},
         "timeout": {"type": "int", "default": 30},

@@ -141,7 +141,7 @@ actions:
   sample: [stop npu-affinity-irq.timer, widen npu-0.slice, stop npu-1.slice, restart irqbalance.service]
 interrupts:
   description:
-    - Interrupts, workqueues and kernel threads that were restored, as in RV(npu.affinity.irq_affinity#module:npus), by PCI function.
+    - Interrupts, workqueues and kernel threads that were restored, as in RV(npu.affinity.host_files#module:interrupts), by PCI function.
   returned: success
   type: list
   elements: dict
@@ -161,7 +161,7 @@ settings:
   elements: dict
   sample: [{path: /proc/sys/vm/swappiness, before: '0', after: '60'}]
 chips:
-  description: The chips whose device share was recorded, as in RV(npu.affinity.device_share#module:chips).
+  description: The chips whose device share was recorded, as in RV(npu.affinity.host_files#module:device_share).
   returned: success
   type: list
   elements: dict

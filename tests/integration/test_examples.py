@@ -42,8 +42,6 @@ VARIABLES = {
     "docs/vnpu.md": {"npu_affinity_vnpus": [{"name": "a", "npu": 0, "memory_mib": 28672, "core": 20}], "shares": SHARES},
 }
 """What a page says of variables in words, by page."""
-CARDS_OF_TWO = "plugins/modules/device_share.py"
-"""Its examples name a chip of a card with two."""
 
 
 class Example(NamedTuple):
@@ -88,10 +86,10 @@ TASKS = [example for example in EXAMPLES if example not in PLAYS]
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory):
-    """``node1`` with a history of two binds and a kubelet, ``duo`` with two chips on a card, and the files that examples name."""
+    """``node1`` with a history of two binds and a kubelet, and the files that examples name."""
     folder = tmp_path_factory.mktemp("examples")
     machine = {**load("a2_8x24"), "kubelet": {"policy": "none"}}
-    hosts = Fleet(folder, {"node1": machine, "duo": "duo"})
+    hosts = Fleet(folder, {"node1": machine})
     inventory = yaml.safe_load(hosts.inventory.read_text())
     inventory["all"]["children"] = {"npu_hosts": {"hosts": {"node1": None}}}
     inventory["all"]["vars"]["ansible_become"] = False
@@ -165,7 +163,7 @@ def test_every_task_of_the_documents_runs(hosts):
         tasks = [
             {**here(hosts, example.item), "name": f"{place}: {example.item.get('name', '')}"} for example in TASKS if example.place == place
         ]
-        plays.append({"hosts": "duo" if place == CARDS_OF_TWO else "node1", "vars": VARIABLES.get(place, {}), "tasks": tasks})
+        plays.append({"hosts": "node1", "vars": VARIABLES.get(place, {}), "tasks": tasks})
     for play in plays:
         play |= {"gather_facts": False, "ignore_errors": True}
     done = run(hosts, plays)

@@ -72,16 +72,21 @@ def test_memory_moves_home_on_request(lab, claims):
     worker = start_worker(machine, "worker", "system.slice", MEBIBYTES, under="numactl --membind=0")
     before = pages(machine, worker)
     claims.true(f"the worker's pages by node: {before}", before.get(0, 0) >= HALF)
-    play, wanted = "tests/lab/plays/migrate.yml", {"unit": "worker.service", "npus": [npu["id"]]}
-    refused = lab.play(machine, play, worker=wanted, limit=5)
+    asked = {
+        "npu_affinity_threads_enabled": True,
+        "npu_affinity_threads_processes": [{"unit": "worker.service", "npus": [npu["id"]]}],
+        "npu_affinity_threads_memory_limit": 4096,
+        "npu_affinity_memory": "strict",
+    }
+    refused = lab.play(machine, "bind", **{**asked, "npu_affinity_threads_memory_limit": 5})
     claims.true("refused above the limit", refused.status != 0 and "memory_limit is 5 MiB" in refused.failure("duo"), refused.output)
-    claims.equal("exit status in check mode", success(lab.play(machine, play, "--check", worker=wanted)), (0, ""))
+    claims.equal("exit status in check mode", success(lab.play(machine, "bind", "--check", **asked)), (0, ""))
     claims.true("its pages did not move", pages(machine, worker).get(0, 0) >= HALF)
-    claims.equal("exit status", success(lab.play(machine, play, worker=wanted)), (0, ""))
+    claims.equal("exit status", success(lab.play(machine, "bind", **asked)), (0, ""))
     after = pages(machine, worker)
     claims.true(f"its pages moved: {after}", after.get(1, 0) >= HALF)
     claims.equal("the file with the progress", machine.run("ls /run/npu-affinity/migration.json 2>/dev/null || true"), "")
-    claims.equal("exit status and changes of a second run", changes(lab.play(machine, play, worker=wanted)), (0, []))
+    claims.equal("exit status and changes of a second run", changes(lab.play(machine, "bind", **asked)), (0, []))
 
 
 @pytest.mark.parametrize("shape", [A2], ids=lambda shape: shape.name)  # which has two nodes in a socket

@@ -19,7 +19,6 @@ import zipfile
 from typing import TYPE_CHECKING, Iterator
 
 from .._base.version import VERSION
-from .._host.installed import ARCHIVE, LIBRARY, placed
 from .._state import host_code
 
 if TYPE_CHECKING:  # Ansible sends what is named here with a module, too, and importing it costs the controller more than the rest
@@ -39,10 +38,6 @@ _MAIN = b'from ._command.main import main\n\nif __name__ == "__main__":\n    rai
 def files_of(state: AppliedState | None) -> list[FileEntry]:
     """Return the files of the host code for a desired state."""
     return host_code.files_of(state, _text())
-
-
-def archive_file(library: str = LIBRARY) -> FileEntry:
-    return {"path": placed(ARCHIVE, library), "content": _text()}
 
 
 def digest() -> str:

@@ -110,7 +110,7 @@ def desired_state(
     workloads are bound), ``difference`` (the plan next to the one in force), ``digest`` (that of the state in force after a bind, '' where
     it is refused), ``converged`` (whether the host is in that state already, so a bind has nothing to do), ``outside`` (a line for what
     uses NPUs and runs on other CPUs than theirs), ``settings`` (those applied), ``profile``, ``muted`` (until when and why codes are) and
-    ``processes`` (those of each NPU by the settings, as module process_affinity takes them).
+    ``processes`` (those of each NPU by the settings, as ``groups_of`` takes them).
     """
     made = _made_of(topology, settings, plan, shown)
     known = in_force or {}

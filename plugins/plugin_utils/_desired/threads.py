@@ -66,7 +66,7 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
 
 
 def processes(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the processes whose threads are placed, as module process_affinity takes them: first those in the slices of
+    """Return the processes whose threads are placed, as ``groups_of`` takes them: first those in the slices of
     single NPUs, then what the settings name. Those of lost NPUs have no place."""
     found: list[dict[str, Any]] = [{"npus": []}]
     for workload in workloads(plan, settings["workloads"], topology):

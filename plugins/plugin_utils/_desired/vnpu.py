@@ -25,7 +25,7 @@ def region(folder: str) -> str:
 
 
 def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
-    """Return the layout as module vnpu_layout takes it; ``settings``: those of role vnpu."""
+    """Return the layout as ``layout_of`` takes it; ``settings``: those of role vnpu."""
     if not settings["enabled"]:
         return Feature()
     files = [{key: value for key, value in file.items() if key != "src"} for file in settings["files"]]

@@ -88,7 +88,7 @@ class DeviceShare(LiveStep):
         self.warnings = list(dict.fromkeys(report.warnings + diffs.card_sentences(waiting)))
 
     def result(self) -> dict[str, Any]:
-        """Return ``{chips, recover, busy, failures}`` as module ``device_share`` documents it."""
+        """Return ``{chips, recover, busy, failures}``."""
         return result_of(self.report)
 
     def lines(self) -> dict[str, list[str]]:

@@ -78,7 +78,7 @@ class Interrupts(LiveStep):
         return ["%s of %s follows at its next interrupt" % (entry["name"], npu["pci"]) for npu, entry in states]
 
     def result(self) -> dict[str, Any]:
-        """Return ``{npus, unchangeable, failures}`` as module ``irq_affinity`` documents them."""
+        """Return ``{npus, unchangeable, failures}``."""
         report = self.report
         return {
             "npus": [dict(npu, **{kind: grouped(npu[kind]) for kind in KINDS}) for npu in report.npus],

@@ -68,7 +68,7 @@ class Kubelet(LiveStep):
         return self.change.differences if self.change and not self.wait else []
 
     def result(self) -> dict[str, Any]:
-        """Return ``{path, pending, removed}`` as module ``kubelet_config`` has them."""
+        """Return ``{path, pending, removed}``."""
         change = self.change
         return {"path": change.path if change else None, "pending": self.pending(), "removed": change.removed if change else []}
 

@@ -36,7 +36,7 @@ _SPEED = 430.0
 """MiB/s that were seen on Ascend hosts (source above)."""
 _SLOWEST = 50.0
 """MiB/s below which a call is given up."""
-_AGAIN = "module process_affinity moves the rest (memory=migrate)"
+_AGAIN = "the next bind with npu_affinity_threads_memory_limit moves the rest"
 _STAYS = "it is pinned, by the NPU driver for instance, or memory nodes %s have no room; restart it when they have"
 
 

@@ -80,7 +80,7 @@ class Threads(LiveStep):
                 raise ValueError("not all memory could be moved: " + "; ".join(self.migration.failed))
 
     def result(self) -> dict[str, Any]:
-        """Return ``{changed, processes, failures, memory, migration}`` as module ``process_affinity`` documents them."""
+        """Return ``{changed, processes, failures, memory, migration}``."""
         found = result_of(self.report, self.migration, self._check)
         if self.memory != "none":
             found["memory"], unread = tables(self.host, self.report.found)

@@ -181,7 +181,7 @@ def test_a_run_stopped_halfway_is_finished_by_the_next_one(tree, team, monkeypat
     monkeypatch.setattr(tree.host, "run", once)
     assert migrate(tree, team).failed == [
         "process 10 (VLLM::Worker) of NPU 2: moving 100 MiB from node 0: 'migratepages' did not answer within 30 s and was killed; "
-        "module process_affinity moves the rest (memory=migrate)"
+        "the next bind with npu_affinity_threads_memory_limit moves the rest"
     ]
     monkeypatch.undo()
     second = migrate(tree, team)

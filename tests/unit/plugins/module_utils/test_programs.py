@@ -43,7 +43,7 @@ class Running(ModelledSystemd):
 
 
 def bind(host, interpreter):
-    return apply(host, Request(files=[runtime.archive_file(), a_file(UNIT, TEXT % interpreter)], enabled=["npu-affinity-irq.service"]))
+    return apply(host, Request(files=[runtime.files_of(None)[0], a_file(UNIT, TEXT % interpreter)], enabled=["npu-affinity-irq.service"]))
 
 
 def test_a_program_that_runs_is_no_matter(tmp_path):

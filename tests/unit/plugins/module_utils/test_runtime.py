@@ -81,12 +81,12 @@ def test_ansible_sends_the_programs_with_whatever_installs_them():
 def test_all_sources_compile_and_the_archive_names_its_owner():
     for name, source in runtime.sources().items():
         compile(source, name, "exec")
-    assert is_ours(runtime.archive_file()["content"])
+    assert is_ours(runtime.files_of(None)[0]["content"])
 
 
 def test_the_archive_has_the_version_of_the_collection():
     (version,) = (line.split()[1] for line in (FOLDER.parents[1] / "galaxy.yml").read_text().splitlines() if line.startswith("version:"))
-    assert runtime.VERSION == installed.installed_version(runtime.archive_file()["content"]) == version
+    assert runtime.VERSION == installed.installed_version(runtime.files_of(None)[0]["content"]) == version
     assert installed.installed_version(None) is None and installed.installed_version("# of old\n") is None
 
 
@@ -157,7 +157,7 @@ def test_the_archive_that_ansible_sends_gives_the_same_bytes(tmp_path):
 
 def test_the_archive_survives_being_read_and_written_as_text(tmp_path):
     host = Host(str(tmp_path))
-    content = runtime.archive_file()["content"]
+    content = runtime.files_of(None)[0]["content"]
     FileState(content, 0o644).put(host, installed.ARCHIVE)
     assert FileState.of(host, installed.ARCHIVE).text == content
     with open(host.path(installed.ARCHIVE), "rb") as file:

@@ -122,14 +122,8 @@ def test_an_unbind_between_units_leaves_nothing_bound(root, run_module):
     assert {path: path.read_text() for path in before} == before
 
 
-CONTENT = "# Managed by npu.affinity\ncpuManagerPolicy: static\n"
 CHANGING = [
     module("host_files", state=a_state()),
-    module("irq_affinity", plan=BOUND),
-    module("process_affinity", plan=BOUND),
-    module("device_share", enabled=True),
-    module("vnpu_layout"),
-    module("kubelet_config", path="/etc/kubernetes/kubelet.conf.d/50-npu-affinity.conf", content=CONTENT, apply=True),
     module("unbind"),
     program("irq", "/"),
     program("threads", "/"),
@@ -195,14 +189,13 @@ WRONG_PLANS = [
 
 
 @pytest.mark.parametrize(("entry", "sentence"), WRONG_PLANS)
-def test_a_malformed_plan_is_reported_by_program_and_module(tmp_path, entry, sentence):
+def test_a_malformed_plan_is_reported_by_programs(tmp_path, entry, sentence):
     plan = {"npus": [{**BOUND["npus"][0], **entry}]}
     install_plan(tmp_path)
     (tmp_path / PLAN[1:]).write_text(json.dumps(plan))
-    for command, arguments in (program("irq", "/"), program("threads", "/"), module("irq_affinity", plan=plan)):
-        done = run_below(tmp_path, command, arguments)
-        said = json.loads(done.stdout)["msg"] if arguments else done.stdout
-        assert (done.returncode, sentence in said) == (1, True), done.stdout + done.stderr
+    for name in ("irq", "threads"):
+        done = run_below(tmp_path, *program(name, "/"))
+        assert (done.returncode, sentence in done.stdout) == (1, True), done.stdout + done.stderr
 
 
 def test_malformed_settings_are_reported_by_their_programs(tmp_path):

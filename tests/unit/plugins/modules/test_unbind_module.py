@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The module on a simulated host with two cards, as Ansible runs it, after what the roles' modules did to the host."""
+"""The module on a simulated host with two cards, as Ansible runs it that a bind has changed."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ def bound(run_module, root):
     (root / SLICE[1:]).write_text("[Slice]\nAllowedCPUs=0\n")
     before[SLICE] = b"[Slice]\nAllowedCPUs=0\n"
     content = "# Managed by npu.affinity: changes are overwritten.\n[Slice]\nAllowedCPUs=0-7\n"
-    run_module("host_files", root=str(root), state=a_state(plan=PLAN, runtime=True, files=[{"path": SLICE, "content": content}]))
-    assert run_module("irq_affinity", root=str(root), plan=PLAN)["changed"]
-    assert run_module("device_share", root=str(root), enabled=True)["changed"]
+    share = {"enabled": True, "npus": [], "only_ours": True, "recover": "leave", "ignore_busy": False, "min_driver": "25.5", "timeout": 60}
+    live = {"irq": "fail", "device_share": share}
+    state = a_state(plan=PLAN, runtime=True, files=[{"path": SLICE, "content": content}], live=live)
+    assert not run_module("host_files", root=str(root), state=state).get("failed")
     return root, before
 
 
