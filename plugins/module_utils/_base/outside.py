@@ -12,7 +12,10 @@ from __future__ import annotations
 import json
 import re
 import sys
-from typing import Any, Callable
+
+TYPE_CHECKING = False  # typing itself takes longer to import than npu-affinity exec has time for
+if TYPE_CHECKING:
+    from typing import Any, Callable
 
 _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"

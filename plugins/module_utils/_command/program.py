@@ -23,17 +23,17 @@ from .._drift.codes import WORK_OUTSIDE_POOL
 from .._users import pools
 from .._base.version import VERSION
 from . import checking, explaining, running
+from .exec.program import REFUSED, main as execute, start
 from .known import Known, known
 
 PROGRAM = "npu-affinity"
 _WIDTH = 120
-REFUSED = 125
-"""The exit status of ``run`` where the command was not started, as env(1) and timeout(1) have it."""
 _SUBJECTS = "subjects: pid 1234, npu 3, gpu 0, cpu 17, or in one word npu3, npu-3.slice, cpu17, 0000:c1:00.0"
 _STATES = (
     "exit status: 0 bound, 3 drifted, 4 pending, 5 not bound, 6 bound and its workloads are not; 1 not known, because of an error; "
     "2 wrong arguments"
 )
+_EXEC = "Start a rank of a job on the CPUs and memory of its device; exec --help shows more."
 _RUNNING = (
     "The command takes the place of this process. It starts in the slice of its NPUs, with their memory nodes and with "
     "ASCEND_RT_VISIBLE_DEVICES (GPUs: CUDA_VISIBLE_DEVICES); its affinity mask has the CPUs of role main where role threads is on, else "
@@ -72,13 +72,17 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--user", help="start it as this user, with the groups of that user")
     run.add_argument("name", metavar="NPU|WORKLOAD", help="3, npu-3, gpu-0, a PCI function, or the name of a workload")
     run.add_argument("words", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command with its arguments")
+    commands.add_parser("exec", help=_EXEC[0].lower() + _EXEC[1:-1], description=_EXEC)
     add("history", _history, "list what was applied to this host, newest first, with author, time, reason and difference", data=True)
     return found
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Do what the arguments say, and return the exit status."""
-    options = parser().parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["exec"]:
+        return execute(words[1:])
+    options = parser().parse_args(words)
     try:
         host = Host(options.root)
         code: int = options.function(host, options)
@@ -184,8 +188,7 @@ def _run(host: Host, options: argparse.Namespace) -> int:
     _require_root(host, "run %s -- %s" % (options.name, " ".join(words)))
     found = running.launch(known(host), options.name, words, options.user)
     _say([found.where])
-    sys.stderr.flush()
-    os.execve(found.argv[0], list(found.argv), dict(os.environ, **found.environment))
+    return start(found.argv, dict(os.environ, **found.environment))
 
 
 def _history(host: Host, options: argparse.Namespace) -> int:

@@ -25,6 +25,7 @@ from .._state.plan_file import memory_nodes, numactl_memory
 from .._features.threads.placing import cpus_of_roles
 from .._state.systemd import Systemd
 from .._state.unit_environment import VISIBLE, agrees, visible_devices
+from .exec.devices import named
 from .known import Known
 
 if TYPE_CHECKING:
@@ -91,22 +92,9 @@ def _find(known: Known, name: str) -> _Place:
 
 
 def find_npu(known: Known, name: str) -> PlanEntry:
-    """Return the NPU of the plan that a name stands for: ``3``, ``npu3``, ``npu-3``, ``npu-3.slice`` or its PCI function.
-
-    The number is that of its slice. On a host with both a plain number means the NPU, not the GPU. Raises ``ValueError`` with what there
-    is instead.
-    """
-    wanted = name.lower()
-    for npu in known.npus:
-        slice_name = npu.get("slice") or "npu-%s.slice" % npu["id"]
-        stem = slice_name[: -len(".slice")]
-        if wanted in (slice_name, stem, stem.replace("-", "")):
-            return npu
-    same = [npu for npu in known.npus if wanted.isdigit() and (npu.get("slice") or "").endswith("-%d.slice" % int(wanted))]
-    same += [npu for npu in known.npus if npu.get("pci") and wanted in (npu["pci"].lower(), npu["pci"].lower().partition(":")[2])]
-    same.sort(key=lambda npu: Device.of(npu).kind == "gpu")
-    kinds = [Device.of(npu).kind for npu in same]
-    if kinds and kinds.count(kinds[0]) == 1:
+    """Return the NPU of the plan that a name stands for, see :func:`named`. Raises ``ValueError`` with what there is instead."""
+    same = named(known.npus, name)
+    if len(same) == 1:
         return same[0]
     if same:
         raise ValueError("%s is the PCI function of %s; name one of them" % (name, " and ".join(Device.of(npu).title for npu in same)))

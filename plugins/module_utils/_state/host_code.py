@@ -23,13 +23,18 @@ HEAD = FIRST_LINE + 'VERSION = "%s"\n' % VERSION
 PYTHON = "/usr/bin/python3"
 """The interpreter of the command where no setting names one."""
 _LAUNCHER = (
-    """#!%%s -I
+    """#!%%s -IS
 %s\"\"\"The command of npu.affinity on its host: npu-affinity --help.\"\"\"
 
 import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, "%%s")
+
+if sys.argv[1:2] == ["exec"]:
+    from npu_affinity._command.exec.program import main
+
+    raise SystemExit(main(sys.argv[2:]))
 
 from npu_affinity._command.program import main
 
@@ -43,23 +48,25 @@ _COMPLETION = (
 _npu_affinity() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} names=() slice
     if ((COMP_CWORD == 1)); then
-        names=(status verify plan explain run history --help --version)
+        names=(status verify plan explain run exec history --help --version)
     else
         case ${COMP_WORDS[1]}:$before in
             status:* | verify:* | plan:* | history:*) names=(--json --help) ;;
             explain:explain) names=(pid npu gpu cpu --json --help) ;;
             explain:pid) mapfile -t names < <(compgen -G "/proc/[0-9]*") && names=("${names[@]#/proc/}") ;;
             explain:cpu) mapfile -t names < <(compgen -G "/sys/devices/system/cpu/cpu[0-9]*") && names=("${names[@]##*/cpu}") ;;
-            explain:npu | explain:gpu | run:run)
+            explain:npu | explain:gpu | run:run | exec:--device)
                 for slice in /etc/systemd/system/{npu,gpu}-*.slice; do
                     slice=${slice##*/} slice=${slice%.slice}
-                    [[ $before == run ]] && names+=("$slice")
+                    [[ $before == run || $before == --device ]] && names+=("$slice")
                     [[ $slice == "$before"-* ]] && names+=("${slice#*-}")
                 done
                 [[ $before == run ]] && names+=(--user --help)
                 ;;
+            exec:exec) names=(--device --role --print --or-run --help) ;;
+            exec:--role) names=(main pool irq kv acl release) ;;
             run:--user) mapfile -t COMPREPLY < <(compgen -u -- "$word") && return ;;
-            run:*) mapfile -t COMPREPLY < <(compgen -c -- "$word") && return ;;
+            run:* | exec:--) mapfile -t COMPREPLY < <(compgen -c -- "$word") && return ;;
         esac
     fi
     mapfile -t COMPREPLY < <(compgen -W "${names[*]}" -- "$word")

@@ -534,7 +534,7 @@ def test_run_ends_with_125_where_it_starts_nothing(run):
 
 def test_what_is_installed_runs_without_the_collection(host):
     launcher = (host / COMMAND[1:]).read_text()
-    assert launcher.startswith("#!/usr/bin/python3 -I\n# Managed by npu.affinity") and os.access(host / COMMAND[1:], os.X_OK)
+    assert launcher.startswith("#!/usr/bin/python3 -IS\n# Managed by npu.affinity") and os.access(host / COMMAND[1:], os.X_OK)
     moved = host.parent / "npu-affinity"
     moved.write_text(launcher.replace(ARCHIVE, str(host) + ARCHIVE).replace("/usr/bin/python3", os.path.realpath(sys.executable)))
     moved.chmod(0o755)
@@ -542,6 +542,9 @@ def test_what_is_installed_runs_without_the_collection(host):
     assert (done.returncode, done.stdout[:7], done.stderr) == (0, "bound: ", "")
     assert not list((host / LIBRARY[1:]).rglob("*.pyc"))
     assert subprocess.run([moved, "--root", str(host), "--version"], capture_output=True, env={}, check=True).stdout
+    command = [moved, "exec", "--root", str(host), "--or-run", "--", "env"]
+    done = subprocess.run(command, capture_output=True, text=True, env={"LOCAL_RANK": "1"}, check=True)
+    assert done.stdout == "LOCAL_RANK=1\n" and "of which none is among CPUs 18-29 of NPU 1" in done.stderr
 
 
 def completed(words, folder):
@@ -559,6 +562,7 @@ def test_bash_completes_what_the_parser_knows(bound):
     assert completed("verify --j", bound) == ["--json"]
     assert completed("explain ''", bound) == ["pid", "npu", "gpu", "cpu", "--json", "--help"]
     assert completed("status --j", bound) == ["--json"]
+    assert completed("exec --r", bound) == ["--role"] and "acl" in completed("exec --role ''", bound)
     assert completed("run --u", bound) == ["--user"] and "root" in completed("run --user roo", bound)
     assert "0" in completed("explain cpu 0", bound)
     (text,) = [file["content"] for file in runtime.files_of(None) if file["path"] == COMPLETION]

@@ -1,0 +1,254 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""``npu-affinity exec``: give a rank the CPUs and memory of its device, and execute its program, before it allocates anything.
+
+Every rank of a job starts through it, so neither this package nor what it imports may import argparse or typing, which take longer than
+all the rest.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+from ..._base.cpulist import compress, expand
+from ..._base.outside import json_of, require_shape, say, shown
+from .devices import GPU, NPU, kind_of, named, there, title
+from .placing import set_cpus, set_memory
+from .rank import RANKS, index_of
+from .visible import BY_PCI, ORDER, VARIABLES, visible
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..._base.documents import Plan, PlanEntry
+
+PLAN = "etc/npu-affinity/plan.json"
+SCHEMA = 1
+REFUSED = 125
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126
+ROLES = ("main", "pool", "irq", "kv", "acl", "release")
+USAGE = """\
+usage: npu-affinity exec [--device ID|PCI] [--role ROLE] [--print] [--or-run] -- COMMAND [ARGUMENT ...]
+
+Execute a command on the CPUs and the memory nodes of its NPU or GPU. It needs no root. The device is, in this order: that of --device,
+the only visible one, or the visible one by the rank in LOCAL_RANK, MPI_LOCALRANKID, OMPI_COMM_WORLD_LOCAL_RANK, SLURM_LOCALID, or in the
+arguments of the command (--local_rank, --npu_device_id, --devices).
+
+  --device ID|PCI  the number of the slice (3, npu-3, gpu-0) or the PCI function
+  --role ROLE      CPUs of this role of the pool: %s (default: main)
+  --print          print the decision in one line, and start nothing
+  --or-run         start the command unbound, with a warning, where the request cannot be met
+
+exit status: that of the command; 125 if it was not started, 126 if it cannot be executed, 127 if it was not found
+""" % ", ".join(ROLES)
+_FLAGS = ("--print", "--or-run")
+_SHAPE = {
+    "npus": [
+        {"id": int, "pool": str, **{name + "?": str for name in (*ROLES, "pci", "slice", "kind", "mems", "memory_nodes")}, "phy_id?": int}
+    ],
+    "options?": dict,
+}
+_OPENMP = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
+
+
+def main(argv: Sequence[str], environment: Mapping[str, str] = os.environ) -> int:
+    """Execute the command in the place of this process, or return the exit status."""
+    options: dict[str, str] = {}
+    command: Sequence[str] = ()
+    started = _as_started(environment)
+    try:
+        options, command = _parsed(argv)
+        if "--help" in options:
+            sys.stdout.write(USAGE)
+            return 0
+        place = Place(options, started, command)
+    except (OSError, ValueError) as error:
+        if not ("--or-run" in options and command and "--print" not in options):
+            _warn(str(error))
+            return REFUSED
+        _warn("%s; the command is started unbound" % error)
+        return start(command, started)
+    if "--print" in options:
+        say(place.line())
+        return 0
+    for sentence in place.warnings:
+        _warn(sentence)
+    return start(command, {**started, **place.variables})
+
+
+def start(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Execute a command in the place of this process, with the signals that Python ignores as they were. Return why not, as env(1) does."""
+    import signal
+
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    sys.stderr.flush()
+    try:
+        os.execvpe(command[0], list(command), dict(environment))
+    except OSError as error:
+        _warn("%s: %s" % (command[0], error.strerror))
+        return _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE
+
+
+class Place:
+    """Where this process is now, after the affinity mask and the memory policy were set. Raises ``ValueError`` where it cannot be."""
+
+    def __init__(self, options: Mapping[str, str], environment: Mapping[str, str], command: Sequence[str]) -> None:
+        root = options.get("--root", "/")
+        plan = read_plan(root)
+        npus = [*plan["npus"], *(npu for npu in plan.get("lost") or () if npu["pool"])]
+        if "--device" in options:
+            self.entry, self.variables = _named(root, npus, environment, options["--device"])
+            self.why = "--device %s" % options["--device"]
+        else:
+            self.entry, self.why = _own(root, npus, environment, command)
+            self.variables = {}
+        name = title(self.entry)
+        self.role, wanted = _cpus(self.entry, options.get("--role"))
+        self.cpus, narrower = set_cpus(wanted, name)
+        self.policy, self.nodes, denied = "", _nodes(self.entry), ""
+        if self.nodes:
+            strict = (plan.get("options") or {}).get("memory") == "strict"
+            self.policy, denied = set_memory("bind" if strict else "preferred-many", self.nodes)
+        self.variables.update(_of_threads(environment, len(self.cpus)))
+        if kind_of(self.entry) == GPU and ORDER not in environment:
+            self.variables[ORDER] = BY_PCI
+        self.warnings = [text for text in (narrower, denied) if text]
+
+    def line(self) -> str:
+        memory = "policy %s:%s" % (self.policy, compress(self.nodes)) if self.policy else "by first touch"
+        words = ["%s=%s" % pair for pair in sorted(self.variables.items())]
+        text = "%s by %s: CPUs %s (%s), memory %s" % (title(self.entry), self.why, compress(self.cpus), self.role, memory)
+        return "; ".join([", ".join([text, *words]), *self.warnings])
+
+
+def read_plan(root: str) -> Plan:
+    """Return the plan in force. Raises ``ValueError`` if it is missing, damaged or of another schema."""
+    path = os.path.join(root, PLAN)
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            plan: Plan = json_of(file.read())
+    except FileNotFoundError:
+        raise ValueError("%s does not exist: bind this host, or mount the file into the container" % path)
+    except ValueError as error:
+        raise ValueError("%s is not valid JSON (%s); bind the host again" % (path, error))
+    require_shape(plan, _SHAPE, path)
+    if plan.get("schema", SCHEMA) != SCHEMA:
+        raise ValueError("%s has schema %s, and this version of npu-affinity knows %d" % (path, plan["schema"], SCHEMA))
+    return plan
+
+
+def _own(root: str, npus: Sequence[PlanEntry], environment: Mapping[str, str], command: Sequence[str]) -> tuple[PlanEntry, str]:
+    """Return the device of this process, and where it comes from."""
+    kinds = [kind for kind in (NPU, GPU) if any(kind_of(npu) == kind for npu in npus)]
+    seen = {kind: visible(kind, there(root, kind, npus), environment) for kind in kinds}
+    candidates = [kind for kind in kinds if seen[kind]]
+    chosen = [kind for kind in candidates if VARIABLES[kind] in environment] or candidates
+    if len(chosen) != 1:
+        raise ValueError(_no_kind(chosen, kinds, environment))
+    own, word = seen[chosen[0]], chosen[0].upper()
+    index, why = 0, "the only visible %s" % word
+    if len(own) > 1:
+        found = index_of(environment, command)
+        if found is None:
+            only = "; PMI_RANK counts over all hosts" if "PMI_RANK" in environment else ""
+            text = "nothing tells which of %d visible %ss is that of this process: set one of %s, or name it with --device%s"
+            raise ValueError(text % (len(own), word, ", ".join(RANKS), only))
+        index, why = found
+    if index >= len(own):
+        raise ValueError("%s has no device: this process sees %d %ss, counted from 0" % (why, len(own), word))
+    entry = own[index].entry
+    if entry is None:
+        raise ValueError("%s, the device by %s, is not in the plan: bind the host with it" % (own[index].file, why))
+    return entry, why
+
+
+def _no_kind(chosen: Sequence[str], kinds: Sequence[str], environment: Mapping[str, str]) -> str:
+    if chosen:
+        return "this process sees NPUs and GPUs: set %s or %s, or name one with --device" % tuple(VARIABLES.values())
+    told = ["%s=%s" % (VARIABLES[kind], environment[VARIABLES[kind]]) for kind in kinds if VARIABLES[kind] in environment]
+    words = " or ".join(kind.upper() for kind in kinds) or "NPU or GPU"
+    return "this process sees no %s of the plan: %s" % (words, " and ".join(told) or "it may open no device file of one")
+
+
+def _named(root: str, npus: Sequence[PlanEntry], environment: Mapping[str, str], name: str) -> tuple[PlanEntry, dict[str, str]]:
+    """Return the device that a name stands for, and the variable that shows it alone, where it is not set and a device file is there."""
+    same = named(npus, name)
+    if len(same) != 1:
+        has = ", ".join(map(title, same or npus)) or "none"
+        raise ValueError("--device %s is %s of this host's devices, which are %s" % (name, "several" if same else "none", has))
+    entry, kind = same[0], kind_of(same[0])
+    variable = VARIABLES[kind]
+    try:
+        found = there(root, kind, npus)
+    except ValueError:
+        return entry, {}
+    if variable in environment:
+        if not any(one.entry is entry for one in visible(kind, found, environment)):
+            raise ValueError("%s=%s does not show %s: unset it, or name another device" % (variable, environment[variable], title(entry)))
+        return entry, {}
+    ids = [str(index) for index, one in enumerate(found) if one.entry is entry]
+    return entry, {variable: ",".join(ids)} if ids else {}
+
+
+def _cpus(entry: PlanEntry, role: str | None) -> tuple[str, list[int]]:
+    texts: Mapping[str, str] = {name: str(value) for name, value in entry.items() if name in ROLES and value}
+    if role is None:
+        role = "main" if "main" in texts else "pool"
+    if role not in texts:
+        raise ValueError("%s has no CPUs of role %s; it has %s" % (title(entry), role, ", ".join(texts) or "none"))
+    return role, expand(texts[role], "%s of %s" % (role, title(entry)))
+
+
+def _nodes(entry: PlanEntry) -> list[int]:
+    """Return the nearest memory nodes; none where the plan does not restrict memory."""
+    allowed = entry.get("memory_nodes", entry.get("mems")) or ""
+    return expand(entry.get("mems") or allowed, "memory nodes of %s" % title(entry)) if allowed else []
+
+
+def _of_threads(environment: Mapping[str, str], cpus: int) -> dict[str, str]:
+    """Return what fits OpenMP to the CPUs, except what is set already."""
+    found = {} if "OMP_NUM_THREADS" in environment else {"OMP_NUM_THREADS": str(cpus)}
+    if not any(name in environment for name in _OPENMP):
+        found["OMP_PROC_BIND"] = "false"
+    return found
+
+
+def _parsed(argv: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:
+    """Return the options with their values, and the command."""
+    options: dict[str, str] = {}
+    words = list(argv)
+    while words and words[0].startswith("-"):
+        word = words.pop(0)
+        if word == "--":
+            break
+        name, equals, value = word.partition("=")
+        if word in _FLAGS or word in ("-h", "--help"):
+            options["--help" if word == "-h" else word] = ""
+        elif name in ("--device", "--role", "--root") and (equals or words):
+            options[name] = value if equals else words.pop(0)
+        else:
+            raise ValueError("%s is no option of exec, or lacks its value; see npu-affinity exec --help" % word)
+    if not words and not {"--help", "--print"} & set(options):
+        raise ValueError("exec needs a command: npu-affinity exec -- COMMAND")
+    return options, words
+
+
+def _as_started(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without LC_CTYPE, where it is Python that has set it (PEP 538)."""
+    found = dict(environment)
+    if found.get("LC_CTYPE") in ("C.UTF-8", "C.utf8", "UTF-8"):
+        with open("/proc/self/environ", "rb") as file:
+            if b"\0LC_CTYPE=" not in b"\0" + file.read():
+                del found["LC_CTYPE"]
+    return found
+
+
+def _warn(sentence: str) -> None:
+    sys.stderr.write("npu-affinity: %s\n" % shown(sentence))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,370 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""``npu-affinity exec``: which device a rank gets, and what a program that it executes has of mask, memory policy and environment."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
+from ansible_collections.npu.affinity.plugins.module_utils._command.exec import devices, placing, program
+from ansible_collections.npu.affinity.plugins.module_utils._command.exec.rank import index_of
+from ansible_collections.npu.affinity.plugins.module_utils._command.exec.visible import visible
+from ansible_collections.npu.affinity.plugins.module_utils._state import plan_file
+
+CPUS = sorted(os.sched_getaffinity(0))
+UUIDS = ("GPU-aa11", "GPU-aa22", "GPU-bb33")
+
+
+def npu(number, phy_id, **more):
+    cpu = str(CPUS[number % len(CPUS)])
+    pci = f"0000:{number:02x}:00.0"
+    return {"kind": "npu", "id": number, "phy_id": phy_id, "pci": pci, "pool": cpu, "mems": "0", "slice": f"npu-{number}.slice", **more}
+
+
+def gpu(number, pci):
+    return {**npu(number, None), "kind": "gpu", "pci": pci, "slice": f"gpu-{number}.slice"}
+
+
+NPUS = [npu(0, 0), npu(1, 2), npu(2, 4), npu(3, 6)]
+GPUS = [gpu(0, "0000:01:00.0"), gpu(1, "0000:41:00.0"), gpu(2, "0000:81:00.0")]
+
+
+@pytest.fixture
+def host(tmp_path):
+    def make(npus=(), files=(), gpus=(), options=None, functions=None, models=()):
+        """A tree with device files and a plan. ``gpus`` are (minor, PCI function, UUID) as the driver tells them."""
+        for name in ["null", *files, *(f"nvidia{minor}" for minor, _pci, _uuid in gpus)]:
+            (tmp_path / "dev").mkdir(exist_ok=True)
+            (tmp_path / "dev" / name).touch()
+        for place, (minor, pci, uuid) in enumerate(gpus):
+            folder = tmp_path / "proc/driver/nvidia/gpus" / pci
+            folder.mkdir(parents=True)
+            model = models[place] if models else "NVIDIA H200"
+            folder.joinpath("information").write_text(f"Model: \t\t {model}\nGPU UUID: \t {uuid}\nDevice Minor: \t {minor}\n")
+        for pci in functions or ():
+            (tmp_path / "sys/bus/pci/devices" / pci).mkdir(parents=True)
+        (tmp_path / "etc/npu-affinity").mkdir(parents=True, exist_ok=True)
+        plan = {"schema": 1, "npus": list(npus), **({"options": options} if options else {})}
+        (tmp_path / "etc/npu-affinity/plan.json").write_text(json.dumps(plan))
+        return str(tmp_path)
+
+    return make
+
+
+def in_child(root, *words, before=None, **environment):
+    """Run the command in a process of its own, as a launcher does, and return its status and what it wrote."""
+    code = f"import sys; from {program.__name__} import main; raise SystemExit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "--root", root, *words]
+    base = {name: value for name, value in os.environ.items() if name in ("PATH", "PYTHONPATH")}
+    done = subprocess.run(command, env={**base, **environment}, capture_output=True, text=True, check=False, preexec_fn=before)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("environment", "command", "found"),
+    [
+        ({}, "serve", None),
+        ({"PMI_RANK": "3", "RANK": "11", "PMIX_RANK": "3"}, "serve", None),
+        ({"LOCAL_RANK": "2"}, "serve", (2, "LOCAL_RANK=2")),
+        ({"LOCAL_RANK": "-1", "SLURM_LOCALID": "5"}, "serve", (5, "SLURM_LOCALID=5")),
+        ({"LOCAL_RANK": "2", "SLURM_LOCALID": "0", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}, "serve", (2, "LOCAL_RANK=2")),
+        ({"OMPI_COMM_WORLD_LOCAL_RANK": "1", "SLURM_LOCALID": "0"}, "serve", (1, "OMPI_COMM_WORLD_LOCAL_RANK=1")),
+        ({"MPI_LOCALRANKID": "3", "PMI_RANK": "11"}, "serve", (3, "MPI_LOCALRANKID=3")),
+        ({"SLURM_LOCALID": "4"}, "serve --local_rank 1", (4, "SLURM_LOCALID=4")),
+        ({}, "python3 train.py --local_rank=1", (1, "--local_rank 1")),
+        ({}, "python3 train.py --local-rank 1", (1, "--local-rank 1")),
+        ({}, "/opt/bin/mindie_llm_backend --local_rank 0 --npu_device_id 6", (6, "--npu_device_id 6")),
+        ({}, "mindieservice_backend_connector 2 8 5 x", (5, "argument 3 of mindieservice_backend_connector")),
+        ({}, "xllm --model m --devices=npu:7", (7, "--devices npu:7")),
+        ({}, "xllm --devices=npu:0,npu:1", None),
+        ({}, "/x/spawn_worker 127.0.0.1:9000 1 9 16 3 1 128", (3, "argument 5 of /x/spawn_worker")),
+        ({}, "serve --local_rank", None),
+    ],
+)
+def test_a_rank_comes_from_its_launcher(environment, command, found):
+    assert index_of(environment, command.split()) == found
+
+
+@pytest.mark.parametrize(("kind", "count"), [("npu", 4), ("gpu", 3)])
+def test_all_devices_are_visible_without_a_variable(kind, count):
+    there = [devices.Accelerator(str(number), None) for number in range(count)]
+    assert visible(kind, there, {}) == there
+
+
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [("0,2", [0, 2]), ("1, 2,3", [1]), ("1,9,2", [1]), ("1,-1,2", [1]), ("", []), ("x", []), ("2;3", [2]), ("3,", [3])],
+)
+def test_cann_stops_reading_at_what_it_does_not_know(text, ids):
+    there = [devices.Accelerator(str(number), None) for number in range(4)]
+    assert visible("npu", there, {"ASCEND_RT_VISIBLE_DEVICES": text}) == [there[number] for number in ids]
+
+
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [
+        ("2,0", [2, 0]),
+        ("1,7,2", [1]),
+        ("", []),
+        ("-1", []),
+        ("NoDevFiles", []),
+        ("GPU-bb,0", [2, 0]),
+        ("GPU-aa22", [1]),
+        ("GPU-aa,2", []),
+        ("MIG-GPU-aa22/1/0", [1]),
+        ("MIG-77", [2]),
+        ("MIG-78", []),
+    ],
+)
+def test_cuda_reads_indexes_uuids_and_mig(monkeypatch, tmp_path, text, ids):
+    text_of_smi = "GPU 0: NVIDIA H200 (UUID: GPU-aa11)\nGPU 2: NVIDIA H200 (UUID: GPU-bb33)\n  MIG 1g.18gb     Device  0: (UUID: MIG-77)\n"
+    (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\ncat <<E\n{text_of_smi}E\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    there = [devices.Accelerator(f"/dev/nvidia{number}", None, uuid=uuid) for number, uuid in enumerate(UUIDS)]
+    assert visible("gpu", there, {"CUDA_VISIBLE_DEVICES": text}) == [there[number] for number in ids]
+
+
+def test_gpus_of_different_models_need_an_order():
+    there = [devices.Accelerator("", None, model=model) for model in ("A", "B")]
+    assert visible("gpu", there, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}) == there
+    with pytest.raises(ValueError, match="CUDA_DEVICE_ORDER=PCI_BUS_ID"):
+        visible("gpu", there, {"CUDA_VISIBLE_DEVICES": "1"})
+
+
+@pytest.mark.parametrize(
+    ("npus", "files", "functions", "found"),
+    [
+        (NPUS, (0, 2, 4, 6), None, [0, 1, 2, 3]),
+        (NPUS, (2, 6), None, [1, 3]),
+        (NPUS, (0, 2, 3, 6), None, [0, 1, None, 3]),
+        (NPUS, (116, 133, 164), None, [None, 1, 2]),
+        (NPUS, (0, 2, 4, 6), ("0000:00:00.0", "0000:02:00.0", "0000:03:00.0"), [0, 2, 3]),
+        ([npu(0, None), npu(1, None)], (4, 5), None, [0, 1]),
+        ([npu(0, None), npu(1, None)], (5,), None, [None]),
+        (NPUS, (), None, []),
+    ],
+    ids=["host", "container", "not planned", "vNPUs", "dropped off", "unknown numbers", "unknown in container", "none"],
+)
+def test_npus_are_known_by_device_number(host, npus, files, functions, found):
+    root = host(npus, [f"davinci{number}" for number in files] + ["davinci_manager"], functions=functions)
+    assert [one.entry and one.entry["id"] for one in devices.there(root, "npu", npus)] == found
+
+
+def test_device_files_that_cannot_be_opened_do_not_count(host, monkeypatch):
+    root = host(NPUS, ("davinci0", "davinci2"))
+    monkeypatch.setattr(os, "access", lambda path, mode: not path.endswith("davinci0"))
+    assert [one.file for one in devices.there(root, "npu", NPUS)] == ["/dev/davinci2"]
+
+
+def test_gpus_are_in_the_order_of_their_functions_not_of_minors(host):
+    root = host(GPUS, gpus=[(2, "0000:01:00.0", UUIDS[0]), (0, "0000:81:00.0", UUIDS[2])])
+    found = devices.there(root, "gpu", GPUS)
+    assert [(one.file, one.entry["id"], one.uuid) for one in found] == [("/dev/nvidia2", 0, "GPU-aa11"), ("/dev/nvidia0", 2, "GPU-bb33")]
+
+
+@pytest.mark.parametrize("name", ["3", "npu3", "NPU-3", "npu-3.slice", "0000:03:00.0", "03:00.0"])
+def test_a_device_has_several_names(name):
+    assert devices.named([*NPUS, gpu(3, "0000:99:00.0")], name) == [NPUS[3]]
+
+
+def test_a_function_of_two_chips_names_both():
+    pair = [npu(0, 0), {**npu(1, 1), "pci": "0000:00:00.0"}]
+    assert devices.named(pair, "00:00.0") == pair
+
+
+LISTED = {"ASCEND_RT_VISIBLE_DEVICES": "1,2"}
+FILES = ["davinci0", "davinci2", "davinci4", "davinci6"]
+
+
+@pytest.mark.parametrize(
+    ("words", "environment", "told"),
+    [
+        ([], {"LOCAL_RANK": "3"}, "NPU 3 (0000:03:00.0) by LOCAL_RANK=3: CPUs "),
+        ([], {**LISTED, "LOCAL_RANK": "1"}, "NPU 2 (0000:02:00.0) by LOCAL_RANK=1"),
+        ([], {"ASCEND_RT_VISIBLE_DEVICES": "2", "LOCAL_RANK": "1"}, "NPU 2 (0000:02:00.0) by the only visible NPU"),
+        (["--device", "1"], {"LOCAL_RANK": "3"}, "NPU 1 (0000:01:00.0) by --device 1"),
+        (["--device=0000:02:00.0"], LISTED, "NPU 2 (0000:02:00.0) by --device 0000:02:00.0"),
+        (["--role", "acl", "--device", "0"], {}, "(acl)"),
+        (
+            ["--device", "0"],
+            {"OMP_NUM_THREADS": "1", "OMP_PLACES": "cores"},
+            "memory policy preferred-many:0, ASCEND_RT_VISIBLE_DEVICES=0\n",
+        ),
+    ],
+)
+def test_print_tells_the_decision_in_one_line(host, words, environment, told):
+    root = host([npu(0, 0, acl=str(CPUS[-1])), *NPUS[1:]], FILES)
+    code, out, err = in_child(root, *words, "--print", **environment)
+    assert (code, err, out.count("\n")) == (0, "", 1)
+    assert told in out
+
+
+REFUSALS = {
+    "no rank": ([], {"PMI_RANK": "1"}, "nothing tells which of 4 visible NPUs is that of this process"),
+    "no such rank": ([], {"LOCAL_RANK": "4"}, "LOCAL_RANK=4 has no device: this process sees 4 NPUs"),
+    "no number": ([], {"LOCAL_RANK": "a"}, "LOCAL_RANK=a is not the number of a rank or device"),
+    "descending": ([], {"ASCEND_RT_VISIBLE_DEVICES": "2,1", "LOCAL_RANK": "0"}, "ASCEND_RT_VISIBLE_DEVICES=2,1 is not in ascending order"),
+    "no device": ([], {"ASCEND_RT_VISIBLE_DEVICES": "", "LOCAL_RANK": "0"}, "this process sees no NPU of the plan"),
+    "not visible": (["--device", "0"], LISTED, "ASCEND_RT_VISIBLE_DEVICES=1,2 does not show NPU 0"),
+    "unknown": (["--device", "9"], {}, "--device 9 is none of this host's devices, which are NPU 0 (0000:00:00.0), "),
+    "role": (["--device", "0", "--role", "kv"], {}, "NPU 0 (0000:00:00.0) has no CPUs of role kv; it has pool"),
+    "option": (["--devise", "0"], {}, "--devise is no option of exec"),
+    "other CPUs": (["--device", "elsewhere"], {}, "of which none is among CPUs 60000 of NPU 4"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_a_refusal_is_one_sentence(host, case):
+    words, environment, told = REFUSALS[case]
+    root = host([*NPUS, {**npu(4, 8), "pool": "60000", "slice": "elsewhere.slice"}], FILES)
+    code, out, err = in_child(root, *words, "--", "/bin/echo", "started", **environment)
+    assert (code, out, err.count("\n")) == (125, "", 1)
+    assert err.startswith("npu-affinity: ") and told in err
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (None, "plan.json does not exist: bind this host, or mount the file into the container"),
+        ("{", "is not valid JSON"),
+        ('{"npus": [{"id": 0}]}', "lacks 'pool'"),
+        ('{"schema": 2, "npus": []}', "has schema 2, and this version of npu-affinity knows 1"),
+        ("[]", "is []"),
+    ],
+)
+def test_plans_that_cannot_be_read_are_refused(tmp_path, text, told):
+    (tmp_path / "etc/npu-affinity").mkdir(parents=True)
+    if text is not None:
+        (tmp_path / "etc/npu-affinity/plan.json").write_text(text)
+    code, _out, err = in_child(str(tmp_path), "--device", "0", "--", "/bin/true")
+    assert code == 125 and told in err
+
+
+def test_a_refused_command_can_run_unbound(host):
+    root = host(NPUS, FILES)
+    code, out, err = in_child(root, "--or-run", "--", "/bin/sh", "-c", "taskset -pc $$ | sed 's/.*: //'; env | grep -c OMP_")
+    assert err.startswith("npu-affinity: nothing tells which") and err.endswith("; the command is started unbound\n")
+    assert plan_file.expand(out.split()[0]) == CPUS and (code, out.split()[1]) == (1, "0")
+
+
+def placed(root, *words, **more):
+    """Start a program, and return the lines that it reads about itself: mask, policy, variables, ignored signals."""
+    script = (
+        "grep -o 'Cpus_allowed_list.*' /proc/self/status; grep SigIgn /proc/self/status; "
+        "head -n 1 /proc/self/numa_maps | grep -oE '(default|bind|prefer)[^f]*'; env | grep -E '^(OMP_|ASCEND|CUDA|LC_)' | sort"
+    )
+    code, out, err = in_child(root, *words, "--", "/bin/sh", "-c", script, **more)
+    return code, [line.strip() for line in out.splitlines()], err
+
+
+@pytest.mark.parametrize(
+    ("entry", "options", "policy"),
+    [
+        ({}, None, "prefer (many):0"),
+        ({"memory_nodes": "0-1"}, {"memory": "wide"}, "prefer (many):0"),
+        ({}, {"memory": "strict"}, "bind:0"),
+        ({"memory_nodes": ""}, {"memory": "none"}, "default"),
+    ],
+    ids=["preferred", "wide", "strict", "none"],
+)
+def test_a_program_starts_on_the_cpus_and_memory_of_its_device(host, entry, options, policy):
+    if tuple(int(part) for part in platform.release().split(".")[:2]) < placing.FIRST_WITH_MANY:
+        policy = policy.replace(" (many)", "")
+    root = host([npu(0, 0), npu(1, 2, **entry)], FILES[:2], options=options)
+    code, lines, err = placed(root, before=lambda: os.sched_setaffinity(0, CPUS[:1]), LOCAL_RANK="1")
+    assert (code, err) == (0, "")
+    assert lines == [
+        f"Cpus_allowed_list:\t{CPUS[1 % len(CPUS)]}",
+        "SigIgn:\t0000000000000000",
+        policy,
+        "OMP_NUM_THREADS=1",
+        "OMP_PROC_BIND=false",
+    ]
+
+
+def test_a_pool_of_the_whole_cpuset_follows_it(host):
+    root = host([npu(0, 0, pool=f"{CPUS[0]}-{CPUS[-1]},60000")], FILES[:1])
+    _code, lines, err = placed(root, before=lambda: os.sched_setaffinity(0, CPUS[:1]))
+    assert plan_file.expand(lines[0].split()[-1]) == CPUS
+    assert "CPUs 60000 of NPU 0 (0000:00:00.0) are offline or not in the cpuset of this process" in err
+
+
+def test_a_gpu_rank_gets_the_order_of_its_index(host):
+    root = host(GPUS, gpus=[(1, "0000:01:00.0", UUIDS[0]), (0, "0000:41:00.0", UUIDS[1])])
+    _code, lines, _err = placed(root, OMPI_COMM_WORLD_LOCAL_RANK="1", OMP_NUM_THREADS="7")
+    assert lines[0].endswith(f"\t{CPUS[1 % len(CPUS)]}") and lines[3:] == [
+        "CUDA_DEVICE_ORDER=PCI_BUS_ID",
+        "OMP_NUM_THREADS=7",
+        "OMP_PROC_BIND=false",
+    ]
+
+
+def test_a_host_of_both_kinds_wants_one_named(host):
+    root = host([*NPUS, *GPUS], FILES, gpus=[(0, "0000:01:00.0", UUIDS[0])])
+    assert "this process sees NPUs and GPUs" in in_child(root, "--print", LOCAL_RANK="0")[2]
+    assert in_child(root, "--print", CUDA_VISIBLE_DEVICES="0")[1].startswith("GPU 0 (0000:01:00.0) by the only visible GPU")
+
+
+class Filter(ctypes.Structure):
+    _fields_ = (("code", ctypes.c_ushort), ("jt", ctypes.c_ubyte), ("jf", ctypes.c_ubyte), ("k", ctypes.c_uint32))
+
+
+class Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.POINTER(Filter)))
+
+
+def deny_set_mempolicy():
+    """What the default profile of docker does without CAP_SYS_NICE: seccomp answers EPERM."""
+    number = placing._SYSCALLS[platform.machine()]
+    rules = (Filter * 4)((0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7FFF0000))
+    library = ctypes.CDLL(None, use_errno=True)
+    assert library.prctl(38, 1, 0, 0, 0) == 0
+    assert library.prctl(22, 2, ctypes.byref(Program(4, rules)), 0, 0) == 0, os.strerror(ctypes.get_errno())
+
+
+def test_a_denied_memory_policy_leaves_the_cpus_and_warns(host):
+    root = host([npu(0, 0)], FILES[:1])
+    code, lines, err = placed(root, before=deny_set_mempolicy)
+    assert code == 0 and lines[0].endswith(f"\t{CPUS[0]}") and lines[2] == "default"
+    assert err == "npu-affinity: no memory policy for nodes 0 (a seccomp profile denies set_mempolicy): memory follows the CPUs\n"
+
+
+def test_nodes_that_the_process_may_not_use_are_named(host):
+    root = host([npu(0, 0, mems="900-901")], FILES[:1])
+    assert "no memory policy for nodes 900-901 (this process may use none of them)" in placed(root)[2]
+
+
+@pytest.mark.parametrize(("name", "code"), [("/nonexistent", 127), ("/etc/passwd", 126)])
+def test_a_command_that_cannot_start_ends_as_with_env(host, name, code):
+    root = host([npu(0, 0)], FILES[:1])
+    assert in_child(root, "--", name)[0] == code
+
+
+def test_signals_that_python_ignores_are_restored(host):
+    root = host([npu(0, 0)], FILES[:1])
+    assert in_child(root, "--", "/bin/sh", "-c", "kill -PIPE $$")[0] == -signal.SIGPIPE
+
+
+def test_exec_imports_nothing_that_takes_long(tmp_path):
+    (tmp_path / "lib.zip").write_bytes(runtime.archive())
+    code = f"import sys; sys.path.insert(0, '{tmp_path}/lib.zip'); from npu_affinity._command.exec import program; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
+    assert not {"argparse", "typing", "ctypes", "subprocess", "dataclasses", "npu_affinity._host.host"} & set(done.stdout.split())
+
+
+def test_exec_reads_the_plan_that_a_bind_writes():
+    assert ("/" + program.PLAN, program.SCHEMA) == (plan_file.PATH, plan_file.SCHEMA)
+    assert set(program.ROLES) | {"mems", "memory_nodes"} == set(plan_file.SETS)
+    assert re.findall(r"--[a-z-]+", program.USAGE.split("\n")[0]) == ["--device", "--role", "--print", "--or-run"]
