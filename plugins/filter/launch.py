@@ -65,7 +65,8 @@ options:
   topology:
     description:
       - The fact C(npu_affinity_topology) of the host. Always pass it.
-      - It provides the physical ids that number the device nodes. CPUs and memory nodes that the host does not have, or whose CPUs its
+      - It provides the device files. A form that needs one that is not known is refused.
+      - CPUs and memory nodes that the host does not have, or whose CPUs its
         kubelet has assigned, are refused.
     type: dict
   binding:
@@ -247,7 +248,8 @@ EXAMPLES = r"""
 
 - name: Let workers bind themselves, in one slice and on the same CPUs
   ansible.builtin.debug:
-    msg: "{{ all_npus | npu.affinity.launch('docker', binding='topo_affinity', total_npus=2) }}"
+    msg: >-
+      {{ all_npus | npu.affinity.launch('docker', binding='topo_affinity', total_npus=2, topology=ansible_facts['npu_affinity_topology']) }}
   vars:
     all_npus:
       name: tp2

@@ -271,12 +271,16 @@ _value:
           description: The logic id.
           type: int
           sample: 0
+        card:
+          description: The NPU ID of its card, or null.
+          type: int
+          sample: 0
         chip:
           description: The chip of its card; chips of a card can share a PCI function.
           type: int
           sample: 0
         phy_id:
-          description: The physical id, or null.
+          description: The physical id, which is the number of the device file, or null where that is not known.
           type: int
           sample: 0
         pci:

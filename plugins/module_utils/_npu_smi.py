@@ -30,6 +30,7 @@ __all__ = [
     "parse_key_values",
     "parse_list",
     "parse_mapping",
+    "parse_phyid_remap",
     "parse_recover",
     "parse_template_info",
     "parse_topo",
@@ -44,6 +45,7 @@ _DEVICE_LABEL = re.compile(r"(?:NPU|Phy-ID)([0-9]{1,9})\Z")
 _COLUMN_LABEL = re.compile(r"(?:NPU|Phy-ID|NIC)[0-9]+\Z")
 _KEY = re.compile(r"[A-Za-z][\w ()%/.-]*\Z")
 _RECOVER = re.compile(r"device-share config recover mode\s*:\s*(enable|disable)\b", re.IGNORECASE)
+_REMAP_KEYS = {"npu id": "card", "chip id": "chip", "chip logic id": "logic_id", "chip physical id": "phy_id", "chip phy-id": "phy_id"}
 _BOARD_KEYS = {
     "npu id": ("card", number_of),
     "chip id": ("chip", number_of),
@@ -143,6 +145,17 @@ def parse_board(text: str) -> dict[str, Any]:
     if not seen:
         require_answer(False, text, "npu-smi info -t board", "line such as 'NPU ID : 0'")
     return board
+
+
+def parse_phyid_remap(text: str) -> dict[str, int | None]:
+    """Return ``info -t phyid-remap``: ``{card, chip, logic_id, phy_id}``. A5 has no logic id."""
+    ids: dict[str, int | None] = dict.fromkeys(_REMAP_KEYS.values())
+    for key, value in _key_values(text, "npu-smi info -t phyid-remap"):
+        if key.lower() in _REMAP_KEYS:
+            ids[_REMAP_KEYS[key.lower()]] = number_of(value)
+    if ids["card"] is None:
+        require_answer(False, text, "npu-smi info -t phyid-remap", "line such as 'NPU ID : 0'")
+    return ids
 
 
 def parse_list(text: str) -> dict[str, Any]:

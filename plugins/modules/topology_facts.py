@@ -308,7 +308,7 @@ ansible_facts:
               type: int
               sample: 0
             phy_id:
-              description: Physical id, or V(null) where the product does not print it.
+              description: Physical id of an NPU, the number of its device file. V(null) for a GPU, and where the number is not known.
               type: int
               sample: 0
             name:
@@ -343,6 +343,22 @@ ansible_facts:
               description: Whether C(npu-smi) shows a process on the chip, or V(null) when it shows nothing at all.
               type: bool
               sample: false
+            device:
+              description:
+                - The device file. Where nothing tells its C(number), that and C(file) are V(null), unless the files of all NPUs (or GPUs)
+                  count up from 0 as their logic ids do.
+                - C(known_by) says what tells the number. One of V(npu-smi), V(sysfs), V(interrupts) and V(unknown).
+              type: dict
+              sample: {number: 0, file: /dev/davinci0, known_by: interrupts}
+            driver:
+              description: The driver that is bound to the PCI function, or V(null).
+              type: str
+              sample: devdrv_device_driver
+            parts:
+              description: The hard vNPUs of the NPU.
+              type: list
+              elements: dict
+              sample: []
         hugepages:
           description: The huge pages of each NUMA node that the kernel offers, by their size in KiB and by node. Empty without huge pages.
           returned: always

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The entries of a plan, and how settings name them: by logic id, slice, PCI address or physical id.
+"""The entries of a plan, and how settings name them: by logic id, slice, PCI address or physical id, the number of the device file.
 
 A logic id is the number in the name of the NPU's slice. That is the id at the time of the plan in force: when a card drops off the bus,
 npu-smi counts on without it, and what the settings name stays where it is.
@@ -29,6 +29,39 @@ def kind_and_number(slice_name: str) -> tuple[str, int]:
     """Return the kind and the number in the name of an NPU's slice: ``npu-3.slice`` -> ``("npu", 3)``."""
     kind, number = slice_name.removesuffix(".slice").split("-")
     return kind, int(number)
+
+
+def device_number(entry: Entry) -> int | None:
+    """Return the number in the name of a device file, of an entry of a topology or plan; None where it is not known.
+
+    The register of a topology tells it, else the physical id. A GPU whose topology has no register has the number of its index.
+    """
+    if device := entry.get("device"):
+        found: int | None = device["number"]
+        return found
+    return entry["id"] if entry.get("kind") == "gpu" else entry.get("phy_id")
+
+
+def unknown_device(entry: Entry) -> str:
+    """Return why the device file of an entry cannot be named, and how to find it."""
+    kind = str(entry.get("kind") or "npu")
+    look = (
+        "'npu-smi info -t phyid-remap -p <N>' tells the NPU of each /dev/davinci<N>"
+        if kind == "npu"
+        else "'nvidia-smi -q' has Minor Number"
+    )
+    return (
+        f"the device file of {kind.upper()} {printed(entry)} is not known: no tool, no file in sysfs and no interrupt tells its number, "
+        f"and the logic id is another one; gather the facts of the host as root while its driver is loaded, or look yourself: {look}"
+    )
+
+
+def printed(entry: Entry) -> str:
+    """Return the logic id of an entry, with the NPU ID and the chip of npu-smi where these differ: ``0 (NPU ID 4, chip 1)``."""
+    number = entry["id"] if "slice" not in entry else kind_and_number(entry["slice"])[1]
+    card, chip = entry.get("card"), entry.get("chip") or 0
+    is_same = card is None or (card, chip) == (number, 0) or entry.get("kind") == "gpu"
+    return str(number) if is_same else f"{number} (NPU ID {card}, chip {chip})"
 
 
 def title(entry: Entry) -> str:
@@ -87,13 +120,7 @@ def _wanted(name: Any) -> dict[str, Any]:
 
 
 def _value(entry: Entry, key: str) -> Any:
-    """Return what is compared with a name. Where npu-smi tells no physical ids, logic ids stand in for them."""
-    if key == "pci":
-        return str(entry.get("pci")).lower()
-    if key == "phy_id" and entry.get("phy_id") is None:
-        kind, number = kind_and_number(entry["slice"])
-        return number if kind == "npu" else None
-    return entry.get(key)
+    return str(entry.get("pci")).lower() if key == "pci" else entry.get(key)
 
 
 def slices_of(plan: Entry, names: Iterable[Any]) -> set[str]:
@@ -126,7 +153,7 @@ def unknown_npus(variable: str, owner: str, names: Iterable[Any], plan: Entry) -
         return Sentence("NPU_SETTING_INVALID", f"{variable}: {owner}: {error}.")
     if not unknown:
         return None
-    has = ", ".join(map(str, sorted({kind_and_number(entry["slice"])[1] for entry in plan["npus"]}))) or "(none)"
+    has = ", ".join(map(printed, sorted(plan["npus"], key=lambda entry: kind_and_number(entry["slice"])[1]))) or "(none)"
     return Sentence("NPU_UNKNOWN_NPU", f"{variable}: {owner} wants NPU {', '.join(unknown)}, but the plan of this host has NPU {has}.")
 
 

@@ -76,9 +76,10 @@ RECOVER_HELP = (
 )
 
 NOT_SIMULATED = {"flash", "sensors", "temp", "volt", "ecc", "ip", "work-mode", "vnpu-mode", "info-vnpu", "template-info", "pcie-err"}
-NOT_SIMULATED |= {"memory", "usages", "health", "common", "power", "product", "proc-mem", "phyid-remap"}
+NOT_SIMULATED |= {"memory", "usages", "health", "common", "power", "product", "proc-mem"}
 SHARE = "device-share"
 RECOVER = "device-share-cfg-recover"
+REMAP = "phyid-remap"
 SUPPORTED_ON = {SHARE: {"310", "310p", "a2", "a3", "a5"}, RECOVER: {"310p", "a2", "a3"}}
 WITH_MCU = {"310", "310p", "a2", "a3"}
 BEFORE_A2 = {"310", "310p", "910"}
@@ -451,6 +452,20 @@ def print_rows(rows):
         field(key, value)
 
 
+def print_remap(machine, options):
+    """A physical id in other terms. There is no blank behind these colons."""
+    text = options.get("-p", "")
+    chip = next((chip for chip in machine.chips if str(chip.phy) == text), None)
+    if chip is None:
+        raise Stop(INVALID, "Error parameter of -p\n" + INFO_HELP)
+    if machine.family == "a5":
+        rows = [("Chip Phy-ID", chip.phy), ("NPU ID", chip.card), ("Slot ID", chip.card), ("Chip ID", chip.chip)]
+    else:
+        rows = [("Chip Physical ID", chip.phy), ("Chip Logic ID", chip.logic), ("NPU ID", chip.card), ("Chip ID", chip.chip)]
+    for key, value in rows:
+        print("%-30s:%d" % (key, value))
+
+
 # --- device share -----------------------------------------------------------------------------------------------------
 
 
@@ -646,7 +661,7 @@ def options_of(words, help_text):
         word = rest.pop(0)
         if word in ("-h", "--help", "-m"):
             options[word] = True
-        elif word in ("-t", "-i", "-c", "-d") and rest:
+        elif word in ("-t", "-i", "-c", "-d", "-p") and rest:
             options[word] = rest.pop(0)
         else:
             raise Stop(INVALID, "Error parameter of %s\n%s" % (word, help_text))
@@ -695,6 +710,8 @@ def run_query(machine, kind, options):
         print_topo(machine)
     elif kind == RECOVER:
         print_recovery(machine, options)
+    elif kind == REMAP:
+        print_remap(machine, options)
     else:
         run_card_query(machine, kind, options)
 
@@ -722,7 +739,7 @@ CARD_QUERIES = {
     "board": lambda machine, chips, chip: print_rows(board_of_chip(machine, chip) if chip else board_of_card(machine, chips)),
     SHARE: print_share,
 }
-QUERIES = {"topo", RECOVER}.union(CARD_QUERIES)
+QUERIES = {"topo", RECOVER, REMAP}.union(CARD_QUERIES)
 
 
 def run_set(machine, words):

@@ -45,8 +45,15 @@ if TYPE_CHECKING:
         memory_mib: int
         distances: Dict[Any, int]
 
+    class DeviceFile(TypedDict):
+        """A device file by the number in its name, None where that is not known. ``known_by`` is npu-smi, sysfs, interrupts or unknown."""
+
+        number: int | None
+        file: str | None
+        known_by: str
+
     class Npu(TypedDict, total=False):
-        """An NPU or GPU of a topology."""
+        """An NPU or GPU of a topology. ``driver`` is the one that is bound to its PCI function, ``parts`` are its hard vNPUs."""
 
         kind: str
         id: int
@@ -61,6 +68,9 @@ if TYPE_CHECKING:
         memory_mib: int | None
         device_share: bool | None
         busy: bool | None
+        device: DeviceFile
+        driver: str | None
+        parts: List[Any]
 
     class Unlisted(TypedDict):
         """An accelerator on the bus that its tool does not list."""
@@ -180,6 +190,7 @@ if TYPE_CHECKING:
 
         kind: str
         id: int
+        card: int | None
         chip: int
         phy_id: int | None
         pci: str

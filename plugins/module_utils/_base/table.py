@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .cpulist import compress, expand
@@ -51,26 +51,52 @@ def plan_table(plan: Mapping[str, Any], topology: Mapping[str, Any], summary: st
 def rows(plan: Mapping[str, Any], topology: Mapping[str, Any], difference: Mapping[str, Any] | None = None) -> list[str]:
     """Return the lines with the NPUs, and those with their users."""
     known = {(npu["pci"], npu["id"]): npu for npu in topology["npus"]}
+    named = _names_of_tools(topology["npus"])
     now = _now(difference)
     shown = roles_shown(plan, difference)
     cells: list[tuple[str, ...]] = []
     for entry in plan["npus"]:
         npu = known.get((entry["pci"], entry["id"]), {})
         numa = "?" if npu.get("numa") is None else str(npu["numa"])
-        first = (str(entry["id"]), str(npu.get("name") or "?"), str(entry["pci"] or "?"), numa)
+        first = (str(entry["id"]), str(npu.get("name") or "?"), *named(npu), str(entry["pci"] or "?"), numa)
         cells.append(
             (*first, *now.get(entry.get("slice"), ()), *({"memory_nodes": entry.get("mems"), **entry}.get(role) or "-" for role in shown))
         )
     if now and difference:
         gone = [row for row in difference["npus"] if row["then"] is None]
         cells += [
-            (row["npu"].split()[1], "?", row["pci"], "?", row["now"], *({"slice": row["slice"]}.get(role, "-") for role in shown))
+            (
+                row["npu"].split()[1],
+                "?",
+                *named({}),
+                row["pci"],
+                "?",
+                row["now"],
+                *({"slice": row["slice"]}.get(role, "-") for role in shown),
+            )
             for row in gone
         ]
-    headings = (*HEADINGS, *(["now"] if now else []), *(ROLES[role] for role in shown))
+    headings = (*HEADINGS[:2], *named(None), *HEADINGS[2:], *(["now"] if now else []), *(ROLES[role] for role in shown))
     if topology["npus"] and all(npu.get("name", "?") is None for npu in topology["npus"]):  # a host by itself does not query their names
         headings, cells = headings[:1] + headings[2:], [row[:1] + row[2:] for row in cells]
     return [*(columns([headings, *cells]) if cells else ["no NPU"]), *_users(difference)]
+
+
+def _names_of_tools(npus: Iterable[Mapping[str, Any]]) -> Callable[[Mapping[str, Any] | None], tuple[str, ...]]:
+    """Return a function for the cells with the NPU ID, the chip and the device file of an NPU, None: their headings. They are there where
+    logic ids do not tell them."""
+    entries = [npu for npu in npus if npu.get("kind") == "npu" and "device" in npu]
+    ids = any((npu["card"], npu["chip"]) != (npu["id"], 0) for npu in entries)
+    devices = any(npu["device"]["number"] != npu["id"] for npu in entries)
+
+    def cells(npu: Mapping[str, Any] | None) -> tuple[str, ...]:
+        if npu is None:
+            return (*(("NPU ID", "chip") if ids else ()), *(("device",) if devices else ()))
+        told = [npu.get(key) for key in ("card", "chip")] if ids else []
+        file = ((npu.get("device") or {}).get("file") or "?").rpartition("/")[2]
+        return (*("?" if value is None else str(value) for value in told), *((file,) if devices else ()))
+
+    return cells
 
 
 def roles_shown(plan: Mapping[str, Any], difference: Mapping[str, Any] | None = None) -> list[str]:

@@ -21,7 +21,7 @@ RECORD = "/etc/npu-affinity/previous.json"
 SCHEMA = 1
 SETS = ("pool", "irq", "main", "kv", "acl", "release", "mems", "memory_nodes")
 _TEXTS = SETS + ("pci", "slice", "kind")
-_NUMBERS = ("chip", "phy_id")
+_NUMBERS = ("card", "chip", "phy_id")
 _OPTIONAL = {
     "strategy?": str,
     "requested?": str,

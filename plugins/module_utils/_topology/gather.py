@@ -36,6 +36,7 @@ _APPLIED = ("strategy", "requested", "cpus", "housekeeping", "options", "lost", 
 _APPLIED_NPU = (
     "kind",
     "id",
+    "card",
     "chip",
     "phy_id",
     "pci",

@@ -11,6 +11,7 @@ from .._base.cpulist import compress
 from .._host.host import Host
 from .._kernel.pci import numa_node
 from .._smi import tool as _tool
+from .._users.register import register_gpus
 
 FOLDERS = ("/usr/bin", "/usr/local/bin", "/usr/local/nvidia/bin", "/opt/bin")
 _QUERY = ("--query-gpu=index,uuid,pci.bus_id,name,memory.total", "--format=csv")
@@ -52,6 +53,7 @@ def gather(host: Host, named: str | None, devices: Mapping[str, dict[str, Any]],
         }
         for row in sorted(rows, key=lambda row: row["index"])
     ]
+    register_gpus(host, gpus, problems)
     without_node = compress(gpu["id"] for gpu in gpus if gpu["pci"] in present and gpu["numa"] is None)
     if without_node:
         problems.append("GPU %s: the kernel has no NUMA node for it (numa_node is -1)." % without_node)

@@ -20,6 +20,7 @@ from .._npu_smi import parse_board, parse_device_share, parse_info, parse_mappin
 from .._smi.tables import damaged_rows
 from .._smi.driver import NPU_SMI_FOLDERS, installed_version
 from .._smi.tool import HUNG, Tool, find
+from .._users.register import register_npus
 
 _BANNER = re.compile(r"npu-smi\s+(\S+)\s+Version:")
 _DEAD_ROW = re.compile(r"^\s*-1\s", re.MULTILINE)
@@ -79,6 +80,7 @@ def gather(
     for chip in chips:
         chip["family"] = present[chip["pci"]]["family"] if chip["pci"] in present else _family(chip)
         chip["numa"] = numa_node(host, chip["pci"]) if chip["pci"] else None
+    register_npus(host, chips, tool, problems)
     if tool:
         tool.settle()
         problems.extend(_inconsistencies(host, chips, present, nodes))

@@ -6,39 +6,42 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 import stat
 from typing import Any, Iterable, Mapping
 
 from .._host.host import Host
-from .._kernel.devices import share_out
+from .._kernel.devices import minor, share_out
 from .._kernel.interrupts import interrupt_names, requested
 from .._base.device import Device
 
 _DEVICE = re.compile(r"/dev/((?:davinci|nvidia)\d+)\Z")
 _ELSEWHERE = re.compile(r"/(?:davinci|nvidia)\d+(?: \(deleted\))?\Z").search
 """A device file outside /dev, as a container that has the host's /dev in another place sees it."""
-_MINOR = re.compile(r"^Device Minor:\s*(\d+)", re.MULTILINE)
 
 
 def owners(host: Host, npus: Iterable[Mapping[str, Any]]) -> dict[str, Device]:
     """Return ``{name: key}`` of the device files below ``/dev`` of entries of a plan or topology: ``davinci<N>`` and ``nvidia<N>``.
 
-    N is the driver's number of an NPU, see :func:`_kernel.devices.share_out`, where a number that interrupts tell takes precedence of one
-    that only stands in; and the minor number of a GPU, which its driver tells in ``/proc`` and which need not be that of nvidia-smi.
+    N is the number in the register of a topology. Of an entry of a plan, it is the one that the driver tells now, else the physical id; a
+    GPU whose driver does not tell it has its index.
     """
     names = interrupt_names(host)
     functions: dict[str, list[Mapping[str, Any]]] = {}
     devices = {}
     for npu in npus:
         pci = (npu.get("pci") or "").lower()
-        if Device.of(npu).kind == "gpu":
-            minor = _MINOR.search(host.read("/proc/driver/nvidia/gpus/%s/information" % pci) or "")
-            devices["nvidia%s" % (minor.group(1) if minor else npu["id"])] = Device.of(npu)
+        if npu.get("device"):
+            devices[posixpath.basename(npu["device"]["file"] or "")] = Device.of(npu)
+        elif Device.of(npu).kind == "gpu":
+            number = minor(host, pci)
+            devices["nvidia%d" % (npu["id"] if number is None else number)] = Device.of(npu)
         else:
             functions.setdefault(pci, []).append(npu)
     shares = [share for pci, members in functions.items() for share in share_out(members, requested(host, pci, names) if pci else [])]
-    devices.update(("davinci%s" % number, Device.of(npu)) for npu, number, _own in sorted(shares, key=lambda share: bool(share[2])))
+    devices.update(("davinci%d" % number, Device.of(npu)) for npu, number, _own in shares if number is not None)
+    devices.pop("", None)
     return devices
 
 

@@ -60,8 +60,8 @@ def _devices(workload: Workload, options: Options) -> Devices:
         raise ValueError(f"{workload.title} names no NPU, so its devices are unknown; give npus, or devices=false")
     visible = _visible(workload, options)
     if workload.kind == "gpu":
-        return Devices(gpus=[card.node for card in workload.cards], environment=visible)
-    numbers = [str(card.node) for card in workload.cards]
+        return Devices(gpus=[card.number if card.id is None else card.id for card in workload.cards], environment=visible)
+    numbers = [str(card.number) for card in workload.cards]
     share = _of_share(workload)
     share["environment"] = {**visible, **share["environment"]}
     notes = [*unsure(workload), *share["notes"]]
@@ -95,11 +95,11 @@ def _of_share(workload: Workload) -> dict[str, Any]:
 
 
 def unsure(workload: Workload) -> list[str]:
-    """Return a sentence where numbers of device nodes rest on logic ids."""
-    if workload.kind == "gpu" or all(card.phy_id is not None for card in workload.cards):
+    """Return a sentence where nothing but the names of all device files tells their numbers."""
+    if not any(card.assumed for card in workload.cards):
         return []
-    ids = ", ".join(str(card.id) for card in workload.cards)
-    return [f"Physical ids are unknown, so devices are numbered by logic ids ({ids}). Check them with npu-smi info -m."]
+    numbers = ", ".join(str(card.number) for card in workload.cards)
+    return [f"Device files count up from 0 like logic ids, and nothing else tells their numbers ({numbers}): check them on the host."]
 
 
 def cpuset(workload: Workload) -> list[str]:

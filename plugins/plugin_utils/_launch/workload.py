@@ -16,6 +16,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file impo
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.way import SLICES, way
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_environment import visible_devices
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import union
+from ansible_collections.npu.affinity.plugins.plugin_utils._entries import device_number, unknown_device
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
@@ -24,6 +25,7 @@ NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
 SLICES_OF_ALL = ("npu.slice", "gpu.slice")
 """They hold the CPUs of all NPUs (or GPUs) of a host; every other slice holds those of its own workload."""
 DEVICE = re.compile(r"^/dev/(?:davinci|nvidia)(\d+)\Z")
+_NO_REGISTER = "only the topology of the host tells the device file of"
 HOST_ONLY = ("strategy", "quality")
 """Keys that only a whole plan has, but none of its entries."""
 
@@ -43,23 +45,24 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Card:
-    """One NPU or GPU of a workload. ``id``, ``phy_id``, ``family`` None: not known.
+    """One NPU or GPU of a workload. ``id``, ``known`` (the number of its device file), ``family`` None: not known.
 
-    ``pool`` is its own cpulist, or that of the whole workload.
+    ``pool`` is its own cpulist, or that of the whole workload. ``assumed``: nothing but the names of all device files tells the number.
     """
 
     id: int | None
-    phy_id: int | None
+    known: int | None
     pool: str
     family: str | None = None
+    assumed: bool = False
+    unknown: str = ""
 
     @property
-    def node(self) -> int:
-        """The number in the names of device nodes: the physical id, or what comes nearest to it."""
-        number = self.id if self.phy_id is None else self.phy_id
-        if number is None:
-            raise ValueError("A card needs its id or its physical id.")
-        return number
+    def number(self) -> int:
+        """The number in the name of its device file. Raises ``ValueError`` where it is not known."""
+        if self.known is None:
+            raise ValueError(self.unknown)
+        return self.known
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,7 @@ class Workload:
 
     def named(self) -> str:
         """Return a name for what must have one: that of the workload, or that of its slice."""
-        ids = "-".join(str(card.node if card.id is None else card.id) for card in self.cards)
+        ids = "-".join(str(card.number if card.id is None else card.id) for card in self.cards)
         return self.name or self.slice.removesuffix(".slice") or f"{self.kind}-{ids or 'workload'}"
 
 
@@ -186,15 +189,17 @@ def _cards(entry: Mapping[str, Any], host: Mapping[str, Any], kind: str, cpus: s
             raise ValueError(f"npus: expected logic ids such as [0, 1]; got {number!r}")
         npu = _of_topology(given, host, kind) if host else {}
         family = "gpu" if kind == "gpu" else npu.get("family")
-        yield Card(number, npu.get("phy_id", given.get("phy_id")), str(given.get("pool") or cpus), family)
+        found = {**given, **npu, "kind": kind}
+        assumed = (found.get("device") or {}).get("known_by") == "unknown"
+        no_register = f"{_NO_REGISTER} {kind.upper()} {number}; give topology"
+        unknown = unknown_device({**found, "slice": f"{kind}-{number}"}) if host else no_register
+        yield Card(number, device_number(found), str(given.get("pool") or cpus), family, assumed, unknown)
 
 
 def _of_node(node: int, host: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    """Return the NPU of a device node's number, which is a physical id; empty where no topology tells it."""
-    if kind == "gpu":
-        return {"id": node, "family": "gpu"}
-    found = [npu for npu in host.get("npus") or () if npu.get("kind", "npu") == kind and npu.get("phy_id") == node]
-    return found[0] if found else {}
+    """Return the NPU of a device node's number; empty where no topology tells it."""
+    found = [npu for npu in host.get("npus") or () if npu.get("kind", "npu") == kind and device_number(npu) == node]
+    return found[0] if found else {"id": node, "family": "gpu"} if kind == "gpu" else {}
 
 
 def _of_topology(given: Mapping[str, Any], host: Mapping[str, Any], kind: str) -> Mapping[str, Any]:

@@ -183,7 +183,8 @@ def _offline(entries: Iterable[PlanEntry]) -> Iterator[str]:
 def card_of(record: PlanEntry, family: str = "") -> Card:
     """Return the card of a record, by the kind that the record or its slice says."""
     kind = record.get("kind") or ("gpu" if str(record.get("slice")).startswith("gpu-") else "npu")
-    return Card(kind, int(record["id"]), record["pci"], int(record.get("chip") or 0), family, None, None, record.get("phy_id"))
+    numbers = record.get("phy_id"), record.get("card")
+    return Card(kind, int(record["id"]), record["pci"], int(record.get("chip") or 0), family, None, None, *numbers)
 
 
 def _entry(machine: Machine, card: Card, record: PlanEntry, options: Options) -> PlanEntry:
@@ -197,6 +198,7 @@ def _entry(machine: Machine, card: Card, record: PlanEntry, options: Options) ->
     entry: Any = {
         "kind": card.kind,
         "id": card.id,
+        "card": card.card,
         "chip": card.chip,
         "phy_id": card.phy_id,
         "pci": card.pci,

@@ -39,6 +39,7 @@ class Card:
     numa: int | None
     affinity: str | None
     phy_id: int | None = None
+    card: int | None = None
     place: int = -1
 
     def __post_init__(self) -> None:
@@ -324,6 +325,7 @@ def _cards(entries: Iterable[Mapping[str, Any]]) -> list[Card]:
             numa=None if entry.get("numa") is None else int(entry["numa"]),
             affinity=entry.get("affinity"),
             phy_id=entry.get("phy_id"),
+            card=entry.get("card"),
         )
         for entry in entries
     ]

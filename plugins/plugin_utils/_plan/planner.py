@@ -333,6 +333,7 @@ def _entries(
         entry: Any = {
             "kind": card.kind,
             "id": card.id,
+            "card": card.card,
             "chip": card.chip,
             "phy_id": card.phy_id,
             "pci": card.pci,

@@ -23,12 +23,14 @@ from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file impo
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import (
     NAME,
+    device_number,
     find,
     is_lost,
     members,
     shown,
     slices_of,
     title,
+    unknown_device,
     unknown_npus,
 )
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.workers import ARM
@@ -93,10 +95,17 @@ def refusals(
                 Sentence("NPU_CLAIMED_TWICE", f"{VARIABLE}: {' and '.join(shared)} is shared, and {user} uses all of it; move one of them.")
             )
     for entry, sharing in groups:
+        if _number(topology, plan, entry) is None:
+            sentences.append(Sentence("NPU_DEVICE_UNKNOWN", f"{VARIABLE}: {unknown_device(entry)}."))
         if not is_lost(plan, entry):
             sentences += _cannot_be_shared(topology, entry, device_share)
             sentences += _overcommitted(topology, entry, sharing)
     return sentences
+
+
+def _number(topology: Topology, plan: Plan, entry: Mapping[str, Any]) -> int | None:
+    """Return the number of an NPU's device file, of a lost one as the plan remembers it."""
+    return device_number(entry if is_lost(plan, entry) else {**entry, **npu_of(topology, entry)})
 
 
 def _of_host(topology: Topology, bound_by: str) -> Iterator[Sentence]:
@@ -273,10 +282,8 @@ def vnpus(topology: Topology, plan: Plan, wanted: Sequence[Mapping[str, Any]], l
     """
     result = []
     for entry, sharing in _by_npu(plan, wanted):
-        found = {} if is_lost(plan, entry) else npu_of(topology, entry)
-        known = [number for number in (found.get("phy_id"), entry.get("phy_id"), entry["id"]) if number is not None]
+        node = _number(topology, plan, entry)
         for vnpu, share in zip(sharing, _shares(_cores(topology, entry), [vnpu["core"] for vnpu in sharing]), strict=True):
-            node = known[0]
             environment = {
                 "ASCEND_VISIBLE_DEVICES": str(node),
                 "NPU_GLOBAL_SHM_PATH": f"{SHARED_REGION}/{node}_global_registry",

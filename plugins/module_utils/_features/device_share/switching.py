@@ -175,11 +175,11 @@ def apply(host: Host, tool: ShareTool, cards: Cards, report: Report, recover: bo
         report.after[card] = dict.fromkeys(report.before[card])
         report.failed[card] = "its state could not be read back: %s" % refusal
     for card in sorted(set(found) & set(report.wanted)):
-        _judge(host, tool, cards, report, card, refused.get(card))
+        _judge(host, tool, report, card, refused.get(card))
     recovery.verify(refused.get(None))
 
 
-def _judge(host: Host, tool: ShareTool, cards: Cards, report: Report, card: int, refused: Refusal | None) -> None:
+def _judge(host: Host, tool: ShareTool, report: Report, card: int, refused: Refusal | None) -> None:
     """Add what is to be said of a card after a change: the state that was read back decides, not the command's answer."""
     wrong = [chip for chip, enabled in report.wanted[card].items() if report.after[card].get(chip) is not enabled]
     if not wrong:
@@ -187,8 +187,8 @@ def _judge(host: Host, tool: ShareTool, cards: Cards, report: Report, card: int,
     where = "chip %s is not %s" % (", ".join(map(str, wrong)), "on" if report.wanted[card][wrong[0]] else "off")
     if refused and refused.kind == "busy":
         report.busy.append(card)
-        pids = tool.processes(card)
-        found = holders(users(host, listed=dict.fromkeys(pids, ()), monitors=True), cards.nodes[card], pids)
+        pids, names = tool.used(card)
+        found = holders(users(host, listed=dict.fromkeys(pids, ()), monitors=True), names, pids)
         by = ": " + found if found else " (exporters and device plugins count)"
         report.failed[card] = "%s, because a container holds the card%s; stop it and run again" % (where, by)
     elif refused:

@@ -9,6 +9,7 @@ container holds one chip of a card. So a set command's answer only says what wen
 
 from __future__ import annotations
 
+import posixpath
 import re
 import time
 from typing import Any, Callable, Iterable, Mapping, TypeVar
@@ -17,6 +18,7 @@ from ..._host.host import CommandError, Host, Result
 from ..._npu_smi import find_error, parse_device_share, parse_info, parse_mapping, parse_recover
 from ..._smi.driver import NPU_SMI_FOLDERS
 from ..._smi.tool import find
+from ..._users.register import register_npus
 from .calls import Change, Chips, State
 
 T = TypeVar("T")
@@ -36,7 +38,6 @@ class Refusal(Exception):
 class Cards:
     """The cards of a host: ``chips`` is ``{card: [chips]}``, ``by_chip`` those whose chips are switched one by one, ``a3`` those of A3.
 
-    ``nodes`` is ``{card: [names of device files]}``, numbered by physical id, or by logic id where the product prints no other.
     ``rows`` are those of ``info -m``, or NPUs of the fact ``npu_affinity_topology``.
     """
 
@@ -44,11 +45,8 @@ class Cards:
         self.chips: dict[int, list[int]] = {}
         self.by_chip: set[int] = set()
         self.a3: set[int] = set()
-        self.nodes: dict[int, list[str]] = {}
         for row in rows:
             self.chips.setdefault(row["card"], []).append(row["chip"] or 0)
-            number = row.get("logic_id", row.get("id")) if row.get("phy_id") is None else row["phy_id"]
-            self.nodes.setdefault(row["card"], []).append("davinci%s" % number)
             family, name = row.get("family"), row.get("name") or ""
             if "310" in (family or name):
                 self.by_chip.add(row["card"])
@@ -105,12 +103,16 @@ class ShareTool:
         version: str | None = self._ask(parse_info)["version"]
         return version
 
-    def processes(self, card: int) -> list[int]:
-        """Return the PIDs that npu-smi lists for a card; not all of them, and none where it does not answer."""
+    def used(self, card: int) -> tuple[list[int], list[str]]:
+        """Return the PIDs that npu-smi lists for a card, not all of them, and the names of its device files; none if it does not answer."""
         try:
-            return [row["pid"] for row in self._ask(parse_info)["processes"] if row["card"] == card]
+            found = self._ask(parse_info)
         except Refusal:
-            return []
+            return [], []
+        npus = [dict(row, kind="npu", id=place) for place, row in enumerate(found["chips"])]
+        register_npus(self._tool.host, npus, None, [])
+        files = [npu["device"]["file"] for npu in npus if npu["card"] == card and npu["device"]["file"]]
+        return [row["pid"] for row in found["processes"] if row["card"] == card], [posixpath.basename(file) for file in files]
 
     def share(self, card: int) -> Chips:
         """Return ``{chip: True|False|None}`` of a card. Newer tools answer nothing without ``-i``."""

@@ -8,7 +8,7 @@ The same code runs in the module and, installed on the host, in the boot units: 
 What the driver has per device N (open CANN driver, task scheduler): interrupts ``trs-mbox-<N>-<scheduler>``, one
 ``sq_send_trigger_irq`` and on a physical function 16 ``cq_update_irq``; workqueues ``dev<N>_sq_send_wq`` and ``dev<N>_sq_fair_wq``,
 which do the sending that the SQ interrupt only triggers; a kernel thread ``dev<N>_sq_task``. N is the driver's number of the device,
-read from the mailbox interrupt's name; the plan's physical id, else its logic id, stands in where there is no such interrupt.
+read from the mailbox interrupt's name; the plan's physical id stands in where there is no such interrupt.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class _Survey:
         self.failed.append("%s: %s" % (row.title, text))
         return text
 
-    def _place(self, row: Row, npu: Mapping[str, Any], device: int, found: list[Vector], driver: bool) -> None:
+    def _place(self, row: Row, npu: Mapping[str, Any], device: int | None, found: list[Vector], driver: bool) -> None:
         online = self.online or set(expand(npu["pool"]))
         orders = choices(npu, online)
         if not orders[SQ]:
@@ -149,7 +149,9 @@ class _Survey:
                 key = vector_key(vector)
                 order = [str(cpu) for cpu in cpus[vector.irq]]
                 row.steps["interrupts"].append(Step(Interrupt(vector.irq, vector.name), order, key, known.get(key)))
-        if driver:
+        if driver and device is None:
+            row.text = self._warn(row, "the number of its device is not known, so its workqueues and thread are left alone")
+        elif driver and device is not None:
             row.device = device
             self.sending[device] = (row, str(orders[SQ][0]))
             for queue in [Workqueue(name % device) for name in WORKQUEUES]:

@@ -53,7 +53,7 @@ def _requests(workload: Workload) -> dict[str, str]:
     own = len(pools) > 1 and sum(map(len, pools)) == len(set().union(*pools)) == len(expand(workload.cpus))
     if not own:
         return {"cpus": workload.cpus}
-    return {f"{workload.kind}-{card.node if card.id is None else card.id}": card.pool for card in workload.cards}
+    return {f"{workload.kind}-{card.number if card.id is None else card.id}": card.pool for card in workload.cards}
 
 
 def _claim(name: str, requests: dict[str, set[int]]) -> dict[str, Any]:

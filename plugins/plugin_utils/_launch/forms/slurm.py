@@ -57,8 +57,8 @@ def recipe(workload: Workload, options: Options) -> Recipe:
         else:
             numbers = [number for socket in node.sockets if pool & node.cpus(socket) for number in socket]
             if others := node.cpus(numbers) - pool:
-                shared.append(f"{workload.kind.upper()} {card.node} with CPUs {compress(others)}")
-        lines.append(f"{prefix}Name={workload.kind} File={FILES[workload.kind]}{card.node} Cores={compress(numbers)}\n")
+                shared.append(f"{workload.kind.upper()} {card.number} with CPUs {compress(others)}")
+        lines.append(f"{prefix}Name={workload.kind} File={FILES[workload.kind]}{card.number} Cores={compress(numbers)}\n")
     notes = [] if exact else [_line_of_node(workload, node, options.name)]
     notes.append(
         "Compare with Core L# of lstopo -l on the host. A job that must have no other cores asks for --gres-flags=enforce-binding."

@@ -122,11 +122,78 @@ def test_a_healthy_a2_host(tree):
         "memory_mib": 65536,
         "device_share": None,
         "busy": True,
+        "device": {"number": None, "file": None, "known_by": "unknown"},
+        "driver": None,
+        "parts": [],
     }
     assert column(facts, "numa") == [3, 2, 0, 1]
     assert column(facts, "busy") == [False, True, False, False]
     assert facts["driver"] == {"version": "25.5.0", "npu_smi": "25.5.1"}
     assert (facts["schema"], facts["kubelet"], facts["applied"]) == (1, None, None)
+
+
+LEFT = [A2[0], *A2[2:]]
+"""The A2 host that lost its NPU 1: logic ids close up, and the device files have a gap."""
+GAP, FULL, CLOSED = ((0, 2, 3), (0, 1, 2, 3), (0, 1, 2))
+INTERRUPTS = {pci: number for (*_ids, pci, _node), number in zip(LEFT, GAP)}
+UDEVIDS = "bdf udevid add_id\n%s" % "".join("%s %d %d\n" % (pci[5:], number, 9) for pci, number in INTERRUPTS.items())
+OLD_UDEVIDS = "".join("%s ---> %d\n" % (pci[5:], number) for pci, number in INTERRUPTS.items())
+REMAP = "".join("%-30s:%%d\n" % key for key in ("Chip Physical ID", "Chip Logic ID", "NPU ID", "Chip ID"))
+REMAPS = {"info -t phyid-remap -p %d" % phy: REMAP % (phy, logic, phy, 0) for logic, phy in enumerate(GAP)}
+REGISTERS = [
+    # story, device files, interrupts' numbers by function, sysfs, npu-smi, numbers, how they are known, problems
+    ("interrupts tell", GAP, INTERRUPTS, "", {}, [0, 2, 3], "interrupts", []),
+    ("sysfs tells", GAP, {}, UDEVIDS, {}, [0, 2, 3], "sysfs", []),
+    ("an older driver's sysfs tells", GAP, {}, OLD_UDEVIDS, {}, [0, 2, 3], "sysfs", []),
+    ("npu-smi is asked where nothing else tells", GAP, {}, "", REMAPS, [0, 2, 3], "npu-smi", []),
+    ("no files, as in an archive", (), INTERRUPTS, "", {}, [0, 2, 3], "interrupts", []),
+    ("all silent and a gap", GAP, {}, "", {}, [None] * 3, "unknown", []),
+    ("all silent and a file too many", FULL, {}, "", {}, [None] * 3, "unknown", []),
+    ("all silent and no file", (), {}, "", {}, [None] * 3, "unknown", []),
+    ("all silent, and files count up as logic ids do", CLOSED, {}, "", {}, [0, 1, 2], "unknown", []),
+    ("a file is missing", (0, 2), INTERRUPTS, "", {}, [0, 2, 3], "interrupts", ["NPU 2: its device file /dev/davinci3 does not exist."]),
+    (
+        "sources contradict each other",
+        GAP,
+        {**INTERRUPTS, "0000:41:00.0": 7},
+        UDEVIDS,
+        {},
+        [0, 2, 3],
+        "sysfs",
+        ["NPU 2: its device file is davinci3 by sysfs and davinci7 by interrupts; the first is taken."],
+    ),
+    (
+        "two NPUs have one number",
+        GAP,
+        {**INTERRUPTS, "0000:41:00.0": 2},
+        "",
+        {},
+        [0, None, None],
+        "interrupts unknown unknown",
+        ["Several NPUs have the number 2 of a device file, so it tells the file of none of them."],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "files, interrupts, sysfs, answers, numbers, known_by, problems", [row[1:] for row in REGISTERS], ids=[row[0] for row in REGISTERS]
+)
+def test_the_register_says_each_device_file_and_how_it_is_known(tree, files, interrupts, sysfs, answers, numbers, known_by, problems):
+    tree.write({"/dev/davinci%d" % number: "" for number in files})
+    tree.write({"%s/%s/msi_irqs/%d" % (PCI, pci, 100 + number): "msix" for number, pci in enumerate(interrupts)})
+    names = "".join("%d: 0 ITS-MSI 0 Edge trs-mbox-%d-0\n" % (100 + at, number) for at, number in enumerate(interrupts.values()))
+    tree.write({"/proc/interrupts": "     CPU0\n" + names})
+    tree.write({"%s/%s/uevent" % (PCI, pci): "DRIVER=devdrv_device_driver\n" for *_ids, pci, _node in LEFT})
+    tree.write({"%s/%s/devdrv_sysfs_bdf_to_devid" % (PCI, pci): sysfs for *_ids, pci, _node in LEFT if sysfs})
+    facts = host_of(tree, LEFT, topo({"NPU0": "18-23", "NPU2": "0-5", "NPU3": "6-11"}), **answers)
+    assert column(facts, "card") == [0, 2, 3]
+    assert (column(facts, "phy_id"), [npu["device"]["number"] for npu in facts["npus"]]) == (numbers, numbers)
+    assert [npu["device"]["file"] for npu in facts["npus"]] == [None if number is None else "/dev/davinci%d" % number for number in numbers]
+    assert [npu["device"]["known_by"] for npu in facts["npus"]] == (known_by.split() if " " in known_by else [known_by] * 3)
+    assert column(facts, "driver") == ["devdrv_device_driver"] * 3
+    assert facts["problems"] == problems
+    asked = [call for call in tree.calls(NPU_SMI) if "phyid-remap" in call]
+    assert len(asked) == (len(files) if answers else min(1, len(files)) * (None in numbers or known_by == "unknown"))
 
 
 @pytest.mark.parametrize("chip, ids", [("4 1", [1]), ("7 0", [2]), ("4", [0, 1])], ids=["a die", "another card", "a whole card"])

@@ -285,7 +285,7 @@ NAMES = [
     ("without the domain", "01:00.0", ["npu-1.slice", "npu-5.slice"]),
     ("a chip", {"pci": "0000:01:00.0", "chip": 1}, ["npu-5.slice"]),
     ("a physical id", {"phy_id": 7}, ["npu-5.slice"]),
-    ("a physical id that nothing tells", {"phy_id": 1}, ["npu-1.slice"]),
+    ("a physical id that nothing tells", {"phy_id": 1}, []),
     ("the number of a slice, not the present logic id", 5, ["npu-5.slice"]),
     ("a present logic id that is the number of no slice", 2, []),
     ("a lost NPU", 9, ["npu-9.slice"]),

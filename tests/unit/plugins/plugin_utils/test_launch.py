@@ -34,8 +34,8 @@ ENTRY = PLAN["npus"][0]
 GPU = {"id": 3, "pci": "0000:03:00.0", "pool": "8-15", "irq": "", "mems": "0", "slice": "gpu-3.slice"}
 GPUS = {"name": "pair", "npus": [2, 3], "pool": "0-15", "mems": "0", "slice": "gpu-pair.slice"}
 PAIR = workloads(PLAN, [{"name": "pair", "npus": [0, 1]}], TOPOLOGY)[0]
-ALL_IN_ONE = {"name": "tp2", "npus": [0, 1], "cpus": "0-31", "mems": "0,1", "slice": "npu.slice"}
-NO_SLICE = {"name": "free", "npus": [0], "cpus": "4-7", "mems": "0"}
+ALL_IN_ONE = {"name": "tp2", "npus": [{"id": 0, "phy_id": 4}, {"id": 1, "phy_id": 5}], "cpus": "0-31", "mems": "0,1", "slice": "npu.slice"}
+NO_SLICE = {"name": "free", "npus": [{"id": 0, "phy_id": 4}], "cpus": "4-7", "mems": "0"}
 ENGINES = ("docker", "podman", "nerdctl")
 COMMANDS = (*ENGINES, "ctr", "taskset", "numactl", "systemd_run")
 HARD_WORDS = ["echo", "a b", "it's", '"quoted"', "$HOME", "100%", "back\\slash", "#1", ";x", "*", "two\nlines", "$(date)", ""]
@@ -105,6 +105,15 @@ def test_engines_place_a_container(engine, entry, options, flags):
     assert written[2:] == [*flags, "vllm"]
 
 
+def registered(*numbers, known_by="unknown"):
+    """Return the topology with these device numbers."""
+    devices = [{"number": number, "file": None if number is None else f"/dev/davinci{number}", "known_by": known_by} for number in numbers]
+    return changed(
+        npus=[{**npu, "phy_id": device["number"], "device": device} for npu, device in zip(TOPOLOGY["npus"], devices, strict=True)]
+    )
+
+
+ASSUMED, UNKNOWN = registered(0, 1), registered(None, None)
 ASCEND_MOUNTS = [
     "/usr/local/dcmi",
     "/usr/local/bin/npu-smi",
@@ -114,7 +123,7 @@ ASCEND_MOUNTS = [
 ]
 COMMON_NODES = ["/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc"]
 DEVICES = [
-    ("logic ids stand in for physical ids", {**ENTRY, "phy_id": None}, {}, ["/dev/davinci0"]),
+    ("a number that only the names of all files tell", ENTRY, {"topology": ASSUMED}, ["/dev/davinci0"]),
     ("physical id of a plan's entry", ENTRY, {}, ["/dev/davinci4"]),
     ("physical ids of the topology", ENTRY, {"topology": TOPOLOGY}, ["/dev/davinci4"]),
     ("physical id of the entry", {**ENTRY, "phy_id": 6}, {}, ["/dev/davinci6"]),
@@ -140,15 +149,14 @@ def test_containers_get_their_npus_and_the_driver(entry, options, nodes):
 NODE = {"node": "node1", "memory": "64Gi"}
 BLIND = changed(npus=[{**npu, "affinity": None, "numa": None} for npu in TOPOLOGY["npus"]])
 BEST_EFFORT = changed(kubelet={"policy": "static", "topology_policy": "best-effort", "exclusive": {}, "warnings": []})
-GUESSED = "# Physical ids are unknown, so devices are numbered by logic ids (0). Check"
+GUESSED = "# Device files count up from 0 like logic ids, and nothing else tells their numbers (0): check them on the host."
 NO_HOLDER, COMMAS, MINDCLUSTER = "memory is not bound", "splits --mount and --env at commas", "MindCluster's has none for NPU 0, 1."
 SAID = [
-    ({**ENTRY, "phy_id": None}, "docker", {}, GUESSED, True),
-    (ENTRY, "docker", {"topology": TOPOLOGY}, "Physical ids", False),
+    (ENTRY, "docker", {"topology": ASSUMED}, GUESSED, True),
+    (ENTRY, "docker", {"topology": TOPOLOGY}, "Device files", False),
     (ENTRY, "docker", {"npu_smi": "/usr/local/sbin/npu-smi"}, " --volume=/usr/local/sbin/npu-smi:/usr/local/sbin/npu-smi ", True),
     (ENTRY, "taskset", {}, "numactl does", True),
-    (ENTRY, "docker", {"devices": False}, "Physical ids", False),
-    (GPU, "docker", {}, "Physical ids", False),
+    (ENTRY, "docker", {"topology": ASSUMED, "devices": False}, "Device files", False),
     (GPU, "docker", {}, "enable_cpu_binding", False),
     (ENTRY, "kubelet", {}, "enable_cpu_binding", False),
     (ENTRY, "slurm", {"topology": TOPOLOGY}, "enable_cpu_binding", False),
@@ -298,7 +306,7 @@ def test_what_was_not_given_is_nothing_that_anyone_accepts():
 
 
 def test_a_single_cpu_stays_text_in_yaml():
-    assert loaded({"cpus": "7", "npus": [0]}, "compose")["services"]["npu-0"]["cpuset"] == "7"
+    assert loaded({"cpus": "7", "id": 0, "phy_id": 0}, "compose")["services"]["npu-0"]["cpuset"] == "7"
     assert loaded({"cpus": "7", "name": "a"}, "kubelet")["reservedSystemCPUs"] == "7"
 
 
@@ -533,6 +541,11 @@ REFUSALS = [
     ("an old torch_npu", {**ENTRY, "pool": "0-5,12-19", "irq": ""}, "torch_npu", {}, "2 ranges, of which torch_npu before 26.1.0"),
     ("torch_npu without NPUs", {"cpus": "0-3"}, "torch_npu", {}, "names no NPU, and torch_npu binds to NPUs"),
     ("torch_npu with interrupts only", {**ENTRY, "pool": "16-17", "irq": "16-17"}, "torch_npu", {}, "nothing of CPUs 16-17 is left"),
+    ("a device file that nothing tells", {**ENTRY, "phy_id": None}, "docker", {}, "tells the device file of NPU 0; give topology"),
+    ("the same of a workload", {**NO_SLICE, "npus": [0]}, "compose", {}, "tells the device file of NPU 0; give topology"),
+    ("nor the topology", ENTRY, "podman", {"topology": UNKNOWN}, "the device file of NPU 0 is not known: no tool, no file in sysfs"),
+    ("for the runtime", ENTRY, "docker", {"topology": UNKNOWN, "ascend_runtime": True}, "'npu-smi info -t phyid-remap -p <N>' tells"),
+    ("for Slurm", PAIR, "slurm", {"topology": UNKNOWN}, "the device file of NPU 0 is not known"),
     ("ctr without a slice", NO_SLICE, "ctr", {}, "ctr of containerd 1.7 has no flags for CPU sets, and no slice holds CPUs 4-7 for"),
     ("ctr in the slice of all", ALL_IN_ONE, "ctr", {}, "no slice holds CPUs 0-31 for this workload alone; use nerdctl, or containerd 2.0"),
     ("ctr on cgroup v1", ENTRY, "ctr", {"topology": V1}, "no slice holds CPUs 16-31"),

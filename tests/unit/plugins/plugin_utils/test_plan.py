@@ -226,6 +226,7 @@ def test_a_stock_a2_keeps_what_is_published():
     assert made["npus"][0] == {
         "kind": "npu",
         "id": 0,
+        "card": 0,
         "chip": 0,
         "phy_id": None,
         "pci": "0000:01:00.0",

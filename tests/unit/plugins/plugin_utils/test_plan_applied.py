@@ -28,7 +28,7 @@ def without(lost, applied, topology=None):
 
 def smallest(made):
     """Return as much of a plan as is needed: ids, PCI functions and pools."""
-    return {"npus": [{key: entry[key] for key in ("id", "pci", "pool")} for entry in made["npus"]]}
+    return {"npus": [{key: entry[key] for key in ("id", "card", "pci", "pool")} for entry in made["npus"]]}
 
 
 @pytest.mark.parametrize("remembered", [lambda made: made, smallest], ids=["the whole plan", "ids, functions and pools"])

@@ -29,7 +29,7 @@ TOPOLOGY = {
     "numa": [{"id": 0, "cpus": "0-23"}, {"id": 1, "cpus": "24-47"}],
     "npus": [
         {"kind": "npu", "id": 0, "phy_id": 2, "name": "910B3", "memory_mib": 65536},
-        {"kind": "npu", "id": 1, "phy_id": None, "name": "910X", "memory_mib": 32768},
+        {"kind": "npu", "id": 1, "phy_id": 5, "name": "910X", "memory_mib": 32768},
         {"kind": "gpu", "id": 7, "name": "L40S", "memory_mib": 46068},
     ],
     "problems": [],

@@ -1,0 +1,131 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The register of a host's devices: the device file and the driver of each NPU and GPU, and how the number of the file is known.
+
+Logic ids close up when a card drops off the bus, and the numbers of most products do not: a logic id says nothing about a device file,
+unless the files count up from 0 without a gap, one for each NPU.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Iterable, Mapping, Sequence
+
+from .._base.cpulist import compress
+from .._host.host import Host
+from .._kernel.devices import DAVINCI, NVIDIA, files, minor, numbers_of_functions, share_out
+from .._kernel.interrupts import interrupt_names, requested
+from .._kernel.neighbours import driver_of
+from .._kernel.pci import DEVICE_FOLDER
+from .._npu_smi import parse_phyid_remap
+from .._smi.tool import Tool
+
+NPU_SMI, SYSFS, INTERRUPTS, UNKNOWN = "npu-smi", "sysfs", "interrupts", "unknown"
+Numbers = Mapping[int, int]
+"""Numbers of device files by logic id."""
+
+
+def register_npus(host: Host, npus: Sequence[dict[str, Any]], tool: Tool | None, problems: list[str]) -> None:
+    """Give each NPU its ``device`` and ``driver``, and its physical id, which is the number of the device file.
+
+    Where neither physical ids that npu-smi printed, nor sysfs, nor interrupts tell a number, this queries npu-smi for each device file.
+    """
+    there = files(host, DAVINCI)
+    functions: dict[str, list[dict[str, Any]]] = {}
+    for npu in npus:
+        if npu["pci"]:
+            functions.setdefault(npu["pci"], []).append(npu)
+    sources = {
+        NPU_SMI: {npu["id"]: npu["phy_id"] for npu in npus if npu["phy_id"] is not None},
+        SYSFS: _by_sysfs(host, functions),
+        INTERRUPTS: _by_interrupts(host, functions),
+    }
+    known = _without_twins(npus, _known(sources, problems), problems)
+    if tool and len(known) < len(npus):
+        known.update(_remapped(tool, [npu for npu in npus if npu["id"] not in known], there, {number for number, _by in known.values()}))
+    _register(host, npus, known, (DAVINCI, there), problems)
+    for npu in npus:
+        npu["phy_id"] = npu["device"]["number"]
+
+
+def register_gpus(host: Host, gpus: Sequence[dict[str, Any]], problems: list[str]) -> None:
+    """Give each GPU its ``device`` and ``driver``."""
+    minors = {gpu["id"]: minor(host, gpu["pci"]) if gpu["pci"] else None for gpu in gpus}
+    known = {number: (found, SYSFS) for number, found in minors.items() if found is not None}
+    _register(host, gpus, known, (NVIDIA, files(host, NVIDIA)), problems)
+
+
+def _register(
+    host: Host,
+    entries: Sequence[dict[str, Any]],
+    known: dict[int, tuple[int, str]],
+    named: tuple[str, Sequence[int]],
+    problems: list[str],
+) -> None:
+    kind, there = named
+    in_order = list(there) == list(range(len(entries))) and all(number == key for key, (number, _by) in known.items())
+    for entry in entries:
+        number, known_by = known.get(entry["id"], (entry["id"] if in_order else None, UNKNOWN))
+        entry["device"] = {"number": number, "file": None if number is None else "/dev/%s%d" % (kind, number), "known_by": known_by}
+        entry["driver"] = driver_of(host, "%s/%s" % (DEVICE_FOLDER, entry["pci"])) or None if entry["pci"] else None
+        entry["parts"] = []
+    missing = [entry for entry in entries if there and entry["device"]["number"] not in [None, *there]]
+    for entry in missing:
+        problems.append("%s %d: its device file %s does not exist." % (entry["kind"].upper(), entry["id"], entry["device"]["file"]))
+
+
+def _known(sources: Mapping[str, Numbers], problems: list[str]) -> dict[int, tuple[int, str]]:
+    """Return ``{logic id: (number, source)}`` of the first source that tells; where another one contradicts it, that is a sentence."""
+    known: dict[int, tuple[int, str]] = {}
+    for source, numbers in sources.items():
+        for key, number in numbers.items():
+            first, by = known.setdefault(key, (number, source))
+            if first != number:
+                text = "NPU %d: its device file is davinci%d by %s and davinci%d by %s; the first is taken."
+                problems.append(text % (key, first, by, number, source))
+    return known
+
+
+def _without_twins(
+    npus: Sequence[Mapping[str, Any]], known: Mapping[int, tuple[int, str]], problems: list[str]
+) -> dict[int, tuple[int, str]]:
+    """Return the numbers without those of several PCI functions."""
+    told = {(known[npu["id"]][0], npu["pci"] or npu["id"]) for npu in npus if npu["id"] in known}
+    twice = [number for number, times in Counter(number for number, _pci in told).items() if times > 1]
+    if twice:
+        problems.append("Several NPUs have the number %s of a device file, so it tells the file of none of them." % compress(twice))
+    return {key: (number, by) for key, (number, by) in known.items() if number not in twice}
+
+
+def _by_sysfs(host: Host, functions: Mapping[str, Sequence[Mapping[str, Any]]]) -> Numbers:
+    found: dict[int, int] = {}
+    for pci, numbers in numbers_of_functions(host, functions).items():
+        for npu in functions[pci]:
+            chip = (npu["chip"] or 0) if npu["family"] == "310p" else 0
+            found[npu["id"]] = numbers[chip] if chip < len(numbers) else numbers[0] + chip
+    return found
+
+
+def _by_interrupts(host: Host, functions: Mapping[str, Sequence[Mapping[str, Any]]]) -> Numbers:
+    names = interrupt_names(host)
+    shares = [
+        share
+        for pci, members in functions.items()
+        for share in share_out([dict(npu, phy_id=None) for npu in members], requested(host, pci, names))
+    ]
+    return {npu["id"]: number for npu, number, _own in shares if number is not None}
+
+
+def _remapped(tool: Tool, npus: Iterable[Mapping[str, Any]], there: Iterable[int], taken: set[int]) -> dict[int, tuple[int, str]]:
+    """Return ``{logic id: (number, source)}`` of what npu-smi says about the device files that are nobody's yet."""
+    of_chip = {(npu["card"], npu["chip"]): npu["id"] for npu in npus}
+    found: dict[int, tuple[int, str]] = {}
+    for number in sorted(set(there) - taken):
+        answer = tool.ask(parse_phyid_remap, "info", "-t", "phyid-remap", "-p", str(number), quiet=("unsupported", "invalid"))
+        if tool.failure:
+            break
+        key = (answer["card"], answer["chip"] or 0) if answer else None
+        if key in of_chip:
+            found[of_chip[key]] = (number, NPU_SMI)
+    return found
