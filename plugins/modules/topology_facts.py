@@ -286,6 +286,12 @@ ansible_facts:
               description: Relative distances to the nodes. The keys are the nodes' ids as text.
               type: dict
               sample: {"0": 10, "1": 12}
+            owner:
+              description:
+                - Whose its memory is. C(socket) is a place in RV(ansible_facts.npu_affinity_topology.cpus.sockets), C(gpu) a PCI function.
+                - V(null) for memory without CPUs that is as near to several sockets, and for nodes without CPUs and memory.
+              type: dict
+              sample: {"socket": 0}
         npus:
           description: The NPUs ascending by logic id, then the GPUs ascending by index. Ids of the two kinds can coincide.
           type: list

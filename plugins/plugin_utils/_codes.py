@@ -30,6 +30,7 @@ _REFUSALS = {
     "NPU_CLAIMED_TWICE": "Two workloads, services or vNPUs have one NPU.",
     "NPU_DEVICE_SHARE_OFF": "vNPUs need device share, which is off and stays off.",
     "NPU_DEVICE_UNKNOWN": "The device file of an NPU is not known.",
+    "NPU_GPU_MEMORY_OUTSIDE": "A slice would leave out the memory of its GPU.",
     "NPU_HOUSEKEEPING_CONFINES": "Work that uses NPUs would be confined to the CPUs of the system.",
     "NPU_KUBELET_CONFLICT": "The kubelet cannot be configured for the plan.",
     "NPU_MEMORY_SHORT": "A memory node has no room for the huge pages.",

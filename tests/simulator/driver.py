@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib.util
 import json
@@ -22,6 +23,7 @@ ASCEND = "/usr/local/Ascend"
 NPU_SMI = ASCEND + "/driver/tools/npu-smi"
 SOFT_SPLIT = "/usr/local/hami-vnpu-core"
 NVIDIA_SMI = "/usr/bin/nvidia-smi"
+INFORMATION = "Model: \t\t %s\nGPU UUID: \t %s\nBus Location: \t %s\nDevice Minor: \t %d\nGPU Excluded:\t No\n"
 SIMULATOR = "/simulator"
 DESCRIPTION = SIMULATOR + "/machine.json"
 SHARE_STATE = "/run/npu-smi/share.json"
@@ -85,8 +87,13 @@ def _compiled() -> bytes:
 def _write_nvidia(tree: Tree, machine: Machine) -> None:
     words = "NVRM version: NVIDIA UNIX %s Kernel Module  %s" % (machine.architecture, machine.gpu_driver)
     tree.write("/proc/driver/nvidia/version", words)
-    for index in range(len(machine.gpus)):
+    drivers = {function.bdf: function.driver for function in machine.functions}
+    for index, gpu in enumerate(gpu for gpu in machine.gpus if drivers[gpu.bdf] == "nvidia"):
+        folder = "/proc/driver/nvidia/gpus/" + gpu.bdf
         tree.text("/dev/nvidia%d" % index)
+        tree.text(folder + "/information", INFORMATION % (gpu.name, gpu.uuid, gpu.bdf, index))
+        if gpu.memory_node is not None:
+            tree.text(folder + "/numa_status", "Node:          %d\nStatus:        online\n" % gpu.memory_node)
     tree.text(NVIDIA_SMI, SHEBANG + (HERE / "nvidia_smi.py").read_text(), mode=0o755)
 
 
@@ -106,6 +113,7 @@ def _for_the_tools(machine: Machine) -> dict:
             {"card": process.card, "chip": process.chip, "pid": process.pid, "comm": process.comm, "memory_mib": process.memory_mib}
             for process in machine.processes
         ],
-        "gpus": [{"bdf": gpu.bdf, "uuid": gpu.uuid, "name": gpu.name, "memory_mib": gpu.memory_mib} for gpu in machine.gpus],
+        "gpus": [dataclasses.asdict(gpu) for gpu in machine.gpus],
+        "nodes": {node.id: machine.node_lists[node.id] for node in machine.nodes},
         "faults": machine.faults,
     }

@@ -55,7 +55,8 @@ gpus
                 needed
   device        PCI device id
   driver        version
-  cards         needed: {bdf, node}
+  cards         needed: {bdf, node, memory_node: node that is its memory, closest: node that nvidia-smi prints (default: node),
+                mig: number of MIG devices, driver: vfio-pci for a GPU of a guest}
 driver
   version, npu_smi
                 versions of the Ascend driver and (default: the same) of the tool

@@ -97,10 +97,18 @@ class Process:
 
 @dataclass(frozen=True)
 class Gpu:
+    """A GPU. ``memory_node`` is the NUMA node that its memory is, ``closest`` the one that nvidia-smi prints (None: the node of sysfs).
+
+    ``mig`` are the UUIDs of its MIG devices, None where MIG mode is off.
+    """
+
     bdf: str
     uuid: str
     name: str
     memory_mib: int
+    memory_node: int | None = None
+    closest: int | None = None
+    mig: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -195,7 +203,7 @@ def resolve(description: dict[str, Any]) -> Machine:
     functions = []
     chips = _npus(npus, functions, first_irq)
     cards = _gpus(gpus, functions, first_irq)
-    functions += _other_functions(architecture, nodes[0].id)
+    functions += _other_functions(architecture, next(node.id for node in nodes if node.cpus))
     family = npus.get("family", None)
     processes = tuple(_process(entry, nodes) for entry in npus.get("processes", ()))
     machine = Machine(
@@ -372,11 +380,13 @@ def _gpus(section: _Reader, functions: list[Function], first_irq: int) -> tuple[
     gpus = []
     for index, card in enumerate(cards):
         entry = _Reader(card, "machine.gpus.cards")
-        address, node = entry.need("bdf"), entry.get("node", 0)
+        address, node, driver = entry.need("bdf"), entry.get("node", 0), entry.get("driver", "nvidia")
+        closest, memory_node, mig = (entry.get(key, None) for key in ("closest", "memory_node", "mig"))
         entry.finish()
         irq = first_irq + 1024 + index
-        functions.append(Function(address, "10de", device, "030200", node, "nvidia", (Vector(irq, "nvidia"),)))
-        gpus.append(Gpu(address, "GPU-5f0e4c1a-0000-4000-8000-%012d" % index, name, memory))
+        functions.append(Function(address, "10de", device, "030200", node, driver, (Vector(irq, driver),)))
+        parts = None if mig is None else tuple("MIG-5f0e4c1a-0000-4000-8001-%06d%06d" % (index, part) for part in range(mig))
+        gpus.append(Gpu(address, "GPU-5f0e4c1a-0000-4000-8000-%012d" % index, name, memory, memory_node, closest, parts))
     return tuple(gpus)
 
 

@@ -3,8 +3,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A stand-in for nvidia-smi that lives in a simulated host's tree at ``/usr/bin`` and answers for that host.
 
-It knows ``--query-gpu=FIELDS --format=csv[,noheader][,nounits]``. A GPU that is bound to another driver than nvidia's (vfio-pci for a
-guest) is not seen. Fault ``nvidia_error``: true: no driver answers. Every call appends its arguments to ``/var/log/nvidia-smi-calls.log``.
+It knows ``--query-gpu=FIELDS --format=csv[,noheader][,nounits]``, ``-L``, ``topo -m`` and ``topo -C -M -i INDEX``. A GPU that is bound to
+another driver than nvidia's (vfio-pci for a guest) is not seen. Every call appends its arguments to ``/var/log/nvidia-smi-calls.log``.
+
+Faults
+nvidia_error    true: no driver answers
+nvidia_hang     seconds before the first word
+nvidia_lost     addresses of GPUs that fell off the bus: a sentence on each, and no row, with status 0
+nvidia_old      true: a release that knows neither MIG nor ``topo -C``
 """
 
 from __future__ import annotations
@@ -12,6 +18,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 
 NO_DRIVER = (
     "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
@@ -19,9 +26,15 @@ NO_DRIVER = (
 )
 
 
+LOST = "Unable to determine the device handle for GPU %s: Unknown Error"
+WRONG = "Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n"
+
+
 def value_of(gpu, index, name):
     """Return a field's value and its unit ('' for none); None for a field that is not known."""
+    known = {"mig.mode.current": ("[N/A]" if gpu["mig"] is None else "Enabled", "")} if not gpu["old"] else {}
     return {
+        **known,
         "index": (index, ""),
         "uuid": (gpu["uuid"], ""),
         "name": (gpu["name"], ""),
@@ -35,15 +48,47 @@ def print_query(gpus, fields, style):
         if gpus and value_of(gpus[0], 0, name) is None:
             print('Field "%s" is not a valid field to query.\n' % name)
             return 2
+    for gpu in gpus:
+        if gpu["lost"]:
+            print(LOST % gpu["bdf"].upper())
     if "noheader" not in style and gpus:
         units = [value_of(gpus[0], 0, name)[1] for name in fields]
         print(", ".join("%s [%s]" % (name, unit) if unit else name for name, unit in zip(fields, units)))
     for index, gpu in enumerate(gpus):
+        if gpu["lost"]:
+            continue
         cells = []
         for name in fields:
             value, unit = value_of(gpu, index, name)
             cells.append("%s %s" % (value, unit) if unit and "nounits" not in style else str(value))
         print(", ".join(cells))
+    return 0
+
+
+def print_topo(gpus, words, nodes):
+    """Print the closest node of the GPU that ``-i`` names, or the matrix with the CPUs of it."""
+    if words == ["-m"]:
+        names = ["GPU%d" % index for index in range(len(gpus))]
+        print("\t\033[4m%s\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\033[0m" % "\t".join(names))
+        for name, gpu in zip(names, gpus):
+            links = [" X " if other == name else "SYS" for other in names]
+            own = "N/A" if gpu["memory_node"] is None else gpu["memory_node"]
+            print("\t".join([name, *links, nodes.get(str(gpu["closest"]), ""), str(gpu["closest"]), "", str(own)]))
+        return 0
+    if words[:3] != ["-C", "-M", "-i"] or gpus[0]["old"] or not words[3].isdigit() or int(words[3]) >= len(gpus):
+        print(WRONG)
+        return 1
+    closest = gpus[int(words[3])]["closest"]
+    for what in ("CPU", "memory"):
+        print("NUMA IDs of closest %s: %s" % (what, closest))
+    return 0
+
+
+def print_list(gpus):
+    for index, gpu in enumerate(gpus):
+        print("GPU %d: %s (UUID: %s)" % (index, gpu["name"], gpu["uuid"]))
+        for part, uuid in enumerate(gpu["mig"] or ()):
+            print("  MIG 1g.10gb     Device  %d: (UUID: %s)" % (part, uuid))
     return 0
 
 
@@ -54,19 +99,29 @@ def main():
         calls.write(" ".join(words) + "\n")
     with open(os.path.join(root, "simulator/machine.json")) as file:
         description = json.load(file)
-    if description["faults"].get("nvidia_error"):
+    faults = description["faults"]
+    time.sleep(faults.get("nvidia_hang", 0))
+    if faults.get("nvidia_error"):
         print(NO_DRIVER)
         return 9
 
     gpus = []
     for gpu in description["gpus"]:
-        driver = os.path.join(root, "sys/bus/pci/devices", gpu["bdf"], "driver")
-        if os.path.basename(os.path.realpath(driver)) == "nvidia":
-            gpus.append(gpu)
+        device = os.path.join(root, "sys/bus/pci/devices", gpu["bdf"])
+        if os.path.basename(os.path.realpath(os.path.join(device, "driver"))) == "nvidia":
+            with open(os.path.join(device, "numa_node")) as file:
+                node = int(file.read())
+            closest = (node if node >= 0 else "N/A") if gpu["closest"] is None else gpu["closest"]
+            lost, old = gpu["bdf"] in faults.get("nvidia_lost", ()), faults.get("nvidia_old", False)
+            gpus.append(dict(gpu, closest=closest, lost=lost, old=old))
     options = dict(word.split("=", 1) for word in words if word.startswith("--") and "=" in word)
     if "--query-gpu" in options:
         return print_query(gpus, options["--query-gpu"].split(","), options.get("--format", "csv").split(","))
-    print("Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n")
+    if words == ["-L"]:
+        return print_list(gpus)
+    if words[:1] == ["topo"] and gpus:
+        return print_topo(gpus, words[1:], description["nodes"])
+    print(WRONG)
     return 1
 
 

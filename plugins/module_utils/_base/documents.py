@@ -40,10 +40,13 @@ if TYPE_CHECKING:
         partitions: List[Partition]
 
     class Node(TypedDict):
+        """``owner`` is whose its memory is (:mod:`memory_nodes`)."""
+
         id: int
         cpus: str
         memory_mib: int
         distances: Dict[Any, int]
+        owner: Dict[str, Any] | None
 
     class DeviceFile(TypedDict):
         """A device file by the number in its name, None where that is not known. ``known_by`` is npu-smi, sysfs, interrupts or unknown."""

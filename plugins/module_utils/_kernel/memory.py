@@ -4,7 +4,7 @@
 """On which NUMA nodes the memory of a control group lies, and how much more the nodes can hold.
 
 Sources: Linux ``Documentation/admin-guide/cgroup-v2.rst`` (``memory.numa_stat``, since 5.10) and ``cgroup-v1/memory.rst`` (the same in
-pages), and ``drivers/base/node.c`` (``meminfo``).
+pages), ``drivers/base/node.c`` (``meminfo``), and NVIDIA's open-gpu-kernel-modules (``nv-procfs.c``, ``numa_status``).
 
 A cpuset that is too small kills: with ``cpuset.mems`` of a group cut to a node that cannot hold its pages, the kernel ends a process of the
 group while it moves them (6.12) or at the next allocation (6.1), with ``oom-kill:constraint=CONSTRAINT_CPUSET``, however much memory other
@@ -24,6 +24,7 @@ from .._host.host import Host
 from .cpus import NODE_FOLDER
 from .machine import CGROUPS
 
+NVIDIA_GPUS = "/proc/driver/nvidia/gpus"
 _GIB = 1024.0**3
 _RATE = 50e6
 """Bytes per second that the kernel moves at least."""
@@ -64,11 +65,30 @@ def nodes_with_memory(host: Host) -> set[int]:
     return set(expand(host.read(NODE_FOLDER + "/has_memory") or ""))
 
 
-def room_of_nodes(host: Host) -> dict[int, int]:
-    """Return ``{node: bytes}`` that nodes can still hold: free pages and inactive ones of the page cache, less what the kernel keeps."""
-    kept = (host.read_number("/proc/sys/vm/min_free_kbytes") or 0) * 1024
+def nodes_of_gpus(host: Host) -> dict[int, str]:
+    """Return the nodes whose memory the NVIDIA driver says is that of a GPU, with its PCI function: also those that are not online yet.
+
+    The file is there only where the memory of GPUs can be a node.
+    """
     found = {}
+    for pci in host.names(NVIDIA_GPUS):
+        text = host.read("%s/%s/numa_status" % (NVIDIA_GPUS, pci)) or ""
+        told = {name.strip().lower(): value.strip() for name, _colon, value in (line.partition(":") for line in text.splitlines())}
+        if told.get("node", "").isdigit() and told.get("status", "").lower() != "disabled":
+            found[int(told["node"])] = pci.lower()
+    return found
+
+
+def room_of_nodes(host: Host) -> dict[int, int]:
+    """Return ``{node: bytes}`` that nodes can still hold: free pages and inactive ones of the page cache, less what the kernel keeps.
+
+    The memory of GPUs is left to these.
+    """
+    kept = (host.read_number("/proc/sys/vm/min_free_kbytes") or 0) * 1024
+    found, of_gpus = {}, nodes_of_gpus(host)
     for name in host.names(NODE_FOLDER, "node[0-9]*"):
+        if int(name[len("node") :]) in of_gpus:
+            continue
         free = _FREE.findall(host.read("%s/%s/meminfo" % (NODE_FOLDER, name)) or "")
         if free:
             found[int(name[len("node") :])] = max(0, sum(map(int, free)) * 1024 - kept)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, cast
 
 from .._state import plan_file
 from .._base.cpulist import compress, expand
+from .._base.memory_nodes import owners
 from .._base.outside import json_of
 from .._host.host import Host
 from .._features.irq.irqbalance import irqbalance
@@ -18,7 +19,7 @@ from .._kernel import pci
 from .._kernel.allocators import allocator
 from .._kernel.isolation import isolation
 from .._kernel.machine import machine
-from .._kernel.memory import memory
+from .._kernel.memory import NVIDIA_GPUS, memory, nodes_of_gpus
 from .._kernel.neighbours import neighbours
 from .._kernel.nics import nics
 from .._features.kubelet.facts import kubelet
@@ -78,6 +79,7 @@ def gather(
     nodes = _attempt(problems, [], _cpus.nodes, host, online)
     npus, driver, listed = _npus.gather(host, tool, devices, nodes, device_share, problems)
     gpus = _gpus.gather(host, nvidia_smi, devices, problems)
+    nodes = _owned(host, nodes, cpus["sockets"], gpus, problems)
     unlisted: list[Any] = _npus.unlisted(devices, npus)
     facts: Topology = {
         "schema": 1,
@@ -112,6 +114,19 @@ def gather(
     if held:
         facts["memory"] = held
     return facts
+
+
+def _owned(host: Host, nodes: list[Any], sockets: list[str], gpus: list[Any], problems: list[str]) -> list[Any]:
+    """Return the nodes with the ``owner`` of their memory, and with those that a driver has announced and that are not online yet."""
+    of_gpus = nodes_of_gpus(host)
+    coming = sorted(of_gpus.keys() - {node["id"] for node in nodes})
+    untold = [gpu for gpu in gpus if gpu["pci"] and not host.exists("%s/%s" % (NVIDIA_GPUS, gpu["pci"]))]
+    found, guessed = owners(nodes, sockets, of_gpus, sorted(untold, key=lambda gpu: gpu["pci"]))
+    if guessed:
+        text = "Memory nodes %s are taken for those of GPUs by distance and order, because %s does not tell whose they are."
+        problems.append(text % (compress(guessed), NVIDIA_GPUS))
+    of_coming = ({"id": node, "cpus": "", "memory_mib": 0, "distances": {}, "owner": {"gpu": of_gpus[node]}} for node in coming)
+    return sorted([*(dict(node, owner=found[node["id"]]) for node in nodes), *of_coming], key=lambda node: node["id"])
 
 
 def _pages_before(host: Host) -> dict[str, dict[str, int]]:

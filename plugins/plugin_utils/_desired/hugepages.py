@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.memory_nodes import of_gpu
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import is_older
 from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.feature import FEATURE
 from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.places import FILE, HUGEPAGES_SERVICE
@@ -85,13 +86,19 @@ def _counts(topology: Topology, plan: Plan, asked: Mapping[str, Any]) -> Counts:
     """Return the requested pages by node. Those of an NPU, also a lost one with a pool, are spread over the nodes nearest to it."""
     if asked.get("per_npu") and asked.get("node"):
         raise ValueError("per_npu and node exclude each other; leave one of them out")
-    if not asked.get("per_npu"):
-        return {_number(node, "node"): _number(count, f"pages of node {node}") for node, count in asked["node"].items()}
+    of_gpus = of_gpu(topology)
     counts: Counts = {}
+    if not asked.get("per_npu"):
+        counts = {_number(node, "node"): _number(count, f"pages of node {node}") for node, count in asked["node"].items()}
+        if found := sorted(counts.keys() & of_gpus.keys()):
+            raise ValueError(f"the memory of node {compress(found)} is that of the GPU at {of_gpus[found[0]]}; leave it to the GPU")
+        return counts
     for entry in [*plan["npus"], *(entry for entry in plan.get("lost") or () if entry["pool"])]:
-        nodes = expand(entry.get("mems") or memory_nodes(entry))
+        nodes = [node for node in expand(entry.get("mems") or memory_nodes(entry)) if node not in of_gpus]
         if not nodes:
-            raise ValueError(f"no memory node of NPU {entry['id']} is known; set node in place of per_npu")
+            raise ValueError(
+                f"no memory node of {str(entry.get('kind') or 'npu').upper()} {entry['id']} is known; set node in place of per_npu"
+            )
         share, rest = divmod(_number(asked["per_npu"], "per_npu"), len(nodes))
         for place, node in enumerate(nodes):
             counts[node] = counts.get(node, 0) + share + (place < rest)

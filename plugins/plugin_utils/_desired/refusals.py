@@ -6,16 +6,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._base.engines import ENGINES
+from ansible_collections.npu.affinity.plugins.module_utils._base.memory_nodes import of_gpu, unclaimed
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import OLDEST_DRIVER, is_older
+from ansible_collections.npu.affinity.plugins.module_utils._kernel.memory import NVIDIA_GPUS
+from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.module_utils._users.sentences import processes_of, title_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import workloads as _workloads
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.way import FOR_GOOD, SLICES, way
-from ansible_collections.npu.affinity.plugins.plugin_utils._entries import unknown_npus
+from ansible_collections.npu.affinity.plugins.plugin_utils._entries import title, unknown_npus
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import workers
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import vnpus as _vnpus
 
@@ -35,6 +40,7 @@ def plan_refusals(topology: Topology, plan: Plan, named: Named) -> list[Sentence
     """Return one sentence for everything that makes applying this plan unsafe or impossible; none when it may be applied."""
     services, workloads, vnpus, bound_by = named.services, named.workloads, named.vnpus, named.bound_by
     sentences = [Sentence("NPU_RULE_FAILS", violation) for violation in plan.get("violations") or ()]
+    sentences += _gpu_memory(topology, plan)
     if not plan["npus"] and topology.get("problems"):
         sentences.append(Sentence("NPU_SMI_UNAVAILABLE", "No NPU of this host can be planned: " + " ".join(topology["problems"])))
         sentences += [Sentence("NPU_SMI_UNAVAILABLE", FOR_GOOD)] if topology.get("applied") else []
@@ -74,6 +80,27 @@ def plan_refusals(topology: Topology, plan: Plan, named: Named) -> list[Sentence
                 )
             )
     return sentences
+
+
+def _gpu_memory(topology: Topology, plan: Plan) -> Iterator[Sentence]:
+    """Yield a sentence where slices would leave out memory nodes of their GPUs: CUDA cannot start there (IBM/powerai PR 125)."""
+    gpus = [entry for entry in plan["npus"] if entry.get("kind") == "gpu" and memory_nodes(entry)]
+    owners = of_gpu(topology)
+    for entry in gpus:
+        allowed = set(expand(memory_nodes(entry)))
+        if missing := {node for node in owners if owners[node] == entry["pci"]} - allowed:
+            yield Sentence(
+                "NPU_GPU_MEMORY_OUTSIDE",
+                f"{entry['slice']} would leave out memory node {compress(missing)}, which is the memory of {title(entry)} and not online, "
+                "and CUDA cannot start without it. Start nvidia-persistenced, which brings it online, or use npu_affinity_memory: none.",
+            )
+        elif missing := set(unclaimed(topology)) - allowed:
+            yield Sentence(
+                "NPU_GPU_MEMORY_OUTSIDE",
+                f"{entry['slice']} would have memory nodes {memory_nodes(entry)} only. One of nodes {compress(missing)} may be the memory "
+                f"of {title(entry)}, without which CUDA cannot start, and {NVIDIA_GPUS}/{entry['pci']}/numa_status does not tell which. "
+                "Load the driver and bind again, or use npu_affinity_memory: wide or none.",
+            )
 
 
 def confined(topology: Topology, plan: Plan) -> list[str]:

@@ -19,7 +19,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentenc
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, mask_of, text_in_order, text_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import kind_and_number
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import roles as _roles
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, memory, nearest_memory
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, memory
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import Options
 
 if TYPE_CHECKING:
@@ -204,8 +204,7 @@ def _entry(machine: Machine, card: Card, record: PlanEntry, options: Options) ->
         "pci": card.pci,
         "pool": text_in_order(pool),
         **dict.fromkeys(_roles.names(machine, card), ""),
-        "mems": nearest_memory(machine, mask_of(pool)),
-        "memory_nodes": "",
+        **memory(machine, mask_of(pool), card.pci),
         "slice": f"{card.kind}-{number_of(record)}.slice",
     }
     if pool:
@@ -213,7 +212,7 @@ def _entry(machine: Machine, card: Card, record: PlanEntry, options: Options) ->
         entry |= {role: text_in_order(getattr(roles, role)) for role in _roles.names(machine, card)}
     if mask(record["pool"] or "") == mask_of(pool):
         entry |= {key: value for key, value in record.items() if key in SETS}
-    entry |= memory(machine, entry["mems"])
+    entry |= memory(machine, mask_of(pool), card.pci, entry["mems"])
     if offline:
         entry["offline"] = text_of(offline)
     entry |= {key: value for key, value in record.items() if key in ("released", "unlisted") and value}

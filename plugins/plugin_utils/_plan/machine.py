@@ -14,14 +14,10 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.memory_nodes import FAR, distances_of, owners
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
-from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, cpus_of, mask, mask_of, text_of, union
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, cpus_of, mask, mask_of, text_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import PUBLISHED, STRICT, WIDE, Options, RoleSizes
-
-REMOTE = 20
-"""The kernel's distance to the memory of another socket, where firmware tells none (Linux include/linux/topology.h)."""
-FAR = 255
-"""The kernel's distance between nodes that cannot reach each other; taken where a distance is not known."""
 
 
 @dataclass(eq=False, slots=True)
@@ -61,17 +57,18 @@ class Card:
 
 @dataclass(eq=False)
 class Node:
-    """A NUMA node with its online CPUs as a mask, and the distances from it as the topology has them."""
+    """A NUMA node with its online CPUs as a mask, and its entry in the topology. ``owner`` is whose its memory is."""
 
     id: int
     cpus: int
     has_memory: bool
-    told: Mapping[Any, Any]
+    told: Mapping[str, Any]
+    owner: Mapping[str, Any] | None = None
 
     @cached_property
     def distances(self) -> Mapping[int, int]:
-        """The distances by node id: JSON has turned the ids into texts. Most nodes are never asked."""
-        return {int(other): int(distance) for other, distance in self.told.items()}
+        """The distances by node id. Most nodes are never asked."""
+        return distances_of(self.told)
 
 
 @dataclass(eq=False)
@@ -183,8 +180,20 @@ class Machine:
         return self.whole_cores(self.cores(cpus)) & self.usable & ~cpus if self.threads else 0
 
 
-def nearest_memory(machine: Machine, cpus: int) -> str:
-    """Return the NUMA nodes with memory of a set of CPUs; where it has none, the nearest node with memory (with CPUs, if any has both)."""
+def memory(machine: Machine, cpus: int, pci: str | None, mems: str | None = None) -> dict[str, str]:
+    """Return the ``mems`` of an entry of the plan with these CPUs, and its ``memory_nodes``, those that the option ``memory`` allows.
+
+    ``mems``, if not given, are the memory nodes of the CPUs, or where they have none all the nearest. A GPU also has its own memory.
+    """
+    own = mask_of(node.id for node in machine.nodes.values() if node.has_memory and pci and (node.owner or {}).get("gpu") == pci)
+    mems = text_of(own | _nearest_memory(machine, cpus)) if mems is None else mems
+    if mems not in machine.allowed:
+        wide = mems and machine.memory == WIDE
+        machine.allowed[mems] = text_of(mask(mems) | _of_sockets(machine, mask(mems))) if wide else mems if machine.memory == STRICT else ""
+    return {"mems": mems, "memory_nodes": machine.allowed[mems]}
+
+
+def _nearest_memory(machine: Machine, cpus: int) -> int:
     own = []
     for node in machine.nodes.values():
         if node.cpus & cpus:
@@ -192,44 +201,18 @@ def nearest_memory(machine: Machine, cpus: int) -> str:
             cpus &= ~node.cpus
             if not cpus:
                 break
-    nodes = [node.id for node in own if node.has_memory]
-    if len(nodes) == 1:
-        return str(nodes[0])
-    if not nodes and own:
-        others = [node for node in machine.nodes.values() if node.has_memory]
-        nearest = sorted(others, key=lambda other: (not other.cpus, machine.distance(own[0].id, other.id), other.id))
-        nodes = [other.id for other in nearest[:1]]
-    return str(compress(nodes))
+    if nodes := [node.id for node in own if node.has_memory]:
+        return mask_of(nodes)
+    others = [node for node in machine.nodes.values() if node.has_memory and "gpu" not in (node.owner or {})]
+    away = {other.id: min(machine.distance(node.id, other.id) for node in own) for other in others if own}
+    return mask_of(node for node, distance in away.items() if distance == min(away.values()))
 
 
-def memory(machine: Machine, mems: str) -> dict[str, str]:
-    """Return the ``mems`` of an entry, and its ``memory_nodes``, those that the option ``memory`` allows next to the nearest ones."""
-    if mems not in machine.allowed:
-        if machine.memory == WIDE:
-            machine.allowed[mems] = text_of(union(_of_socket(machine, node) for node in cpus_of(mask(mems)) if node in machine.nodes))
-        else:
-            machine.allowed[mems] = mems if machine.memory == STRICT else ""
-    return {"mems": mems, "memory_nodes": machine.allowed[mems]}
-
-
-def _of_socket(machine: Machine, node: int) -> int:
-    """Return the nodes with memory, as a mask, that are no farther from a node than nodes of its socket are from each other.
-
-    A node without CPUs belongs to the nearest socket. Where sockets or distances are not known, the kernel's own limit between near and
-    remote memory counts.
-    """
-    own = machine.nodes[node]
-    if not own.cpus:
-        with_cpus = [other for other in machine.nodes.values() if other.cpus]
-        own = min(with_cpus, key=lambda other: machine.distance(node, other.id), default=own)
-    cpus = union(socket for socket in machine.sockets if socket & own.cpus)
-    inside = [other for other in machine.nodes.values() if other.cpus & cpus]
-    reach = max((one.distances.get(other.id, FAR) for one in inside for other in inside), default=FAR)
-    if reach == FAR:
-        reach = REMOTE - 1
-    distances = machine.nodes[node].distances
-    near = [other for other in machine.nodes.values() if distances.get(other.id, FAR) <= reach]
-    return mask_of([node, *(other.id for other in (*near, *inside) if other.has_memory)])
+def _of_sockets(machine: Machine, mems: int) -> int:
+    """Return the memory nodes of the sockets that own some of these nodes, and those that nobody owns."""
+    nodes = [node for node in machine.nodes.values() if node.has_memory]
+    sockets = [node.owner for node in nodes if mems >> node.id & 1 and "socket" in (node.owner or {})]
+    return mask_of(node.id for node in nodes if node.owner is None or node.owner in sockets)
 
 
 def cards_named(cards: Iterable[Card]) -> str:
@@ -260,7 +243,7 @@ def read(topology: object, options: Options) -> Machine:
         named=online,
         usable=online,
         housekeeping=0,
-        nodes=_nodes(topology.get("numa") or (), online),
+        nodes=_nodes(topology, online),
         core_of=core_of,
         siblings=siblings,
         threads=threads,
@@ -278,14 +261,17 @@ def read(topology: object, options: Options) -> Machine:
     return machine
 
 
-def _nodes(numa: Iterable[Mapping[str, Any]], online: int) -> dict[int, Node]:
-    nodes = {}
-    covered = 0
+def _nodes(topology: Mapping[str, Any], online: int) -> dict[int, Node]:
+    """Return the nodes. A topology that was written by hand may not tell the owners."""
+    numa, nodes, covered = topology.get("numa") or (), {}, 0
     for entry in sorted(numa, key=lambda entry: int(entry["id"])):
         cpus = mask(entry.get("cpus") or "", f"cpus of NUMA node {entry['id']}") & online & ~covered
         number = int(entry["id"])
-        nodes[number] = Node(number, cpus, entry.get("memory_mib") != 0, entry.get("distances") or {})
+        nodes[number] = Node(number, cpus, entry.get("memory_mib") != 0, entry, entry.get("owner"))
         covered |= cpus
+    if not all("owner" in entry for entry in numa):
+        for number, owner in owners(numa, topology["cpus"].get("sockets") or (), {}, ())[0].items():
+            nodes[number].owner = owner
     if online & ~covered:
         nodes[NO_NODE] = Node(NO_NODE, online & ~covered, False, {})
     return nodes

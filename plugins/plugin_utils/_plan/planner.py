@@ -17,7 +17,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan import visible_
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import warnings as _warnings
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.invariants import Violation, violations
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, cards_named, memory, nearest_memory, read
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, cards_named, memory, read
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import PUBLISHED, Given, Options, checked
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import quality
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.repair import repaired
@@ -339,7 +339,7 @@ def _entries(
             "pci": card.pci,
             "pool": text_in_order(pool) if card in made.printed else text_of(cpus),
             **{role: text_in_order(getattr(roles, role)) for role in _roles.names(machine, card)},
-            **memory(machine, nearest_memory(machine, cpus if whole or not pool else 1 << pool[0])),
+            **memory(machine, cpus if whole or not pool else 1 << pool[0], card.pci),
             "slice": card.slice,
         }
         entries[card] = entry

@@ -59,7 +59,7 @@ def test_the_fact_is_the_same_in_check_mode_and_nothing_changes(root, run, check
     facts = result["ansible_facts"]["npu_affinity_topology"]
     assert facts["problems"] == [] and facts["allocator"] is None
     assert [(npu["id"], npu["family"], npu["numa"], npu["affinity"]) for npu in facts["npus"]] == [(0, "a2", 0, "0-3")]
-    assert facts["numa"] == [{"id": 0, "cpus": "0-3", "memory_mib": 4096, "distances": {"0": 10}}]
+    assert facts["numa"] == [{"id": 0, "cpus": "0-3", "memory_mib": 4096, "distances": {"0": 10}, "owner": {"socket": 0}}]
 
 
 def test_device_share_is_asked_for_on_request(root, run):

@@ -166,7 +166,7 @@ def wrong_memory(seen, plan):
     for entry in plan["npus"]:
         near = {number for number in with_memory if not nodes[number].isdisjoint(cpu_set(entry["pool"]))}
         mems = cpu_set(entry["mems"])
-        if mems != near if near else not mems <= with_memory or len(mems) != bool(with_memory and nodes):
+        if mems != near if near else not mems <= with_memory or bool(mems) != bool(with_memory and nodes):
             yield f"{entry['slice']} has memory nodes '{entry['mems']}'"
         allowed = cpu_set(entry["memory_nodes"])
         if not mems <= allowed <= with_memory:

@@ -43,6 +43,11 @@ COUNTS = [
 ]
 
 
+def test_no_pages_lie_in_the_memory_of_a_gpu():
+    numa = [{"id": node, "memory_mib": 98304, "owner": {"gpu": "0009:01:00.0"} if node == 3 else {"socket": 0}} for node in NODES]
+    assert wanted({"per_npu": 100}, ("0,3",), numa=numa).live["nodes"] == {"0": 100}
+
+
 @pytest.mark.parametrize(("asked", "mems", "counts"), COUNTS)
 def test_pages_lie_where_the_memory_of_the_pools_is(asked, mems, counts):
     found = wanted(asked, mems)
@@ -85,6 +90,11 @@ REFUSALS = [
     ({"per_npu": 8, "size": "2 MB"}, {}, "'2 MB' is not a size of huge pages, such as 2M or 1G"),
     ({"per_npu": -8}, {}, "per_npu: expected a whole number from 0 on; got -8"),
     ({"node": {"first": 8}}, {}, "node: expected a whole number from 0 on; got 'first'"),
+    (
+        {"node": {0: 8, 3: 8}},
+        {"numa": [{"id": 3, "memory_mib": 1024, "owner": {"gpu": "0009:01:00.0"}}]},
+        "the memory of node 3 is that of the GPU at 0009:01:00.0; leave it to the GPU",
+    ),
     ({"node": {0: "many"}}, {}, "pages of node 0: expected a whole number from 0 on; got 'many'"),
     (
         {"node": {0: 45057}},

@@ -633,7 +633,7 @@ ALLOWED = [
     ("nothing known", None, [], (), ["0", "2"]),
     ("a neighbour without memory", PAIRS, SOCKETS, (1,), ["0", "2-3"]),
     ("an own node without memory", PAIRS, SOCKETS, (0,), ["1", "2-3"]),
-    ("slow memory of no socket", HBM, SOCKETS, (), ["0-1", "2-3"]),
+    ("slow memory of a socket", HBM, SOCKETS, (), ["0-1,4", "2-3"]),
     ("memory near to a socket", NEAR_HBM, SOCKETS, (), ["0-1,4", "2-3"]),
 ]
 

@@ -1,0 +1,149 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whose memory each node of published machines is, and what slices may use there, from the files of a host to its plan."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from tests.simulator.generate import generate
+
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._kernel.memory import room_of_nodes
+from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals import plan_refusals
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
+
+
+def machine(ids, without, distances, gpus, per_node=16, packages=2, memory=None):
+    """Return a description; ``gpus`` are ``(node, memory node)`` in bus order."""
+    cards = [{"bdf": "000%d:01:00.0" % number, "node": node, "memory_node": own} for number, (node, own) in enumerate(gpus)]
+    return {
+        "cpus": {"per_node": per_node, "packages": packages},
+        "nodes": {"ids": ids, "without_cpus": without, "distances": distances, "memory_mib": memory or dict.fromkeys(ids, 65536)},
+        "gpus": {"name": "NVIDIA GB200", "memory_mib": 189471, "cards": cards},
+    }
+
+
+def rows(ids, distance):
+    return [[distance(node, other) for other in ids] for node in ids]
+
+
+AC922 = [0, 8, 252, 253, 254, 255]
+GB200 = [0, 1, 2, 10, 18, 26]
+HBM = list(range(16))
+OF_GB200 = {0: 0, 1: 1, 2: 0, 10: 0, 18: 1, 26: 1}
+
+
+def ac922(node, other):
+    return 10 if node == other else 40 if {node, other} == {0, 8} else 80
+
+
+def gb200(node, other):
+    if node == other:
+        return 10
+    far = OF_GB200[node] != OF_GB200[other]
+    return (40 if far else 10) if {node, other} <= {0, 1} else 120 if far else 80
+
+
+def snc4(node, other):
+    """Xeon Max: nodes 8-15 are the HBM of nodes 0-7."""
+    same, own = node // 4 % 2 == other // 4 % 2, node % 8 == other % 8
+    across = node // 8 != other // 8
+    return 10 if node == other else (13 if own else 14 if same else 23) if across else 12 if same else 21
+
+
+ON_AC922 = [(0, 255), (0, 254), (8, 253), (8, 252)]
+ON_GB200 = [(0, 2), (0, 10), (1, 18), (1, 26)]
+LAYOUTS = [
+    # a machine, whether the driver tells which nodes are its GPUs', the memory nodes of the GPUs with wide, and with strict
+    ("AC922", machine(AC922, AC922[2:], rows(AC922, ac922), ON_AC922), True, ["0,255", "0,254", "8,253", "8,252"], None),
+    ("GB200", machine(GB200, GB200[2:], rows(GB200, gb200), ON_GB200), True, ["0,2", "0,10", "1,18", "1,26"], None),
+    ("GB200 by distance", machine(GB200, GB200[2:], rows(GB200, gb200), ON_GB200), False, ["0,2", "0,10", "1,18", "1,26"], None),
+    (
+        "AC922 whose distances tell nothing",
+        machine(AC922, AC922[2:], rows(AC922, ac922), ON_AC922),
+        False,
+        ["0,252-255", "0,252-255", "8,252-255", "8,252-255"],
+        ["0", "0", "8", "8"],
+    ),
+    (
+        "GB200 with a GPU less than nodes",
+        machine(GB200, GB200[2:], rows(GB200, gb200), ON_GB200[1:]),
+        False,
+        ["0,2,10", "1-2,10,18", "1-2,10,26"],
+        ["0", "1,18", "1,26"],
+    ),
+    (
+        "Xeon Max, flat, SNC4",
+        machine(HBM, HBM[8:], rows(HBM, snc4), [(0, None), (5, None)]),
+        True,
+        ["0-3,8-11", "4-7,12-15"],
+        ["0", "5"],
+    ),
+    (
+        "three nodes without CPUs, equally near",
+        machine([0, 1, 2, 3], [0, 1, 3], {"other": 20}, [(2, None)], packages=1, memory={0: 8664, 1: 5602, 3: 1023}),
+        True,
+        ["0-1,3"],
+        None,
+    ),
+    (
+        "Threadripper, NPS4",
+        machine([0, 1, 2, 3], [], {"package": 12}, [(0, None), (1, None), (2, None)], packages=1, memory={1: 65536, 2: 65536}),
+        True,
+        ["1-2"] * 3,
+        ["1-2", "1", "2"],
+    ),
+    (
+        "CXL memory between two sockets",
+        machine([0, 1, 2], [2], [[10, 21, 24], [21, 10, 24], [24, 24, 10]], [(0, None), (1, None)]),
+        True,
+        ["0,2", "1-2"],
+        ["0", "1"],
+    ),
+]
+
+
+def planned(host, memory):
+    topology = gather(host)
+    made = plan(topology, memory=memory)
+    return topology, made, [entry["memory_nodes"] for entry in made["npus"]]
+
+
+@pytest.mark.parametrize("description, told, wide, strict", [row[1:] for row in LAYOUTS], ids=[row[0] for row in LAYOUTS])
+def test_memory_nodes_have_owners(tmp_path, description, told, wide, strict):
+    generate(description, tmp_path / "host")
+    if not told:
+        shutil.rmtree(tmp_path / "host/proc/driver/nvidia")
+    host = Host(str(tmp_path / "host"))
+    topology, made, allowed = planned(host, "wide")
+    assert allowed == wide
+    assert plan_refusals(topology, made, Named()) == []
+    assert planned(host, "strict")[2] == (strict or wide)
+    guessed = [problem for problem in topology["problems"] if "by distance and order" in problem]
+    assert bool(guessed) == (not told and any("gpu" in (node["owner"] or {}) for node in topology["numa"]))
+
+
+def test_a_slice_without_the_memory_of_its_gpu_is_refused(tmp_path):
+    generate(machine(AC922, AC922[2:], rows(AC922, ac922), ON_AC922), tmp_path / "host")
+    nvidia = tmp_path / "host/proc/driver/nvidia"
+    (nvidia / "gpus/0001:01:00.0/numa_status").write_text("Node: 251\nStatus: offline\n")
+    topology, made, allowed = planned(Host(str(tmp_path / "host")), "wide")
+    assert allowed[1] == "0,254", "nobody says any more whose node 254 is"
+    assert topology["numa"][2] == {"id": 251, "cpus": "", "memory_mib": 0, "distances": {}, "owner": {"gpu": "0001:01:00.0"}}
+    assert [(said.code, str(said).partition(" is the memory")[0]) for said in plan_refusals(topology, made, Named())] == [
+        ("NPU_GPU_MEMORY_OUTSIDE", "gpu-1.slice would leave out memory node 251, which")
+    ]
+    shutil.rmtree(nvidia)
+    topology, made, _allowed = planned(Host(str(tmp_path / "host")), "strict")
+    assert ["One of nodes 252-255 may be the memory of GPU" in said for said in plan_refusals(topology, made, Named())] == [True] * 4
+
+
+def test_host_memory_never_goes_to_a_gpu(tmp_path):
+    generate(machine(GB200, GB200[2:], rows(GB200, gb200), ON_GB200), tmp_path / "host")
+    assert compress(room_of_nodes(Host(str(tmp_path / "host")))) == "0-1"
