@@ -4,7 +4,8 @@
 """Set how many huge pages NUMA nodes have, as far as the kernel grants them, and never below what is in use.
 
 The kernel looks for free memory when the number is written, and silently stops where it finds none. It therefore gets the number in parts,
-and only as many are requested as leave a node the memory that everything else needs.
+and only as many are requested as leave a node the memory that everything else needs. Where it stops, the number is written again for
+some seconds: memory that it moves or writes out meanwhile is free then (openshift-kni/performance-addon-operators issue 279).
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ ABOUT = MARKER + ": the huge pages that are set at boot. Changes are overwritten
 _PART = 1 << 20
 """KiB of pages in one request to the kernel."""
 SECONDS = 120
+AGAIN, PAUSE = 3.0, 0.2
+"""Seconds for which a short number is written again, and between two writes."""
 
 Counts = Dict[int, Dict[int, int]]
 """``{size in KiB: {node: pages}}``."""
@@ -234,7 +237,7 @@ def _document(counts: Mapping[tuple[int, int], Any]) -> dict[str, dict[str, Any]
 
 def _set(host: Host, goal: Goal, end: float) -> Goal:
     """Set a number in parts until ``end``, and return what was reached."""
-    now = goal.before
+    now, until = goal.before, 0.0
     if goal.after < now:
         return goal._replace(after=_write(host, goal, goal.after))
     while now < goal.after:
@@ -243,10 +246,15 @@ def _set(host: Host, goal: Goal, end: float) -> Goal:
         part = min(goal.after - now, max(1, _PART // goal.size), _room(host, goal))
         if part < 1:
             break
-        asked, before = now + part, now
+        asked = now + part
         now = _write(host, goal, asked)
-        if now < asked or now <= before:
+        if now >= asked:
+            until = 0.0
+            continue
+        until = until or time.monotonic() + AGAIN
+        if time.monotonic() >= until:
             break
+        time.sleep(PAUSE)
     return goal._replace(after=now)
 
 

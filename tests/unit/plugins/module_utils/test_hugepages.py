@@ -9,6 +9,7 @@ import errno
 import json
 import os
 import re
+import types
 
 import pytest
 
@@ -69,8 +70,9 @@ def node(tree, number, total=0, free=None, room=MEMORY, size=SIZE):
 
 
 @pytest.fixture
-def kernel(tree):
-    """Node 0 has 10 pages, node 1 none, node 2 30, of which 20 are in use."""
+def kernel(tree, monkeypatch):
+    """Node 0 has 10 pages, node 1 none, node 2 30, of which 20 are in use. It is asked once: what it does not grant, it does not have."""
+    monkeypatch.setattr(setting, "AGAIN", 0)
     node(tree, 0, 10)
     node(tree, 1)
     node(tree, 2, 30, free=10)
@@ -119,6 +121,25 @@ def test_a_shortage_is_reported_and_not_retried_before_a_reboot(kernel, tree):
     os.unlink(tree.root + GRANTED)  # as a boot does
     kernel.most = 5000
     assert bind(kernel).changed and counts(kernel) == {0: 1000, 1: 2000, 2: 30}
+
+
+@pytest.mark.parametrize(("wanted", "reached"), [(2000, 2000), (9000, 3600)], ids=["a kernel that hesitates", "one that has no more"])
+def test_a_short_answer_is_tried_again_for_some_seconds(tree, monkeypatch, wanted, reached):
+    class Hesitant(Kernel):
+        """Grants 60 % of every other write, and never more than 3,600 pages."""
+
+        def set_attribute(self, path, value):
+            now = self.read_number(path)
+            part = (int(value) - now) * (6 if len(self.written) % 2 == 0 else 10) // 10
+            super().set_attribute(path, str(min(3600, now + part)))
+
+    now = [0.0]
+    monkeypatch.setattr(setting, "time", types.SimpleNamespace(monotonic=lambda: now[0], sleep=lambda s: now.__setitem__(0, now[0] + s)))
+    node(tree, 1, room=MEMORY * 2)
+    host = Hesitant(tree.root)
+    (done,) = setting.change(host, setting.goals(host, {"size": SIZE, "nodes": {"1": wanted}}))
+    assert (done.after, done.final, pages(host, SIZE, 1).pool) == (reached, True, reached)
+    assert now[0] <= 10
 
 
 def test_a_node_keeps_memory_for_everything_else(tree):
