@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import configparser
+import os
 import re
 import subprocess
 
@@ -66,10 +67,18 @@ def test_every_code_has_a_section_and_alerts_link_to_sections():
             assert code in CODES and (page, heading) == ("troubleshooting.md", code.lower())
 
 
+OWN = re.compile(
+    r"\]\(https://(?:github[.]com/npu-affinity/npu[.]affinity/blob|raw[.]githubusercontent[.]com/npu-affinity/npu[.]affinity)/main/"
+)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 ANCHOR = re.compile(r"\]\(([^)#:]*)#([^)]*)\)")
 PATH = re.compile(r"`((?:changelogs|docs|extensions|module_utils|playbooks|plugin_utils|plugins|roles|tests)/[\w./-]+)`")
 PAGES = [page for pattern in ("*.md", "docs/*.md", "roles/*/README.md") for page in sorted(documents.REPOSITORY.glob(pattern))]
+
+
+def linked(page):
+    """The text of a page, where full addresses of this repository's files are paths."""
+    return OWN.sub("](" + os.path.relpath(documents.REPOSITORY, page.parent) + "/", page.read_text())
 
 
 def whole(path):
@@ -79,7 +88,7 @@ def whole(path):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(documents.REPOSITORY)))
 def test_what_a_page_links_to_or_names_is_there(page):
-    text = page.read_text()
+    text = linked(page)
     named = {page.parent / link for link in LINK.findall(text)} | {whole(path) for path in PATH.findall(text)}
     assert [str(path) for path in sorted(named) if not path.exists()] == []
 
@@ -117,7 +126,7 @@ def anchors(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(documents.REPOSITORY)))
 def test_links_to_sections_land_on_headings(page):
-    found = ANCHOR.findall(page.read_text())
+    found = ANCHOR.findall(linked(page))
     assert [link for link in found if link[1] not in anchors(page.parent / link[0] if link[0] else page)] == []
 
 
