@@ -25,6 +25,9 @@ MUTANTS ?= 200
 MACHINES ?= 333
 PROPERTIES := tests/unit/plugins/plugin_utils/test_plan_properties.py
 
+ifneq ($(shell locale charmap 2>/dev/null),UTF-8) # Ansible refuses any other
+export LC_ALL := C.UTF-8
+endif
 ifeq ($(INVENTORY),)
 export ANSIBLE_COLLECTIONS_PATH := $(CURDIR)/build
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
@@ -250,18 +253,14 @@ bench: setup-unit fleet ## print speed and size against baselines of the same ru
 compare: setup ## plans of this and other rules on 60 machines: docs/comparison-of-plans.md (runs hwloc-distrib where it is installed)
 	$(BIN)/python -m tests.compare --write
 
-package: setup fleet ## build the collection, install the result elsewhere, and plan the simulated fleet with that
-	rm -rf build/package && mkdir -p build/package
-	$(BIN)/ansible-galaxy collection build --output-path build/package .
-	export ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/build/package/installed" PYTHONPATH=; \
-	$(BIN)/ansible-galaxy collection install --offline --collections-path build/package/installed build/package/npu-affinity-*.tar.gz; \
-	cd build/package && ../../$(BIN)/ansible-playbook -i ../fleet/inventory.yml npu.affinity.plan > plan.log || { cat plan.log; exit 1; }; \
-	tail -n 9 plan.log
+package: setup ## what a release publishes, built twice with the same bytes; its playbooks bind the simulated fleet from a strange place
+	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-package
 
-release: setup-lint ## CHANGELOG.rst from the fragments, which it removes; the version is that of galaxy.yml or VERSION=1.1.0; commit and tag as v1.1.0
+release: setup-lint ## CHANGELOG.rst from the fragments, which it removes, and the tarball in build/dist; VERSION=1.1.0 or that of galaxy.yml; commit and tag as v1.1.0
 	@$(if $(VERSION),sed -i -E 's/^((|        )version: |VERSION = ")[0-9]+[.][0-9.]+/\1$(VERSION)/' \
 	  galaxy.yml docs/examples/rollout/execution-environment.yml plugins/module_utils/_base/version.py)
 	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-$@
+	@rm -rf build/dist && $(BIN)/python -m tests.dist build/dist && cat build/dist/SHA256SUMS
 
 clean: ## remove what the targets above made
 	rm -rf build $(VENV) .cache
