@@ -165,7 +165,8 @@ checked:
     interrupts: [NPU 0 cq_update_irq, NPU 0 sq_send_trigger_irq]
 outside:
   description:
-    - What uses NPUs and runs on other CPUs than the plan in force gives these NPUs. It is not drift. Pods are left to the kubelet.
+    - What uses NPUs and runs on other CPUs than the plan in force gives these NPUs, or has threads with fewer CPUs than their role. It
+      is not drift. Pods are left to the kubelet.
     - A unit that is in RV(drift) is left out.
   returned: success
   type: list
@@ -199,6 +200,10 @@ outside:
       type: str
     next:
       description: What puts it there.
+      type: str
+    cause:
+      description: Why threads inside the pool have fewer CPUs than their role, or which memory policy differs from the plan.
+      returned: when all threads run inside the pool
       type: str
     memory_mib:
       description: The memory of a service or container by NUMA node.

@@ -77,6 +77,7 @@ class Working(Machine):
         pid, group = self.groups[tid]
         granted = self.granted(group)
         cpus = set(self.asked[tid] or granted) & granted or granted
+        self.put("/proc/%d/task/%d/comm" % (pid, tid), "worker")
         self.put("/proc/%d/task/%d/status" % (pid, tid), "Name:\tworker\nCpus_allowed:\tff\nCpus_allowed_list:\t%s\n" % compress(cpus))
 
     def cpus(self, tid):

@@ -73,6 +73,7 @@ PLAIN = """\
 [Service]
 CPUAffinity=
 Slice=npu-0.slice
+CPUAffinity=0-31
 Environment=ASCEND_RT_VISIBLE_DEVICES=0"""
 OPENMP = """
 # 16 CPUs of the pool for 1 process; a process would start 16 threads (OpenMP specification).

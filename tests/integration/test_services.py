@@ -48,7 +48,7 @@ def test_a_services_own_lists_are_reset_and_later_drop_ins_named(fleet):
         in (hosts.tree("v1") / (drop_in % "vllm@0.service")).read_text()
     )
     assert (
-        "AllowedCPUs=\nAllowedMemoryNodes=\nCPUAffinity=\nSlice=npu.slice\nAllowedCPUs=1-15,17-31\nAllowedMemoryNodes=0-1\n"
+        "AllowedCPUs=\nAllowedMemoryNodes=\nCPUAffinity=\nSlice=npu.slice\nAllowedCPUs=1-15,17-31\nAllowedMemoryNodes=0-1\nCPUAffinity=0-31\n"
         in (hosts.tree("v2") / (drop_in % "tp.service")).read_text()
     )
     assert "AllowedCPUs=\nAllowedCPUs=0,16\n" in (hosts.tree("v2") / (drop_in % "system.slice")).read_text()

@@ -154,10 +154,12 @@ if TYPE_CHECKING:
         """A user outside the pools of its NPUs: its processes may run on ``cpus``, the NPUs have ``pool``.
 
         ``next`` says what puts it there, ``command`` is that as a command for the host, '' where no command alone does it.
-        ``title`` is how sentences call it, with its processes and NPUs; the others are those of :class:`NpuUser`.
+        ``title`` is how sentences call it, with its processes and NPUs; the others are those of :class:`NpuUser`. One that is inside and
+        has fewer CPUs than its role, or another memory policy, has the ``cause``.
         """
 
         memory_mib: Dict[str, int]
+        cause: str
 
     class _Topology(TypedDict):
         schema: int

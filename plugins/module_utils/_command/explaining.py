@@ -17,14 +17,17 @@ from .._kernel.interrupts import KINDS
 from .._features.irq import binding
 from .._kernel.cpus import CPU_FOLDER, NODE_FOLDER, cpus, read_list
 from .._kernel.interrupts import Interrupt, interrupt_names
-from .._base.device import Device
+from .._base.device import Device, with_lost
+from .._drift.placement import Judge
 from .._state.plan_file import memory_nodes
 from .._features.threads import placing
 from .._features.threads.tasks import ROLES, Process, cgroups, find, groups_of, of_kubernetes, started_with
 from .._state.systemd import Systemd, UNIT_FOLDER, UNIT_SUFFIX, settings
 from .._state.unit_environment import VARIABLES
 from .._state.unit_files import drop_in_of
-from .._users.groups import classified
+from .._users import pools
+from .._users.finding import by_process, pids_of, users
+from .._users.groups import classified, path_of
 from .known import Known
 
 if TYPE_CHECKING:
@@ -47,7 +50,7 @@ def of_process(known: Known, pid: int) -> Lines:
     status = dict(line.partition(":")[::2] for line in (host.read("/proc/%d/status" % pid) or "").splitlines())
     has = ", ".join("%s %s" % (word, status[key].strip()) for key, word in _ALLOWED if key in status)
     yield "process", "%d (%s) may use %s" % (pid, name, has or "what it likes")
-    group = max(paths, key=len)
+    group = (path_of(host.read("/proc/%d/cgroup" % pid)) or max(map("/".join, paths), key=len, default="")).strip("/").split("/")
     yield "group", "/" + "/".join(group)
     if of_kubernetes(paths):
         yield "kubelet", "it runs in a pod: the kubelet assigns its CPUs, and npu.affinity sets nothing there"
@@ -57,6 +60,7 @@ def of_process(known: Known, pid: int) -> Lines:
     yield from told
     if not told:
         yield "slice", "nothing of npu.affinity confines it: start it with 'npu-affinity run', or name its service in npu_affinity_services"
+    yield from _placed(known, pid)
     npus = _npus_of(known, units)
     for npu in npus:
         yield "NPU", _entry(npu)
@@ -70,6 +74,32 @@ def of_process(known: Known, pid: int) -> Lines:
     devices = [word for word in started_with(host, pid) if word.partition("=")[0] in VARIABLES]
     if devices:
         yield "devices", ", ".join(devices)
+
+
+def _placed(known: Known, pid: int) -> Lines:
+    """Yield whether a process that holds NPUs is placed as planned, in the words of the comparison."""
+    npus = with_lost(known.plan) if known.plan else []
+    parts = [part for user in users(known.host, npus) for part in by_process(known.host, npus, user) if npus]
+    own = [part for part in parts if part["processes"][0]["pid"] == pid]
+    live = known.state["live"] if known.state else {}
+    found = Judge.of(known.host, known.plan or {}, known.expected().values(), live).placed(own) if own else None
+    if found and found.outside:
+        yield "placement", "%s; %s" % (pools.sentence(found.outside), found.outside[0]["next"])
+    elif found and found.inside:
+        yield "placement", "all of its threads have the CPUs of their roles"
+
+
+def of_container(known: Known, name: str) -> Lines:
+    """Yield why the processes of a container that hold NPUs are on their CPUs. Raises ``ValueError`` where no such container uses any."""
+    containers = [user for user in users(known.host, with_lost(known.plan) if known.plan else []) if user["container"]]
+    found = next((user for user in containers if name in (user["name"], user["container"], (user["container"] or "")[:12])), None)
+    if found is None:
+        there = ", ".join(user["name"] for user in containers) or "none"
+        raise ValueError("no container '%s' uses an NPU here; of those that do there are: %s" % (name, there))
+    yield "container", "%s of %s" % (found["name"], found["engine"] or "an unknown engine")
+    pids = [process["pid"] for process in found["processes"]] or pids_of(known.host, found)[:1]
+    for pid in pids:
+        yield from of_process(known, pid)
 
 
 def _of_unit(known: Known, unit: str) -> Lines:

@@ -28,7 +28,7 @@ from .known import Known, known
 
 PROGRAM = "npu-affinity"
 _WIDTH = 120
-_SUBJECTS = "subjects: pid 1234, npu 3, gpu 0, cpu 17, or in one word npu3, npu-3.slice, cpu17, 0000:c1:00.0"
+_SUBJECTS = "subjects: pid 1234, container NAME, npu 3, gpu 0, cpu 17, or in one word npu3, npu-3.slice, cpu17, 0000:c1:00.0"
 _STATES = (
     "exit status: 0 bound, 3 drifted, 4 pending, 5 not bound, 6 bound and its workloads are not; 1 not known, because of an error; "
     "2 wrong arguments"
@@ -63,9 +63,12 @@ def parser() -> argparse.ArgumentParser:
     add("status", _status, "print the binding state in one line and as exit status", _STATES, data=True)
     add("verify", _verify, "list every difference from the binding, with its likely cause", _STATES, data=True)
     add("plan", _plan, "print the plan in force as a table", data=True)
-    explain = add("explain", _explain, "explain the settings of a process, an NPU or a CPU", _SUBJECTS, data=True)
+    explain = add("explain", _explain, "explain the settings of a process, a container, an NPU or a CPU", _SUBJECTS, data=True)
     explain.add_argument(
-        "subject", nargs="+", metavar="SUBJECT", help="pid 1234, cpu 17, or npu 3 or gpu 0, where the number is that of the slice"
+        "subject",
+        nargs="+",
+        metavar="SUBJECT",
+        help="pid 1234, container NAME, cpu 17, or npu 3 or gpu 0, where the number is that of the slice",
     )
     run = add("run", _run, "start a command on the CPUs, memory and devices of an NPU or a workload", _RUNNING)
     run.usage = "%s run [-h] [--user USER] NPU|WORKLOAD -- COMMAND [ARGUMENT ...]" % PROGRAM
@@ -150,9 +153,11 @@ def _plan(host: Host, options: argparse.Namespace) -> int:
 
 
 def _explain(host: Host, options: argparse.Namespace) -> int:
-    kind, number = _subject(" ".join(options.subject).lower())
+    kind, number = _subject(" ".join(options.subject))
     found = known(host, private=False)
-    if kind == "pid":
+    if kind == "container":
+        lines = explaining.of_container(found, number)
+    elif kind == "pid":
         lines = explaining.of_process(found, int(number))
     elif kind == "cpu":
         lines = explaining.of_cpu(found, int(number))
@@ -169,6 +174,9 @@ def _explain(host: Host, options: argparse.Namespace) -> int:
 
 def _subject(text: str) -> tuple[str, str]:
     """Return the kind of what is to be explained, and its number or name."""
+    if text.startswith("container "):
+        return "container", text.partition(" ")[2].lstrip()
+    text = text.lower()
     match = _SUBJECT.match(text)
     if match:
         kind, number = match.groups()
@@ -176,7 +184,7 @@ def _subject(text: str) -> tuple[str, str]:
     if _PCI.match(text):
         return "npu", text
     more = "; a number alone can be each of them: pid %s, npu %s, cpu %s" % (text, text, text) if text.isdigit() else ""
-    raise ValueError("'%s' is no process, NPU or CPU%s. %s" % (text, more, _SUBJECTS[0].upper() + _SUBJECTS[1:]))
+    raise ValueError("'%s' is no process, container, NPU or CPU%s. %s" % (text, more, _SUBJECTS[0].upper() + _SUBJECTS[1:]))
 
 
 def _run(host: Host, options: argparse.Namespace) -> int:

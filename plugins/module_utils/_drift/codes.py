@@ -25,7 +25,7 @@ _CODES = {
     "NPU_SETTINGS_CHANGED": Code("A newer version bound the host, or settings do not match it.", [findings.CHANGED_SETTINGS]),
     "NPU_UNIT_CHANGED": Code("A unit is not enabled, active or stopped as planned.", kinds=["units"]),
     "NPU_UNIT_FAILED": Code("The last run of a unit failed.", [findings.FAILED_UNIT]),
-    WORK_OUTSIDE_POOL: Code("Processes use an NPU outside its pool."),
+    WORK_OUTSIDE_POOL: Code("Processes use an NPU outside its pool, or with fewer CPUs than their role."),
 }
 _KINDS = ("plan", "npus", "cpus", "files", "units", "cpusets", "services", "processes")
 _OF_FEATURES = {name: code for feature in FEATURES.values() if feature.codes for name, code in feature.codes().items()}

@@ -18,9 +18,10 @@ from .._kernel.machine import architecture
 from .._state import previous
 from .._users.finding import by_process, pids_of
 from .._users.groups import in_group
-from .._users.pools import in_other_pools, placed, pool_of
+from .._users.pools import in_other_pools, pool_of
 from .._users.sentences import title_of
 from .codes import WORK_OUTSIDE_POOL
+from .placement import Judge
 
 if TYPE_CHECKING:
     from .._base.documents import NpuUser
@@ -39,11 +40,11 @@ def check_users(comparing: Comparing, users: Sequence[NpuUser], compared: Collec
     _check_binders(comparing, [user for user in users if not any(in_group(user["group"], unit) for unit in compared)])
     if alone:
         users = [part for user in users for part in (by_process(host, with_lost(plan), user) if user["processes"] else [user])]
-    found = placed(users, plan, comparing.host_binds)
+    found = Judge.of(host, plan, comparing.wanted.expected, comparing.wanted.live).placed(users)
     drifted = {finding.unit for finding in findings.drift if finding.unit}
     findings.outside = [user for user in found.outside if user["unit"] not in drifted]
     if alone:
-        findings.remarks += coded(WORK_OUTSIDE_POOL, in_other_pools(findings.outside, plan))
+        findings.remarks += coded(WORK_OUTSIDE_POOL, in_other_pools([user for user in findings.outside if "cause" not in user], plan))
     findings.remarks += coded(WORK_OUTSIDE_POOL, found.remarks())
 
 

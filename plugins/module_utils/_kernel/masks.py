@@ -15,6 +15,7 @@ cpuset from then on; asked for the cpuset's CPUs, it would stay on them for ever
 from __future__ import annotations
 
 import posixpath
+from typing import Iterator
 
 from .._base.cpulist import expand
 from .._host.host import Host
@@ -51,15 +52,24 @@ def asked_for(host: Host, cpus: set[int], granted: set[int]) -> set[int]:
 def cpuset(host: Host, pid: int, kind: str = "cpus", above: bool = False) -> set[int] | None:
     """Return the CPUs (or memory nodes, ``mems``) that the cgroup of a process, or the one ``above`` it, grants; None without a cpuset
     controller."""
-    for line in (host.read("/proc/%s/cgroup" % pid) or "").splitlines():
-        _number, controllers, path = (line.split(":", 2) + ["", ""])[:3]
-        if controllers and "cpuset" not in controllers.split(","):
-            continue
-        folder = CGROUPS + ("/cpuset" if controllers else "") + path.rstrip("/")
+    for folder in _folders(host, pid):
         found = granted(host, posixpath.dirname(folder) if above else folder, kind)
         if found is not None:
             return found
     return None
+
+
+def cpuset_folder(host: Host, pid: int) -> str:
+    """Return the folder of the group whose cpuset, or that of a group around it, confines a process; '' without any."""
+    return next((folder for folder in _folders(host, pid) if granted(host, folder) is not None), "")
+
+
+def _folders(host: Host, pid: int) -> Iterator[str]:
+    """Yield the folders of the groups of a process that can have a cpuset."""
+    for line in (host.read("/proc/%s/cgroup" % pid) or "").splitlines():
+        _number, controllers, path = (line.split(":", 2) + ["", ""])[:3]
+        if not controllers or "cpuset" in controllers.split(","):
+            yield CGROUPS + ("/cpuset" if controllers else "") + path.rstrip("/")
 
 
 def granted(host: Host, folder: str, kind: str = "cpus") -> set[int] | None:

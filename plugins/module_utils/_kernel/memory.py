@@ -14,13 +14,14 @@ nodes have.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import posixpath
 import re
 from typing import Any, Container, Iterable, Iterator, Mapping
 
 from .._base.cpulist import expand
-from .._host.host import Host
+from .._host.host import Host, Unreadable
 from .cpus import NODE_FOLDER
 from .machine import CGROUPS
 
@@ -31,6 +32,8 @@ _RATE = 50e6
 _HELD = re.compile(r"^(?:anon|file) (.*)$", re.MULTILINE)
 _HELD_PAGES = re.compile(r"^hierarchical_(?:anon|file)=\d+ (.*)$", re.MULTILINE)
 _OF_NODE = re.compile(r"\bN(\d+)=(\d+)")
+_POLICY = re.compile(r"[0-9a-f]+ (bind|prefer|interleave|weighted interleave|prefer \(many\))(?:=\w+)?:([\d,-]+) ")
+_FIRST_LINE = 512
 _FREE = re.compile(r"\b(?:MemFree|Inactive\(file\)):\s+(\d+) kB")
 
 
@@ -59,6 +62,22 @@ def mib_of_group(host: Host, path: str) -> dict[str, int]:
     """Return ``{node: MiB}`` of a control group by its path; nodes are texts, as in JSON, and empty ones are left out."""
     used = used_by_group(host, path) or {}
     return {str(node): amount >> 20 for node, amount in sorted(used.items()) if amount >> 20}
+
+
+def policy_of(host: Host, pid: int) -> tuple[str, set[int]] | None:
+    """Return the memory policy of a process that names nodes, such as ``("bind", {0})``; None for any other, and where it is not told.
+
+    Mappings without a policy of their own show that of the process, and a program's own mappings come first. A line costs the kernel a
+    walk over its pages, so only the first one is read.
+    """
+    try:
+        file = host.open("/proc/%d/numa_maps" % pid)
+        with file or io.BytesIO() as lines:
+            text = lines.read(_FIRST_LINE)
+    except (OSError, Unreadable):
+        return None
+    found = _POLICY.match(text.decode("ascii", "replace"))
+    return (found.group(1), set(expand(found.group(2)))) if found else None
 
 
 def nodes_with_memory(host: Host) -> set[int]:

@@ -11,13 +11,19 @@ from .._host.host import Host
 from .machine import CGROUPS, HIERARCHIES
 
 BOOT = "/proc/sys/kernel/random/boot_id"
-START = 19
-"""Which of :func:`stat_fields` is the start of a process or thread, in clock ticks since the boot."""
+PARENT, START = 1, 19
+"""Which of :func:`stat_fields` are its parent and the start of a process or thread, in clock ticks since the boot."""
 
 
 def stat_fields(host: Host, folder: str) -> list[str]:
     """Return the fields behind the command's name in ``stat`` of a folder of procfs, field 3 of proc(5) first; none where it is gone."""
     return (host.read(folder + "/stat") or "").rpartition(")")[2].split()
+
+
+def parent_of(host: Host, pid: int) -> int:
+    """Return the number of a process's parent, 0 for none."""
+    fields = stat_fields(host, "/proc/%d" % pid)
+    return int(fields[PARENT]) if len(fields) > PARENT else 0
 
 
 def folder_of(host: Host, group: str) -> str:

@@ -52,7 +52,7 @@ _npu_affinity() {
     else
         case ${COMP_WORDS[1]}:$before in
             status:* | verify:* | plan:* | history:*) names=(--json --help) ;;
-            explain:explain) names=(pid npu gpu cpu --json --help) ;;
+            explain:explain) names=(pid container npu gpu cpu --json --help) ;;
             explain:pid) mapfile -t names < <(compgen -G "/proc/[0-9]*") && names=("${names[@]#/proc/}") ;;
             explain:cpu) mapfile -t names < <(compgen -G "/sys/devices/system/cpu/cpu[0-9]*") && names=("${names[@]##*/cpu}") ;;
             explain:npu | explain:gpu | run:run | exec:--device)

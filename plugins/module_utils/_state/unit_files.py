@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import posixpath
-from typing import Iterator, Mapping
+from typing import Iterable, Iterator, Mapping
 
 from .._base.cpulist import expand
 from .._host.host import Host
@@ -90,8 +90,13 @@ def drop_ins(host: Host, unit: str) -> list[str]:
 def values(host: Host, unit: str) -> dict[str, list[tuple[str, str]]]:
     """Return ``{key: [(path, value)]}`` of what a unit's files say together, without what a later empty value of the key resets."""
     own = fragment(host, unit)
+    return values_of_files(host, ([own] if own else []) + drop_ins(host, unit))
+
+
+def values_of_files(host: Host, paths: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
+    """Return the same of files in the order in which systemd reads them."""
     found: dict[str, list[tuple[str, str]]] = {}
-    for path in ([own] if own else []) + drop_ins(host, unit):
+    for path in paths:
         for line in (host.read(path) or "").replace("\\\n", " ").splitlines():
             key, equals, value = line.partition("=")
             if equals and not line.startswith(("#", ";")):

@@ -49,8 +49,9 @@ def _lost_settings(before: FileState, after: FileState) -> set[str]:
 
 
 def _is_live(before: FileState, after: FileState) -> bool:
-    """Whether a file has nothing but CPU sets, which running units follow."""
-    return {*settings(before.text), *settings(after.text)} <= set(CPUSET_KEYS)
+    """Whether a file has nothing but CPU sets, which running units follow, and a mask of all CPUs within these."""
+    keys = {*settings(before.text), *settings(after.text)}
+    return keys <= ({*CPUSET_KEYS, "CPUAffinity"} if "AllowedCPUs" in keys else set(CPUSET_KEYS))
 
 
 class LiveUnits:

@@ -85,12 +85,24 @@ def in_other_pools(outside: Iterable[OutsideUser], plan: Mapping[str, Any]) -> l
 
 def sentence(outside: Iterable[OutsideUser]) -> str:
     """Return one sentence on what runs outside its pool, '' for nothing."""
-    found = list(outside)
-    number = sum(len(user["pids"]) for user in found)
-    if not found:
-        return ""
-    head = "1 NPU process runs outside its pool" if number == 1 else "%d NPU processes run outside their pool" % number
-    return "%s: %s" % (head, listed(["%s on CPUs %s, pool %s" % (user["title"], user["cpus"], user["pool"]) for user in found]))
+    users = list(outside)
+    texts = []
+    for one, several, found in (
+        ("1 NPU process runs outside its pool", "%d NPU processes run outside their pool", [user for user in users if "cause" not in user]),
+        (
+            "1 NPU process is not placed as planned",
+            "%d NPU processes are not placed as planned",
+            [user for user in users if "cause" in user],
+        ),
+    ):
+        number = sum(len(user["pids"]) for user in found)
+        said = ["%s on CPUs %s, pool %s%s" % (user["title"], user["cpus"], user["pool"], _why(user)) for user in found]
+        texts += ["%s: %s" % (one if number == 1 else several % number, listed(said))] if said else []
+    return "; ".join(texts)
+
+
+def _why(user: OutsideUser) -> str:
+    return " (%s)" % user["cause"] if "cause" in user else ""
 
 
 def lines(found: Placed) -> list[str]:
@@ -111,16 +123,28 @@ def _outside(user: NpuUser, cpus: str, pool: str, adopt: str) -> OutsideUser:
     fits = around is None or set(expand(pool)) <= set(expand(around))
     command = advice.command(user, pool) if fits else ""
     adopted = adopt if fits and user["witness"] != "tool" else ""  # which is not asked again when work is adopted
+    remedy = command or "%s%s" % (advice.way(user, adopted), "" if fits else _AROUND % around)
+    return _away(user, [process["pid"] for process in user["processes"]], cpus, pool, remedy, command)
+
+
+def confined_user(user: NpuUser, pids: list[int], cpus: str, pool: str, remedy: str, cause: str) -> OutsideUser:
+    """Return a user that has less than its pool, because of a cause."""
+    found = _away(user, pids, cpus, pool, remedy)
+    found["cause"] = cause
+    return found
+
+
+def _away(user: NpuUser, pids: list[int], cpus: str, pool: str, remedy: str, command: str = "") -> OutsideUser:
     found: OutsideUser = {
         "title": called(user),
         "name": user["name"],
         "kind": user["kind"],
         "unit": user["unit"],
         "npus": user["npus"],
-        "pids": [process["pid"] for process in user["processes"]],
+        "pids": pids,
         "cpus": cpus,
         "pool": pool,
-        "next": command or "%s%s" % (advice.way(user, adopted), "" if fits else _AROUND % around),
+        "next": remedy,
         "command": command,
     }
     if "memory_mib" in user:

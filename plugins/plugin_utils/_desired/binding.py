@@ -14,7 +14,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired import visib
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import workloads as _workloads
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals import HOUSEKEEPING_UNITS, confined, plan_refusals
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.way import NONE, SERVICES, SLICES, affinity, way
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.way import NONE, SERVICES, SLICES, affinity, unconfined, way
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import union
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import kind_and_number, members
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import workers
@@ -61,7 +61,7 @@ def binding(topology: Topology, plan: Plan, named: Named) -> dict[str, Any]:
     for (unit, entries, engine), home in zip(units_of(plan, named), homes, strict=True):
         variables = _variables(devices(plan, named, entries), set_elsewhere(topology, unit), engine, named.bound_by)
         if method == SLICES:
-            result["services"].append(_drop_in(unit, entries, _place(entries, home, named.bound_by), variables))
+            result["services"].append(_drop_in(unit, entries, _place(topology, entries, home, named.bound_by), variables))
         elif pool_of(entries):
             result["services"].append(_drop_in(unit, entries, _affinity(topology, entries), variables))
     result["services"] += shared
@@ -98,7 +98,7 @@ def devices(plan: Plan, named: Named, entries: Sequence[Mapping[str, Any]]) -> l
 def _settings_of(vnpu: Mapping[str, Any], topology: Topology, method: str) -> dict[str, str]:
     """Return the lines that confine the limiter of a vNPU."""
     if method == SLICES:
-        return {"Slice": vnpu["slice"]}
+        return {"Slice": vnpu["slice"]} | unconfined(topology, vnpu["pool"])
     return _affinity(topology, [vnpu]) if method == SERVICES else {}
 
 
@@ -177,17 +177,14 @@ def _slice(entry: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _place(entries: Sequence[Mapping[str, Any]], home: str | None, bound_by: str) -> dict[str, str]:
+def _place(topology: Topology, entries: Sequence[Mapping[str, Any]], home: str | None, bound_by: str) -> dict[str, str]:
     """The settings that put a service into its slice; with several NPUs and no workload slice, the union below the slice of all."""
     kind = kind_and_number(entries[0]["slice"])[0]
-    if home is not None:
-        return {"Slice": home}
-    if bound_by == "workers":
-        return {"Slice": f"{kind}.slice"}
-    if len(entries) == 1:
-        return {"Slice": entries[0]["slice"]}
-    limits = {"AllowedCPUs": pool_of(entries), "AllowedMemoryNodes": _mems(entries)}
-    return {"Slice": f"{kind}.slice"} | {key: value for key, value in limits.items() if value}
+    shared = home is None and bound_by != "workers" and len(entries) > 1
+    limits = {"AllowedCPUs": pool_of(entries), "AllowedMemoryNodes": _mems(entries)} if shared else {}
+    own = entries[0]["slice"] if len(entries) == 1 and bound_by != "workers" else f"{kind}.slice"
+    found = {"Slice": home or own, **{key: value for key, value in limits.items() if value}}
+    return found | unconfined(topology, pool_of(entries))
 
 
 def _variables(

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.slices.feature import FEATURE
@@ -74,22 +74,15 @@ def _sets(entry: Mapping[str, Any]) -> str:
 def drop_in_text(entry: Mapping[str, Any]) -> str:
     """Return the drop-in of a service, without the line that says whose it is."""
     needs = f"[Unit]\nWants={entry['needs']}\nAfter={entry['needs']}\n\n" if entry["needs"] else ""
-    # The kernel refuses an affinity outside of the cpuset of a slice, and systemd then ends the start with 214/CPUAFFINITY.
-    emptied = ("CPUAffinity",) if entry["settings"] else ()
-    return f"# {entry['description']}\n{needs}{service_text(entry['settings'], entry['environment'], entry.get('comments'), emptied)}"
+    return f"# {entry['description']}\n{needs}{service_text(entry['settings'], entry['environment'], entry.get('comments'))}"
 
 
-def service_text(
-    settings: Mapping[str, str],
-    variables: Mapping[str, str],
-    comments: Mapping[str, str] | None = None,
-    emptied: Sequence[str] = (),
-) -> str:
+def service_text(settings: Mapping[str, str], variables: Mapping[str, str], comments: Mapping[str, str] | None = None) -> str:
     """Return the section of a drop-in that places a service. Lists are emptied first: systemd merges them with those of the unit.
 
-    ``comments`` are the lines above variables. ``emptied`` names further lists to empty.
+    ``comments`` are the lines above variables.
     """
-    resets = assignments((key, "") for key in dict.fromkeys([*settings, *emptied]) if key in LISTS)
+    resets = assignments((key, "") for key in settings if key in LISTS)
     above = {name: f"# {comment}\n" for name, comment in (comments or {}).items()}
     lines = [above.get(key, "") + assignments({"Environment": f"{key}={value}"}) for key, value in variables.items()]
     return f"[Service]\n{resets}{assignments(settings)}{''.join(lines)}"

@@ -65,6 +65,16 @@ def affinity(machine: Mapping[str, Any], cpus: str, nearest: str, allowed: str) 
     return {"CPUAffinity": cpus} | (dict(zip(("NUMAPolicy", "NUMAMask"), policy, strict=True)) if policy else {})
 
 
+def unconfined(topology: Mapping[str, Any], pool: str) -> dict[str, str]:
+    """Return the setting of a service in a cpuset that takes an inherited mask away: all CPUs of the host, or the pool if unknown.
+
+    From Linux 6.2 on, a process keeps the mask of what started it in every cpuset, and an empty ``CPUAffinity=`` stands for that of the
+    manager. Of all CPUs the cpuset leaves the pool, that of a later plan, too; a mask of the pool would stay until the next start.
+    """
+    cpus = topology.get("cpus") or {}
+    return {"CPUAffinity": union(cpus.get(kind) or "" for kind in ("online", "offline")) or pool}
+
+
 def with_kubelet(topology: Topology, policy: str) -> Topology:
     """Return the topology of a host whose kubelet gets this policy of the CPU manager by the same bind; '' leaves it as it is."""
     kubelet = topology.get("kubelet")

@@ -61,7 +61,7 @@ METRICS = (
     Metric(
         "npu_affinity_unconfined_processes",
         "gauge",
-        "Processes that use an NPU or GPU outside its pool, except those of pods.",
+        "Processes that use an NPU or GPU outside its pool, or with too few CPUs, except pods.",
         ("code", "device", "npu"),
     ),
     Metric(

@@ -73,27 +73,23 @@ def variables_said(host: Host, unit: str) -> dict[str, str]:
     return dict(pairs) if is_ours(text) else {}
 
 
-def unusable(host: Host, unit: str, cpus: str) -> list[tuple[str, str]]:
-    """Return ``[(path, value)]`` of the affinity that a unit's files give it and that its CPUs do not have.
-
-    The kernel refuses such a mask, and systemd then ends the start with 214/CPUAFFINITY.
-    """
-    found = [(path, value) for path, value in values(host, unit).get("CPUAffinity", ()) if path != drop_in(unit)]
-    sets = [numbers(value) for _path, value in found]
-    return found if any(own is None or not own <= set(expand(cpus)) for own in sets) else []
-
-
-def hazards(host: Host, unit: str, cpus: str, later: bool) -> list[str]:
+def hazards(host: Host, unit: str, cpus: str) -> list[str]:
     """Return sentences on files that give a unit CPUs with which it cannot start on those of its drop-in.
 
-    ``later``: only on what the drop-in does not take away when it is written.
+    The kernel refuses a mask without a CPU of the set, and systemd then ends the start with 214/CPUAFFINITY.
     """
-    said = [row for row in unusable(host, unit, cpus) if not later or posixpath.basename(row[0]) > DROP_IN and row[0].endswith(".conf")]
-    found = ["%s says CPUAffinity=%s" % row for row in said]
+    rows = values(host, unit).get("CPUAffinity", ())
+    later = [row for row in rows if row[0].endswith(".conf") and posixpath.basename(row[0]) > DROP_IN and _resets(host, row[0])]
+    found = ["%s says CPUAffinity=%s" % row for row in later if not (numbers(row[1]) or set()) <= set(expand(cpus))]
     for path, line in values(host, unit).get("ExecStart", ()):
         own = [match.groups() for match in _OWN_CPUS.finditer(line)]
         found += ["%s starts it by %s on CPUs %s" % (path, *row) for row in own if not (numbers(row[1]) or set()) <= set(expand(cpus))]
     return ["%s cannot start again on CPUs %s: %s; change that there" % (unit, cpus, text) for text in found] if has_cpusets(host) else []
+
+
+def _resets(host: Host, path: str) -> bool:
+    """Whether a file takes the affinity away that files before it give."""
+    return bool(re.search(r"^CPUAffinity=\s*$", host.read(path) or "", re.MULTILINE))
 
 
 def memory_policies(host: Host, unit: str) -> list[str]:
@@ -123,14 +119,13 @@ def _has(host: Host, path: str, sets: Mapping[str, Any]) -> bool:
 def put(host: Host, unit: str, sets: Mapping[str, str], variables: Mapping[str, tuple[str, str]]) -> None:
     """Write the drop-in of a service. :func:`load` makes systemd read it. Variables count from the next start on.
 
-    It takes an affinity away as well that would not let the service start.
+    Within a cpuset it takes every inherited mask away, by one of all CPUs.
     """
-    if not has_cpusets(host):
-        found = {"CPUAffinity": sets["cpus"]}
+    if has_cpusets(host):
+        found = {key: sets[kind] for key, (kind, _words) in CPUSET_KEYS.items() if sets.get(kind)}
+        found["CPUAffinity"] = compress(possible(host))
     else:
-        empties = "CPUAffinity" in settings(host.read(drop_in(unit))) or unusable(host, unit, sets["cpus"])
-        found = {"CPUAffinity": ""} if empties else {}
-        found.update({key: sets[kind] for key, (kind, _words) in CPUSET_KEYS.items() if sets.get(kind)})
+        found = {"CPUAffinity": sets["cpus"]}
     FileState(text(found, variables), 0o644).put(host, drop_in(unit))
 
 
@@ -253,5 +248,5 @@ def said(host: Host, unit: str) -> dict[str, str] | None:
     found = FileState.of(host, drop_in(unit)).text
     if found is None or not is_ours(found):
         return None
-    keys = {"CPUAffinity": "cpus", **{key: kind for key, (kind, _words) in CPUSET_KEYS.items()}}
-    return {keys[key]: compress(numbers(value) or ()) for key, value in settings(found).items() if key in keys and value}
+    kinds = {key: kind for key, (kind, _words) in CPUSET_KEYS.items()} if "AllowedCPUs" in settings(found) else {"CPUAffinity": "cpus"}
+    return {kinds[key]: compress(numbers(value) or ()) for key, value in settings(found).items() if key in kinds and value}

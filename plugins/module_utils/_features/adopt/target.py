@@ -112,7 +112,7 @@ class Target:
 
     def hazards(self, host: Host) -> list[str]:
         """Return sentences on what keeps an adopted service from starting again."""
-        return services.hazards(host, self.unit, compress(self.wanted), self.state == ADOPTED) if self.has_drop_in(host) else []
+        return services.hazards(host, self.unit, compress(self.wanted)) if self.has_drop_in(host) else []
 
     def refuse(self, text: str, state: str = REFUSED) -> None:
         self.state, self.text, self.after = state, text, self.before

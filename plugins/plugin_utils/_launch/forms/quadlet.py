@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.way import unconfined
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch import container as _container
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch import units
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
@@ -26,8 +27,10 @@ def recipe(workload: Workload, options: Options) -> Recipe:
     container += [("Volume", volume) for volume in devices.volumes]
     container += [("Environment", f"{name}={value}") for name, value in devices.environment.items()]
     container += [("Exec", units.command_line(options.command))] if options.command else []
+    service = [("Slice", workload.slice)] if workload.slice else []
+    service += [("CPUAffinity", ""), *unconfined(workload.topology, workload.cpus).items()]  # which old runtimes hand down
     return Recipe(
-        units.text({"Container": container, "Service": [("Slice", workload.slice)] if workload.slice else []}),
+        units.text({"Container": container, "Service": service}),
         [
             f"Save it as /etc/containers/systemd/{workload.named()}.container, then: systemctl daemon-reload",
             "At boot it starts with a section [Install] and WantedBy=multi-user.target in it.",

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import slices
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.way import unconfined
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch import host, units
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Recipe, Workload
@@ -14,9 +15,11 @@ OPTIONS = frozenset({"visible_devices", "engine", "environment"})
 
 
 def recipe(workload: Workload, options: Options) -> Recipe:
+    settings = units.settings(workload)
+    inherited = unconfined(workload.topology, workload.cpus) if workload.held_by_slice or workload.cgroup_sets_cpus else {}
     unit = f"{workload.name or 'UNIT'}.service"
     return Recipe(
-        slices.service_text(units.settings(workload), host.environment(workload, options)),
+        slices.service_text(settings | inherited, host.environment(workload, options)),
         [
             f"Paste it into the editor of: systemctl edit {unit}. It takes effect when the service is restarted.",
             *host.unsure(workload, options),

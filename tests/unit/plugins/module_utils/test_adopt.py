@@ -60,7 +60,9 @@ def test_each_kind_of_work_is_adopted_once_and_restored(machine):
     assert [machine.cpus(tid) for tid in (100, 101, 102, 103)] == ["4-7", "4-7", "5", "5" if machine.keeps else "4-7"]
     assert [machine.cpus(tid) for tid in (200, 201, 300, 301, 302, 310)] == ["4-7", "6", "0-1", "0-1", "0-1", "0-7"]
     assert machine.engines == {ID: "4-7"}
-    assert machine.read(services.drop_in("outside.service")).endswith("[Service]\nAllowedCPUs=\nAllowedCPUs=4-7")
+    assert machine.read(services.drop_in("outside.service")).endswith(
+        "[Service]\nAllowedCPUs=\nAllowedCPUs=4-7\nCPUAffinity=\nCPUAffinity=0-7"
+    )
     assert not machine.exists("/run/systemd/system.control")
     assert "restart" not in " ".join(machine.calls)
     machine.calls.clear()
@@ -116,24 +118,26 @@ def test_a_group_that_grants_more_than_it_was_given_is_reported(machine, monkeyp
 UNIT = "/etc/systemd/system/outside.service"
 SITE = UNIT + ".d/90-site.conf"
 OWN_CPUS = [
-    ({UNIT: "CPUAffinity=0-1"}, "CPUAffinity=\nAllowedCPUs=\nAllowedCPUs=4-7", ""),
-    ({UNIT: "CPUAffinity=numa"}, "CPUAffinity=\nAllowedCPUs=\nAllowedCPUs=4-7", ""),
-    ({UNIT: "CPUAffinity=4-5"}, "[Service]\nAllowedCPUs=\nAllowedCPUs=4-7", ""),
-    ({SITE: "CPUAffinity=0-1"}, "CPUAffinity=\nAllowedCPUs=\nAllowedCPUs=4-7", SITE + " says CPUAffinity=0-1"),
-    ({UNIT: "ExecStart=/bin/taskset -c 0-1 vllm"}, "[Service]\nAllowedCPUs=\nAllowedCPUs=4-7", "by taskset on CPUs 0-1"),
-    ({UNIT: "ExecStart=numactl -m 1 --physcpubind=2 vllm"}, "[Service]\nAllowedCPUs=\nAllowedCPUs=4-7", "by numactl on CPUs 2"),
-    ({UNIT: "ExecStart=taskset --cpu-list 4-5 vllm -c 0"}, "[Service]\nAllowedCPUs=\nAllowedCPUs=4-7", ""),
+    ({UNIT: "CPUAffinity=0-1"}, ""),
+    ({UNIT: "CPUAffinity=numa"}, ""),
+    ({SITE: "CPUAffinity=0-1"}, ""),
+    ({SITE: "CPUAffinity=\nCPUAffinity=0-1"}, SITE + " says CPUAffinity=0-1"),
+    ({SITE: "CPUAffinity=\nCPUAffinity=4-5"}, ""),
+    ({UNIT: "ExecStart=/bin/taskset -c 0-1 vllm"}, "by taskset on CPUs 0-1"),
+    ({UNIT: "ExecStart=numactl -m 1 --physcpubind=2 vllm"}, "by numactl on CPUs 2"),
+    ({UNIT: "ExecStart=taskset --cpu-list 4-5 vllm -c 0"}, ""),
 ]
+WRITTEN = "[Service]\nAllowedCPUs=\nAllowedCPUs=4-7\nCPUAffinity=\nCPUAffinity=0-7"
 
 
-@pytest.mark.parametrize("files, text, warning", OWN_CPUS)
-def test_an_affinity_outside_the_pool_does_not_stop_next_start(machine, monkeypatch, files, text, warning):
+@pytest.mark.parametrize("files, warning", OWN_CPUS)
+def test_an_affinity_outside_the_pool_does_not_stop_next_start(machine, monkeypatch, files, warning):
     machine.process(100, SERVICE)
     for path, line in files.items():
         machine.put(path, "[Service]\n%s\n" % line)
     for _run in range(2):
         adopting, _predicted, _changed = bind_again(machine, monkeypatch, PLAN, lambda host: [user(host, SERVICE, 1)])
-        assert machine.read(services.drop_in("outside.service")).endswith(text)
+        assert machine.read(services.drop_in("outside.service")).endswith(WRITTEN)
         assert len(adopting.warnings) == bool(warning) and warning in "".join(adopting.warnings)
         assert services.said(machine, "outside.service") == {"cpus": "4-7"}
     assert not adopting.changed

@@ -80,7 +80,7 @@ def test_memory_moves_on_request_and_everything_is_given_back(tmp_path, monkeypa
     assert placed(machine) == [{1: 100}] * 3
     assert migrations(machine) == ["migratepages %d 0 1" % pid for pid in ([300] if moves else [100, 200, 300])]
     assert mems(machine) == ("1", "1", "0-1") and not remarks(adopted)
-    assert machine.read(services.drop_in("outside.service")).endswith("AllowedMemoryNodes=\nAllowedMemoryNodes=1")
+    assert machine.read(services.drop_in("outside.service")).count("AllowedMemoryNodes=\nAllowedMemoryNodes=1\n")
     assert [(row["mems_before"], row["mems_after"]) for row in (target.row() for target in adopted.targets)] == [("0-1", "1")] * 3
     record = machine.read(previous.PATH)
     machine.calls.clear()

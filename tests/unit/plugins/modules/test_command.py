@@ -182,6 +182,28 @@ def test_work_outside_its_pool_is_a_state_of_its_own(run, host):
     assert code == 3 and away in out.splitlines()
 
 
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_explain_says_the_same_as_status(run, host, version):
+    """A container whose mask is narrower than its role, by its number and by its name."""
+    container = "c0ffee" + "0" * 58
+    paths = {"v2": "0::/system.slice/docker-%s.scope\n", "v1": "5:cpuset:/docker/%s\n1:name=systemd:/docker/%s\n"}[version]
+    (host / "proc/4242/cgroup").write_text(paths.replace("%s", container))
+    folder = host / "var/lib/docker/containers" / container
+    folder.mkdir(parents=True)
+    (folder / "config.v2.json").write_text('{"Name": "/LLM"}')
+    placed = "all of its threads have the CPUs of their roles"
+    assert placed in run("explain", "pid", "4242")[1] and run("status")[1].startswith("bound: ")
+    for status in (host / "proc/4242/task").glob("*/status"):
+        status.write_text(status.read_text().replace("Cpus_allowed_list:\t0-15", "Cpus_allowed_list:\t0-3"))
+    (host / "etc/systemd/system.conf").write_text("[Manager]\nCPUAffinity=0-3\n")
+    why = "1 NPU process is not placed as planned: container LLM (pid 4242, NPU 0) on CPUs 0-3, pool 0-15 ("
+    code, out, _err = run("status")
+    assert code == 6 and out.startswith("bound, workloads not: " + why)
+    for subject in ("pid 4242", "container LLM", "container c0ffee000000"):
+        text = " ".join(run("explain", *subject.split())[1].split())
+        assert why in text and "/etc/systemd/system.conf says CPUAffinity=0-3" in text, text
+
+
 def test_a_plan_that_is_edited_or_gone_is_drift(run, host):
     text = (host / PLAN).read_text()
     (host / PLAN).write_text(text.replace('"0-15"', '"0-13"', 1))
@@ -401,10 +423,11 @@ def test_explain_leaves_pods_to_the_kubelet(run, host):
     ("words", "sentence"),
     [
         ("3", "a number alone can be each of them: pid 3, npu 3, cpu 3"),
-        ("card 3", "'card 3' is no process, NPU or CPU"),
+        ("card 3", "'card 3' is no process, container, NPU or CPU"),
         ("npu 7", "'npu-7' is not the slice or PCI function of an NPU, nor a workload, on this host, which has npu-0, npu-1, workload llm"),
         ("cpu 99", "there is no CPU 99: this host has 0-31"),
         ("pid 99999", "there is no process 99999"),
+        ("container x", "no container 'x' uses an NPU here; of those that do there are: none"),
     ],
 )
 def test_what_cannot_be_explained_is_said(run, words, sentence):
@@ -560,7 +583,7 @@ def test_bash_completes_what_the_parser_knows(bound):
     assert completed("''", bound) == [*commands, "--help", "--version"]
     assert completed("ver", bound) == ["verify"]
     assert completed("verify --j", bound) == ["--json"]
-    assert completed("explain ''", bound) == ["pid", "npu", "gpu", "cpu", "--json", "--help"]
+    assert completed("explain ''", bound) == ["pid", "container", "npu", "gpu", "cpu", "--json", "--help"]
     assert completed("status --j", bound) == ["--json"]
     assert completed("exec --r", bound) == ["--role"] and "acl" in completed("exec --role ''", bound)
     assert completed("run --u", bound) == ["--user"] and "root" in completed("run --user roo", bound)

@@ -28,6 +28,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.table import pl
 TOPOLOGY = {
     "machine": {"architecture": "aarch64", "systemd": 249, "cgroup": "v2"},
     "kubelet": None,
+    "cpus": {"online": "0-190", "offline": "191"},
     "numa": [{"id": 0, "cpus": "0-23"}, {"id": 6, "cpus": "144-167", "memory_mib": 131072}],
     "npus": [{"id": 0, "name": "910B3", "pci": "0000:c1:00.0", "numa": 6}, {"id": 1, "name": "910B3", "pci": "0000:01:00.0", "numa": None}],
     "problems": [],
@@ -130,10 +131,17 @@ def test_a_plan_in_force_stays_while_npu_smi_is_silent(driver, applied, replan, 
     assert len(said) == number and all("did not answer 'info -m' and 'info -t topo' in time" in sentence for sentence in said)
 
 
+UNCONFINED = {"CPUAffinity": "0-191"}
 SETTINGS = [
-    ("v2, one NPU", TOPOLOGY, ONE, "host", {"Slice": "npu-0.slice"}),
-    ("v2, two NPUs", TOPOLOGY, BOTH, "host", {"Slice": "npu.slice", "AllowedCPUs": "0-23,144-167", "AllowedMemoryNodes": "0,6"}),
-    ("v2, workers", TOPOLOGY, ONE, "workers", {"Slice": "npu.slice"}),
+    ("v2, one NPU", TOPOLOGY, ONE, "host", {"Slice": "npu-0.slice", **UNCONFINED}),
+    (
+        "v2, two NPUs",
+        TOPOLOGY,
+        BOTH,
+        "host",
+        {"Slice": "npu.slice", "AllowedCPUs": "0-23,144-167", "AllowedMemoryNodes": "0,6", **UNCONFINED},
+    ),
+    ("v2, workers", TOPOLOGY, ONE, "workers", {"Slice": "npu.slice", **UNCONFINED}),
     ("v1", on(cgroup="v1", systemd=249), ONE, "host", {"CPUAffinity": "144-167", "NUMAPolicy": "bind", "NUMAMask": "6"}),
     ("hybrid", on(cgroup="hybrid", systemd=249), BOTH, "host", {"CPUAffinity": "0-23,144-167", "NUMAPolicy": "bind", "NUMAMask": "0,6"}),
     ("old systemd", on(cgroup="v1", systemd=239), ONE, "host", {"CPUAffinity": "144-167"}),
@@ -260,7 +268,7 @@ def test_a_workload_has_one_slice_with_the_union_of_its_npus():
         {
             "name": "llm.service",
             "description": "CPUs and memory of NPU 0, 1.",
-            "settings": {"Slice": "npu-llm_a.slice"},
+            "settings": {"Slice": "npu-llm_a.slice", **UNCONFINED},
             "environment": {"ASCEND_RT_VISIBLE_DEVICES": "0,1"},
             "devices": {"ASCEND_RT_VISIBLE_DEVICES": "0,1"},
             "switches": {},
@@ -356,8 +364,8 @@ def test_service_of_a_lost_npu_without_pool_has_no_own_limit():
     gone = {**LOST["lost"][0], **dict.fromkeys(("pool", "irq", "main", "acl", "release", "mems"), "")}
     result = binding(TOPOLOGY, {**LOST, "lost": [gone]}, Named([ONE, BOTH]))
     assert [service["settings"] for service in result["services"]] == [
-        {"Slice": "npu-0.slice"},
-        {"Slice": "npu.slice", "AllowedCPUs": "0-23", "AllowedMemoryNodes": "0"},
+        {"Slice": "npu-0.slice", **UNCONFINED},
+        {"Slice": "npu.slice", "AllowedCPUs": "0-23", "AllowedMemoryNodes": "0", **UNCONFINED},
     ]
     assert [unit["name"] for unit in result["slices"]] == ["npu-1.slice"]
     assert [service["name"] for service in binding(on(cgroup="v1"), {**LOST, "lost": [gone]}, Named([ONE, BOTH]))["services"]] == [

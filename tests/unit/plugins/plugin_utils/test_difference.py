@@ -37,7 +37,9 @@ def drop_in(text):
     return (FIRST_LINE + text).strip()
 
 
-IN_SLICE_0 = drop_in("# CPUs and memory of NPU 0.\n[Service]\nCPUAffinity=\nSlice=npu-0.slice\nEnvironment=ASCEND_RT_VISIBLE_DEVICES=0\n")
+IN_SLICE_0 = drop_in(
+    "# CPUs and memory of NPU 0.\n[Service]\nCPUAffinity=\nSlice=npu-0.slice\nCPUAffinity=0-191\nEnvironment=ASCEND_RT_VISIBLE_DEVICES=0\n"
+)
 
 
 def of(found, key="npus"):

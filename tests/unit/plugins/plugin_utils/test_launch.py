@@ -326,9 +326,9 @@ def test_quadlet():
             "PodmanArgs": ['--cpuset-cpus=0-31 --cpuset-mems=0-1 "--annotation=a b"'],
             "Exec": ['serve "it\'s" $$X'],
         },
-        "Service": {"Slice": ["npu-pair.slice"]},
+        "Service": {"Slice": ["npu-pair.slice"], "CPUAffinity": ["", "0-31"]},
     }
-    assert "Service" not in unit(NO_SLICE, "quadlet")
+    assert unit(NO_SLICE, "quadlet")["Service"] == {"CPUAffinity": ["", "4-7"]}
 
 
 def test_quadlet_keeps_words_together():
@@ -352,11 +352,21 @@ def test_quadlet_is_accepted_by_its_generator(tmp_path):
 
 
 SERVICES = [
-    ("its own slice", ENTRY, None, {"Slice": ["npu-0.slice"]}),
-    ("a workload's slice", PAIR, TOPOLOGY, {"Slice": ["npu-pair.slice"]}),
-    ("a part of npu.slice", ALL_IN_ONE, None, {"Slice": ["npu.slice"], "AllowedCPUs": ["", "0-31"], "AllowedMemoryNodes": ["", "0-1"]}),
-    ("no slice", NO_SLICE, None, {"AllowedCPUs": ["", "4-7"], "AllowedMemoryNodes": ["", "0"]}),
-    ("no memory nodes", {"cpus": "4-7"}, None, {"AllowedCPUs": ["", "4-7"]}),
+    ("its own slice", ENTRY, None, {"Slice": ["npu-0.slice"], "CPUAffinity": ["", "16-31"]}),
+    (
+        "a workload's slice",
+        PAIR,
+        changed(cpus={"online": "0-31", "offline": "32-35"}),
+        {"Slice": ["npu-pair.slice"], "CPUAffinity": ["", "0-35"]},
+    ),
+    (
+        "a part of npu.slice",
+        ALL_IN_ONE,
+        None,
+        {"Slice": ["npu.slice"], "AllowedCPUs": ["", "0-31"], "AllowedMemoryNodes": ["", "0-1"], "CPUAffinity": ["", "0-31"]},
+    ),
+    ("no slice", NO_SLICE, None, {"AllowedCPUs": ["", "4-7"], "AllowedMemoryNodes": ["", "0"], "CPUAffinity": ["", "4-7"]}),
+    ("no memory nodes", {"cpus": "4-7"}, None, {"AllowedCPUs": ["", "4-7"], "CPUAffinity": ["", "4-7"]}),
     ("cgroup v1", ENTRY, V1, {"CPUAffinity": ["", "16-31"], "NUMAPolicy": ["bind"], "NUMAMask": ["", "1"]}),
     (
         "cgroup v1, other nodes allowed",
@@ -365,7 +375,12 @@ SERVICES = [
         {"CPUAffinity": ["", "16-31"], "NUMAPolicy": ["preferred"], "NUMAMask": ["", "1"]},
     ),
     ("old systemd", ENTRY, OLD, {"CPUAffinity": ["", "16-31"]}),
-    ("static kubelet", ENTRY, WITH_STATIC_KUBELET, {"AllowedCPUs": ["", "16-31"], "AllowedMemoryNodes": ["", "1"]}),
+    (
+        "static kubelet",
+        ENTRY,
+        WITH_STATIC_KUBELET,
+        {"AllowedCPUs": ["", "16-31"], "AllowedMemoryNodes": ["", "1"], "CPUAffinity": ["", "0-31"]},
+    ),
 ]
 
 
@@ -389,7 +404,9 @@ def test_a_drop_in_is_that_of_role_slices(topology, npus):
     (service,) = binding.binding(topology, made, Named([{"unit": "vllm.service", "npus": npus}]))["services"]
     entry = made["npus"][0] if npus == [0] else ALL_IN_ONE
     assert launch(entry, "systemd", topology=topology, notes=False) == slices.service_text(service["settings"], service["environment"])
-    assert "\nCPUAffinity=\n" in slices.drop_in_text(service)
+    assert "\nCPUAffinity=\n" in slices.drop_in_text(service) and ("CPUAffinity=0-31\n" in slices.drop_in_text(service)) == (
+        topology is TOPOLOGY or npus == [0, 1]
+    )
 
 
 def test_systemd_run():

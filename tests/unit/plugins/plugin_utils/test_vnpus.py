@@ -34,6 +34,7 @@ TOPOLOGY = {
     ],
     "problems": [],
 }
+ALL = {"CPUAffinity": "0-47"}
 PLAN = {
     "cpus": "0-47",
     "housekeeping": "",
@@ -92,14 +93,14 @@ def test_slices_lie_inside_the_npus_and_units_wait_for_limiters():
         {
             "name": "infer-a.service",
             "description": "vNPU a: 28672 MiB and 20 percent of NPU 0.",
-            "settings": {"Slice": "npu-0-a.slice"},
+            "settings": {"Slice": "npu-0-a.slice", **ALL},
             "environment": {},
             "devices": {},
             "switches": {},
             "needs": "npu-affinity-limiter-a.service",
         }
     ]
-    assert [vnpu["settings"] for vnpu in result["vnpus"]] == [{"Slice": "npu-0-a.slice"}, {"Slice": "npu-0-b_2.slice"}]
+    assert [vnpu["settings"] for vnpu in result["vnpus"]] == [{"Slice": "npu-0-a.slice", **ALL}, {"Slice": "npu-0-b_2.slice", **ALL}]
 
 
 def test_vnpus_without_slices_get_affinity_except_with_kubelet():

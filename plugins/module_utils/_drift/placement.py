@@ -1,0 +1,107 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether work that runs inside the pools of its NPUs has all of what it is to have: each thread the CPUs of its role, and its memory
+policy the nodes of the plan. Reads only.
+
+What was written proves nothing: a mask that systemd, an engine or the program itself set stays in force within a wider cpuset.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, NamedTuple, Sequence, Set, Tuple
+
+from .._base.cpulist import compress, expand
+from .._base.device import Device, with_lost
+from .._features.threads import torch_npu
+from .._features.threads.placing import PATTERNS, Patterns, cpus_of_roles, role_of
+from .._features.threads.tasks import started_with, threads
+from .._host.host import Host
+from .._kernel.interrupts import Thread
+from .._kernel.masks import online
+from .._kernel.memory import policy_of
+from .._state.plan_file import memory_nodes
+from .._users.finding import by_process
+from .._users.pools import Placed, called, confined_user, placed, pool_of
+from .inherited import Origin, origin
+
+if TYPE_CHECKING:
+    from .._base.documents import NpuUser, OutsideUser
+
+_Row = Tuple[int, Set[int], Origin]
+"""A process, the CPUs that it has, and whose doing that is."""
+_STRICT = "bind"
+_SETS_POLICY = "start it without numactl or its own memory binding, or set npu_affinity_memory to what it needs"
+
+
+class Judge(NamedTuple):
+    """What work is measured by. ``expected``: the CPUs of units that get a part of a pool; ``patterns``: names of threads by role."""
+
+    host: Host
+    plan: Mapping[str, Any]
+    expected: Mapping[str, set[int]] = {}
+    patterns: Patterns = PATTERNS
+    host_binds: bool = True
+
+    @classmethod
+    def of(cls, host: Host, plan: Mapping[str, Any], expected: Iterable[Mapping[str, Any]], live: Mapping[str, Any]) -> Judge:
+        """Return what work is measured by, from ``expected`` and ``live`` of a desired state."""
+        parts = {entry["unit"]: set(expand(entry["cpus"])) for entry in expected if entry["unit"].startswith(("npu", "gpu"))}
+        patterns = (live.get("threads") or {}).get("patterns") or {}
+        return cls(host, plan, parts, dict(PATTERNS, **patterns), (live.get("slices") or {}).get("bound_by", "host") == "host")
+
+    def placed(self, users: Iterable[NpuUser]) -> Placed:
+        """Compare users with the pools of their NPUs, and those inside with their roles: these are ``outside`` with a cause."""
+        users = list(users)
+        found = placed(users, self.plan, self.host_binds)
+        away = {user["title"] for user in found.outside}
+        confined = [user for user in map(self.confined, (user for user in users if called(user) not in away)) if user]
+        return found._replace(inside=found.inside - len(confined), outside=found.outside + confined)
+
+    def confined(self, user: NpuUser) -> OutsideUser | None:
+        """Return a user that has less than it is to have, with the cause; None for one that has all, and for one that is not inside its
+        pool at all. The kubelet places pods."""
+        pool = pool_of(user, self.plan)
+        if pool is None or user["kind"] == "pod":
+            return None
+        for unit in user["group"].split("/"):
+            pool = pool & self.expected.get(unit, pool) or pool
+        found = [row for part in by_process(self.host, with_lost(self.plan), user) for row in self._of_process(part, pool)]
+        if not found:
+            return None
+        cpus = {cpu for _pid, mask, _origin in found for cpu in mask}
+        cause = found[0][2]
+        return confined_user(user, sorted({pid for pid, *_others in found}), compress(cpus), compress(pool), cause.remedy, cause.why)
+
+    def _of_process(self, user: NpuUser, pool: set[int]) -> Iterator[_Row]:
+        """Yield what a process has too little of."""
+        for pid in [process["pid"] for process in user["processes"]]:
+            if torch_npu.setting(started_with(self.host, pid)):
+                continue  # places its threads on the CPUs that it is given
+            keys = {(npu["kind"], npu["id"]) for npu in user["npus"]}
+            entries = [npu for npu in with_lost(self.plan) if Device.of(npu)[:2] in keys]
+            roles = cpus_of_roles(entries, online(self.host) & pool)[0]
+            yield from self._threads(pid, roles, pool)
+            yield from self._memory(pid, entries, pool)
+
+    def _threads(self, pid: int, roles: Mapping[str, set[int]], pool: set[int]) -> Iterator[_Row]:
+        found: dict[tuple[str, str], list[str]] = {}
+        seen = threads(self.host, pid)
+        for tid, name in seen:
+            role = role_of(name, self.patterns)
+            text = Thread.of_process(pid, tid, name).read(self.host)
+            mask = set(expand(text or ""))
+            if text and role != "leave" and mask <= pool and len(mask) < len(roles[role]):
+                found.setdefault((role, text), []).append(name)
+        for (role, text), names in found.items():
+            cause = origin(self.host, pid, set(expand(text)), roles[role])
+            if len(names) < len(seen):
+                cause = cause._replace(why="%d of its %d threads, such as %s: %s" % (len(names), len(seen), names[0], cause.why))
+            yield pid, set(expand(text)), cause
+
+    def _memory(self, pid: int, entries: Sequence[Mapping[str, Any]], pool: set[int]) -> Iterator[_Row]:
+        nodes = {node for npu in entries for node in expand(memory_nodes(npu))}
+        policy = policy_of(self.host, pid) if nodes and all(map(memory_nodes, entries)) else None
+        if policy and (not policy[1] <= nodes or policy[0] == _STRICT and policy[1] < nodes):
+            why = "its memory policy is %s:%s, and the plan has memory nodes %s" % (policy[0], compress(policy[1]), compress(nodes))
+            yield pid, pool, Origin(why, _SETS_POLICY)

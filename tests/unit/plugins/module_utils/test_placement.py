@@ -1,0 +1,120 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Work inside its pool that has fewer CPUs than its role, or other memory, and who is to blame."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.npu.affinity.plugins.module_utils._drift.placement import Judge
+from ansible_collections.npu.affinity.plugins.module_utils._users.pools import sentence
+from tests.fakes.work import CGROUPS, DOCKER, SERVICE, user, working
+from tests.fakes.workers import npu
+
+PLAN = {"npus": [npu(0, 0, pool="0-7", irq="0", main="1-5", acl="6", release="7", memory_nodes="0-1")]}
+UNIT = "/etc/systemd/system/outside.service"
+TUNED = "/etc/systemd/system.conf.d/00-tuned.conf"
+SHIM = {"/proc/50/comm": "containerd-shim", "/proc/50/status": "Cpus_allowed_list:\t0-3\n", "/proc/50/stat": "50 (shim) S 1"}
+IN_DOCKER = {"/proc/50/cgroup": "0::/system.slice/docker.service"}
+CAUSES = {
+    "TuneD's file for systemd": ({TUNED: "[Manager]\nCPUAffinity=0-1\nCPUAffinity=2-3\n"}, TUNED + " says CPUAffinity=2-3"),
+    "systemd's own file": ({"/etc/systemd/system.conf": "[Manager]\nCPUAffinity=0-3"}, "/etc/systemd/system.conf says CPUAffinity=0-3"),
+    "the kernel command line": ({"/proc/cmdline": "quiet systemd.cpu_affinity=0-3"}, "/proc/cmdline has systemd.cpu_affinity=0-3"),
+    "systemd, whatever says so": (
+        {"/proc/1/status": "Cpus_allowed_list:\t0-3\n", "/proc/100/stat": "100 (x) S 1"},
+        "systemd itself (process 1)",
+    ),
+    "the unit": ({UNIT: "[Service]\nCPUAffinity=0-3"}, UNIT + " says CPUAffinity=0-3"),
+    "an engine's service": (
+        {**SHIM, **IN_DOCKER, "/proc/100/stat": "100 (x) S 50", "/etc/systemd/system/docker.service": "[Service]\nCPUAffinity=0-3"},
+        "/etc/systemd/system/docker.service says CPUAffinity=0-3",
+    ),
+    "a runtime": ({**SHIM, "/proc/100/stat": "100 (x) S 50"}, "containerd-shim (process 50), whose mask runc before 1.2.7"),
+    "TuneD": (
+        {"/etc/tuned/active_profile": "realtime", "/etc/tuned/realtime-variables.conf": "isolated_cores=4-7"},
+        "TuneD's profile realtime takes running threads off its isolated CPUs",
+    ),
+    "a launcher": (
+        {**SHIM, "/proc/50/comm": "numactl", "/proc/100/stat": "100 (x) S 50"},
+        "numactl (process 50) started it with this mask",
+    ),
+    "the program": ({"/etc/systemd/system.conf": "[Manager]\nCPUAffinity=0-1"}, "the program itself"),
+}
+
+
+def judged(machine, group=SERVICE, **options):
+    return Judge(machine, PLAN, **options).confined(user(machine, group, 0))
+
+
+@pytest.mark.parametrize("files, why", CAUSES.values(), ids=CAUSES)
+def test_the_cause_of_a_narrow_mask_is_named(tmp_path, monkeypatch, files, why):
+    machine = working(tmp_path, monkeypatch)
+    machine.process(100, SERVICE, ("0-3",))
+    for path, text in files.items():
+        machine.put(path, text)
+    found = judged(machine)
+    assert found["cause"].startswith(why) and (found["cpus"], found["pool"], found["pids"]) == ("0-3", "0-7", [100])
+    assert sentence([found]).startswith("1 NPU process is not placed as planned: outside.service (pid 100, NPU 0) on CPUs 0-3, pool 0-7 (")
+    assert found["next"]
+
+
+GRANTS = {
+    "a group around it": ({"/system.slice": "0-3"}, "its group /sys/fs/cgroup/system.slice grants no others"),
+    "its own group": ({SERVICE: "0-3"}, "its group /sys/fs/cgroup/system.slice/outside.service grants no others"),
+    "the root": ({"": "0-3", "/system.slice": "0-3"}, "the root's effective cpuset (/sys/fs/cgroup) has no others"),
+}
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+@pytest.mark.parametrize("sets, why", GRANTS.values(), ids=GRANTS)
+def test_a_narrow_cpuset_is_named(tmp_path, monkeypatch, sets, why, version):
+    machine = working(tmp_path, monkeypatch)
+    machine.process(100, SERVICE, ("0-3",))
+    for folder, cpus in sets.items():
+        machine.put(CGROUPS + folder + "/cpuset.cpus.effective", cpus)
+        machine.put(CGROUPS + "/cpuset" + folder + "/cpuset.effective_cpus", cpus)
+    if version == "v1":
+        machine.put("/proc/100/cgroup", "4:cpuset:%s\n1:name=systemd:%s\n" % (SERVICE, SERVICE))
+        why = why.replace("/sys/fs/cgroup", "/sys/fs/cgroup/cpuset")
+    assert judged(machine)["cause"].startswith(why)
+
+
+RIGHT = {
+    "all of the pool": ("0-7", "worker", {}),
+    "its role": ("1-5", "worker", {}),
+    "the CPU of a role by name": ("6", "acl_thread", {}),
+    "a name that is left alone": ("3", "uvb_poll_window", {}),
+    "its part of the pool, a vNPU": ("2-3", "worker", {"expected": {"outside.service": {2, 3}}}),
+    "a pattern of the settings": ("6", "mine", {"patterns": {"acl": ["mine"]}}),
+}
+
+
+@pytest.mark.parametrize("mask, name, options", RIGHT.values(), ids=RIGHT)
+def test_a_thread_with_the_cpus_of_its_role_is_right(tmp_path, monkeypatch, mask, name, options):
+    machine = working(tmp_path, monkeypatch)
+    machine.process(100, SERVICE, (None, mask))
+    machine.put("/proc/100/task/101/comm", name)
+    assert judged(machine, **options) is None
+    machine.set_affinity(101, {3})
+    machine.put("/proc/100/task/101/comm", name)
+    assert (judged(machine, **options) is None) == (name != "worker")
+
+
+POLICIES = {
+    "strict on one of two nodes": ("bind:0", "its memory policy is bind:0, and the plan has memory nodes 0-1"),
+    "another node": ("prefer:2", "its memory policy is prefer:2"),
+    "several preferred": ("prefer (many):0,2", "its memory policy is prefer (many):0,2"),
+    "one of them preferred": ("prefer:1", None),
+    "strict on all": ("bind:0-1", None),
+    "none": ("default", None),
+}
+
+
+@pytest.mark.parametrize("policy, why", POLICIES.values(), ids=POLICIES)
+def test_a_memory_policy_against_the_plan_is_named(tmp_path, monkeypatch, policy, why):
+    machine = working(tmp_path, monkeypatch)
+    machine.process(100, DOCKER)
+    machine.put("/proc/100/numa_maps", "55d0a2 %s file=/usr/bin/python3 mapped=1 N0=1\n55d0a3 bind:7 anon=1\n" % policy)
+    found = judged(machine, DOCKER)
+    assert found["cause"].startswith(why) if why else found is None
