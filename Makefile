@@ -201,6 +201,10 @@ slurm: setup-lab ## the lines for Slurm, read by slurmctld and slurmd in namespa
 	tests/slurm/setup
 	$(BIN)/python -m pytest -q -n 0 -o addopts= tests/slurm
 
+launchers: setup-lab ## npu-affinity exec under Open MPI, MPICH and torchrun (root on Debian installs them; the CPU build of PyTorch has 200 MB)
+	tests/launchers/setup
+	$(BIN)/python -m pytest -q -n 0 -o addopts= tests/launchers
+
 events: setup-lab ## the rulebook in ansible-rulebook: alerts come, hosts are bound or reported (root on Debian installs Java)
 	tests/events/setup
 	$(BIN)/python -m pytest -q -n 0 -o addopts= tests/events
@@ -249,6 +253,7 @@ bench: setup-unit fleet ## print speed and size against baselines of the same ru
 	$(BIN)/python -m tests.benchmarks.irq
 	$(BIN)/python -m tests.benchmarks.users
 	$(BIN)/python -m tests.benchmarks.place
+	$(BIN)/python -m tests.benchmarks.exec
 
 compare: setup ## plans of this and other rules on 60 machines: docs/comparison-of-plans.md (runs hwloc-distrib where it is installed)
 	$(BIN)/python -m tests.compare --write

@@ -25,13 +25,14 @@ AREAS = [
     ("tests/conformance/*", "style licence unit conformance", ""),
     ("tests/lab/test_*", "style licence unit lab-core", "*:{name}::*"),
     ("tests/lab/*", "style licence unit lab-core", ""),
-    *((f"tests/{name}/*", "style licence unit", name) for name in ("browser", "events", "metrics", "optimal", "slurm")),
+    *((f"tests/{name}/*", "style licence unit", name) for name in ("browser", "events", "launchers", "metrics", "optimal", "slurm")),
     ("tests/run-matrix", "style licence unit", "python-* core-*"),
     ("extensions/molecule/*", "style licence unit", "molecule-*"),
     ("extensions/eda/*", EVERYTHING, "events"),
     ("roles/metrics/* plugins/*metrics*", EVERYTHING, "metrics"),
     ("plugins/plugin_utils/_report/*", EVERYTHING, "browser"),
     ("plugins/*slurm*", EVERYTHING, "slurm"),
+    ("plugins/module_utils/_command/exec/*", EVERYTHING, "launchers slurm"),
     ("plugins/plugin_utils/_plan/*", EVERYTHING, "optimal more-properties"),
     *(
         (f"plugins/*/{feature}/*", EVERYTHING, f"*:test_{test}.py::*")

@@ -31,6 +31,7 @@ COMMANDS = {
     "metrics": (11, 100, False, "make metrics"),
     "docs-site": (11, 60, False, "make docs-site"),
     "slurm": (1, 100, False, "make slurm"),
+    "launchers": (5, 100, False, "make launchers"),
     "events": (2, 100, False, "make events"),
     "molecule-a3_smt": (3, 150, False, "make molecule ARGS=a3_smt"),
     "molecule-cgroup_v1": (4, 150, False, "make molecule ARGS=cgroup_v1"),

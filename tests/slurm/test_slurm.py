@@ -18,6 +18,7 @@ import pytest
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.slices import slice_text
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.recipes import launch
 from tests import cache
+from tests.fakes.ranks import install
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[1]
@@ -25,7 +26,7 @@ SUITES = {"22.05": "bookworm", "24.11": "trixie"}
 """Releases of Debian by their Slurm."""
 CGROUPS = {"22.05": "cgroup/v1", "24.11": "disabled"}
 """22.05 wants a plugin for cgroups even where nothing uses it."""
-PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge")
+PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge", "python3")
 HOSTS = "127.0.0.1 controller localhost\n"
 CONFIGURATION = """\
 ClusterName=test
@@ -151,3 +152,19 @@ srun --gres=npu:2 sh /run/look
     (tmp_path / "jobs").write_text(script)
     found = run_node(roots, tmp_path, TWO_CPUS, SWAPPED, "timeout 60 sh -eu /etc/slurm/jobs", version, version, tasks)
     assert found.split() == ["0", "1", "1", "0", "0,1", "0-1"]
+
+
+@pytest.mark.skipif(not {0, 1} <= os.sched_getaffinity(0), reason="the tasks of this test run on CPUs 0 and 1")
+@pytest.mark.parametrize("version, tasks", [("24.11", "task/affinity"), ("22.05", "task/none")])
+def test_each_rank_of_srun_has_the_cpus_of_its_npu(roots, tmp_path, version, tasks):
+    install(tmp_path / "host", ["1", "0"])
+    subprocess.run(["tar", "-C", tmp_path, "-cf", tmp_path / "host.tar", "host"], check=True)
+    script = f"""\
+tar -C /run -xf /etc/slurm/host.tar
+sed -i "s|{tmp_path}/host|/run/host|" /run/host/usr/local/bin/npu-affinity
+echo 'echo $SLURM_LOCALID; sed -n "s/^Cpus_allowed_list:.//p" /proc/self/status' > /run/look
+srun --ntasks=2 --label /run/host/usr/local/bin/npu-affinity exec --root /run/host -- sh /run/look
+"""
+    (tmp_path / "jobs").write_text(script)
+    found = run_node(roots, tmp_path, TWO_CPUS, SWAPPED, "timeout 60 sh -eu /etc/slurm/jobs", version, version, tasks)
+    assert sorted(found.splitlines()) == ["0: 0", "0: 1", "1: 0", "1: 1"]
