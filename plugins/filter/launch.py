@@ -116,6 +116,12 @@ options:
     description: Path of C(npu-smi) on the host.
     type: str
     default: /usr/local/bin/npu-smi
+  library:
+    description:
+      - Folder of the host code, from which the container gets the command C(npu-affinity), so that C(npu-affinity exec) works in it.
+      - It is mounted read-only, with C(plan.json), where O(topology) shows a plan in force. Give the value of C(npu_affinity_library).
+    type: str
+    default: /usr/local/lib/npu-affinity
   memory:
     description: Memory limit of a pod. The kubelet assigns exclusive CPUs only to pods that have one.
     type: str

@@ -13,13 +13,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ansible_collections.npu.affinity.plugins.module_utils._host.installed import ARCHIVE, COMMAND, placed
 from ansible_collections.npu.affinity.plugins.module_utils._smi.driver import VERSION_FILE
+from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_environment import visible_devices
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch import fitted
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Workload
 
-OPTIONS = frozenset({"image", "command", "arguments", "devices", "npu_smi", "visible_devices", "engine", "environment"})
+OPTIONS = frozenset({"image", "command", "arguments", "devices", "npu_smi", "library", "visible_devices", "engine", "environment"})
 ASCEND_RUNTIME = frozenset({"ascend_runtime", "vnpu"})
 DEVICES_OF_ALL = ("/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc")
 DRIVER = (
@@ -44,7 +46,8 @@ def devices(workload: Workload, options: Options) -> Devices:
     """Return what the options ask for. Raises ``ValueError`` where they contradict each other or the workload."""
     found = _devices(workload, options)
     tuned = fitted.environment(workload, options, contained=True)
-    return replace(found, environment={**found.environment, **tuned, **options.switches})
+    environment = {**found.environment, **tuned, **options.switches}
+    return replace(found, environment=environment, volumes=[*found.volumes, *_host_code(workload, options)])
 
 
 def _devices(workload: Workload, options: Options) -> Devices:
@@ -73,6 +76,16 @@ def _devices(workload: Workload, options: Options) -> Devices:
     nodes = [*(f"/dev/davinci{number}" for number in numbers), *DEVICES_OF_ALL]
     volumes = [f"{path}:{path}" for path in ("/usr/local/dcmi", options.npu_smi, *DRIVER)]
     return Devices(nodes=nodes, volumes=volumes + share["volumes"], environment=share["environment"], notes=notes)
+
+
+def _host_code(workload: Workload, options: Options) -> list[str]:
+    """Return the mounts by which a program in the container can be started by npu-affinity exec; none where no plan is in force.
+
+    Where a file is missing, engines would make a folder in its place.
+    """
+    if not workload.topology.get("applied"):
+        return []
+    return [f"{path}:{path}:ro" for path in (*(placed(path, options.library) for path in (COMMAND, ARCHIVE)), PATH)]
 
 
 def _visible(workload: Workload, options: Options) -> dict[str, str]:

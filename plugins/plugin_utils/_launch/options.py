@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.engines import ENGINES
+from ansible_collections.npu.affinity.plugins.module_utils._host.installed import LIBRARY
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan
@@ -34,6 +35,7 @@ class Options:
     ascend_runtime: bool = False
     vnpu: str = ""
     npu_smi: str = "/usr/local/bin/npu-smi"
+    library: str = LIBRARY
     memory: str = "MEMORY"
     resource: str = ""
     node: str = "NODE"
@@ -141,6 +143,7 @@ _READERS: Mapping[str, Callable[[str, object], Any]] = {
     "ascend_runtime": _flag,
     "vnpu": _text,
     "npu_smi": _text,
+    "library": _text,
     "memory": _text,
     "resource": _text,
     "node": _text,

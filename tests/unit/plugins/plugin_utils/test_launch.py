@@ -186,6 +186,26 @@ def test_texts_say_what_holds_for_this_host_and_no_more(entry, form, options, wo
     assert (words in launch(entry, form, **options)) is is_said
 
 
+IN_FORCE = changed(applied={"npus": [ENTRY]})
+COMMAND, ARCHIVE = "/usr/local/bin/npu-affinity", "/usr/local/lib/npu-affinity/npu_affinity.zip"
+HOST_CODE = [
+    ("a plan in force", {"topology": IN_FORCE}, [COMMAND, ARCHIVE]),
+    ("no devices", {"topology": IN_FORCE, "devices": False}, [COMMAND, ARCHIVE]),
+    ("another folder", {"topology": IN_FORCE, "library": "/opt/bind"}, ["/opt/bind/npu-affinity", "/opt/bind/npu_affinity.zip"]),
+    ("no plan in force", {"topology": TOPOLOGY}, []),
+    ("a host that is not known", {}, []),
+]
+
+
+@pytest.mark.parametrize("options, paths", [row[1:] for row in HOST_CODE], ids=[row[0] for row in HOST_CODE])
+def test_containers_get_what_npu_affinity_exec_needs(options, paths):
+    mounts = [f"{path}:{path}:ro" for path in [*paths, "/etc/npu-affinity/plan.json"]] if paths else []
+    for engine in ENGINES:
+        assert [word[9:] for word in words(ENTRY, engine, **options) if re.match(r"--volume=.*:ro\Z", word)] == mounts
+    (service,) = loaded(ENTRY, "compose", **options)["services"].values()
+    assert [volume for volume in service.get("volumes", []) if volume.endswith(":ro")] == mounts
+
+
 def test_the_ascend_runtime_takes_variables_in_place_of_devices():
     options = {"topology": TOPOLOGY, "ascend_runtime": True, "vnpu": "vir04"}
     wanted = {
