@@ -53,6 +53,13 @@ def test_each_alert_is_an_event_with_what_rules_need_and_no_more(alerts):
     ]
 
 
+def test_no_text_of_an_alert_is_a_template(alerts):
+    hostile = "{{ lookup('pipe', 'id') }}"
+    sent = alert({"alertname": hostile, "cause": hostile}, began=hostile, status=hostile, annotations={"summary": hostile})
+    (event,) = events(alerts, sent)
+    assert "{" not in str({key: value for key, value in event.items() if key != "meta"}.values()) and event["status"].startswith("((")
+
+
 PATTERNS = ("", "all", "*", "node1,node2", "!node1", "~node.*", "@file", "node1\n", "npu_hosts[0]", "[fd00::1]:9100")
 # labels, the host that an action is limited to
 HOSTS = [

@@ -60,7 +60,8 @@ _AGE = 60
 _TIMEOUT = 60
 """Seconds after which an inventory is read again for an unknown name, and which that may take."""
 _seen: dict[tuple[str, str], tuple[float, dict[str, float]]] = {}
-"""When an alert of a host was seen last, and each of its firings first, ``{(alert, host): (seconds, {startsAt: seconds})}``."""
+"""Alerts of hosts in the order in which they were seen last: when that was, and when each of their firings was seen first,
+``{(alert, host): (seconds, {startsAt: seconds})}``."""
 _inventories: dict[str, tuple[float, frozenset[str]]] = {}
 """When an inventory was read, and the names of its hosts."""
 
@@ -70,7 +71,8 @@ def main(event: dict[str, Any], hours: float = 24, inventory: str = "") -> list[
     payload = event.get("payload")
     alerts = payload.get("alerts") if isinstance(payload, dict) else None
     found = [alert for alert in alerts if isinstance(alert, dict)] if isinstance(alerts, list) else []
-    return [_event(alert, 3600 * hours, inventory or _started_with()) for alert in found]
+    inventory = inventory or _started_with()
+    return [_event(alert, 3600 * hours, inventory) for alert in found]
 
 
 def _started_with() -> str:
@@ -85,15 +87,18 @@ def _started_with() -> str:
 def _event(alert: dict[str, Any], within: float, inventory: str) -> dict[str, Any]:
     labels, annotations = (_texts(alert.get(part)) for part in ("labels", "annotations"))
     name, host = labels.get("alertname", ""), _host(labels, inventory)
-    found = {"alert": name, "host": host, "cause": labels.get("cause", ""), "status": str(alert.get("status"))}
+    found = {"alert": name, "host": host, "cause": labels.get("cause", ""), "status": _text(alert.get("status"))}
     firings = _count(name, host, str(alert.get("startsAt", "")), within) if found["status"] == "firing" else 0
     return {**found, "summary": annotations.get("summary", ""), "firings": firings, "meta": {"hosts": [host]} if host else {}}
 
 
 def _texts(values: Any) -> dict[str, str]:
-    """Return labels or annotations without braces: what is in an event becomes a variable of a playbook, and must be no template there."""
-    found = values.items() if isinstance(values, dict) else ()
-    return {str(key): str(value).replace("{", "(").replace("}", ")") for key, value in found}
+    return {str(key): _text(value) for key, value in (values.items() if isinstance(values, dict) else ())}
+
+
+def _text(value: Any) -> str:
+    """Return a value without braces: what is in an event becomes a variable of a playbook, and must be no template there."""
+    return str(value).replace("{", "(").replace("}", ")")
 
 
 def _host(labels: dict[str, str], inventory: str) -> str:
@@ -125,6 +130,6 @@ def _count(name: str, host: str, began: str, within: float) -> int:
     seen = {start: first for start, first in known.items() if now - first < within or start == began}
     seen.setdefault(began, now)
     _seen[name, host] = now, dict(list(seen.items())[-_MOST_FIRINGS:])
-    for key in [key for number, (key, (last, _firings)) in enumerate(_seen.items()) if now - last >= within or number < len(_seen) - _MOST]:
-        del _seen[key]
+    while len(_seen) > 1 and (len(_seen) > _MOST or now - next(iter(_seen.values()))[0] >= within):
+        del _seen[next(iter(_seen))]
     return len(seen)
