@@ -56,7 +56,7 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     """
     if not settings["enabled"]:
         return Feature(owned=OWNED)
-    functions = list(dict.fromkeys(entry["pci"] for entry in plan["npus"] if entry["irq"]))
+    functions = list(dict.fromkeys(entry["pci"] for entry in plan["npus"] if entry["irq"] and entry["pci"]))
     others = [(file, found) for file, found in settings.get("left_alone", ()) if found]
     left_alone = bool(functions or others)
     binds = bool(functions or plan.get("poll"))
