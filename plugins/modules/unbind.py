@@ -313,7 +313,7 @@ def main() -> None:
         "removed": [path for path, (before, after) in report.changes.items() if after.text is None],
         "actions": report.actions,
         "interrupts": [dict(npu, **{kind: grouped(npu[kind]) for kind in KINDS}) for npu in npus],
-        "settings": report.of("tuning") or [],
+        "settings": report.settings(),
         "chips": chips,
         "recover": recover,
         "busy": share.busy if share else [],

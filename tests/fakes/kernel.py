@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
+from ansible_collections.npu.affinity.plugins.module_utils._features.tuning.feature import FEATURE as TUNING
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import (
     CQ,
     SQ,
@@ -94,6 +96,13 @@ def texts(host):
 
 def told(report):
     return report.changed, report.npus, report.unchangeable, report.warnings, report.failed
+
+
+def tuned(host, **wanted):
+    """Set settings of a host as a bind does, without the rest of its transaction."""
+    step = TUNING.step(host, {"live": {"tuning": wanted}}, Choices())
+    step.look(False)
+    step.run()
 
 
 def released(release, host, check=False):

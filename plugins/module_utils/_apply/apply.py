@@ -84,7 +84,7 @@ class Application:
         request = request_of(self.host, self.state, self.choices, self.host_code, lambda: self._entry(last and last.state))
         try:
             report = apply(self.host, request, self.check, [*([off] if off else []), *first], after)
-        except (OSError, ValueError, CommandError):
+        except Exception:
             self._named_steps, self._new = {}, False
             raise
         self._off, self._report = off, report
@@ -168,7 +168,7 @@ class Application:
             "history": self._report.history,
             **dict.fromkeys(("interrupts", "vnpu", "device_share", "adopt", "threads", "kubelet")),
             **results,
-            "settings": (off.of("tuning") or [] if off else []) + results.get("settings", []),
+            "settings": (off.settings() if off else []) + [row for step in self._steps if step.key == "settings" for row in step.result()],
         }
 
     def _done(self) -> tuple[str, list[str]]:

@@ -13,7 +13,7 @@ import tarfile
 import time
 from typing import Any, Mapping, NamedTuple
 
-from .._features.tuning import host_settings
+from .._features.tuning.feature import SETTINGS
 from .._drift.in_force import compare
 from .._features.comparing import Wanted
 from .._state.history.entries import Entry, newest
@@ -32,7 +32,12 @@ from .scrubbing import Known, scrub
 ABOUT = "What npu.affinity read of a host: playbook npu.affinity.inspect plans and compares it from here."
 COMMANDS = "commands"
 """The folder of the answers of commands."""
-_ALWAYS = ("/proc/sys/kernel/arch", "/proc/cpuinfo", "/proc/sys/kernel/osrelease", *host_settings.PLACES.values())
+_ALWAYS = (
+    "/proc/sys/kernel/arch",
+    "/proc/cpuinfo",
+    "/proc/sys/kernel/osrelease",
+    *(setting.path for setting in SETTINGS.values() if "*" not in setting.path),
+)
 """What tells about the machine, or is compared with settings that another reader may have."""
 _KEPT_PROCESSORS = 2
 _TOOLS = {"npu_smi": "npu-smi", "nvidia_smi": "nvidia-smi"}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from .._base.documents import AppliedState, FileEntry
     from .._base.findings import Code
-    from typing import Callable, List, Mapping, Optional, Sequence, Tuple, Type
+    from typing import Callable, List, Mapping, Optional, Sequence, Tuple
 
     from .._host.host import Host
     from .._state.release import Release
@@ -65,7 +65,7 @@ class Feature(NamedTuple):
     restarted: Tuple[Tuple[str, Tuple[str, ...]], ...] = ()
     step: Optional[Callable[[Host, AppliedState, Choices], Optional[LiveStep]]] = None
     first: bool = False
-    release: Optional[Callable[[], Type[Release]]] = None
+    release: Optional[Callable[[], Callable[..., Release]]] = None
     program: Optional[Callable[[Sequence[str]], int]] = None
     undone_by_step: bool = False
     compare: Optional[Callable[[Comparing], None]] = None

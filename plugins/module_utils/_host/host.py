@@ -53,6 +53,11 @@ class CommandError(Exception):
     """A command could not be started, did not end in time, or printed too much. Its text says which, how long, and what to do."""
 
 
+def reason(error: Exception) -> str:
+    """Return why a step failed: a sentence, or for what nobody expected the kind of the error, too."""
+    return str(error) if isinstance(error, (CommandError, OSError, ValueError)) else "%s: %s" % (type(error).__name__, error)
+
+
 class Unreadable(ValueError):
     """Something is in the place of a file that cannot be read. The text says which path, what is there, and what to do."""
 

@@ -20,6 +20,7 @@ BY_NODE = (5, 16)
 """The first Linux whose command line takes huge pages by node (``hugepages=0:4,1:4``); others spread them evenly over all nodes."""
 _MOST_KEPT = 8 << 30
 _POOLS = "/sys/kernel/mm/hugepages"
+_PLACE = re.compile(r"%s/node(\d+)/hugepages/hugepages-(\d+)kB/nr_hugepages\Z" % NODE_FOLDER)
 _SIZE = re.compile(r"hugepages-(\d+)kB\Z")
 
 
@@ -43,6 +44,14 @@ class Pages(NamedTuple):
 def path_of(size: int, node: int) -> str:
     """Return the file that sets the number of huge pages of ``size`` KiB on a node."""
     return "%s/node%d/hugepages/hugepages-%dkB/nr_hugepages" % (NODE_FOLDER, node, size)
+
+
+def place_of(path: str) -> tuple[int, int]:
+    """Return size and node of such a file. Raises ``ValueError`` for another one."""
+    match = _PLACE.match(path)
+    if not match:
+        raise ValueError("%s does not set huge pages" % path)
+    return int(match.group(2)), int(match.group(1))
 
 
 def pages(host: Host, size: int, node: int) -> Pages | None:

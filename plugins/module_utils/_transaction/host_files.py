@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 from typing import Callable, Iterable, Sequence
 
-from .._host.host import CommandError, Host
+from .._host.host import CommandError, Host, reason
 from .._kernel.memory import patience
 from .._state import journal, labels, previous
 from .._state.files import FileState, is_ours, remove_empty
@@ -167,8 +167,8 @@ def each(steps: Iterable[Callable[[], object]]) -> None:
     for step in steps:
         try:
             step()
-        except (OSError, ValueError, CommandError) as error:
-            failed.append(str(error))
+        except Exception as error:  # pylint: disable=broad-exception-caught # the other steps have to be taken
+            failed.append(reason(error))
     if failed:
         raise ValueError("; ".join(failed))
 
@@ -208,8 +208,8 @@ def apply(host: Host, request: Request, check: bool = False, before: Sequence[St
         changed = new_state or transaction.report.changed or any(step.changed for step in begun)
         if changed and applied:  # last: what fails after it would be undone, and the entry not
             transaction.report.history = entries.keep(host, applied)
-    except (OSError, ValueError, CommandError) as error:
-        raise TakenBack("%s%s" % (error, _take_back(transaction, record, begun)))
+    except Exception as error:
+        raise TakenBack("%s%s" % (reason(error), _take_back(transaction, record, begun)))
     transaction.finish()
     report = transaction.report
     report.actions = ["start %s again" % unit for unit in stopped if "start %s again" % unit not in report.actions] + report.actions
@@ -236,8 +236,8 @@ def _take_back(transaction: Transaction, record: Record | None, begun: Sequence[
         each([transaction.undo] + [step.undo for step in reversed(begun)])
         if record:
             record.restore()  # as long as anything is to be restored, it says what
-    except (OSError, ValueError) as second:
+    except Exception as second:  # pylint: disable=broad-exception-caught # it is said what is left
         written = ", ".join(transaction.written)
-        return "; not everything could be restored: %s%s" % (second, ". Files written: %s" % written if written else "")
+        return "; not everything could be restored: %s%s" % (reason(second), ". Files written: %s" % written if written else "")
     listed = " and ".join([", ".join(kinds[:-1])][: len(kinds) - 1] + kinds[-1:])
     return ". %s" % ("All %s were restored" % listed if kinds else "No file was changed")

@@ -71,6 +71,10 @@ class Report(Outcome):
     def changed(self) -> bool:
         return bool(self.changes or self.actions) or any(part.changed for part in self.releases.values())
 
+    def settings(self) -> list[dict[str, str]]:
+        """Return ``{path, before, after}`` of every setting that was restored."""
+        return [row for part in self.releases.values() for row in part.rows()]
+
     def of(self, feature: str) -> Any:
         """Return what a feature gave back, in its own shape, or None."""
         return self.releases[feature].report if feature in self.releases else None

@@ -9,16 +9,24 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
+from ansible_collections.npu.affinity.plugins.module_utils._features.value_feature import service
 from ansible_collections.npu.affinity.plugins.module_utils._host.installed import ARCHIVE
+from ansible_collections.npu.affinity.plugins.module_utils._state import previous
+from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import UNIT_FOLDER
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import FileEntry, FilesAndUnits, Restarted, UnitSets
+    from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Feature as HostFeature
 
 FIRST_LINE = f"# {MARKER}: changes are overwritten.\n"
 ENVIRONMENT = f"Environment=PYTHONPATH={ARCHIVE} PYTHONDONTWRITEBYTECODE=1\n"
 """The environment in which units find the host code."""
+BOOT_ORDER = (
+    "After=systemd-modules-load.service systemd-udev-settle.service systemd-sysctl.service systemd-tmpfiles-setup.service\n"
+    "After=tuned.service cpupower.service cpufrequtils.service\n"
+)
+"""After what else sets values of the kernel."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +91,31 @@ def managed(path: str, text: str) -> FileEntry:
 def unit(name: str, text: str) -> FileEntry:
     """Return a unit file or a drop-in (``x.service.d/50-npu-affinity.conf``)."""
     return managed(f"{UNIT_FOLDER}/{name}", text)
+
+
+def of_values(
+    feature: HostFeature, live: Any, python: str, does: str, order: str = BOOT_ORDER, target: str = "multi-user.target", **more: Any
+) -> Feature:
+    """Return what a feature of values adds: what it sets (``live``), its file, and the unit that sets it at boot.
+
+    ``does``, ``order`` and ``target``: what the unit says of itself.
+    """
+    file, name = feature.owned[0], service(feature.name)
+    text = (
+        f"[Unit]\nDescription={does}\n{order}ConditionPathExists={file}\n\n"
+        f"[Service]\nType=oneshot\n{ENVIRONMENT}ExecStart={python} -m npu_affinity {feature.name}\nTimeoutStartSec=10min\n\n"
+        f"[Install]\nWantedBy={target}\n"
+    )
+    content = previous.dump(f"{MARKER}: {feature.name} is set at boot. Changes are overwritten.", live)
+    return Feature(
+        files=({"path": file, "content": content, "mode": "0644"}, unit(name, text)),
+        owned=feature.owned,
+        enabled=(name,),
+        python=python,
+        runtime=True,
+        live=live,
+        **more,
+    )
 
 
 def watcher(command: str) -> str:

@@ -13,14 +13,12 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import 
 from ansible_collections.npu.affinity.plugins.module_utils._base.memory_nodes import of_gpu
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import is_older
 from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.feature import FEATURE
-from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.places import FILE, HUGEPAGES_SERVICE
-from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.setting import text
 from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.shortage import size_of
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.hugepages import BY_NODE, GIGANTIC, kept_free, size_text
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.memory import gib
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, no_effect, unit
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, no_effect, of_values
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
@@ -30,6 +28,12 @@ _NAME = "npu_affinity_hugepages"
 _SIZE = "2M"
 _DRIVER, _REGISTERED = "25.5", 32 << 30
 """Mooncake issue 3791: an A2 registers about this much memory in pages of 2 MiB with an older driver."""
+
+_ORDER = (
+    "DefaultDependencies=no\nAfter=local-fs.target systemd-sysctl.service systemd-tmpfiles-setup.service\n"
+    "Before=basic.target npu.slice gpu.slice shutdown.target\nConflicts=shutdown.target\n"
+)
+"""It runs before basic.target, and so before services, container engines and the kubelet."""
 
 Counts = dict[int, int]
 """Pages by node."""
@@ -64,16 +68,8 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     if size >= GIGANTIC or not offered:
         notes += _command_line(size, offered, filled, too_many)
         return Feature(owned=OWNED, live=live, needs_plan=bool(plan["npus"]), notes=tuple(notes))
-    return Feature(
-        files=({"path": FILE, "content": text(live), "mode": "0644"}, unit(HUGEPAGES_SERVICE, _service(settings["python"]))),
-        owned=OWNED,
-        enabled=(HUGEPAGES_SERVICE,),
-        python=settings["python"],
-        runtime=True,
-        needs_plan=bool(plan["npus"]),
-        notes=tuple(notes),
-        live=live,
-    )
+    does, more = "Reserve huge pages on the memory nodes of NPUs", {"needs_plan": bool(plan["npus"]), "notes": tuple(notes)}
+    return of_values(FEATURE, live, settings["python"], does, _ORDER, "basic.target", **more)
 
 
 @remark("NPU_NO_EFFECT")
@@ -210,15 +206,3 @@ def _command_line(size: int, counts: Counts, filled: Counts, too_many: str) -> I
         return
     evenly = "; this kernel spreads them evenly over all nodes" if spread else ""
     yield f"{only} Add {words} there and reboot{evenly}. Verify compares the result."
-
-
-def _service(python: str) -> str:
-    """Return the unit. It runs before basic.target, and so before services, container engines and the kubelet."""
-    return (
-        "[Unit]\nDescription=Reserve huge pages on the memory nodes of NPUs\nDefaultDependencies=no\n"
-        "After=local-fs.target systemd-sysctl.service systemd-tmpfiles-setup.service\n"
-        "Before=basic.target npu.slice gpu.slice shutdown.target\nConflicts=shutdown.target\n"
-        f"ConditionPathExists={FILE}\n\n"
-        f"[Service]\nType=oneshot\n{ENVIRONMENT}ExecStart={python} -m npu_affinity hugepages\nTimeoutStartSec=10min\n\n"
-        "[Install]\nWantedBy=basic.target\n"
-    )

@@ -18,7 +18,7 @@ from ..._state.history import entries
 from ..._state.history.in_force import in_force
 from ..._state.host_code import compared_with
 from ..._host.host import CommandError, Host
-from ..._features.hugepages.setting import counts_of
+from ..._features.hugepages.shortage import counts_of
 from ..._features.irq import counters
 from ..._kernel.hugepages import Pages, pages
 from ..._topology.gather import gather

@@ -8,11 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..._base.findings import CHANGED_SETTINGS, EDIT, SHORT_OF_MEMORY, Cause, coded
-from ..._kernel.hugepages import BY_NODE, GIGANTIC, pages, size_text
+from ..._kernel.hugepages import BY_NODE, GIGANTIC, pages, path_of, size_text
 from ..._kernel.machine import is_since
 from ..comparing import Comparing
-from .setting import Goal, counts_of, goal_of, granted, unreached
-from .shortage import shortages
+from .shortage import counts_of, granted, lowest, shortages, unreached
 
 if TYPE_CHECKING:
     from ..._base.documents import HugePagesLive
@@ -37,19 +36,18 @@ def compare(comparing: Comparing, wanted: HugePagesLive) -> None:
                 findings.differs(_KIND, name, str(count), str(lack.found or 0), Cause(word, lack.remedy))
                 continue
             by_node = size < GIGANTIC or is_since(host, *BY_NODE)
-            goal = goal_of(host, size, node, count, now) if now and by_node else None
-            if goal and goal.changes:
-                findings.differs(_KIND, name, str(count), str(goal.before), _surplus(host, goal))
+            if now and by_node and now.pool > count and lowest(host, size, now) < now.pool:
+                findings.differs(_KIND, name, str(count), str(now.pool), _surplus(host, size, node, now.pool))
             else:
                 findings.same(_KIND, name)
-                findings.remarks += coded("NPU_HUGEPAGES_CHANGED", unreached(goal) if goal and size < GIGANTIC else ())
+                kept = now and now.pool > count and size < GIGANTIC
+                findings.remarks += coded("NPU_HUGEPAGES_CHANGED", unreached(path_of(size, node), count, now.pool) if now and kept else ())
 
 
-def _surplus(host: Host, goal: Goal) -> Cause:
+def _surplus(host: Host, size: int, node: int, number: int) -> Cause:
     """Return why a node has more pages than wanted: nobody added any to those that the last bind left."""
-    if goal.size >= GIGANTIC:
+    if size >= GIGANTIC:
         return Cause(EDIT, "reserved by the kernel command line or another program, which a bind does not change; correct it and reboot")
-    _wanted, left = granted(host).get((goal.size, goal.node), (0, None))
-    if left == goal.before:
+    if granted(host).get(path_of(size, node), ())[1:] == [number]:
         return Cause(CHANGED_SETTINGS, "processes used them when a bind was to lower the number; bind again")
     return Cause(EDIT, "raised by hand, or by another program such as sysctl (vm.nr_hugepages)")

@@ -5,41 +5,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Sequence
+from typing import TYPE_CHECKING
 
-from ..._host.installed import UNIT_FOLDER
-from ..._state import sections
-from ..feature import Choices, Feature
-from .places import FILE, GRANTED, HUGEPAGES_SERVICE, SECTION
+from ..value_feature import code, value_feature
 
 if TYPE_CHECKING:
-    from ..._base.documents import AppliedState
     from ..._base.findings import Code
-    from ..._host.host import Host
-    from ..._state.release import Release
     from ..comparing import Comparing
-    from .step import HugePages
+    from .pages import HugePages
+
+GRANTED = "/run/npu-affinity/hugepages.json"
+"""What the kernel granted since the boot."""
+_CHANGED = "A memory node has another number of huge pages than planned."
 
 
-def _step(host: Host, state: AppliedState, choices: Choices) -> HugePages | None:
-    wanted = state["live"].get("hugepages")
-    if wanted is None:
-        return None
-    from .step import HugePages
+def _kind() -> HugePages:
+    from .pages import HugePages
 
-    return HugePages(host, wanted)
-
-
-def _release() -> type[Release]:
-    from .release import Release
-
-    return Release
-
-
-def _program(argv: Sequence[str]) -> int:
-    from .program import main
-
-    return main(argv)
+    return HugePages()
 
 
 def _compare(comparing: Comparing) -> None:
@@ -54,30 +37,18 @@ def _codes() -> dict[str, Code]:
     from ..._base.findings import SHORT_OF_MEMORY, Code
 
     return {
-        "NPU_HUGEPAGES_CHANGED": Code("A memory node has another number of huge pages than planned.", kinds=["hugepages"]),
+        **code("hugepages", _CHANGED),
         "NPU_HUGEPAGES_SHORT": Code("A memory node has no room for the planned huge pages.", [SHORT_OF_MEMORY]),
     }
 
 
-def _check(data: dict[str, Any]) -> None:
-    for size, nodes in data.items():
-        for node, count in nodes.items():
-            is_count = isinstance(count, int) and not isinstance(count, bool) and count >= 0
-            if not (is_count and sections.is_number(size) and sections.is_number(node)):
-                raise ValueError("%r is not a number of huge pages of node %s" % (count, node))
-
-
-FEATURE = Feature(
+FEATURE = value_feature(
     "hugepages",
+    {},
+    _CHANGED,
+    kind=_kind,
     live={"size": int, "nodes": {str: int}},
-    owned=(FILE, UNIT_FOLDER + "/" + HUGEPAGES_SERVICE),
-    sections={SECTION: _check},
-    programs=("npu-affinity-hugepages*",),
     leftovers=(GRANTED,),
-    step=_step,
-    release=_release,
-    program=_program,
     compare=_compare,
-    compared=-1,
     codes=_codes,
 )

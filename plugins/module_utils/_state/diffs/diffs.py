@@ -168,11 +168,6 @@ def _place(entries: Iterable[Entry], key: str) -> str:
         return ", ".join(sorted(found))
 
 
-def settings(steps: Iterable[Entry]) -> list[str]:
-    """Return a line for every kernel setting of ``[{path, before, after}]``."""
-    return ["~ %s: %s -> %s" % (step["path"], step["before"], step["after"]) for step in steps]
-
-
 def chips_of(report: Any) -> list[dict[str, Any]]:
     """Return the chips of all cards that answered, as ``[{card, chip, before, after, enabled}]``; ``enabled`` is the wanted state."""
     return [

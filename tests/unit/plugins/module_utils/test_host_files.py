@@ -12,7 +12,8 @@ from ansible_collections.npu.affinity.plugins.module_utils._host.host import Com
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import unit_of
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.machine import slice_path
-from ansible_collections.npu.affinity.plugins.module_utils._features.tuning.step import HostSettings
+from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
+from ansible_collections.npu.affinity.plugins.module_utils._features.tuning.feature import FEATURE as TUNING
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Transaction, apply
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
 from tests.fakes.systemd import MARK, SLICE, UNITS, ModelledSystemd, a_file, live_request, slice_text, texts
@@ -104,7 +105,11 @@ def test_settings_after_the_failing_one_are_not_written(tmp_path):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
     with pytest.raises(ValueError, match="No file was changed"):
-        apply(host, Request(files=[a_file(SLICE, slice_text("0-3"))]), before=[HostSettings(host, {"swappiness": 10})])
+        apply(
+            host,
+            Request(files=[a_file(SLICE, slice_text("0-3"))]),
+            before=[TUNING.step(host, {"live": {"tuning": {"swappiness": 10}}}, Choices())],
+        )
     assert host.writes == ()
 
 

@@ -15,22 +15,20 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Findings
 from ansible_collections.npu.affinity.plugins.module_utils._features.comparing import Comparing, Wanted
-from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages import setting
-from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.feature import FEATURE
-from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.places import FILE, GRANTED, SECTION
-from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.program import main
-from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.release import Release
+from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
+from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages import pages as own
+from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.feature import FEATURE, GRANTED
 from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.shortage import on_command_line, shortages, size_of
-from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.step import HugePages
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.hugepages import facts, kept_free, pages, path_of, size_text
-from ansible_collections.npu.affinity.plugins.module_utils._state import previous
+from ansible_collections.npu.affinity.plugins.module_utils._state import files, previous, values
 from ansible_collections.npu.affinity.plugins.module_utils._state.step import Check
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import TakenBack, apply
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
 from tests.fakes.kernel import released
 
+FILE = FEATURE.owned[0]
 SIZE = 2048
 MEMORY = 16 << 30
 WANTED = {"size": SIZE, "nodes": {"0": 1000, "1": 2000}}
@@ -72,7 +70,7 @@ def node(tree, number, total=0, free=None, room=MEMORY, size=SIZE):
 @pytest.fixture
 def kernel(tree, monkeypatch):
     """Node 0 has 10 pages, node 1 none, node 2 30, of which 20 are in use. It is asked once: what it does not grant, it does not have."""
-    monkeypatch.setattr(setting, "AGAIN", 0)
+    monkeypatch.setattr(own, "AGAIN", 0)
     node(tree, 0, 10)
     node(tree, 1)
     node(tree, 2, 30, free=10)
@@ -83,8 +81,19 @@ def counts(host):
     return {number: pages(host, SIZE, number).pool for number in range(3)}
 
 
+def step_of(host, wanted):
+    return FEATURE.step(host, {"live": {"hugepages": wanted}}, Choices())
+
+
+def recorded(host):
+    """What nodes originally had."""
+    return {
+        int(path.split("node")[2].split("/")[0]): int(entry["original"]) for path, entry in previous.recorded(host)["hugepages"].items()
+    }
+
+
 def bind(host, wanted=None, check=False):
-    step = HugePages(host, WANTED if wanted is None else wanted)
+    step = step_of(host, WANTED if wanted is None else wanted)
     step.look(check)
     if not check:
         step.run()
@@ -100,10 +109,10 @@ def test_pages_are_granted_recorded_and_restored(kernel):
     lines = ["~ node 0: 10 -> 1000 huge pages of 2 MiB", "~ node 1: 0 -> 2000 huge pages of 2 MiB"]
     assert step.lines() == predicted.lines() == {"host settings": lines}
     assert step.changed and step.remarks == []
-    assert previous.recorded(kernel)[SECTION] == {"2048": {"0": 10, "1": 0}}
+    assert recorded(kernel) == {0: 10, 1: 0}
     assert not bind(kernel).changed
-    assert not released(Release, kernel, check=True)[0].failed and counts(kernel)[1] == 2000
-    released(Release, kernel)
+    assert not released(FEATURE.release(), kernel, check=True)[0].failed and counts(kernel)[1] == 2000
+    released(FEATURE.release(), kernel)
     assert counts(kernel) == {0: 10, 1: 0, 2: 30}
 
 
@@ -134,11 +143,12 @@ def test_a_short_answer_is_tried_again_for_some_seconds(tree, monkeypatch, wante
             super().set_attribute(path, str(min(3600, now + part)))
 
     now = [0.0]
-    monkeypatch.setattr(setting, "time", types.SimpleNamespace(monotonic=lambda: now[0], sleep=lambda s: now.__setitem__(0, now[0] + s)))
+    monkeypatch.setattr(own, "time", types.SimpleNamespace(monotonic=lambda: now[0], sleep=lambda s: now.__setitem__(0, now[0] + s)))
     node(tree, 1, room=MEMORY * 2)
     host = Hesitant(tree.root)
-    (done,) = setting.change(host, setting.goals(host, {"size": SIZE, "nodes": {"1": wanted}}))
-    assert (done.after, done.final, pages(host, SIZE, 1).pool) == (reached, True, reached)
+    step = bind(host, {"size": SIZE, "nodes": {"1": wanted}})
+    assert [row["after"] for row in step.result()] == [str(reached)] and pages(host, SIZE, 1).pool == reached
+    assert json.loads(host.read(GRANTED)) == {path_of(SIZE, 1): [wanted, reached]}
     assert now[0] <= 10
 
 
@@ -189,12 +199,12 @@ def test_pages_kept_in_use_are_reported_and_later_lowered(kernel, tree, check):
 def test_undo_leaves_pages_in_use_says_so_and_ends_later(kernel, tree):
     bind(kernel)
     tree.write({path_of(SIZE, 0).replace("nr_", "free_"): 900})
-    outcome, _undone = released(Release, kernel)
-    assert counts(kernel) == {0: 100, 1: 0, 2: 30} and outcome.kept == {SECTION}
+    outcome, _undone = released(FEATURE.release(), kernel)
+    assert counts(kernel) == {0: 100, 1: 0, 2: 30} and outcome.kept == {"hugepages"}
     (sentence,) = outcome.failed
     assert sentence.startswith("node 0 keeps 100 huge pages of 2 MiB, because processes use them, and had 10 before the first bind; stop")
     tree.write({path_of(SIZE, 0).replace("nr_", "free_"): 100})
-    outcome, undone = released(Release, kernel)
+    outcome, undone = released(FEATURE.release(), kernel)
     assert counts(kernel) == {0: 10, 1: 0, 2: 30} and not outcome.kept
     undone.take_back()
     assert counts(kernel)[0] == 100
@@ -202,13 +212,13 @@ def test_undo_leaves_pages_in_use_says_so_and_ends_later(kernel, tree):
 
 def test_a_node_given_back_is_not_managed_any_more(kernel, tree):
     rest = {"size": SIZE, "nodes": {"1": 50}}
-    apply(kernel, Request(), after=[HugePages(kernel, WANTED)])
-    apply(kernel, Request(), check=True, after=[HugePages(kernel, rest)])
-    assert previous.recorded(kernel)[SECTION] == {"2048": {"0": 10, "1": 0}}
-    apply(kernel, Request(), after=[HugePages(kernel, rest)])
-    assert counts(kernel) == {0: 10, 1: 50, 2: 30} and previous.recorded(kernel)[SECTION] == {"2048": {"1": 0}}
+    apply(kernel, Request(), after=[step_of(kernel, WANTED)])
+    apply(kernel, Request(), check=True, after=[step_of(kernel, rest)])
+    assert recorded(kernel) == {0: 10, 1: 0}
+    apply(kernel, Request(), after=[step_of(kernel, rest)])
+    assert counts(kernel) == {0: 10, 1: 50, 2: 30} and recorded(kernel) == {1: 0}
     kernel.set_attribute(path_of(SIZE, 0), "500")
-    assert not bind(kernel, rest).changed and released(Release, kernel)[0].failed == []
+    assert not bind(kernel, rest).changed and released(FEATURE.release(), kernel)[0].failed == []
     assert counts(kernel) == {0: 500, 1: 0, 2: 30}
 
 
@@ -216,12 +226,12 @@ def test_a_node_with_pages_in_use_stays_recorded(kernel, tree, monkeypatch, caps
     free, rest = path_of(SIZE, 0).replace("nr_", "free_"), {"size": SIZE, "nodes": {"1": 50}}
     bind(kernel)
     tree.write({free: 900})
-    apply(kernel, Request(), after=[HugePages(kernel, rest)])
-    assert counts(kernel)[0] == 100 and previous.recorded(kernel)[SECTION] == {"2048": {"0": 10, "1": 0}}
-    tree.write({free: 100, FILE: setting.text(rest)})
-    monkeypatch.setattr("ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.program.Host", Kernel)
-    assert main(["--root", tree.root]) == 0 and "node 0: 100 -> 10 huge pages" in capsys.readouterr().out
-    assert previous.recorded(kernel)[SECTION] == {"2048": {"1": 0}}
+    apply(kernel, Request(), after=[step_of(kernel, rest)])
+    assert counts(kernel)[0] == 100 and recorded(kernel) == {0: 10, 1: 0}
+    tree.write({free: 100, FILE: json.dumps(rest)})
+    monkeypatch.setattr(values, "Host", Kernel)
+    assert FEATURE.program(["--root", tree.root]) == 0 and "node 0: 100 -> 10 huge pages" in capsys.readouterr().out
+    assert recorded(kernel) == {1: 0}
 
 
 def test_a_failed_bind_leaves_the_record_of_a_dropped_node(kernel):
@@ -263,7 +273,7 @@ class Failing(Check):
 
 def failed_bind(host, wanted, meanwhile):
     with pytest.raises(TakenBack) as failure:
-        apply(host, Request(), after=[HugePages(host, wanted), Failing(meanwhile)])
+        apply(host, Request(), after=[step_of(host, wanted), Failing(meanwhile)])
     return str(failure.value)
 
 
@@ -273,14 +283,14 @@ def test_a_failed_bind_names_used_pages_and_keeps_the_record(kernel, tree):
     assert counts(kernel) == {0: 600, 1: 0, 2: 30}
     assert "node 0 keeps 600 huge pages of 2 MiB, because processes use them, and had 10 before this run" in said
     assert "were restored" not in said
-    assert previous.recorded(kernel)[SECTION] == {"2048": {"0": 10, "1": 0}}
+    assert recorded(kernel) == {0: 10, 1: 0}
 
 
 def test_a_failed_bind_names_pages_the_kernel_does_not_return(kernel, tree):
     node(tree, 1, 3000)
     said = failed_bind(kernel, {"size": SIZE, "nodes": {"1": 100}}, lambda: setattr(kernel, "most", 1500))
     assert counts(kernel)[1] == 1500 and "node 1 has 1,500 huge pages of 2 MiB of the 3,000 that it had before this run" in said
-    assert previous.recorded(kernel)[SECTION] == {"2048": {"1": 3000}}
+    assert recorded(kernel) == {1: 3000}
 
 
 def test_a_failed_bind_that_restores_everything_says_so(kernel):
@@ -296,11 +306,11 @@ def test_pages_that_are_not_returned_are_reported_and_recorded(kernel, tree):
     short = "node 1 has 1,500 huge pages of 2 MiB of the 3,000 that it had before the first bind"
     for _run in range(2):
         assert [text.partition(";")[0] for text in bind(kernel, {"size": SIZE, "nodes": {}}).remarks] == [short]
-    outcome, _undone = released(Release, kernel)
+    outcome, _undone = released(FEATURE.release(), kernel)
     assert [text.partition(";")[0] for text in outcome.failed] == [short]
-    assert counts(kernel)[1] == 1500 and outcome.kept == {SECTION}
+    assert counts(kernel)[1] == 1500 and outcome.kept == {"hugepages"}
     kernel.most = 5000
-    outcome, _undone = released(Release, kernel)
+    outcome, _undone = released(FEATURE.release(), kernel)
     assert counts(kernel)[1] == 3000 and not outcome.failed and not outcome.kept
 
 
@@ -308,7 +318,7 @@ def test_pages_are_restored_if_the_granted_counts_are_not_saved(kernel, tree, mo
     def full(host, path, *_text):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
-    monkeypatch.setattr(setting, "atomic_write", full)
+    monkeypatch.setattr(files, "atomic_write", full)
     failed_bind(kernel, WANTED, lambda: None)
     assert counts(kernel) == {0: 10, 1: 0, 2: 30}
     step = bind(kernel)
@@ -319,14 +329,14 @@ def test_check_mode_of_unbind_predicts_what_the_memory_allows(kernel, tree):
     node(tree, 1, 3000)
     bind(kernel, {"size": SIZE, "nodes": {"1": 100}})
     node(tree, 1, 100, room=kept_free(MEMORY) + (500 * SIZE << 10) + 4096)
-    (outcome, predicted), (after, done) = released(Release, kernel, check=True), released(Release, kernel)
+    (outcome, predicted), (after, done) = released(FEATURE.release(), kernel, check=True), released(FEATURE.release(), kernel)
     assert predicted.lines() == done.lines() == {"host settings": ["~ node 1: 100 -> 600 huge pages of 2 MiB"]}
-    assert outcome.failed == after.failed and outcome.kept == after.kept == {SECTION}
+    assert outcome.failed == after.failed and outcome.kept == after.kept == {"hugepages"}
 
 
 def test_nodes_skipped_for_lack_of_time_are_set_by_the_next_bind(kernel, monkeypatch):
-    clock = iter([0.0, 0.0, *[setting.SECONDS] * 9])
-    monkeypatch.setattr(setting.time, "monotonic", lambda: next(clock))
+    clock = iter([0.0, 0.0, *[120] * 9])
+    monkeypatch.setattr(own.time, "monotonic", lambda: next(clock))
     bind(kernel, {"size": SIZE, "nodes": {"0": 500, "1": 500}})
     assert counts(kernel) == {0: 500, 1: 0, 2: 30}
     monkeypatch.undo()
@@ -336,13 +346,13 @@ def test_nodes_skipped_for_lack_of_time_are_set_by_the_next_bind(kernel, monkeyp
 def test_a_kernel_refusal_takes_a_bind_back_and_ends_no_unbind(kernel):
     kernel.refuses = path_of(SIZE, 1)
     with pytest.raises(TakenBack, match=f"{path_of(SIZE, 1)} does not take 512: Invalid argument. All huge pages were restored"):
-        apply(kernel, Request(), after=[HugePages(kernel, WANTED)])
+        apply(kernel, Request(), after=[step_of(kernel, WANTED)])
     assert counts(kernel) == {0: 10, 1: 0, 2: 30}
     kernel.refuses = None
     bind(kernel)
     kernel.refuses = path_of(SIZE, 0)
-    outcome, undone = released(Release, kernel)
-    assert counts(kernel) == {0: 1000, 1: 0, 2: 30} and outcome.kept == {SECTION} and undone.changed
+    outcome, undone = released(FEATURE.release(), kernel)
+    assert counts(kernel) == {0: 1000, 1: 0, 2: 30} and outcome.kept == {"hugepages"} and undone.changed
     assert [sentence.partition(":")[0] for sentence in outcome.failed] == [f"{path_of(SIZE, 0)} does not take 10"]
 
 
@@ -434,17 +444,17 @@ def test_a_kernel_command_line_with_the_same_pages_is_reported(kernel, tree, wor
 
 
 def test_the_boot_unit_sets_applied_pages_and_reports_shortages(kernel, tree, capsys, monkeypatch):
-    monkeypatch.setattr("ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.program.Host", Kernel)
+    monkeypatch.setattr(values, "Host", Kernel)
     monkeypatch.setattr(Kernel, "most", 700)
-    assert main(["--root", tree.root]) == 0 and counts(kernel)[1] == 0
-    tree.write({FILE: setting.text(WANTED)})
-    assert main(["--root", tree.root]) == 0
+    assert FEATURE.program(["--root", tree.root]) == 0 and counts(kernel)[1] == 0
+    tree.write({FILE: json.dumps(WANTED)})
+    assert FEATURE.program(["--root", tree.root]) == 0
     said = capsys.readouterr().out
     assert "node 0: 10 -> 700 huge pages of 2 MiB\n" in said and "node 1: 700 of 2,000 huge pages of 2 MiB; the rest" in said
     monkeypatch.setattr(Kernel, "most", 5000)
-    assert main(["--root", tree.root]) == 0 and counts(kernel) == {0: 1000, 1: 2000, 2: 30}
+    assert FEATURE.program(["--root", tree.root]) == 0 and counts(kernel) == {0: 1000, 1: 2000, 2: 30}
     tree.write({FILE: json.dumps({"size": SIZE, "nodes": [1]})})
-    assert main(["--root", tree.root]) == 1 and "unexpected form" in capsys.readouterr().out
+    assert FEATURE.program(["--root", tree.root]) == 1 and "unexpected form" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"2048": 5}', '{"2048": {"1": []}}', '{"x": {"1": [1, 2]}}'])

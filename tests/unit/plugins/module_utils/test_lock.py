@@ -160,7 +160,9 @@ def test_modules_that_change_a_host_read_every_features_record(tmp_path, module)
         pytest.skip("ansible-core, of which modules are parts, needs Python 3.8")
     top = "ansible_collections.npu.affinity.plugins"
     (tmp_path / "etc/npu-affinity").mkdir(parents=True)
-    (tmp_path / "etc/npu-affinity/previous.json").write_text('{"tuning": {"/proc/sys/kernel/numa_balancing": "1"}, "metrics": []}')
+    (tmp_path / "etc/npu-affinity/previous.json").write_text(
+        '{"tuning": {"/proc/sys/kernel/numa_balancing": {"original": "1", "given": ["0"]}}, "metrics": []}'
+    )
     read = f"import {top}.modules.{module}\nfrom {top}.module_utils._host.host import Host\n"
     read += f"from {top}.module_utils._state import previous\nprint(*sorted(previous.recorded(Host({str(tmp_path)!r}))))"
     done = subprocess.run([sys.executable, "-c", read], capture_output=True, text=True, check=False)

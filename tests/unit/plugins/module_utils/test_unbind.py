@@ -14,7 +14,6 @@ import shutil
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._features.tuning import host_settings
 from ansible_collections.npu.affinity.plugins.module_utils._features.vnpu import layout
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share import switching
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.tool import ShareTool
@@ -30,6 +29,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_fil
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.switched_off import SwitchedOff
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
+from tests.fakes.kernel import tuned
 from tests.fakes.share import Box
 from tests.fakes.systemd import MARK, UNITS, a_file, slice_text
 from tests.fakes.machine import (
@@ -292,7 +292,7 @@ SWAPPINESS = "/proc/sys/vm/swappiness"
 
 
 def tune(machine):
-    host_settings.settle(machine, {"swappiness": 10})
+    tuned(machine, swappiness=10)
     assert machine.read(SWAPPINESS) == "10"
 
 
@@ -316,7 +316,7 @@ def test_host_settings_and_soft_split_files_are_restored_too(machine):
     assert snapshot(machine.root) == bound
     report = unbind(machine)
     assert snapshot(machine.root) == before
-    assert predicted.of("tuning") == report.of("tuning") == [{"path": SWAPPINESS, "before": "10", "after": "60"}]
+    assert predicted.settings() == report.settings() == [{"path": SWAPPINESS, "before": "10", "after": "60"}]
     assert "remove %s/limiter" % folder in predicted.actions and predicted.actions == report.actions
 
 
@@ -343,8 +343,9 @@ def test_a_refused_setting_is_named_and_restored_later(machine):
 
 FILE = {"content": "text", "mode": "0644"}
 BROKEN = [
-    ("tuning", {"/etc/passwd": "60"}, ".*'/etc/passwd' is not a setting"),
-    ("tuning", {SWAPPINESS: 60}, ""),
+    ("tuning", {"/etc/passwd": {"original": "60", "given": []}}, ".*'/etc/passwd' is not a setting"),
+    ("tuning", {SWAPPINESS: {"original": 60, "given": []}}, ""),
+    ("tuning", {SWAPPINESS: "60"}, ""),
     ("vnpu", {"files": {"/usr/local/x": "digest"}, "modes": {}, "folders": []}, ""),
     ("interrupted", {}, ""),
     ("folders", [1], ""),
@@ -757,7 +758,7 @@ def test_a_failing_step_prevents_no_other_and_is_finished_later(box, verb, kept)
     box.put("/proc/sys/vm/swappiness", "60\n")
     before = snapshot(box.root)
     bind(box, "stop", share=True)
-    host_settings.settle(box, {"swappiness": 0})
+    tuned(box, swappiness=0)
     works = box.run
 
     def run(argv, stdin="", timeout=None):

@@ -28,7 +28,7 @@ REFUSED = [
     (
         "write",
         [SLICE, {"path": "/etc/udev/rules.d/90-npu-affinity.rules", "content": MARK + "no text: \ud800"}],
-        "All files and settings were restored",
+        "All files were restored",
     ),
 ]
 

@@ -5,10 +5,13 @@
 from __future__ import annotations
 
 
+import json
+
 import pytest
 
 import yaml
 
+from ansible_collections.npu.affinity.plugins.module_utils._kernel.hugepages import path_of
 from ansible_collections.npu.affinity.plugins.modules import topology_facts
 
 FILES = {
@@ -107,7 +110,7 @@ def test_the_documentation_names_every_returned_field(root, run):
         "proc/irq/900/smp_affinity_list": "0-7",
         "proc/interrupts": "CPU0\n900: 0 ITS-MSI hns3-0\n",
         "sys/fs/cgroup/npu.slice/memory.numa_stat": "anon N0=2097152\n",
-        "etc/npu-affinity/previous.json": '{"schema": 1, "hugepages": {"2048": {"0": 7}}}',
+        "etc/npu-affinity/previous.json": json.dumps({"schema": 1, "hugepages": {path_of(2048, 0): {"original": "7", "given": []}}}),
     }.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)

@@ -1,0 +1,269 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The engine for values that features set on a running host: it looks, records, writes, takes back, restores, names and sets at boot.
+
+A feature has a kind of :class:`Values`, which knows where they are and what the kernel answers. The section of previous.json that has the
+name of the feature is ``{key: {original: value, given: [values]}}``. The original is recorded before the first write, and what is given is
+kept until a later value is confirmed: whenever a run is killed or refused, the value that a host then has is known to be ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+from typing import Any, Iterable, Mapping, Sequence
+
+from .._base.findings import EDIT, INTERRUPTED_RUN, Cause, Findings, coded
+from .._base.outside import json_of, say
+from .._base.table import count
+from .._host.host import Host, reason
+from . import previous, release
+from .diffs import diffs
+from .lock import changing
+from .log import Change as Logged
+from .log import log_change
+from .step import LiveStep
+from .value_kind import Change, Values
+
+
+def entries(host: Host, values: Values) -> dict[str, Any]:
+    """Return ``{key: {original, given}}`` of what binds have changed."""
+    return dict(previous.recorded(host).get(values.name, {}))
+
+
+def targets(host: Host, values: Values, live: Mapping[str, Any]) -> dict[str, str]:
+    """Return ``{key: value}``: what is wanted, and the original of everything that a former run gave and that is not wanted any more."""
+    wanted = values.wanted(host, live)
+    values.require(host, wanted)
+    return {**{key: entry["original"] for key, entry in entries(host, values).items()}, **wanted}
+
+
+def look(host: Host, values: Values, wanted: Mapping[str, str], check: bool = False) -> list[Change]:
+    """Return what differs from ``{key: value}`` and can be changed. Raises ``ValueError`` for what may not be written."""
+    changes = []
+    for key, value in wanted.items():
+        before = values.read(host, key)
+        if before is None or before == value:
+            continue
+        after = values.possible(host, key, before, value)
+        if after != before and not os.access(host.path(key), os.W_OK):
+            raise ValueError("%s cannot be written; run as root (become: true), and not where /proc and /sys are read-only" % key)
+        changes += [Change(key, before, value, after)] if after != before else []
+    return values.planned(host, changes, check)
+
+
+def carry_out(host: Host, values: Values, changes: Sequence[Change], begun: list[Change]) -> None:
+    """Record the originals and what is given, and write. ``begun`` gets what was reached, also where a later write fails."""
+    if not changes:
+        return
+    recorded = entries(host, values)
+    for change in changes:
+        entry = recorded.get(change.key, {"original": change.before, "given": []})
+        given = [value for value in entry["given"] if value != change.wanted] + [change.wanted]
+        recorded[change.key] = dict(entry, given=given)
+    previous.replace(host, values.name, recorded)
+    for change in changes:
+        begun.append(change)
+        begun[-1] = change._replace(after=values.write(host, change.key, change.after))
+    values.done(host, begun)
+
+
+def take_back(host: Host, values: Values, changes: Sequence[Change]) -> list[str]:
+    """Write what there was before ``changes``, and return a sentence for everything that could not be restored."""
+    failed = []
+    for change in reversed(changes):
+        try:
+            now = values.read(host, change.key)
+            if now not in (None, change.before):
+                now = values.write(host, change.key, values.possible(host, change.key, str(now), change.before))
+                failed += values.unreached(change.key, change.before, now, "this run") if now != change.before else []
+        except Exception as error:
+            failed.append(reason(error))
+    values.done(host, changes, undone=True)
+    return failed
+
+
+def confirm(host: Host, values: Values, wanted: Iterable[str]) -> None:
+    """Forget what was given before, and values that are not wanted any more and are what they originally were."""
+    wanted, kept = set(wanted), {}
+    for key, entry in entries(host, values).items():
+        if key in wanted:
+            kept[key] = dict(entry, given=entry["given"][-1:])
+        elif values.read(host, key) != entry["original"]:
+            kept[key] = entry
+    previous.replace(host, values.name, kept or None)
+
+
+class Step(LiveStep):
+    """The values of a feature as a step of a bind."""
+
+    key = "settings"
+
+    def __init__(self, host: Host, values: Values, live: Mapping[str, Any]) -> None:
+        LiveStep.__init__(self)
+        self.host, self.values, self.live = host, values, live
+        self.title = values.title
+        self.changes: list[Change] = []
+
+    @property
+    def changed(self) -> bool:
+        return bool(self.changes)
+
+    def look(self, check: bool) -> None:
+        self.changes = look(self.host, self.values, targets(self.host, self.values, self.live), check)
+        self.warnings = self.values.warnings(self.host, self.live)
+        self.remarks = self.values.remarks(self.host, self.live, self.changes, ahead=True)
+
+    def run(self) -> None:
+        changes, self.changes = self.changes, []
+        carry_out(self.host, self.values, changes, self.changes)
+        self.remarks = self.values.remarks(self.host, self.live, self.changes)
+
+    def undo(self) -> None:
+        failed = take_back(self.host, self.values, self.changes)
+        if failed:
+            raise ValueError("; ".join(failed))
+
+    def finish(self) -> None:
+        confirm(self.host, self.values, self.values.wanted(self.host, self.live))
+
+    def result(self) -> list[dict[str, str]]:
+        return [change.row for change in self.changes]
+
+    def lines(self) -> dict[str, list[str]]:
+        return {diffs.SETTINGS: self.values.lines(self.host, self.changes)}
+
+
+class Release(release.Release):
+    """Restores the originals of a feature's values. ``report`` are the changes."""
+
+    report: list[Change]
+
+    def __init__(self, values: Values, host: Host, outcome: release.Outcome, options: release.Options) -> None:
+        super().__init__(host, outcome, options)
+        self.values = values
+        self.report = []
+        self._originals = {key: entry["original"] for key, entry in outcome.recorded.get(values.name, {}).items()}
+        self._left: set[str] = set()
+        values.retry()
+
+    @property
+    def changed(self) -> bool:
+        return bool(self.report)
+
+    def look(self) -> None:
+        self.report = self.outcome.attempt(self.values.name, look, self.host, self.values, self._originals) or []
+        self._leave({change.key: change.after for change in self.report})
+
+    def release(self) -> None:
+        done = []
+        for change in self.report:
+            after = self.outcome.attempt(self.values.name, self.values.write, self.host, change.key, change.after)
+            if after is None:
+                self._left.add(change.key)
+            else:
+                done.append(change._replace(after=after))
+        self.report = done
+
+    def finish(self, check: bool) -> None:
+        if check:
+            self.report = self.values.planned(self.host, self.report, check)
+        self._leave({change.key: change.after for change in self.report})
+        self.report = [change for change in self.report if change.before != change.after]
+        if self._left and not check:
+            confirm(self.host, self.values, ())
+
+    def _leave(self, reached: Mapping[str, str]) -> None:
+        """Keep the record of values that do not become what they originally were."""
+        for key, original in self._originals.items():
+            value = reached.get(key) or self.values.read(self.host, key)
+            if key not in self._left and value not in (None, original):
+                for sentence in self.values.unreached(key, original, str(value), "the first bind"):
+                    self._left.add(key)
+                    self.outcome.leave(self.values.name, sentence)
+
+    def rows(self) -> list[dict[str, str]]:
+        return [change.row for change in self.report]
+
+    def lines(self) -> dict[str, list[str]]:
+        return {diffs.SETTINGS: self.values.lines(self.host, self.report)}
+
+    def take_back(self) -> None:
+        failed = take_back(self.host, self.values, self.report)
+        if failed:
+            raise ValueError("; ".join(failed))
+
+
+def compare(findings: Findings, host: Host, values: Values, live: Mapping[str, Any], by_whom: str) -> None:
+    """Compare the values of a host with those that are wanted: one finding for each setting."""
+    given = {}
+    with contextlib.suppress(ValueError):  # a broken record is named by who needs it
+        given = {key: entry["given"] for key, entry in entries(host, values).items()}
+    groups: dict[tuple[str, str], dict[str, int]] = {}
+    ours = set()
+    for key, wanted in values.wanted(host, live).items():
+        (name, _noun, number), found = values.label(host, key), values.read(host, key) or "nothing"
+        group = groups.setdefault((name, wanted), {})
+        group[found] = group.get(found, 0) + number
+        if found != wanted and found in given.get(key, ()):
+            ours.add(name)
+    for (name, wanted), numbers in groups.items():
+        if set(numbers) == {wanted}:
+            findings.same(values.name, name)
+            continue
+        total = sum(numbers.values())
+        shown = ["%s (%d of %d)" % (text, numbers[text], total) if len(numbers) > 1 else text for text in sorted(numbers)]
+        interrupted = Cause(INTERRUPTED_RUN, "a run that did not end left it; bind again")
+        findings.differs(values.name, name, wanted, ", ".join(shown), interrupted if name in ours else Cause(EDIT, by_whom))
+    findings.remarks += coded("NPU_NO_EFFECT", values.warnings(host, live))
+
+
+def main(values: Values, argv: Sequence[str] | None = None) -> int:
+    """Set at boot what was applied. Returns 0, also where the kernel grants less, and 1 where a value is refused."""
+    program = "npu_affinity " + values.name
+    parser = argparse.ArgumentParser(prog=program, description="Set the %s of this host, as they were applied." % values.title)
+    parser.add_argument("--root", default="/", help="root directory of the host's file tree")
+    host = Host(parser.parse_args(argv).root)
+    values.retry(boot=True)
+    try:
+        with changing(host, program):
+            live = applied(host, values)
+            if live is None:
+                return 0
+            done = set_all(host, values, look(host, values, targets(host, values, live)))
+            confirm(host, values, values.wanted(host, live))
+            remarks = values.warnings(host, live) + values.remarks(host, live, done)
+    except (OSError, ValueError) as error:
+        say(error)
+        return 1
+    lines = [line[2:] for line in values.lines(host, done)]
+    if lines:
+        log_change(host, Logged("rebind", program, "%s of %s" % (count(len(done), "change"), values.title), lines))
+    for sentence in lines + remarks:
+        say(sentence)
+    return 0
+
+
+def set_all(host: Host, values: Values, changes: Sequence[Change]) -> list[Change]:
+    """Make all changes or none, without a transaction."""
+    begun: list[Change] = []
+    try:
+        carry_out(host, values, changes, begun)
+    except Exception as error:
+        raise ValueError("; ".join([reason(error), *take_back(host, values, begun)]))
+    return begun
+
+
+def applied(host: Host, values: Values) -> dict[str, Any] | None:
+    """Return what the last bind wanted, or None. Raises ``ValueError`` for a file that the role does not write."""
+    text = host.text(values.file)
+    if text is None:
+        return None
+    try:
+        live = {key: value for key, value in json_of(text).items() if key != "about"}
+        values.wanted(host, live)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError("%s is not what role %s writes (%s); remove it and bind the host again" % (values.file, values.name, error))
+    return live
