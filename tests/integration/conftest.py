@@ -121,10 +121,11 @@ def _as_list(value):
 
 
 class Fleet:
-    """A few simulated hosts and their inventory in one folder."""
+    """A few simulated hosts and their inventory in one folder; ``collection``: another one than that of this checkout."""
 
-    def __init__(self, folder, hosts):
+    def __init__(self, folder, hosts, collection=REPOSITORY):
         self.folder = folder
+        self.collection = collection
         self.hosts = {}
         for host, machine in hosts.items():
             generate(machine, folder / host)
@@ -155,6 +156,7 @@ class Fleet:
         environment = {
             **{name: value for name, value in os.environ.items() if name != "MAKELEVEL"},
             **CHECKOUT,
+            **({} if self.collection is REPOSITORY else {"ANSIBLE_COLLECTIONS_PATH": str(self.collection.parents[2])}),
             "ANSIBLE_CALLBACK_PLUGINS": str(REPOSITORY / "tests/integration/callbacks"),
             "ANSIBLE_CALLBACKS_ENABLED": "journal",
             "ANSIBLE_LOCALHOST_WARNING": "false",
@@ -164,7 +166,7 @@ class Fleet:
             variables = {"npu_affinity_confirm": True, **variables}
         playbook = playbook if playbook.endswith(".yml") else f"playbooks/{playbook}.yml"
         arguments = ["-i", str(self.inventory), playbook, *arguments, "-e", json.dumps(variables)]
-        return Run(controller.ansible_playbook(arguments, REPOSITORY, environment), journal)
+        return Run(controller.ansible_playbook(arguments, self.collection, environment), journal)
 
     def succeed(self, playbook, *arguments, **variables):
         """Run a playbook that must succeed."""
