@@ -236,7 +236,7 @@ def _take_back(transaction: Transaction, record: Record | None, begun: Sequence[
         each([transaction.undo] + [step.undo for step in reversed(begun)])
         if record:
             record.restore()  # as long as anything is to be restored, it says what
-    except Exception as second:  # pylint: disable=broad-exception-caught # it is said what is left
+    except Exception as second:  # pylint: disable=broad-exception-caught # names what is left
         written = ", ".join(transaction.written)
         return "; not everything could be restored: %s%s" % (reason(second), ". Files written: %s" % written if written else "")
     listed = " and ".join([", ".join(kinds[:-1])][: len(kinds) - 1] + kinds[-1:])
