@@ -8,14 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..value_feature import code, value_feature
+from .places import GRANTED
 
 if TYPE_CHECKING:
     from ..._base.findings import Code
     from ..comparing import Comparing
     from .pages import HugePages
 
-GRANTED = "/run/npu-affinity/hugepages.json"
-"""What the kernel granted since the boot."""
 _CHANGED = "A memory node has another number of huge pages than planned."
 
 

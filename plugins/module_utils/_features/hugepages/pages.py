@@ -21,7 +21,7 @@ from ..._kernel.cpus import NODE_FOLDER, memory_mib
 from ..._kernel.hugepages import GIGANTIC, kept_free, pages, path_of, place_of, size_text
 from ..._kernel.memory import room_of_nodes
 from ..._state.value_kind import Change, Setting, Values
-from .feature import GRANTED
+from .places import GRANTED
 from .shortage import counts_of, granted, lowest, on_command_line, shortages, unreached
 
 _PART = 1 << 20

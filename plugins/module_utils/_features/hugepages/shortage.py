@@ -12,7 +12,7 @@ from ..._base.outside import json_of, require_shape
 from ..._host.host import Host
 from ..._kernel.hugepages import GIGANTIC, Pages, pages, path_of, place_of, reserved, size_text
 from ..value_feature import service
-from .feature import GRANTED
+from .places import GRANTED
 
 if TYPE_CHECKING:
     from ..._base.documents import HugePagesLive

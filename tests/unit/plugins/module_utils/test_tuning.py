@@ -114,7 +114,7 @@ def test_a_setting_not_wanted_any_more_is_restored_and_forgotten(kernel):
 # (what the kernel refuses, what is wanted, the sentence)
 REFUSALS = [
     ({}, {"governor": "turbo"}, "there is no governor turbo; this host has performance, powersave, schedutil"),
-    ({}, {"turbo": 1}, "'swapiness' is not a setting"),
+    ({}, {"turbo": 1}, "'turbo' is not a setting"),
     ({SWAPPINESS: errno.EINVAL}, {"swappiness": 300}, SWAPPINESS + " does not take '300': Invalid argument"),
     ({HUGEPAGES: errno.EROFS}, ALL, HUGEPAGES + " does not take 'never': Read-only file system"),
 ]
