@@ -16,7 +16,11 @@ from ._smi.text import cpulist_of, first_line, lines_of, number_of, pci_of, valu
 
 _DEVICE_LABEL = re.compile(r"GPU[0-9]+\Z")
 _TITLE = re.compile(r"GPU NUMA ID|(?:CPU|NUMA) Affinity|\S+")
+_CLOSEST = re.compile(r"NUMA IDs? of (?:the )?closest CPU:\s*(\S+)\s*\Z")
+_LISTED = re.compile(r"GPU (\d+):.*\(UUID: (GPU-[\w-]+)\)")
+_MIG = re.compile(r"\s+MIG .*\(UUID: (MIG-[\w/-]+)\)")
 _CSV_NAMES = {
+    "mig.mode.current": "mig",
     "index": "index",
     "uuid": "uuid",
     "gpu_uuid": "uuid",
@@ -61,8 +65,32 @@ def _topo_row(line: str, titles: list[str]) -> dict[str, Any]:
     return {"label": label, "affinity": cpulist_of(affinity), "numa": value_of(numa), "links": links}
 
 
+def parse_nvidia_closest(text: str) -> str | None:
+    """Return the NUMA nodes, as a cpulist, whose CPUs are closest to a GPU by ``nvidia-smi topo -C -M -i N``; None for ``N/A``."""
+    for line in lines_of(text):
+        match = _CLOSEST.search(line)
+        if match:
+            return cpulist_of(match.group(1))
+    raise ValueError("nvidia-smi topo -C: no 'NUMA IDs of closest CPU' in its output, which begins with '%s'" % first_line(text))
+
+
+def parse_nvidia_list(text: str) -> dict[int, list[str]]:
+    """Return the UUIDs of the MIG devices of each GPU that ``nvidia-smi -L`` lists, by its index."""
+    found: dict[int, list[str]] = {}
+    for line in lines_of(text):
+        gpu, part = _LISTED.match(line), _MIG.match(line)
+        if gpu:
+            found[int(gpu.group(1))] = []
+        elif part and found:
+            found[max(found)].append(part.group(1))
+    if not found:
+        raise ValueError("nvidia-smi -L: no GPU in its output, which begins with '%s'" % first_line(text))
+    return found
+
+
 def parse_nvidia_csv(text: str) -> list[dict[str, Any]]:
-    """Return the GPUs of ``nvidia-smi --query-gpu=... --format=csv``: ``[{index, uuid, pci, name, memory_mib}]``.
+    """Return the GPUs of ``nvidia-smi --query-gpu=... --format=csv``: ``[{index, uuid, pci, name, memory_mib}]``, and whether each
+    has MIG mode, ``mig``, where that was requested.
 
     Values come with units or without; the header line is needed, and a column that was not asked for is None.
     """
@@ -83,6 +111,7 @@ def parse_nvidia_csv(text: str) -> list[dict[str, Any]]:
                     "pci": pci_of(row.get("pci") or ""),
                     "name": row.get("name"),
                     "memory_mib": number_of((row.get("memory_mib") or "").partition(" ")[0]),
+                    **({"mig": row["mig"] == "Enabled"} if "mig" in row else {}),
                 }
             )
     if names is None:

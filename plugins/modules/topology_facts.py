@@ -345,6 +345,12 @@ ansible_facts:
               description: Whether containers can share the chip. V(null) when not asked for with O(device_share), or not supported.
               type: bool
               sample: false
+            mig:
+              description: UUIDs of the MIG devices of a GPU. Programs name these, not the GPU.
+              returned: for a GPU in MIG mode
+              type: list
+              elements: str
+              sample: [MIG-5f0e4c1a-0000-4000-8001-000000000000]
             busy:
               description: Whether C(npu-smi) shows a process on the chip, or V(null) when it shows nothing at all.
               type: bool
@@ -385,6 +391,19 @@ ansible_facts:
           returned: always
           type: dict
           sample: {isolcpus: 2-5, flags: [managed_irq], nohz_full: 2-5}
+        silent:
+          description:
+            - Why C(npu-smi) or C(nvidia-smi) does not tell all accelerators that the PCI bus has, by their kind, V(npu) or V(gpu).
+            - A host that is bound is then not planned again, and its comparison reports it.
+          returned: if there are any
+          type: dict
+          sample: {"gpu": "'/usr/bin/nvidia-smi' did not answer within 30 s."}
+        guests:
+          description: Accelerators that a driver such as C(vfio-pci) holds for a guest, with C(pci), C(family) and C(driver).
+          returned: if there are any
+          type: list
+          elements: dict
+          sample: [{"pci": "0000:81:00.0", "family": "gpu", "driver": "vfio-pci"}]
         unlisted:
           description: NPUs on the PCI bus that C(npu-smi) does not list, with C(pci), C(family) and C(numa).
           returned: always
@@ -417,12 +436,6 @@ ansible_facts:
               returned: if only E(PATH) of the session leads to it
               type: str
               sample: /opt/ascend/bin/npu-smi
-            unanswered:
-              description: Queries of all NPUs that C(npu-smi) did not answer in time. A host that is bound is then not planned again.
-              returned: if there are any
-              type: list
-              elements: str
-              sample: [info -t topo]
         irqbalance:
           description: The irqbalance service.
           type: dict

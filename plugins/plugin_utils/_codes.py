@@ -47,6 +47,7 @@ _REFUSALS = {
 _REMARKS = {
     "NPU_ALLOCATOR_MISSING": "The host has no allocator to preload.",
     "NPU_BIND_EFFECT": "What a bind moves or takes.",
+    "NPU_CARD_IN_GUEST": "An accelerator belongs to a guest.",
     "NPU_CARD_UNLISTED": "An NPU of the PCI bus is not listed by npu-smi.",
     "NPU_CORES_SPLIT": "A pool has only some threads of a core.",
     "NPU_CPUS_IDLE": "A rule leaves CPUs near an NPU idle.",

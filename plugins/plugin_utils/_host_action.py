@@ -67,7 +67,7 @@ def comparison_options(own: Mapping[str, Any], timeout: int, topology: Mapping[s
     gathering."""
     known = topology or NOT_GATHERED
     return {
-        "topology": {"npus": known["npus"]},
+        "topology": {"npus": known["npus"], "silent": known.get("silent") or {}},
         "must_be_bound": "unbound" in own["fail_on"] and bool(known["npus"] or known["problems"]),
         "timeout": 2 * timeout,
     }

@@ -39,7 +39,7 @@ def cpu_time(argv: list[str], environment: dict[str, str]) -> tuple[float, str]:
 def plan_of(tree: pathlib.Path) -> dict:
     """Return a plan with a pool of neighbouring CPUs for every NPU."""
     npus = []
-    for number, pci in enumerate(accelerators(Host(str(tree)))):
+    for number, pci in enumerate(accelerators(Host(str(tree)))[0]):
         first = POOL * number
         npus.append({"id": number, "pci": pci, "pool": f"{first}-{first + POOL - 1}", "irq": f"{first}-{first + 1}"})
     return {"schema": 1, "npus": npus}

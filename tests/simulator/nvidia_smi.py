@@ -10,6 +10,7 @@ Faults
 nvidia_error    true: no driver answers
 nvidia_hang     seconds before the first word
 nvidia_lost     addresses of GPUs that fell off the bus: a sentence on each, and no row, with status 0
+nvidia_stops    true: the sentence on the first of these is all, with status 15, unless other GPUs are requested by address (``-i``)
 nvidia_old      true: a release that knows neither MIG nor ``topo -C``
 """
 
@@ -43,19 +44,19 @@ def value_of(gpu, index, name):
     }.get(name)
 
 
-def print_query(gpus, fields, style):
+def print_query(gpus, fields, style, asked):
     for name in fields:
         if gpus and value_of(gpus[0], 0, name) is None:
             print('Field "%s" is not a valid field to query.\n' % name)
             return 2
     for gpu in gpus:
-        if gpu["lost"]:
+        if gpu["lost"] and not asked:
             print(LOST % gpu["bdf"].upper())
     if "noheader" not in style and gpus:
         units = [value_of(gpus[0], 0, name)[1] for name in fields]
         print(", ".join("%s [%s]" % (name, unit) if unit else name for name, unit in zip(fields, units)))
     for index, gpu in enumerate(gpus):
-        if gpu["lost"]:
+        if gpu["lost"] or asked not in (None, gpu["bdf"]):
             continue
         cells = []
         for name in fields:
@@ -114,9 +115,14 @@ def main():
             closest = (node if node >= 0 else "N/A") if gpu["closest"] is None else gpu["closest"]
             lost, old = gpu["bdf"] in faults.get("nvidia_lost", ()), faults.get("nvidia_old", False)
             gpus.append(dict(gpu, closest=closest, lost=lost, old=old))
+    lost = [gpu for gpu in gpus if gpu["lost"]]
+    asked = words[words.index("-i") + 1] if "--format=csv" in words and "-i" in words else None
+    if lost and faults.get("nvidia_stops") and asked in (None, lost[0]["bdf"]):
+        print(LOST % lost[0]["bdf"].upper())
+        return 15
     options = dict(word.split("=", 1) for word in words if word.startswith("--") and "=" in word)
     if "--query-gpu" in options:
-        return print_query(gpus, options["--query-gpu"].split(","), options.get("--format", "csv").split(","))
+        return print_query(gpus, options["--query-gpu"].split(","), options.get("--format", "csv").split(","), asked)
     if words == ["-L"]:
         return print_list(gpus)
     if words[:1] == ["topo"] and gpus:

@@ -35,7 +35,7 @@ def again(root: str, state: AppliedState, topology: Mapping[str, Any], archive: 
 
 def _compared(host: Host, topology: Mapping[str, Any], code: HostCode) -> dict[str, Any] | None:
     """Return the comparison of a host on which a bind would change nothing; None where nothing differs."""
-    known = {"npus": topology["npus"], "users": topology.get("users") or []}
+    known = {"npus": topology["npus"], "users": topology.get("users") or [], "silent": topology.get("silent") or {}}
     try:
         found = comparison(host, {"topology": known, "must_be_bound": False}, None, code)
     except (OSError, ValueError, CommandError) as error:

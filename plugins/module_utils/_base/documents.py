@@ -74,6 +74,7 @@ if TYPE_CHECKING:
         device: DeviceFile
         driver: str | None
         parts: List[Any]
+        mig: List[str]
 
     class Unlisted(TypedDict):
         """An accelerator on the bus that its tool does not list."""
@@ -177,6 +178,8 @@ if TYPE_CHECKING:
         """The fact ``npu_affinity_topology``. The keys below are there where something asked for them, ``users`` but in old records."""
 
         users: List[NpuUser]
+        guests: List[Dict[str, str]]
+        silent: Dict[str, str]
         hugepages: Dict[str, Dict[str, int]]
         hugepages_before: Dict[str, Dict[str, int]]
         isolation: Isolation

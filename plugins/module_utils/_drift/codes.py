@@ -23,6 +23,7 @@ _CODES = {
     PLAN_OUTDATED: Code("A bind would change the plan in force."),
     "NPU_SERVICE_CHANGED": Code("A service or its processes do not run as planned.", kinds=["services", "processes"]),
     "NPU_SETTINGS_CHANGED": Code("A newer version bound the host, or settings do not match it.", [findings.CHANGED_SETTINGS]),
+    "NPU_SMI_SILENT": Code("npu-smi or nvidia-smi does not answer.", [findings.UNREADABLE]),
     "NPU_UNIT_CHANGED": Code("A unit is not enabled, active or stopped as planned.", kinds=["units"]),
     "NPU_UNIT_FAILED": Code("The last run of a unit failed.", [findings.FAILED_UNIT]),
     WORK_OUTSIDE_POOL: Code("Processes use an NPU outside its pool, or with fewer CPUs than their role."),

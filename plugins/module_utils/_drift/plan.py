@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 
 from .._base.cpulist import compress, expand
 from .._host.host import Forbidden, Host
-from .._kernel.pci import DEVICE_FOLDER
+from .._kernel.pci import DEVICE_FOLDER, driver_of
 from .._state.plan_file import PATH as PLAN
 from .._state.plan_file import Broken, Newer, plan_npus, read
 from .._base.device import Device
 from .._state import previous
 from .._transaction.request import Request, compare
-from .._base.findings import CHANGED_SETTINGS, EDIT, LOST_CARD, NEVER_BOUND, NEW_CARD, OFFLINE_CPU, Cause, Findings, Value
+from .._base.findings import CHANGED_SETTINGS, EDIT, LOST_CARD, NEVER_BOUND, NEW_CARD, OFFLINE_CPU, UNREADABLE, Cause, Findings, Value
 
 if TYPE_CHECKING:
     from .._base.documents import Plan
@@ -89,17 +89,34 @@ def _differing(mine: dict[str, dict[str, str]], theirs: dict[str, dict[str, str]
     return [(said(title, mine.get(title)), said(title, theirs.get(title))) for title in titles if mine.get(title) != theirs.get(title)]
 
 
-def check_npus(findings: Findings, host: Host, plan: Plan, online: set[int], present: Sequence[dict[str, Any]]) -> set[Device]:
+def check_tools(findings: Findings, plan: Plan, silent: Mapping[str, str]) -> None:
+    """Note the tools that tell nothing of accelerators that the plan has. ``silent`` are the reasons by kind, as in a topology."""
+    for kind, why in silent.items():
+        if any(Device.of(npu).kind == kind for npu in plan["npus"]):
+            command = "nvidia-smi" if kind == "gpu" else "npu-smi info"
+            cause = Cause(UNREADABLE, "run '%s' on the host" % command)
+            findings.differs("npus", command.split()[0], "the %ss of the plan" % kind.upper(), why.rstrip("."), cause)
+
+
+def check_npus(
+    findings: Findings, host: Host, plan: Plan, online: set[int], present: Sequence[dict[str, Any]], silent: Mapping[str, str]
+) -> set[Device]:
     """Compare the plan's NPUs and CPUs with those that are there; return the NPUs that are on the bus.
 
-    ``present`` are the NPUs of the topology. A chip can be gone while the PCI function that it shares with another is there.
+    ``present`` are the NPUs of the topology, except for kinds whose tool is ``silent``. A chip can be gone while the PCI function that it
+    shares with another is there.
     """
     there = set()
     chips = _by_function(present)
+    told = {Device.of(npu).kind for npu in present if npu.get("pci")} - {Device.of(npu).kind for npu in present if not npu.get("pci")}
     for npu in plan["npus"]:
         device, pci = Device.of(npu), (npu.get("pci") or "").lower()
         others = chips.get(pci) or [npu.get("chip")]
-        if npu.get("chip") is not None and npu["chip"] not in others:
+        if pci and pci not in chips and device.kind in told - silent.keys() and host.exists("%s/%s" % (DEVICE_FOLDER, pci)):
+            driver = driver_of(host, "%s/%s" % (DEVICE_FOLDER, pci)) or "no driver"
+            cause = Cause(LOST_CARD, "it fell off the bus, or was given to a guest; bind again when it is back, or gone for good")
+            findings.differs("npus", device.title, "PCI function " + pci, "not listed, with " + driver, cause, device)
+        elif npu.get("chip") is not None and npu["chip"] not in others:
             cause = Cause(LOST_CARD, "npu-smi lists other chips of its card only; bind again when it is back, or gone for good")
             expected, found = "chip %s of PCI function %s" % (npu["chip"], pci), "chip %s" % compress(others)
             findings.differs("npus", device.title, expected, found, cause, device)

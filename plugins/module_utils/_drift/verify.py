@@ -20,7 +20,7 @@ from .._kernel.cpus import CPU_FOLDER, read_list
 from .._kernel.machine import slice_path
 from .._users.finding import users
 from .files import check_executables, check_files, check_programs
-from .plan import check_new_npus, check_npus, check_plan
+from .plan import check_new_npus, check_npus, check_plan, check_tools
 from .units import check_units
 from .users import check_users
 
@@ -41,7 +41,9 @@ def verify(host: Host, wanted: Wanted, given: Plan | None = None) -> tuple[bool,
     findings.devices = _devices_of_units(plan, slices)
     online = read_list(host, CPU_FOLDER + "/online")
     present = (wanted.topology or {}).get("npus") or []
-    there = check_npus(findings, host, plan, online, present)
+    silent = (wanted.topology or {}).get("silent") or {}
+    check_tools(findings, plan, silent)
+    there = check_npus(findings, host, plan, online, present, silent)
     check_new_npus(findings, plan, present)
     edited = check_files(findings, host, wanted.files, wanted.owned)
     check_programs(findings, host, wanted.programs)

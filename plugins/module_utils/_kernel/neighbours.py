@@ -12,7 +12,7 @@ from typing import Any, Iterable
 from .._base.cpulist import compress
 from .._host.host import Host
 from .interrupts import interrupt_names
-from .pci import DEVICE_FOLDER, numa_node
+from .pci import DEVICE_FOLDER, driver_of, numa_node
 
 STORAGE, NETWORK, INFINIBAND = 0x01, 0x02, 0x0C06
 """Base classes of PCI's list of class codes, and the class of InfiniBand among the serial buses."""
@@ -62,12 +62,6 @@ def name_of(host: Host, folder: str) -> str:
     folders = [folder] + [posixpath.join(folder, name) for name in host.names(folder, "virtio[0-9]*")]
     named: Iterable[list[str]] = (host.names(posixpath.join(below, kind)) for below in folders for kind in _NAMES)
     return next((names[0] for names in named if names), "")
-
-
-def driver_of(host: Host, folder: str) -> str:
-    """Return the driver that is bound to a function, or ''."""
-    lines = (host.read(folder + "/uevent") or "").splitlines()
-    return next((line[len("DRIVER=") :] for line in lines if line.startswith("DRIVER=")), "")
 
 
 def _layers(times: Counter[int]) -> list[str]:

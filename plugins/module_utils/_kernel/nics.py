@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Iterable
 from .._base.cpulist import from_mask
 from .._host.host import Host
 from .interrupts import Vector, interrupt_names, requested
-from .neighbours import INFINIBAND, NETWORK, STORAGE, driver_of, name_of
-from .pci import DEVICE_FOLDER, numa_node
+from .neighbours import INFINIBAND, NETWORK, STORAGE, name_of
+from .pci import DEVICE_FOLDER, driver_of, numa_node
 
 if TYPE_CHECKING:
     from .._base.documents import Nic

@@ -9,6 +9,8 @@ compression and cipher engines of the same class and vendor, and management cont
 
 from __future__ import annotations
 
+import os
+import re
 from typing import Any
 
 from .._host.host import Host
@@ -25,6 +27,8 @@ ASCEND_FAMILIES = {
     0xD803: "a3",
     0xD806: "a5",
 }
+_FOR_GUESTS = re.compile(r"vfio|\Apci-stub\Z|\Axen-pciback\Z|\A(?:uio_pci_generic|igb_uio)\Z")
+"""Drivers that hold a function for a virtual machine or a program in user space."""
 PROCESSING_ACCELERATOR, DISPLAY, DISPLAY_3D = 0x1200, 0x0300, 0x0302
 
 
@@ -39,17 +43,31 @@ def numa_node(host: Host, pci: str) -> int | None:
     return host.read_number(NODES_WITH_CPUS)
 
 
-def accelerators(host: Host) -> dict[str, dict[str, Any]]:
-    """Return the Ascend NPUs and NVIDIA GPUs of the bus as ``{pci: {family, numa}}``, in bus order.
+def driver_of(host: Host, folder: str) -> str:
+    """Return the driver that is bound to a function, or ''. An archive has the folder's text alone."""
+    link = host.path(folder + "/driver")
+    if os.path.islink(link):
+        return os.path.basename(os.path.realpath(link))
+    lines = (host.read(folder + "/uevent") or "").splitlines()
+    return next((line[len("DRIVER=") :] for line in lines if line.startswith("DRIVER=")), "")
+
+
+def accelerators(host: Host) -> tuple[dict[str, dict[str, Any]], list[dict[str, str]]]:
+    """Return the Ascend NPUs and NVIDIA GPUs of the bus as ``{pci: {family, numa}}``, in bus order, and ``[{pci, family, driver}]`` of
+    those that a driver holds for a guest.
 
     ``pci`` is in the kernel's form (``0000:c1:00.0``), ``family`` one of a2, a3, a5, 310p, 310, 910 and gpu.
     """
-    found = {}
+    found, guests = {}, []
     for pci in host.names(DEVICE_FOLDER):
-        family = _family(host, "%s/%s/" % (DEVICE_FOLDER, pci))
-        if family:
+        folder = "%s/%s" % (DEVICE_FOLDER, pci)
+        family = _family(host, folder + "/")
+        driver = driver_of(host, folder) if family else ""
+        if family and _FOR_GUESTS.search(driver):
+            guests.append({"pci": pci, "family": family, "driver": driver})
+        elif family:
             found[pci] = {"family": family, "numa": numa_node(host, pci)}
-    return found
+    return found, guests
 
 
 def _family(host: Host, folder: str) -> str | None:

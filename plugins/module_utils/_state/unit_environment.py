@@ -38,7 +38,7 @@ _SPECIFIER = re.compile(r"%([%iInNpP])")
 _HEX = re.compile(r"\\x([0-9a-f]{2})")
 
 
-def visible_devices(kind: str, ids: Iterable[int]) -> dict[str, str]:
+def visible_devices(kind: str, ids: Iterable[int | str]) -> dict[str, str]:
     """Return the variables for devices of a kind (``npu`` or ``gpu``) by their ids, in the order in which the process is to count them."""
     name, needs = DEVICES[kind]
     listed = ",".join(map(str, ids))

@@ -70,15 +70,24 @@ def gather(
     ``memory`` is there where slices of NPUs, these services, or users of NPUs hold memory.
     """
     problems: list[str] = []
-    devices = pci.accelerators(host)
+    devices, guests = pci.accelerators(host)
     tool = _npus.start(host, npu_smi, devices, problems)
     cpus = _attempt(problems, {"online": "", "offline": "", "isolated": "", "siblings": [], "caches": [], "sockets": []}, _cpus.cpus, host)
     online = set(expand(cpus["online"]))
     if not online:
         problems.append("No CPU is online by %s." % host.path(_cpus.CPU_FOLDER + "/online"))
     nodes = _attempt(problems, [], _cpus.nodes, host, online)
+    silent: dict[str, str] = {}
     npus, driver, listed = _npus.gather(host, tool, devices, nodes, device_share, problems)
-    gpus = _gpus.gather(host, nvidia_smi, devices, problems)
+    unanswered = ["'%s'" % query for query in map(" ".join, _npus.QUERIES) if tool and query in tool.unanswered]
+    if unanswered:
+        silent["npu"] = "npu-smi did not answer %s in time." % " and ".join(unanswered)
+    elif not npus and any(device["family"] != "gpu" for device in devices.values()):
+        silent["npu"] = " ".join(problems)
+    known = len(problems)
+    gpus = _gpus.gather(host, nvidia_smi, devices, nodes, problems)
+    if not gpus and any(device["family"] == "gpu" for device in devices.values()):
+        silent["gpu"] = " ".join(problems[known:])
     nodes = _owned(host, nodes, cpus["sockets"], gpus, problems)
     unlisted: list[Any] = _npus.unlisted(devices, npus)
     facts: Topology = {
@@ -101,6 +110,10 @@ def gather(
         "allocator": allocator(host),
         "problems": problems,
     }
+    if guests:
+        facts["guests"] = guests
+    if silent and not any("-smi" in name for name in host.unknown):
+        facts["silent"] = silent
     if units:
         facts["missing_units"] = {unit: similar(host, unit) for unit in units if fragment(host, unit) is None}
         elsewhere = {unit: set_elsewhere(host, unit) for unit in units}

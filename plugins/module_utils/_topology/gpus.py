@@ -1,34 +1,51 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The NVIDIA GPUs of a mixed fleet, in the shape of NPUs: what nvidia-smi lists, with NUMA nodes from sysfs."""
+"""The NVIDIA GPUs of a mixed fleet, in the shape of NPUs: what nvidia-smi lists, with NUMA nodes from sysfs.
+
+Where the kernel knows no node (numa_node is -1), nvidia-smi prints the node whose CPUs are closest: ``topo -C -M -i`` prints nodes, older
+releases have only the matrix of ``topo -m``, which has CPUs, and can cut them short (NVIDIA/cuCascade PR 119).
+"""
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+import re
+from typing import Any, Iterable, Mapping, Sequence
 
-from .._base.cpulist import compress
+from .._base.cpulist import compress, expand
 from .._host.host import Host
 from .._kernel.pci import numa_node
-from .._smi import tool as _tool
+from .._nvidia_smi import parse_nvidia_closest, parse_nvidia_csv, parse_nvidia_list, parse_nvidia_topo
+from .._smi.text import cpulist_of
+from .._smi.tool import Tool, find
 from .._users.register import register_gpus
 
 FOLDERS = ("/usr/bin", "/usr/local/bin", "/usr/local/nvidia/bin", "/opt/bin")
 _QUERY = ("--query-gpu=index,uuid,pci.bus_id,name,memory.total", "--format=csv")
+_MIG = ("--query-gpu=index,mig.mode.current", "--format=csv")
+_LOST = re.compile(r"device handle for GPU|GPU is lost")
 
 
-def gather(host: Host, named: str | None, devices: Mapping[str, dict[str, Any]], problems: list[str]) -> list[dict[str, Any]]:
+def gather(
+    host: Host, named: str | None, devices: Mapping[str, dict[str, Any]], nodes: Iterable[Mapping[str, Any]], problems: list[str]
+) -> list[dict[str, Any]]:
     """Return the GPUs, ascending by index. ``named`` is the command to use instead of an nvidia-smi that is looked for.
 
-    ``devices`` are the accelerators of the PCI bus (:func:`_kernel.pci.accelerators`). What goes wrong is added to ``problems``.
+    ``devices`` are the accelerators of the PCI bus (:func:`_kernel.pci.accelerators`), ``nodes`` the NUMA nodes. What goes wrong is added
+    to ``problems``.
     """
     present = {pci: device for pci, device in devices.items() if device["family"] == "gpu"}
     if not present and not named:
         return []
-    from .._nvidia_smi import parse_nvidia_csv
-
-    tool = _tool.find(host, named, "nvidia-smi", FOLDERS, problems, present)
-    answer = tool.ask(parse_nvidia_csv, *_QUERY) if tool else None
+    tool = find(host, named, "nvidia-smi", FOLDERS, problems, present)
+    if not tool:
+        return []
+    aside = Tool(host, tool.argv, [])
+    aside.ask_ahead(_MIG)
+    answer = tool.ask(parse_nvidia_csv, *_QUERY)
+    if answer is None and any(map(_LOST.search, problems)):
+        answer = _one_by_one(aside, sorted(present))
+    in_mig = {row["index"] for row in aside.ask(parse_nvidia_csv, *_MIG) or () if answer and row["mig"]}
     if answer is None:
         return []
     rows = [row for row in answer if row["index"] is not None]
@@ -54,7 +71,49 @@ def gather(host: Host, named: str | None, devices: Mapping[str, dict[str, Any]],
         for row in sorted(rows, key=lambda row: row["index"])
     ]
     register_gpus(host, gpus, problems)
-    without_node = compress(gpu["id"] for gpu in gpus if gpu["pci"] in present and gpu["numa"] is None)
+    _add_mig(aside, gpus, in_mig)
+    untold = [gpu for gpu in gpus if gpu["pci"] in present and gpu["numa"] is None]
+    _add_closest(aside, untold, {node["id"]: set(expand(node["cpus"])) for node in nodes if node["cpus"]})
+    without_node = compress(gpu["id"] for gpu in untold if gpu["affinity"] is None)
     if without_node:
-        problems.append("GPU %s: the kernel has no NUMA node for it (numa_node is -1)." % without_node)
+        problems.append("GPU %s: neither the kernel (numa_node is -1) nor nvidia-smi has a NUMA node for it." % without_node)
     return gpus
+
+
+def _one_by_one(aside: Tool, functions: Sequence[str]) -> list[dict[str, Any]] | None:
+    """Return the GPUs of which each is listed when it alone is requested: one that is lost can hide the others."""
+    aside.ask_ahead(_MIG, *((*_QUERY, "-i", pci) for pci in functions))
+    rows = [row for pci in functions for row in aside.ask(parse_nvidia_csv, *_QUERY, "-i", pci) or ()]
+    return rows or None
+
+
+def _add_mig(aside: Tool, gpus: Iterable[dict[str, Any]], in_mig: set[int | None]) -> None:
+    """Give each GPU in MIG mode the UUIDs of its MIG devices: programs name these, not the GPU."""
+    listed = (aside.ask(parse_nvidia_list, "-L") or {}) if in_mig else {}
+    for gpu in gpus:
+        if gpu["id"] in in_mig:
+            gpu["mig"] = listed.get(gpu["id"], [])
+
+
+def _add_closest(aside: Tool, gpus: Sequence[dict[str, Any]], cpus: Mapping[int, set[int]]) -> None:
+    """Give GPUs whose node the kernel does not know the node with CPUs that nvidia-smi prints, and the CPUs of all that it prints.
+
+    One that names all nodes tells nothing.
+    """
+    queries = {gpu["id"]: ("topo", "-C", "-M", "-i", str(gpu["id"])) for gpu in gpus}
+    aside.ask_ahead(*queries.values())
+    told = {}
+    for number, words in queries.items():
+        text = aside.ask(parse_nvidia_closest, *words)
+        if not aside.failure:
+            told[number] = set(expand(text or ""))
+    rows = (aside.ask(parse_nvidia_topo, "topo", "-m") or []) if len(told) < len(gpus) else []
+    for row in rows:
+        affinity = set(expand(row["affinity"] or ""))
+        by_cpus = {node for node in cpus if cpus[node] & affinity}
+        told.setdefault(int(row["label"][len("GPU") :]), set(expand(cpulist_of(row["numa"] or "") or "")) or by_cpus)
+    for gpu in gpus:
+        near = told.get(gpu["id"], set()) & cpus.keys()
+        if near and near < cpus.keys():
+            gpu["affinity"] = compress(set().union(*(cpus[node] for node in near)))
+            gpu["numa"] = near.pop() if len(near) == 1 else None

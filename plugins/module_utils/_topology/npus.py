@@ -69,9 +69,8 @@ def gather(
     device_share: bool,
     problems: list[str],
 ) -> tuple[list[dict[str, Any]], dict[str, Any], dict[int, list[Device]]]:
-    """Return ``(npus, {version, npu_smi, path, unanswered}, {pid: NPUs})``: the NPUs ascending by logic id, the versions of driver and
-    tool, the path of the tool where only this session finds it, the :data:`QUERIES` that it did not answer in time, if any, and the
-    processes that npu-smi lists; its table can be cut short.
+    """Return ``(npus, {version, npu_smi, path}, {pid: NPUs})``: the NPUs ascending by logic id, the versions of driver and tool, the
+    path of the tool where only this session finds it, and the processes that npu-smi lists; its table can be cut short.
 
     ``tool`` is what :func:`start` returned for the same ``devices``, ``nodes`` are the NUMA nodes (:func:`_kernel.cpus.nodes`).
     """
@@ -88,9 +87,6 @@ def gather(
     driver = {"version": info["version"] or installed_version(host), "npu_smi": info["npu_smi"]}
     if tool and tool.session:
         driver["path"] = tool.argv[0]
-    silent = [query for query in map(" ".join, QUERIES) if tool and query in tool.unanswered]
-    if silent:
-        driver["unanswered"] = silent
     listed: dict[int, list[Device]] = {}
     for process in info.get("processes", ()):
         own = [Device.of(chip) for chip in chips if chip["card"] == process["card"] and process["chip"] in (None, chip["chip"])]

@@ -16,8 +16,7 @@ from .._base.cpulist import compress
 from .._host.host import Host
 from .._kernel.devices import DAVINCI, NVIDIA, files, minor, numbers_of_functions, share_out
 from .._kernel.interrupts import interrupt_names, requested
-from .._kernel.neighbours import driver_of
-from .._kernel.pci import DEVICE_FOLDER
+from .._kernel.pci import DEVICE_FOLDER, driver_of
 from .._npu_smi import parse_phyid_remap
 from .._smi.tool import Tool
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.engines import ENGINES, Engine
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import visible_devices as _visible_devices
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import workloads as _workloads
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
@@ -59,7 +60,7 @@ def binding(topology: Topology, plan: Plan, named: Named) -> dict[str, Any]:
     together = _workloads.workloads(plan, named.workloads, topology)
     homes = [*(None for _service in named.services), *(workload["slice"] for workload in together for _unit in workload["units"])]
     for (unit, entries, engine), home in zip(units_of(plan, named), homes, strict=True):
-        variables = _variables(devices(plan, named, entries), set_elsewhere(topology, unit), engine, named.bound_by)
+        variables = _variables(devices(topology, plan, named, entries), set_elsewhere(topology, unit), engine, named.bound_by)
         if method == SLICES:
             result["services"].append(_drop_in(unit, entries, _place(topology, entries, home, named.bound_by), variables))
         elif pool_of(entries):
@@ -91,8 +92,17 @@ def set_elsewhere(topology: Topology, unit: str) -> _visible_devices.Found:
     return found
 
 
-def devices(plan: Plan, named: Named, entries: Sequence[Mapping[str, Any]]) -> list[_visible_devices.Variables]:
-    return _visible_devices.of_entries(plan, entries) if named.names_devices else []
+def devices(topology: Topology, plan: Plan, named: Named, entries: Sequence[Mapping[str, Any]]) -> list[_visible_devices.Variables]:
+    return _visible_devices.of_entries(topology, plan, entries) if named.names_devices else []
+
+
+def mig_refusals(topology: Topology, plan: Plan, named: Named) -> list[Sentence]:
+    """Return a sentence for each service of which nothing tells its MIG device."""
+    if not named.names_devices or way(topology, plan)[0] == NONE:
+        return []
+    units = units_of(plan, named)
+    told = [_visible_devices.mig_refusal(topology, unit, entries, set_elsewhere(topology, unit)) for unit, entries, _engine in units]
+    return [sentence for sentence in told if sentence]
 
 
 def _settings_of(vnpu: Mapping[str, Any], topology: Topology, method: str) -> dict[str, str]:

@@ -145,17 +145,18 @@ def program_refusals(topology: Topology) -> list[Sentence]:
 
 
 def silence_refusals(topology: Topology, replan: bool) -> list[Sentence]:
-    """Return a sentence when npu-smi did not answer what the plan in force may be made of: a plan without it could move work."""
-    unanswered = (topology.get("driver") or {}).get("unanswered")
-    if not unanswered or not topology.get("applied") or replan:
-        return []
+    """Return a sentence for each tool that did not tell what the plan in force is made of: a plan without it could move work."""
+    applied = topology.get("applied") or {}
+    kinds = {entry.get("kind") or "npu" for entry in applied.get("npus") or ()}
     return [
         Sentence(
             "NPU_SMI_UNAVAILABLE",
-            f"npu-smi did not answer {' and '.join(map(repr, unanswered))} in time, and without the answer NPUs can get other CPUs than "
-            "the plan in force gives them. Bind again when it answers, set a longer npu_affinity_timeout, or plan without the answer "
+            f"{why} Without the answer of {'nvidia-smi' if kind == 'gpu' else 'npu-smi'}, {kind.upper()}s can get other CPUs than the plan "
+            "in force gives them. Bind again when it answers, set a longer npu_affinity_timeout, or plan without the answer "
             "(npu_affinity_replan: true).",
         )
+        for kind, why in (topology.get("silent") or {}).items()
+        if kind in kinds and not replan
     ]
 
 

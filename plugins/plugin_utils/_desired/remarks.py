@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.engines import ENGINES, Engine
@@ -58,10 +59,21 @@ def warnings(topology: Topology, plan: Plan, named: Named) -> list[Sentence]:
         if len(units) > 1
     ]
     for unit, entries, engine in units_of(plan, named) if way(topology, plan)[0] != NONE else ():
-        wanted, found = devices(plan, named, entries), set_elsewhere(topology, unit)
+        wanted, found = devices(topology, plan, named, entries), set_elsewhere(topology, unit)
         sentences += _visible_devices.differing(unit, entries, wanted, found)
         sentences += _overridden(unit, engine, found) if engine else _binding_itself(unit, found)
     return sentences + _vnpus.inconsistencies(topology, plan, named.vnpus, named.device_share)
+
+
+@remark("NPU_CARD_IN_GUEST")
+def guests(topology: Topology) -> Iterator[str]:
+    """Yield which accelerators get no pool because a driver holds them for a guest."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for device in topology.get("guests") or ():
+        found.setdefault(("GPU" if device["family"] == "gpu" else "NPU", device["driver"]), []).append(device["pci"])
+    for (kind, driver), functions in found.items():
+        plural, have = ("s", "have") if len(functions) > 1 else ("", "has")
+        yield f"{kind}{plural} at {', '.join(functions)} {have} driver {driver}, which gives them to guests: no pool is planned for them."
 
 
 @remark("NPU_VARIABLE_KEPT")

@@ -170,9 +170,11 @@ def planned(topology: Topology, settings: Mapping[str, Any]) -> Plan:
 def _refusals(topology: Topology, plan: Plan, settings: Mapping[str, Any], shown: bool) -> list[Sentence]:
     """Return why a plan must not be applied to the host as it is."""
     own, share = settings["plan"], settings["device_share"]
-    slices = settings["slices"]["enabled"]
+    slices, named = settings["slices"]["enabled"], _named(settings)
+    refused = plan_refusals(topology, plan, named)
     return [
-        *plan_refusals(topology, plan, _named(settings)),
+        *refused,
+        *(binding.mig_refusals(topology, plan, named) if slices and not refused else []),
         *(program_refusals(topology) if plan["npus"] else []),
         *silence_refusals(topology, own["replan"]),
         *library_refusals(own["library"]),
@@ -224,7 +226,7 @@ def _said(
     if refusals:
         said["summary"] = "A bind refuses this plan."
         return said
-    found = remarks.remarks(topology, plan, named)
+    found = [*remarks.guests(topology), *remarks.remarks(topology, plan, named)]
     try:
         said["processes"] = threads.processes(topology, plan, settings["threads"]) if plan["npus"] else []
     except ValueError as error:

@@ -51,12 +51,9 @@ def _compare(comparing: Comparing) -> None:
 
 
 def _codes() -> dict[str, Code]:
-    from ..._base.findings import UNREADABLE, Code
+    from ..._base.findings import Code
 
-    return {
-        "NPU_DEVICE_SHARE_CHANGED": Code("Device share of a chip is not as planned.", kinds=["device_share"]),
-        "NPU_SMI_SILENT": Code("npu-smi does not answer.", [UNREADABLE]),
-    }
+    return {"NPU_DEVICE_SHARE_CHANGED": Code("Device share of a chip is not as planned.", kinds=["device_share"])}
 
 
 def _check(data: dict[str, Any]) -> None:

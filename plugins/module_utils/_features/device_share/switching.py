@@ -265,6 +265,6 @@ def _switch_on(host: Host, tool: ShareTool, chosen: Sequence[Mapping[str, str]])
 
 def _absent(host: Host, cards: Cards) -> list[str]:
     """Return a line where the bus has more NPUs than npu-smi knows chips: they are still loading, or dead."""
-    functions = [pci for pci, device in accelerators(host).items() if device["family"] != "gpu"]
+    functions = [pci for pci, device in accelerators(host)[0].items() if device["family"] != "gpu"]
     known = sum(len(chips) for chips in cards.chips.values())
     return ["npu-smi knows %d chips, and %d NPUs are on the PCI bus" % (known, len(functions))] if known < len(functions) else []

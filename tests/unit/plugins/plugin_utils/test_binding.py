@@ -113,22 +113,24 @@ def test_device_share_refuses_an_old_driver_before_any_write(version, sentence):
     assert driver_refusals({"npus": [{"kind": "gpu"}], "driver": {"version": None}}) == []
 
 
-SILENT = {"unanswered": ["info -m", "info -t topo"]}
+APPLIED = {"npus": [{"id": 0}, {"id": 0, "kind": "gpu"}]}
 
 
 @pytest.mark.parametrize(
-    "driver, applied, replan, number",
+    "silent, applied, replan, tools",
     [
-        (SILENT, {"npus": []}, False, 1),
-        (SILENT, {"npus": []}, True, 0),
-        (SILENT, None, False, 0),
-        ({"version": "25.5.1"}, {"npus": []}, False, 0),
-        (None, {"npus": []}, False, 0),
+        ({"npu": "It hangs."}, APPLIED, False, ["npu-smi"]),
+        ({"npu": "It hangs.", "gpu": "It hangs."}, APPLIED, False, ["npu-smi", "nvidia-smi"]),
+        ({"gpu": "It hangs."}, {"npus": [{"id": 0}]}, False, []),
+        ({"npu": "It hangs."}, APPLIED, True, []),
+        ({"npu": "It hangs."}, None, False, []),
+        ({}, APPLIED, False, []),
     ],
 )
-def test_a_plan_in_force_stays_while_npu_smi_is_silent(driver, applied, replan, number):
-    said = silence_refusals(changed(TOPOLOGY, driver=driver, applied=applied), replan)
-    assert len(said) == number and all("did not answer 'info -m' and 'info -t topo' in time" in sentence for sentence in said)
+def test_a_plan_in_force_stays_while_a_tool_is_silent(silent, applied, replan, tools):
+    said = silence_refusals(changed(TOPOLOGY, silent=silent, applied=applied), replan)
+    assert len(said) == len(tools) and all(sentence.startswith("It hangs.") for sentence in said)
+    assert all(f"answer of {tool}, " in sentence for tool, sentence in zip(tools, said, strict=True))
 
 
 UNCONFINED = {"CPUAffinity": "0-191"}
