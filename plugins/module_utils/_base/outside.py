@@ -28,8 +28,12 @@ def shown(text: object) -> str:
 
 
 def say(sentence: object) -> None:
-    """Print a sentence as one line, for a terminal or the journal: all programs on a host do it here."""
-    sys.stdout.write("%s\n" % shown(sentence))
+    """Print a sentence as one line, for a terminal or the journal: all programs on a host do it here.
+
+    Characters that the locale does not have are escaped.
+    """
+    coding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write("%s\n" % shown(sentence).encode(coding, "backslashreplace").decode(coding))
 
 
 def shown_lines(text: str) -> str:

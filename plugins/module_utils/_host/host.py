@@ -15,15 +15,22 @@ import subprocess
 import time
 from typing import IO, Iterable, Mapping, NamedTuple, Sequence, cast
 
+from .._base.outside import shown
 from .tree import Tree
 
 
 class Result(NamedTuple):
-    """What a command did: its words, its exit status, and standard output followed by standard error as text."""
+    """What a command did: its words, its exit status, and as text standard output followed by standard error, its ``errors``."""
 
     argv: tuple[str, ...]
     rc: int
     output: str
+    errors: str = ""
+
+    @property
+    def answer(self) -> str:
+        """Standard output alone: programs also warn where they succeed."""
+        return self.output[: len(self.output) - len(self.errors)]
 
 
 _SHORTEST_LOOK, _LONGEST_LOOK = 0.001, 0.05
@@ -134,6 +141,8 @@ class Host(Tree):
             raise Forbidden("%s cannot be read (%s): run as root (become: true, or sudo)" % (path, error.strerror))
         except OSError as error:
             raise Unreadable("%s cannot be read (%s): remove or repair it" % (path, error.strerror))
+        except UnicodeError:
+            raise Unreadable("%s cannot be read in this locale: use one of UTF-8" % shown(path))
         try:
             _refuse_other_kinds(path, os.fstat(file.fileno()))
         except Unreadable:
@@ -151,7 +160,7 @@ class Host(Tree):
     def exists(self, path: str) -> bool:
         try:
             return os.path.lexists(self.path(path))
-        except OSError:
+        except (OSError, UnicodeError):
             return False
 
     def names(self, folder: str, pattern: str = "*") -> list[str]:
@@ -159,7 +168,7 @@ class Host(Tree):
         self._listed(folder, pattern)
         try:
             return sorted(fnmatch.filter(os.listdir(self._target(folder)), pattern))
-        except OSError:
+        except (OSError, UnicodeError):  # the latter for a name that the locale does not have
             return []
 
     def set_attribute(self, path: str, value: str) -> None:
@@ -233,7 +242,8 @@ def _run(argv: Sequence[str], stdin: str, limit: float) -> Result:
     finally:
         for pipe in pipes:
             pipe.close()
-    return Result(tuple(argv), process.returncode, output.decode("utf-8", "replace"))
+    answer, errors = (text.decode("utf-8", "replace") for text in output)
+    return Result(tuple(argv), process.returncode, answer + errors, errors)
 
 
 class _NoAnswer(Exception):
@@ -260,8 +270,8 @@ def kind_of(found: os.stat_result) -> str:
     return next((words for is_kind, words in _KINDS if is_kind(found.st_mode)), "")
 
 
-def _answer(process: subprocess.Popen[bytes], pipes: Sequence[IO[bytes]], answer: bytes, deadline: float) -> bytes:
-    """Return what a process wrote, standard output first, when it has ended. Raises :class:`_NoAnswer` when it has not."""
+def _answer(process: subprocess.Popen[bytes], pipes: Sequence[IO[bytes]], answer: bytes, deadline: float) -> list[bytearray]:
+    """Return what a process wrote to standard output and to standard error when it has ended. Raises :class:`_NoAnswer` when it has not."""
     for pipe in pipes:
         os.set_blocking(pipe.fileno(), False)
     prompt, *outputs = pipes
@@ -288,7 +298,7 @@ def _answer(process: subprocess.Popen[bytes], pipes: Sequence[IO[bytes]], answer
         _read_into(written, pipe)
     if _is_too_long(written):
         raise _NoAnswer(True)
-    return b"".join(written.values())
+    return list(written.values())
 
 
 def _is_too_long(written: Mapping[IO[bytes], bytearray]) -> bool:

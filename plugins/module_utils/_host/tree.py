@@ -64,18 +64,22 @@ class Tree:
         return self._without_links(path) if not self.live and os.path.islink(found) else found
 
     def _folder(self, folder: str) -> str:
-        """Return :meth:`_target` of a folder; those that are there are looked at once."""
-        known = self._folders.get(folder)
-        if known is not None:
-            return known
-        found = self._place(folder)
-        try:
-            mode = os.lstat(found).st_mode
-        except OSError:
-            return found
-        if stat.S_ISLNK(mode):
-            found = self._without_links(folder)
-        self._folders[folder] = found
+        """Return :meth:`_target` of a folder; those that are there are looked at once, from the outermost on."""
+        new = []
+        while folder not in self._folders:
+            new.append(folder)
+            folder = folder.rpartition("/")[0]
+        found = self._folders[folder]
+        for folder in reversed(new):
+            name = folder.rpartition("/")[2]
+            found = self._without_links(folder) if name in ("", ".", "..") else "%s/%s" % (found, name)
+            try:
+                mode = os.lstat(found).st_mode
+            except OSError:
+                continue
+            if stat.S_ISLNK(mode):
+                found = self._without_links(folder)
+            self._folders[folder] = found
         return found
 
     def _without_links(self, path: str) -> str:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Container
+from typing import Container, Iterator
 
 from .._host.host import Host
 from .machine import CGROUPS, HIERARCHIES
@@ -34,9 +34,17 @@ def folder_of(host: Host, group: str) -> str:
 
 def members(host: Host, folder: str, without: Container[str] = ()) -> list[str]:
     """Return the processes of a cgroup, by its folder, and of those below it, except for the folders ``without``."""
-    found = (host.read(folder + "/cgroup.procs") or "").split()
-    for name in host.names(folder):
-        inner = "%s/%s" % (folder, name)
-        if inner not in without and host.exists(inner + "/cgroup.procs"):
-            found += members(host, inner, without)
-    return found
+    return [pid for group in groups_below(host, folder, without) for pid in (host.read(group + "/cgroup.procs") or "").split()]
+
+
+def groups_below(host: Host, folder: str, without: Container[str] = ()) -> Iterator[str]:
+    """Yield the folder of a cgroup and those of all below it, outer ones first, except for the folders ``without``.
+
+    Workloads can nest groups deeper than Python recurses.
+    """
+    left = [folder]
+    while left:
+        group = left.pop()
+        yield group
+        inner = ("%s/%s" % (group, name) for name in reversed(host.names(group)))
+        left += [name for name in inner if name not in without and host.exists(name + "/cgroup.procs")]

@@ -221,11 +221,15 @@ States = Tuple[FileState, FileState]
 
 
 def missing_folders(host: Host, paths: Iterable[str]) -> list[str]:
-    """Return the folders that files at these paths need and that are not there, outermost first."""
+    """Return the folders that files at these paths need and that are not there, outermost first.
+
+    Behind a link that leads nowhere, they are those that it names.
+    """
     missing = set()
     for path in paths:
-        folder = posixpath.dirname(path)
-        while folder != "/" and not host.exists(folder):
+        place = host.resolve(posixpath.dirname(path))
+        folder = os.path.realpath(place) if host.root == "/" else place[len(host.root) :]
+        while folder not in ("", "/") and not host.exists(folder):
             missing.add(folder)
             folder = posixpath.dirname(folder)
     return sorted(missing)

@@ -91,14 +91,14 @@ class Systemctl:
         units = [unit for unit in units if "@." not in unit]
         if not units:
             return []
-        answers = self._systemctl("is-active", *units).output.split()
+        answers = self._systemctl("is-active", *units).answer.split()
         return [unit for unit, answer in zip(units, answers) if answer == "active"]
 
     def show(self, properties: Iterable[str], units: Sequence[str]) -> dict[str, dict[str, str]]:
         """Return ``{unit: {property: value}}`` of units by name, or of those that are loaded by shell pattern."""
         if not units:
             return {}
-        output = self._systemctl("show", "--property=Id," + ",".join(properties), *units).output
+        output = self._systemctl("show", "--property=Id," + ",".join(properties), *units).answer
         found = [settings(block) for block in output.split("\n\n")]
         return {values.pop("Id"): values for values in found if "Id" in values}
 
@@ -178,7 +178,7 @@ class Systemd(Systemctl):
         elif unit == "init.scope":
             path = "/init.scope"
         else:
-            path = settings(self._systemctl("show", "--property=ControlGroup", unit).output).get("ControlGroup", "")
+            path = settings(self._systemctl("show", "--property=ControlGroup", unit).answer).get("ControlGroup", "")
         folder = CGROUPS + path
         return folder if path and self.host.exists(folder) else None
 
@@ -226,15 +226,13 @@ class Systemd(Systemctl):
 
     def _inside(self, folder: str) -> set[str]:
         """Return the services and scopes with processes below the cgroup folder of a slice, and in the slices below it."""
-        found = set()
-        for name in self.host.names(folder):
-            inner = "%s/%s" % (folder, name)
-            if "populated 1" not in (self.host.read(inner + "/cgroup.events") or ""):
-                continue
-            if name.endswith(".slice"):
-                found |= self._inside(inner)
-            elif UNIT_SUFFIX.search(name):
-                found.add(name)
+        found, left = set(), [folder]
+        while left:
+            outer = left.pop()
+            inner = ["%s/%s" % (outer, name) for name in self.host.names(outer)]
+            populated = [path for path in inner if "populated 1" in (self.host.read(path + "/cgroup.events") or "")]
+            left += [path for path in populated if path.endswith(".slice")]
+            found |= {posixpath.basename(path) for path in populated if UNIT_SUFFIX.search(path) and not path.endswith(".slice")}
         return found
 
     def widen(self, unit: str, keys: Container[str]) -> None:

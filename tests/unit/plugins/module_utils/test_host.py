@@ -20,7 +20,7 @@ import time
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host, Unreadable
-from ansible_collections.npu.affinity.plugins.module_utils._state.files import FileState, atomic_write
+from ansible_collections.npu.affinity.plugins.module_utils._state.files import FileState, atomic_write, missing_folders, remove_empty
 
 
 def test_every_path_lies_below_the_root(tmp_path):
@@ -80,6 +80,45 @@ def test_files_are_written_inside_the_root(jail):
     assert (root / str(outside)[1:] / "system" / "npu.slice").read_text() == "[Slice]\n"
     assert FileState.of(host, "/etc/systemd/system/npu.slice").text == "[Slice]\n"
     assert os.listdir(str(outside)) == ["name"]
+
+
+def test_folders_behind_a_link_to_nowhere_are_known_as_made(jail):
+    root, _outside = jail
+    (root / "etc" / "x.d").symlink_to("/srv/new/x.d")
+    host = Host(str(root))
+    made = missing_folders(host, ["/etc/x.d/50.conf"])
+    atomic_write(host, "/etc/x.d/50.conf", "text")
+    assert made == ["/srv/new", "/srv/new/x.d"] and (root / "srv/new/x.d/50.conf").exists()
+    (root / "srv/new/x.d/50.conf").unlink()
+    assert remove_empty(host, made) == made[::-1] and sorted(path.name for path in (root / "srv").iterdir()) == ["name"]
+
+
+def test_a_path_can_be_as_deep_as_the_kernel_allows(tmp_path):
+    host = Host(str(tmp_path))
+    folder = "/a" * 1100
+    subprocess.run(["mkdir", "-p", str(tmp_path) + folder], check=True)
+    (tmp_path / folder[1:] / "name").write_text("deep")
+    assert host.names(folder) == ["name"] and host.read(folder + "/name") == "deep" and Host(str(tmp_path)).exists(folder + "/name")
+
+
+LATIN = r"""
+import sys
+from ansible_collections.npu.affinity.plugins.module_utils._base.outside import say
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
+host = Host(sys.argv[1])
+say("\u6607 %s %s %s" % (host.names("/\u6607"), host.exists("/\u6607/x"), host.read("/\u6607/x")))
+"""
+
+
+def test_names_that_a_latin_1_locale_lacks_end_no_run(tmp_path):
+    environment = dict(os.environ, PYTHONIOENCODING="latin-1", LC_ALL="C", PYTHONCOERCECLOCALE="0", PYTHONUTF8="0")
+    ended = subprocess.run([sys.executable, "-c", LATIN, str(tmp_path)], env=environment, capture_output=True, check=False)
+    assert (ended.returncode, ended.stdout) == (0, b"\\u6607 [] False None\n"), ended.stderr
+
+
+def test_standard_output_alone_is_the_answer():
+    result = Host().run(["sh", "-c", "echo WARN >&2; echo answer"])
+    assert (result.answer, result.errors, result.output) == ("answer\n", "WARN\n", "answer\nWARN\n")
 
 
 def test_a_program_is_looked_for_inside_the_root(jail):
