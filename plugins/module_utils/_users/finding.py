@@ -10,18 +10,21 @@ have not are found by what systemd and docker allow them, and processes whose fi
 from __future__ import annotations
 
 import os
+import posixpath
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping
 
 from .._base.cpulist import compress, expand
 from .._host.host import Host
 from .._kernel.masks import cpuset, online
 from .._kernel.memory import mib_of_group
-from .._kernel.processes import START, folder_of, members, stat_fields
+from .._kernel.machine import CGROUPS, HIERARCHIES
+from .._kernel.processes import START, folder_of, groups_below, members, stat_fields
 from .._base.device import Device
 from .devices import numbers, opened, owners
 from .engines import allowed, name_of
-from .groups import Group, classified, in_group, is_of_login, path_of
+from .groups import Group, classified, in_group, is_of_login, of_pods, path_of
 from .monitors import is_monitor
+from .shared import is_shared
 
 if TYPE_CHECKING:
     from .._base.documents import NpuUser, UsedNpu, UserProcess
@@ -80,7 +83,8 @@ def user_of(host: Host, path: str, pids: Iterable[int], npus: Iterable[Device]) 
 
 
 def is_whole(user: NpuUser) -> bool:
-    """Whether a group is one piece of work: a service of the system, or a container. A user's manager has everything of that user."""
+    """Whether a group is one piece of work: a service of the system, or a container. A user's manager has everything of that user, and
+    some services have the work of others (:mod:`.shared`)."""
     return bool(user["container"] or user["kind"] == "service") and not is_of_login(user["group"])
 
 
@@ -94,6 +98,13 @@ def members_of(host: Host, group: str) -> list[int]:
     """Return the processes of a cgroup, by its path as systemd has it, and of those below it."""
     folder = folder_of(host, group.rstrip("/"))
     return sorted({int(pid) for pid in members(host, folder) if pid.isdigit()}) if folder else []
+
+
+def has_pods(host: Host, group: str) -> bool:
+    """Whether pods run in a cgroup: it is that of a node, such as of kind or k3d, and what confines it confines all of them."""
+    folders = [CGROUPS + top + group.rstrip("/") for top in (*HIERARCHIES, "/cpuset")]
+    names = (posixpath.basename(below) for folder in folders for below in groups_below(host, folder) if below != folder)
+    return any(of_pods([name]) for name in names)
 
 
 def by_process(host: Host, npus: Iterable[Mapping[str, Any]], user: NpuUser) -> Iterator[NpuUser]:
@@ -123,13 +134,15 @@ def _user(
 ) -> NpuUser:
     witness, names = use
     npus = sorted({(key.kind, key.id) for key in {*keys, *(whose[name] for name in names if name in whose)}})
-    named = name_of(host, group) if group.container else group.unit if group.kind in ("service", "pod") else None
+    pids = members_of(host, group.path) if group.kind == "service" else []
+    kind = "session" if group.kind == "service" and is_shared(host, group.unit or "", pids) else group.kind
+    named = name_of(host, group) if group.container else group.unit if kind in ("service", "pod") else None
     pid = processes[0]["pid"] if processes else next(iter(members_of(host, group.path)), None)
     unassigned = [name for name in names if whose and name not in whose]
     sets = {kind: cpuset(host, pid, kind) if pid else None for kind in ("cpus", "mems")}
     user: NpuUser = {
         "group": group.path,
-        "kind": group.kind,
+        "kind": kind,
         "unit": group.unit,
         "engine": group.engine,
         "container": group.container,
@@ -146,7 +159,7 @@ def _user(
     around = cpuset(host, pid, above=is_whole(user)) if pid else None
     if around and not online(host) <= around:
         user["around"] = compress(around)
-    mib = mib_of_group(host, group.path) if user["container"] or user["kind"] == "service" else {}
+    mib = mib_of_group(host, group.path) if user["container"] or kind == "service" else {}
     if mib:
         user["memory_mib"] = mib
     return user

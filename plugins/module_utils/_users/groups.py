@@ -9,12 +9,17 @@ Paths: systemd's ``docs/CGROUP_DELEGATION.md``, runc's and crun's systemd driver
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import NamedTuple, Sequence
 
 _GROUP = re.compile(r"^(?:0:|\d+:name=systemd):(/.*)$", re.MULTILINE)
 _CONTAINER = re.compile(r"(?:(.+)-)?([0-9a-f]{64})(?:\.scope)?\Z")
 _ENGINES = {"docker": "docker", "libpod": "podman", "libpod-payload": "podman", "cri-containerd": "containerd", "nerdctl": "containerd"}
 _ENGINES.update({"crio": "crio"})
+_PODS = re.compile(r"(?:[\w.-]+-)?kubepods(?:-[\w.-]+)?\Z")
+"""The kubelet's group of all pods and those below it, without ``.slice``; a cgroup root of its own comes before with a hyphen."""
+_CRI = ("cri-containerd-", "crio-")
+"""How engines that serve the kubelet begin the names of containers."""
+_CRI_NAMESPACE = "k8s.io"
 
 
 class Group(NamedTuple):
@@ -39,7 +44,7 @@ def classified(path: str) -> Group | None:
     None for the monitor of a container, which hands files on and uses none.
     """
     names = path.strip("/").split("/")
-    is_pod = any("kubepods" in name for name in names)
+    is_pod = of_pods(names)
     pick = -1 if is_pod else 0  # a pod's own is the innermost: a node can itself be a container
     units = [place for place, name in enumerate(names) if name.endswith((".service", ".scope"))][pick:][:1]
     containers = [(place, match) for place, match in enumerate(map(_CONTAINER.match, names)) if match][pick:][:1]
@@ -62,6 +67,12 @@ def classified(path: str) -> Group | None:
     else:
         kind = "service" if unit and unit.endswith(".service") else "other"
     return Group("/" + "/".join(names[: end + 1]), kind, unit, engine, container)
+
+
+def of_pods(names: Sequence[str]) -> bool:
+    """Whether a cgroup, by the names of its path, is one of the kubelet's pods, or of a container that its engine runs for it."""
+    slices = (name[: -len(".slice")] if name.endswith(".slice") else name for name in names if not name.endswith((".service", ".scope")))
+    return any(map(_PODS.match, slices)) or any(name == _CRI_NAMESPACE or name.startswith(_CRI) for name in names)
 
 
 def is_of_login(cgroup: str) -> bool:

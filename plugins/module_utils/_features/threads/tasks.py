@@ -20,6 +20,7 @@ from ..._state.plan_file import PATH as PLAN
 from ..._base.device import Device
 from ..._state.plan_file import plan_npus, read
 from ..._users.devices import numbers, opened, owners
+from ..._users.groups import of_pods
 
 if TYPE_CHECKING:
     from ..._base.documents import Plan
@@ -137,8 +138,8 @@ def cgroups(host: Host, pid: int) -> list[list[str]] | None:
 
 
 def of_kubernetes(paths: Iterable[list[str]]) -> bool:
-    """Whether cgroup paths are those of a pod: ``kubepods.slice``, ``/kubepods``, or these below the kubelet's own root."""
-    return any("kubepods" in name for path in paths for name in path)
+    """Whether cgroup paths are those of a pod."""
+    return any(map(of_pods, paths))
 
 
 def depth_of(paths: Iterable[list[str]], unit: str) -> int | None:

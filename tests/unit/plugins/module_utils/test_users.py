@@ -14,7 +14,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._host.host import Hos
 from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.module_utils._users import devices
-from ansible_collections.npu.affinity.plugins.module_utils._users.finding import by_process, users
+from ansible_collections.npu.affinity.plugins.module_utils._users.finding import by_process, is_whole, users
 from ansible_collections.npu.affinity.plugins.module_utils._users.groups import Group, classified, path_of
 from ansible_collections.npu.affinity.plugins.module_utils._users.pools import lines, placed, sentence
 from ansible_collections.npu.affinity.plugins.module_utils._users.sentences import holders
@@ -52,6 +52,10 @@ GROUPS = [
     ("/system.slice/run-r1.scope", Group("/system.slice/run-r1.scope", "other", "run-r1.scope")),
     ("/", Group("/", "other")),
     ("/moby/free-name", Group("/moby/free-name", "other")),
+    ("/own.slice/" + CRI, Group("/own.slice/" + CRI, "pod", CRI, "containerd", ID)),
+    ("/k8s.io/" + ID, Group("/k8s.io/" + ID, "pod", None, "", ID)),
+    ("/a-kubepods.slice/a-kubepods-pod7.slice/x.scope", Group("/a-kubepods.slice/a-kubepods-pod7.slice/x.scope", "pod", "x.scope")),
+    ("/system.slice/kubepods-exporter.service", Group("/system.slice/kubepods-exporter.service", "service", "kubepods-exporter.service")),
 ]  # fmt: skip
 
 
@@ -442,3 +446,22 @@ def test_a_user_tells_what_can_be_given_to_it(tree, unit, group, grants, around)
 def test_a_pod_outside_the_pool_is_the_kubelets():
     (remark,) = placed([user([N0], "8-9", kind="pod", container=ID, name="serve")], PLAN).remarks()
     assert remark.startswith("container serve (pid 10, NPU 0) runs on CPUs 8-9, pool 0-3: the kubelet places pods")
+
+
+LAUNCHERS = {
+    "cron": ({"/proc/50/comm": "cron"}, True),
+    "jupyterhub": ({"/proc/50/comm": "jupyterhub"}, True),
+    "a unit whose processes outlive it": ({"/usr/lib/systemd/system/any.service": "[Service]\nKillMode=process\n"}, True),
+    "two users": ({"/proc/50/status": "Uid:\t0\t0\t0\t0\n", "/proc/60/status": "Uid:\t1000\t0\t0\t0\n"}, True),
+    "an API server and its worker": ({"/proc/50/comm": "vllm"}, False),
+}
+
+
+@pytest.mark.parametrize("files, shared", LAUNCHERS.values(), ids=LAUNCHERS)
+def test_services_that_start_work_of_others_are_not_whole(files, shared, tree):
+    run(tree, 60, "python3", "/system.slice/any.service", "/dev/davinci0")
+    tree.write({"/sys/fs/cgroup/system.slice/any.service/cgroup.procs": "50\n60\n", "/proc/50/comm": "any", **files})
+    (found,) = users(tree.host)
+    assert (found["kind"], found["name"], is_whole(found)) == (
+        ("session", "python3", False) if shared else ("service", "any.service", True)
+    )
