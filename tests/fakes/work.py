@@ -9,14 +9,17 @@ import os
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.adopting import Adoption
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.choosing import NOTHING
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.memory import memory_of
-from ansible_collections.npu.affinity.plugins.module_utils._host.host import Result
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Result
 from ansible_collections.npu.affinity.plugins.module_utils._kernel import interrupts
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.switched_off import SwitchedOff
 from tests.fakes.machine import Machine
 from tests.fakes.workers import npu
 
 CGROUPS = "/sys/fs/cgroup"
+CPUSETS = CGROUPS + "/cpuset"
+"""The hierarchy of version 1."""
 NUMA_MAPS = "/proc/%d/numa_maps"
 MIGRATEPAGES = "/usr/bin/migratepages"
 SYSTEMD = "/usr/lib/systemd/libsystemd-shared-%d.so"
@@ -34,22 +37,29 @@ class Working(Machine):
     """A machine with processes whose threads get what their cpuset grants, and with container engines.
 
     ``keeps``: whether the kernel remembers what threads asked for, as Linux 6.2 does. ``moves``: whether it moves the memory of a group
-    that is given other nodes. ``engines`` has the sets that engines wrote down,
-    which Podman 4 does not do (``writes_down``).
+    that is given other nodes. ``engines`` has the sets that engines wrote down, which Podman 4 does not do (``writes_down``). An engine can
+    be ``deaf``, which changes nothing, ``silent``, or one that ``refuses``.
     """
 
-    def __init__(self, root, keeps=True, online="0-7"):
+    def __init__(self, root, keeps=True, online="0-7", v1=False):
+        self.v1 = v1
         self.asked = {}
         self.engines = {}
         self.engine_mems = ""
         self.groups = {}
         self.keeps = keeps
         self.moves = False
-        self.deaf = False
+        self.deaf = self.silent = self.refuses = False
         self.space = {}
         self.writes_down = True
         Machine.__init__(self, root)
-        self.put(CGROUPS + "/cgroup.controllers", "cpuset cpu")
+        if v1:
+            self.put(CGROUPS + "/systemd/cgroup.procs", "")
+            self.put(CPUSETS + "/cpuset.cpus", online)
+            self.put(CPUSETS + "/cpuset.effective_cpus", online)
+            self.put(CPUSETS + "/cpuset.effective_mems", "0-1")
+        else:
+            self.put(CGROUPS + "/cgroup.controllers", "cpuset cpu")
         self.put(SYSTEMD % 252, "")
         self.put("/sys/devices/system/cpu/possible", online)
         self.put("/proc/sys/kernel/osrelease", "6.12.0" if keeps else "5.10.0-60")
@@ -59,19 +69,29 @@ class Working(Machine):
         """Start a process; each thread is what it asks for, None for nothing."""
         self.put("/proc/%d/stat" % pid, "%d (worker) S " % pid + " ".join(["0"] * 18 + [str(start)]))
         self.put("/proc/%d/comm" % pid, "worker")
-        self.put("/proc/%d/cgroup" % pid, "0::%s\n" % group)
+        inner = group if ID in group else "/"
+        self.put("/proc/%d/cgroup" % pid, "4:cpuset:%s\n1:name=systemd:%s\n" % (inner, group) if self.v1 else "0::%s\n" % group)
         for number, asked in enumerate(threads):
             self.asked[pid + number] = expand(asked) if asked else None
             self.groups[pid + number] = (pid, group)
             self.show(pid + number)
-        procs = CGROUPS + group + "/cgroup.procs"
+        procs = self.procs(group)
         self.put(procs, (self.read(procs) or "") + "\n%d\n" % pid)
+
+    def procs(self, group):
+        return CGROUPS + ("/systemd" if self.v1 else "") + group + "/cgroup.procs"
 
     def granted(self, group):
         folder = CGROUPS + group
         while not self.exists(folder + "/cpuset.cpus.effective"):
             folder = os.path.dirname(folder)
         return set(expand(self.read(folder + "/cpuset.cpus.effective")))
+
+    def end(self, group):
+        """End all processes of a group."""
+        for pid in {pid for pid, other in self.groups.values() if other == group}:
+            self.put("/proc/%d/stat" % pid, "")
+        self.put(self.procs(group), "")
 
     def show(self, tid):
         pid, group = self.groups[tid]
@@ -94,6 +114,9 @@ class Working(Machine):
         around = self.granted(os.path.dirname(group))
         self.put(CGROUPS + group + "/cpuset.cpus", cpus)
         self.put(CGROUPS + group + "/cpuset.cpus.effective", compress(set(expand(cpus)) & around or around))
+        if self.v1:
+            self.put(CPUSETS + group + "/cpuset.cpus", cpus)
+            self.put(CPUSETS + group + "/cpuset.effective_cpus", cpus)
         for tid in [tid for tid, (_pid, other) in self.groups.items() if (other + "/").startswith(group + "/")]:
             self.asked[tid] = self.asked[tid] if self.keeps else None
             self.show(tid)
@@ -102,6 +125,8 @@ class Working(Machine):
         """Give a group memory nodes."""
         self.put(CGROUPS + group + "/cpuset.mems", nodes)
         self.put(CGROUPS + group + "/cpuset.mems.effective", nodes)
+        if self.v1:
+            self.put(CPUSETS + group + "/cpuset.effective_mems", nodes)
         for pid in {pid for pid, other in self.groups.values() if other == group} if self.moves else ():
             for node in set(self.pages(pid)) - set(expand(nodes)):
                 self.move_pages(pid, node, min(expand(nodes)))
@@ -128,6 +153,8 @@ class Working(Machine):
         if unit.endswith(".service") and nodes:
             self.confine_memory(self.states[unit], nodes)
         cpus = self.loaded.get(unit, {}).get("AllowedCPUs")
+        if self.v1 and unit.endswith(".service"):
+            return
         if unit.endswith(".service") and cpus:
             if self.read(CGROUPS + self.states[unit] + "/cpuset.cpus") != cpus:
                 self.confine(self.states[unit], cpus)
@@ -141,13 +168,17 @@ class Working(Machine):
         if argv[0] == self.path(MIGRATEPAGES):
             self.move_pages(*map(int, argv[1:]))
             return Result(argv, 0, "")
-        if argv[1] == "ps":
-            return Result(argv, 0, "\n".join([*self.engines, "f" * 64]))
+        if self.silent:
+            raise CommandError("'%s' did not answer within 30 s and was killed" % " ".join(argv))
         if argv[1] == "container":
-            if argv[-1] not in self.engines:
-                return Result(argv, 1, "Error: No such container: " + argv[-1])
-            return Result(argv, 0, "%s/%s\n" % (self.engines[argv[-1]], self.engine_mems))
+            known = "".join("%s %s/%s\n" % (name, self.engines[name], self.engine_mems) for name in argv[5:] if name in self.engines)
+            errors = "WARN[0000] cgroups-v1 is deprecated\n" + "".join(
+                "no such container: %s\n" % name for name in set(argv[5:]) - set(self.engines)
+            )
+            return Result(argv, int(not set(argv[5:]) <= set(self.engines)), known + errors, errors)
         self.interrupt()
+        if self.refuses:
+            return Result(argv, 125, "Error response from daemon: Cannot update container: busy\n", "")
         sets = {argv[index]: argv[index + 1] for index in range(2, len(argv) - 1, 2)}
         cpus = sets.get("--cpuset-cpus", "")
         if not set(expand(cpus)) <= self.online:
@@ -170,7 +201,13 @@ def user(machine, group, *numbers, **values):
         tids = [tid for tid, (other, _group) in machine.groups.items() if other == pid]
         cpus = compress({cpu for tid in tids for cpu in expand(machine.cpus(tid))})
         processes.append(
-            {"pid": pid, "start": 1, "command": "worker", "devices": ["davinci%d" % number for number in numbers], "cpus": cpus}
+            {
+                "pid": pid,
+                "start": int(machine.read("/proc/%d/stat" % pid).split()[-1]),
+                "command": "worker",
+                "devices": ["davinci%d" % number for number in numbers],
+                "cpus": cpus,
+            }
         )
     kinds = {SERVICE: "service", SESSION: "session", DOCKER: "container", PODMAN: "container"}
     container = ID if ID in group else None
@@ -194,8 +231,8 @@ def user(machine, group, *numbers, **values):
     )
 
 
-def working(root, monkeypatch, keeps=True):
-    machine = Working(str(root), keeps)
+def working(root, monkeypatch, keeps=True, v1=False):
+    machine = Working(str(root), keeps, v1=v1)
     monkeypatch.setattr(interrupts.os, "sched_setaffinity", machine.set_affinity)
     return machine
 
@@ -234,8 +271,8 @@ def switched_off(machine):
     return off
 
 
-def adopt(machine, users, plan=None, expected=()):
-    adoption = Adoption(machine, plan or PLAN, users, dict(expected))
+def adopt(machine, users, plan=None, expected=(), wanted=NOTHING):
+    adoption = Adoption(machine, plan or PLAN, users, dict(expected), wanted)
     adoption.run()
     return adoption
 

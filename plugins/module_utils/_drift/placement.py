@@ -23,7 +23,7 @@ from .._kernel.memory import policy_of
 from .._state.plan_file import memory_nodes
 from .._users.finding import by_process
 from .._users.pools import Placed, called, confined_user, placed, pool_of
-from .inherited import Origin, origin
+from .._users.inherited import Origin, origin
 
 if TYPE_CHECKING:
     from .._base.documents import NpuUser, OutsideUser

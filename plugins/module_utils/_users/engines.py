@@ -45,6 +45,13 @@ def name_of(host: Host, group: Group) -> str:
     return match.group(1) if match else container[:12]
 
 
+def stores(host: Host, engine: str, container: str) -> bool:
+    """Whether an engine has a container in its files, running or not, whatever its program can be asked."""
+    if engine == "docker":
+        return host.exists("%s/%s" % (DOCKER, container))
+    return any(isinstance(row, dict) and row.get("id") == container for row in _document(host, PODMAN, list))
+
+
 def allowed(host: Host, files: Mapping[int, str]) -> Iterator[tuple[Group, set[str]]]:
     """Yield the containers that run and were given devices: their group, and the names of the devices.
 

@@ -19,8 +19,9 @@ from ..._kernel.memory import nodes_with_memory, patience
 from ..._state.files import FileState
 from ..._state.plan_file import memory_nodes
 from ..._state.systemd import Systemd
-from . import engines, services, tasks
+from . import services, tasks
 from .choosing import NOTHING, Expected, targets
+from .engines import Engines
 from .target import ADOPTED, CONTAINER, FAILED, SERVICE, THREADS, Target
 from .leaving import Leaving
 from .memory import move
@@ -78,7 +79,8 @@ class Adoption:
         self, host: Host, plan: Mapping[str, Any], users: Iterable[NpuUser], expected: Expected, wanted: Mapping[str, Any] = NOTHING
     ) -> None:
         self.host = host
-        self.targets = targets(host, plan, users, expected, wanted)
+        self.engines = Engines(host)
+        self.targets = targets(host, plan, users, expected, wanted, self.engines)
         self.record = Record(host)
         self.follow = services.follow_at_once(host)
         self.drop_ins: dict[str, FileState] = {}
@@ -104,13 +106,13 @@ class Adoption:
         with patience(self.host, sum(target.moved for target in self.adopted)):
             self._write_drop_ins(by_way[SERVICE])
             for target in by_way[CONTAINER]:
-                self._attempt(target, engines.update, target.user["engine"], target.user["container"], target.sets)
+                self._attempt(target, self.engines.update, target.user["engine"], target.user["container"], target.sets)
         for target in by_way[THREADS] + ([] if self.follow else by_way[SERVICE]):
-            for pid in target.pids(self.host):
-                self._attempt(target, tasks.confine, pid, target.wanted, self.record.former(pid))
+            self._confine(target)
         for target in self.adopted:
             self._read_back(target)
             move(self.host, target)
+        self.record.store()
         if self.leaving.changed:
             self._give_back()
 
@@ -121,10 +123,11 @@ class Adoption:
             services.put(self.host, unit, sets, variables)
         for target in found:
             self.drop_ins[target.unit] = FileState.of(self.host, services.drop_in(target.unit))
-            self._attempt(target, services.put, target.unit, target.sets, target.variables)
+            self._attempt(target, services.put, self.host, target.unit, target.sets, target.variables)
         if not self.drop_ins:
             return
         services.load(self.host, self.drop_ins)
+        self.record.confirm(*self.refreshed)
         units = {target.unit: target for target in found if not target.text}
         for unit, why in services.follow(self.host, {unit: target.sets for unit, target in units.items()}).items():
             units[unit].text = why
@@ -135,9 +138,19 @@ class Adoption:
         if not self.leaving.outcome.failed:
             self.record.drop(self.leaving.keys)
 
+    def _confine(self, target: Target) -> None:
+        """Keep the threads of processes on the CPUs of a target. What has started since it was noted is noted first."""
+        for pid in target.pids(self.host):
+            if str(pid) not in self.record.processes:
+                self._note_process(target, pid)
+                self.record.store()
+            if self.record.lives(str(pid)):
+                former = [*self.record.former(pid), *target.handed_down]
+                self._attempt(target, tasks.confine, self.host, pid, target.wanted, former)
+
     def _attempt(self, target: Target, function: Any, *arguments: Any) -> None:
         try:
-            function(self.host, *arguments)
+            function(*arguments)
         except (CommandError, OSError, ValueError) as error:
             target.text = str(error)
 
@@ -145,8 +158,11 @@ class Adoption:
         """Give threads again what they had asked for within the new set, as far as the kernel forgot it, and see that all are inside."""
         for pid in target.pids(self.host):
             asked = {name: set(expand(cpus)) for name, cpus in self.record.masks.get(pid, {}).items()}
-            own = {name: compress(cpus) for name, cpus in asked.items() if cpus < target.wanted and cpus != self.record.former(pid)}
-            tasks.restore(self.host, pid, own)
+            former = [*self.record.former(pid), *target.handed_down]
+            own = {name: compress(cpus) for name, cpus in asked.items() if cpus < target.wanted and cpus not in former}
+            inherited = [name for name, cpus in asked.items() if target.by_group and cpus in target.handed_down]
+            if self.record.lives(str(pid)):
+                tasks.restore(self.host, pid, dict(own, **dict.fromkeys(inherited, compress(target.wanted))))
         found = {cpu for pid in target.pids(self.host) for cpus in tasks.masks(self.host, pid).values() for cpu in expand(cpus)}
         granted = target.granted(self.host) if target.by_group else set()
         mems = target.granted(self.host, "mems") if "mems" in target.sets else set()
@@ -159,13 +175,18 @@ class Adoption:
             target.text = "it ended while its memory was moved to nodes %s" % target.mems
         if target.text:
             self._take_back(target)
+        else:
+            self.record.confirm(*self._keys(target))
+
+    def _keys(self, target: Target) -> list[str]:
+        return [target.user["container"] or "", target.unit, *map(str, target.pids(self.host))]
 
     def _take_back(self, target: Target) -> None:
         """Give back what could not be adopted. Where that fails, too, the record stays for the next run or an unbind."""
         why = target.text
         try:
             self._undo(target)
-            self.record.revert(target.user["container"] or "", target.unit, *map(str, target.pids(self.host)))
+            self.record.revert(*self._keys(target))
             self.record.store()
         except (CommandError, OSError, ValueError) as error:
             why += "; undoing that failed as well: %s" % error
@@ -175,16 +196,21 @@ class Adoption:
         """Note in the record what there is now."""
         self.record.forget_ended()
         for unit, (sets, _variables) in self.refreshed.items():
-            self.record.services[unit] = dict(self.record.services[unit], **sets)
+            self.record.note_service(unit, sets)
         for target in self.adopted:
             npus = [[Device.of(npu).kind, npu["id"]] for npu in target.npus]
             if target.way == SERVICE:
                 self.record.note_service(target.unit, dict(target.sets, npus=npus))
             elif target.way == CONTAINER:
                 self.record.note_container(target.user, target.engine_before, dict(target.sets, npus=npus))
-            sets = {"cpus": ""} if target.by_group else dict(target.sets, **({"mems": target.mems} if target.mems else {}))
-            for pid in () if target.by_group and tasks.are_remembered(self.host) else target.pids(self.host):
-                self.record.note_process(pid, target.title, dict(sets, npus=npus))
+            is_remembered = target.by_group and not target.handed_down and tasks.are_remembered(self.host)
+            for pid in () if is_remembered else target.pids(self.host):
+                self._note_process(target, pid)
+
+    def _note_process(self, target: Target, pid: int) -> None:
+        npus = [[Device.of(npu).kind, npu["id"]] for npu in target.npus]
+        sets = {"cpus": ""} if target.by_group else dict(target.sets, **({"mems": target.mems} if target.mems else {}))
+        self.record.note_process(pid, target.user, target.title, dict(sets, npus=npus))
 
     def undo(self) -> None:
         """Give back what this run changed, in the reverse order. Raises ``ValueError`` with what failed; then the record stays."""
@@ -209,10 +235,11 @@ class Adoption:
 
     def _undo(self, target: Target) -> None:
         if target.way == SERVICE and target.unit in self.drop_ins:
-            services.put_back(self.host, target.unit, self.drop_ins.pop(target.unit), self.record.services[target.unit]["folders"])
+            services.put_back(self.host, target.unit, self.drop_ins.pop(target.unit), self.record.services[target.unit])
         elif target.way == CONTAINER:
             before = dict({"cpus": target.engine_before}, **({"mems": target.mems_recorded} if target.mems else {}))
-            engines.update(self.host, target.user["engine"], target.user["container"] or "", before)
+            self.engines.update(target.user["engine"], target.user["container"] or "", before)
         for pid in target.pids(self.host):
             masks = self.record.masks.get(pid, {})
-            tasks.restore(self.host, pid, masks, masks.get(str(pid)))
+            if self.record.lives(str(pid)):
+                tasks.restore(self.host, pid, masks, masks.get(str(pid)))

@@ -21,10 +21,11 @@ from ..._base.device import Device, with_lost
 from ..._base.fitting import values_of
 from ..._state.systemd import Systemd
 from ..._users.advice import way
-from ..._users.finding import by_process, is_whole, members_of, user_of
-from . import engines, services
+from ..._users.finding import by_process, has_pods, is_whole, members_of, user_of
+from . import services
+from .engines import ENGINES, Engines, are_all
 from .memory import Nodes
-from .record import Record
+from .record import Record, all_given
 from .target import ADOPTED, CONTAINER, SERVICE, THREADS, Target
 
 if TYPE_CHECKING:
@@ -36,7 +37,9 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 """Of what the desired state has of the feature, where nothing but CPUs is wanted."""
 
 
-def targets(host: Host, plan: Mapping[str, Any], users: Iterable[NpuUser], expected: Expected, wanted: Mapping[str, Any]) -> list[Target]:
+def targets(
+    host: Host, plan: Mapping[str, Any], users: Iterable[NpuUser], expected: Expected, wanted: Mapping[str, Any], engines: Engines
+) -> list[Target]:
     """Return the users that hold NPUs of a plan, with what would become of each: inside, adopted or refused.
 
     ``expected`` has the CPUs that units get in the same transaction: what runs in them follows. ``wanted``: see :class:`Adoption`.
@@ -48,6 +51,7 @@ def targets(host: Host, plan: Mapping[str, Any], users: Iterable[NpuUser], expec
     found: list[Target] = []
     users = list(users)
     users += _idle(host, record, {posixpath.basename(user["group"]) for user in users})
+    engines.expect((user["engine"], user["container"] or "") for user in users if is_whole(user) and user["engine"] in ENGINES)
     for user in (part for whole in users for part in _parts(host, plan, whole)):
         keys = sorted((npu["kind"], npu["id"]) for npu in user["npus"])
         if planned.isdisjoint(keys):
@@ -60,18 +64,20 @@ def targets(host: Host, plan: Mapping[str, Any], users: Iterable[NpuUser], expec
         is_inside = target.before and target.before <= target.wanted
         known = _recorded(host, target, record)
         written = [entry.get("mems", "") for entry in known if target.by_group or "threads" in entry]
-        is_outdated = any(set(expand(entry["cpus"])) not in (set(), target.wanted) for entry in known)
+        is_outdated = any(entry.get("given") or set(expand(entry["cpus"])) not in (set(), target.wanted) for entry in known)
+        if not any("/%s/" % unit in user["group"] + "/" for unit in expected):
+            target.find_handed_down(host)
         if target.way == SERVICE:
             switches = wanted.get("environment") or {}
             target.variables, target.kept = services.variables(host, target.unit, npus, compress(target.wanted), switches)
             is_outdated = is_outdated or bool(known) and target.variables_before != values_of(target.variables)
-        is_moved = not follows and (not is_inside or is_outdated)
+        is_moved = not follows and (not is_inside or is_outdated or bool(target.handed_down))
         if is_moved:
-            _judge(host, target, record, expected)
+            _judge(host, target, record, expected, engines)
         if target.state == ADOPTED or written and not (is_moved or follows):
             nodes.choose(target, written)
         if target.changes_memory and not is_moved:
-            _judge(host, target, record, expected)
+            _judge(host, target, record, expected, engines)
     return found
 
 
@@ -103,12 +109,14 @@ def _parts(host: Host, plan: Mapping[str, Any], user: NpuUser) -> Iterator[NpuUs
     yield from by_process(host, with_lost(plan), user)
 
 
-def _judge(host: Host, target: Target, record: Record, expected: Expected) -> None:
+def _judge(host: Host, target: Target, record: Record, expected: Expected, engines: Engines) -> None:
     """Have a target adopted, or refuse what cannot be."""
     user = target.user
     target.state, target.after, target.variables_after = ADOPTED, target.wanted, values_of(target.variables)
     if user["kind"] == "pod":
         target.refuse("the kubelet places pods; use its static CPU manager policy (docs/kubelet.md)")
+    elif target.way != THREADS and has_pods(host, user["group"]):
+        target.refuse("pods run in it, whose CPUs the kubelet assigns: it is a node, such as of kind or k3d")
     elif user.get("unassigned"):
         devices = " and ".join("/dev/" + name for name in user["unassigned"])
         verb = "may also open" if user["witness"] == "allowed" else "also holds"
@@ -122,9 +130,9 @@ def _judge(host: Host, target: Target, record: Record, expected: Expected) -> No
     else:
         _judge_place(host, target, expected)
         if target.state == ADOPTED and target.way == CONTAINER:
-            _judge_container(host, target, record)
+            _judge_container(host, target, record, engines)
         elif target.state == ADOPTED and target.way == SERVICE:
-            paths = services.by_hand(host, target.unit, _recorded(host, target, record))
+            paths = services.by_hand(host, target.unit, [given for entry in _recorded(host, target, record) for given in all_given(entry)])
             if paths:
                 target.refuse("its CPUs are overridden by %s; remove the file and run 'systemctl daemon-reload'" % ", ".join(paths))
 
@@ -148,20 +156,20 @@ def _judge_place(host: Host, target: Target, expected: Expected) -> None:
         target.refuse("the group around it grants CPUs %s only; %s" % (compress(around) or "(none)", way(target.user)))
 
 
-def _judge_container(host: Host, target: Target, record: Record) -> None:
+def _judge_container(host: Host, target: Target, record: Record, engines: Engines) -> None:
     """Refuse a container that asked for CPUs itself, or whose engine does not answer."""
     container = target.user["container"] or ""
     if not host.live:
         target.refuse("its engine does not run below %s" % host.root)
         return
     try:
-        sets = engines.sets_of(host, target.user["engine"], container)
+        sets = engines.sets_of(target.user["engine"], container, target.user["group"])
     except (CommandError, ValueError) as error:
         target.refuse(str(error))
         return
     found = sets["cpus"] if sets else ""
     if sets is None:
         target.refuse("it is gone")
-    elif not engines.are_all(host, "cpus", found) and found != record.containers.get(container, {}).get("cpus"):
+    elif not are_all(host, "cpus", found) and found not in [given.get("cpus") for given in all_given(record.containers.get(container, {}))]:
         target.refuse("it was given CPUs %s when it was created; change them with '%s update'" % (found, target.user["engine"]))
     target.engine_before = found

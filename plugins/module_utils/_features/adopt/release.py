@@ -11,27 +11,23 @@ from __future__ import annotations
 import functools
 from typing import Any, Callable, Mapping, Sequence
 
-from ..._base.cpulist import compress, expand
+from ..._base.cpulist import expand
 from ..._state.diffs import diffs
 from ..._host.host import CommandError
-from ..._kernel.masks import cpuset, possible
+from ..._kernel.masks import cpuset
 from ..._state import release
 from ..._state.files import FileState
-from ..._state.systemd import Systemd
 from ..._users.finding import members_of
-from . import engines, services, tasks
+from . import services, tasks
+from .children import Child, children_of, strangers
+from .engines import Engines, are_all
 from .places import SECTION
-from .record import Record, identity
+from .record import Record, all_given, identity
 
 _OTHERS = "%s was given other %s than %s by someone else since it was adopted, and keeps them"
 
 
 _WORDS = {"cpus": "CPUs", "mems": "memory nodes"}
-
-
-def _sets(entry: Mapping[str, Any]) -> dict[str, str]:
-    """Return the sets that were written, of an entry of the record."""
-    return {kind: entry[kind] for kind in _WORDS if entry.get(kind)}
 
 
 class GivenBack:
@@ -52,27 +48,30 @@ class Release(release.Release):
 
     def __init__(self, *arguments: Any) -> None:
         release.Release.__init__(self, *arguments)
-        self.services: dict[str, list[str]] = {}
-        self.left: dict[str, list[str]] = {}
-        self.containers: list[tuple[str, Mapping[str, Any], list[str]]] = []
+        self.services: dict[str, Mapping[str, Any]] = {}
+        self.left: dict[str, Mapping[str, Any]] = {}
+        self.containers: list[tuple[str, Mapping[str, Any], dict[str, str]]] = []
         self.processes: list[tuple[int, Mapping[str, Any], list[str]]] = []
-        self.started: dict[int, tasks.Masks] = {}
+        self.children: dict[int, Child] = {}
+        self.engines = Engines(self.host)
         self.again: list[Callable[[], None]] = []
 
     def look(self) -> None:
         self.report = None
-        self.services, self.left, self.containers, self.processes, self.started = {}, {}, [], [], {}
+        self.services, self.left, self.containers, self.processes, self.children = {}, {}, [], [], {}
         if SECTION not in self.outcome.recorded:
             return
         self.report, record = GivenBack(), self._given_back()
+        attempt = self.outcome.attempt
         for unit, entry in record.services.items():
-            self._look_at_service(unit, entry)
-            self._look_at_started(unit, entry["cpus"], record)
+            attempt(SECTION, self._look_at_service, unit, entry)
+        self.engines.expect((entry["engine"], container) for container, entry in record.containers.items())
         for container, entry in record.containers.items():
-            self.outcome.attempt(SECTION, self._look_at_container, container, entry)
+            attempt(SECTION, self._look_at_container, container, entry)
         for pid, entry in record.processes.items():
-            if record.lives(pid):
-                self._look_at_process(int(pid), entry)
+            attempt(SECTION, self._look_at_process, int(pid), entry, record)
+        self.children = attempt(SECTION, children_of, self.host, record, self.services) or {}
+        self.outcome.warnings += [text for text in strangers(self.host, record, self.children) if text not in self.outcome.warnings]
 
     def _given_back(self) -> Record:
         """Return the record of what gets its CPUs back."""
@@ -88,51 +87,44 @@ class Release(release.Release):
             self.outcome.warnings.append(sentence)
 
     def _look_at_service(self, unit: str, entry: Mapping[str, Any]) -> None:
-        if services.said(self.host, unit) is None and not services.is_live(self.host, unit, entry["cpus"]):
+        given = all_given(entry)
+        if services.said(self.host, unit) is None and not services.is_live(self.host, unit, given):
             return
-        sets = _sets(entry)
-        if services.is_as_written(self.host, unit, sets):
-            self.services[unit] = entry["folders"]
+        if services.is_as_written(self.host, unit, given):
+            self.services[unit] = entry
             self._add(unit, entry["cpus"], "", entry.get("mems", ""))
         else:
-            self.left[unit] = entry["folders"]
-            self._warn(unit, " and ".join(sets.values()), " and ".join(_WORDS[kind] for kind in sets))
-
-    def _look_at_started(self, unit: str, cpus: str, record: Record) -> None:
-        """Find what was started on the CPUs of a drop-in where no cpuset widens it: on cgroup v1."""
-        if not self.host.live or services.has_cpusets(self.host) or unit not in self.services:
-            return
-        group = Systemd(self.host).show(["ControlGroup"], [unit]).get(unit, {}).get("ControlGroup")
-        for pid in members_of(self.host, group) if group else ():
-            known = str(pid) in record.processes and record.lives(str(pid))
-            same = {name: text for name, text in tasks.masks(self.host, pid).items() if set(expand(text)) == set(expand(cpus))}
-            if same and not known:
-                self.started[pid] = same
+            self.left[unit] = entry
+            self._warn(unit, " and ".join(given[0].values()), " and ".join(_WORDS[kind] for kind in given[0]))
 
     def _look_at_container(self, container: str, entry: Mapping[str, Any]) -> None:
-        found = engines.sets_of(self.host, entry["engine"], container)
-        kinds = []
-        for kind, written in _sets(entry).items() if found else ():
+        found = self.engines.sets_of(entry["engine"], container, entry["group"])
+        kinds = {}
+        for kind in _WORDS if found else ():
+            written = [one[kind] for one in all_given(entry) if kind in one]
             now, before = (found or {})[kind], entry["before"] if kind == "cpus" else ""
-            is_as_before = now == before or (not before and engines.are_all(self.host, kind, now))
-            if now == written or (is_as_before and self._is_confined(entry, kind)):
-                kinds.append(kind)
-            elif not is_as_before:
-                self._warn(entry["name"], written, _WORDS[kind])
+            is_as_before = now == before or (not before and are_all(self.host, kind, now))
+            if now in written or (is_as_before and self._is_confined(entry, kind, written)):
+                kinds[kind] = now if now in written else written[0]
+            elif written and not is_as_before:
+                self._warn(entry["name"], written[0], _WORDS[kind])
         if kinds:
             self.containers.append((container, entry, kinds))
-            self._add(entry["name"], entry["cpus"], entry["before"], entry["mems"] if "mems" in kinds else "")
+            self._add(entry["name"], kinds.get("cpus", entry["cpus"]), entry["before"], kinds.get("mems", ""))
 
-    def _is_confined(self, entry: Mapping[str, Any], kind: str) -> bool:
+    def _is_confined(self, entry: Mapping[str, Any], kind: str, written: Sequence[str]) -> bool:
         """Whether a container has what it was given although its engine says otherwise: Podman 4 does not write updates down."""
-        pids = members_of(self.host, entry["group"]) if entry.get("group") else []
-        return any(cpuset(self.host, pid, kind) == set(expand(entry[kind])) for pid in pids)
+        sets = [set(expand(text)) for text in written]
+        return any(cpuset(self.host, pid, kind) in sets for pid in members_of(self.host, entry["group"]))
 
-    def _look_at_process(self, pid: int, entry: Mapping[str, Any]) -> None:
+    def _look_at_process(self, pid: int, entry: Mapping[str, Any], record: Record) -> None:
+        if not record.lives(str(pid)):
+            return
         cpus, recorded = set(expand(entry["cpus"])), entry["threads"]
+        given = [set(expand(one["cpus"])) for one in all_given(entry) if one]
         now, asked = tasks.masks(self.host, pid), tasks.asked_for(self.host, pid)
         moved = [name for name in now if asked.get(name) != recorded.get(name)]
-        left = [name for name in moved if cpus and not set(expand(now[name])) <= cpus]
+        left = [name for name in moved if cpus and not any(set(expand(now[name])) <= one for one in given)]
         if left:
             which = "" if left == moved else "%s %s of " % ("thread" if len(left) == 1 else "threads", ", ".join(left))
             self._warn("%sprocess %d of %s" % (which, pid, entry["title"]), entry["cpus"])
@@ -147,19 +139,19 @@ class Release(release.Release):
         now = {pid: tasks.asked_for(self.host, pid) for pid, _entry, _left in self.processes}
         for container, entry, kinds in reversed(self.containers):
             attempt(SECTION, self._release_container, container, entry, kinds)
-        for unit, folders in self.left.items():
-            attempt(SECTION, services.forget, self.host, unit, folders)
+        for unit, left in self.left.items():
+            attempt(SECTION, services.forget, self.host, unit, left)
         if self.services:
             attempt(SECTION, self._release_services)
-        for pid, threads in self.started.items():
-            attempt(SECTION, self._release_started, pid, threads)
+        for pid, child in self.children.items():
+            attempt(SECTION, self._release_child, pid, child)
         for pid, entry, left in reversed(self.processes):
             attempt(SECTION, self._release_process, pid, entry, left, now[pid])
 
-    def _release_container(self, container: str, entry: Mapping[str, Any], kinds: Sequence[str]) -> None:
+    def _release_container(self, container: str, entry: Mapping[str, Any], kinds: Mapping[str, str]) -> None:
         before = {"cpus": entry["before"], "mems": ""}
-        engines.update(self.host, entry["engine"], container, {kind: before[kind] for kind in kinds})
-        self.again.append(lambda: engines.update(self.host, entry["engine"], container, {kind: entry[kind] for kind in kinds}))
+        self.again.append(lambda: self.engines.update(entry["engine"], container, kinds))
+        self.engines.update(entry["engine"], container, {kind: before[kind] for kind in kinds})
 
     def _release_services(self) -> None:
         for unit, made in self.services.items():
@@ -167,9 +159,11 @@ class Release(release.Release):
             self.again.append(functools.partial(services.put_back, self.host, unit, before, made))
         services.take_away(self.host, self.services)
 
-    def _release_started(self, pid: int, threads: tasks.Masks) -> None:
-        self.again.append(lambda: tasks.restore(self.host, pid, threads))
-        tasks.restore(self.host, pid, dict.fromkeys(threads, compress(possible(self.host))))
+    def _release_child(self, pid: int, child: Child) -> None:
+        if identity(self.host, pid) != child.started:
+            return
+        self.again.append(lambda: tasks.restore(self.host, pid, child.threads))
+        tasks.restore(self.host, pid, dict.fromkeys(child.threads, child.before))
 
     def _release_process(self, pid: int, entry: Mapping[str, Any], left: Sequence[str], now: tasks.Masks) -> None:
         if identity(self.host, pid) != (entry["start"], entry["boot"]):

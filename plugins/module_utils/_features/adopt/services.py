@@ -99,9 +99,10 @@ def memory_policies(host: Host, unit: str) -> list[str]:
     return list(dict.fromkeys(policies + [path for path, line in found.get("ExecStart", ()) if _OWN_MEMORY.search(line)]))
 
 
-def folders(host: Host, unit: str) -> list[str]:
-    """Return the folders that the drop-in of a unit needs and that are not there."""
-    return missing_folders(host, [drop_in(unit)])
+def first(host: Host, unit: str) -> dict[str, Any]:
+    """Return what the record has of a service before its first drop-in: the folders to make, and what somebody else has in its place."""
+    found = {"folders": missing_folders(host, [drop_in(unit)])}
+    return dict(found, foreign=FileState.of(host, drop_in(unit)).record()) if is_others(host, unit) else found
 
 
 def by_hand(host: Host, unit: str, ours: Iterable[Mapping[str, Any]] = ()) -> list[str]:
@@ -145,8 +146,8 @@ def reload(host: Host) -> None:
         Systemd(host).reload()
 
 
-def take_away(host: Host, made: Mapping[str, list[str]]) -> None:
-    """Remove the drop-ins of services, ``{unit: folders made for it}``, and widen those that run: without its setting a set stays.
+def take_away(host: Host, made: Mapping[str, Mapping[str, Any]]) -> None:
+    """Remove the drop-ins of services, by their entries of the record, and widen those that run: without its setting a set stays.
 
     Raises ``ValueError`` with those that could not be widened. These keep their drop-ins.
     """
@@ -155,9 +156,9 @@ def take_away(host: Host, made: Mapping[str, list[str]]) -> None:
     everything = {"cpus": compress(possible(host)), "mems": compress(nodes_with_memory(host))}
     widened = {unit: {kind: everything[kind] for kind in said(host, unit) or everything} for unit in running}
     failed = _set(systemd, widened, reload=False)
-    for unit, its_folders in made.items():
+    for unit, entry in made.items():
         if unit not in failed:
-            forget(host, unit, its_folders)
+            forget(host, unit, entry)
     reload(host)
     left = {unit: values(host, unit) for unit in running if unit not in failed}
     others = {
@@ -172,10 +173,10 @@ def take_away(host: Host, made: Mapping[str, list[str]]) -> None:
     _raise(failed)
 
 
-def put_back(host: Host, unit: str, before: FileState, made: list[str]) -> None:
+def put_back(host: Host, unit: str, before: FileState, entry: Mapping[str, Any]) -> None:
     """Give a service what its drop-in said before. Raises ``ValueError``."""
-    if before.text is None:
-        take_away(host, {unit: made})
+    if before.text is None or not is_ours(before.text):
+        take_away(host, {unit: entry})
         return
     widened = {"mems": compress(nodes_with_memory(host))} if "mems" in (said(host, unit) or ()) else {}
     before.put(host, drop_in(unit))
@@ -183,12 +184,13 @@ def put_back(host: Host, unit: str, before: FileState, made: list[str]) -> None:
     _raise(follow(host, {unit: dict(widened, **said(host, unit) or {})}))
 
 
-def forget(host: Host, unit: str, made: list[str]) -> None:
-    """Remove the drop-in of a service if npu.affinity manages it. Running processes keep their CPUs."""
+def forget(host: Host, unit: str, entry: Mapping[str, Any]) -> None:
+    """Remove the drop-in of a service if npu.affinity manages it, and restore what was in its place. Running processes keep their CPUs."""
     state = FileState.of(host, drop_in(unit))
     if state.text is not None and is_ours(state.text):
-        FileState(None, None).put(host, drop_in(unit))
-    remove_empty(host, made)
+        before = FileState.from_record(entry["foreign"]) if entry.get("foreign") else FileState(None, None)
+        before.put(host, drop_in(unit))
+    remove_empty(host, entry["folders"])
 
 
 def _set(systemd: Systemd, wanted: Mapping[str, Mapping[str, str]], reload: bool = True) -> dict[str, str]:
@@ -222,13 +224,14 @@ def _raise(failed: Mapping[str, str]) -> None:
         raise ValueError("; ".join("%s: %s" % found for found in failed.items()))
 
 
-def is_as_written(host: Host, unit: str, sets: Mapping[str, str]) -> bool:
-    """Whether a unit has the sets that were written, or everything from a removal that was interrupted; also where it does not run."""
+def is_as_written(host: Host, unit: str, given: Sequence[Mapping[str, str]]) -> bool:
+    """Whether a unit has sets that it was given, or everything from a removal that was interrupted; also where it does not run."""
     folder = Systemd(host).cgroup(unit) if host.live else None
-    everything = {"cpus": possible(host), "mems": nodes_with_memory(host)}
-    own = {kind: host.read("%s/cpuset.%s" % (folder, kind)) if folder else None for kind in sets}
-    is_live = all(not text or numbers(text) in (numbers(sets[kind]), everything[kind]) for kind, text in own.items())
-    return is_live and said(host, unit) in (None, sets)
+    there = {"cpus": [possible(host)], "mems": [nodes_with_memory(host)]}
+    own = {kind: host.read("%s/cpuset.%s" % (folder, kind)) if folder else None for kind in there}
+    ours = {kind: [*all_of, *(set(expand(sets[kind])) for sets in given if kind in sets)] for kind, all_of in there.items()}
+    is_live = all(not text or len(ours[kind]) == 1 or numbers(text) in ours[kind] for kind, text in own.items())
+    return is_live and said(host, unit) in (None, *given)
 
 
 def is_others(host: Host, unit: str) -> bool:
@@ -237,10 +240,10 @@ def is_others(host: Host, unit: str) -> bool:
     return text is not None and not is_ours(text)
 
 
-def is_live(host: Host, unit: str, cpus: str) -> bool:
-    """Whether the cpuset of a unit has exactly these CPUs."""
+def is_live(host: Host, unit: str, given: Iterable[Mapping[str, str]]) -> bool:
+    """Whether the cpuset of a unit has exactly the CPUs of a set that it was given."""
     folder = Systemd(host).cgroup(unit) if host.live else None
-    return folder is not None and numbers(host.read(folder + "/cpuset.cpus") or "") == set(expand(cpus))
+    return folder is not None and numbers(host.text(folder + "/cpuset.cpus") or "") in [set(expand(sets["cpus"])) for sets in given]
 
 
 def said(host: Host, unit: str) -> dict[str, str] | None:

@@ -16,8 +16,10 @@ from ..._host.host import Host
 from ..._kernel.machine import CGROUPS
 from ..._kernel.masks import cpuset
 from ..._users.finding import is_whole, pids_of
+from ..._users.inherited import origin
 from ..._users.sentences import title_of
-from . import engines, services, tasks
+from . import services, tasks
+from .engines import ENGINES
 from .record import identity
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 INSIDE, ADOPTED, REFUSED, FAILED = "inside", "adopted", "refused", "failed"
 SERVICE, CONTAINER, THREADS = "service", "container", "threads"
 """By what work is confined: the drop-in of its service, its engine, or the affinity of its threads."""
-_SYSTEM_UNIT = re.compile(r"(?:/[\w:.\\@-]+\.slice)*/([\w:.\\@-]+\.service)\Z")
+_SYSTEM_UNIT = re.compile(r"(?:/[\w:.\\@-]+\.slice)*/([\w:.\\@-]+\.service)\Z", re.ASCII)
 _CPUSETS = "/cpuset"
 
 
@@ -35,6 +37,7 @@ class Target:
 
     ``by_group``: whether its group confines it, and not the masks of its threads alone. ``mems`` are the memory nodes its group gets, or
     to which the memory of its processes moves ('': it stays, with a ``remark`` where it was to move), and ``moved`` the bytes that follow.
+    ``handed_down`` are masks of its threads that are narrower than its pool and that systemd or an engine gave it, not its program.
     """
 
     def __init__(self, host: Host, user: NpuUser, npus: Sequence[Mapping[str, Any]], wanted: set[int]) -> None:
@@ -50,6 +53,7 @@ class Target:
         self.engine_before = ""
         self.mems = self.mems_before = self.mems_recorded = self.remark = ""
         self.moved = 0
+        self.handed_down: list[set[int]] = []
         self.variables: Variables = {}
         self.kept: list[str] = []
         self.variables_before = services.variables_said(host, self.unit) if self.way == SERVICE else {}
@@ -103,6 +107,13 @@ class Target:
                 return CGROUPS + _CPUSETS + path
         return None
 
+    def find_handed_down(self, host: Host) -> None:
+        """Find masks that its program did not set."""
+        for pid in self.pids(host):
+            masks = [set(expand(text)) for text in set(tasks.masks(host, pid).values())]
+            narrow = [mask for mask in masks if not self.wanted <= mask and mask not in self.handed_down]
+            self.handed_down += [mask for mask in narrow if origin(host, pid, mask, mask).handed_down]
+
     def pids(self, host: Host) -> list[int]:
         return pids_of(host, self.user)
 
@@ -150,4 +161,4 @@ def _way(host: Host, user: NpuUser) -> str:
     match = _SYSTEM_UNIT.match(user["group"]) if is_whole(user) else None
     if match and not host.exists("/run/systemd/transient/" + match.group(1)):
         return SERVICE
-    return CONTAINER if is_whole(user) and user["engine"] in engines.ENGINES else THREADS
+    return CONTAINER if is_whole(user) and user["engine"] in ENGINES else THREADS

@@ -10,7 +10,7 @@ passes are repeated until one of them finds nothing to set.
 from __future__ import annotations
 
 import errno
-from typing import Dict, Mapping
+from typing import Collection, Dict, Mapping, Set
 
 from ..._base.cpulist import compress, expand
 from ..._host.host import GONE, Host
@@ -38,18 +38,18 @@ def asked_for(host: Host, pid: int) -> Masks:
     return {name: Thread.of_process(pid, int(name), name).to_record(host, cpus) for name, cpus in masks(host, pid).items()}
 
 
-def confine(host: Host, pid: int, cpus: set[int], former: set[int]) -> None:
+def confine(host: Host, pid: int, cpus: set[int], former: Collection[Set[int]]) -> None:
     """Keep all threads of a process on some CPUs. One with a mask of its own keeps the part of it that lies there. Raises ``OSError``.
 
-    ``former`` are the CPUs on which the process was kept before, which are no mask of a thread's own.
+    ``former`` are sets on which the process was kept before, or that were handed down to it: no masks of a thread's own.
     """
     for _pass in range(_PASSES):
         found = {name: set(expand(text)) for name, text in masks(host, pid).items()}
-        wrong = {name: own for name, own in found.items() if own - cpus or own == former != cpus}
+        wrong = {name: own for name, own in found.items() if own - cpus or own in former and own != cpus}
         if not wrong:
             return
         for name, own in wrong.items():
-            _write(host, pid, name, compress(cpus if own == former else own & cpus or cpus))
+            _write(host, pid, name, compress(cpus if own in former else own & cpus or cpus))
 
 
 def restore(host: Host, pid: int, recorded: Mapping[str, str], others: str | None = None) -> None:

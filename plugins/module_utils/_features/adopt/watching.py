@@ -11,6 +11,7 @@ there is something to adopt. Its looks take a bounded part of one CPU, however b
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import os
 import select
@@ -29,6 +30,7 @@ from ..._state.lock import changing
 from ..._state.log import Change, log_change
 from ..._base.table import count
 from ..._users.finding import users
+from ..._users.groups import of_pods
 from . import services
 from .adopting import Adoption
 from .choosing import NOTHING
@@ -57,7 +59,8 @@ class Wakes:
     def watch(self) -> None:
         """Watch all slices; those that are watched already stay so."""
         for folder in self._folders() if self.descriptor >= 0 else ():
-            self._library.inotify_add_watch(self.descriptor, os.fsencode(self.host.path(folder)), _IN_CREATE)
+            with contextlib.suppress(UnicodeError):  # a name that this locale does not have
+                self._library.inotify_add_watch(self.descriptor, os.fsencode(self.host.path(folder)), _IN_CREATE)
 
     def _folders(self) -> Iterator[str]:
         tops = [CGROUPS + top for top in (*HIERARCHIES, "/cpuset")]
@@ -65,11 +68,13 @@ class Wakes:
             yield from (top + place for place in _PLACES if self.host.exists(top + place))
             yield from self._slices(top)
 
-    def _slices(self, folder: str) -> Iterator[str]:
-        for name in self.host.names(folder, "*.slice"):
-            if not name.startswith("kubepods"):
-                yield "%s/%s" % (folder, name)
-                yield from self._slices("%s/%s" % (folder, name))
+    def _slices(self, top: str) -> Iterator[str]:
+        left = [top]
+        while left:
+            outer = left.pop()
+            inner = ["%s/%s" % (outer, name) for name in self.host.names(outer, "*.slice") if not of_pods([name])]
+            yield from inner
+            left += inner
 
     def wait(self, seconds: float) -> bool:
         """Wait until a group is made, and return whether one was, or until the time is over."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 
 import pytest
 
@@ -17,6 +18,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.adopt impor
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.adopting import Adoption
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.places import SECTION
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.section import check
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Unreadable
 from ansible_collections.npu.affinity.plugins.module_utils._kernel import interrupts
 from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device, with_lost
 from ansible_collections.npu.affinity.plugins.module_utils._state import plan_file, previous
@@ -500,6 +502,7 @@ def test_unbind_leaves_what_somebody_else_has_set_since(machine):
 def test_what_has_ended_needs_nothing(machine):
     adopt(machine, everything(machine)())
     machine.engines.clear()
+    machine.end(DOCKER)
     machine.process(300, SESSION, ("3",), start=2)
     report = unbind(machine)
     assert not report.failed and not report.warnings
@@ -509,6 +512,7 @@ def test_what_has_ended_needs_nothing(machine):
 def test_containers_that_were_removed_are_forgotten(machine):
     adopt(machine, everything(machine)())
     machine.engines.clear()
+    machine.end(DOCKER)
     machine.process(320, SESSION)
     adopt(machine, [user(machine, SESSION, 0, pids=[320])])
     assert "containers" not in previous.recorded(machine)[SECTION]
@@ -667,8 +671,8 @@ def test_a_service_that_moved_to_a_planned_npu_keeps_to_the_plan(machine, monkey
 
 GOOD = {
     "services": {"a.service": {"npus": [["npu", 0]], "cpus": "0-1", "folders": ["/etc/systemd/system/a.service.d"]}},
-    "containers": {ID: {"engine": "docker", "name": "llm", "npus": [["npu", 0]], "cpus": "0-1", "before": ""}},
-    "processes": {"7": {"start": 1, "boot": "b", "title": "x", "cpus": "", "threads": {"7": "0-7"}}},
+    "containers": {ID: {"engine": "docker", "name": "llm", "npus": [["npu", 0]], "cpus": "0-1", "before": "", "group": DOCKER}},
+    "processes": {"7": {"start": 1, "boot": "b", "title": "x", "npus": [], "cpus": "", "threads": {"7": "0-7"}, "group": SESSION}},
 }
 
 
@@ -679,6 +683,8 @@ GOOD = {
         ("services", "a.service", {"folders": ["../etc"]}),
         ("services", "a.service", {"npus": [["npu", "0"]]}),
         ("services", "../a", {}),
+        ("services", "a.service", {"foreign": {"mode": "0644"}}),
+        ("services", "a.service", {"given": [{"cpus": "x"}]}),
         ("containers", ID, {"engine": "rm"}),
         ("containers", ID, {"before": 3}),
         ("containers", "--help", {}),
@@ -693,3 +699,202 @@ def test_a_record_of_another_shape_or_name_is_refused(kind, name, values):
     (good,) = GOOD[kind].values()
     with pytest.raises(ValueError):
         check({**GOOD, kind: {name: {**good, **values}}})
+
+
+def other_settings(machine):
+    adopt(machine, machine.found(), wanted={"move_memory": True, **FITTED})
+
+
+def other_pools(machine):
+    adopt(machine, machine.found(), plan_of("0-1", "5-6"))
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+@pytest.mark.parametrize("change", [other_pools, other_settings])
+@pytest.mark.parametrize("later", [None, other_pools], ids=["unbind", "bind"])
+def test_a_change_that_is_killed_at_any_step_is_ours(tmp_path, monkeypatch, version, change, later):
+    """What the old plan gave and what the new one gives are recognised by the next bind and by unbind."""
+
+    def bound(number):
+        machine = working(tmp_path / str(number), monkeypatch, number % 2 == 0, version == "v1")
+        machine.found = everything(machine)
+        before.update(all_cpus(machine))
+        adopt(machine, machine.found())
+        return machine
+
+    before = {}
+    for last, machine in Steps(monkeypatch).endings(bound, Killed(), change, least=2):
+        if later:
+            later(machine)
+            assert (machine.cpus(100), machine.engines[ID]) == ("5-6", "5-6"), last
+        report = unbind(machine)
+        assert (report.failed, report.warnings, all_cpus(machine)) == ([], [], before), last
+        assert not machine.exists(previous.PATH) and not machine.exists(services.drop_in("outside.service")), last
+
+
+def test_a_refusing_engine_costs_no_container_its_cpus(machine):
+    """An engine refuses the change and its undoing; the container still has what the plan before gave it."""
+    found = container(machine)
+    adopt(machine, found())
+    machine.refuses = True
+    refused = adopt(machine, found(), plan_of("0-1", "4-5"))
+    assert states(refused) == {"llm": "failed"} and "undoing that failed as well" in refused.targets[0].sentence
+    machine.refuses = False
+    assert states(adopt(machine, found(), plan_of("0-1", "4-5"))) == {"llm": "adopted"} and machine.cpus(200) == "4-5"
+    machine.refuses = True
+    adopt(machine, found(), plan_of("0-1", "6-7"))
+    machine.refuses = False
+    report = unbind(machine)
+    assert (report.failed, report.warnings, machine.cpus(200)) == ([], [], "0-7")
+
+
+def test_an_engine_is_queried_once_and_may_print_warnings(machine):
+    other = "f" * 64
+    found = container(machine)()
+    second = dict(user(machine, DOCKER, 1), group=DOCKER.replace(ID, other), container=other, name="second")
+    machine.engines[other] = "0-7"
+    Adoption(machine, PLAN, [*found, second], {})
+    assert len([call for call in machine.calls if "inspect" in call]) == 1
+    assert states(adopt(machine, found)) == {"llm": "adopted"}
+
+
+def test_a_silent_engine_costs_one_time_limit(machine):
+    adopt(machine, container(machine)())
+    other = "f" * 64
+    machine.engines[other] = ""
+    adopt(machine, [dict(user(machine, DOCKER, 1), group="/system.slice/docker-%s.scope" % other, container=other)])
+    machine.calls.clear()
+    machine.silent = True
+    report = unbind(machine)
+    assert report.failed and len([call for call in machine.calls if call.startswith("docker")]) == 1
+    machine.silent = False
+    assert not unbind(machine).failed and machine.cpus(200) == "0-7"
+
+
+GONE = {
+    "removed, and its engine, too": (True, {}, []),
+    "stopped, in the store of an engine that knows others": (
+        True,
+        {"/var/lib/docker/containers/%s/config.v2.json" % ID: "{}"},
+        ["another daemon"],
+    ),
+    "running, and the engine talks to another daemon": (False, {}, ["another daemon"]),
+}
+
+
+@pytest.mark.parametrize("ended, files, failed", GONE.values(), ids=GONE)
+def test_a_container_is_gone_if_its_group_and_its_store_say_so(machine, ended, files, failed):
+    adopt(machine, container(machine)())
+    machine.engines.clear()
+    for path, text in files.items():
+        machine.put(path, text)
+    if ended:
+        machine.end(DOCKER)
+    machine.silent = not failed
+    machine.process(320, SESSION)
+    adopt(machine, [user(machine, SESSION, 0, pids=[320])])
+    assert ("containers" in previous.recorded(machine)[SECTION]) == bool(failed)
+    report = unbind(machine)
+    assert [part for part in failed if part not in " ".join(report.failed)] == [] and bool(report.failed) == bool(failed)
+
+
+def test_children_of_adopted_processes_get_their_cpus_back(machine):
+    machine.process(300, SESSION)
+    adopt(machine, [user(machine, SESSION, 1)])
+    machine.process(400, "/elsewhere.slice/daemon.scope", ("4-7",))
+    machine.put("/proc/400/stat", "400 (worker) S 300 " + " ".join(["0"] * 17 + ["1"]))
+    machine.process(410, SESSION, ("4-7", "5"))
+    machine.process(420, "/elsewhere.slice/other.scope", ("4-7",))
+    machine.process(430, "/elsewhere.slice/other.scope", ("4-6",))
+    off = switched_off(machine)
+    assert [machine.cpus(tid) for tid in (300, 400, 410, 411, 420, 430)] == ["0-7", "0-7", "0-7", "5", "4-7", "4-6"]
+    off.undo()
+    assert [machine.cpus(tid) for tid in (300, 400, 410)] == ["4-7"] * 3
+    assert any("processes 420 (worker) have the CPUs that adopted work was given" in text for text in unbind(machine).warnings)
+
+
+def test_a_number_that_another_process_has_now_is_not_touched(machine):
+    machine.process(300, SESSION)
+    found = user(machine, SESSION, 1)
+    machine.process(300, SESSION, start=9)
+    adopt(machine, [found])
+    assert machine.cpus(300) == "0-7" and not machine.exists(previous.PATH)
+    adopt(machine, [dict(found, processes=[dict(found["processes"][0], start=9)])])
+    assert machine.cpus(300) == "4-7"
+
+
+def test_masks_that_systemd_handed_down_are_widened_and_restored(machine):
+    machine.put("/etc/systemd/system.conf", "[Manager]\nCPUAffinity=0-5\n")
+    machine.process(100, SERVICE, ("0-5", "5"))
+    machine.process(300, SESSION, ("0-5", "4"))
+    before = all_cpus(machine)
+    for _run in range(2):
+        found = adopt(machine, [user(machine, SERVICE, 1), user(machine, SESSION, 1)])
+        assert [machine.cpus(tid) for tid in (100, 101, 300, 301)] == ["4-7", "5", "4-7", "4"]
+    assert not found.changed
+    assert not unbind(machine).failed and all_cpus(machine) == before
+
+
+def test_a_file_of_somebody_else_in_our_place_is_restored(machine):
+    machine.process(100, SERVICE)
+    path = services.drop_in("outside.service")
+    machine.put(path, "[Service]\nNice=5\n")
+    adopt(machine, [user(machine, SERVICE, 1)])
+    assert services.said(machine, "outside.service") == {"cpus": "4-7"}
+    adopt(machine, [user(machine, SERVICE, 1)], plan_of("0-1", "4-5")).undo()
+    assert services.said(machine, "outside.service") == {"cpus": "4-7"}
+    assert not unbind(machine).failed and machine.read(path) == "[Service]\nNice=5"
+
+
+def test_a_group_with_pods_is_left_to_the_kubelet(machine):
+    found = container(machine)
+    machine.put(CGROUPS + DOCKER + "/kubelet.slice/kubelet-kubepods.slice/cgroup.procs", "")
+    machine.put(CGROUPS + DOCKER + "/kubelet.slice/cgroup.procs", "")
+    refused = adopt(machine, found())
+    assert states(refused) == {"llm": "refused"} and "pods run in it" in refused.targets[0].sentence
+    assert machine.cpus(200) == "0-7" and not any("update" in call for call in machine.calls)
+
+
+def test_groups_that_are_nested_deeply_blind_nobody(machine):
+    machine.process(100, SERVICE)
+    deep = CGROUPS + SERVICE + "/a" * 1100
+    os.makedirs(machine.root + CGROUPS + SERVICE, exist_ok=True)
+    here = os.getcwd()
+    try:
+        os.chdir(machine.root + CGROUPS + SERVICE)
+        for _level in range(1100):
+            os.mkdir("a")
+            os.chdir("a")
+            with open("cgroup.procs", "w") as file:
+                file.write("")
+        assert states(adopt(machine, [user(machine, SERVICE, 1)])) == {"outside.service": "adopted"}
+        assert machine.exists(deep + "/cgroup.procs") and not unbind(machine).failed
+    finally:
+        os.chdir(here)
+        shutil.rmtree(machine.root + CGROUPS + SERVICE)
+
+
+@pytest.mark.parametrize("name", ["\u00fc.service", "a b.service"])
+def test_a_group_that_no_unit_can_be_is_adopted_by_its_processes(machine, name):
+    group = "/system.slice/" + name
+    machine.process(100, group)
+    assert list(states(adopt(machine, [user(machine, group, 1, kind="service")])).values()) == ["adopted"]
+    assert machine.cpus(100) == "4-7" and not machine.names("/etc/systemd/system", name + ".d")
+    assert not unbind(machine).failed and machine.cpus(100) == "0-7"
+
+
+def test_what_cannot_be_read_while_it_is_given_back_is_not_done(machine, monkeypatch):
+    machine.process(300, SESSION)
+    adopt(machine, [user(machine, SESSION, 1)])
+    content = type(machine).content
+
+    def fail(host, path):
+        if path == "/proc/300/stat":
+            raise Unreadable("%s cannot be read (Input/output error): remove or repair it" % path)
+        return content(host, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(machine), "content", fail)
+        report = unbind(machine)
+    assert "/proc/300/stat cannot be read (Input/output error)" in " ".join(report.failed) and machine.exists(previous.PATH)
+    assert not unbind(machine).failed and machine.cpus(300) == "0-7"

@@ -21,7 +21,7 @@ from .._kernel.masks import cpuset, cpuset_folder, granted, online
 from .._kernel.processes import parent_of
 from .._state.systemd import UNIT_SUFFIX
 from .._state.unit_files import numbers, values_of_files, values
-from .._users.groups import path_of
+from .groups import path_of
 
 CONFIGURATION = "systemd/system.conf"
 """Below these folders, with drop-ins in the folder ``system.conf.d`` next to it."""
@@ -33,10 +33,14 @@ _MOST_ANCESTORS = 64
 
 
 class Origin(NamedTuple):
-    """``why`` a thread has few CPUs, and ``remedy``: what gives it all of them."""
+    """``why`` a thread has few CPUs, and ``remedy``: what gives it all of them.
+
+    ``handed_down``: whether systemd, an engine or its runtime gave it the mask, and neither its program nor its unit asked for that.
+    """
 
     why: str
     remedy: str
+    handed_down: bool = False
 
 
 _RESTART = "name its service in npu_affinity_services, bind and restart it: the drop-in takes the mask away"
@@ -50,15 +54,18 @@ def origin(host: Host, pid: int, mask: set[int], wanted: set[int]) -> Origin:
         return _of_group(host, pid, wanted)
     there = online(host) if around is None else around
     top = _outermost(host, pid, mask, there)
-    for source, said, remedy in (*_settings_of_unit(host, top), *manager(host), *_tuned(host)):
+    for source, said, remedy in (*_settings_of_unit(host, top), *_tuned(host)):
         if said & there == mask:
-            return Origin(source, remedy)
+            return Origin(source, remedy, top != pid)
+    for source, said in manager(host):
+        if said & there == mask:
+            return Origin(source, _ADOPT, True)
     comm = host.read("/proc/%d/comm" % top) or ""
     if top == 1:
-        return Origin("systemd itself (process 1) is confined to them", _ADOPT)
+        return Origin("systemd itself (process 1) is confined to them", _ADOPT, True)
     if comm.startswith(_RUNTIMES):
         text = "%s (process %d), whose mask runc before 1.2.7 and 1.3.1, and crun before 1.9.2, hand down"
-        return Origin(text % (comm, top), "bind with npu_affinity_adopt: now, or update the runtime")
+        return Origin(text % (comm, top), "bind with npu_affinity_adopt: now, or update the runtime", True)
     if top != pid:
         return Origin("%s (process %d) started it with this mask" % (comm or "a process", top), "start it again without")
     own = "the program itself, or what started it, set this mask (sched_setaffinity, taskset, numactl)"
@@ -96,8 +103,8 @@ def _settings_of_unit(host: Host, pid: int) -> list[tuple[str, set[int], str]]:
     return [("%s says CPUAffinity=%s" % rows[-1], said, "change that there, and restart %s" % unit)] if said else []
 
 
-def manager(host: Host) -> list[tuple[str, set[int], str]]:
-    """Return ``(source, CPUs, remedy)`` of what confines systemd and every process that it starts."""
+def manager(host: Host) -> list[tuple[str, set[int]]]:
+    """Return ``(source, CPUs)`` of what confines systemd and every process that it starts."""
     words = [word.partition("=")[::2] for word in parameters(host.read(COMMAND_LINE) or "")]
     found = [("%s has systemd.cpu_affinity=%s" % (COMMAND_LINE, value), value) for name, value in words if name == "systemd.cpu_affinity"]
     drop_ins: dict[str, str] = {}
@@ -108,7 +115,7 @@ def manager(host: Host) -> list[tuple[str, set[int], str]]:
     rows = values_of_files(host, own + [drop_ins[name] for name in sorted(drop_ins)]).get("CPUAffinity", [])
     if rows:
         found = [("%s says CPUAffinity=%s for all that systemd starts" % rows[-1], " ".join(value for _path, value in rows)), *found]
-    return [(source, numbers(value) or set(), _ADOPT) for source, value in found]
+    return [(source, numbers(value) or set()) for source, value in found]
 
 
 def _tuned(host: Host) -> list[tuple[str, set[int], str]]:
