@@ -8,7 +8,7 @@ from typing import Any
 
 from ansible.plugins.action.normal import ActionModule as Normal
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._host_action import told
+from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import told
 
 
 class ActionModule(Normal):

@@ -45,8 +45,6 @@ options:
 seealso:
   - plugin: npu.affinity.plan
     plugin_type: filter
-  - plugin: npu.affinity.quality
-    plugin_type: filter
 """
 
 EXAMPLES = r"""
@@ -104,8 +102,124 @@ _value:
           description: Why there are no pools. Null when there are some.
           type: str
         quality:
-          description: The measures of P(npu.affinity.quality#filter). Null when the rule refuses.
+          description: The measures of the pools. Null when the rule refuses.
           type: dict
+          contains:
+            disjoint:
+              description: Whether no CPU is in two pools.
+              type: bool
+              sample: false
+            overlap:
+              description: The CPUs in more than one pool.
+              type: str
+              sample: 16-31
+            whole_cores:
+              description: Whether every pool has all threads of its cores that can be divided.
+              type: bool
+              sample: true
+            split_cores:
+              description: The number of cores of which a pool has some threads and not all.
+              type: int
+              sample: 0
+            local:
+              description:
+                - The share of pool CPUs that are local to their NPU, which means on its own NUMA node, or on a node without NPUs to which
+                  no other NPU is nearer.
+                - A CPU on the NUMA node of another NPU is never local, even if none of the NPU's own may be divided.
+              type: float
+              sample: 0.75
+            own_node:
+              description: The share of pool CPUs that are on the NPU's own NUMA node.
+              type: float
+              sample: 0.5
+            remote:
+              description: The number of pool CPUs that are not local to their NPU.
+              type: int
+              sample: 0
+            distance:
+              description: The mean NUMA distance between NPUs and the CPUs of their pools. Null where no distance is known.
+              type: float
+              sample: 14.5
+            caches:
+              description: The mean number of last-level caches of a pool. Null where no cache is known.
+              type: float
+              sample: 1.5
+            balance:
+              description: By how many CPUs the largest pool is larger than the smallest.
+              type: int
+              sample: 0
+            smallest:
+              description: The number of CPUs of the smallest pool. The NPUs of one job wait for the slowest.
+              type: int
+              sample: 24
+            idle:
+              description: The CPUs in no pool.
+              type: str
+              sample: 48-191
+            optimal:
+              description:
+                - Whether no division with as large a smallest pool is nearer to the NPUs.
+                - Null where that is not known, for example because pools overlap.
+              type: bool
+              sample: true
+            gap:
+              description: How far the pools are from the best possible. Empty where RV(_value.rules[].quality.optimal) is not false.
+              type: dict
+              contains:
+                remote:
+                  description: How many more CPUs are remote.
+                  type: int
+                  sample: 2
+                distance:
+                  description: By how much the sum of the NUMA distances of remote CPUs is larger.
+                  type: int
+                  sample: 40
+            unusable:
+              description: The CPUs of pools that are offline, that O(cpus) leaves out, or that the kubelet gave to containers.
+              type: str
+              sample: ""
+            missing:
+              description: The NPUs and GPUs without a pool.
+              type: list
+              elements: str
+              sample: [NPU 2]
+            npus:
+              description: All NPUs and GPUs of the host, ascending by id.
+              type: list
+              elements: dict
+              contains:
+                id:
+                  description: The logic id.
+                  type: int
+                  sample: 0
+                name:
+                  description: Its name in sentences.
+                  type: str
+                  sample: NPU 0
+                numa:
+                  description: Its NUMA node. Null when the kernel knows none.
+                  type: int
+                  sample: 0
+                pool:
+                  description: The CPUs of its pool.
+                  type: str
+                  sample: 0-31
+                cpus:
+                  description: The number of these CPUs.
+                  type: int
+                  sample: 32
+                local:
+                  description: The share of them that are local to it. Null without a pool and where the NUMA node is not known.
+                  type: float
+                  sample: 0.75
+                distance:
+                  description: Their mean NUMA distance. Null where it is not known.
+                  type: float
+                  sample: 14.5
+                caches:
+                  description: The number of their last-level caches. Null where it is not known.
+                  type: int
+                  sample: 2
         repaired:
           description: Defects of the published rule on this host and their repair, in sentences.
           type: list

@@ -14,7 +14,8 @@ description:
   - Predicts the decision of HAMi's scheduler about a request for memory and compute of NPUs, with its rules, order and messages.
   - The shares of compute of a card never exceed 100 percent, and their memory never exceeds its capacity. The same input always has the
     same result.
-  - Does not complete requests. P(npu.affinity.vnpu_request#filter) makes a complete request from that of a container.
+  - Completes requests of containers like HAMi's admission. In hard mode, it rounds memory up to the templates of the chip. It requests two
+    dies of a 910C instead of one, and refuses what HAMi refuses, with its messages.
 positional: request, options
 options:
   _input:
@@ -27,7 +28,10 @@ options:
     required: true
   request:
     description:
-      - A dictionary of C(cards), C(memory_mb) (0 means C(memory_percent) of the card), C(core) and C(type).
+      - The request of a container is a dictionary of C(chip), by its name in C(npu-smi) (V(910B3)) or in HAMi's resources (V(Ascend910B3)),
+        C(count) (cards, V(1) by default), C(memory) (in MB, all of the card by default), and C(core) (percent of compute, only with
+        O(soft=true)).
+      - A complete request is a dictionary of C(cards), C(memory_mb) (0 means C(memory_percent) of the card), C(core) and C(type).
       - Or a list of requests, which are fitted one after another.
     type: raw
     required: true
@@ -61,8 +65,6 @@ options:
     type: str
     default: ""
 seealso:
-  - plugin: npu.affinity.vnpu_request
-    plugin_type: filter
   - plugin: npu.affinity.vnpus
     plugin_type: filter
 """
@@ -76,8 +78,8 @@ EXAMPLES = r"""
          | npu.affinity.fit_vnpus(requests, soft=true, node_soft=true) | map(attribute='devices') }}
   vars:
     requests:
-      - "{{ '910B3' | npu.affinity.vnpu_request(memory=28672, core=20, mode='hami-core') }}"
-      - "{{ '910B3' | npu.affinity.vnpu_request(memory=28672, core=40, mode='hami-core') }}"
+      - {chip: 910B3, memory: 28672, core: 20}
+      - {chip: 910B3, memory: 28672, core: 40}
 
 - name: Why does it not fit on a card that others use?
   ansible.builtin.debug:
@@ -111,11 +113,13 @@ from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any, cast
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit, requests
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import chip_of
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 
+CONTAINER = {"chip", "core", "count", "memory"}
 OPTIONS = {field.name for field in fields(fit.Rules)}
 
 
@@ -132,8 +136,18 @@ def fit_vnpus(
     rules = fit.Rules(**given)
     cards = fit.devices_of(cast("Topology", devices), rules.soft) if isinstance(devices, Mapping) else devices
     if isinstance(request, Mapping):
-        return asdict(fit.fit(cards, request, rules))
-    return [asdict(result) for result in fit.fit_all(cards, request, rules)]
+        return asdict(fit.fit(cards, _complete(request, rules.soft), rules))
+    return [asdict(result) for result in fit.fit_all(cards, [_complete(one, rules.soft) for one in request], rules)]
+
+
+def _complete(request: Mapping[str, Any], soft: bool) -> Mapping[str, Any]:
+    """Return a request of a container as HAMi's admission completes it; another one is complete."""
+    if "chip" not in request:
+        return request
+    if unknown := sorted(request.keys() - CONTAINER):
+        raise ValueError(f"request: {', '.join(unknown)} is not of a request with chip, which has {', '.join(sorted(CONTAINER))}")
+    asked = {key: value for key, value in request.items() if key != "chip"}
+    return requests.request(chip_of(str(request["chip"])), mode=requests.SOFT if soft else requests.HARD, **asked)
 
 
 class FilterModule:

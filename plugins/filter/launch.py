@@ -220,6 +220,12 @@ EXAMPLES = r"""
   ansible.builtin.debug:
     msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('docker', ascend_runtime=true, vnpu='vir05_1c_16g') }}"
 
+- name: Mount the command npu-affinity from another path
+  ansible.builtin.debug:
+    msg: >-
+      {{ npu_affinity_plan.npus[0]
+         | npu.affinity.launch('podman', topology=ansible_facts['npu_affinity_topology'], library='/opt/npu-affinity') }}
+
 - name: Mount npu-smi from another path
   ansible.builtin.debug:
     msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('nerdctl', npu_smi='/usr/local/sbin/npu-smi') }}"

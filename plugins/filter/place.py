@@ -143,8 +143,9 @@ EXAMPLES = r"""
 
 - name: A job of two prefill tasks, a decode task and a router, together or not at all
   ansible.builtin.debug:
-    msg: "{{ (hostvars | npu.affinity.fleet(ansible_play_hosts) | npu.affinity.place(request)).message }}"
+    msg: "{{ (hosts | npu.affinity.place(request)).message }}"
   vars:
+    hosts: "{{ {inventory_hostname: ansible_facts['npu_affinity_topology']} }}"
     request:
       family: a2
       tasks:
@@ -161,8 +162,9 @@ EXAMPLES = r"""
 
 - name: Sixteen whole hosts in blocks of two, inside as few SuperPods as possible
   ansible.builtin.debug:
-    msg: "{{ (hostvars | npu.affinity.fleet(ansible_play_hosts) | npu.affinity.place(request)).tasks | map(attribute='host') }}"
+    msg: "{{ (hosts | npu.affinity.place(request)).tasks | map(attribute='host') }}"
   vars:
+    hosts: "{{ {inventory_hostname: {'topology': ansible_facts['npu_affinity_topology'], 'labels': npu_affinity_labels | default({})}} }}"
     request: {npus: 16, replicas: 16, superpod: {sp_block: 32, reserve_nodes: 2}}
 """
 

@@ -16,7 +16,7 @@ description:
   - Neither reads from nor writes to a host. The same topology and options always give the same plan.
   - GPUs are planned as well. Their pool has no roles, because the roles stand for interrupts and threads that only NPUs have.
     On a host with NPUs and GPUs, V(auto) gives every card an equal share of its NUMA node.
-  - CPUs that the kubelet has assigned to containers can be planned. P(npu.affinity.desired_state#filter) refuses to take them from
+  - CPUs that the kubelet has assigned to containers can be planned. Role P(npu.affinity.plan#role) refuses to take them from
     containers. Isolated CPUs are used unless O(exclude_isolated=true).
   - If cards of the plan in force are missing, the others keep their pools and slices (see O(replan)).
 positional: >-
@@ -166,8 +166,6 @@ options:
     version_added: 1.0.0
 seealso:
   - module: npu.affinity.topology_facts
-  - plugin: npu.affinity.log_lines
-    plugin_type: filter
 """
 
 EXAMPLES = r"""

@@ -13,7 +13,7 @@ author:
 description:
   - Generates the configuration of Volcano's scheduler with the numa-aware plugin and its weight, a sample Deployment and a sample Volcano
     job with a topology policy, and the C(Numatopology) that the resource exporter would publish for every node.
-  - Sends nothing to a cluster. To check your own manifests, use P(npu.affinity.volcano_check#filter).
+  - Sends nothing to a cluster. With O(check), it checks your own manifest.
 positional: cpus, npus, policy, replicas
 options:
   _input:
@@ -80,10 +80,14 @@ options:
     description:
       - The resource name of the NPUs. By default that of MindCluster's device plugin for their family.
     type: str
+  check:
+    description:
+      - "Your manifest to check: a Pod, a workload with a pod template such as a Deployment, or a Volcano job."
+      - RV(_value.problems) lists what prevents its pods from getting exclusive CPUs on the right NUMA nodes. One of the nodes must have the
+        static CPU manager and the topology policy of the pods.
+    type: dict
 seealso:
   - plugin: npu.affinity.place
-    plugin_type: filter
-  - plugin: npu.affinity.volcano_check
     plugin_type: filter
 """
 
@@ -115,6 +119,12 @@ EXAMPLES = r"""
       - [overcommit, drf, predicates, nodeorder]
       - [nodelocalvolume, nodeemptydirvolume, nodeCSIscheduling, {name: networkresource, arguments: {NetworkType: eni}}]
 
+- name: Show why the numa-aware plugin would ignore a manifest
+  ansible.builtin.debug:
+    msg: "{{ ({inventory_hostname: ansible_facts['npu_affinity_topology']} | npu.affinity.volcano(check=manifest)).problems }}"
+  vars:
+    manifest: "{{ lookup('ansible.builtin.file', 'llm.yml') | from_yaml }}"
+
 - name: The ConfigMap in another namespace
   ansible.builtin.debug:
     msg: "{{ ({inventory_hostname: ansible_facts['npu_affinity_topology']} | npu.affinity.volcano(namespace='scheduling')).scheduler }}"
@@ -144,6 +154,13 @@ _value:
       description: A Volcano job whose task has the policy.
       type: dict
       sample: {kind: Job}
+    problems:
+      description: A sentence for each problem of O(check). Empty without it.
+      type: list
+      elements: str
+      sample:
+        - >-
+          Deployment llm, container llm: 1500m CPUs are not a whole number, and the kubelet gives CPUs of their own only to whole ones.
     numatopologies:
       description: One object for every node.
       type: list
@@ -151,13 +168,30 @@ _value:
       sample: [{kind: Numatopology}]
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import volcano as _volcano
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.volcano_check import volcano_check
 
-volcano = filter_errors(_volcano.volcano)
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
+
+
+@filter_errors
+def volcano(
+    hosts: Mapping[str, Topology],
+    cpus: int = 1,
+    npus: int = 0,
+    policy: str = "single-numa-node",
+    replicas: int = 1,
+    *,
+    check: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    problems = [] if check is None else volcano_check(check, hosts)
+    return _volcano.volcano(hosts, cpus, npus, policy, replicas, **options) | {"problems": problems}
 
 
 class FilterModule:

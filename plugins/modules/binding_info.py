@@ -27,7 +27,7 @@ options:
     default: /
   desired:
     description:
-      - The current result of filter P(npu.affinity.desired_state#filter). RV(changes) then lists what a bind would change.
+      - The fact C(npu_affinity_state) of role P(npu.affinity.plan#role). RV(changes) then lists what a bind would change.
       - It does not influence RV(drift).
     type: dict
   topology:
@@ -67,7 +67,7 @@ EXAMPLES = r"""
 
 - name: List what a bind would change
   npu.affinity.binding_info:
-    desired: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.desired_state(lookup('npu.affinity.settings', features=true)) }}"
+    desired: "{{ npu_affinity_state }}"
 """
 
 RETURN = r"""

@@ -115,7 +115,7 @@ entry:
       description: When it was applied, in UTC.
       type: str
     state:
-      description: The state, as filter P(npu.affinity.desired_state#filter) returned it.
+      description: The state, as O(npu.affinity.host_files#module:state).
       type: dict
 """
 

@@ -35,7 +35,14 @@ options:
     type: path
     default: /
   state:
-    description: The result of filter P(npu.affinity.desired_state#filter), or a state from the history.
+    description:
+      - The fact C(npu_affinity_state) of role P(npu.affinity.plan#role), or a state from the history.
+      - C(features) says whether each feature is V(present) or V(absent), C(hardware) which machine the state is for, and C(plan) which CPUs
+        each NPU has.
+      - C(files), C(owned), C(enabled), C(started), C(stopped), C(released), C(restarted), C(expected), C(programs) and C(runtime) are the
+        files and units of all features. C(live) is what each feature wants of the running host.
+      - C(refusals) has a sentence for every reason not to bind the host, and C(remarks) one for everything that a bind would move or that
+        needs a look. C(codes) has both by their code.
     type: dict
     required: true
   features:
@@ -94,11 +101,11 @@ EXAMPLES = r"""
 ---
 - name: Apply all that the settings want
   npu.affinity.host_files:
-    state: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.desired_state(lookup('npu.affinity.settings', features=true)) }}"
+    state: "{{ npu_affinity_state }}"
 
 - name: Apply host settings and interrupts alone, and say in the history who did it and why
   npu.affinity.host_files:
-    state: "{{ ansible_facts['npu_affinity_topology'] | npu.affinity.desired_state(lookup('npu.affinity.settings', features=true)) }}"
+    state: "{{ npu_affinity_state }}"
     features: [irq, tuning]
     author: "{{ lookup('ansible.builtin.env', 'USER') }}"
     reason: More memory bandwidth for the second service

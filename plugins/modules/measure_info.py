@@ -13,8 +13,7 @@ description:
   - Measures the effect of a bind on the processes of each NPU or group of NPUs.
   - Counts how often their threads are preempted and moved between CPUs, how long they wait for a CPU, how much of their memory is on other
     NUMA nodes, which CPUs handle the interrupts of their NPUs, and how much of the pool's time other tasks use.
-  - Run it before and after a bind, under the same load. Filter P(npu.affinity.measures_table#filter) compares the results, as in playbook
-    C(npu.affinity.measure).
+  - Run it before and after a bind, under the same load. Playbook C(npu.affinity.measure) does this, and compares the results.
   - Changes nothing. A metric that could not be read has a reason instead of a value.
   - Reads procfs. C(perf) counts moves between CPUs if the kernel has no C(/proc/<pid>/sched).
 options:

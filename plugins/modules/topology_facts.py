@@ -22,7 +22,7 @@ options:
     description:
       - Root directory of the host's file tree, with C(sys), C(proc), C(etc) and so on.
       - With any value other than V(/), the module finds and runs only programs below it.
-      - For a folder in which M(npu.affinity.archive_info) opened an archive, the module runs nothing and reports what is missing from the
+      - For a folder in which playbook C(npu.affinity.inspect) opened an archive, the module runs nothing and reports what is missing from the
         archive in RV(ansible_facts.npu_affinity_topology.problems).
     type: path
     default: /
@@ -67,7 +67,7 @@ options:
     type: str
   hardware:
     description:
-      - The hardware of a state, C(hardware) of P(npu.affinity.desired_state#filter). RV(hardware_changes) lists how this host differs from it.
+      - The hardware of a state, C(hardware) of C(npu_affinity_state). RV(hardware_changes) lists how this host differs from it.
     type: dict
   timeout:
     description: Time limit of each command in seconds. Calls for an NPU whose controller does not respond can take tens of seconds.
@@ -145,7 +145,7 @@ in_force:
   type: dict
   contains:
     digest:
-      description: The digest of that state, as P(npu.affinity.desired_state#filter) returns it for the same state.
+      description: The digest of that state, as C(npu_affinity_state) has it for the same state.
       type: str
       sample: 5f1c2a3b
     id:

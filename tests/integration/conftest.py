@@ -40,15 +40,8 @@ ON_CONTROLLER = {
     "set_fact",
     "assert",
     "debug",
-    "say",
-    "save",
     "fail",
-    "refuse",
-    "plan_host",
-    "place_job",
-    "progress",
-    "show_plans",
-    "write_report",
+    "step",
     "set_stats",
     "meta",
     "include_role",
@@ -57,16 +50,17 @@ ON_CONTROLLER = {
     "validate_argument_spec",
 }
 
+PLANNING = ("choose_entry", "gather", "plan", "plan_to_bind", "plan_to_compare", "plan_to_show")
 MODULES = {
-    "plan_host": "topology_facts",
+    **dict.fromkeys(PLANNING, "topology_facts"),
     "apply": "host_files",
-    "verify_host": "binding_info",
-    "unbind_host": "unbind",
-    "measure_host": "measure_info",
-    "collect_host": "host_archive",
+    **dict.fromkeys(("compare", "verify"), "binding_info"),
+    "unbind": "unbind",
+    "measure": "measure_info",
+    "collect": "host_archive",
     "check_health": "command",
 }
-"""The modules that actions of the controller run on hosts; where role plan does not gather, plan_host runs none."""
+"""The modules that steps run on hosts."""
 
 
 class Run:
@@ -77,9 +71,10 @@ class Run:
         self.output = process.stdout + process.stderr
         self.results = [json.loads(line) for line in journal.read_text().splitlines()] if journal.exists() else []
         for entry in self.results:
-            collection, dot, action = entry["action"].rpartition(".")
-            without = action == "plan_host" and entry["outcome"] == "ok" and "ansible_facts" not in entry["result"]
-            entry["action"] = f"{collection}{dot}{action if without else MODULES.get(action, action)}"
+            step = entry["result"].get("step", "")
+            without = step in PLANNING and entry["outcome"] == "ok" and "ansible_facts" not in entry["result"]
+            if step in MODULES and not without:
+                entry["action"] = f"npu.affinity.{MODULES[step]}"
 
     def of(self, host, outcome=None):
         return [entry for entry in self.results if entry["host"] == host and outcome in (None, entry["outcome"])]

@@ -42,7 +42,7 @@ def test_what_is_inspected_is_what_the_host_says(fleet, tmp_path):
     found["npu_affinity_report_runs"] = [str(tmp_path / "here")]
     inspected = hosts.play("inspect", npu_affinity_reports=str(tmp_path / "there"), **found)
     assert inspected.status == verified.status == 2
-    opened = next(entry["result"]["archives"][0]["root"] for entry in inspected.results if entry["action"].endswith("archive_info"))
+    opened = next(entry["result"]["archives"][0]["root"] for entry in inspected.results if entry["result"].get("step") == "open_archives")
     drift = [line for line in told(inspected, opened) if "expected" in line]
     assert drift == [line for line in told(verified, root) if "expected" in line] and len(drift) > 7
     here, there = ({**json.loads((tmp_path / place / "limping.json").read_text()), "time": ""} for place in ("here", "there"))

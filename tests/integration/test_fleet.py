@@ -117,7 +117,7 @@ def test_the_plan_playbook_shows_a_table_and_touches_nothing(fleet, tmp_path, mo
         run = hosts.play("plan", npu_affinity_plan_file="some/plans/fleet.json")
     assert {path.name for path in (tmp_path / "some/plans").iterdir()} == {"fleet.json", "fleet.md"}
     assert not run.of("a2", "failed") and "share CPUs" in run.failure("overlapping")
-    (lines,) = (entry["result"]["lines"] for entry in run.results if entry["action"].endswith("show_plans"))
+    (lines,) = (entry["result"]["lines"] for entry in run.results if entry["result"].get("step") == "show_plans")
     shown, refused = "\n".join(lines).split("\n\n")
     assert refused.startswith("overlapping:\n")
     assert "pools OVERLAP" in refused and "violation" in refused and "A bind refuses this plan." in refused

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.measures_table import measures_table
 from tests.fakes.thread_host import MACHINE, start
 from tests.integration.conftest import CHECKOUT, REPOSITORY
 from tests.simulator import load
@@ -61,7 +62,7 @@ PLAYBOOK = """
         interval: 0.5
       register: measured
     - ansible.builtin.copy:
-        content: "{{ {'measured': measured, 'table': measured | npu.affinity.measures_table(measured, 'now', 'then')} | to_json }}"
+        content: "{{ measured | to_json }}"
         dest: "{{ answer }}"
         mode: "0600"
 """
@@ -92,11 +93,12 @@ def test_real_processes_of_this_machine_are_measured(tmp_path):
         run = subprocess.run(command, env={**os.environ, **CHECKOUT}, capture_output=True, text=True, timeout=300, check=False)
         assert run.returncode == 0, run.stdout + run.stderr
         result = json.loads(answer.read_text())
-        metrics = result["measured"]["workloads"][0]["metrics"]
+        metrics = result["workloads"][0]["metrics"]
         assert metrics["involuntary_switches"]["value"] > 0
         assert metrics["others_share"]["value"] > 5
         assert metrics["remote_memory"]["missing"] == "the plan has no memory nodes for it"
-        assert any(line.strip().startswith("pool time used by other tasks") and line.endswith("none") for line in result["table"])
+        lines = [line.strip() for line in measures_table(result, result, "now", "then")]
+        assert any(line.startswith("pool time used by other tasks") and line.endswith("none") for line in lines)
     finally:
         for spinner in spinners:
             spinner.kill()

@@ -176,7 +176,7 @@ def await_lock(machine, journals):
     """Wait until every run has gathered the topology and its next module runs, which cannot end while somebody holds the lock."""
     deadline = time.monotonic() + PATIENCE
     while True:
-        gathered = all(journal.exists() and "npu.affinity.plan_host" in journal.read_text() for journal in journals)
+        gathered = all(journal.exists() and '"step": "plan_to_bind"' in journal.read_text() for journal in journals)
         if gathered and int(machine.run(f"pgrep -cxf {ALONE} || true")) == len(journals):
             return
         assert time.monotonic() < deadline, "the runs do not come as far as the lock"

@@ -120,9 +120,7 @@ def desired_state(
 
 def _made_of(topology: Topology, settings: Mapping[str, Any], plan: Plan | None, shown: bool) -> DesiredState:
     if missing := {"plan", *FEATURES} - settings.keys():
-        raise ValueError(
-            f"the settings lack {' and '.join(sorted(missing))}; lookup npu.affinity.settings returns them with features=true."
-        )
+        raise ValueError(f"the settings lack {' and '.join(sorted(missing))}.")
     if plan is not None and not isinstance(plan, Mapping):
         raise ValueError(f"plan: expected a plan of npu.affinity.plan; got {plan!r}")
     if plan is not None:

@@ -449,36 +449,3 @@ def _plan_file(hosts: Mapping[str, Host]) -> str:
     """Return the file of plans that this run wrote, or an empty string."""
     given = next((str(host["npu_affinity_plan_file"]) for host in hosts.values() if host.get("npu_affinity_plan_file")), "")
     return f"{given.removesuffix('.json').removesuffix('.md')}.json" if given else ""
-
-
-def merged(summaries: Iterable[Summary]) -> Summary:
-    """Return the summary of runs over parts of one fleet, such as the slices of a job, as if it had been one run.
-
-    Raises ``ValueError`` for none, for those of different playbooks, and for a host that is in more than one.
-    """
-    parts = list(summaries)
-    kinds = sorted({f"{part['playbook']}{', check mode' if part['check'] else ''}" for part in parts})
-    if len(kinds) != 1:
-        raise ValueError(f"expected summaries of one playbook, and got {' and '.join(kinds) or 'none'}")
-    hosts: dict[str, SummaryOfHost] = {}
-    plans: dict[str, SummaryOfPlan] = {}
-    states: dict[str, list[str]] = {state: [] for state in STATES}
-    for part in parts:
-        if twice := sorted(hosts.keys() & part["hosts"].keys()):
-            raise ValueError(f"{twice[0]} is in more than one summary (hosts: {len(twice)}); give each part of the fleet once")
-        hosts |= part["hosts"]
-        for state, names in part["states"].items():
-            states[state] += names
-        for plan in part["plans"]:
-            shown: SummaryOfPlan = {**plan, "hosts": []}
-            plans.setdefault(repr(shown), shown)["hosts"].extend(plan["hosts"])
-    steps = {step["command"]: step for part in parts for step in part["next"]}
-    return {
-        "playbook": parts[0]["playbook"],
-        "check": parts[0]["check"],
-        "stopped": " ".join(dict.fromkeys(part["stopped"] for part in parts if part["stopped"])),
-        "states": {state: names for state, names in states.items() if names},
-        "plans": list(plans.values()),
-        "hosts": hosts,
-        "next": sorted(steps.values(), key=lambda step: PURPOSES.index(step["purpose"].partition("; add -e")[0])),
-    }

@@ -37,15 +37,15 @@ def of_playbooks(given: Mapping[str, Any]) -> dict[str, Any]:
     found = dict(_defaults_of_playbooks())
     for name, option in specs.of_playbooks().items():
         if given.get(name) is not None:
-            found[_short("", name)] = converted(name, option, given[name])
-    found[_short("", batches.SETTING)] = batches.checked(found[_short("", batches.SETTING)], batches.SETTING)
+            found[short("", name)] = converted(name, option, given[name])
+    found[short("", batches.SETTING)] = batches.checked(found[short("", batches.SETTING)], batches.SETTING)
     return found
 
 
 @functools.cache
 def _defaults_of_playbooks() -> dict[str, Any]:
     return {
-        _short("", name): converted(name, option, option["default"]) if "default" in option else None
+        short("", name): converted(name, option, option["default"]) if "default" in option else None
         for name, option in specs.of_playbooks().items()
     }
 
@@ -64,17 +64,17 @@ def of_features(given: Mapping[str, Any], roles: Sequence[str] = ROLES) -> Setti
     for role in roles:
         for name, option in specs.options()[role].items():
             if given.get(name) not in (None, option.get("default")):
-                found[role][_short(role, name)] = converted(name, option, given[name])
+                found[role][short(role, name)] = converted(name, option, given[name])
     return found
 
 
-def _short(role: str, name: str) -> str:
+def short(role: str, name: str) -> str:
     return name.removeprefix(PREFIX).removeprefix(role + "_" if role else "")
 
 
 @functools.cache
 def _defaults(role: str) -> dict[str, Any]:
-    return {_short(role, name): converted(name, option, option.get("default")) for name, option in specs.options()[role].items()}
+    return {short(role, name): converted(name, option, option.get("default")) for name, option in specs.options()[role].items()}
 
 
 def converted(name: str, option: Mapping[str, Any], value: Any) -> Any:

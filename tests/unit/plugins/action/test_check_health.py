@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.action.check_health import EXITED, failure
+from ansible_collections.npu.affinity.plugins.plugin_utils._steps.looking import EXITED, failed_check
 
 LINES = "\n".join(f"step {number}" for number in range(1, 8))
 FAILURES = {
@@ -38,4 +38,4 @@ FAILURES = {
 
 @pytest.mark.parametrize(("command", "found", "message"), FAILURES.values(), ids=FAILURES)
 def test_a_failed_check_shows_command_status_and_output(command, found, message):
-    assert failure(command, found) == message
+    assert failed_check(command, found) == message

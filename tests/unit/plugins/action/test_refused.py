@@ -13,7 +13,7 @@ import yaml
 
 from ansible_collections.npu.affinity.plugins.action import host_files
 from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import Refused, refused
-from ansible_collections.npu.affinity.plugins.plugin_utils._host_action import told
+from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import told
 
 COLLECTION = Path(__file__).resolve().parents[4]
 ON_HOSTS = yaml.safe_load((COLLECTION / "meta/runtime.yml").read_text())["action_groups"]["affinity"]

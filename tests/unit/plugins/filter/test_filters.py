@@ -20,13 +20,14 @@ from ansible.errors import AnsibleFilterError
 from ansible_collections.npu.affinity.plugins.filter import compare as compare_file
 from ansible_collections.npu.affinity.plugins.filter import launch as launch_file
 from ansible_collections.npu.affinity.plugins.filter import plan as plan_file
-from ansible_collections.npu.affinity.plugins.filter import quality as quality_file
 from ansible_collections.npu.affinity.plugins.module_utils._base.engines import ENGINES
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.recipes import BINDINGS, FORMS
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import comparison
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.log_lines import log_lines
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.measures import measured
 from tests.fakes.two_npus import PLAN, TOPOLOGY
 from tests.simulator.generate import generate
 
@@ -55,30 +56,22 @@ REFUSED = [
     ("cpumask", [True], {}, "cpulist: expected a cpulist such as 0-3,8"),
     ("plan", [{}], {}, "topology: "),
     ("plan", [TOPOLOGY], {"cpsu": "0"}, "the input has an unexpected form (TypeError: got an unexpected keyword argument 'cpsu')"),
-    ("log_lines", [None], {}, "plan: expected a plan of npu.affinity.plan"),
-    ("log_lines", [[]], {}, "plan: expected a plan of npu.affinity.plan"),
-    ("log_lines", [{"cpus": "0"}], {}, "plan: expected a plan of npu.affinity.plan"),
-    ("log_lines", [PLAN], {"rank": 2}, "rank: the plan has 2 NPUs, one for each rank from 0; got 2"),
     ("compare", [{}], {}, "topology: expected the fact npu_affinity_topology"),
     ("compare", [TOPOLOGY], {"repair": True}, "got an unexpected keyword argument 'repair'"),
-    ("quality", [{"0": "0-5"}, {}], {}, "topology: expected the fact npu_affinity_topology"),
-    ("quality", [{"0": "0-5"}, TOPOLOGY, "40-50"], {}, "npu_affinity_cpus: none of 40-50 is online; online are 0-31"),
-    ("fleet_table", [[{}]], {}, "the input has an unexpected form (KeyError: "),
     ("launch", [ENTRY, "docker", TOPOLOGY], {}, "too many positional arguments"),
     ("launch", [ENTRY, "lxc"], {}, "form: expected one of balloons, compose, "),
     ("fit_vnpus", [[], {"type": "T"}], {"hard": True}, "there is no option hard"),
     ("fit_vnpus", [[{"id": "a", "size": 1}], {}], {}, "device a has unknown fields size"),
+    ("fit_vnpus", [VNPUS, {"chip": "910B3", "memory": "28Gi"}], {"soft": True}, "memory: 28Gi is"),
+    ("fit_vnpus", [VNPUS, {"chip": "H100"}], {}, "chip: HAMi has no templates"),
+    ("fit_vnpus", [VNPUS, {"chip": "910B3", "cards": 1}], {}, "request: cards is not of a request with chip"),
     ("fit_vnpus", [{"cpus": {}}, {}], {}, "devices: expected a list of devices, or the fact"),
-    ("vnpu_request", ["910B3"], {"memory": "28Gi", "mode": "hami-core"}, "memory: 28Gi is"),
-    ("vnpu_request", ["H100"], {}, "chip: HAMi has no templates"),
     ("select_npus", [[0], 3, "atlas800_9000"], {}, "size not allowed"),
     ("select_npus", [[0]], {}, "family: chip ids do not tell the product"),
     ("select_npus", [[0]], {"number": 3}, "got an unexpected keyword argument 'number'"),
     ("select_npus", [[0]], {"share": {"used": {}}}, "share: request and chip_hbm_mb is missing"),
     ("place", [{}, {"npus": 0}], {}, "cpus and npus"),
     ("place", [[], {"npus": 1}], {}, "hosts: expected a dictionary"),
-    ("fleet", [{}, None], {}, "expected variables of hosts by name"),
-    *(("measures_table", [value], {}, "") for value in ([], {"seconds": 3}, {"workloads": []}, {"seconds": 1, "workloads": [{}]})),
     (
         "workloads",
         [PLAN, [{"name": "llm-a", "npus": [8]}], TOPOLOGY],
@@ -123,7 +116,7 @@ def test_the_log_lines_of_a_rank_start_with_its_mode(changes, mode):
     npus = [{**npu, "id": number, "pci": f"0000:0{number}:00.0"} for number in range(3)]
     topology = {**TOPOLOGY, "cpus": {"online": "0-20", "siblings": []}, "numa": [{"id": 0, "cpus": "0-20"}], "npus": npus}
     made = call("plan", topology, npus=[1, 2], repair=False)
-    assert call("log_lines", made, rank=1, topology=topology) == [
+    assert log_lines(made, rank=1, topology=topology) == [
         f"[cpu_bind_mode] mode={mode} rank=1 visible_npus=[1, 2]",
         "The CPU allocation plan is as follows:",
         "NPU2: main=[16 17 18]  acl=[19]  release=[[20]]",
@@ -140,7 +133,7 @@ CARDS = [
 @pytest.mark.parametrize("changes, lines", CARDS, ids=["with roles", "without roles", "GPU"])
 def test_log_lines_of_a_card(changes, lines):
     topology = {**TOPOLOGY, "npus": [{**TOPOLOGY["npus"][1], "id": 0, **changes}]}
-    assert call("log_lines", call("plan", topology, "auto", cpus="0-7")) == ["The CPU allocation plan is as follows:", *lines]
+    assert log_lines(call("plan", topology, "auto", cpus="0-7")) == ["The CPU allocation plan is as follows:", *lines]
 
 
 def test_compare_shows_the_familys_strategy_and_equal_shares():
@@ -155,14 +148,14 @@ def test_compare_shows_the_familys_strategy_and_equal_shares():
     )
 
 
-def test_quality_measures_pools_from_elsewhere_and_changes_none():
+def test_measures_of_pools_from_elsewhere_and_changes_none():
     pools, topology = {"0": "16-31", "1": "4-16"}, copy.deepcopy(TOPOLOGY)
-    found = call("quality", pools, topology)
+    found = measured(pools, topology)
     assert (found["disjoint"], found["overlap"], found["balance"]) == (False, "16", 3)
     assert (pools, topology) == ({"0": "16-31", "1": "4-16"}, TOPOLOGY)
     made = call("plan", TOPOLOGY, cpus="0-25")
-    assert [call("quality", made, TOPOLOGY, **options)["idle"] for options in ({}, {"cpus": "0-27"})] == ["", "26-27"]
-    assert call("quality", {"1": "0-4"}, TOPOLOGY, "0-7")["idle"] == "5-7"
+    assert [measured(made, TOPOLOGY, **options)["idle"] for options in ({}, {"cpus": "0-27"})] == ["", "26-27"]
+    assert measured({"1": "0-4"}, TOPOLOGY, "0-7")["idle"] == "5-7"
 
 
 def test_workloads_give_the_published_task_of_5_cards_240_cpus(tmp_path):
@@ -175,7 +168,7 @@ def test_workloads_give_the_published_task_of_5_cards_240_cpus(tmp_path):
 
 
 def test_two_shares_of_one_host_go_on_one_card_until_it_is_full():
-    shares = [call("vnpu_request", "910B3", memory=28672, core=core, mode="hami-core") for core in (20, 40, 50, 60)]
+    shares = [{"chip": "910B3", "memory": 28672, "core": core} for core in (20, 40, 50, 60)]
     results = call("fit_vnpus", VNPUS, shares, soft=True, node_soft=True)
     assert [result["devices"] for result in results] == [["npu-1"], ["npu-1"], ["npu-0"], None]
     assert results[3]["reason"] == "1/2 CardInsufficientCore, 1/2 CardInsufficientMemory"
@@ -189,14 +182,12 @@ def test_named_options_of_fit_vnpus_win_over_a_dictionary():
     assert call("fit_vnpus", devices, asked, {"soft": True}, soft=False)["devices"] == ["a"]
 
 
-RETURNED = [(compare_file, call("compare", TOPOLOGY), ["rules", "differences"]), (quality_file, call("quality", {}, TOPOLOGY), ["npus"])]
-
-
-@pytest.mark.parametrize("plugin, found, lists", RETURNED, ids=["compare", "quality"])
-def test_the_documentation_names_all_that_is_returned(plugin, found, lists):
-    documented = yaml.safe_load(plugin.RETURN)["_value"]["contains"]
+def test_the_documentation_names_all_that_is_returned():
+    found, documented = call("compare", TOPOLOGY), yaml.safe_load(compare_file.RETURN)["_value"]["contains"]
     assert set(documented) == set(found)
-    assert all(set(documented[name]["contains"]) == set(found[name][0]) for name in lists)
+    assert all(set(documented[name]["contains"]) == set(found[name][0]) for name in ("rules", "differences"))
+    of_quality, quality = documented["rules"]["contains"]["quality"]["contains"], found["rules"][0]["quality"]
+    assert set(of_quality) == set(quality) and set(of_quality["npus"]["contains"]) == set(quality["npus"][0])
 
 
 def test_the_documentation_of_compare_has_all_its_options():

@@ -13,15 +13,14 @@ import pytest
 import yaml
 
 from ansible_collections.npu.affinity.plugins.filter import select_npus as select_npus_plugin
-from ansible_collections.npu.affinity.plugins.filter.fleet import FilterModule as Fleet
 from ansible_collections.npu.affinity.plugins.filter.place import FilterModule as Place
 from ansible_collections.npu.affinity.plugins.filter.select_npus import FilterModule as SelectNpus
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.rules import RULES
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.fleet import fleet
 from tests.simulator import site
 
 select_npus = SelectNpus().filters()["select_npus"]
 place = Place().filters()["place"]
-fleet = Fleet().filters()["fleet"]
 
 
 @pytest.fixture(scope="module")

@@ -13,11 +13,13 @@ import subprocess
 import sys
 import tarfile
 import time
+import types
 
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._archive.opening import open_archive
 from ansible_collections.npu.affinity.plugins.module_utils._host.recorded import MANIFEST, host_at
+from ansible_collections.npu.affinity.plugins.plugin_utils._steps.looking import open_archives
 
 MIB = 1 << 20
 ZEROS = bytes(MIB)
@@ -149,16 +151,22 @@ def member(name, data):
     return header(name, len(data)) + data + bytes(-len(data) % 512)
 
 
+def opened(sent, target):
+    """What the step of playbook inspect returns of a folder of archives."""
+    settings = types.SimpleNamespace(of_playbooks=lambda: {"archives": str(sent)})
+    return open_archives(types.SimpleNamespace(settings=settings, say=lambda lines: None), str(target))
+
+
 def good(path):
     return packed(path, member(MANIFEST, of(host="good")), member("sys/a", b"1\n"), bytes(1024))
 
 
-def test_odd_manifests_are_reported_and_good_archives_opened(run_module, tmp_path):
+def test_odd_manifests_are_reported_and_good_archives_opened(tmp_path):
     (tmp_path / "sent").mkdir()
     for number, data in enumerate(MANIFESTS.values()):
         packed(tmp_path / "sent" / ("%03d.tar.gz" % number), member("sys/a", b""), member(MANIFEST, data), bytes(1024))
     good(tmp_path / "sent/z.tar.gz")
-    result = run_module("archive_info", src=str(tmp_path / "sent"), dest=str(tmp_path / "opened"))
+    result = opened(tmp_path / "sent", tmp_path / "opened")
     assert [entry["name"] for entry in result["archives"]] == ["good"]
     for number, sentence in zip(range(len(MANIFESTS)), result["refused"], strict=True):
         assert "%03d.tar.gz" % number in sentence and sentence.isprintable() and len(sentence) < 1000
@@ -279,7 +287,7 @@ BROKEN["negative size"] = changed(header("sys/a"), 124, b"\xff" * 12)
 BROKEN["size that is no number"] = changed(header("sys/a"), 124, b"-0000000001\0")
 
 
-def test_broken_archives_are_reported_and_good_ones_opened(run_module, tmp_path):
+def test_broken_archives_are_reported_and_good_ones_opened(tmp_path):
     (tmp_path / "sent").mkdir()
     for number, data in enumerate(BROKEN.values()):
         (tmp_path / "sent" / ("%03d.tar" % number)).write_bytes(data + (bytes(1024) if len(data) % 512 == 0 else b""))
@@ -289,7 +297,7 @@ def test_broken_archives_are_reported_and_good_ones_opened(run_module, tmp_path)
     (tmp_path / "sent/unpacked/sos_commands").mkdir(parents=True)
     os.mkfifo(tmp_path / "sent/unpacked/sos_commands/lspci_-nnvv")
     good(tmp_path / "sent/z.tar.gz")
-    result = run_module("archive_info", src=str(tmp_path / "sent"), dest=str(tmp_path / "opened"))
+    result = opened(tmp_path / "sent", tmp_path / "opened")
     assert [entry["name"] for entry in result["archives"]] == ["good"]
     assert len(result["refused"]) == len(BROKEN) + 4
     assert all(sentence.isprintable() and len(sentence) < 500 for sentence in result["refused"])

@@ -13,9 +13,7 @@ from collections import defaultdict
 import pytest
 from planner_hosts import host
 
-from ansible.errors import AnsibleFilterError
 
-from ansible_collections.npu.affinity.plugins.filter.plan_svg import FilterModule
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.drawing import CELL_HEIGHT, CELL_WIDTH, plan_svg
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.svg import MONO, PALETTE
@@ -416,10 +414,8 @@ def test_consecutive_colours_differ_for_every_eye(vision, use):
         assert difference > 15, (PALETTE[number][use], PALETTE[number - 1][use])
 
 
-def test_filter_draws_and_refuses_with_a_sentence():
-    draw = FilterModule().filters()["plan_svg"]
+def test_a_pool_that_is_no_cpulist_is_refused_with_a_sentence():
     plan, topology = eight_nodes()
-    assert draw(plan, topology, title="a2-01") == plan_svg(plan, topology, "a2-01")
     plan["npus"][3]["pool"] = "72-95,x"
-    with pytest.raises(AnsibleFilterError, match="plan_svg: pool of NPU 3: 'x' in '72-95,x' is not a CPU number"):
-        draw(plan, topology)
+    with pytest.raises(ValueError, match="pool of NPU 3: 'x' in '72-95,x' is not a CPU number"):
+        plan_svg(plan, topology)

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import pytest
 import yaml
-from ansible.errors import AnsibleFilterError
 from planner_hosts import host
 
-from ansible_collections.npu.affinity.plugins.filter.kubelet_drop_in import kubelet_drop_in
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.drop_in import kubelet_drop_in
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet import settings
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
@@ -70,7 +69,7 @@ def test_host_code_reads_what_is_written():
     ],
 )
 def test_settings_with_which_no_kubelet_starts(topology, options, words):
-    with pytest.raises(AnsibleFilterError) as refused:
+    with pytest.raises(ValueError) as refused:
         kubelet_drop_in(plan(topology), topology, **options)
     assert words in str(refused.value)
 

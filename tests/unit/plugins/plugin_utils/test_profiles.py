@@ -9,14 +9,13 @@ import re
 
 import pytest
 import yaml
-from ansible.errors import AnsibleError
 from ansible.parsing.dataloader import DataLoader
 from ansible import template
 import planner_hosts
 
-from ansible_collections.npu.affinity.plugins.lookup.settings import LookupModule
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import features, profile
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.of_host import HostSettings
 
 PROFILES = sorted(profile.known())
 
@@ -110,15 +109,14 @@ def test_a_profile_that_cannot_be_used_is_refused(folder, name, sentence):
         profile.read(name)
     assert str(refusal.value).startswith(sentence.format(folder=folder)), str(refusal.value)
     variables = {"npu_affinity_profile": name}
-    assert looked_up(variables)["refusals"] == [f"Host localhost: {refusal.value}"]
-    with pytest.raises(AnsibleError, match=re.escape(str(refusal.value))):
-        looked_up(variables, features=True)
-    assert looked_up(variables, gather=True)["root"] == "/"
+    assert of_host(variables).refusals() == [str(refusal.value)]
+    with pytest.raises(ValueError, match=re.escape(str(refusal.value))):
+        of_host(variables).of_features()
+    assert of_host(variables).for_gathering()["root"] == "/"
 
 
-def looked_up(variables, **kind):
-    loader = DataLoader()
-    return LookupModule(loader=loader, templar=template.Templar(loader, variables=variables)).run([], variables, **kind)[0]
+def of_host(variables):
+    return HostSettings(variables, template.Templar(DataLoader(), variables=variables))
 
 
 # what: variables of the task besides the profile latency, those of the host, whether threads is on, nic, and the message
@@ -137,17 +135,18 @@ WON = [
 @pytest.mark.parametrize("task, host, threads, nic, said", [row[1:] for row in WON], ids=[row[0] for row in WON])
 def test_variables_set_by_users_override_those_of_the_profile(task, host, threads, nic, said):
     variables = {"npu_affinity_profile": "latency", **task, "inventory_hostname": "a", "hostvars": {"a": host}}
-    found = looked_up(variables, features=True)
+    found = of_host(variables).of_features()
     assert (found["threads"]["enabled"], found["nic"]["nic"]) == (threads, nic)
     assert found["tuning"]["tuning"] == {"governor": "performance", "numa_balancing": "0", "swappiness": "0"}
     assert sorted(re.split(r"[ ,.]+", found["profile"])) == sorted(re.split(r"[ ,.]+", f"latency, which includes throughput{said}"))
-    assert looked_up(variables, role="threads") == found["threads"]
+    assert of_host(variables).of_role("threads") == found["threads"]
+    assert of_host(variables).value("npu_affinity_nic") == nic
     assert "npu_affinity_environment" in found["of_profile"] and ("npu_affinity_nic" in found["of_profile"]) is (
         "npu_affinity_nic" not in task
     )
-    kept = looked_up(variables)
-    assert kept["applied"] == found["applied"] and kept["refusals"] == found["remarks"] == []
-    assert kept["given"]["npu_affinity_isolation"] == "explain" and "npu_affinity_profile" not in kept["given"]
+    assert of_host(variables).refusals() == found["remarks"] == []
+    kept = of_host(variables).to_archive()
+    assert kept["npu_affinity_isolation"] == "explain" and "npu_affinity_profile" not in kept
 
 
 @pytest.mark.parametrize("name", ["npu_affinity_environment", "npu_affinity_nic", "npu_affinity_hugepages"])
@@ -165,19 +164,19 @@ def test_a_refusal_of_what_a_profile_sets_names_the_profile(name, setting):
     machine = {"cgroup": "v2", "systemd": 255, "architecture": "aarch64"}
     topology = {**planner_hosts.host([0, 1], nodes=2, cores=8), "machine": machine, "irqbalance": {}}
     asked = {"npu_affinity_bound_by": "workers", "npu_affinity_irq_enabled": False}
-    settings = looked_up({"npu_affinity_profile": name, **asked}, features=True)
+    settings = of_host({"npu_affinity_profile": name, **asked}).of_features()
     (refusal,) = desired_state(topology, settings)["refusals"]
     assert refusal.startswith(setting) and refusal.endswith(f". npu_affinity_profile sets {setting}."), refusal
 
 
 def test_without_a_profile_nothing_is_said_of_one():
-    assert looked_up({}, features=True)["profile"] == ""
+    assert of_host({}).of_features()["profile"] == ""
 
 
 def test_a_profile_can_depend_on_the_topology():
     trusted = getattr(template, "trust_as_template", str)  # since ansible-core 2.19
     later = trusted("{{ 'latency' if npu_affinity_topology.npus else '' }}")
     variables = {"npu_affinity_profile": later}
-    assert looked_up(variables, gather=True)["root"] == "/" and looked_up(variables)["refusals"] == []
+    assert of_host(variables).for_gathering()["root"] == "/" and of_host(variables).refusals() == []
     gathered = {**variables, "npu_affinity_topology": {"npus": [{}]}}
-    assert looked_up(gathered, features=True)["threads"]["enabled"]
+    assert of_host(gathered).of_features()["threads"]["enabled"]

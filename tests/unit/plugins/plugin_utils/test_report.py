@@ -16,20 +16,16 @@ from html.parser import HTMLParser
 import planner_hosts
 import pytest
 
-from ansible.errors import AnsibleFilterError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.npu.affinity.plugins.filter.report_html import FilterModule
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Cause, Findings, Value
 from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import Typed
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.page import report_html as page_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.page import report_html
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.records import fleet
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.views import marked
-
-report_html = FilterModule().filters()["report_html"]
 
 
 @functools.cache
@@ -199,7 +195,7 @@ def test_work_outside_its_pool_is_on_the_page_with_its_cause():
 
 def test_the_command_for_drift_repeats_how_the_run_was_started():
     typed = Typed(options=("-i", "hosts.yml"), limit="all", extra=(("npu_affinity_report", "r.html"), ("npu_affinity_smt", "threads")))
-    page = Parsed(page_of([record("it's", drift=[MOVED]), record("node2")], typed=typed))
+    page = Parsed(report_html([record("it's", drift=[MOVED]), record("node2")], typed=typed))
     moved, fine = json.loads(page.text("script")[0])["hosts"]
     command = """ansible-playbook -i hosts.yml npu.affinity.bind --limit 'it'"'"'s' -e npu_affinity_smt=threads"""
     assert moved["bind"] == command and "bind" not in fine
@@ -309,7 +305,7 @@ def test_what_cannot_be_drawn_is_in_the_table_all_the_same():
     ],
 )
 def test_wrong_records_are_named(records, options, error):
-    with pytest.raises(AnsibleFilterError, match=re.escape(error)):
+    with pytest.raises(ValueError, match=re.escape(error)):
         report_html(records, **options)
 
 

@@ -85,8 +85,8 @@ def test_every_variable_of_roles_and_playbooks_is_a_known_name():
     ]
     texts = [path.read_text() for path in files]
     read = {name for text in texts for name in re.findall(r"\bnpu_affinity_\w+", text)}
-    texts += [path.read_text() for path in (ROLES_FOLDER.parent / "plugins/action").glob("*.py")]
-    looked_up = re.compile(r"""(?:playbooks=true\)\.|\b__npu_affinity_given\.|\bof_playbooks\[")(\w+)""")
+    texts += [path.read_text() for path in (ROLES_FOLDER.parent / "plugins/plugin_utils/_steps").glob("*.py")]
+    looked_up = re.compile(r"""\bof_playbooks(?:\(\))?\["(\w+)""")
     read |= {names.PREFIX + name for text in texts for name in looked_up.findall(text)}
     read |= {names.PREFIX + name for name in record.OF_USER}
     options = {name for options in specs.options().values() for name in options}

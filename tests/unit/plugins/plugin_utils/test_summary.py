@@ -5,12 +5,9 @@
 
 from __future__ import annotations
 
-import json
 
 import pytest
-from ansible.errors import AnsibleFilterError
 
-from ansible_collections.npu.affinity.plugins.filter.merge_summaries import merge_summaries
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import progress, summary, summary_text
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import Typed
 
@@ -129,8 +126,6 @@ def test_adopted_work_is_counted_by_kind(playbook, check, word):
     found = summary.summary({name: {**host, **history} for name, host in hosts.items()}, playbook, check)
     line = f"3 units, 1 container and 2 processes {word} on a1, a2"
     assert [text for text in summary_text.lines(found) if "adopted" in text] == [line]
-    parts = [summary.summary({name: {**hosts[name], **history}}, playbook, check) for name in hosts]
-    assert line in summary_text.lines(summary.merged(parts))
 
 
 @pytest.mark.parametrize("host", [{**adopting("service"), FAILURE: {"state": "failed", "reason": "No."}}, adopting()])
@@ -310,11 +305,6 @@ def test_variables_that_are_not_repeated_are_named():
     assert step["purpose"].endswith("; add -e for token, whose values are not repeated here")
 
 
-def test_parts_of_a_fleet_with_limits_of_their_own_keep_them():
-    parts = [summary.summary({name: PLANNED}, "plan", typed=Typed(limit=name)) for name in ("a", "b")]
-    assert [step["command"].rpartition(" ")[2] for step in merge_summaries(parts)["next"]] == ["a", "b"]
-
-
 def test_units_to_restart_come_from_bind_comparison_and_unbind():
     left = {RESULT: {"changed": True, "restart_needed": ["b.service"]}, VERIFIED: {"drift": WAITING}}
     assert summary.summary({"a": {**PLANNED, **left}}, "bind")["hosts"]["a"]["restart"] == ["b.service", "vllm@0.service"]
@@ -492,37 +482,3 @@ def left(number):
         "npu_affinity_plan": plan,
         RESULT: {"changed": number % 2 == 0, "restart_needed": ["a.service"] if number % 5 == 0 else []},
     }
-
-
-@pytest.mark.parametrize(("hosts", "slices"), [(30, 4), (30, 1), (10000, 20)])
-def test_the_slices_of_a_job_have_the_summary_of_one_run(hosts, slices):
-    fleet = {f"node{number:05}": left(number) for number in range(hosts)}
-    names, size = list(fleet), -(-hosts // slices)
-    parts = [{name: fleet[name] for name in names[start : start + size]} for start in range(0, hosts, size)]
-    whole = summary.summary(fleet, "bind")
-    found = merge_summaries([json.loads(json.dumps(summary.summary(part, "bind"))) for part in parts])
-    assert found == {**whole, "lines": summary_text.lines(whole)}
-
-
-def test_what_stopped_a_slice_is_said_once():
-    parts = [summary.summary({name: {}}, "bind", stopped="Batch 1 was not approved.") for name in ("a", "b")]
-    assert merge_summaries(parts)["stopped"] == "Batch 1 was not approved."
-
-
-ONE = summary.summary({"a": PLANNED}, "plan")
-
-
-@pytest.mark.parametrize(
-    ("parts", "sentence"),
-    [
-        ([], "expected summaries of one playbook, and got none"),
-        ([ONE, summary.summary({"b": PLANNED}, "bind")], "expected summaries of one playbook, and got bind and plan"),
-        ([summary.summary({"b": {}}, "bind", True), summary.summary({"c": {}}, "bind")], "got bind and bind, check mode"),
-        ([ONE, ONE], "a is in more than one summary (hosts: 1)"),
-        ([{}], "npu.affinity.merge_summaries: the input has an unexpected form (KeyError: 'playbook')"),
-    ],
-)
-def test_summaries_that_are_not_of_one_fleet(parts, sentence):
-    with pytest.raises(AnsibleFilterError) as error:
-        merge_summaries(parts)
-    assert sentence in str(error.value)

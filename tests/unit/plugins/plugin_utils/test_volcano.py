@@ -14,7 +14,7 @@ from ansible.errors import AnsibleFilterError
 from planner_hosts import host
 
 from ansible_collections.npu.affinity.plugins.filter.volcano import volcano
-from ansible_collections.npu.affinity.plugins.filter.volcano_check import volcano_check
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.volcano_check import volcano_check
 
 import kubernetes_validate
 
@@ -290,5 +290,11 @@ def test_a_policy_that_no_node_has():
 
 @pytest.mark.parametrize("manifest", ["text", {"kind": "Service", "metadata": {"name": "web"}, "spec": {"ports": []}}])
 def test_what_holds_no_pods_is_refused(manifest):
-    with pytest.raises(AnsibleFilterError, match="npu.affinity.volcano_check: "):
-        volcano_check(manifest)
+    with pytest.raises(AnsibleFilterError, match="npu.affinity.volcano: "):
+        volcano({}, check=manifest)
+
+
+def test_a_manifest_is_checked_with_the_nodes():
+    assert volcano({"a2-01": NODE}, check=changed_sample())["problems"] == []
+    (found,) = volcano({"a2-01": NODE}, check=changed_sample(policy="strict"))["problems"]
+    assert "topology policy 'strict' is not known" in found

@@ -9,12 +9,10 @@ import random
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.filter.measures_table import FilterModule
 from ansible_collections.npu.affinity.plugins.module_utils._measure.measuring import UNITS
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.intervals import of_share
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.measures_table import NAMES
-
-table = FilterModule().filters()["measures_table"]
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.measures_table import measures_table as table
 
 
 def side(*rows, seconds=30.0, remarks=()):

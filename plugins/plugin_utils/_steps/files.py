@@ -1,43 +1,27 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
+"""Files on the controller, written in the process of the task: a copy to localhost runs two or three modules for each of them."""
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 
 
-class ActionModule(ActionBase):
-    """Writes files in the process of the task itself: a copy to localhost runs two or three modules for each of them."""
-
-    TRANSFERS_FILES = False
-    _requires_connection = False
-    _VALID_ARGS = frozenset({"files"})
-
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result = super().run(tmp, task_vars)
-        # Older ansible-core makes data of a text that looks like JSON.
-        texts = {path: text if isinstance(text, str) else json.dumps(text) for path, text in self._task.args["files"].items()}
-        written = write(texts, self._task.check_mode)
-        return {**result, "changed": bool(written), "written": written}
-
-
-def write(texts: Mapping[str, str], check: bool = False) -> list[str]:
+def write(texts: Mapping[str, str]) -> list[str]:
     """Write files by their paths, and return the paths of those that were new or had another text."""
     written = []
     for path, text in texts.items():
         try:
             if _differs(Path(path), text):
+                _write(Path(path), text)
                 written.append(path)
-                if not check:
-                    _write(Path(path), text)
         except OSError as error:
             raise AnsibleActionFail(f"{path} cannot be written on the controller: {error.strerror or error}") from None
     return written
@@ -62,3 +46,15 @@ def _write(path: Path, text: str) -> None:
         except OSError:
             temporary.unlink()
             raise
+
+
+def records(folders: Iterable[str]) -> list[Path]:
+    """Return the JSON files of some folders."""
+    return [path for folder in folders for path in sorted(Path(folder).glob("*.json"))]
+
+
+def content(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, RecursionError, ValueError) as error:
+        raise AnsibleActionFail(f"{path} cannot be read as JSON: {error}") from error

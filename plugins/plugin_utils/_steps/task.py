@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Actions that run a module on a host with the settings of this host."""
+"""What a step of a playbook knows and can do: the settings and variables of its host, modules on the host, lines on the terminal."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 from ansible import constants
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
-from ansible.plugins.loader import lookup_loader
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown_lines
 from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.of_host import HostSettings
 
 NOT_GATHERED: dict[str, Any] = {"npus": [], "problems": ["not gathered"]}
 JSON_CALLBACKS = {"json", "jsonl"}
@@ -48,20 +48,6 @@ def told(result: dict[str, Any], verbosity: int) -> dict[str, Any]:
     return result | {"msg": ": ".join([result["msg"], *lines[-1:]])}
 
 
-def shown(display: Any, msg: str | list[str]) -> None:
-    """Print lines, unless the callback prints JSON and has them in the result of the task."""
-    configured: Any = constants  # has its attributes at run time
-    if configured.DEFAULT_STDOUT_CALLBACK.rpartition(".")[2] not in JSON_CALLBACKS:
-        display.display(shown_lines(msg if isinstance(msg, str) else "\n".join(map(str, msg))))
-
-
-def kubelet_wait(settings: Mapping[str, Any], drained: bool) -> int | None:
-    """Return the option of modules that decide about the kubelet; ``drained``: whether the node is drained, so it may restart."""
-    if drained:
-        return max(1, 2 * int(settings["kubelet"]["wait"]))
-    return 0 if settings["kubelet"]["restart"] else None
-
-
 def comparison_options(own: Mapping[str, Any], timeout: int, topology: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the options of a comparison that depend on what was gathered. ``own``: the settings of role verify, ``timeout``: that of
     gathering."""
@@ -73,26 +59,39 @@ def comparison_options(own: Mapping[str, Any], timeout: int, topology: Mapping[s
     }
 
 
-class HostAction(ActionBase):
-    """An action that runs modules of the collection by itself, with options that it takes from the settings."""
+class StepTask(ActionBase):
+    """The task that runs a step, with the variables of its host."""
 
-    def settings(self, variables: dict[str, Any], **kind: bool | str) -> dict[str, Any]:
-        """Return what lookup ``settings`` returns for the host with these variables."""
-        templar = self._templar.copy_with_new_env(available_variables=variables)
-        lookup = lookup_loader.get("npu.affinity.settings", loader=self._loader, templar=templar)
-        found: dict[str, Any] = lookup.run([], variables=variables, **kind)[0]
-        return found
+    variables: dict[str, Any]
 
-    def known(self, name: str, variables: dict[str, Any]) -> Any:
+    @property
+    def host(self) -> str:
+        return str(self.variables["inventory_hostname"])
+
+    @property
+    def check_mode(self) -> bool:
+        return bool(self._task.check_mode)
+
+    @property
+    def settings(self) -> HostSettings:
+        return HostSettings(self.variables, self._templar.copy_with_new_env(available_variables=self.variables))
+
+    def known(self, name: str) -> Any:
         """Return a variable of the host as Ansible reads it, which a play may have set by a template; None where it has none."""
-        value = variables.get(name)
-        return value if value is None else self._templar.copy_with_new_env(available_variables=variables).template(value)
+        value = self.variables.get(name)
+        return value if value is None else self._templar.copy_with_new_env(available_variables=self.variables).template(value)
 
-    def say(self, lines: list[str]) -> None:
-        if lines:
-            shown(self._display, lines)
+    def warn(self, sentence: str) -> None:
+        self._display.warning(sentence)
 
-    def action(self, name: str, options: Mapping[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+    def say(self, lines: str | list[str]) -> None:
+        """Print lines, unless the callback prints JSON and has them in the result of the task. Other callbacks show what an unchanged
+        task returned only where they are set up to do so."""
+        configured: Any = constants  # has its attributes at run time
+        if lines and configured.DEFAULT_STDOUT_CALLBACK.rpartition(".")[2] not in JSON_CALLBACKS:
+            self._display.display(shown_lines(lines if isinstance(lines, str) else "\n".join(map(str, lines))))
+
+    def action(self, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
         """Run another action with these options, and fail with its sentence where it fails."""
         task = self._task.copy()
         task.args = dict(options)
@@ -105,22 +104,27 @@ class HostAction(ActionBase):
             templar=self._templar,
             shared_loader_obj=self._shared_loader_obj,
         )
-        return told(found.run(task_vars=variables), self._display.verbosity)
+        return told(found.run(task_vars=self.variables), self._display.verbosity)
 
-    def on_host(self, module: str, options: Mapping[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+    def on_host(self, module: str, options: Mapping[str, Any]) -> dict[str, Any]:
         """Run a module on the host, and fail with its sentence where it fails. Options of None are left to its defaults."""
         given = {name: value for name, value in options.items() if value is not None}
         name = module if "." in module else f"npu.affinity.{module}"
         try:
-            result: dict[str, Any] = self._execute_module(module_name=name, module_args=given, task_vars=variables, wrap_async=False)
+            result: dict[str, Any] = self.execute(name, given)
         except OSError as error:
             why = error.strerror or error
             raise AnsibleActionFail(f"The controller cannot build the module: {why}. Check its disk, local_tmp in ansible.cfg") from None
         return told(result, self._display.verbosity)
 
-    def change(
-        self, module: str, options: Mapping[str, Any], variables: dict[str, Any], files: Mapping[str, str] = MappingProxyType({})
-    ) -> dict[str, Any]:
+    def execute(self, module: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Run a module on the host and return its result, also where it fails."""
+        result: dict[str, Any] = self._execute_module(
+            module_name=module, module_args=dict(options), task_vars=self.variables, wrap_async=False
+        )
+        return result
+
+    def change(self, module: str, options: Mapping[str, Any], files: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
         """Run a module that changes the host. A host that is lost meanwhile fails the task, because a rescue sees failures only.
 
         ``files``: paths on the controller of what is copied to the temporary folder of the module, by their names there.
@@ -128,9 +132,9 @@ class HostAction(ActionBase):
         try:
             if files:
                 self._place(files)
-            return self.on_host(module, options, variables)
+            return self.on_host(module, options)
         except AnsibleConnectionFailure as error:
-            return lost(error, "" if self._task.check_mode else IN_PART)
+            return lost(error, "" if self.check_mode else IN_PART)
 
     def _place(self, files: Mapping[str, str]) -> None:
         shell: Any = self._connection._shell
@@ -141,10 +145,10 @@ class HostAction(ActionBase):
             self._transfer_file(os.path.expanduser(path), place)
         self._fixup_perms2([shell.tmpdir, *places.values()], execute=False)  # type: ignore[no-untyped-call]
 
-    def attempt(self, module: str, options: Mapping[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+    def attempt(self, module: str, options: Mapping[str, Any]) -> dict[str, Any]:
         """Run a module on the host; where it fails, return its message as that of a failed result."""
         try:
-            return self.on_host(module, options, variables)
+            return self.on_host(module, options)
         except AnsibleConnectionFailure:
             raise
         except AnsibleError as error:

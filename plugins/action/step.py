@@ -1,0 +1,39 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+
+from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown_lines
+from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import Refused, refused
+from ansible_collections.npu.affinity.plugins.plugin_utils._steps.register import STEPS
+from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import StepTask
+
+
+class ActionModule(StepTask):
+    """Runs one step of a playbook in the process of the task. Its result names the step."""
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result = super().run(tmp, task_vars) | {"changed": False}
+        options = dict(self._task.args)
+        name = str(options.pop("name", ""))
+        if name not in STEPS:
+            raise AnsibleActionFail(f"npu.affinity.step: expected one of {', '.join(STEPS)} as name; got {name!r}")
+        try:
+            inspect.signature(STEPS[name]).bind(self, **options)
+        except TypeError as error:
+            raise AnsibleActionFail(f"npu.affinity.step {name}: {error}") from error
+        self.variables = dict(task_vars or {})
+        result["step"] = name
+        try:
+            return result | STEPS[name](self, **options)
+        except Refused as error:
+            error.result["step"] = name
+            raise
+        except ValueError as error:  # a setting that cannot be followed
+            return refused(result | {"msg": shown_lines(str(error))})

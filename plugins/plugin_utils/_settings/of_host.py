@@ -1,0 +1,157 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The settings of one host: its variables, evaluated, checked and converted, with the defaults of the argument specs."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+from collections.abc import Mapping, Sequence, Set
+from typing import Any
+
+from ansible.errors import AnsibleError
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import coded
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import (
+    applied,
+    archived,
+    features,
+    limits,
+    mutes,
+    names,
+    profile,
+    specs,
+    values,
+)
+
+
+class HostSettings:
+    """What the variables of a host make of the settings. Every method evaluates only the variables that it needs.
+
+    The settings of the profile replace defaults; variables that somebody set replace those of the profile. Raises ``ValueError`` with a
+    sentence for a value of another type, and Ansible's error for one that cannot be evaluated.
+    """
+
+    def __init__(self, variables: Mapping[str, Any], templar: Any) -> None:
+        self.variables = variables
+        self.templar = templar
+
+    def value(self, name: str) -> Any:
+        """Return one setting by the name of its variable."""
+        owner = next((role for role, options in specs.settings().items() if name in options), None)
+        if owner is None:
+            (why, *_others) = names.refusals([name], specs.settings()) or [f"{name} is not a setting of npu.affinity."]
+            raise ValueError(why)
+        if owner == "playbooks":
+            return self.of_playbooks()[features.short("", name)]
+        added = self._added(profile.chosen(self._templated({profile.SETTING})))
+        return self._converted(added, {name}, (owner,))[owner][features.short(owner, name)]
+
+    def for_gathering(self) -> dict[str, Any]:
+        """Return the options of module topology_facts. Other settings may depend on the topology, and are not evaluated."""
+        return features.gathered_by(features.of_features(self._templated(features.GATHERING))["plan"])
+
+    def of_playbooks(self) -> dict[str, Any]:
+        """Return the settings that playbooks read besides those of roles, None for one that is not given and has no default."""
+        found = features.of_playbooks(self._templated(specs.of_playbooks().keys()))
+        return {**found, "author": found["author"] or _user()}
+
+    def of_role(self, role: str) -> dict[str, Any]:
+        """Return the settings of one role, without the prefix of their variables and the name of the role."""
+        added = self._added(profile.chosen(self._templated({profile.SETTING})))
+        return self._converted(added, specs.options()[role].keys(), (role,))[role]
+
+    def of_features(self) -> dict[str, Any]:
+        """Return the settings of role plan and of each feature, and what belongs to them: ``remarks``, ``applied``, the ``profile`` in a
+        sentence, the settings that are ``of_profile``, and what is ``muted``."""
+        chosen = profile.chosen(self._templated({profile.SETTING}))
+        added = self._added(chosen)
+        overriding = self._templated(chosen.settings.keys() - added.keys())
+        mute = self._converted(added, {mutes.SETTING}, ("verify",))["verify"]["mute"]
+        return {
+            **self._converted(added, features.names()),
+            **self._judged(added),
+            "profile": profile.sentence(chosen, overriding),
+            "of_profile": sorted(added),
+            "muted": mutes.of_host(mutes.checked(mute), self.variables.get("inventory_hostname", "localhost"))[0],
+        }
+
+    def to_archive(self) -> dict[str, Any]:
+        """Return the settings that say how the host is planned and compared."""
+        options = specs.settings()
+        given = self._named()
+        chosen = profile.NONE if self.refusals() else profile.chosen(self._set(given, options))
+        return archived.kept(self._set(given | self._added(chosen), options), options)
+
+    def refusals(self) -> list[str]:
+        """Return a sentence for every variable that nothing reads, and for every value of another type or choice than its setting takes."""
+        given, options = self._named(), specs.settings()
+        known = self._set(given, options)
+        found = names.refusals(given, options) + values.refusals(known, options)
+        try:
+            profile.chosen(known)
+        except ValueError as refusal:
+            found.append(str(refusal))
+        return found + names.cut_off(str(self.variables.get("_raw_params", "")))
+
+    def _judged(self, added: dict[str, Any]) -> dict[str, Any]:
+        options = specs.settings()
+        given = self._named()
+        of_user = {name: value for name, value in given.items() if name not in added}
+        known = self._set(given | added, options)
+        off = names.off(known, options)
+        idle = [*off, *names.reporting(known)]
+        defaults = {name: option.get("default") for of_role in options.values() for name, option in of_role.items()}
+        return {
+            "remarks": list(map(coded, names.remarks(of_user, idle, options) + limits.remarks(known, idle, defaults))),
+            "applied": applied.applied(known, off, options),
+        }
+
+    def _added(self, chosen: profile.Profile) -> dict[str, Any]:
+        """Return the settings of the profile that nobody set."""
+        options = specs.settings()
+        return {name: value for name, value in chosen.settings.items() if not self._is_given(name, options)}
+
+    def _is_given(self, name: str, options: Mapping[str, specs.Options]) -> bool:
+        """Whether somebody set a variable. A task has the defaults of its roles among its variables, and a host does not."""
+        variables = self.variables
+        if variables.get(name) is None:
+            return False
+        if all(variables[name] != of_role[name].get("default") for of_role in options.values() if name in of_role):
+            return True
+        of_hosts = variables.get("hostvars")
+        return not of_hosts or name in of_hosts[variables["inventory_hostname"]]
+
+    def _named(self) -> dict[str, Any]:
+        found = {}
+        for name in self.variables:
+            if name.startswith(names.PREFIX):
+                with contextlib.suppress(AnsibleError):  # a value that cannot be known yet
+                    found[name] = self.variables[name]
+        return found
+
+    def _set(self, given: Mapping[str, Any], options: Mapping[str, specs.Options]) -> dict[str, Any]:
+        """Return the values that somebody set, as far as they can be known before the host was asked anything."""
+        defaults = {name: option.get("default") for of_role in options.values() for name, option in of_role.items()}
+        found = {}
+        for name, value in given.items():
+            if name in defaults and value != defaults[name]:
+                with contextlib.suppress(AnsibleError):
+                    found[name] = self.templar.template(value)
+        return found
+
+    def _converted(self, added: Mapping[str, Any], wanted: Set[str], roles: Sequence[str] = features.ROLES) -> features.Settings:
+        return features.of_features({**self._templated(wanted), **added}, roles)
+
+    def _templated(self, wanted: Set[str]) -> dict[str, Any]:
+        return {name: self.templar.template(self.variables[name]) for name in wanted & self.variables.keys()}
+
+
+def _user() -> str:
+    """Return the name of the user who runs Ansible, or the number where no name is known."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"

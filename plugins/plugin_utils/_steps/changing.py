@@ -1,0 +1,122 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Steps that change a host: apply a state, and restore the state before the first bind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import without
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.role_line import lines_after, role_line
+from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import StepTask, comparison_options
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import sources
+
+LISTS = ("files", "removed")
+WITHOUT_PLAN = (
+    "Role npu.affinity.{0} applies the plan of a host, and host {1} has none: run role npu.affinity.plan before it in the same play, as "
+    "docs/own-playbook.md shows."
+)
+
+
+def apply(task: StepTask, feature: str = "", entry: Mapping[str, Any] | None = None, drained: bool = False) -> dict[str, Any]:
+    """Apply the desired state of the host, or an ``entry`` of its history, in one module call, and compare the host with it.
+
+    A role applies its ``feature`` alone, and compares in a call of its own. ``drained``: the kubelet may restart.
+    """
+    state = entry["state"] if entry else task.known("npu_affinity_state")
+    if not state:
+        return refused({"msg": WITHOUT_PLAN.format(feature, task.host)})
+    if feature and not state["plan"]["npus"]:
+        return {"skipped": True}
+    result = _applied(task, state, feature, entry, drained)
+    if result.get("failed") or (result["drain"] and not task.check_mode):
+        return result
+    lines = list(_lines(task, state, result, feature, entry))
+    if task.check_mode == task.variables["ansible_check_mode"]:  # before npu_affinity_before_host, the same tasks look ahead in check mode
+        task.say(lines)
+    return result | {"lines": lines}
+
+
+def _lines(
+    task: StepTask, state: Mapping[str, Any], result: Mapping[str, Any], feature: str, entry: Mapping[str, Any] | None
+) -> Iterator[str]:
+    """Yield what a role did, and where a rollback is. Playbooks have a summary for the rest."""
+    if feature:
+        yield from without(lines_after(feature, state["notes"], result), state.get("muted") or {})
+    if feature and not (result.get("kubelet") or {}).get("pending"):
+        yield role_line(feature, task.host, result, task.check_mode)
+    if entry:
+        moved = "would go back to" if task.check_mode else "rolled back to"
+        yield f"{task.host}: {moved if result['changed'] else 'already at'} {_named(entry)}"
+
+
+def unbind(task: StepTask, drained: bool = False) -> dict[str, Any]:
+    """Restore the state before the first bind, or say that the node has to be drained before."""
+    settings, of_playbooks = task.settings.of_features(), task.settings.of_playbooks()
+    options = {
+        "root": settings["plan"]["root"],
+        "author": of_playbooks["author"],
+        "reason": of_playbooks["reason"],
+        "npu_smi": settings["plan"]["npu_smi"] or None,
+        "features": of_playbooks["features"],
+        "ignore_busy": settings["device_share"]["ignore_busy"],
+        "move_memory": settings["slices"]["move_memory"],
+        "kubelet_wait": _kubelet_wait(settings, drained),
+    }
+    result = task.change("unbind", options)
+    return result | {"drain": options["kubelet_wait"] == 0 and bool(result.get("pending"))}
+
+
+def _applied(task: StepTask, state: Mapping[str, Any], feature: str, entry: Mapping[str, Any] | None, drained: bool) -> dict[str, Any]:
+    """Run module host_files with the settings of the host and the files that it places, and say whether the node waits for its drain."""
+    settings, of_playbooks = task.settings.of_features(), task.settings.of_playbooks()
+    comparison = None
+    if not feature:  # a role compares in a call of its own
+        comparison = comparison_options(task.settings.of_role("verify"), settings["plan"]["timeout"], task.known("npu_affinity_topology"))
+    options = {
+        "root": settings["plan"]["root"],
+        "state": state,
+        "features": [feature] if feature else [],
+        "action": "rollback" if entry else "bind",
+        "author": of_playbooks["author"],
+        "reason": of_playbooks["reason"] or (f"back to {_named(entry)}" if entry else ""),
+        "move_memory": settings["slices"]["move_memory"],
+        "compare": comparison,
+        "kubelet_wait": _kubelet_wait(settings, drained),
+    }
+    known = {file["sha256"]: file["src"] for file in settings["vnpu"]["files"]}
+    files = _soft_split(task, state, known) if feature in ("", "vnpu") and not task.check_mode else {}
+    result = task.change("host_files", options, files)
+    vnpu, kubelet = result.get("vnpu") or {}, result.get("kubelet") or {}
+    why = sources.refusal(vnpu.get("missing") or (), known, task.host)
+    if why:
+        return refused({"msg": why})
+    merged = {name: [*vnpu.get(name, ()), *result.get(name, ())] for name in LISTS}
+    return result | merged | {"drain": bool(kubelet.get("pending")) and settings["kubelet"]["restart"]}
+
+
+def _soft_split(task: StepTask, state: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, str]:
+    """Return the paths of the files of the soft split that the controller has, by their SHA-256."""
+    found = {}
+    for file in (state["live"].get("vnpu") or {}).get("files") or ():
+        if file["sha256"] in known:
+            why = sources.refusal([file], known, task.host)
+            if why:  # the module fails if the host lacks it
+                task.warn(why)
+            else:
+                found[file["sha256"]] = known[file["sha256"]]
+    return found
+
+
+def _kubelet_wait(settings: Mapping[str, Any], drained: bool) -> int | None:
+    """Return the option of modules that decide about the kubelet; ``drained``: whether the node is drained, so it may restart."""
+    if drained:
+        return max(1, 2 * int(settings["kubelet"]["wait"]))
+    return 0 if settings["kubelet"]["restart"] else None
+
+
+def _named(entry: Mapping[str, Any]) -> str:
+    return f"entry {entry['id']} of {entry['time']}"

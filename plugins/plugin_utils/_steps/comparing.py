@@ -1,0 +1,94 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Steps that compare a host with its state in force, say what differs, and keep the reports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+
+from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
+from ansible_collections.npu.affinity.plugins.module_utils._base.findings import coded
+from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.junit import junit
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import OF_USER, drift_fails, failure, record, sentences
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import mutes
+from ansible_collections.npu.affinity.plugins.plugin_utils._steps.files import write
+from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import StepTask, comparison_options
+
+
+def compare(task: StepTask) -> dict[str, Any]:
+    """Compare a host. The summary of the playbook fails it."""
+    return _reported(task, _compared(task))
+
+
+def verify(task: StepTask) -> dict[str, Any]:
+    """Compare a host, and fail it where something differs."""
+    return _judged(_reported(task, _compared(task)), after_bind=False)
+
+
+def verify_after_bind(task: StepTask) -> dict[str, Any]:
+    """Take the comparison that was part of the change. Services that wait for a restart do not fail the host."""
+    _evaluate_facts(task)
+    found = dict(task.variables["__npu_affinity_host_result"]["compared"])
+    return _judged(_reported(task, found, after_bind=True), after_bind=True)
+
+
+def _evaluate_facts(task: StepTask) -> None:
+    """Evaluate the facts, which a play may have set by templates."""
+    for name in ("npu_affinity_topology", "npu_affinity_state"):
+        if name in task.variables:
+            task.variables[name] = task.known(name)
+
+
+def _judged(result: dict[str, Any], after_bind: bool) -> dict[str, Any]:
+    why = failure(result, after_bind)
+    return refused(result | {"msg": why}) if why else result
+
+
+def _reported(task: StepTask, result: dict[str, Any], after_bind: bool = False) -> dict[str, Any]:
+    """Return a comparison with what is muted, print what differs, and write the reports."""
+    own, host = task.settings.of_role("verify"), task.host
+    muted, expired = mutes.of_host(mutes.checked(own["mute"]), host)
+    result |= {"muted": muted, "remarks": [*result.get("remarks", ()), *expired]}
+    if own["reports"]:
+        of_user = {f"npu_affinity_{key}": task.variables["hostvars"][host].get(f"npu_affinity_{key}") for key in OF_USER}
+        found = record(host, task.variables | {"__npu_affinity_verified": result} | of_user)
+        result["remarks"] += _save(own["reports"], host, found)
+    lines = []
+    if not after_bind or result.get("drift", True):
+        lines = [f"{host}: {sentence}" for sentence in sentences(result, task.variables, after_bind)]
+    task.say(lines)
+    return result | {"lines": lines, "drift_fails": drift_fails(result, own["fail_on"]), "workloads_fail": "workloads" in own["fail_on"]}
+
+
+def _compared(task: StepTask) -> dict[str, Any]:
+    """Return what module binding_info found, or its message where it failed."""
+    _evaluate_facts(task)
+    own, is_refused = task.settings.of_role("verify"), (task.variables.get("__npu_affinity_gathered") or {}).get("refusals")
+    topology = task.variables.get("npu_affinity_topology") or {}
+    asked = comparison_options(own, task.settings.for_gathering()["timeout"], topology)
+    if topology.get("users") is not None:
+        asked["topology"]["users"] = topology["users"]
+    options = {
+        "root": own["root"],
+        "desired": None if is_refused else task.variables.get("npu_affinity_state"),
+        "host_code": runtime.digest(),
+        **asked,
+    }
+    found = task.attempt("binding_info", options)
+    return {"msg": found["msg"]} if found.get("failed") else found
+
+
+def _save(folder: str, host: str, found: Mapping[str, Any]) -> list[str]:
+    """Write the reports of a host, and return a sentence where that fails: what was found counts more."""
+    text = json.dumps(found, indent=4, sort_keys=True, default=str)
+    try:
+        write({f"{folder}/{host}.json": text, f"{folder}/{host}.xml": junit(found, host)})
+    except AnsibleActionFail as error:
+        return coded("NPU_REPORT_MISSING", [f"The report is missing: {error.message}"])
+    return []

@@ -1,0 +1,172 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Steps that look at hosts without planning them: measure, pack into an archive, open archives, run the check of the user."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
+from ansible.utils.unsafe_proxy import wrap_var
+
+from ansible_collections.npu.affinity.plugins.module_utils._archive.opening import archives, open_archive
+from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown_data, shown_lines
+from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.measures_table import measures_table
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import archived, specs
+from ansible_collections.npu.affinity.plugins.plugin_utils._steps.files import write
+from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import StepTask
+
+BEFORE = "before"
+UNPLANNED = (
+    "A measurement counts what disturbs the plan of a host, and host {0} has none: run role npu.affinity.plan before it in the same play, "
+    "as playbook npu.affinity.measure does."
+)
+KEPT = ("seconds", "measured_at", "workloads", "remarks")
+IN_CHECK_MODE = "Nothing is packed in check mode."
+OF_MANIFEST = ("source", "time", "version", "settings")
+COMMAND = "npu_affinity_health"
+EXITED = "non-zero return code"
+"""Part of the message of ansible.builtin.command for a command that ran and failed."""
+LINES, WIDTH = 5, 200
+"""How much of each stream the message of a failed check shows."""
+
+
+def measure(task: StepTask) -> dict[str, Any]:
+    """Measure a host, keep the measurement on the controller, and print it next to an earlier one."""
+    of_playbooks = task.settings.of_playbooks()
+    topology, plan, state = (task.known(f"npu_affinity_{name}") for name in ("topology", "plan", "state"))
+    if not (topology and plan and state):
+        raise AnsibleActionFail(UNPLANNED.format(task.host))
+    options = {
+        "root": task.settings.for_gathering()["root"],
+        "plan": plan,
+        "processes": [*state["processes"], {"devices": True}],
+        "seconds": of_playbooks["measure_seconds"],
+    }
+    folder = Path(of_playbooks["measures"], task.host)
+    label = of_playbooks["measure_label"] or ("after" if topology["applied"] else BEFORE)
+    before = _earlier(folder / f"{BEFORE}.json") if label != BEFORE else None
+    result = task.on_host("measure_info", options)
+    if result.get("failed"):
+        return result
+    found = {"host": task.host, "label": label, **{key: result[key] for key in KEPT if key in result}}
+    result["lines"] = [f"{task.host}:", *measures_table(found, before, label, BEFORE)]
+    task.say(result["lines"])
+    result["files"] = write({str(folder / f"{label}.json"): json.dumps(found, indent=4, sort_keys=True)})
+    return result
+
+
+def _earlier(path: Path) -> Mapping[str, Any] | None:
+    try:
+        found: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        measures_table(found)
+    except FileNotFoundError:
+        return None
+    except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
+        raise AnsibleActionFail(
+            f"{path} cannot be read as a measurement ({type(error).__name__}: {error}); remove it, or set npu_affinity_measures to "
+            "another directory."
+        ) from error
+    return found
+
+
+def collect(task: StepTask) -> dict[str, Any]:
+    """Pack a host, and fetch the archive, which nobody else may read on either side."""
+    if task.check_mode:
+        return {"skipped": True, "msg": IN_CHECK_MODE}
+    if "npu_affinity_topology" not in task.variables:
+        return {"skipped": True}
+    of_playbooks = task.settings.of_playbooks()
+    number = task.variables["ansible_play_hosts_all"].index(task.host) + 1
+    target = Path(of_playbooks["archives"], f"host{number:03}.tar.gz" if of_playbooks["anonymous"] else f"{task.host}.tar.gz")
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    place = task.on_host("ansible.builtin.tempfile", {"prefix": "npu-affinity-", "suffix": ".tar.gz"})["path"]
+    asked = task.settings.for_gathering()
+    options = {
+        "dest": place,
+        "host": task.host,
+        "anonymous": of_playbooks["anonymous"],
+        "settings": task.settings.to_archive(),
+        **{name: asked[name] for name in ("root", "device_share", "units", "timeout")},
+        "npu_smi": asked["npu_smi"] or None,
+    }
+    try:
+        result = task.on_host("host_archive", options)
+        if not result.get("failed"):
+            _fetch(task, place, target)
+            result["lines"] = [f"{task.host}: {target}"]
+            task.say(result["lines"])
+    finally:
+        task.on_host("ansible.builtin.file", {"path": place, "state": "absent"})
+    return result | {"changed": False, "archive": str(target)}
+
+
+def _fetch(task: StepTask, place: str, target: Path) -> None:
+    target.touch(mode=0o600)
+    target.chmod(0o600)
+    fetched = False
+    try:
+        fetched = not task.action("ansible.builtin.fetch", {"src": place, "dest": str(target), "flat": True}).get("failed")
+    finally:
+        if not fetched:
+            with contextlib.suppress(FileNotFoundError):
+                target.unlink()
+
+
+def open_archives(task: StepTask, dest: str) -> dict[str, Any]:
+    """Extract each archive of npu_affinity_archives into a folder below ``dest``, print why others cannot be opened, and return those
+    that can, with the settings that can be taken of them."""
+    taken: dict[str, str] = {}
+    opened, refusals = [], []
+    try:
+        for path in archives(task.settings.of_playbooks()["archives"]):
+            try:
+                found = open_archive(path, dest, taken)
+            except ValueError as error:
+                refusals.append(shown_lines(str(error)))
+                continue
+            opened.append({**{key: found.manifest[key] for key in OF_MANIFEST}, "name": found.name, "root": found.folder})
+    except OSError as error:
+        return refused({"msg": shown_lines(str(error))})
+    if not opened:
+        return refused({"msg": " ".join(refusals)})
+    task.say(refusals)
+    opened = wrap_var(shown_data(opened, shown_lines))  # not to be taken for templates by ansible-core before 2.19
+    for archive in opened:
+        archive["settings"], archive["refused_settings"] = archived.accepted(archive["settings"], specs.options())
+        archive["title"] = f"{archive['source']} of {archive['time']}" if archive["time"] else archive["source"]
+    return {"archives": opened, "refused": refusals}
+
+
+def check_health(task: StepTask) -> dict[str, Any]:
+    """Run the command of the user that says whether a host is healthy, and fail the host if the command fails."""
+    command = task.known(COMMAND)
+    options: dict[str, object] = {"_raw_params": command} if isinstance(command, str) else {"argv": command}
+    try:
+        found = task.execute("ansible.builtin.command", options)
+    except AnsibleConnectionFailure as error:
+        found = {"failed": True, "msg": str(error)}
+    if found.get("failed") or found.get("rc"):
+        return refused({"msg": failed_check(command, found)})
+    return found | {"changed": False}
+
+
+def failed_check(command: str | list[str], found: Mapping[str, Any]) -> str:
+    """Return the message of a failed check: the command, how it ended, and the last lines of both streams."""
+    line = command if isinstance(command, str) else shlex.join(map(str, command))
+    reason = str(found.get("msg") or "").rstrip(".")
+    is_status = found.get("rc") is not None and (not reason or EXITED in reason)
+    ended = f"exited with status {found['rc']}" if is_status else f"could not be run ({reason or 'no reason was given'})"
+    printed = [f"Last lines of {stream}:\n{_last_lines(str(found[stream]))}" for stream in ("stderr", "stdout") if found.get(stream)]
+    return "\n".join([f"{COMMAND} {ended}: {line}", *printed])
+
+
+def _last_lines(text: str) -> str:
+    return "\n".join(f"  {line[:WIDTH]}" for line in text.strip().splitlines()[-LINES:])

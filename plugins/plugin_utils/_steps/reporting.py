@@ -1,0 +1,127 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Steps that look at hosts of a run together: their settings, plans, progress, results, page, and where a job has room."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible import context
+
+from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown_lines
+from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.fleet import fleet
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.job import place as placed
+from ansible_collections.npu.affinity.plugins.plugin_utils._report import export, plans, refused_settings, summary_text
+from ansible_collections.npu.affinity.plugins.plugin_utils._report import summary as _summary
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import Typed, typed
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.page import report_html
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.progress import after_batch
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import ARCHIVES, now, record
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.variables import ReadOnce
+from ansible_collections.npu.affinity.plugins.plugin_utils._review.texts import review_file
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import batches
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.of_host import HostSettings
+from ansible_collections.npu.affinity.plugins.plugin_utils._steps.files import content, records, write
+from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import StepTask
+
+CHANGING = ("bind", "rollback", "unbind")
+ELSEWHERE = Typed(options=("-i", "INVENTORY"))
+"""How hosts are bound that the inventory of this run does not have: those of saved records and of archives."""
+STOPPED = "__npu_affinity_stopped"
+"""What approve_batch.yml sets."""
+
+
+def check_settings(task: StepTask) -> dict[str, Any]:
+    """Fail a host with settings that nothing reads, or that cannot be followed."""
+    found = [f"Host {task.host}: {sentence}" for sentence in task.settings.refusals()]
+    return refused({"msg": "\n".join(found)}) if found else {}
+
+
+def check_all_settings(task: StepTask) -> dict[str, Any]:
+    """Return as a fact why settings of hosts of the play are refused, by host. Fail if those of all hosts are."""
+    names, variables = task.variables["ansible_play_hosts_all"], task.variables["hostvars"]
+    checked = {name: HostSettings(variables[name], task.settings.templar).refusals() for name in names}
+    found = refused_settings.fleet({name: why for name, why in checked.items() if why}, names, task.variables["groups"])
+    if found["everywhere"]:
+        return refused({"msg": "\n".join(found["lines"])})
+    return {"ansible_facts": {"__npu_affinity_refused": found["refused"]}}
+
+
+def show_plans(task: StepTask) -> dict[str, Any]:
+    """Print each different plan once, with the hosts that have it, and write the files for review."""
+    of_playbooks, hosts = task.settings.of_playbooks(), task.variables["hostvars"]
+    lines = plans.of_hosts(hosts, task.variables["ansible_play_hosts"])
+    task.say(lines)
+    texts: dict[str, str] = {}
+    if of_playbooks["plan_file"]:
+        place = of_playbooks["plan_file"].removesuffix(".json").removesuffix(".md")
+        texts = {f"{place}.{kind}": text for kind, text in review_file(hosts, task.variables["ansible_play_hosts_all"]).items()}
+    return {"lines": lines, "written": write(texts)}
+
+
+def show_progress(task: StepTask, playbook: str, before: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Print how far a playbook is in its batches; ``before``: the result after the batch before, whose hosts are not counted again."""
+    hosts = task.variables["ansible_play_hosts_all"], task.variables["ansible_play_batch"]
+    sizes = task.settings.of_playbooks()["batches"] if playbook in CHANGING else batches.COMPARED
+    at = after_batch(task.variables["hostvars"], *hosts, {"playbook": playbook, "before": before, "batches": sizes}, task.check_mode)
+    if at["batches"] > 1:
+        task.say([at["line"]])
+    return {"at": at}
+
+
+def summarize(task: StepTask, playbook: str) -> dict[str, Any]:
+    """Return the result of each host of a run, and what to print of it."""
+    names = task.variables["ansible_play_hosts_all"]
+    hosts = {name: ReadOnce(task.variables["hostvars"][name]) for name in names}
+    stopped = next((host[STOPPED] for host in hosts.values() if STOPPED in host), "")
+    lost = [name for name in names if name not in task.variables["ansible_play_hosts"]]
+    found = _summary.summary(hosts, playbook, task.check_mode, stopped, typed(context.CLIARGS, os.environ), lost)
+    return {"summary": found, "lines": summary_text.lines(found)}
+
+
+def place(task: StepTask, hosts: Iterable[str], request: Any, files: Iterable[str] | None = None) -> dict[str, Any]:
+    """Place a job on hosts of the inventory, or on those whose saved facts are in ``files``."""
+    try:
+        saved = None if files is None else {Path(file).name: Path(file).read_text(errors="replace") for file in files}
+        return {"placement": placed(fleet(task.variables["hostvars"], hosts, saved), request)}
+    except OSError as error:
+        return refused({"msg": f"{error.filename} cannot be read on the controller: {error.strerror}"})
+    except ValueError as error:
+        return refused({"msg": f"npu_affinity_request: {shown_lines(str(error))}"})
+
+
+def write_report(task: StepTask) -> dict[str, Any]:
+    """Write the page and the tables, from the results of this run or from files of earlier ones."""
+    own, names, variables = task.settings.of_role("report"), list(task.variables["ansible_play_hosts_all"]), task.variables["hostvars"]
+    if own["from"]:
+        saved = records(own["from"])
+        names, found = [path.stem for path in saved], [content(path) for path in saved]
+    else:
+        found = [record(name, variables[name]) for name in names]
+    kinds = {path: Path(path).suffix.removeprefix(".") for path in own["report"]}
+    pages = [path for path, kind in kinds.items() if kind not in export.FORMATS]
+    texts = {path: export.table(found, kind) for path, kind in kinds.items() if kind in export.FORMATS}
+    if pages:
+        texts |= dict.fromkeys(pages, _page(task, names, found, own))
+    write(texts)
+    task.say([f"The page is {path}" for path in pages])
+    return {"pages": pages}
+
+
+def _page(task: StepTask, names: list[str], found: list[Any], own: Mapping[str, Any]) -> str:
+    measures = task.settings.of_playbooks()["measures"]
+    runs = [{"name": Path(folder).name, "records": list(map(content, records([folder])))} for folder in own["runs"]]
+    return report_html(
+        found,
+        generated=now("%Y-%m-%d %H:%M UTC"),
+        earlier=list(map(content, records(own["runs"][-1:]))),
+        measures=list(map(content, records(f"{measures}/{name}" for name in names))),
+        runs=[*runs, {"name": "this run", "records": found}] if runs else [],
+        strategies=own["strategies"],
+        typed=ELSEWHERE if own["from"] or task.variables["groups"].get(ARCHIVES) else typed(context.CLIARGS, os.environ),
+    )
