@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from ansible_collections.npu.affinity.plugins.filter import plan
+from ansible_collections.npu.affinity.plugins.module_utils._base.binders import BINDERS, ENGINES
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._command.metrics.samples import METRICS
 from ansible_collections.npu.affinity.plugins.module_utils._state.diffs.diffs import Diff
@@ -199,6 +200,31 @@ def metrics_table() -> str:
     return "".join(f"| `{name}` | {labels} | {meaning} |\n" for name, labels, meaning in rows)
 
 
+def engines_table() -> str:
+    """Return the rows of all engines that a user can name."""
+    rows = [(name, engine.environment, engine.arguments.partition(": ")[2].rstrip(".")) for name, engine in ENGINES.items()]
+    return "".join(f"| `{name}` | {_assignments(environment)} | {_in_code(advice)} |\n" for name, environment, advice in rows)
+
+
+def binders_table() -> str:
+    """Return the rows of all programs that bind themselves."""
+    rows = []
+    for one in BINDERS:
+        off = "; ".join(filter(None, [_assignments(one.off), _in_code(one.advice)]))
+        source = _in_code(one.source)
+        rows.append(f"| {' | '.join([_in_code(one.title), one.versions, one.effect, one.memory, off, _in_code(one.signs), source])} |\n")
+    return "".join(rows)
+
+
+def _in_code(text: str) -> str:
+    """Return a text with its options, variables and files as code."""
+    return re.sub(r"(?<![\w/])(-{1,2}[a-z][\w-]+(?:=\w+)?(?: '\{[^']*\}')?|\+\S+|\w*[A-Z]+_[A-Z_]+|\S+\.(?:py|cpp|md|sh)\b)", r"`\1`", text)
+
+
+def _assignments(variables: Mapping[str, str]) -> str:
+    return ", ".join(f"`{name}={value}`" for name, value in variables.items())
+
+
 def parts() -> Iterator[tuple[str, str, str]]:
     """Yield each part that the code makes, as ``(path, pattern of the part, text that it should have)``."""
     for role in ROLES:
@@ -211,6 +237,9 @@ def parts() -> Iterator[tuple[str, str, str]]:
     tables = "".join(f"{line}\n" for line in plan_tables_lines())
     part = r"(?<=^\| metric \| labels \| meaning \|\n\|---\|---\|---\|\n).*?(?=^\n)"
     yield "docs/metrics.md", part, metrics_table()
+    part = r"(?<=^\| `engine` \| variables in the drop-in \| arguments to change yourself \|\n\|---\|---\|---\|\n).*?(?=^\n)"
+    yield "docs/workloads.md", part, engines_table()
+    yield "docs/binders.md", r"(?<=^\|---\|---\|---\|---\|---\|---\|---\|\n).*?(?=^\n)", binders_table()
     yield "docs/first-bind.md", r"(?<=^```\n)node\[01:03\]:.*?(?=^```)", tables
     yield "docs/first-bind.md", r"^```diff\n.*?^```\n", "".join(f"{line}\n" for line in diff_lines())
 

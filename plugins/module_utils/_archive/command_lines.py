@@ -4,7 +4,7 @@
 """The words of command lines and the variables that a plan or a comparison reads. Everything else can be a secret, and is left out.
 
 Sources: irqbalance(1); the kubelet's flags of :mod:`_features.kubelet.settings`; what programs that bind themselves read is in
-:mod:`_drift.binders`, :mod:`_base.engines` and :mod:`threads.torch_npu`.
+:mod:`_base.binders` and :mod:`threads.torch_npu`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import re
 from typing import Dict, Iterator, Sequence, Tuple
 
-from .._base.engines import SWITCHES
+from .._base import binders
 from .._features.irq.movers import SIGN, program_of
 from .._features.kubelet import settings as _kubelet
 from .._features.threads import torch_npu
@@ -26,12 +26,12 @@ _PART = r"(?:(?:mode:)? *\d+|npu\d{1,2}:\d+(?:-\d+)?|[a-z_]{1,20}:\d+)"
 _SWITCH = r"[A-Za-z0-9, ]{0,24}"
 VARIABLES: Dict[str, str] = {
     **dict.fromkeys((*VISIBLE, "ASCEND_VISIBLE_DEVICES"), _DEVICES),
-    **dict.fromkeys((*SWITCHES, "BIND_CPU", "OMP_PROC_BIND", "SGLANG_SET_CPU_AFFINITY", "VLLM_CPU_AFFINITY"), _SWITCH),
+    **dict.fromkeys(binders.VARIABLES, _SWITCH),
     **dict.fromkeys(("OMP_NUM_THREADS", "TASK_QUEUE_ENABLE"), _SWITCH),
     "LD_PRELOAD": r"/[\w./@+: -]*",
     "CUDA_DEVICE_ORDER": r"[A-Z_]{0,24}",
     "NPU_MEM_QUOTA": r"[\w.]{0,16}",
-    "ATB_SPEED_HOME_PATH": _PATH,
+    **dict.fromkeys(binders.MARKS, _PATH),
     "NPU_PRIORITY": r"\d{0,9}",
     **dict.fromkeys(("NPU_GLOBAL_SHM_PATH", "NPU_LOCAL_SHM_PATH"), _PATH),
     torch_npu.NAME: r"%s(?: *, *%s)*" % (_PART, _PART),
@@ -55,8 +55,7 @@ _OPTION = re.compile(r"--?([A-Za-z][a-z-]*)(?:=(.*))?\Z", re.DOTALL)
 _SHORT = re.compile(r"-([A-Za-z])([^=].*)\Z", re.DOTALL)
 _REFERENCE = re.compile(r"\$\{?\w+\}?\Z")
 _CONFIGURATION = "--additional-config"
-_NUMA_BIND = re.compile(r"--numa[-_]bind(?:[-_](?:nodes|cpus))?\Z")
-_VLLM = re.compile(r"vllm\.entrypoints(?:\.\w+)*\Z|(?:[\w./@+-]{0,250}/)?(?:vllm|serve)\Z")
+_BINDER = re.compile(r"(?:[\w./@+-]{0,250}/)?(?:%s)(?:\.\w+)*\Z" % "|".join(map(re.escape, sorted(binders.PROGRAMS))))
 _NAMES_VLLM = re.compile(r"\bvllm\b", re.IGNORECASE)
 _SCRIPT = re.compile(r"/(?:bin|etc|lib|opt|root|sbin|usr|var)/[\w./@+-]{1,250}\Z")
 """Where a script is looked for: as :mod:`irq.movers`."""
@@ -84,16 +83,16 @@ def cmdline(text: str) -> str:
 
 
 def _kept_word(word: str, before: str, place: int) -> str:
-    """Return what is kept of a word: names of scripts and of vLLM's parts, and what it says of binding itself."""
+    """Return what is kept of a word: names of scripts and of programs that bind themselves, and what they say of that."""
     name, equals, value = word.partition("=")
     option = name.replace("_", "-")
     if before.replace("_", "-") == _CONFIGURATION:
         return _configuration(word)
     if option == _CONFIGURATION:
         return "%s=%s" % (name, _configuration(value)) if equals else word
-    if option == "--config" or _NUMA_BIND.match(name):
+    if option == "--config" or option in binders.OPTIONS:
         return name + equals
-    if _VLLM.match(word) or place < _SCRIPT_WORDS and _SCRIPT.match(word):
+    if _BINDER.match(word) or place < _SCRIPT_WORDS and _SCRIPT.match(word):
         return word
     return "(vllm)" if _NAMES_VLLM.search(word) else ""
 

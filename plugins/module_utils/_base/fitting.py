@@ -12,26 +12,17 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from .binders import OPENMP, OPENMP_BINDER
 from .cpulist import expand
 
 Variables = Dict[str, Tuple[str, str]]
 """``{name: (value, reason)}``."""
 SETTING = "npu_affinity_environment"
 SWITCHES = ("openmp", "task_queue", "allocator")
-BINDERS = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
-"""Variables with which OpenMP binds the threads of a program itself.
-
-With OMP_PROC_BIND=false, GCC's runtime ignores the others (libgomp manual, GOMP_CPU_AFFINITY); other runtimes may not.
-"""
 
 
 def values_of(variables: Variables) -> Dict[str, str]:
     return {name: value for name, (value, _reason) in variables.items()}
-
-
-def binds(value: str) -> bool:
-    """Whether a value of one of :data:`BINDERS` has OpenMP bind threads."""
-    return bool(value) and not {"false", "none", "disabled"} & set(value.lower().split(","))
 
 
 def fitting(switches: Mapping[str, Any], cpus: str, kinds: Sequence[str], allocator: Optional[str]) -> Variables:
@@ -58,8 +49,8 @@ def kept(unit: str, found: Variables, elsewhere: Mapping[str, Tuple[str, str]]) 
     sentences = []
     for name, (value, file) in elsewhere.items():
         said = "%s: %s sets %s=%s, which stays" % (unit, file, name, value)
-        if name in BINDERS:
-            if "OMP_PROC_BIND" in found and binds(value):
+        if name in OPENMP:
+            if "OMP_PROC_BIND" in found and OPENMP_BINDER.is_on(value):
                 sentences.append("%s: OpenMP can then bind the program's threads itself; remove the variable there." % said)
         elif name in found and value != found[name][0]:
             sentences.append("%s; %s would set %s." % (said, SETTING, found[name][0]))

@@ -15,8 +15,7 @@ import re
 import shlex
 from typing import Any, Iterable
 
-from .._base.engines import SWITCHES
-from .._base.fitting import BINDERS
+from .._base.binders import OPENMP, SWITCHES
 from .._host.host import Host
 from .unit_files import OURS, drop_in_of, values
 
@@ -30,7 +29,7 @@ CANN takes logic ids as the process sees them, ascending; CUDA (programming guid
 only with ``CUDA_DEVICE_ORDER=PCI_BUS_ID``. Neither reads on behind an id that does not exist.
 """
 VISIBLE = tuple(name for name, _needs in DEVICES.values())
-VARIABLES = VISIBLE + ("CUDA_DEVICE_ORDER",) + SWITCHES + ("OMP_NUM_THREADS", "TASK_QUEUE_ENABLE", "LD_PRELOAD") + BINDERS[1:]
+VARIABLES = VISIBLE + ("CUDA_DEVICE_ORDER",) + SWITCHES + ("OMP_NUM_THREADS", "TASK_QUEUE_ENABLE", "LD_PRELOAD") + OPENMP[1:]
 _ASSIGNMENT = r"^[ \t]*%s=[ \t]*((?:\"(?:\\.|[^\"\\])*\"|'[^']*'|\\.|[^\"'\\\n])*)"
 _PART = re.compile(r"\"((?:\\.|[^\"\\])*)\"|'([^']*)'|\\(.)|([^\"'\\]+)", re.DOTALL)
 _ESCAPED = re.compile(r"\\([\"\\$`])")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
-from ansible_collections.npu.affinity.plugins.module_utils._base.engines import ENGINES
+from ansible_collections.npu.affinity.plugins.module_utils._base.binders import ENGINES
 from ansible_collections.npu.affinity.plugins.module_utils._base.memory_nodes import of_gpu, unclaimed
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import OLDEST_DRIVER, is_older
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.memory import NVIDIA_GPUS

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ansible_collections.npu.affinity.plugins.module_utils._base.engines import ENGINES, Engine
+from ansible_collections.npu.affinity.plugins.module_utils._base.binders import ENGINES, OPENMP_BINDER, Binder, Engine
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import visible_devices as _visible_devices
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import devices, set_elsewhere, units_of
@@ -25,6 +25,13 @@ if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 _SWITCH = "npu_affinity_slices_enabled is false"
+_BINDERS: dict[str, tuple[str, Binder]] = {
+    binder.variable: (name, binder)
+    for name, engine in reversed(ENGINES.items())
+    for binder in engine.binders
+    if binder.variable in binder.off and binder is not OPENMP_BINDER
+}
+"""The variables that switch the binding of an engine on and off; of several engines the first."""
 OFF = f"Workloads get no slices, because {_SWITCH}."
 
 
@@ -93,8 +100,8 @@ def _binding_itself(unit: str, found: _visible_devices.Found) -> list[str]:
     return [
         f"{of['file']} sets {name}={of['value']}: {ENGINES[engine].title} then binds itself on the CPUs of {unit}. Add engine: {engine} to "
         "its entry, or remove the variable there."
-        for engine, name in (("sglang", "SGLANG_SET_CPU_AFFINITY"), ("mindie", "BIND_CPU"))
-        if (of := found.get(name)) and of["value"].lower() in ("1", "true", "yes")
+        for name, (engine, binder) in _BINDERS.items()
+        if (of := found.get(name)) and binder.is_on(of["value"])
     ]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._base.engines import ENGINES
+from ansible_collections.npu.affinity.plugins.module_utils._base.binders import ENGINES
 from ansible_collections.npu.affinity.plugins.module_utils._host.installed import LIBRARY
 
 if TYPE_CHECKING:

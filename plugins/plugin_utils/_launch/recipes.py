@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._base.engines import ENGINES
-from ansible_collections.npu.affinity.plugins.plugin_utils._launch import fitted
+from ansible_collections.npu.affinity.plugins.module_utils._base.binders import ENGINES
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch import fitted, numa
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.checks import (
     binding_verdict,
     kubelet_verdict,
@@ -63,11 +63,13 @@ def launch(
     if binding and (why := _why_unbound(workload)):
         raise ValueError(f"binding: {workload.title} cannot bind itself by {binding}: {why}; leave binding out, and the host binds it")
     warnings = _checked(workload, form, binding, total_npus)
-    recipe = FORMS[form].recipe(workload, made)
+    words = numa.arguments(workload, made.engine)
+    recipe = FORMS[form].recipe(workload, numa.handed_over(made, words))
     if not made.notes:
         return recipe.text
     reasons = fitted.notes(workload, made, contained="image" in FORMS[form].OPTIONS)
-    sentences = [*recipe.notes, *warnings, *reasons, *(_in_process(workload, binding, made.engine) if recipe.starts else [])]
+    in_process = [numa.note(made, words)] if words else _in_process(workload, binding, made.engine)
+    sentences = [*recipe.notes, *warnings, *reasons, *(in_process if recipe.starts else [])]
     return "".join(f"# {sentence}\n" for sentence in sentences) + recipe.text
 
 

@@ -47,7 +47,8 @@ class Recipe:
 class Card:
     """One NPU or GPU of a workload. ``id``, ``known`` (the number of its device file), ``family`` None: not known.
 
-    ``pool`` is its own cpulist, or that of the whole workload. ``assumed``: nothing but the names of all device files tells the number.
+    ``pool`` is its own cpulist, or that of the whole workload, ``nearest`` its memory nodes. ``assumed``: nothing but the names of all
+    device files tells the number.
     """
 
     id: int | None
@@ -56,6 +57,7 @@ class Card:
     family: str | None = None
     assumed: bool = False
     unknown: str = ""
+    nearest: str = ""
 
     @property
     def number(self) -> int:
@@ -193,7 +195,7 @@ def _cards(entry: Mapping[str, Any], host: Mapping[str, Any], kind: str, cpus: s
         assumed = (found.get("device") or {}).get("known_by") == "unknown"
         no_register = f"{_NO_REGISTER} {kind.upper()} {number}; give topology"
         unknown = unknown_device({**found, "slice": f"{kind}-{number}"}) if host else no_register
-        yield Card(number, device_number(found), str(given.get("pool") or cpus), family, assumed, unknown)
+        yield Card(number, device_number(found), str(given.get("pool") or cpus), family, assumed, unknown, str(given.get("mems") or ""))
 
 
 def _of_node(node: int, host: Mapping[str, Any], kind: str) -> Mapping[str, Any]:

@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
+from ..._base.binders import OFF, OPENMP
 from ..._base.cpulist import compress, expand
 from ..._base.outside import json_of, require_shape, say, shown
 from .devices import GPU, NPU, kind_of, named, there, title
@@ -50,7 +51,6 @@ _SHAPE = {
     ],
     "options?": dict,
 }
-_OPENMP = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 
 
 def main(argv: Sequence[str], environment: Mapping[str, str] = os.environ) -> int:
@@ -119,7 +119,7 @@ class Place:
 
     def line(self) -> str:
         memory = "policy %s:%s" % (self.policy, compress(self.nodes)) if self.policy else "by first touch"
-        words = ["%s=%s" % pair for pair in sorted(self.variables.items())]
+        words = ["%s=%s" % pair for pair in sorted(self.variables.items()) if pair[0] not in OFF]
         text = "%s by %s: CPUs %s (%s), memory %s" % (title(self.entry), self.why, compress(self.cpus), self.role, memory)
         return "; ".join([", ".join([text, *words]), *self.warnings])
 
@@ -209,11 +209,11 @@ def _nodes(entry: PlanEntry) -> list[int]:
 
 
 def _of_threads(environment: Mapping[str, str], cpus: int) -> dict[str, str]:
-    """Return what fits OpenMP to the CPUs, except what is set already."""
-    found = {} if "OMP_NUM_THREADS" in environment else {"OMP_NUM_THREADS": str(cpus)}
-    if not any(name in environment for name in _OPENMP):
-        found["OMP_PROC_BIND"] = "false"
-    return found
+    """Return what fits OpenMP to the CPUs and disables what binds programs itself, except what is set already."""
+    found = {**OFF, "OMP_NUM_THREADS": str(cpus)}
+    if any(name in environment for name in OPENMP):
+        del found["OMP_PROC_BIND"]
+    return {name: value for name, value in found.items() if name not in environment}
 
 
 def _parsed(argv: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:

@@ -3,16 +3,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Programs that were told to bind themselves, against what the plan says. Each is a remark, and explains other findings.
 
-Their environment and arguments at the start show what they do. Sources: :mod:`_base.engines` and
-:mod:`threads.torch_npu`; for ``VLLM_CPU_AFFINITY`` the connector of Unified Cache Management, ``split_cores``.
+Their environment and arguments at the start show what they do: :mod:`_base.binders`, and :mod:`threads.torch_npu` for ranges.
 """
 
 from __future__ import annotations
 
-import posixpath
-from typing import NamedTuple, Sequence
+from typing import Mapping, NamedTuple, Sequence
 
-from ..._base.outside import json_of
+from ..._base.binders import BINDERS, VLLM_ASCEND, Binder
 from ..._base.cpulist import compress, expand
 from ..._base.findings import coded
 from ..._kernel.machine import architecture
@@ -24,7 +22,6 @@ from ..threads.tasks import started_with
 FORCE = "force"
 IRQ_TIMER = "npu-affinity-irq.timer"
 THREADS_TIMER = "npu-affinity-threads.timer"
-_ON = ("1", "true", "yes")
 
 
 class _Started(NamedTuple):
@@ -45,27 +42,26 @@ class _Started(NamedTuple):
     def against(self) -> str:
         return "CPUs %s of %s" % (compress(self.granted), self.unit)
 
-    def value(self, name: str) -> str | None:
-        """Return a variable of the environment, the last where there are several."""
-        found = [word.partition("=")[2].strip() for word in self.environment if word.startswith(name + "=")]
-        return found[-1] if found else None
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """The environment; of several values of a variable the last."""
+        return {name: value.strip() for name, equals, value in (word.partition("=") for word in self.environment) if equals}
 
 
 def check_binders(comparing: Comparing, unit: str, processes: Sequence[str], cpus: str) -> None:
     """Say which of the processes of a unit, given by their folders in /proc, bind themselves. ``cpus`` are those of the unit."""
     host, findings = comparing.host, comparing.findings
     granted, online = set(expand(cpus)), set(comparing.online)
-    rules = [_of_sglang, _of_interrupts, _of_ranges, _of_mindie, _of_vllm]
-    of_npus = [_of_openmp, _of_store] + ([_of_vllm_ascend] if comparing.host_binds and architecture(host) == "aarch64" else [])
-    for_npus = unit == "npu.slice" or unit.startswith("npu-") or getattr(findings.devices.get(unit), "kind", "") == "npu"
+    may_bind = comparing.host_binds and architecture(host) == "aarch64"
     timers = ((THREADS_TIMER, "its threads"), (IRQ_TIMER, "them"))
     fights = ["; until then %s puts %s back" % timer if host.exists("%s/%s" % (UNIT_FOLDER, timer[0])) else "" for timer in timers]
     found: dict[str, list[str]] = {}
     for pid in [process.rpartition("/")[2] for process in processes]:
         command = (host.read("/proc/%s/cmdline" % pid) or "").split("\0")
         started = _Started(started_with(host, pid), command, unit, granted & online or granted, online, *fights)
-        has_npus = for_npus or started.value("ASCEND_RT_VISIBLE_DEVICES") is not None
-        for sentence in filter(None, [rule(started) for rule in (rules + of_npus if has_npus else rules)]):
+        kind = _kind_of(unit, getattr(findings.devices.get(unit), "kind", ""), started.variables)
+        binders = [one for one in BINDERS if (len(one.kinds) > 1 or kind in one.kinds) and (one is not VLLM_ASCEND or may_bind)]
+        for sentence in filter(None, [_sentence(binder, started) for binder in binders] + [_of_interrupts(started), _of_ranges(started)]):
             found.setdefault(sentence, []).append(pid)
     for sentence, pids in found.items():
         more = " and %d more" % (len(pids) - 1) if len(pids) > 1 else ""
@@ -73,29 +69,20 @@ def check_binders(comparing: Comparing, unit: str, processes: Sequence[str], cpu
         findings.remarks += coded("NPU_WORKER_BINDS_ITSELF", ["%s started %s" % (who, sentence)])
 
 
-def _of_sglang(started: _Started) -> str:
-    value = started.value("SGLANG_SET_CPU_AFFINITY")
-    if value is None or value.lower() not in _ON:
+def _kind_of(unit: str, known: str, variables: Mapping[str, str]) -> str:
+    """Return the kind of the devices of a process, '' where nothing tells it."""
+    for kind, variable in (("npu", "ASCEND_RT_VISIBLE_DEVICES"), ("gpu", "CUDA_VISIBLE_DEVICES")):
+        if kind == known or unit.startswith((kind + "-", kind + ".slice")) or variable in variables:
+            return kind
+    return ""
+
+
+def _sentence(binder: Binder, started: _Started) -> str:
+    how = binder.found(started.variables, started.command)
+    if not how:
         return ""
-    return (
-        "with SGLANG_SET_CPU_AFFINITY=%s: SGLang takes cores of the whole host by number, and ends where they are not in its set: start it "
-        "with SGLANG_SET_CPU_AFFINITY=0%s" % (value, started.fight)
-    )
-
-
-def _of_openmp(started: _Started) -> str:
-    value = started.value("OMP_PROC_BIND")
-    if value is None or value.lower() in ("", "false"):
-        return ""
-    text = "with OMP_PROC_BIND=%s: OpenMP puts the process on one CPU before it looks at its CPUs: start it with OMP_PROC_BIND=false%s"
-    return text % (value, started.fight)
-
-
-def _of_store(started: _Started) -> str:
-    if started.value("VLLM_CPU_AFFINITY") != "1":
-        return ""
-    text = "with VLLM_CPU_AFFINITY=1: UCM divides the CPUs near the device between worker and store, against %s: start it without%s"
-    return text % (started.against, started.fight)
+    advice = " and ".join(filter(None, ["start it with %s" % binder.switches if binder.switches else "", binder.advice]))
+    return "%s: %s, against %s: %s%s" % (how, binder.effect, started.against, advice, started.fight)
 
 
 def _of_interrupts(started: _Started) -> str:
@@ -128,51 +115,3 @@ def _of_ranges(started: _Started) -> str:
         "with %s: torch_npu wants %s, of which %s are not among %s, %s: give it the CPUs of the plan (filter npu.affinity.launch, form "
         "torch_npu), or remove the variable" % (found[0], " and ".join(texts), compress(outside), started.against, result)
     )
-
-
-def _of_mindie(started: _Started) -> str:
-    value = started.value("BIND_CPU")
-    if started.value("ATB_SPEED_HOME_PATH") is None or value not in (None, "1"):
-        return ""
-    said = "without BIND_CPU=0" if value is None else "with BIND_CPU=1"
-    text = "%s: MindIE divides the CPUs of its NPU's node itself, against %s: start it with BIND_CPU=0%s"
-    return text % (said, started.against, started.fight)
-
-
-def _serves_by_vllm(command: Sequence[str]) -> bool:
-    names = [posixpath.basename(word) for word in command]
-    return "vllm" in names and "serve" in names or any(word.startswith("vllm.entrypoints") for word in command)
-
-
-def _of_vllm(started: _Started) -> str:
-    words = [word.partition("=")[0] for word in started.command if word.replace("_", "-").startswith("--numa-bind")]
-    if not words or not _serves_by_vllm(started.command):
-        return ""
-    return "with %s: vLLM binds its processes to nodes itself, against %s: leave it out%s" % (words[0], started.against, started.fight)
-
-
-def _of_vllm_ascend(started: _Started) -> str:
-    if not _serves_by_vllm(started.command):
-        return ""
-    given = _argument(started.command, "--additional-config")
-    if given is None and _argument(started.command, "--config") is not None:
-        return ""  # a file says it, or does not
-    try:
-        asked = json_of(given or "{}").get("enable_cpu_binding", True)
-    except (AttributeError, ValueError):
-        return ""
-    if not asked:
-        return ""
-    return (
-        "without enable_cpu_binding=false: vLLM-Ascend divides %s by all NPUs that it finds, and places threads itself: add "
-        "--additional-config '{\"enable_cpu_binding\": false}'%s" % (started.against, started.fight)
-    )
-
-
-def _argument(command: Sequence[str], name: str) -> str | None:
-    """Return the value of an argument, given as ``--name value`` or ``--name=value``; None where it is not given."""
-    for place, word in enumerate(command):
-        found, equals, value = word.partition("=")
-        if found.replace("_", "-") == name:
-            return value if equals else "".join(command[place + 1 : place + 2])
-    return None

@@ -294,6 +294,13 @@ def test_a_program_starts_on_the_cpus_and_memory_of_its_device(host, entry, opti
     ]
 
 
+def test_what_binds_programs_itself_is_off_unless_it_was_set(host):
+    root = host([npu(0, 0)], FILES[:1])
+    out = in_child(root, "--", "env", BIND_CPU="1", OMP_PLACES="cores")[1].splitlines()
+    assert {"BIND_CPU=1", "OMP_PLACES=cores", "SGLANG_AUTO_NUMA_BIND=0", "TLLM_NUMA_AWARE_WORKER_AFFINITY=0"} <= set(out)
+    assert not any(line.startswith("OMP_PROC_BIND=") for line in out)
+
+
 def test_a_pool_of_the_whole_cpuset_follows_it(host):
     root = host([npu(0, 0, pool=f"{CPUS[0]}-{CPUS[-1]},60000")], FILES[:1])
     _code, lines, err = placed(root, before=lambda: os.sched_setaffinity(0, CPUS[:1]))

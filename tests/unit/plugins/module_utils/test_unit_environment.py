@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._base.fitting import BINDERS
+from ansible_collections.npu.affinity.plugins.module_utils._base.binders import OPENMP
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_environment import agrees, environment, set_elsewhere
 from tests.fakes.unit_files import ETC, OURS, UNIT, USR, host_with
 
@@ -43,7 +43,7 @@ def test_which_value_counts_and_what_others_say(tmp_path, files, counts, elsewhe
     assert set_elsewhere(host, UNIT) == expected
 
 
-@pytest.mark.parametrize("name", BINDERS)
+@pytest.mark.parametrize("name", OPENMP)
 def test_variables_that_bind_threads_are_looked_at(tmp_path, name):
     host = host_with(tmp_path, {OWN: "[Service]\nEnvironment=%s=x\n" % name})
     assert set_elsewhere(host, UNIT) == {name: {"value": "x", "file": OWN, "wins": False}}

@@ -555,11 +555,18 @@ BINDERS = [
     (
         "",
         '/usr/bin/vllm serve m --additional-config {"enable_cpu_binding":false} --numa-bind',
-        ["with --numa-bind: vLLM binds its processes"],
+        ["with --numa-bind: vLLM binds its processes to nodes itself"],
     ),
     ("", "/usr/bin/vllm serve m --config=a.yaml", []),
     ("", "/usr/bin/vllm bench serve --additional-config {", []),
     ("", "serve vllm.toml", []),
+    ("NRL_GPU_CPU_AFFINITY_FILE=/tmp/x", "", []),  # binds GPUs only
+    (
+        "",
+        "torchrun --numa-binding=node train.py",
+        ["with --numa-binding: torchrun binds each rank to"],
+    ),
+    ("SGLANG_SET_CPU_AFFINITY=0\0SGLANG_SET_CPU_AFFINITY=1", "", ["with SGLANG_SET_CPU_AFFINITY=1: SGLang"]),
 ]
 
 
@@ -625,7 +632,7 @@ def test_a_program_in_adopted_work_that_binds_itself_is_named(live, cpus, adopte
         previous.replace(live, "adopt", {"containers": {CONTAINER_ID: entry}})
     remarks = compared(live, LIVE_WANTED._replace(topology={"users": [container(cpus)]}))[1].remarks
     found = [remark for remark in remarks if remark.startswith("process 301 (worker) of container llm started without enable_cpu_binding")]
-    assert len(found) == said and all("divides CPUs 0-1 of container llm" in remark for remark in found)
+    assert len(found) == said and all("against CPUs 0-1 of container llm" in remark for remark in found)
 
 
 def test_a_running_host_is_asked_little_and_told_nothing(live):

@@ -223,20 +223,21 @@ def test_what_a_service_is_told_of_its_devices(found, plan, npus, says, remark):
 
 
 OFF = "SGLANG_SET_CPU_AFFINITY"
+SGLANG = {"SGLANG_AUTO_NUMA_BIND": "0", OFF: "0"}
 AGAINST = f"/etc/a.conf sets {OFF}=1, which overrides the drop-in of vllm@0.service with {OFF}=0: SGLang then binds itself."
 # The engine, what other files of the service set, which program binds, variables and comment of the drop-in, and the remark.
 BINDERS = [
     ("none", None, {}, "host", {}, "", None),
     ("none, on by another file", None, elsewhere(OFF, "1"), "host", {}, "", f"/etc/a.conf sets {OFF}=1: SGLang then binds itself on the"),
     ("none, off by another file", None, elsewhere(OFF, "0"), "host", {}, "", None),
-    ("by a variable", "sglang", {}, "host", {OFF: "0"}, " SGLang: leave --numa-node out.", None),
+    ("by a variable", "sglang", {}, "host", SGLANG, " SGLang: leave --numa-node out.", None),
     ("by the default of a variable", "mindie", {}, "host", {"BIND_CPU": "0"}, "", None),
     ("by an argument", "vllm", {}, "host", {}, " vLLM: leave --numa-bind", None),
     ("by both", "vllm_ascend", {}, "host", {"OMP_PROC_BIND": "false"}, " vLLM-Ascend: add --additional-config '{\"enable_cpu_bin", None),
     ("which is meant to bind", "vllm_ascend", {}, "workers", {"OMP_PROC_BIND": "false"}, "", None),
-    ("on by an earlier file", "sglang", elsewhere(OFF, "1"), "host", {OFF: "0"}, " SGLang", None),
-    ("on by a file that wins", "sglang", elsewhere(OFF, "1", wins=True), "host", {OFF: "0"}, " SGLang", AGAINST),
-    ("off by a file that wins", "sglang", elsewhere(OFF, "0", wins=True), "host", {OFF: "0"}, " SGLang", None),
+    ("on by an earlier file", "sglang", elsewhere(OFF, "1"), "host", SGLANG, " SGLang", None),
+    ("on by a file that wins", "sglang", elsewhere(OFF, "1", wins=True), "host", SGLANG, " SGLang", AGAINST),
+    ("off by a file that wins", "sglang", elsewhere(OFF, "0", wins=True), "host", SGLANG, " SGLang", None),
 ]
 
 
@@ -511,7 +512,12 @@ def test_a_host_to_be_left_alone_needs_no_program(npus, refused):
 
 REFUSALS = [
     (PLAN, [{"unit": "vllm", "npus": [0]}], "host", "'vllm' is not the name of a systemd service, such as vllm@0.service."),
-    (PLAN, [{"unit": "a.service", "npus": [0], "engine": "vLLM"}], "host", "a.service: engine is 'vLLM'; it must be one of sglang, vllm, "),
+    (
+        PLAN,
+        [{"unit": "a.service", "npus": [0], "engine": "vLLM"}],
+        "host",
+        "a.service: engine is 'vLLM'; it must be one of dynamo, ",
+    ),
     (PLAN, [{"unit": "../x.service", "npus": [0]}], "host", "'../x.service' is not the name of a systemd service"),
     (PLAN, [{"unit": "a.service", "npus": []}], "host", "npu_affinity_services: a.service names no NPU."),
     (PLAN, [{"unit": "a.service", "npus": [0, 8]}], "host", "a.service wants NPU 8, but the plan of this host has NPU 0, 1."),

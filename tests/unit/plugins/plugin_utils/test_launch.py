@@ -643,7 +643,13 @@ REFUSALS = [
     ("too few for its NPUs", {**ENTRY, "pool": "16-24"}, "docker", {**SLICED, "topology": TOPOLOGY}, "total_npus=2, min_per_npu=4"),
     ("in-process binding among how many", ENTRY, "docker", {"binding": "global_slice"}, "total_npus: .* give it, or give topology"),
     ("a number that is none", ENTRY, "docker", {**SLICED, "total_npus": "two"}, "total_npus: expected the number"),
-    ("unknown engine", ENTRY, "docker", {"engine": "vLLM"}, "engine: expected one of sglang, vllm, vllm_ascend, mindie, verl; got 'vLLM'"),
+    (
+        "unknown engine",
+        ENTRY,
+        "docker",
+        {"engine": "vLLM"},
+        "engine: expected one of dynamo, mindie, .*, vllm_ascend; got 'vLLM'",
+    ),
     ("an engine that is to bind", ALL_IN_ONE, "docker", {"engine": "vllm_ascend", "binding": "topo_affinity"}, "leave one of the two out"),
     ("a text as environment", ENTRY, "docker", {"environment": "yes"}, "environment: expected true, or a dictionary with openmp, task"),
     ("variables as environment", ENTRY, "docker", {"environment": {"OMP_NUM_THREADS": 1}}, "environment: expected true, or a dictionary"),
@@ -723,6 +729,26 @@ def test_every_form_that_starts_a_program_disables_its_binding(form):
 def test_what_an_argument_switches_off_is_said(engine, sentence):
     said = [line for line in launch(ENTRY, "taskset", engine=engine).splitlines() if line.startswith("# ") and "memory" not in line]
     assert [line.startswith(sentence) for line in said] == [True] if sentence else said == []
+
+
+VLLM_SERVE = ["vllm", "serve", "m"]
+PAIR_OF_GPUS = {**GPUS, "processes": [{**GPU, "id": 2, "pool": "0-7"}, {**GPU, "mems": "1"}]}
+NUMA = [
+    ("one GPU", GPU, "vllm", ["--numa-bind", "--numa-bind-nodes", "0", "--numa-bind-cpus", "8-15"]),
+    ("two GPUs", PAIR_OF_GPUS, "vllm", ["--numa-bind", "--numa-bind-nodes", "0", "1", "--numa-bind-cpus", "0-7", "8-15"]),
+    ("an unknown node", {**GPU, "mems": ""}, "vllm", []),
+    ("two nodes", {**GPU, "mems": "0-1"}, "vllm", []),
+    ("pools of others are not known", GPUS, "vllm", []),
+    ("an NPU", ENTRY, "vllm", []),
+    ("another engine", GPU, "sglang", []),
+]
+
+
+@pytest.mark.parametrize("entry, engine, added", [row[1:] for row in NUMA], ids=[row[0] for row in NUMA])
+def test_vllm_on_gpus_takes_the_plan_by_its_arguments(entry, engine, added):
+    written = words(entry, "docker", command=VLLM_SERVE, engine=engine, image="i")
+    assert written[written.index("i") + 1 :] == VLLM_SERVE + added
+    assert (f"# vLLM: add {' '.join(added)}. It then" in launch(entry, "docker", engine=engine)) is bool(added)
 
 
 FITTED = changed(allocator="/usr/lib64/libjemalloc.so.2")

@@ -290,7 +290,8 @@ VALUES = [
     (
         "services",
         [{"unit": "a", "npus": [0], "engine": "vllm-ascend"}],
-        ": entry 1, engine takes one of mindie, sglang, verl, vllm, vllm_ascend, and got 'vllm-ascend'; did you mean vllm_ascend?",
+        ": entry 1, engine takes one of dynamo, mindie, mindspore, nemo_rl, sglang, tensorrt_llm, verl, vllm, vllm_ascend, and got "
+        "'vllm-ascend'; did you mean vllm_ascend?",
     ),
     ("tuning", {"transparent_hugepages": "Never"}, ", transparent_hugepages takes one of always, madvise, never, and got 'Never'"),
     ("tuning", {"numa_balancing": "many"}, ", numa_balancing takes "),
