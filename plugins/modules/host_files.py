@@ -176,12 +176,12 @@ vnpu:
 device_share:
   description:
     - The state of every queried chip C(before) and C(after) the change, null if C(npu-smi) did not report it. C(enabled) is the wanted
-      state, or null. C(recover) is the driver's recovery switch before and after, or null.
+      state, or null.
     - C(busy) lists cards that could not be changed because a container has them open. C(failures) has a sentence for each card that is not
       as wanted. Null if O(state) does not have the feature.
   returned: success
   type: dict
-  sample: {chips: [{card: 0, chip: 0, before: false, after: true, enabled: true}], recover: null, busy: [], failures: []}
+  sample: {chips: [{card: 0, chip: 0, before: false, after: true, enabled: true}], busy: [], failures: []}
 adopt:
   description:
     - What holds NPUs, and what becomes of it. C(state) is V(inside) where it ran on the CPUs of its NPUs, V(adopted) where it was confined

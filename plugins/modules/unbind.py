@@ -167,11 +167,6 @@ chips:
   elements: dict
   sample:
     - {card: 0, chip: 0, before: true, after: false, enabled: false}
-recover:
-  description: The driver's recovery switch before and after, or null if it was not changed.
-  returned: success
-  type: dict
-  sample: {before: true, after: false}
 busy:
   description: Cards whose device share could not be restored because a container has them open.
   returned: success
@@ -296,13 +291,13 @@ def main() -> None:
         module.exit_json(changed=False, bound=True, message=pending[0], pending=pending)
     share, affinities = report.of("device_share"), report.of("irq")
     npus = affinities.npus if affinities else []
-    ignored: dict[int | None, str] = (
+    ignored: dict[int, str] = (
         {card: text for card, text in share.failed.items() if params["ignore_busy"] and card in share.busy} if share else {}
     )
     failed = {card: text for card, text in share.failed.items() if card not in ignored} if share else {}
     for sentence in report.warnings + pending + diffs.card_sentences(ignored) + (share.warnings if share else []):
         module.warn(sentence)
-    chips, recover = (diffs.chips_of(share), diffs.recover_of(share)) if share else ([], None)
+    chips = diffs.chips_of(share) if share else []
     failures = report.failed + diffs.card_sentences(failed)
     result: dict[str, Any] = {
         "changed": report.changed,
@@ -315,7 +310,6 @@ def main() -> None:
         "interrupts": [dict(npu, **{kind: grouped(npu[kind]) for kind in KINDS}) for npu in npus],
         "settings": report.settings(),
         "chips": chips,
-        "recover": recover,
         "busy": share.busy if share else [],
         "restart_needed": report.restart_needed,
         "slices_left": report.slices_left,

@@ -69,7 +69,6 @@ SETTINGS = {
     "device_share": {
         "enabled": False,
         "npus": [],
-        "recover": "leave",
         "ignore_busy": False,
         "wait": 60,
         "timeout": 30,

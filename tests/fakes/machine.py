@@ -267,7 +267,7 @@ def run_roles(machine, irqbalance="policy", share=False, files=FILES_OF_SLICES, 
     apply(machine, request)
     if share:
         tool = ShareTool(machine)
-        assert not switching.switch(machine, tool, tool.cards(), switching.Choice(True), recover=True).failed
+        assert not switching.switch(machine, tool, tool.cards(), switching.Choice(True)).failed
 
 
 def bind(machine, irqbalance="policy", share=False, files=()):

@@ -74,10 +74,6 @@ class Box:
         return json.loads(path.read_text()) if path.exists() else []
 
     @property
-    def recovery_file(self):
-        return (self.root / "etc/device_share.cfg").read_text()
-
-    @property
     def calls(self):
         return (self.root / "var/log/npu-smi-calls.log").read_text().splitlines()
 

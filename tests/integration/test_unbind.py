@@ -27,7 +27,7 @@ VARIABLES = {
         **SHARED,
     },
     "split": {"npu_affinity_workloads": [{"name": "prefill", "npus": [0, 1], "units": ["prefill.service"]}], **SHARED},
-    "hybrid": {"npu_affinity_services": [{"unit": "vllm@0.service", "npus": [0]}], **SHARED, "npu_affinity_device_share_recover": "on"},
+    "hybrid": {"npu_affinity_services": [{"unit": "vllm@0.service", "npus": [0]}], **SHARED},
     "gpu": {"npu_affinity_bound_by": "workers"},
     "stopped": {"npu_affinity_irqbalance": "stop", "npu_affinity_housekeeping": "1", "npu_affinity_library": "/var/lib/npu-affinity"},
     "tuned": {

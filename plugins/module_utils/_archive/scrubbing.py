@@ -15,8 +15,6 @@ import re
 import shlex
 from typing import Any, Callable, Collection, Mapping, NamedTuple
 
-from .._features.device_share.calls import in_recovery_file
-from .._features.device_share.recovery import FILE as RECOVERY
 from .._state.history.entries import FOLDER as HISTORY
 from .._features.irq.movers import SIGN
 from .._features.kubelet import settings as _kubelet
@@ -114,7 +112,7 @@ def _rule(path: str, text: str, kubelet_files: Collection[str]) -> Callable[[str
         return _kubelet_settings
     if path.startswith((*FOLDERS, "/run/systemd/")):
         return lambda unit: _unit(path, unit)
-    named = {PREVIOUS: _previous, RECOVERY: _recovery, VERSION_FILE: _driver_version, PODMAN: _containers}
+    named = {PREVIOUS: _previous, VERSION_FILE: _driver_version, PODMAN: _containers}
     if path.startswith(DOCKER + "/"):
         return _container
     if path in named:
@@ -302,10 +300,6 @@ def _first_words(text: str) -> str:
 
 def _driver_version(text: str) -> str:
     return "".join(line + "\n" for line in text.splitlines() if re.match(r"\s*version\s*=\s*[\w.+-]+\s*\Z", line, re.IGNORECASE))
-
-
-def _recovery(text: str) -> str:
-    return "".join((line if in_recovery_file(line) else REMOVED) + "\n" for line in text.splitlines())
 
 
 def _container(text: str) -> str:

@@ -296,7 +296,6 @@ if TYPE_CHECKING:
         enabled: bool
         npus: List[Any]
         only_ours: bool
-        recover: str
         ignore_busy: bool
         min_driver: str
         timeout: int

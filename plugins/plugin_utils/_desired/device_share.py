@@ -34,7 +34,6 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
         "enabled": True,
         "npus": settings["npus"],
         "only_ours": True,
-        "recover": settings["recover"],
         "ignore_busy": settings["ignore_busy"],
         "min_driver": OLDEST_DRIVER,
         "timeout": LONGER * settings["timeout"],

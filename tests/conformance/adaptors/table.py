@@ -50,7 +50,7 @@ FAMILIES = {
     "device_share_cases": {
         "query": compares(vnpus.query, "args rc stdout", "kind cards enabled"),
         "set": compares(vnpus.set_command, "args stdin rc stdout", "ok why"),
-        "persistence_file": compares(vnpus.recovery_file, "text", "recover lines invalid"),
+        "persistence_file": skipped("the boot unit sets device share again; the collection does not read the driver's own recovery"),
         "plan": returns(vnpus.changes),
     },
     "even_split_cases": {

@@ -12,7 +12,7 @@ from ..._base.device import Device
 from ..._base.findings import CHANGED_SETTINGS, DRIVER_RELOAD, EDIT, UNREADABLE, Cause, Findings
 from ..comparing import Comparing
 from .calls import Report
-from .switching import RECOVER, Choice, switch
+from .switching import Choice, switch
 from .tool import Cards, Refusal, ShareTool
 
 if TYPE_CHECKING:
@@ -23,16 +23,16 @@ _WORDS = {True: "on", False: "off", None: "unknown"}
 
 
 def compare(comparing: Comparing, wanted: DeviceShareLive) -> None:
-    """Compare the device share of every card, and the driver's recovery switch. The topology saves asking for cards."""
+    """Compare the device share of every card. The topology saves asking for cards."""
     host, findings = comparing.host, comparing.findings
     if not any(Device.of(npu).kind == "npu" for npu in comparing.plan["npus"]):
         return
-    enabled, recover, topology = wanted["enabled"], RECOVER[wanted["recover"]], comparing.wanted.topology
+    enabled, topology = wanted["enabled"], comparing.wanted.topology
     try:
         tool = ShareTool(host, comparing.wanted.npu_smi)
         known = Cards.of_topology(topology) if topology else None
         cards = known if known and known.chips else tool.cards()
-        report = switch(host, tool, cards, Choice(enabled, wanted["npus"], wanted["only_ours"]), recover, check=True)
+        report = switch(host, tool, cards, Choice(enabled, wanted["npus"], wanted["only_ours"]), check=True)
     except Refusal as error:
         findings.differs("device_share", "device share", _WORDS[enabled], str(error), _NO_ANSWER)
         return
@@ -40,18 +40,9 @@ def compare(comparing: Comparing, wanted: DeviceShareLive) -> None:
         cause = Cause(CHANGED_SETTINGS, "they do not fit the cards of this host")
         findings.differs("device_share", "device share", _WORDS[enabled], str(error), cause)
         return
-    for card, sentence in sorted((card, text) for card, text in report.failed.items() if card is not None):
+    for card, sentence in sorted(report.failed.items()):
         findings.differs("device_share", "card %d" % card, _WORDS[enabled], sentence, _NO_ANSWER)
     _compare_chips(findings, report, (topology or {}).get("npus") or ())
-    if report.recover:
-        found, expected = report.recover
-        cause = Cause(EDIT, "npu-smi switched it, or the driver was installed again")
-        if found is expected:
-            findings.same("device_share", "recovery by the driver")
-        else:
-            findings.differs("device_share", "recovery by the driver", _WORDS[expected], _WORDS[found], cause)
-    elif None in report.failed:
-        findings.differs("device_share", "recovery by the driver", _WORDS[recover], report.failed[None], _NO_ANSWER)
 
 
 def _compare_chips(findings: Findings, report: Report, npus: Sequence[Mapping[str, Any]]) -> None:

@@ -57,8 +57,6 @@ def _codes() -> dict[str, Code]:
 
 
 def _check(data: dict[str, Any]) -> None:
-    if not isinstance(data.get("recover"), (bool, type(None))):
-        raise ValueError("recover is %r" % data["recover"])
     for card, chips in data["chips"].items():
         if not all(sections.is_number(number) for number in [card] + list(chips)):
             raise ValueError("'%s' is not a card with chips" % card)

@@ -42,7 +42,7 @@ class Release(release.Release):
         if self.report is None:
             return {}
         restored = ["~ %s: as before the first bind" % path for path in self.report.restored]
-        return {diffs.SHARE: diffs.device_share(diffs.chips_of(self.report), diffs.recover_of(self.report)) + restored}
+        return {diffs.SHARE: diffs.device_share(diffs.chips_of(self.report)) + restored}
 
     def failures(self) -> list[str]:
         return diffs.card_sentences(self.report.failed) if self.report else []

@@ -13,7 +13,7 @@ from ..._smi.driver import installed_version
 from ..._state.step import LiveStep
 from . import switching
 from .calls import OLDEST_DRIVER, Report
-from .switching import RECOVER, Choice
+from .switching import Choice
 from .tool import Cards, Refusal, ShareTool
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ class DeviceShare(LiveStep):
         self.host = Host(host.root, wanted.get("timeout", 60))
         self.wanted = wanted
         self.npu_smi = npu_smi
-        self.recover = RECOVER[wanted["recover"]]
         self.report = Report()
         self._cards: Cards | None = None
         self._begun = False
@@ -53,7 +52,7 @@ class DeviceShare(LiveStep):
             self._cards = tool.cards()
             choice = Choice(self.wanted["enabled"], self.wanted["npus"], self.wanted["only_ours"])
             self.report = switching.compare(self.host, tool, self._cards, choice, check)
-            switching.apply(self.host, tool, self._cards, self.report, self.recover, check=True)
+            switching.apply(self.host, tool, self._cards, self.report, check=True)
         except Refusal as error:
             raise ValueError("device share: %s" % error)
         self._judge()
@@ -63,7 +62,7 @@ class DeviceShare(LiveStep):
             return
         self._begun = True
         try:
-            switching.apply(self.host, ShareTool(self.host, self.npu_smi), self._cards, self.report, self.recover, check=False)
+            switching.apply(self.host, ShareTool(self.host, self.npu_smi), self._cards, self.report, check=False)
         except Refusal as error:
             raise ValueError("device share: %s" % error)
         self._judge()
@@ -79,7 +78,7 @@ class DeviceShare(LiveStep):
     def _judge(self) -> None:
         """Raise ``ValueError`` where a card is not as wanted, except for cards that may wait for the next run."""
         report = self.report
-        waiting: dict[int | None, str] = {
+        waiting: dict[int, str] = {
             card: text for card, text in report.failed.items() if self.wanted.get("ignore_busy") and card in report.busy
         }
         failed = diffs.card_sentences({card: text for card, text in report.failed.items() if card not in waiting})
@@ -88,17 +87,16 @@ class DeviceShare(LiveStep):
         self.warnings = list(dict.fromkeys(report.warnings + diffs.card_sentences(waiting)))
 
     def result(self) -> dict[str, Any]:
-        """Return ``{chips, recover, busy, failures}``."""
+        """Return ``{chips, busy, failures}``."""
         return result_of(self.report)
 
     def lines(self) -> dict[str, list[str]]:
-        return {diffs.SHARE: diffs.device_share(diffs.chips_of(self.report), diffs.recover_of(self.report))}
+        return {diffs.SHARE: diffs.device_share(diffs.chips_of(self.report))}
 
 
 def result_of(report: Report) -> dict[str, Any]:
     return {
         "chips": diffs.chips_of(report),
-        "recover": diffs.recover_of(report),
         "busy": report.busy,
         "failures": diffs.card_sentences(report.failed),
     }

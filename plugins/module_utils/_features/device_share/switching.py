@@ -24,14 +24,13 @@ from ..._state import previous
 from ..._state.files import FileState
 from ..._state.lock import changing
 from ..._state.log import Change, log_change
-from .calls import Report, State, is_older, select
+from .calls import Report, State, is_older, plan_changes, select
 from .places import SECTION
-from .recovery import FILES, Recovery
 from .tool import Cards, Refusal, ShareTool
 
 PROGRAM = "npu_affinity device_share"
-RECOVER = {"leave": None, "on": True, "off": False}
-"""Values of option ``recover``, and their values for :func:`switch`."""
+FILES = ("/etc/device_share.cfg", "/etc/device_share.cfg.bak")
+"""What npu-smi writes for the driver's own recovery, some of it also when it is only asked."""
 _PAUSE = 5
 
 
@@ -56,13 +55,13 @@ class Choice(NamedTuple):
     only_ours: bool = True
 
 
-def switch(host: Host, tool: ShareTool, cards: Cards, choice: Choice, recover: bool | None = None, check: bool = False) -> Report:
-    """Switch device share as chosen and return the :class:`Report`. ``recover``: the driver's recovery switch, None to leave it.
+def switch(host: Host, tool: ShareTool, cards: Cards, choice: Choice, check: bool = False) -> Report:
+    """Switch device share as chosen and return the :class:`Report`.
 
     Raises ``ValueError`` for a choice that the host does not have or the product can't do.
     """
     report = compare(host, tool, cards, choice, check)
-    apply(host, tool, cards, report, recover, check)
+    apply(host, tool, cards, report, check)
     return report
 
 
@@ -73,7 +72,7 @@ def compare(host: Host, tool: ShareTool, cards: Cards, choice: Choice, check: bo
     selected = select(cards.chips, choice.chosen)
     recorded = previous.recorded(host).get(SECTION)
     report = Report()
-    report.files = _files(host)
+    report.files = {} if check else _files(host)
     report.before, refused = survey(tool, selected if recorded or check else cards.chips)
     for card, chips in selected.items():
         if card in refused:
@@ -109,19 +108,19 @@ def differing_files(host: Host, recorded: Mapping[str, Any]) -> list[str]:
 
 
 def put_back_files(host: Host, recorded: Mapping[str, Any]) -> None:
-    """Give the driver's recovery the files that it had; npu-smi writes more lines than it takes back."""
+    """Give the driver's own recovery the files that it had; npu-smi writes more lines than it takes back."""
     for path in differing_files(host, recorded):
         record = recorded["files"][path]
         (FileState(None, None) if record is None else FileState.from_record(record)).put(host, path)
 
 
 def take_back(host: Host, tool: ShareTool, cards: Cards, done: Report) -> None:
-    """Bring the chips and the driver's recovery back to what they were before a report. Raises ``ValueError`` with what does not go."""
+    """Bring the chips and the driver's files back to what they were before a report. Raises ``ValueError`` with what does not go."""
     report = Report()
     report.before, refused = survey(tool, done.before)
     known = {card: {chip: enabled for chip, enabled in chips.items() if enabled is not None} for card, chips in done.before.items()}
     report.wanted = {card: known[card] for card in report.before}
-    apply(host, tool, cards, report, done.recover[0] if done.recover else None, check=False)
+    apply(host, tool, cards, report, check=False)
     failed = list(report.failed.values()) + list(map(str, refused.values()))
     if failed:
         raise ValueError("; ".join(failed))
@@ -142,7 +141,7 @@ def restore(
     report.failed.update((card, str(error)) for card, error in refused.items())
     for card, state in report.before.items():
         report.wanted[card] = {chip: chips[card][chip] for chip in state if chips[card].get(chip) is not None}
-    apply(host, tool, cards, report, recorded.get("recover"), check)
+    apply(host, tool, cards, report, check)
     if not report.failed:
         report.restored = differing
         if not check:
@@ -150,10 +149,9 @@ def restore(
     return report
 
 
-def apply(host: Host, tool: ShareTool, cards: Cards, report: Report, recover: bool | None, check: bool) -> None:
-    """Bring ``report.before`` to ``report.wanted`` and the driver's recovery switch to ``recover``, and complete the report."""
-    recovery = Recovery(host, tool, cards, report, recover)
-    changes = recovery.plan()
+def apply(host: Host, tool: ShareTool, cards: Cards, report: Report, check: bool) -> None:
+    """Bring ``report.before`` to ``report.wanted``, and complete the report."""
+    changes = plan_changes(report.before, report.wanted, cards.by_chip)
     report.after = {card: dict(state) for card, state in report.before.items()}
     if check:
         for card, state in report.wanted.items():
@@ -161,22 +159,20 @@ def apply(host: Host, tool: ShareTool, cards: Cards, report: Report, recover: bo
         return
     if changes:
         chips = {str(card): {str(chip): enabled for chip, enabled in state.items()} for card, state in report.before.items()}
-        switch_before = {} if recovery.on is None else {"recover": recovery.on}
-        previous.record(host, SECTION, dict(switch_before, chips=chips, files=report.files))
-    refused: dict[int | None, Refusal] = {}
+        previous.record(host, SECTION, {"chips": chips, "files": report.files})
+    refused: dict[int, Refusal] = {}
     for change in changes:
         try:
             tool.change(change)
         except Refusal as error:
             refused.setdefault(change.card, error)
-    found, unanswered = survey(tool, {change.card for change in changes if change.card is not None})
+    found, unanswered = survey(tool, {change.card for change in changes})
     report.after.update(found)
     for card, refusal in unanswered.items():
         report.after[card] = dict.fromkeys(report.before[card])
         report.failed[card] = "its state could not be read back: %s" % refusal
     for card in sorted(set(found) & set(report.wanted)):
         _judge(host, tool, report, card, refused.get(card))
-    recovery.verify(refused.get(None))
 
 
 def _judge(host: Host, tool: ShareTool, report: Report, card: int, refused: Refusal | None) -> None:

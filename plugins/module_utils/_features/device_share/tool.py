@@ -15,7 +15,7 @@ import time
 from typing import Any, Callable, Iterable, Mapping, TypeVar
 
 from ..._host.host import CommandError, Host, Result
-from ..._npu_smi import find_error, parse_device_share, parse_info, parse_mapping, parse_recover
+from ..._npu_smi import find_error, parse_device_share, parse_info, parse_mapping
 from ..._smi.driver import NPU_SMI_FOLDERS
 from ..._smi.tool import find
 from ..._users.register import register_npus
@@ -36,7 +36,7 @@ class Refusal(Exception):
 
 
 class Cards:
-    """The cards of a host: ``chips`` is ``{card: [chips]}``, ``by_chip`` those whose chips are switched one by one, ``a3`` those of A3.
+    """The cards of a host: ``chips`` is ``{card: [chips]}``, ``by_chip`` those whose chips are switched one by one.
 
     ``rows`` are those of ``info -m``, or NPUs of the fact ``npu_affinity_topology``.
     """
@@ -44,14 +44,11 @@ class Cards:
     def __init__(self, rows: Iterable[Mapping[str, Any]]) -> None:
         self.chips: dict[int, list[int]] = {}
         self.by_chip: set[int] = set()
-        self.a3: set[int] = set()
         for row in rows:
             self.chips.setdefault(row["card"], []).append(row["chip"] or 0)
             family, name = row.get("family"), row.get("name") or ""
             if "310" in (family or name):
                 self.by_chip.add(row["card"])
-            if family == "a3" or (family is None and name == "Ascend910" and row.get("phy_id") is not None):
-                self.a3.add(row["card"])
 
     @classmethod
     def of_topology(cls, topology: Mapping[str, Any]) -> Cards:
@@ -117,10 +114,6 @@ class ShareTool:
     def share(self, card: int) -> Chips:
         """Return ``{chip: True|False|None}`` of a card. Newer tools answer nothing without ``-i``."""
         return states(self._ask(parse_device_share, "-t", "device-share", "-i", str(card)), card).get(card, {})
-
-    def recovering(self) -> bool | None:
-        """Return whether the driver records settings, to restore them after a reboot."""
-        return self._ask(parse_recover, "-t", "device-share-cfg-recover")
 
     def change(self, change: Change) -> None:
         """Make a :class:`Change`. That there is no :class:`Refusal` does not prove it."""

@@ -183,11 +183,6 @@ def chips_of(report: Any) -> list[dict[str, Any]]:
     ]
 
 
-def recover_of(report: Any) -> dict[str, bool | None] | None:
-    """Return the driver's recovery switch ``{before, after}``, or None when it was left alone."""
-    return None if report.recover is None else {"before": report.recover[0], "after": report.recover[1]}
-
-
 def folders(modes: Mapping[str, tuple[int | None, int]]) -> list[str]:
     """Return a line for every directory of ``{path: (permission bits before or None, after)}``."""
     return [
@@ -196,29 +191,22 @@ def folders(modes: Mapping[str, tuple[int | None, int]]) -> list[str]:
     ]
 
 
-def device_share(chips: Iterable[Entry], recover: Entry | None) -> list[str]:
-    """Return a line for all cards whose chip of one number changes alike, and for the recovery switch."""
+def device_share(chips: Iterable[Entry]) -> list[str]:
+    """Return a line for all cards whose chip of one number changes alike."""
     words = {True: "on", False: "off", None: "unknown"}
     cards: dict[tuple[int, str], list[int]] = {}
     for chip in chips:
         if chip["before"] is not chip["after"]:
             cards.setdefault((chip["chip"], "%s -> %s" % (words[chip["before"]], words[chip["after"]])), []).append(chip["card"])
-    lines = ["~ card %s chip %d: %s" % (compress(found), chip, change) for (chip, change), found in cards.items()]
-    if recover and recover["before"] is not recover["after"]:
-        lines.append("~ recovery by the driver: %s -> %s" % (words[recover["before"]], words[recover["after"]]))
-    return lines
+    return ["~ card %s chip %d: %s" % (compress(found), chip, change) for (chip, change), found in cards.items()]
 
 
-def card_sentences(failed: Mapping[int | None, str]) -> list[str]:
-    """Return the failures of cards (None: the recovery switch) with cards joined for which the same is to be said."""
-    cards: dict[str, list[int | None]] = {}
+def card_sentences(failed: Mapping[int, str]) -> list[str]:
+    """Return the failures of cards with cards joined for which the same is to be said."""
+    cards: dict[str, list[int]] = {}
     for card, text in failed.items():
         cards.setdefault(text, []).append(card)
-    titles = [
-        (text, "recovery" if None in found else "card %s" % compress(card for card in found if card is not None))
-        for text, found in cards.items()
-    ]
-    return ["%s: %s" % (title, text) for text, title in titles]
+    return ["card %s: %s" % (compress(found), text) for text, found in cards.items()]
 
 
 def _text(value: Any) -> str:

@@ -179,7 +179,7 @@ def test_a_comparison_by_an_archive_finds_the_same(tmp_path, bound_tree):
     files = with_programs(root)
     (root / "proc/sys/vm").mkdir(parents=True, exist_ok=True)
     (root / "proc/sys/vm/swappiness").write_text("0\n")
-    share = {"enabled": True, "npus": [], "only_ours": True, "recover": "leave"}
+    share = {"enabled": True, "npus": [], "only_ours": True}
     plan = json.loads((root / "etc/npu-affinity/plan.json").read_text())
     state = {"features": {"irq": "present"}, "files": files, "plan": plan, "absent": {}, "hardware": {}}
     keep(Host(str(root)), Applied("bind", dict(state, live={"tuning": {"swappiness": 0}, "device_share": share}), "alice"))

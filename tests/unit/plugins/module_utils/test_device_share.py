@@ -12,14 +12,13 @@ import types
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share import switching, tool
+from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import Change
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.switching import main, require_driver, restore
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.tool import Cards, Refusal, ShareTool, refusal, states
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from tests.fakes.share import Box
 from tests.fakes.workers import Files, process
-
-OFF = "device-share-recover:disable\n[device-share-config start]\n[device-share-config end]\n"
 
 
 @pytest.fixture
@@ -176,7 +175,7 @@ def test_a_complaint_about_a_change_that_was_made_is_no_failure(host):
 
 
 def test_only_cards_switched_on_here_are_switched_off_by_default(host):
-    host.tool.change(switching.Recovery(host.host, host.tool, host.cards, host.switch(True, 0, check=True), None).plan()[0])
+    host.tool.change(Change(0, None, True))
     host.switch(True, 2)
     assert host.shared == ["0:0", "2:0"]
     report = host.switch(False)
@@ -221,83 +220,6 @@ def test_undo_says_which_cards_it_could_not_bring_back(host):
     assert report.failed[2].startswith("chip 0 is not off, because a container holds the card")
 
 
-# The driver's own recovery
-
-
-def lines(host):
-    return [line for line in host.recovery_file.splitlines() if line.startswith("npu-smi")]
-
-
-def test_recovery_is_enabled_first_and_records_all_cards_anew(host):
-    line = "npu-smi set -t device-share -i %d -c 0 -d %d"
-    host.switch(True, 1)
-    report = host.switch(True, recover=True)
-    assert host.sets[0] == "set -t device-share-cfg-recover -d 1"
-    assert (report.recover, report.failed, report.warnings) == ((False, True), {}, [])
-    assert lines(host) == [line % (card, 1) for card in (0, 1, 2)]
-    again = host.switch(True, recover=True)
-    assert (again.changed, host.sets) == (False, [])
-    report = host.switch(False, 1, recover=True)
-    assert (report.failed, report.warnings) == ({}, [])
-    assert host.sets[:2] == ["set -t device-share-cfg-recover -d 0", "set -t device-share-cfg-recover -d 1"]
-    assert host.shared == ["0:0", "2:0"]
-    assert lines(host) == [line % (0, 1), line % (1, 0), line % (2, 1)]
-    assert host.recovery_file.count("end]") == 1
-
-
-def test_a_card_below_a_recorded_one_records_everything_anew_too(host):
-    host.switch(True, 2, recover=True)
-    host.switch(True, 0, recover=True)
-    assert lines(host) == ["npu-smi set -t device-share -i %d -c 0 -d 1" % card for card in (0, 2)]
-    assert host.recovery_file.count("end]") == 1
-
-
-def test_leaving_recovery_alone_warns_of_file_damage_either_way(host):
-    host.switch(True, recover=True)
-    report = host.switch(False, 0)
-    assert report.recover is None
-    assert report.warnings == [
-        "recording this change will damage /etc/device_share.cfg: set recover to on, which records it again, or to off"
-    ]
-    report = host.switch(True, 0)
-    assert "the driver restores nothing from it" in report.warnings[0]
-
-
-def test_recovery_is_switched_off_and_undo_switches_it_on_again(host):
-    (host.root / "etc/device_share.cfg").write_text(OFF.replace("disable", "enable"))
-    assert host.switch(True, recover=False).recover == (True, False)
-    assert host.recovery_file == OFF
-    assert undo(host).recover == (False, True)
-    assert host.recovery_file.startswith("device-share-recover:enable")
-
-
-LIMITS = [
-    ("a3", ["cards 0,4: the driver's own recovery restores no A3 card at boot; have device share set again at boot"]),
-    ("a2 with 10 cards", ["cards 8-9: the driver's own recovery restores cards 0-7 only; have device share set again at boot"]),
-]
-
-
-@pytest.mark.parametrize("kind, warnings", LIMITS)
-def test_what_recovery_will_not_restore_is_said(box, kind, warnings):
-    assert box(kind).switch(True, recover=True).warnings == warnings
-
-
-def test_an_unreadable_recovery_switch_fails_only_for_itself(box):
-    host = box("a5")
-    report = host.switch(True, recover=True)
-    assert list(report.failed) == [None]
-    assert "the driver's recovery switch cannot be read" in report.failed[None]
-    assert host.switch(True, recover=False).failed == {}, "a product without it has it off"
-
-
-def test_a_line_that_the_driver_did_not_write_is_found_out(host):
-    answer = {"text": "\tStatus : OK\n\tMessage : The device-share is set successfully.\n", "status": 0}
-    host.switch(True)
-    host.faults(answers={"set -t device-share -i 1 -d 1": answer})
-    report = host.switch(True, recover=True)
-    assert report.warnings == ["the driver did not record cards 1 in /etc/device_share.cfg"]
-
-
 # Reading and judging
 
 
@@ -326,8 +248,7 @@ def test_cards_are_the_same_from_npu_smi_and_from_the_topology(box):
     host = box("a3")
     npus = [dict(entry, kind="npu", family="a3") for entry in host.description["chips"]]
     other = Cards.of_topology({"npus": npus + [{"kind": "gpu", "card": None, "chip": None, "family": "gpu", "name": "L40S"}]})
-    assert (other.chips, other.by_chip, other.a3) == ({0: [0, 1], 4: [0, 1]}, set(), {0, 4})
-    assert (host.cards.chips, host.cards.by_chip, host.cards.a3) == (other.chips, other.by_chip, other.a3)
+    assert (host.cards.chips, host.cards.by_chip) == (other.chips, other.by_chip) == ({0: [0, 1], 4: [0, 1]}, set())
 
 
 def test_a_host_without_npu_smi_is_told_where_it_was_looked_for(tmp_path):

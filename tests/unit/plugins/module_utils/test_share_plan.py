@@ -7,12 +7,8 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import (
-    Change,
-    damages,
     is_older,
-    parse_recovery_file,
     plan_changes,
-    recorded_state,
     select,
 )
 
@@ -20,90 +16,32 @@ ON, OFF = {0: True}, {0: False}
 BOTH_ON, BOTH_OFF, ONE_ON = {0: True, 1: True}, {0: False, 1: False}, {0: True, 1: False}
 
 
-NO_RECOVERY = ()
-# current, wanted, cards switched by chip, (recovery is on, should be on, recorded), the calls ("recover" for that switch)
+# current, wanted, cards switched by chip, the calls
 CHANGES = [
-    ("nothing differs", {0: ON, 1: OFF}, {0: ON, 1: OFF}, (), NO_RECOVERY, []),
-    ("only what differs, ascending", {0: OFF, 1: ON, 5: OFF}, {5: ON, 1: ON, 0: ON}, (), NO_RECOVERY, ["-i 0 -d 1", "-i 5 -d 1"]),
-    ("off as well as on", {0: ON, 1: OFF}, {0: OFF, 1: ON}, (), NO_RECOVERY, ["-i 0 -d 0", "-i 1 -d 1"]),
-    ("a state that is not known is set", {0: {0: None}}, {0: OFF}, (), NO_RECOVERY, ["-i 0 -d 0"]),
-    ("cards that are not wanted stay", {0: ON, 1: OFF}, {1: ON}, (), NO_RECOVERY, ["-i 1 -d 1"]),
-    ("A3: both dies with one call", {3: BOTH_OFF}, {3: BOTH_ON}, (), NO_RECOVERY, ["-i 3 -d 1"]),
-    ("A3: dies that drifted apart", {3: ONE_ON}, {3: BOTH_ON}, (), NO_RECOVERY, ["-i 3 -d 1"]),
-    ("Duo: the whole card in one call", {2: BOTH_OFF}, {2: BOTH_ON}, (2,), NO_RECOVERY, ["-i 2 -d 1"]),
-    ("Duo: one chip", {2: BOTH_OFF}, {2: {1: True}}, (2,), NO_RECOVERY, ["-i 2 -c 1 -d 1"]),
-    ("Duo: one chip is right already", {2: ONE_ON}, {2: BOTH_ON}, (2,), NO_RECOVERY, ["-i 2 -c 1 -d 1"]),
-    ("Duo: one on, one off", {2: ONE_ON}, {2: {0: False, 1: True}}, (2,), NO_RECOVERY, ["-i 2 -c 0 -d 0", "-i 2 -c 1 -d 1"]),
-    ("first, what is on is recorded", {0: ON, 1: OFF}, {0: ON, 1: ON}, (), (False, True, {}), ["recover -d 1", "-i 0 -d 1", "-i 1 -d 1"]),
-    ("chips that are off need no line", {0: ON, 1: OFF}, {0: ON, 1: OFF}, (), (False, True, {}), ["recover -d 1", "-i 0 -d 1"]),
-    ("all is recorded", {0: ON}, {0: ON}, (), (True, True, {0: ON}), []),
-    ("one card is not recorded", {0: ON, 1: ON}, {0: ON, 1: ON}, (), (True, True, {0: ON}), ["-i 1 -d 1"]),
-    ("a line says on and the card shall be off", {0: OFF}, {0: OFF}, (), (True, True, {0: ON}), ["-i 0 -d 0"]),
-    ("switched off", {0: ON}, {0: ON}, (), (True, False, {0: ON}), ["recover -d 0"]),
-    ("left alone, nothing is recorded again", {0: ON}, {0: ON}, (), (True, None, {}), []),
+    ("nothing differs", {0: ON, 1: OFF}, {0: ON, 1: OFF}, (), []),
+    ("only what differs, ascending", {0: OFF, 1: ON, 5: OFF}, {5: ON, 1: ON, 0: ON}, (), ["-i 0 -d 1", "-i 5 -d 1"]),
+    ("off as well as on", {0: ON, 1: OFF}, {0: OFF, 1: ON}, (), ["-i 0 -d 0", "-i 1 -d 1"]),
+    ("a state that is not known is set", {0: {0: None}}, {0: OFF}, (), ["-i 0 -d 0"]),
+    ("cards that are not wanted stay", {0: ON, 1: OFF}, {1: ON}, (), ["-i 1 -d 1"]),
+    ("A3: both dies with one call", {3: BOTH_OFF}, {3: BOTH_ON}, (), ["-i 3 -d 1"]),
+    ("A3: dies that drifted apart", {3: ONE_ON}, {3: BOTH_ON}, (), ["-i 3 -d 1"]),
+    ("Duo: the whole card in one call", {2: BOTH_OFF}, {2: BOTH_ON}, (2,), ["-i 2 -d 1"]),
+    ("Duo: one chip", {2: BOTH_OFF}, {2: {1: True}}, (2,), ["-i 2 -c 1 -d 1"]),
+    ("Duo: one chip is right already", {2: ONE_ON}, {2: BOTH_ON}, (2,), ["-i 2 -c 1 -d 1"]),
+    ("Duo: one on, one off", {2: ONE_ON}, {2: {0: False, 1: True}}, (2,), ["-i 2 -c 0 -d 0", "-i 2 -c 1 -d 1"]),
 ]
 
 
-@pytest.mark.parametrize("current, wanted, by_chip, recovery, calls", [case[1:] for case in CHANGES], ids=[case[0] for case in CHANGES])
-def test_the_calls_are_the_least_that_lead_to_the_wanted_state(current, wanted, by_chip, recovery, calls):
-    planned = [" ".join(change.words) for change in plan_changes(current, wanted, by_chip, *recovery)]
-    assert planned == [("set -t device-share " + call).replace("share recover", "share-cfg-recover") for call in calls]
+@pytest.mark.parametrize("current, wanted, by_chip, calls", [case[1:] for case in CHANGES], ids=[case[0] for case in CHANGES])
+def test_the_calls_are_the_least_that_lead_to_the_wanted_state(current, wanted, by_chip, calls):
+    planned = [" ".join(change.words) for change in plan_changes(current, wanted, by_chip)]
+    assert planned == ["set -t device-share " + call for call in calls]
 
 
 @pytest.mark.parametrize("wanted", [{0: True}, {0: True, 1: False}])
 def test_one_die_of_a_card_whose_dies_change_together_is_refused(wanted):
     with pytest.raises(ValueError, match=r"^card 3: its chips 0-1 change together; name the card without a chip, and one state for it$"):
         plan_changes({3: BOTH_OFF}, {3: wanted})
-
-
-# changes, recorded, whether the driver's file is damaged
-DAMAGES = [
-    ([Change(0, None, True)], {}, False),
-    ([Change(1, None, True)], {0: ON}, False),
-    ([Change(0, None, True)], {0: ON}, False),
-    ([Change(0, None, False)], {0: ON}, True),
-    ([Change(0, None, True)], {3: ON}, True),
-    ([Change(3, None, True), Change(0, None, True)], {}, True),
-    ([Change(2, 1, True)], {2: {0: True}}, False),
-    ([Change(2, 0, True)], {2: {1: True}}, True),
-    ([Change(None, None, True)], {0: ON}, False),
-]
-
-
-@pytest.mark.parametrize("changes, recorded, damaged", DAMAGES)
-def test_replaced_and_inserted_lines_damage_the_drivers_file(changes, recorded, damaged):
-    assert damages(changes, {0: OFF, 1: OFF, 2: BOTH_OFF, 3: OFF}, recorded) is damaged
-
-
-HEAD, START, END = "device-share-recover:enable\n", "[device-share-config start]\n", "[device-share-config end]\n"
-LINE = "npu-smi set -t device-share -i %s -d %s\n"
-
-
-def test_the_recovery_file_is_read():
-    text = HEAD + START + LINE % ("1 -c 0", 1) + LINE % ("12 -c 1", 0) + LINE % ("13", 1) + END
-    content = parse_recovery_file(text)
-    assert content == {
-        "recover": True,
-        "lines": [{"card": 1, "chip": 0, "value": 1}, {"card": 12, "chip": 1, "value": 0}, {"card": 13, "chip": None, "value": 1}],
-    }
-    assert recorded_state(content["lines"], {13: [0, 1]}) == {1: {0: True}, 12: {1: False}, 13: BOTH_ON}
-    assert parse_recovery_file("device-share-recover:disable\n" + START + END) == {"recover": False, "lines": []}
-
-
-BROKEN = [
-    ("", "lacks its mode line"),
-    (START + END, "lacks its mode line"),
-    (HEAD + START + LINE % ("1 -c 0", 1), "lacks its mode line or a mark"),
-    (HEAD + START + "npu-smi set -t device-share -i 1\n" + END, r"is damaged at 'npu-smi set -t device-share -i 1'"),
-    (HEAD + START + END + LINE % ("1 -c 0", 0) + END, r"is damaged at '\[device-share-config end\]'"),
-    (HEAD + START + LINE % ("1 -c 0", 0) + LINE % ("1 -c 0", 1) + END, "has two lines for card 1"),
-]
-
-
-@pytest.mark.parametrize("text, reason", BROKEN)
-def test_a_recovery_file_that_the_driver_would_refuse_is_refused(text, reason):
-    with pytest.raises(ValueError, match="^/etc/device_share.cfg .*" + reason):
-        parse_recovery_file(text)
 
 
 DUO = {2: [0, 1], 5: [0, 1]}

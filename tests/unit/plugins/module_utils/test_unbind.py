@@ -423,7 +423,6 @@ def test_device_share_and_the_driver_s_file_are_put_back(box, content):
     assert len(box.box.shared) == 3 and box.read(path) + "\n" != content
     predicted, report = unbind(box, check=True), unbind(box)
     assert box.box.shared == [] and not (report.failed or report.kept)
-    assert report.of("device_share").recover == (True, bool(content))
     assert path in predicted.of("device_share").restored and predicted.of("device_share").restored == report.of("device_share").restored
     assert snapshot(box.root) == before
 
@@ -448,7 +447,7 @@ def test_a_busy_card_keeps_only_its_record_until_a_later_run(box):
     assert snapshot(box.root) == before
 
 
-@pytest.mark.parametrize("killed_at", [1, 2, 4])
+@pytest.mark.parametrize("killed_at", [1, 2, 3])
 def test_device_share_left_for_later_survives_a_killed_run(box, killed_at):
     before = snapshot(box.root)
     bind(box, share=True)

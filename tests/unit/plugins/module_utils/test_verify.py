@@ -933,7 +933,7 @@ def test_an_irqbalance_that_was_stopped_by_a_bind_must_stay_so(live):
 
 
 SHARED = {"npus": [dict(NPUS[0], pci="", irq="")]}
-ON = {"enabled": True, "npus": [], "only_ours": True, "recover": "leave"}
+ON = {"enabled": True, "npus": [], "only_ours": True}
 OFF = dict(ON, enabled=False)
 SHARES = {
     # what we switched on before, what is wanted, the lines
@@ -945,7 +945,6 @@ SHARES = {
     ),
     "one card switched off": (["0", "2"], ON, ["card 1: on, not off; manual change"]),
     "one card switched on": (["1"], dict(OFF, only_ours=False), ["card 1: off, not on; manual change"]),
-    "recovery": (["0", "1", "2"], dict(ON, recover="on"), ["recovery by the driver: on, not off; manual change"]),
     "a card that is not there": ([], dict(ON, npus=[7]), ["device share: on, not npu_affinity_device_share_npus: there is no card 7"]),
 }
 

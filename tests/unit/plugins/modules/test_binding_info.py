@@ -35,7 +35,7 @@ STATE = {
     "files": FILES,
     "owned": ["/etc/systemd/system/npu-*.slice"],
     "plan": PLAN,
-    "live": {"irq": "fail", "device_share": {"enabled": True, "npus": [], "only_ours": True, "recover": "leave"}},
+    "live": {"irq": "fail", "device_share": {"enabled": True, "npus": [], "only_ours": True}},
     "absent": {},
     "hardware": {},
     "runtime": True,

@@ -38,7 +38,7 @@ def bound(run_module, root):
     (root / SLICE[1:]).write_text("[Slice]\nAllowedCPUs=0\n")
     before[SLICE] = b"[Slice]\nAllowedCPUs=0\n"
     content = "# Managed by npu.affinity: changes are overwritten.\n[Slice]\nAllowedCPUs=0-7\n"
-    share = {"enabled": True, "npus": [], "only_ours": True, "recover": "leave", "ignore_busy": False, "min_driver": "25.5", "timeout": 60}
+    share = {"enabled": True, "npus": [], "only_ours": True, "ignore_busy": False, "min_driver": "25.5", "timeout": 60}
     live = {"irq": "fail", "device_share": share}
     state = a_state(plan=PLAN, runtime=True, files=[{"path": SLICE, "content": content}], live=live)
     assert not run_module("host_files", root=str(root), state=state).get("failed")
