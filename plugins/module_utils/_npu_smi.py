@@ -16,7 +16,7 @@ import re
 from typing import Any
 
 from ._smi.errors import NEXT_STEP, NpuSmiError, classify_error, find_error, require_answer
-from ._smi.tables import parse_info, parse_template_info, parse_vnpu_info
+from ._smi.tables import parse_info, parse_template_info, parse_vnpu_cores, parse_vnpu_info
 from ._smi.text import cpulist_of, lines_of, number_of, pci_of, value_of
 
 __all__ = [
@@ -34,7 +34,10 @@ __all__ = [
     "parse_recover",
     "parse_template_info",
     "parse_topo",
+    "parse_vnpu_cores",
     "parse_vnpu_info",
+    "parse_vnpu_mode",
+    "parse_vnpu_recover",
 ]
 
 CONTROLLERS = ("mcu", "3559")
@@ -44,6 +47,8 @@ _MAPPING_TITLE = re.compile(r"\S.*?(?:\bID|Name)(?!\S)")
 _DEVICE_LABEL = re.compile(r"(?:NPU|Phy-ID)([0-9]{1,9})\Z")
 _COLUMN_LABEL = re.compile(r"(?:NPU|Phy-ID|NIC)[0-9]+\Z")
 _KEY = re.compile(r"[A-Za-z][\w ()%/.-]*\Z")
+_VNPU_RECOVER = re.compile(r"vnpu config recover mode\s*:\s*(enable|disable)\b", re.IGNORECASE)
+_VNPU_MODE = re.compile(r"vnpu-mode\s*:\s*(docker|vm)\b", re.IGNORECASE)
 _RECOVER = re.compile(r"device-share config recover mode\s*:\s*(enable|disable)\b", re.IGNORECASE)
 _REMAP_KEYS = {"npu id": "card", "chip id": "chip", "chip logic id": "logic_id", "chip physical id": "phy_id", "chip phy-id": "phy_id"}
 _BOARD_KEYS = {
@@ -187,14 +192,27 @@ def parse_device_share(text: str) -> list[dict[str, Any]]:
     return states
 
 
-def parse_recover(text: str) -> bool | None:
+def parse_recover(text: str) -> bool:
     """Return whether the driver restores device share after a reboot (``info -t device-share-cfg-recover``)."""
-    for line in lines_of(text):
-        mode = _RECOVER.search(line)
-        if mode:
-            return mode.group(1).lower() == "enable"
-    require_answer(False, text, "npu-smi info -t device-share-cfg-recover", "line 'Device-share config recover mode : ...'")
-    return None
+    mode = _word(_RECOVER, text, "npu-smi info -t device-share-cfg-recover", "line 'Device-share config recover mode : ...'")
+    return mode == "enable"
+
+
+def parse_vnpu_recover(text: str) -> str:
+    """Return ``enable`` where the driver restores hard vNPUs after a reboot, else ``disable`` (``info -t vnpu-cfg-recover``)."""
+    return _word(_VNPU_RECOVER, text, "npu-smi info -t vnpu-cfg-recover", "line 'VNPU config recover mode : ...'")
+
+
+def parse_vnpu_mode(text: str) -> str:
+    """Return for what hard vNPUs are, ``docker`` or ``vm`` (``info -t vnpu-mode``)."""
+    return _word(_VNPU_MODE, text, "npu-smi info -t vnpu-mode", "line 'vnpu-mode : ...'")
+
+
+def _word(pattern: re.Pattern[str], text: str, command: str, wanted: str) -> str:
+    found = [match for match in map(pattern.search, lines_of(text)) if match]
+    if not found:
+        require_answer(False, text, command, wanted)
+    return found[0].group(1).lower()
 
 
 def parse_key_values(text: str) -> list[dict[str, Any]]:

@@ -367,10 +367,10 @@ ansible_facts:
               type: str
               sample: devdrv_device_driver
             parts:
-              description: The hard vNPUs of the NPU.
+              description: The hard vNPUs of the NPU. C(template) is V(null) where C(npu-smi) does not tell it.
               type: list
               elements: dict
-              sample: []
+              sample: [{id: 100, file: /dev/vdavinci100, template: vir05_1c_16g}]
         hugepages:
           description: The huge pages of each NUMA node that the kernel offers, by their size in KiB and by node. Empty without huge pages.
           returned: always

@@ -4,9 +4,9 @@
 """A stand-in for npu-smi that lives in a simulated host's tree and answers for that host.
 
 It finds the tree from its own place in it, reads ``/simulator/machine.json`` there, takes NUMA nodes and CPUs from the tree's sysfs,
-and keeps device share in ``/run/npu-smi`` and ``/etc/device_share.cfg`` of the tree. Texts, argument checks, order of checks and exit
-statuses are those of the published tool (hicann/driver, ``npucli`` and ``dcmi``) on the queries that the project runs. The help texts
-are short. Every call appends its arguments to ``/var/log/npu-smi-calls.log``.
+and keeps device share and hard vNPUs in ``/run/npu-smi``, ``/etc/device_share.cfg`` and ``/etc/vnpu.cfg`` of the tree. Texts, argument
+checks, order of checks and exit statuses are those of the published tool (hicann/driver, ``npucli`` and ``dcmi``) on the queries that the
+project runs. The help texts are short. Every call appends its arguments to ``/var/log/npu-smi-calls.log``.
 
 ``faults`` in the description (all optional, read at every call):
 
@@ -17,7 +17,7 @@ answers    {"info -m": {"text": ..., "status": 0}}: what to print for exactly th
            {"info -m": {"sleep": 600}}: it does not answer
 dead       [NPU IDs]: there on the bus and without an answer
 lost       ["NPU ID:chip"]: a chip that is gone while the PCI function that it shares with others is there; logic ids close up
-busy       [NPU IDs, or "NPU ID:chip"]: a container holds it, device share cannot be changed
+busy       [NPU IDs, or "NPU ID:chip"]: a container holds it, device share cannot be changed; [id of a hard vNPU]: it cannot be destroyed
 user       an uid; other than 0 is refused where the tool wants root (the variable NPU_SMI_UID wins)
 container  true: a plain container; [physical ids]: a plain container that sees only these
 vm         true: a virtual machine's guest
@@ -75,12 +75,27 @@ RECOVER_HELP = (
     "       -d %d          Persistence config recover mode, only can input 0 or 1"
 )
 
-NOT_SIMULATED = {"flash", "sensors", "temp", "volt", "ecc", "ip", "work-mode", "vnpu-mode", "info-vnpu", "template-info", "pcie-err"}
+NOT_SIMULATED = {"flash", "sensors", "temp", "volt", "ecc", "ip", "work-mode", "pcie-err"}
 NOT_SIMULATED |= {"memory", "usages", "health", "common", "power", "product", "proc-mem"}
 SHARE = "device-share"
 RECOVER = "device-share-cfg-recover"
 REMAP = "phyid-remap"
 SUPPORTED_ON = {SHARE: {"310", "310p", "a2", "a3", "a5"}, RECOVER: {"310p", "a2", "a3"}}
+SPLIT_QUERIES = {"vnpu-mode", "vnpu-cfg-recover", "info-vnpu", "template-info"}
+SPLIT_SETTINGS = {"vnpu-mode", "vnpu-cfg-recover", "create-vnpu", "destroy-vnpu"}
+TEMPLATES = {
+    # name, AI cores, memory in GB, AI CPUs
+    "310p": [("vir01", 1, 3, 1), ("vir02", 2, 6, 2), ("vir04", 4, 12, 4)],
+    "910": [("vir02", 2, 2, 1), ("vir04", 4, 4, 1), ("vir08", 8, 8, 3), ("vir16", 16, 16, 7)],
+    "a2": [("vir05_1c_16g", 5, 16, 1), ("vir10_3c_32g", 10, 32, 3)],
+}
+"""Templates by family; an A2 with 24 AI cores, or with 32 GB, has others. A3 lists those of A2, and refuses to create any."""
+TEMPLATES_24_CORES = [("vir06_1c_16g", 6, 16, 1), ("vir12_3c_32g", 12, 32, 3)]
+TEMPLATES_32_GB = [("vir05_1c_8g", 5, 8, 1), ("vir10_3c_16g", 10, 16, 3), ("vir10_3c_16g_nm", 10, 16, 3), ("vir10_4c_16g_m", 10, 16, 4)]
+AI_CORES = {"310p": (8, 7), "910": (30, 14), "a2": (20, 7), "a3": (20, 7)}
+SPLIT_STATE = "run/npu-smi/vnpus.json"
+SPLIT_CONFIG = "etc/vnpu.cfg"
+SPLIT_START, SPLIT_END = "[vnpu-config start]", "[vnpu-config end]"
 WITH_MCU = {"310", "310p", "a2", "a3"}
 BEFORE_A2 = {"310", "310p", "910"}
 PCI_DEVICE = {"310": "0xD100", "310p": "0xD500", "910": "0xD801", "a2": "0xD802", "a3": "0xD803", "a5": "0xD806"}
@@ -100,7 +115,9 @@ def field(key, value):
 
 
 class Chip:
-    def __init__(self, entry, logic):
+    def __init__(self, entry, logic, family):
+        self.family = family
+        self.cores = (24, 7) if entry["name"] in ("910B1", "910B2", "910B2C") else AI_CORES.get(family)
         self.card = entry["card"]
         self.chip = entry["chip"]
         self.phy = entry["phy"]
@@ -140,7 +157,7 @@ class Machine:
         dead = set(self.faults.get("dead", []))
         self.dead = dead
         self.board = list(dict.fromkeys(entry["card"] for entry in seen))
-        self.chips = [Chip(entry, logic) for logic, entry in enumerate(seen) if entry["card"] not in dead]
+        self.chips = [Chip(entry, logic, self.family) for logic, entry in enumerate(seen) if entry["card"] not in dead]
         self.cards = {}
         for chip in self.chips:
             self.cards.setdefault(chip.card, []).append(chip)
@@ -645,6 +662,191 @@ def set_recovery(machine, value):
     report(0, "The device-share config recover mode %s is set successfully." % ("Enable" if value else "Disable"))
 
 
+# --- hard vNPUs -------------------------------------------------------------------------------------------------------
+
+
+class Split:
+    """The hard vNPUs of a host and their mode until the next reboot, and the file from which the driver restores them."""
+
+    def __init__(self, machine):
+        self._machine = machine
+        self._path, self._config = machine.path(SPLIT_STATE), machine.path(SPLIT_CONFIG)
+        try:
+            with open(self._path) as file:
+                state = json.load(file)
+        except FileNotFoundError:
+            state = {"mode": "docker", "parts": {}}
+        self.mode, self.parts = state["mode"], {int(number): part for number, part in state["parts"].items()}
+        try:
+            with open(self._config) as file:
+                self.lines = file.read().splitlines()
+        except FileNotFoundError:
+            self.lines = ["vnpu_config_recover:enable", SPLIT_START, SPLIT_END]
+
+    @property
+    def recovers(self):
+        return self.lines[0] == "vnpu_config_recover:enable"
+
+    def of(self, chip):
+        return {number: part for number, part in sorted(self.parts.items()) if (number - 100) // 16 == chip.phy}
+
+    def save(self):
+        os.makedirs(os.path.dirname(self._path), exist_ok=True)
+        replace(self._path, json.dumps({"mode": self.mode, "parts": self.parts}), 0o644)
+        replace(self._config, "".join(line + "\n" for line in self.lines), 0o600)
+
+    def add(self, chip, number, template, group):
+        self.parts[number] = {"template": template, "group": group, "container": "0" * 12}
+        if self.recovers:
+            words = "npu-smi set -t create-vnpu -i %d -c %d -f %s -v %d" % (chip.card, chip.chip, template, number)
+            self.lines.insert(-1, "%d:%d:%s" % (chip.phy, number, words))
+        with open(self._machine.path("dev/vdavinci%d" % number), "w"):
+            pass
+        self.save()
+
+    def remove(self, number):
+        del self.parts[number]
+        self.lines = [line for line in self.lines if line.split(":")[1:2] != [str(number)]]
+        os.unlink(self._machine.path("dev/vdavinci%d" % number))
+        self.save()
+
+    def recover(self, value):
+        self.lines = [
+            "vnpu_config_recover:%s" % ("enable" if value else "disable"),
+            *(self.lines[1:] if value else (SPLIT_START, SPLIT_END)),
+        ]
+        self.save()
+
+
+def templates_of(chip):
+    family = "a2" if chip.family == "a3" else chip.family
+    if family == "a2" and chip.cores[0] == 24:
+        return TEMPLATES_24_CORES
+    return TEMPLATES_32_GB if family == "a2" and chip.memory <= 32768 else TEMPLATES[family]
+
+
+def free_of(machine, chip):
+    """Return what is left of a chip: AI cores, GB of memory, AI CPUs, each with the total."""
+    sizes = {name: size for name, *size in templates_of(chip)}
+    taken = [sizes[part["template"]] for part in Split(machine).of(chip).values()]
+    total = [chip.cores[0], chip.memory // 1024, chip.cores[1]]
+    return [(all_of_it - sum(size[place] for size in taken), all_of_it) for place, all_of_it in enumerate(total)]
+
+
+def print_templates(machine, chip):
+    width = 90
+    print("+%s+" % ("-" * width))
+    print("|%s|" % "NPU instance template info is:".ljust(width))
+    print("|%s|" % "Name                AICORE    Memory    AICPU     VPC            VENC           JPEGD".ljust(width))
+    print("|%s|" % "                               GB                 PNGD           VDEC           JPEGE".ljust(width))
+    print("|%s|" % ("=" * width))
+    for name, cores, memory, cpus in templates_of(chip):
+        print("|%s|" % ("%-20s%-10d%-10d%-10d%-15d%-15d%d" % (name, cores, memory, cpus, 2, 0, 6)).ljust(width))
+        print("|%s|" % ("%50s%-15d%-15d%d" % ("", 0, 0, 1)).ljust(width))
+        print("+%s+" % ("-" * width))
+
+
+def print_split(machine, chip):
+    def line(text):
+        print("| %s|" % text.ljust(78))
+
+    def frame():
+        print("+%s+" % ("-" * 79))
+
+    parts = Split(machine).of(chip)
+    cells = ["%d/%d" % pair for pair in free_of(machine, chip)] + ["NA/NA"] * 6
+    frame()
+    line("NPU resource static info as follow:")
+    line("Format:Free/Total                   NA: Currently, query is not supported.")
+    line("AICORE    Memory    AICPU    VPC    VENC    VDEC    JPEGD    JPEGE    PNGD")
+    line("           GB")
+    print("|%s|" % ("=" * 79))
+    line("%-10s%-10s%-9s%-7s%-8s%-8s%-9s%-9s%s" % tuple(cells))
+    frame()
+    line("Total number of vnpu: %d" % len(parts))
+    frame()
+    if parts or not machine.newest:
+        line(" Vnpu ID  |  Vgroup ID     |  Container ID  |  Status  |  Template Name")
+        frame()
+    for number, part in parts.items():
+        line(
+            " %-8d|  %-14s|  %s  |  %-8d|  %s" % (number, part["group"], part["container"], part["container"] != "0" * 12, part["template"])
+        )
+        frame()
+
+
+def query_split(machine, kind, options):
+    if machine.family not in AI_CORES:
+        raise Stop(0, "This device does not support querying %s." % kind)
+    if kind == "vnpu-mode":
+        field("vnpu-mode", Split(machine).mode)
+    elif kind == "vnpu-cfg-recover":
+        print("VNPU config recover mode : %s" % ("Enable" if Split(machine).recovers else "Disable"))
+    else:
+        chips = pick_card(machine, options, INFO_HELP)
+        chip, _is_mcu = pick_chip(machine, chips, options, INFO_HELP)
+        if chip is None:
+            raise Stop(INVALID, "Error parameter of -c\n" + INFO_HELP)
+        (print_templates if kind == "template-info" else print_split)(machine, chip)
+
+
+def set_split(machine, kind, options):
+    """No command asks a question. Several refusals end with 0, and success does not say which id a vNPU got."""
+    if machine.family not in AI_CORES or (machine.family == "a3" and kind == "create-vnpu"):
+        raise Stop(
+            UNSUPPORTED if machine.family == "a3" else 0,
+            "" if machine.family == "a3" else "This device does not support setting %s." % kind,
+        )
+    if machine.faults.get("vm") or machine.container:
+        raise Stop(0, "This command cannot be executed on a VM or container.")
+    split = Split(machine)
+    if kind in ("vnpu-mode", "vnpu-cfg-recover"):
+        value = pick_value(options, SET_HELP)
+        if kind == "vnpu-cfg-recover":
+            split.recover(value)
+            report(0, "The VNPU config recover mode %s is set successfully." % ("Enable" if value else "Disable"))
+        if split.parts and split.mode != ("vm" if value else "docker"):
+            report(INNER, "The vNPU(s) in another mode already exist. Destroy them before switching the mode")
+        split.mode = "vm" if value else "docker"
+        split.save()
+        report(0, "Set vnpu %s mode success" % split.mode)
+    if split.mode != "docker":
+        raise Stop(0, "The vnpu is not in docker mode, does not support setting %s" % kind)
+    chips = pick_card(machine, options, SET_HELP)
+    chip, _is_mcu = pick_chip(machine, chips, options, SET_HELP)
+    if chip is None:
+        raise Stop(INVALID, "Error parameter of -c\n" + SET_HELP)
+    (create_part if kind == "create-vnpu" else destroy_part)(machine, split, chip, options)
+
+
+def create_part(machine, split, chip, options):
+    if "-f" not in options:
+        raise Stop(INVALID, "Must input parameter of -f.")
+    sizes = {name: size for name, *size in templates_of(chip)}
+    most = 8 if machine.family == "310p" else 16
+    ids = range(100 + 16 * chip.phy, 100 + 16 * chip.phy + most)
+    number = int(options["-v"]) if "-v" in options else next((number for number in ids if number not in split.parts), None)
+    if options["-f"] not in sizes or number not in ids or number in split.parts:
+        report(INNER, "create vnpu failed.")
+    for word, (free, _total), size in zip(("cores", "Memory", "AICPU"), free_of(machine, chip), sizes[options["-f"]]):
+        if size > free:
+            report(UNSUPPORTED, "Insufficient number of %s available." % word)
+    if machine.processes(chip):
+        report(INNER, "create vnpu failed.")
+    split.add(chip, number, options["-f"], options.get("-g", "0"))
+    report(0, "Create vnpu success")
+
+
+def destroy_part(machine, split, chip, options):
+    number = int(options.get("-v", -1))
+    if number not in split.of(chip):
+        raise Stop(INVALID, "Error parameter of -v.")
+    if split.parts[number]["container"] != "0" * 12 or str(number) in {str(held) for held in machine.faults.get("busy", [])}:
+        report(INNER, "destroy vnpu %d failed." % number)
+    split.remove(number)
+    report(0, "Destroy vnpu %d success" % number)
+
+
 def report(status, message):
     field("Status", "Fail" if status else "OK")
     field("Message", message)
@@ -661,7 +863,7 @@ def options_of(words, help_text):
         word = rest.pop(0)
         if word in ("-h", "--help", "-m"):
             options[word] = True
-        elif word in ("-t", "-i", "-c", "-d", "-p") and rest:
+        elif word in ("-t", "-i", "-c", "-d", "-f", "-g", "-p", "-v") and rest:
             options[word] = rest.pop(0)
         else:
             raise Stop(INVALID, "Error parameter of %s\n%s" % (word, help_text))
@@ -704,6 +906,9 @@ def run_query(machine, kind, options):
         raise Stop(0, ROOT_ONLY)
     if kind in NOT_SIMULATED or machine.family not in SUPPORTED_ON.get(kind, {machine.family}):
         raise Stop(0, "This device does not support querying %s." % kind)
+    if kind in SPLIT_QUERIES:
+        query_split(machine, kind, options)
+        return
     if kind not in QUERIES:
         raise Stop(INVALID, "Error parameter of -t\n" + INFO_HELP)
     if kind == "topo":
@@ -747,6 +952,10 @@ def run_set(machine, words):
     if "-h" in options or "--help" in options:
         raise Stop(0, SET_HELP)
     kind = options.get("-t")
+    if kind in SPLIT_SETTINGS:
+        if not machine.is_root():
+            raise Stop(NOT_ROOT, ROOT_ONLY)
+        set_split(machine, kind, options)
     if kind not in SUPPORTED_ON:
         raise Stop(INVALID, "Error parameter of -t\n" + SET_HELP)
     if not machine.is_root():

@@ -5,9 +5,10 @@
 
     python -m tests.simulator.reboot TREE
 
-Processes on NPUs end, device share is off again, affinities of interrupts, workqueues and kernel threads are what they were after
-generation. Then the driver's boot script replays ``/etc/device_share.cfg`` as the published one does: lines before the first end mark,
-cards 0-7, value 1 only; and on an A3 only lines without ``-c``, which the tool never writes. Files below /etc stay.
+Processes on NPUs end, device share is off again, hard vNPUs are gone, affinities of interrupts, workqueues and kernel threads are what they
+were after generation. Then the driver's boot scripts replay ``/etc/vnpu.cfg``, and ``/etc/device_share.cfg`` as the published one does:
+lines before the first end mark, cards 0-7, value 1 only; and on an A3 only lines without ``-c``, which the tool never writes. Files below
+/etc stay.
 """
 
 from __future__ import annotations
@@ -48,7 +49,10 @@ def reboot(tree: str | os.PathLike) -> None:
         file = pathlib.Path(str(root) + path)
         if file.exists():
             file.write_text(text)
+    for file in (root / "dev").glob("vdavinci[0-9]*"):
+        file.unlink()
     _replay_device_share(root, description["family"])
+    _replay_vnpus(root)
 
 
 def start_units(tree: str | os.PathLike, name: str = "*") -> dict[str, subprocess.CompletedProcess]:
@@ -84,6 +88,27 @@ def _replay_device_share(root: pathlib.Path, family: str | None) -> None:
             done = subprocess.run([str(root) + NPU_SMI, *line.split()[1:]], input="y\n", text=True, capture_output=True, check=False)
             with (root / _BOOT_LOG).open("a") as log:
                 log.write("%s: status %d\n" % (line, done.returncode))
+
+
+def _replay_vnpus(root: pathlib.Path) -> None:
+    """Create hard vNPUs again, as the driver's script for each physical id does: it asks npu-smi for card and chip."""
+    config = root / "etc/vnpu.cfg"
+    lines = config.read_text().splitlines() if config.is_file() else []
+    if lines[:1] != ["vnpu_config_recover:enable"]:
+        return
+    config.write_text("".join(line + "\n" for line in (*lines[:2], lines[-1])))
+    for line in lines[2:-1]:
+        physical, _number, words = line.split(":", 2)
+        remap = subprocess.run(
+            [str(root) + NPU_SMI, "info", "-t", "phyid-remap", "-p", physical], text=True, capture_output=True, check=False
+        )
+        ids = dict(pair.split(":") for pair in remap.stdout.replace(" ", "").splitlines() if ":" in pair)
+        given = words.split()[1:]
+        for option, key in (("-i", "NPUID"), ("-c", "ChipID")):
+            given[given.index(option) + 1] = ids.get(key, "-")
+        done = subprocess.run([str(root) + NPU_SMI, *given], text=True, capture_output=True, check=False)
+        with (root / _BOOT_LOG).open("a") as log:
+            log.write("%s: status %d\n" % (line, done.returncode))
 
 
 if __name__ == "__main__":

@@ -223,6 +223,19 @@ def parse_template_info(text: str) -> list[dict[str, Any]]:
     return templates
 
 
+def parse_vnpu_cores(text: str) -> int:
+    """Return the AI cores of a chip, used ones included, of ``info -t info-vnpu``."""
+    header = False
+    for line in lines_of(text):
+        words = " ".join(_cells(line)).split()
+        header = header or "aicore" in [word.lower() for word in words]
+        cells = _USAGE.match(words[0]) if header and words else None
+        if cells:
+            return int(cells.group(2))
+    require_answer(False, text, "npu-smi info -t info-vnpu", "row such as '20/20' below AICORE")
+    return 0
+
+
 def parse_vnpu_info(text: str) -> list[dict[str, Any]]:
     """Return the vNPUs of ``info -t info-vnpu``: ``[{vnpu_id, vgroup_id, container_id, status, template}]``.
 

@@ -12,12 +12,12 @@ import stat
 from typing import Any, Iterable, Mapping
 
 from .._host.host import Host
-from .._kernel.devices import minor, share_out
+from .._kernel.devices import minor, parts, share_out
 from .._kernel.interrupts import interrupt_names, requested
 from .._base.device import Device
 
-_DEVICE = re.compile(r"/dev/((?:davinci|nvidia)\d+)\Z")
-_ELSEWHERE = re.compile(r"/(?:davinci|nvidia)\d+(?: \(deleted\))?\Z").search
+_DEVICE = re.compile(r"/dev/((?:v?davinci|nvidia)\d+)\Z")
+_ELSEWHERE = re.compile(r"/(?:v?davinci|nvidia)\d+(?: \(deleted\))?\Z").search
 """A device file outside /dev, as a container that has the host's /dev in another place sees it."""
 
 
@@ -25,7 +25,7 @@ def owners(host: Host, npus: Iterable[Mapping[str, Any]]) -> dict[str, Device]:
     """Return ``{name: key}`` of the device files below ``/dev`` of entries of a plan or topology: ``davinci<N>`` and ``nvidia<N>``.
 
     N is the number in the register of a topology. Of an entry of a plan, it is the one that the driver tells now, else the physical id; a
-    GPU whose driver does not tell it has its index.
+    GPU whose driver does not tell it has its index. Hard vNPUs belong to their NPU: ``vdavinci<id>``, ``davinci<id>`` in containers.
     """
     names = interrupt_names(host)
     functions: dict[str, list[Mapping[str, Any]]] = {}
@@ -42,6 +42,9 @@ def owners(host: Host, npus: Iterable[Mapping[str, Any]]) -> dict[str, Device]:
     shares = [share for pci, members in functions.items() for share in share_out(members, requested(host, pci, names) if pci else [])]
     devices.update(("davinci%d" % number, Device.of(npu)) for npu, number, _own in shares if number is not None)
     devices.pop("", None)
+    for name, device in list(devices.items()):
+        if name.startswith("davinci"):
+            devices.update(("%s%d" % (kind, part), device) for part in parts(int(name[7:])) for kind in ("davinci", "vdavinci"))
     return devices
 
 
@@ -51,7 +54,7 @@ def numbers(host: Host) -> dict[int, str]:
     Empty for another tree, where device files cannot be: there the paths of open files tell.
     """
     files = {}
-    for name in host.names("/dev", "davinci[0-9]*") + host.names("/dev", "nvidia[0-9]*") if host.live else ():
+    for name in [name for kind in ("davinci", "vdavinci", "nvidia") for name in host.names("/dev", kind + "[0-9]*")] if host.live else ():
         try:
             state = os.stat("/dev/" + name)
         except OSError:

@@ -20,7 +20,7 @@ DOCKER = "/var/lib/docker/containers"
 PODMAN = "/var/lib/containers/storage/overlay-containers/containers.json"
 SCOPES = "/run/systemd/transient"
 _NAME = re.compile(r"/?([A-Za-z0-9][\w.-]*)\Z")
-_ALLOWED = re.compile(r"^DeviceAllow=/dev/(?:char/(\d{1,9}):(\d{1,9})|((?:davinci|nvidia)\d+))\b", re.MULTILINE)
+_ALLOWED = re.compile(r"^DeviceAllow=/dev/(?:char/(\d{1,9}):(\d{1,9})|((?:v?davinci|nvidia)\d+))\b", re.MULTILINE)
 _SLICE = re.compile(r"^Slice=([\w.:\\-]+\.slice)$", re.MULTILINE)
 _RUNC = (None, "", "runc", "io.containerd.runc.v2")
 _MOST = 64
@@ -80,7 +80,7 @@ def _given(host: Host, group: Group) -> set[str]:
     settings = _document(host, "%s/%s/hostconfig.json" % (DOCKER, group.container))
     devices = settings.get("Devices")
     paths = [str(row.get("PathOnHost")) for row in devices if isinstance(row, dict)] if isinstance(devices, list) else []
-    found = {path[5:] for path in paths if re.match(r"/dev/(davinci|nvidia)\d+\Z", path)}
+    found = {path[5:] for path in paths if re.match(r"/dev/(v?davinci|nvidia)\d+\Z", path)}
     return found if settings.get("Runtime") in _RUNC else found | _asked_for(host, group)
 
 

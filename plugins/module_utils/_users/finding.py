@@ -59,7 +59,8 @@ def users(
         if group:
             groups.setdefault(group, []).append(pid)
     given = {group: names for group, names in allowed(host, files) if names and group not in groups and not _watches(host, group)}
-    whose = owners(host, npus) if groups or given else {}
+    known = list(npus)
+    whose = owners(host, known) if known and (groups or given) else None
     result: list[NpuUser] = []
     for group, pids in groups.items():
         processes = [_process(host, pid, found[pid][1]) for pid in pids]
@@ -79,7 +80,7 @@ def _watches(host: Host, group: Group) -> bool:
 def user_of(host: Host, path: str, pids: Iterable[int], npus: Iterable[Device]) -> NpuUser:
     """Return processes of a cgroup as the user of NPUs that a record says it is."""
     group = classified(path) or Group(path, "other")
-    return _user(host, group, (RECORDED, set()), [_process(host, pid, set()) for pid in pids], {}, npus)
+    return _user(host, group, (RECORDED, set()), [_process(host, pid, set()) for pid in pids], None, npus)
 
 
 def is_whole(user: NpuUser) -> bool:
@@ -129,16 +130,17 @@ def _user(
     group: Group,
     use: tuple[str, set[str]],
     processes: list[UserProcess],
-    whose: Mapping[str, Device],
+    whose: Mapping[str, Device] | None,
     keys: Iterable[Device] = (),
 ) -> NpuUser:
     witness, names = use
-    npus = sorted({(key.kind, key.id) for key in {*keys, *(whose[name] for name in names if name in whose)}})
+    held = {whose[name] for name in names if name in whose} if whose else set()
+    npus = sorted({(key.kind, key.id) for key in held.union(keys)})
     pids = members_of(host, group.path) if group.kind == "service" else []
     kind = "session" if group.kind == "service" and is_shared(host, group.unit or "", pids) else group.kind
     named = name_of(host, group) if group.container else group.unit if kind in ("service", "pod") else None
     pid = processes[0]["pid"] if processes else next(iter(members_of(host, group.path)), None)
-    unassigned = [name for name in names if whose and name not in whose]
+    unassigned = [] if whose is None else [name for name in names if name not in whose]
     sets = {kind: cpuset(host, pid, kind) if pid else None for kind in ("cpus", "mems")}
     user: NpuUser = {
         "group": group.path,

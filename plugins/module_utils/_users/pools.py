@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterable, List, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Any, Iterable, List, Mapping, NamedTuple, Sequence
 
 from .._base.cpulist import compress, expand
 from .._base.device import Device, with_lost
@@ -23,6 +23,7 @@ _ADOPT_WORKERS = "bind with npu_affinity_bound_by: host and npu_affinity_adopt: 
 _AROUND = " (the group around it grants CPUs %s only)"
 _PODS = "%s: the kubelet places pods, and its CPU manager policy static gives them exclusive CPUs (docs/kubelet.md)"
 
+_UNASSIGNED = "%s: no NPU of the plan is known to have that device, so where this work runs is not compared with a pool"
 _OTHER_POOL = (
     "%s runs in the pool of %s, likely because vLLM-Ascend from 0.24 until its fixes of September 2026 (0.26.0, 0.27.1) chooses a pool by "
     "local rank: update it, or set npu_affinity_bound_by: host and enable_cpu_binding=false"
@@ -30,23 +31,31 @@ _OTHER_POOL = (
 
 
 class Placed(NamedTuple):
-    """How many users run ``inside`` their pools, those that run ``outside``, and ``pods``, texts on those that do and are the kubelet's."""
+    """How many users run ``inside`` their pools, those that run ``outside``, and texts: ``pods`` on those that do and are the kubelet's,
+    ``unassigned`` on those that hold a device that is not known to be that of an NPU of the plan."""
 
     inside: int
     outside: List[OutsideUser]
     pods: List[str]
+    unassigned: Sequence[str] = ()
 
     def remarks(self) -> list[str]:
-        return [_PODS % "; ".join(self.pods)] if self.pods else []
+        texts = [(_PODS, self.pods), (_UNASSIGNED, self.unassigned)]
+        return [text % "; ".join(found) for text, found in texts if found]
 
 
-def placed(users: Iterable[NpuUser], plan: Mapping[str, Any], host_binds: bool = True) -> Placed:
+def _holding(user: NpuUser) -> str:
+    pids = listed([str(process["pid"]) for process in user["processes"]])
+    return "%s (pid %s) holds %s" % (title_of(user), pids, listed(["/dev/" + name for name in user.get("unassigned", ())]))
+
+
+def placed(users: Sequence[NpuUser], plan: Mapping[str, Any], host_binds: bool = True) -> Placed:
     """Compare where users run with the union of the pools of their NPUs: a user of two NPUs may run on the CPUs of both. ``host_binds``:
     workers do not bind themselves.
 
     Users that have not opened their device are not judged, nor are those with an NPU that has no CPUs in the plan, or with lost ones alone.
     """
-    found = Placed(0, [], [])
+    found = Placed(0, [], [], [_holding(user) for user in users if user["processes"] and user.get("unassigned")])
     for user in users:
         cpus = {cpu for process in user["processes"] for cpu in expand(process["cpus"])}
         pool = pool_of(user, plan)

@@ -14,10 +14,10 @@ from typing import Any, Iterable, Mapping, Sequence
 
 from .._base.cpulist import compress
 from .._host.host import Host
-from .._kernel.devices import DAVINCI, NVIDIA, files, minor, numbers_of_functions, share_out
+from .._kernel.devices import DAVINCI, NVIDIA, VDAVINCI, files, minor, numbers_of_functions, parts, share_out
 from .._kernel.interrupts import interrupt_names, requested
 from .._kernel.pci import DEVICE_FOLDER, driver_of
-from .._npu_smi import parse_phyid_remap
+from .._npu_smi import parse_phyid_remap, parse_vnpu_info
 from .._smi.tool import Tool
 
 NPU_SMI, SYSFS, INTERRUPTS, UNKNOWN = "npu-smi", "sysfs", "interrupts", "unknown"
@@ -44,8 +44,19 @@ def register_npus(host: Host, npus: Sequence[dict[str, Any]], tool: Tool | None,
     if tool and len(known) < len(npus):
         known.update(_remapped(tool, [npu for npu in npus if npu["id"] not in known], there, {number for number, _by in known.values()}))
     _register(host, npus, known, (DAVINCI, there), problems)
+    split = files(host, VDAVINCI)
     for npu in npus:
         npu["phy_id"] = npu["device"]["number"]
+        own = [] if npu["phy_id"] is None else [number for number in split if number in parts(npu["phy_id"])]
+        npu["parts"] = _parts(tool, npu, own) if own else []
+
+
+def _parts(tool: Tool | None, npu: Mapping[str, Any], ids: Iterable[int]) -> list[dict[str, Any]]:
+    """Return the hard vNPUs that an NPU has a device file for, with what npu-smi says of them."""
+    words = ("info", "-t", "info-vnpu", "-i", str(npu["card"]), "-c", str(npu["chip"]))
+    rows = tool.ask(parse_vnpu_info, *words) if tool else None
+    told = {row["vnpu_id"]: row for row in rows or ()}
+    return [{"id": number, "file": "/dev/vdavinci%d" % number, "template": told.get(number, {}).get("template")} for number in ids]
 
 
 def register_gpus(host: Host, gpus: Sequence[dict[str, Any]], problems: list[str]) -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 
 import pytest
 from ansible.errors import AnsibleFilterError
@@ -19,6 +20,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._entries import unkno
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.vnpus import vnpus
 from tests.simulator import faults, generate
+from tests.simulator.driver import NPU_SMI
 
 SOFT = {"name": "a", "npu": 2, "memory_mib": 28672, "core": 20}
 CONTAINERS = ("docker", "podman", "nerdctl", "compose", "quadlet", "ctr")
@@ -101,3 +103,21 @@ def test_npu_smi_tells_what_interrupts_do_not(tmp_path):
     topology, made = gathered(tmp_path, "a2_8x24", tweak)
     assert {npu["device"]["known_by"] for npu in topology["npus"]} == {"npu-smi"}
     assert [entry["phy_id"] for entry in made["npus"]] == [0, 2, 3, 4, 5, 6, 7]
+
+
+def test_hard_vnpus_are_parts_of_their_npu(tmp_path):
+    def tweak(root):
+        for words in ("-i 3 -c 0 -f vir05_1c_16g", "-i 3 -c 0 -f vir10_3c_32g -v 151"):
+            subprocess.run([f"{root}{NPU_SMI}", "set", "-t", "create-vnpu", *words.split()], check=True, capture_output=True)
+        (root / "dev/vdavinci120").touch()  # of which npu-smi says nothing
+
+    topology, _made = gathered(tmp_path, "a2_8x24", tweak)
+    assert {npu["id"]: npu["parts"] for npu in topology["npus"] if npu["parts"]} == {
+        1: [{"id": 120, "file": "/dev/vdavinci120", "template": None}],
+        3: [
+            {"id": 148, "file": "/dev/vdavinci148", "template": "vir05_1c_16g"},
+            {"id": 151, "file": "/dev/vdavinci151", "template": "vir10_3c_32g"},
+        ],
+    }
+    calls = (tmp_path / "var/log/npu-smi-calls.log").read_text().splitlines()
+    assert [call for call in calls if "info-vnpu" in call] == ["info -t info-vnpu -i 1 -c 0", "info -t info-vnpu -i 3 -c 0"]

@@ -23,7 +23,11 @@ from ansible_collections.npu.affinity.plugins.module_utils._npu_smi import (
     parse_recover,
     parse_template_info,
     parse_topo,
+    parse_phyid_remap,
+    parse_vnpu_cores,
     parse_vnpu_info,
+    parse_vnpu_mode,
+    parse_vnpu_recover,
 )
 
 PARSERS = [getattr(_npu_smi, name) for name in _npu_smi.__all__ if name.startswith("parse_")]
@@ -633,3 +637,23 @@ def test_a_text_cut_anywhere_is_read_or_refused(parse):
                 parse(text[end:])
             except ValueError as error:
                 assert str(error)
+
+
+SPLIT = "| AICORE    Memory    AICPU |\n|            GB |\n|=====|\n| 5/20      16/64     3/7 |\n"
+SINGLE_WORDS = [
+    (parse_vnpu_cores, SPLIT, 20),
+    (parse_vnpu_mode, "\tvnpu-mode                      : docker\n", "docker"),
+    (parse_vnpu_mode, "\tvnpu-mode                      : vm\n", "vm"),
+    (parse_vnpu_recover, "VNPU config recover mode : Enable\n", "enable"),
+    (parse_vnpu_recover, "\tVNPU config recover mode : Disable\n", "disable"),
+    (parse_phyid_remap, "Chip Phy-ID     :3\nNPU ID     :2\nChip ID    :1\n", {"card": 2, "chip": 1, "logic_id": None, "phy_id": 3}),
+]
+
+
+@pytest.mark.parametrize("parse, text, found", SINGLE_WORDS)
+def test_answers_about_splitting_and_numbers(parse, text, found):
+    assert parse(text) == found
+    with pytest.raises(NpuSmiError, match="does not support"):
+        parse("This device does not support querying it.\n")
+    with pytest.raises(ValueError, match="run the command on the host to see why"):
+        parse("something else\n")

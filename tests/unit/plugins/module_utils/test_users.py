@@ -119,6 +119,30 @@ def test_a_user_has_processes_devices_and_cpus_of_all_threads(tree):
     }
 
 
+OF_UNKNOWN = [{**npu, "phy_id": None, "device": {"number": None, "file": None, "known_by": "unknown"}} for npu in NPUS]
+HELD = [
+    # story, NPUs, open file, NPUs that use it, devices of no NPU
+    ("a hard vNPU", NPUS, "/dev/vdavinci117", [5], None),
+    ("a hard vNPU as its container sees it", NPUS, "/dev/davinci103", [4], None),
+    ("one of another NPU", NPUS, "/dev/davinci132", [], ["davinci132"]),
+    ("a device of an NPU that the plan lacks", NPUS, "/dev/davinci2", [], ["davinci2"]),
+    ("a device where no number is known", OF_UNKNOWN, "/dev/davinci0", [], ["davinci0"]),
+    ("a device, and nothing is known of NPUs", [], "/dev/davinci0", [], None),
+]
+
+
+@pytest.mark.parametrize("npus, file, ids, unassigned", [row[1:] for row in HELD], ids=[row[0] for row in HELD])
+def test_a_device_belongs_to_its_npu_or_to_none(tree, npus, file, ids, unassigned):
+    run(tree, 30, "python3", "/system.slice/vllm.service", file)
+    (user,) = users(tree.host, npus)
+    assert ([npu["id"] for npu in user["npus"]], user.get("unassigned")) == (ids, unassigned)
+    entries = [{**npu, "pool": "0-7", "slice": "npu-%d.slice" % npu["id"]} for npu in NPUS]
+    found = placed([user], {"npus": entries})
+    said = "vllm.service (pid 30) holds %s: no NPU of the plan is known to have that device" % file
+    assert [text.startswith(said) for text in found.remarks()] == ([True] if unassigned else [])
+    assert (found.inside, found.outside) == (len(ids), [])
+
+
 @pytest.mark.parametrize("comm", ["nvidia-persiste", "nv-hostengine", "dcgm-exporter", "npu-exporter", "npu-smi"])
 def test_programs_that_only_watch_accelerators_do_no_work(tree, comm):
     run(tree, 1, comm, "/system.slice/monitor.service", "/dev/davinci0", "/dev/davinci1")
