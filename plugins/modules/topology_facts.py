@@ -226,6 +226,16 @@ ansible_facts:
               description: Whether cgroup v2 has the controller C(cpuset). V(null) on other hosts.
               type: bool
               sample: true
+            inside:
+              description:
+                - C(kind) is V(container), V(chroot) or V(virtual machine), C(why) is what tells it. V(null) on a machine.
+                - A bind refuses containers and chroots.
+              type: dict
+              sample:
+            identity:
+              description: A digest that all inventory names of one running machine have in common. V(null) if unknown.
+              type: str
+              sample: 5f0e4c1a8b2d3e4f
         cpus:
           description: The CPUs, whatever the affinity of the session that asks.
           type: dict

@@ -51,9 +51,9 @@ def isolation(host: Host, problems: list[str]) -> Isolation:
     found = cast("Isolation", dict(_values(given, _highest(host), problems)))
     if "isolcpus" in found:
         found["flags"] = [flag for flag in _FLAGS if flag in isolated] or ["domain"]
-    partitions = list(_partitions(host, problems))
-    if partitions:
-        found["partitions"] = partitions
+    held = list(partitions(host, problems))
+    if held:
+        found["partitions"] = held
     return found
 
 
@@ -85,7 +85,7 @@ def _cpus(parameter: str, value: str, highest: int) -> str:
     return compress(cpu for cpu in expand(value, "%s of %s" % (parameter, COMMAND_LINE)) if cpu <= highest)
 
 
-def _partitions(host: Host, problems: list[str]) -> Iterator[Partition]:
+def partitions(host: Host, problems: list[str]) -> Iterator[Partition]:
     """Yield the groups that are partitions, of those at the top and of the slices of NPUs and GPUs."""
     if not host.exists(CGROUPS + "/cgroup.controllers"):
         return

@@ -47,6 +47,7 @@ _KINDS_OF_CODES = {
 
 _KINDS_OF_STATUSES = {code & 0xFF: kind for code, kind in _KINDS_OF_CODES.items()}
 
+_IN_GUEST = "cannot be executed on a vm"
 _CODE = re.compile(r"\bret(?:\s+is|\s*[:=])?\s*(-[89][0-9]{3})\b")
 _TEXTS = [
     ("busy", re.compile(r"\boccupied by\b|because the device is used|device or resource busy|is upgrading", re.IGNORECASE)),
@@ -59,7 +60,7 @@ _TEXTS = [
             re.IGNORECASE,
         ),
     ),
-    ("unsupported", re.compile(r"does not support|not supported|cannot be executed on a vm", re.IGNORECASE)),
+    ("unsupported", re.compile(r"does not support|not supported|" + _IN_GUEST, re.IGNORECASE)),
 ]
 _UNAVAILABLE = re.compile(
     r"initiali[sz]ed? failed|there is no npu card|command not found|no such file or directory|while loading shared libraries",
@@ -71,7 +72,9 @@ class NpuSmiError(ValueError):
     """npu-smi answered with an error. ``kind`` is a key of :data:`NEXT_STEP`; the text names the line of the error."""
 
     def __init__(self, kind: str, line: str) -> None:
-        super().__init__("npu-smi cannot answer (%s): '%s'; %s" % (kind, line, NEXT_STEP[kind]))
+        self.in_guest = _IN_GUEST in line.lower()
+        step = "npu-smi does that on the physical machine only" if self.in_guest else NEXT_STEP[kind]
+        super().__init__("npu-smi cannot answer (%s): '%s'; %s" % (kind, line, step))
         self.kind = kind
 
 

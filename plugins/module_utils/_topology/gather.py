@@ -22,6 +22,7 @@ from .._kernel.machine import machine
 from .._kernel.memory import NVIDIA_GPUS, memory, nodes_of_gpus
 from .._kernel.neighbours import neighbours
 from .._kernel.nics import nics
+from .._kernel.surroundings import identity, surroundings
 from .._features.kubelet.facts import kubelet
 from .._state.executables import programs
 from .._state.unit_environment import set_elsewhere
@@ -92,7 +93,7 @@ def gather(
     unlisted: list[Any] = _npus.unlisted(devices, npus)
     facts: Topology = {
         "schema": 1,
-        "machine": machine(host),
+        "machine": {**machine(host), "inside": _attempt(problems, None, surroundings, host, online), "identity": identity(host)},
         "cpus": cpus,
         "numa": nodes,
         "npus": cast("list[Npu]", npus + gpus),

@@ -14,6 +14,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.binders import 
 from ansible_collections.npu.affinity.plugins.module_utils._base.memory_nodes import of_gpu, unclaimed
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import OLDEST_DRIVER, is_older
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.memory import NVIDIA_GPUS
+from ansible_collections.npu.affinity.plugins.module_utils._kernel.surroundings import CHROOT, CONTAINER
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.module_utils._users.sentences import processes_of, title_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
@@ -141,6 +142,20 @@ def program_refusals(topology: Topology) -> list[Sentence]:
             f"This host has no program {name}, which {_NEEDED_BY[name]}: install it ({_PACKAGES[name]}), and bind again.",
         )
         for name in missing
+    ]
+
+
+def place_refusals(topology: Topology) -> list[Sentence]:
+    """Return a sentence on a container or a chroot: what is bound there does not reach the machine, or is lost with it."""
+    inside = (topology.get("machine") or {}).get("inside") or {}
+    if inside.get("kind") not in (CONTAINER, CHROOT):
+        return []
+    return [
+        Sentence(
+            "NPU_IN_CONTAINER",
+            f"This is a {inside['kind']}: {inside['why']}. What a bind writes here does not last, and its CPUs may not be those of the "
+            "machine. Run it on the host that runs the container, or has the chroot.",
+        )
     ]
 
 

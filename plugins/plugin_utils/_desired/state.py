@@ -40,6 +40,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals imp
     holder_refusals,
     plan_refusals,
     program_refusals,
+    place_refusals,
     silence_refusals,
 )
 from ansible_collections.npu.affinity.plugins.module_utils._topology.hardware import hardware
@@ -173,7 +174,7 @@ def _refusals(topology: Topology, plan: Plan, settings: Mapping[str, Any], shown
     return [
         *refused,
         *(binding.mig_refusals(topology, plan, named) if slices and not refused else []),
-        *(program_refusals(topology) if plan["npus"] else []),
+        *((place_refusals(topology) or program_refusals(topology)) if plan["npus"] else []),
         *silence_refusals(topology, own["replan"]),
         *library_refusals(own["library"]),
         *(_missing(topology, plan, _MUST_EXIST) if slices and "services" in own["fail_on"] else []),

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import coded
@@ -115,6 +115,9 @@ def summary(
     are the hosts that Ansible gave up on the way.
     """
     entries = {name: _entry(name, host, playbook, check, name in lost) for name, host in hosts.items()}
+    for sentence, names in _one_machine(hosts):
+        for name in names:
+            entries[name]["remarks"].append(sentence)
     states = {state: [name for name, entry in entries.items() if entry["state"] == state] for state in STATES}
     found: Summary = {
         "playbook": playbook,
@@ -127,6 +130,19 @@ def summary(
     }
     found["next"] += _next(found, hosts, typed or Typed())
     return found
+
+
+def _one_machine(hosts: Mapping[str, Host]) -> Iterator[tuple[str, list[str]]]:
+    """Yield a sentence for each machine that has several names in the inventory, with these."""
+    found: dict[str, list[str]] = {}
+    for name, host in hosts.items():
+        identity = ((host.get("npu_affinity_topology") or {}).get("machine") or {}).get("identity")
+        if identity:
+            found.setdefault(identity, []).append(name)
+    for names in found.values():
+        if len(names) > 1:
+            said = f"{', '.join(names)} are one machine with one boot id: keep one of these names in the inventory."
+            yield coded("NPU_ONE_MACHINE", [said])[0], names
 
 
 def judged(host: Host, playbook: str, check: bool) -> Judged:

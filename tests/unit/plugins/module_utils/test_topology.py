@@ -354,6 +354,14 @@ def test_the_driver_version_comes_from_its_file_if_npu_smi_fails(tree):
     assert a2(tree, info=UNAVAILABLE, info_m=UNAVAILABLE)["driver"] == {"version": "25.5.1", "npu_smi": None}
 
 
+def test_what_cannot_work_in_a_virtual_machine_is_said_once(tree):
+    refused = "This command cannot be executed on a VM or container.\n"
+    boards = {"info -t board -i %d -c 0" % card: refused for card in range(4)}
+    facts = host_of(tree, A2, refused, info=info([chip[:4] + ("", 0) for chip in A2]), **boards)
+    (said,) = [problem for problem in facts["problems"] if "VM or container" in problem]
+    assert said.endswith("npu-smi does that on the physical machine only.") and len(tree.calls(NPU_SMI)) > len(AT_ONCE)
+
+
 def test_npu_smi_that_hangs(tree):
     tree.host = Host(tree.root, timeout=4)
     facts = a2(tree, info={"sleep": 30}, info_m={"sleep": 30})

@@ -15,6 +15,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals imp
     driver_refusals,
     plan_refusals,
     program_refusals,
+    place_refusals,
     silence_refusals,
 )
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.remarks import remarks
@@ -111,6 +112,13 @@ def test_device_share_refuses_an_old_driver_before_any_write(version, sentence):
     said = driver_refusals(changed(TOPOLOGY, driver={"version": version}))
     assert said == [] if sentence is None else sentence in said[0]
     assert driver_refusals({"npus": [{"kind": "gpu"}], "driver": {"version": None}}) == []
+
+
+@pytest.mark.parametrize(("kind", "refused"), [("container", True), ("chroot", True), ("virtual machine", False), (None, False)])
+def test_what_cannot_last_is_refused(kind, refused):
+    inside = {"kind": kind, "why": "PID 1 is python3, not systemd"} if kind else None
+    said = place_refusals(on(inside=inside))
+    assert [sentence.partition(". ")[0] for sentence in said] == [f"This is a {kind}: PID 1 is python3, not systemd"] * refused
 
 
 APPLIED = {"npus": [{"id": 0}, {"id": 0, "kind": "gpu"}]}

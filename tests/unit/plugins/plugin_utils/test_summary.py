@@ -78,6 +78,20 @@ def test_hosts_are_counted_by_what_binds_their_workloads(playbook):
     assert not any(host["method"] for host in summary.summary(hosts, "verify")["hosts"].values())
 
 
+def test_one_machine_under_several_names_is_said_of_each():
+    identities = {"a": "1f", "b": "1f", "c": "2e", "d": None, "e": None}
+    hosts = {
+        name: {**PLANNED, "npu_affinity_topology": {**PLANNED["npu_affinity_topology"], "machine": {"identity": found}}}
+        for name, found in identities.items()
+    }
+    said = {
+        name: [text for text in entry["remarks"] if "one machine" in text]
+        for name, entry in summary.summary(hosts, "plan")["hosts"].items()
+    }
+    sentence = "a, b are one machine with one boot id: keep one of these names in the inventory. [NPU_ONE_MACHINE]"
+    assert said == {"a": [sentence], "b": [sentence], "c": [], "d": [], "e": []}
+
+
 def test_a_plan_lists_what_a_bind_costs_each_host():
     state = {"plan": {**PLAN, "quality": {"smallest": 8, "remote": 2}}, "difference": {"restart": []}}
     moves = {"room_mib": {}, "units": {"npu-0.slice": {"mems": "0-1", "mib": {"0": 1536, "1": 7}}}}
