@@ -20,12 +20,14 @@ from ansible_collections.npu.affinity.plugins.filter import plan
 from ansible_collections.npu.affinity.plugins.module_utils._base.binders import BINDERS, ENGINES
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._command.metrics.samples import METRICS
+from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import CODES
 from ansible_collections.npu.affinity.plugins.module_utils._state.diffs.diffs import Diff
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import FileState
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import UNIT_FOLDER
 from ansible_collections.npu.affinity.plugins.module_utils._base.table import plan_table
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import REFUSALS, REMARKS
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import FIRST_LINE
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.slices import slice_text
@@ -240,6 +242,8 @@ def parts() -> Iterator[tuple[str, str, str]]:
     part = r"(?<=^\| `engine` \| variables in the drop-in \| arguments to change yourself \|\n\|---\|---\|---\|\n).*?(?=^\n)"
     yield "docs/workloads.md", part, engines_table()
     yield "docs/binders.md", r"(?<=^\|---\|---\|---\|---\|---\|---\|---\|\n).*?(?=^\n)", binders_table()
+    for code, meaning in ({name: code.meaning for name, code in CODES.items()} | REFUSALS | REMARKS).items():
+        yield "docs/troubleshooting.md", rf"(?<=^### {code}\n\n)(?:\*[^\n]*\*\n\n)?", f"*{meaning}*\n\n"
     yield "docs/first-bind.md", r"(?<=^```\n)node\[01:03\]:.*?(?=^```)", tables
     yield "docs/first-bind.md", r"^```diff\n.*?^```\n", "".join(f"{line}\n" for line in diff_lines())
 

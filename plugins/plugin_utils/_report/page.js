@@ -635,7 +635,7 @@ function showHost(host) {
   const swap = h("button", {type: "button", title: "Swap (x)", "aria-label": "Swap", onclick: swapped}, "⇄");
   const both = h("input", {type: "checkbox", onchange: () => { side = both.checked; draw(); }});
   const said = h("div", {class: "readout", role: "status"});
-  const nothing = "Point at a CPU, or give the picture the focus and walk with the arrow keys. A click on an NPU shows what is its alone.";
+  const nothing = "Point at a CPU, or give the picture the focus and walk with the arrow keys. Click an NPU to show only its CPUs.";
   const say = parts => put(said, parts || nothing);
   const pictures = h("div", {class: "pictures"}), key = h("div", {}), table = h("div", {}), reason = h("div", {class: "reason"}), memory = h("div", {});
   host.swap = swapped;
