@@ -386,6 +386,10 @@ ansible_facts:
           returned: always
           type: dict
           sample: {"2048": {"0": 0, "1": 20480}}
+        adopt:
+          description: How running work is adopted by the state in force, its C(mode) and C(move_memory).
+          returned: if it is
+          type: dict
         hugepages_before:
           description: In the same form, the numbers that binds have changed, as they were before the first of them.
           returned: on a host where a bind has changed some

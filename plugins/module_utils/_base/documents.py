@@ -182,6 +182,7 @@ if TYPE_CHECKING:
         silent: Dict[str, str]
         hugepages: Dict[str, Dict[str, int]]
         hugepages_before: Dict[str, Dict[str, int]]
+        adopt: Dict[str, Any]
         isolation: Isolation
         unlisted: List[Unlisted]
         nics: List[Nic]

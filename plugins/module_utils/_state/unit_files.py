@@ -105,6 +105,15 @@ def values_of_files(host: Host, paths: Iterable[str]) -> dict[str, list[tuple[st
     return found
 
 
+def withheld(host: Host, group: str) -> str:
+    """Return a sentence where a slice in the path of a control group withholds cpusets from all units in it, '' where none does."""
+    for unit in ("-.slice", *(name for name in group.split("/") if name.endswith(".slice"))):
+        for path, value in values(host, unit).get("DisableControllers", ()):
+            if "cpuset" in value.split():
+                return "%s says DisableControllers=%s, and systemd grants no CPU set in %s: remove cpuset there" % (path, value, unit)
+    return ""
+
+
 def numbers(value: str) -> set[int] | None:
     """Return the set that a list setting means, or None for one that is not a list of numbers (``numa``)."""
     try:

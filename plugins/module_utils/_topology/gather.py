@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable, Iterable, cast
 
+from .._state.history.entries import newest
 from .._state import plan_file
 from .._base.cpulist import compress, expand
 from .._base.memory_nodes import owners
@@ -121,6 +122,9 @@ def gather(
         facts["unit_environment"] = {unit: variables for unit, variables in elsewhere.items() if variables}
     if others:
         facts["others"] = neighbours(host)
+    adopted = _adopted(host)
+    if adopted:
+        facts["adopt"] = adopted
     before = _pages_before(host)
     if before:
         facts["hugepages_before"] = before
@@ -141,6 +145,13 @@ def _owned(host: Host, nodes: list[Any], sockets: list[str], gpus: list[Any], pr
         problems.append(text % (compress(guessed), NVIDIA_GPUS))
     of_coming = ({"id": node, "cpus": "", "memory_mib": 0, "distances": {}, "owner": {"gpu": of_gpus[node]}} for node in coming)
     return sorted([*(dict(node, owner=found[node["id"]]) for node in nodes), *of_coming], key=lambda node: node["id"])
+
+
+def _adopted(host: Host) -> dict[str, Any]:
+    """Return how running work is adopted by the state in force, ``{mode, move_memory}``; empty where it is not, or for root to know."""
+    known = newest(host)
+    found: Any = (known.state.get("live", {}).get("adopt") if known else None) or {}
+    return {name: found[name] for name in ("mode", "move_memory") if name in found}
 
 
 def _pages_before(host: Host) -> dict[str, dict[str, int]]:

@@ -14,17 +14,35 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.place
 from ansible_collections.npu.affinity.plugins.module_utils._host.installed import ARCHIVE, UNIT_FOLDER
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, unit, watcher
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
-REPORT = "report"
-"""The choice with which the feature is absent."""
+REPORT, KEEP = "report", "keep"
+"""The choice with which the feature is absent, and the one that leaves it as the last bind made it."""
 OWNED = FEATURE.owned
 PRESENT = tuple(pattern for pattern in OWNED if pattern != DROP_INS)
 """What the desired state decides on; which services have a drop-in depends on what runs on the host."""
+
+
+def kept(topology: Topology, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the settings of role adopt with those in force in place of ``keep``: work stays adopted until that is switched off by name."""
+    if settings.get("adopt") != KEEP:
+        return settings
+    found = topology.get("adopt") or {}
+    mode = found.get("mode", REPORT)
+    moves = settings["move_memory"] or bool(found.get("move_memory"))
+    return {**settings, "adopt": mode, "enabled": mode != REPORT, "move_memory": moves}
+
+
+@remark("NPU_BIND_EFFECT")
+def remarks(topology: Topology, settings: Mapping[str, Any]) -> list[str]:
+    """Return a sentence where a bind gives back what is adopted. ``settings``: those of :func:`kept`."""
+    mode = (topology.get("adopt") or {}).get("mode")
+    given_back = f"A bind gives work adopted by npu_affinity_adopt={mode} the CPUs that it had before (npu_affinity_adopt=report)."
+    return [given_back] if mode and not is_on(settings) else []
 
 
 def is_on(settings: Mapping[str, Any]) -> bool:

@@ -124,6 +124,7 @@ def _made_of(topology: Topology, settings: Mapping[str, Any], plan: Plan | None,
         raise ValueError(f"the settings lack {' and '.join(sorted(missing))}.")
     if plan is not None and not isinstance(plan, Mapping):
         raise ValueError(f"plan: expected a plan of npu.affinity.plan; got {plan!r}")
+    settings = {**settings, "adopt": adopt.kept(topology, settings["adopt"])}
     if plan is not None:
         return _completed(_placed(topology, plan or None, settings), topology, plan or None, settings, [], shown)
     try:
@@ -237,6 +238,7 @@ def _said(
     else:
         found += remarks.slices_off(plan, named, settings["threads"]["enabled"])
     found += environment.remarks(there, plan, named, settings["adopt"]["adopt"] != adopt.REPORT, settings["slices"]["enabled"])
+    found += adopt.remarks(topology, settings["adopt"])
     found += memory.remarks(topology, document)
     found += memory.remarks_on_users(topology, plan, document)
     if shown:

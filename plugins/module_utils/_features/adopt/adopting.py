@@ -9,6 +9,7 @@ where the group around has none of it. So every thread is read afterwards, and w
 
 from __future__ import annotations
 
+import posixpath
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Mapping, Sequence, Tuple
 
 from ..._base.cpulist import compress, expand
@@ -72,20 +73,29 @@ class Adoption:
     """The adoption of one host: ``targets`` with what would or did become of each, ``refreshed`` the drop-ins that only a next start reads.
 
     :meth:`run` takes the host's lock to be held. ``wanted``: ``move_memory``, whether memory may move, too, and ``environment``, which
-    variables the drop-ins of services set.
+    variables the drop-ins of services set. ``state``: the desired state that is applied, None where that in force is followed.
     """
 
     def __init__(
-        self, host: Host, plan: Mapping[str, Any], users: Iterable[NpuUser], expected: Expected, wanted: Mapping[str, Any] = NOTHING
+        self,
+        host: Host,
+        plan: Mapping[str, Any],
+        users: Iterable[NpuUser],
+        expected: Expected,
+        wanted: Mapping[str, Any] = NOTHING,
+        state: Mapping[str, Any] | None = None,
     ) -> None:
         self.host = host
         self.engines = Engines(host)
-        self.targets = targets(host, plan, users, expected, wanted, self.engines)
+        self.targets = targets(host, plan, users, expected, wanted, self.engines, state)
         self.record = Record(host)
         self.follow = services.follow_at_once(host)
         self.drop_ins: dict[str, FileState] = {}
         self.refreshed = _stale(self.record, self.targets, plan, wanted)
-        self.leaving = Leaving(host, plan, _used(host, self.targets))
+        named = {unit: services.configured(host, unit, state) for unit in self.record.services}
+        moved = [unit for unit, cpus in named.items() if cpus is not None and cpus != set(expand(self.record.services[unit]["cpus"]))]
+        moved += [pid for pid, entry in self.record.processes.items() if posixpath.basename(entry["group"]) in moved]
+        self.leaving = Leaving(host, plan, _used(host, self.targets).difference(moved), moved)
         self.leaving.look()
 
     @property

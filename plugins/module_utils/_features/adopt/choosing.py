@@ -20,6 +20,7 @@ from ..._kernel.masks import granted
 from ..._base.device import Device, with_lost
 from ..._base.fitting import values_of
 from ..._state.systemd import Systemd
+from ..._state.unit_files import withheld
 from ..._users.advice import way
 from ..._users.finding import by_process, has_pods, is_whole, members_of, user_of
 from . import services
@@ -38,11 +39,18 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def targets(
-    host: Host, plan: Mapping[str, Any], users: Iterable[NpuUser], expected: Expected, wanted: Mapping[str, Any], engines: Engines
+    host: Host,
+    plan: Mapping[str, Any],
+    users: Iterable[NpuUser],
+    expected: Expected,
+    wanted: Mapping[str, Any],
+    engines: Engines,
+    state: Mapping[str, Any] | None = None,
 ) -> list[Target]:
     """Return the users that hold NPUs of a plan, with what would become of each: inside, adopted or refused.
 
-    ``expected`` has the CPUs that units get in the same transaction: what runs in them follows. ``wanted``: see :class:`Adoption`.
+    ``expected`` has the CPUs that units get in the same transaction: what runs in them follows. ``wanted`` and ``state``: see
+    :class:`Adoption`.
     """
     planned = {(Device.of(npu).kind, npu["id"]) for npu in plan["npus"]}
     entries = {(Device.of(npu).kind, npu["id"]): npu for npu in with_lost(plan)}
@@ -71,6 +79,10 @@ def targets(
             switches = wanted.get("environment") or {}
             target.variables, target.kept = services.variables(host, target.unit, npus, compress(target.wanted), switches)
             is_outdated = is_outdated or bool(known) and target.variables_before != values_of(target.variables)
+            named = services.configured(host, target.unit, state)
+            if named is not None and named != target.wanted:
+                target.refuse("npu_affinity_services gives it CPUs %s at its next start; restart it" % compress(named))
+                continue
         is_moved = not follows and (not is_inside or is_outdated or bool(target.handed_down))
         if is_moved:
             _judge(host, target, record, expected, engines)
@@ -132,8 +144,11 @@ def _judge(host: Host, target: Target, record: Record, expected: Expected, engin
         if target.state == ADOPTED and target.way == CONTAINER:
             _judge_container(host, target, record, engines)
         elif target.state == ADOPTED and target.way == SERVICE:
+            why = withheld(host, posixpath.dirname(user["group"])) if target.by_group else ""
+            if why:
+                target.refuse(why)
             paths = services.by_hand(host, target.unit, [given for entry in _recorded(host, target, record) for given in all_given(entry)])
-            if paths:
+            if paths and not why:
                 target.refuse("its CPUs are overridden by %s; remove the file and run 'systemctl daemon-reload'" % ", ".join(paths))
 
 

@@ -24,7 +24,7 @@ def _step(host: Host, state: AppliedState, choices: Choices) -> Adopt | None:
         return None
     from .step import Adopt
 
-    return Adopt(host, plan, state["expected"], wanted)
+    return Adopt(host, plan, state["expected"], wanted, state)
 
 
 def _release() -> type[Release]:

@@ -1,7 +1,10 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Adopted work whose NPUs have all left the plan: it gets back the CPUs that it had, as at unbind, and is forgotten."""
+"""Adopted work whose NPUs have all left the plan, or that settings name for others.
+
+It gets back the CPUs that it had, as at unbind, and is forgotten.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,16 @@ from .release import Release
 
 
 class Leaving(Release):
-    """``used`` are the keys of what holds NPUs of the plan now, whatever it held when it was adopted.
+    """``used`` are the keys of what holds NPUs of the plan now, whatever it held when it was adopted, and ``moved`` the services that
+    settings name for other CPUs.
 
     The pools of lost cards stay reserved, and so does what was adopted for these.
     """
 
-    def __init__(self, host: Host, plan: Mapping[str, Any], used: Container[str]) -> None:
+    def __init__(self, host: Host, plan: Mapping[str, Any], used: Container[str], moved: Container[str] = ()) -> None:
         Release.__init__(self, host, Outcome({SECTION: {}}), Options())
         self.used = used
+        self.moved = moved
         self.planned = [[Device.of(npu).kind, npu["id"]] for npu in [*plan["npus"], *(plan.get("lost") or ())] if npu["pool"]]
         self.keys: dict[str, list[str]] = {}
 
@@ -31,13 +36,13 @@ class Leaving(Release):
         record = Record(self.host)
         for kind in KINDS:
             entries = getattr(record, kind)
-            self.keys[kind] = [key for key, entry in entries.items() if key not in self.used and self._has_left(entry)]
+            self.keys[kind] = [key for key, entry in entries.items() if self._has_left(key, entry)]
             setattr(record, kind, {key: entries[key] for key in self.keys[kind]})
         return record
 
-    def _has_left(self, entry: Mapping[str, Any]) -> bool:
-        npus = entry.get("npus") or []
-        return bool(npus) and not any(npu in self.planned for npu in npus)
+    def _has_left(self, key: str, entry: Mapping[str, Any]) -> bool:
+        gone = bool(entry["npus"]) and not any(npu in self.planned for npu in entry["npus"])
+        return key in self.moved or gone and key not in self.used
 
     @property
     def changed(self) -> bool:

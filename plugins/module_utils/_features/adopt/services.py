@@ -27,7 +27,7 @@ from ..._state import labels
 from ..._state.files import MARKER, FileState, is_ours, missing_folders, remove_empty
 from ..._state.systemd import CPUSET_KEYS, RUNTIME_CONTROLS, UNIT_FOLDER, Systemd, settings
 from ..._state.unit_environment import environment
-from ..._state.unit_files import numbers, values
+from ..._state.unit_files import drop_in_of, numbers, values
 from .places import DROP_IN
 
 
@@ -103,6 +103,22 @@ def first(host: Host, unit: str) -> dict[str, Any]:
     """Return what the record has of a service before its first drop-in: the folders to make, and what somebody else has in its place."""
     found = {"folders": missing_folders(host, [drop_in(unit)])}
     return dict(found, foreign=FileState.of(host, drop_in(unit)).record()) if is_others(host, unit) else found
+
+
+def configured(host: Host, unit: str, state: Mapping[str, Any] | None) -> set[int] | None:
+    """Return the CPUs that a service gets by name at its next start: by a desired state, or without one by the files in force. None where
+    nothing names it."""
+    if state is None:
+        found = host.read(drop_in_of(unit)) or ""
+        said = settings(found) if is_ours(found) else {}
+        home = settings(host.read("%s/%s" % (UNIT_FOLDER, said.get("Slice", ""))))
+    else:
+        named = [service["settings"] for service in (state["live"].get("slices") or {}).get("services") or () if service["name"] == unit]
+        said = named[0] if named else {}
+        sets = [entry["cpus"] for entry in state["expected"] if entry["unit"] == said.get("Slice")]
+        home = {"AllowedCPUs": sets[0]} if sets else {}
+    cpus = said.get("AllowedCPUs") or home.get("AllowedCPUs") or said.get("CPUAffinity")
+    return set(numbers(cpus) or ()) if cpus else None
 
 
 def by_hand(host: Host, unit: str, ours: Iterable[Mapping[str, Any]] = ()) -> list[str]:

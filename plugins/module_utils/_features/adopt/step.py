@@ -33,8 +33,16 @@ class Adopt(LiveStep):
     key = "adopt"
     disruptive = False
 
-    def __init__(self, host: Host, plan: Mapping[str, Any], expected: Iterable[UnitSets], wanted: Mapping[str, Any] = NOTHING) -> None:
+    def __init__(
+        self,
+        host: Host,
+        plan: Mapping[str, Any],
+        expected: Iterable[UnitSets],
+        wanted: Mapping[str, Any] = NOTHING,
+        state: Mapping[str, Any] | None = None,
+    ) -> None:
         LiveStep.__init__(self)
+        self.state = state
         self.host = host
         self.plan = plan
         self.wanted = wanted
@@ -46,7 +54,7 @@ class Adopt(LiveStep):
         return self.adoption is not None and self.adoption.changed
 
     def look(self, check: bool) -> None:
-        self.adoption = Adoption(self.host, self.plan, users(self.host, with_lost(self.plan)), self.expected, self.wanted)
+        self.adoption = Adoption(self.host, self.plan, users(self.host, with_lost(self.plan)), self.expected, self.wanted, self.state)
         self._warn()
 
     def run(self) -> None:

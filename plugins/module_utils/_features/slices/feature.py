@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 
 def _step(host: Host, state: AppliedState, choices: Choices) -> Prerequisites | None:
-    wanted = state["live"].get("slices")
-    if not state.get("programs") and not (wanted and wanted.get("vnpus")):
+    if not (state["live"].get("slices") and state.get("expected") or state.get("programs")):
         return None
     from .step import Prerequisites
 

@@ -5,17 +5,20 @@
 
 from __future__ import annotations
 
+import posixpath
 from typing import TYPE_CHECKING
 
 from ..._host.host import Host
+from ..._kernel.machine import slice_path
 from ..._state.step import Check
+from ..._state.unit_files import withheld
 
 if TYPE_CHECKING:
     from ..._base.documents import AppliedState
 
 
 class Prerequisites(Check):
-    """The programs that the units of a desired state start. Those that feature vnpu of the same state places first are not missed."""
+    """CPU sets for the units of a desired state, and the programs that these start, except those that feature vnpu places first."""
 
     def __init__(self, host: Host, state: AppliedState) -> None:
         Check.__init__(self)
@@ -23,6 +26,11 @@ class Prerequisites(Check):
         self.state = state
 
     def look(self, check: bool) -> None:
+        for entry in self.state["expected"]:
+            parent = posixpath.dirname(slice_path(entry["unit"])) if entry["unit"].endswith(".slice") else ""
+            why = withheld(self.host, parent)
+            if why:
+                raise ValueError("%s cannot get CPUs %s: %s" % (entry["unit"], entry["cpus"], why))
         layout = self.state["live"].get("vnpu")
         placed = ["%s/%s" % (layout["folder"], file["name"]) for file in layout["files"]] if layout else []
         for path in self.state["programs"]:

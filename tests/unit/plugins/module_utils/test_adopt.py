@@ -346,6 +346,15 @@ def test_work_that_is_only_reported(machine, values, wrong):
     assert machine.cpus(100) == "0-7" and not machine.exists(previous.PATH)
 
 
+def test_a_slice_that_withholds_cpusets_is_named_first(machine):
+    path = "/etc/systemd/system/system.slice.d/10-site.conf"
+    machine.put(path, "[Slice]\nDisableControllers=cpu cpuset\n")
+    machine.process(100, SERVICE)
+    found = adopt(machine, [user(machine, SERVICE, 1)])
+    assert states(found) == {"outside.service": "refused"} and path + " says DisableControllers=cpu cpuset" in found.targets[0].sentence
+    assert not machine.exists(services.drop_in("outside.service"))
+
+
 def test_a_parent_that_denies_the_pool_is_named_with_a_remedy(machine):
     machine.confine("/system.slice", "0-3")
     machine.process(100, SERVICE)
@@ -898,3 +907,22 @@ def test_what_cannot_be_read_while_it_is_given_back_is_not_done(machine, monkeyp
         report = unbind(machine)
     assert "/proc/300/stat cannot be read (Input/output error)" in " ".join(report.failed) and machine.exists(previous.PATH)
     assert not unbind(machine).failed and machine.cpus(300) == "0-7"
+
+
+NAMED = {"live": {"slices": {"services": [{"name": "outside.service", "settings": {"Slice": "npu-0.slice", "CPUAffinity": "0-7"}}]}}}
+NAMED["expected"] = [{"unit": "npu-0.slice", "cpus": "0-1", "mems": ""}]
+
+
+def test_a_service_named_for_another_npu_loses_its_drop_in(machine):
+    machine.process(100, SERVICE)
+    adopt(machine, [user(machine, SERVICE, 1)])
+    predicted = Adoption(machine, PLAN, [user(machine, SERVICE, 1)], {}, state=NAMED)
+    assert "npu_affinity_services gives it CPUs 0-1 at its next start; restart it" in predicted.targets[0].sentence
+    assert predicted.leaving.lines()[diffs.WORK] == ["~ outside.service: CPUs 4-7 -> all"]
+    predicted.run()
+    assert not machine.exists(services.drop_in("outside.service")) and not machine.exists(previous.PATH)
+    machine.put("/etc/systemd/system/npu-0.slice", "[Slice]\nAllowedCPUs=0-1\n")
+    text = "# Managed by npu.affinity: changes are overwritten.\n[Service]\nSlice=npu-0.slice\nCPUAffinity=\nCPUAffinity=0-7\n"
+    machine.put(UNIT + ".d/50-npu-affinity.conf", text)
+    later = adopt(machine, [user(machine, SERVICE, 1)])
+    assert states(later) == {"outside.service": "refused"} and not machine.exists(services.drop_in("outside.service"))

@@ -24,6 +24,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._topology.gather impo
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import FEATURES, desired_state, of_plan
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 from ansible_collections.npu.affinity.plugins.module_utils._host import installed
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import of_features
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.library import with_library
 from tests.fakes.bound import HISTORY, MACHINE, PYTHON, SETTINGS, TEXTFILE, files_of, state_of
 from tests.simulator import generate as simulator
@@ -102,6 +103,33 @@ def test_a_feature_switched_off_leaves_no_trace(bind, root, run_module, feature,
     assert json.loads(now[RECORD]).keys() == json.loads(never[RECORD]).keys()
     assert not apply()["changed"]
     assert bind()["changed"] and files_of(root).keys() == everything.keys()
+
+
+def test_a_slice_that_withholds_cpusets_is_named_before_a_write(bind, root):
+    path = "/etc/systemd/system/-.slice.d/10-site.conf"
+    (root / path[1:]).parent.mkdir(parents=True, exist_ok=True)
+    (root / path[1:]).write_text("[Slice]\nDisableControllers=cpuset\n")
+    before = files_of(root)
+    assert f"{path} says DisableControllers=cpuset, and systemd grants no CPU set in -.slice" in bind()["msg"]
+    assert files_of(root) == before
+
+
+def test_work_stays_adopted_until_that_is_switched_off_by_name(bind, root):
+    def adopted(**settings):
+        topology = gather(Host(str(root)))
+        return desired_state(topology, of_features({f"npu_affinity_{name}": value for name, value in settings.items()}))
+
+    assert adopted()["features"]["adopt"] == "absent"
+    bind()
+    kept = adopted()
+    assert kept["features"]["adopt"] == "present" and kept["live"]["adopt"]["mode"] == "always"
+    assert adopted(adopt="now")["live"]["adopt"]["mode"] == "now"
+    off = adopted(adopt="report")
+    assert off["features"]["adopt"] == "absent"
+    assert any("A bind gives work adopted by npu_affinity_adopt=always the CPUs that it had before" in text for text in off["remarks"])
+    assert not any("gives work adopted" in text for text in kept["remarks"])
+    bind("adopt")
+    assert adopted()["features"]["adopt"] == "absent"
 
 
 def test_everything_off_leaves_no_setting_and_no_program(bind, root):
