@@ -237,15 +237,15 @@ def working(root, monkeypatch, keeps=True, v1=False):
     return machine
 
 
-def everything(machine):
-    """Work of every kind: ``[(group, NPU)]``, with the threads of each."""
+def everything(machine, engine=DOCKER):
+    """Work of every kind: ``[(group, NPU)]``, with the threads of each. ``engine``: the group of its container."""
     machine.engines = {ID: ""}
     machine.process(100, SERVICE, (None, "1", "5", "1,5"))
-    machine.process(200, DOCKER, (None, "6"))
+    machine.process(200, engine, (None, "6"))
     machine.process(300, SESSION, (None, "2", "0-4"))
     machine.process(310, SESSION)
     return lambda: [
-        user(machine, DOCKER, 1),
+        user(machine, engine, 1),
         user(machine, SERVICE, 1),
         user(machine, SESSION, 0, pids=[300]),
     ]

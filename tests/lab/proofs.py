@@ -62,6 +62,7 @@ SECONDS = {
     "test_undo.py::test_unbind": 30,
     "test_workers.py::test_cpus_of_a_running_worker_follow": 40,
     "test_workers.py::test_memory_of_a_running_worker_moves_only_when_asked": 40,
+    "test_workloads.py::test_a_mask_that_systemd_hands_down": 70,
     "test_workloads.py::test_threads_of_workers": 100,
 }
 """CPU seconds of tests, of QEMU without KVM, after the start of their machines: of all others :data:`USUAL`. Not all were measured: a

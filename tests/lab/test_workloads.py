@@ -11,7 +11,7 @@ import time
 import pytest
 
 from tests.lab.conftest import changes, plan_of, success
-from tests.lab.kernel import allowed, allowed_of_threads, elapse, numbers, run_service, start
+from tests.lab.kernel import allowed, allowed_of_threads, elapse, main_process, numbers, run_service, start
 from tests.lab.machine import PATIENCE
 from tests.lab.shapes import DUO
 
@@ -51,6 +51,8 @@ def run():
 for number in range({threads}):
     threading.Thread(target=run).start()
 """
+MANAGER = "/etc/systemd/system.conf.d/00-tuned.conf"
+HOLDS = "import time\ndevice = open('/dev/davinci{number}', 'rb')\ntime.sleep(3600)\n"
 STATUS = "until npu-affinity status >/run/status || [ $? != 4 ]; do sleep 1; done; cat /run/status"
 """4: the timer's unit is at work."""
 HELD = 40
@@ -112,6 +114,35 @@ def the_command_of_the_host(claims, machine, worker):
     cpu = min(numbers(first["irq"]))
     why = machine.run(f"npu-affinity explain cpu {cpu}")
     claims.true(f"explain cpu {cpu} has the interrupts of NPU 0", "of NPU 0: 1 sq_send_trigger_irq" in why, why)
+
+
+def test_a_mask_that_systemd_hands_down(lab, claims):
+    """Small machine whose systemd has a mask, as TuneD gives it one: a service that is named, one that is adopted, and one in a slice"""
+    machine = lab.bound(DUO).machine
+    npus = plan_of(machine)["npus"][:2]
+    own = ",".join(str(min(numbers(npu["pool"]))) for npu in npus)
+    machine.run("mkdir -p /etc/systemd/system.conf.d")
+    machine.write(MANAGER, f"[Manager]\nCPUAffinity={own}\n")
+    machine.run("systemctl daemon-reexec")
+    for name, npu in zip(("named", "adopted"), npus, strict=True):
+        run_service(machine, f"{name}.service", HOLDS.format(number=npu["id"]))
+    before = {name: allowed_of_threads(machine, main_process(machine, name)) for name in ("named", "adopted")}
+    claims.equal("CPUs of both services", [numbers(cpus) for found in before.values() for cpus in found["python3"]], [numbers(own)] * 2)
+    options = {"npu_affinity_services": [{"unit": "named.service", "npus": [npus[0]["id"]]}], "npu_affinity_adopt": "now"}
+    claims.equal("exit status of bind", success(lab.play(machine, "bind", **options)), (0, ""))
+    machine.run("systemctl restart named")
+    for name, npu in zip(("named", "adopted"), npus, strict=True):
+        claims.equal(f"CPUs of {name}.service", allowed_of_threads(machine, main_process(machine, name)), {"python3": {npu["pool"]}})
+    status = machine.run(STATUS)
+    claims.true("npu-affinity status says bound", status.startswith("bound: 2 NPUs, "), status)
+    if tuple(map(int, machine.run("uname -r").split(".")[:2])) >= (6, 2):  # older kernels forget a mask at each change of a cpuset
+        worker = start(machine, "worker", npus[0]["slice"], "open('/run/worker', 'w').close()\n" + HOLDS.format(number=npus[0]["id"]))
+        for words in ("status", f"explain pid {worker}"):
+            told = " ".join(machine.run(f"npu-affinity {words} || true").split())
+            claims.true(f"{words} names who gave it one CPU", "not placed as planned" in told and f"{MANAGER} says" in told, told)
+        machine.run("systemctl stop worker")
+    claims.equal("exit status of unbind", success(lab.play(machine, "unbind")), (0, ""))
+    claims.equal("CPUs of adopted.service", allowed_of_threads(machine, main_process(machine, "adopted")), before["adopted"])
 
 
 @pytest.mark.core

@@ -34,10 +34,10 @@ def again(root: str, state: AppliedState, topology: Mapping[str, Any], archive: 
 
 
 def _compared(host: Host, topology: Mapping[str, Any], code: HostCode) -> dict[str, Any] | None:
-    """Return the comparison of a host on which a bind would change nothing; None where nothing differs."""
+    """Return the comparison of a host on which a bind would change nothing; None where nothing differs and all work is placed."""
     known = {"npus": topology["npus"], "users": topology.get("users") or [], "silent": topology.get("silent") or {}}
     try:
         found = comparison(host, {"topology": known, "must_be_bound": False}, None, code)
     except (OSError, ValueError, CommandError) as error:
         return {"msg": str(error)}
-    return found if found["drift"] else None
+    return found if found["drift"] or found["outside"] else None

@@ -117,6 +117,7 @@ def _failing(task: StepTask, topology: Any, state: Mapping[str, Any], compared: 
     outside its pool."""
     fail_on = task.settings.of_role("verify")["fail_on"]
     outside = pools.placed(topology.get("users") or (), state["plan"]).outside if state["outside"] else []
+    outside = (compared or {}).get("outside") or outside
     found = {
         **(compared or {"drift": []}),
         "muted": state["muted"],

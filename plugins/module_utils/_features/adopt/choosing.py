@@ -127,6 +127,8 @@ def _judge(host: Host, target: Target, record: Record, expected: Expected, engin
     target.state, target.after, target.variables_after = ADOPTED, target.wanted, values_of(target.variables)
     if user["kind"] == "pod":
         target.refuse("the kubelet places pods; use its static CPU manager policy (docs/kubelet.md)")
+    elif ".." in user["group"].split("/"):
+        target.refuse("its control group lies outside the root of this system's")
     elif target.way != THREADS and has_pods(host, user["group"]):
         target.refuse("pods run in it, whose CPUs the kubelet assigns: it is a node, such as of kind or k3d")
     elif user.get("unassigned"):

@@ -123,6 +123,8 @@ class Release(release.Release):
         cpus, recorded = set(expand(entry["cpus"])), entry["threads"]
         given = [set(expand(one["cpus"])) for one in all_given(entry) if one]
         now, asked = tasks.masks(self.host, pid), tasks.asked_for(self.host, pid)
+        if not now:
+            raise ValueError("the CPUs of process %d of %s cannot be read" % (pid, entry["title"]))
         moved = [name for name in now if asked.get(name) != recorded.get(name)]
         left = [name for name in moved if cpus and not any(set(expand(now[name])) <= one for one in given)]
         if left:

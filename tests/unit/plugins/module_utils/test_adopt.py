@@ -18,7 +18,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.adopt impor
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.adopting import Adoption
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.places import SECTION
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.section import check
-from ansible_collections.npu.affinity.plugins.module_utils._host.host import Unreadable
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Unreadable
 from ansible_collections.npu.affinity.plugins.module_utils._kernel import interrupts
 from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device, with_lost
 from ansible_collections.npu.affinity.plugins.module_utils._state import plan_file, previous
@@ -718,7 +718,7 @@ def other_pools(machine):
     adopt(machine, machine.found(), plan_of("0-1", "5-6"))
 
 
-@pytest.mark.parametrize("version", ["v1", "v2"])
+@pytest.mark.parametrize("version", ["v1", "v2", "podman that writes nothing down"])
 @pytest.mark.parametrize("change", [other_pools, other_settings])
 @pytest.mark.parametrize("later", [None, other_pools], ids=["unbind", "bind"])
 def test_a_change_that_is_killed_at_any_step_is_ours(tmp_path, monkeypatch, version, change, later):
@@ -726,7 +726,8 @@ def test_a_change_that_is_killed_at_any_step_is_ours(tmp_path, monkeypatch, vers
 
     def bound(number):
         machine = working(tmp_path / str(number), monkeypatch, number % 2 == 0, version == "v1")
-        machine.found = everything(machine)
+        machine.writes_down = version in ("v1", "v2")
+        machine.found = everything(machine, DOCKER if machine.writes_down else PODMAN)
         before.update(all_cpus(machine))
         adopt(machine, machine.found())
         return machine
@@ -735,10 +736,35 @@ def test_a_change_that_is_killed_at_any_step_is_ours(tmp_path, monkeypatch, vers
     for last, machine in Steps(monkeypatch).endings(bound, Killed(), change, least=2):
         if later:
             later(machine)
-            assert (machine.cpus(100), machine.engines[ID]) == ("5-6", "5-6"), last
+            assert (machine.cpus(100), machine.cpus(200)) == ("5-6", "5-6"), last
         report = unbind(machine)
         assert (report.failed, report.warnings, all_cpus(machine)) == ([], [], before), last
         assert not machine.exists(previous.PATH) and not machine.exists(services.drop_in("outside.service")), last
+
+
+@pytest.mark.parametrize("later", [None, other_pools], ids=["unbind", "bind"])
+def test_a_change_that_is_refused_at_any_step_is_ours(tmp_path, monkeypatch, later):
+    def bound(number):
+        machine = working(tmp_path / str(number), monkeypatch, number % 2 == 0)
+        machine.found = everything(machine)
+        before.update(all_cpus(machine))
+        adopt(machine, machine.found())
+        return machine
+
+    def change(machine):
+        adoption = Adoption(machine, plan_of("2-3", "6-7"), machine.found(), {})
+        try:
+            adoption.run()
+        except (CommandError, OSError, ValueError):
+            adoption.undo()
+
+    before = {}
+    for last, machine in Steps(monkeypatch).endings(bound, CommandError("refused"), change):
+        if later:
+            later(machine)
+            assert (machine.cpus(100), machine.cpus(200)) == ("5-6", "5-6"), last
+        report = unbind(machine)
+        assert (report.failed, report.warnings, all_cpus(machine)) == ([], [], before), last
 
 
 def test_a_refusing_engine_costs_no_container_its_cpus(machine):
@@ -883,6 +909,12 @@ def test_groups_that_are_nested_deeply_blind_nobody(machine):
         shutil.rmtree(machine.root + CGROUPS + SERVICE)
 
 
+def test_a_group_of_another_namespace_is_only_reported(machine):
+    machine.process(300, SESSION)
+    found = adopt(machine, [dict(user(machine, SESSION, 1), group="/../other")])
+    assert "its control group lies outside the root" in found.targets[0].sentence and not machine.exists(previous.PATH)
+
+
 @pytest.mark.parametrize("name", ["\u00fc.service", "a b.service"])
 def test_a_group_that_no_unit_can_be_is_adopted_by_its_processes(machine, name):
     group = "/system.slice/" + name
@@ -897,15 +929,20 @@ def test_what_cannot_be_read_while_it_is_given_back_is_not_done(machine, monkeyp
     adopt(machine, [user(machine, SESSION, 1)])
     content = type(machine).content
 
-    def fail(host, path):
-        if path == "/proc/300/stat":
-            raise Unreadable("%s cannot be read (Input/output error): remove or repair it" % path)
-        return content(host, path)
+    def failing(wrong):
+        def fail(host, path):
+            if path == wrong:
+                raise Unreadable("%s cannot be read (Input/output error): remove or repair it" % path)
+            return content(host, path)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(type(machine), "content", fail)
-        report = unbind(machine)
-    assert "/proc/300/stat cannot be read (Input/output error)" in " ".join(report.failed) and machine.exists(previous.PATH)
+        return fail
+
+    stat = "/proc/300/stat"
+    for path, said in ((stat, stat + " cannot be read (Input/output error)"), ("/proc/300/task/300/status", "of process 300")):
+        with monkeypatch.context() as patch:
+            patch.setattr(type(machine), "content", failing(path))
+            report = unbind(machine)
+        assert said in " ".join(report.failed) and machine.exists(previous.PATH)
     assert not unbind(machine).failed and machine.cpus(300) == "0-7"
 
 
