@@ -21,7 +21,7 @@ from .._kernel.interrupts import Thread
 from .._kernel.masks import online
 from .._kernel.memory import policy_of
 from .._state.plan_file import memory_nodes
-from .._users.finding import by_process
+from .._users.finding import by_process, is_whole
 from .._users.pools import Placed, called, confined_user, placed, pool_of
 from .._users.inherited import Origin, origin
 
@@ -51,8 +51,13 @@ class Judge(NamedTuple):
         return cls(host, plan, parts, dict(PATTERNS, **patterns), (live.get("slices") or {}).get("bound_by", "host") == "host")
 
     def placed(self, users: Iterable[NpuUser]) -> Placed:
-        """Compare users with the pools of their NPUs, and those inside with their roles: these are ``outside`` with a cause."""
-        users = list(users)
+        """Compare users with the pools of their NPUs, and those inside with their roles: these are ``outside`` with a cause.
+
+        Work of many, each with NPUs of its own, is compared process by process.
+        """
+        npus = with_lost(self.plan)
+        parts = [by_process(self.host, npus, user) if len(user["npus"]) > 1 and not is_whole(user) else [user] for user in users]
+        users = [user for part in parts for user in part]
         found = placed(users, self.plan, self.host_binds)
         away = {user["title"] for user in found.outside}
         confined = [user for user in map(self.confined, (user for user in users if called(user) not in away)) if user]

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import pytest
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device
 from ansible_collections.npu.affinity.plugins.module_utils._drift.placement import Judge
+from ansible_collections.npu.affinity.plugins.module_utils._users import finding
 from ansible_collections.npu.affinity.plugins.module_utils._users.pools import sentence
-from tests.fakes.work import CGROUPS, DOCKER, SERVICE, user, working
+from tests.fakes.work import CGROUPS, DOCKER, SERVICE, SESSION, user, working
 from tests.fakes.workers import npu
 
 PLAN = {"npus": [npu(0, 0, pool="0-7", irq="0", main="1-5", acl="6", release="7", memory_nodes="0-1")]}
@@ -118,3 +120,22 @@ def test_a_memory_policy_against_the_plan_is_named(tmp_path, monkeypatch, policy
     machine.put("/proc/100/numa_maps", "55d0a2 %s file=/usr/bin/python3 mapped=1 N0=1\n55d0a3 bind:7 anon=1\n" % policy)
     found = judged(machine, DOCKER)
     assert found["cause"].startswith(why) if why else found is None
+
+
+def test_work_of_many_is_judged_process_by_process(tmp_path, monkeypatch):
+    """Two processes of one session, each in the pool of the other's NPU."""
+    machine = working(tmp_path, monkeypatch)
+    monkeypatch.setattr(finding, "owners", lambda host, npus: {"davinci%d" % number: Device("npu", number, "") for number in (0, 1)})
+    plan = {
+        "npus": [
+            npu(0, 0, pool="0-3", irq="0", main="1-3", acl="", release=""),
+            npu(1, 4, pool="4-7", irq="4", main="5-7", acl="", release=""),
+        ]
+    }
+    machine.process(300, SESSION, ("4-7",))
+    machine.process(310, SESSION, ("0-3",))
+    found = user(machine, SESSION, 0, 1)
+    for number, process in enumerate(found["processes"]):
+        process["devices"] = ["davinci%d" % number]
+    placed = Judge(machine, plan).placed([found])
+    assert [(one["pids"], one["cpus"], one["pool"]) for one in placed.outside] == [([300], "4-7", "0-3"), ([310], "0-3", "4-7")]
