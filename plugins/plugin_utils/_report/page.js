@@ -734,7 +734,7 @@ function holderTable(host) {
   const heads = ["Work", "Runs on", "Pool", ...host.holders.some(user => user.outside) ? ["To move it"] : []];
   return h("div", {class: "scroll"}, h("table", {id: "holders"}, h("thead", {}, h("tr", {}, heads.map(title => h("th", {scope: "col"}, title)))),
     h("tbody", {}, host.holders.map(user => {
-      const cells = [[h("b", {}, user.title), user.outside ? h("div", {class: "alarm"}, "outside its pool") : ""], parted(user.cpus), parted(user.pool), user.command ? command(user.command) : user.next];
+      const cells = [[h("b", {}, user.title), user.outside ? h("div", {class: "alarm"}, user.cause || "outside its pool") : ""], parted(user.cpus), parted(user.pool), user.command ? command(user.command) : user.next];
       return h("tr", {}, heads.map((title, number) => h("td", {class: (number === 1 || number === 2 ? "mono" : "") + (number === 1 && user.outside ? " alarm" : ""), "data-title": title}, cells[number])));
     }))));
 }

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 
-_OF_HOLDER = ("title", "cpus", "pool", "next", "command")
+_OF_HOLDER = ("title", "cpus", "pool", "next", "command", "cause")
 
 
 def holders_of(record: Mapping[str, Any], topology: Topology | Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return ``[{title, cpus, pool, next, command, outside}]`` of what has NPUs open, first what runs outside its pool.
+    """Return ``[{title, cpus, pool, next, command, cause, outside}]`` of what has NPUs open, first what is not placed as planned.
 
     ``next`` says what puts it there, and ``command`` is that as a command, '' where no command alone does it.
     """
@@ -36,6 +36,7 @@ def holders_of(record: Mapping[str, Any], topology: Topology | Mapping[str, Any]
             "pool": union(pools.get((npu["kind"], npu["id"]), "") for npu in user["npus"]),
             "next": "",
             "command": "",
+            "cause": "",
         }
         for user in topology.get("users") or ()
         if user["processes"]

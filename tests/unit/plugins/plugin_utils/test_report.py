@@ -190,7 +190,9 @@ def test_a_plan_that_is_outdated_is_a_remark_of_the_page(given, said):
 def test_work_outside_its_pool_is_on_the_page_with_its_cause():
     (host,) = fleet([record(outside=AWAY, drift=[MOVED])])["hosts"]
     (user,) = host["holders"]
-    assert user == {**{key: AWAY[0][key] for key in AWAY[0] if key != "pids"}, "outside": True}
+    assert user == {**{key: AWAY[0][key] for key in AWAY[0] if key != "pids"}, "cause": "", "outside": True}
+    (host,) = fleet([record(outside=[{**AWAY[0], "cause": "systemd has a mask"}])])["hosts"]
+    assert host["holders"][0]["cause"] == "systemd has a mask"
 
 
 def test_the_command_for_drift_repeats_how_the_run_was_started():
