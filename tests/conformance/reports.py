@@ -5,7 +5,7 @@
 
 A folder with ``machine.yml`` has a machine in the language of ``tests/simulator``, ``answers/<words joined by _>.txt`` with what npu-smi
 prints for exactly these words, and ``tweak.py``, which changes the tree. Each machine is gathered, planned, bound, compared with its
-state in force, and bound again; :data:`MACHINES` has what is right besides. A folder with ``case.json`` is a situation: :data:`SITUATIONS`.
+state in force, and bound again; :data:`MACHINES` has what is right besides. A folder with ``case.json`` is in ``situations.py``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
+from situations import SITUATIONS
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.table import rows
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
@@ -61,8 +62,6 @@ MACHINES: Mapping[str, tuple[Mapping[str, Any], Callable[[Machine], None] | None
     "35": ({"min_cpus": 2}, None),
 }
 """``{number of the folder: (options of the plan, check of what is right)}``."""
-SITUATIONS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], None]] = {}
-"""``{number of the folder: check(given, right)}``."""
 
 
 def cases(folder: pathlib.Path) -> Iterator[tuple[str, Callable[[], None]]]:
