@@ -54,21 +54,6 @@ options:
     description: Gather the interrupts of network and storage functions, which a printed plan lists if they are on its CPUs.
     type: bool
     default: false
-  compare:
-    description:
-      - Also compare the host with its state in force, and return RV(in_force).
-      - If the desired state has the same digest and the host does not differ, a playbook need not run another module.
-    type: bool
-    default: false
-  host_code:
-    description:
-      - SHA-256 of the host code that a bind would install. Required with O(compare), which runs it on the host. Other code is a difference.
-      - The action of this module sets it to that of the collection on the controller.
-    type: str
-  hardware:
-    description:
-      - The hardware of a state, C(hardware) of C(npu_affinity_state). RV(hardware_changes) lists how this host differs from it.
-    type: dict
   timeout:
     description: Time limit of each command in seconds. Calls for an NPU whose controller does not respond can take tens of seconds.
     type: int
@@ -125,65 +110,12 @@ EXAMPLES = r"""
   npu.affinity.topology_facts:
     others: true
 
-- name: Gather, and compare the host with the state that was applied last
-  npu.affinity.topology_facts:
-    compare: true
-
-- name: See whether the state before the last change still fits the host
-  npu.affinity.topology_facts:
-    hardware: "{{ history.entry.state.hardware }}"
-
 - name: Show what could not be read
   ansible.builtin.debug:
     msg: "{{ ansible_facts['npu_affinity_topology'].problems }}"
 """
 
 RETURN = r"""
-in_force:
-  description: The state in force by the history of the host, or V(null) without one.
-  returned: with O(compare)
-  type: dict
-  contains:
-    digest:
-      description: The digest of that state, as C(npu_affinity_state) has it for the same state.
-      type: str
-      sample: 5f1c2a3b
-    id:
-      description: The id of its entry in the history.
-      type: int
-      sample: 7
-    time:
-      description: When it was applied, in UTC.
-      type: str
-      sample: '2026-09-01T12:00:00Z'
-    author:
-      description: Who applied it.
-      type: str
-      sample: operator
-    differs:
-      description:
-        - What applying it once more would change, or what it waits for, a line each. Empty on a host that matches.
-        - A failure to find that out is a line, too.
-      type: list
-      elements: str
-      sample: ['start npu-0.slice']
-    remarks:
-      description: What cannot be bound, or has no effect on this host.
-      type: list
-      elements: str
-      sample: []
-    compared:
-      description:
-        - What differs although applying the state once more changes nothing, as module P(npu.affinity.binding_info#module) returns it.
-        - V(null) if nothing does, and if RV(in_force.differs) is not empty. It has only C(msg) if the host could not be compared.
-      type: dict
-      sample: null
-hardware_changes:
-  description: One sentence for everything in which the host differs from O(hardware).
-  returned: with O(hardware)
-  type: list
-  elements: str
-  sample: ["the NPU at 0000:c1:00.0 is missing", "the CPUs online were 0-191 and are 0-190"]
 ansible_facts:
   description: Facts to add to those of the host.
   returned: always
@@ -642,85 +574,17 @@ ansible_facts:
           sample: {room_mib: {"6": 41210, "7": 98304}, units: {npu-0.slice: {mems: 6-7, mib: {"6": 80120}}}}
 """
 
-import hashlib
-from typing import TYPE_CHECKING, Any
-
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
-from ansible_collections.npu.affinity.plugins.module_utils._base import zipped
-from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._host.recorded import host_at
-from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
-
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
-
-
-def argument_spec() -> dict[str, Any]:
-    return {
-        "root": {"type": "path", "default": "/"},
-        "compare": {"type": "bool", "default": False},
-        "host_code": {"type": "str"},
-        "device_share": {"type": "bool", "default": False},
-        "npu_smi": {"type": "str"},
-        "nvidia_smi": {"type": "str"},
-        "units": {"type": "list", "elements": "str", "default": []},
-        "others": {"type": "bool", "default": False},
-        "hardware": {"type": "dict"},
-        "timeout": {"type": "int", "default": 30},
-    }
-
-
-def compared(then: dict[str, Any] | None, topology: Topology) -> dict[str, Any]:
-    """Return how the host differs from the hardware of a state, as a result. Raises ``ValueError`` for hardware of another shape."""
-    if then is None:
-        return {}
-    from ansible_collections.npu.affinity.plugins.module_utils._topology.hardware import hardware_changes
-
-    try:
-        return {"hardware_changes": hardware_changes(then, topology)}
-    except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError("option hardware has an unexpected form (%s: %s)" % (type(error).__name__, error))
-
-
-def in_force(module: AnsibleModule, host: Host, topology: Topology) -> dict[str, Any] | None:
-    """Return the state in force, and what applying it once more would change. Its warnings are those of the module.
-
-    The code for that is on the host, where a bind installed it. If that is other code, this is all that differs.
-    """
-    from ansible_collections.npu.affinity.plugins.module_utils._host.installed import ARCHIVE, library_of, placed
-    from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest import digest
-    from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import newest
-
-    known = newest(host)
-    if known is None:
-        return None
-    found = {"digest": digest(known.state), "id": known.id, "time": known.time, "author": known.author}
-    path = placed(ARCHIVE, library_of(known.state))
-    archive = host.content(path) or b""
-    if hashlib.sha256(archive).hexdigest() != module.params["host_code"]:
-        return {**found, "differs": ["%s is missing, or not the host code of this collection" % path], "compared": None, "remarks": []}
-    again = zipped.imported("_apply.again", host.path(path)).again
-    differing, warnings = again(module.params["root"], known.state, topology, archive)
-    for sentence in warnings:
-        module.warn(sentence)
-    return {**found, **differing}
+from ansible_collections.npu.affinity.plugins.module_utils._topology.arguments import ARGUMENTS, gathered
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=argument_spec(), required_if=[("compare", True, ["host_code"])], supports_check_mode=True)
-    if module.params["timeout"] < 1:
-        module.fail_json(msg="npu_affinity_timeout is %d s; a command needs at least 1 s to answer" % module.params["timeout"])
-    questions = {name: module.params[name] for name in ("device_share", "npu_smi", "nvidia_smi", "units", "others")}
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     try:
-        host = host_at(module.params["root"], module.params["timeout"])
-        topology = gather(host, **questions)
-        topology["problems"] += host.untold()
-        found = compared(module.params["hardware"], topology)
-        if module.params["compare"]:
-            found["in_force"] = in_force(module, host, topology)
+        _host, topology = gathered(module.params)
     except ValueError as error:
         module.fail_json(msg=str(error))
-    module.exit_json(changed=False, ansible_facts={"npu_affinity_topology": topology}, **found)
+    module.exit_json(changed=False, ansible_facts={"npu_affinity_topology": topology})
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ ON_CONTROLLER = {
 
 PLANNING = ("choose_entry", "gather", "plan", "plan_to_bind", "plan_to_compare", "plan_to_show")
 MODULES = {
-    **dict.fromkeys(PLANNING, "topology_facts"),
+    **dict.fromkeys(PLANNING, "gather"),
     "apply": "host_files",
     **dict.fromkeys(("compare", "verify"), "binding_info"),
     "unbind": "unbind",

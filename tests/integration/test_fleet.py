@@ -81,7 +81,7 @@ def test_every_product_binds_once_and_a_rerun_touches_nothing(fleet, machines):
         second = hosts.succeed("bind", npu_affinity_batches=["100%"])
     for host in hosts.hosts:
         assert (first.changed(host) > 0, second.changed(host)) == (True, 0), host
-        assert second.modules(host) == ["npu.affinity.topology_facts"]
+        assert second.modules(host) == ["npu.affinity.gather"]
 
 
 def test_check_mode_is_truthful_at_first_on_reruns_and_changes(fleet):

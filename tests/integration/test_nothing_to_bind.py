@@ -50,7 +50,7 @@ def test_a_host_without_accelerators_is_not_changed(fleet, tmp_path):
         hosts.succeed(str(tmp_path / "roles.yml"), **everything)
         hosts.succeed("verify", **EVERYTHING)
         unbound = hosts.succeed("unbind")
-    assert bound.modules("bare") == ["npu.affinity.topology_facts"]
+    assert bound.modules("bare") == ["npu.affinity.gather"]
     assert "There is no accelerator on this host: nothing is bound, and nothing is written." in bound.output
     assert "What is named for this host has no effect: vllm@0.service." in bound.output.replace("\n", " ").replace("    ", "")
     assert unbound.changed("bare") == 0

@@ -77,7 +77,7 @@ def test_roles_by_themselves_want_what_the_playbooks_want(fleet, tmp_path):
     assert all((tree / UNITS[1:] / name).exists() for name in ("npu.slice", "npu-affinity-irq.service"))
     with hosts.untouched():
         runs = [hosts.succeed(playbook) for playbook in (str(verify), "verify", "bind", str(bind))]
-    assert [run.changed("a") for run in runs] == [0] * 4 and set(runs[2].modules("a")) == {"npu.affinity.topology_facts"}
+    assert [run.changed("a") for run in runs] == [0] * 4 and set(runs[2].modules("a")) == {"npu.affinity.gather"}
     assert "a: 0 of " in runs[0].output and "a bind would now change" not in runs[1].output
     next(tree.glob("etc/systemd/system/npu-*.slice")).unlink()
     run = hosts.play(str(verify))

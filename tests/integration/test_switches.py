@@ -162,6 +162,6 @@ def test_every_switch_of_every_role_means_what_its_text_says(fleet, tmp_path):
         left = {path.name for path in (hosts.tree(name) / "etc/systemd/system").rglob("*") if path.name.startswith("npu")}
         assert left == set(), name
     again = play("bind", dict.fromkeys(hosts.hosts, none), **facts)
-    looked = ["npu.affinity.topology_facts", "npu.affinity.host_files"]  # the host code, with which a host looks itself, is gone as well
+    looked = ["npu.affinity.gather", "npu.affinity.host_files"]  # the host code, with which a host looks itself, is gone as well
     assert {name: again.modules(name) for name in hosts.hosts} == dict.fromkeys(hosts.hosts, looked)
     assert {name: again.changed(name) for name in hosts.hosts} == dict.fromkeys(hosts.hosts, 0)

@@ -79,7 +79,7 @@ def test_on_it_costs_no_further_module_execution(fleet):
     refused = hosts.play("bind", "--check", **THREADS, npu_affinity_bound_by="workers")
     assert refused.status != 0
     assert "with npu_affinity_bound_by=workers the workers do it themselves" in refused.failure("a2")
-    assert refused.modules("a2") == ["npu.affinity.topology_facts"]
+    assert refused.modules("a2") == ["npu.affinity.gather"]
 
 
 def test_memory_follows_the_threads_within_its_limit(fleet):

@@ -72,7 +72,7 @@ def test_every_kind_of_host_is_bound_once_and_is_what_it_was(fleet):
     with hosts.untouched():
         again = hosts.succeed("bind", "--limit", "!untouched", **ALL_AT_ONCE)
     assert {host: again.changed(host) for host in VARIABLES} == dict.fromkeys(VARIABLES, 0)
-    assert {host: again.modules(host) for host in VARIABLES} == dict.fromkeys(VARIABLES, ["npu.affinity.topology_facts"])
+    assert {host: again.modules(host) for host in VARIABLES} == dict.fromkeys(VARIABLES, ["npu.affinity.gather"])
     with hosts.untouched():
         predicted = hosts.succeed("unbind", "--check", "--diff", **ALL_AT_ONCE)
     assert 0 < len(predicted.diff("a2")) <= 60, predicted.output

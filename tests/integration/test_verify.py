@@ -70,7 +70,7 @@ def test_a_bound_fleet_is_clean_until_hosts_report_own_changes(fleet, tmp_path):
     with hosts.untouched(*compared):
         run = hosts.succeed("verify", "--limit", ",".join(compared), **VARIABLES)
     for host in compared:
-        assert [action.rpartition(".")[2] for action in run.modules(host)] == ["topology_facts", "binding_info"]
+        assert [action.rpartition(".")[2] for action in run.modules(host)] == ["gather", "binding_info"]
         line, *remarks = said(run, host)
         assert line.startswith("never bound, so there is nothing to compare" if host == "unbound" else "0 of ")
         assert ["npu_affinity_housekeeping has no effect on system.slice" in text for text in remarks] == [True] * (host == "refused")

@@ -94,7 +94,7 @@ MISFITS = [
 def bound(lab):
     """``(the machine, bound and with images, its topology)``."""
     bound = lab.bound(SHAPE)
-    (gathered,) = [entry["result"] for entry in bound.run.results if "topology_facts" in entry["action"]]
+    (gathered,) = [entry["result"] for entry in bound.run.results if entry["action"] == "npu.affinity.gather"]
     bound.machine.run(f"set -e\n{PREPARE}")
     return bound.machine, gathered["ansible_facts"]["npu_affinity_topology"]
 

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The state in force of a host, applied once more in check mode: what that would change, and what it would leave as it should not be.
 
-Module ``topology_facts`` runs this from the installed host code, so it need not send what applies a state.
+Module ``gather`` runs this from the installed host code, so it need not send what applies a state.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def again(root: str, state: AppliedState, topology: Mapping[str, Any], archive: bytes) -> tuple[dict[str, Any], list[str]]:
-    """Return ``differs``, ``compared`` and ``remarks`` as module ``topology_facts`` returns them, and warnings. ``archive`` is the
+    """Return ``differs``, ``compared`` and ``remarks`` as module ``gather`` returns them, and warnings. ``archive`` is the
     installed one, which a bind would install."""
     host = Host(root, 90)
     code = functools.partial(files_of, archive=archive.decode("utf-8", "surrogateescape"))

@@ -103,7 +103,7 @@ def desired_state(
     change what a bind does, ``profile``, a sentence on where they are from, ``of_profile``, the variables with its values, and ``muted``. A
     host that cannot be bound has ``refusals``, and its document has no feature, so it changes nothing. ``shown``: the plan is only shown:
     CPUs that pods hold now do not refuse it, and interrupts of other devices are remarks. ``plan``: the plan to take, as it is, in place of
-    one that is made; an empty one takes everything off. ``in_force``: what module topology_facts found of the state in force. Raises
+    one that is made; an empty one takes everything off. ``in_force``: what module gather found of the state in force. Raises
     ``ValueError`` for what cannot be made of that.
 
     Keys of the result: those of :func:`of_plan`, ``plan`` (also of a host that is refused, if there is one), ``refusals``, ``remarks``

@@ -32,10 +32,10 @@ def gather(task: StepTask) -> dict[str, Any]:
     return _gathered(task)
 
 
-def _gathered(task: StepTask, **options: bool) -> dict[str, Any]:
+def _gathered(task: StepTask, **options: bool | str) -> dict[str, Any]:
     """Return what the host answered, and add the topology to the variables."""
     asked = task.settings.for_gathering()
-    result = task.on_host("topology_facts", {**asked, "npu_smi": asked["npu_smi"] or None, "host_code": runtime.digest(), **options})
+    result = task.on_host("gather", {**asked, "npu_smi": asked["npu_smi"] or None, **options})
     if not result.get("failed"):
         task.variables[TOPOLOGY] = result["ansible_facts"][TOPOLOGY]
         task.variables["ansible_facts"] = {**(task.variables.get("ansible_facts") or {}), **result["ansible_facts"]}
@@ -67,7 +67,7 @@ def plan_to_compare(task: StepTask) -> dict[str, Any]:
 
 def plan_to_bind(task: StepTask) -> dict[str, Any]:
     """Gather and plan, compare with the state in force, and decide whether the host is to be changed."""
-    result = _gathered(task, compare=True)
+    result = _gathered(task, host_code=runtime.digest())
     if result.get("failed"):
         return result
     in_force = result.get("in_force")
@@ -96,7 +96,7 @@ def choose_entry(task: StepTask) -> dict[str, Any]:
     if not history["entry"]:
         return found
     options = {name: asked[name] or None for name in ("root", "npu_smi", "timeout")}
-    facts = task.on_host("topology_facts", {**options, "hardware": history["entry"]["state"]["hardware"]})
+    facts = task.on_host("gather", {**options, "hardware": history["entry"]["state"]["hardware"]})
     if facts["hardware_changes"]:
         why = _other_hardware(history["entry"], facts["hardware_changes"], facts["ansible_facts"][TOPOLOGY]["problems"])
         found |= _refused("NPU_OTHER_HARDWARE", why)

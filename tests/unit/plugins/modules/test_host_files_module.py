@@ -107,11 +107,11 @@ def test_live_values_of_another_shape_are_refused(run_module, root, live, senten
     entry = root / HISTORY[1:] / "1.json"
     document = json.loads(entry.read_text())
     entry.write_text(json.dumps({**document, "state": {**document["state"], "live": live}}))
-    asked = {"ANSIBLE_MODULE_ARGS": {"root": str(root), "compare": True, "host_code": runtime.digest()}}
+    asked = {"ANSIBLE_MODULE_ARGS": {"root": str(root), "host_code": runtime.digest()}}
     module = [
         sys.executable,
         "-m",
-        "ansible_collections.npu.affinity.plugins.modules.topology_facts",
+        "ansible_collections.npu.affinity.plugins.modules.gather",
     ]  # it knows no feature yet
     done = subprocess.run(module, input=json.dumps(asked), capture_output=True, text=True, check=True)
     assert sentence in json.loads(done.stdout)["in_force"]["differs"][0]
@@ -124,7 +124,7 @@ def test_gathering_tells_host_code_of_another_build(run_module, root):
     content = archive.read_bytes()
 
     def differs():
-        return run_module("topology_facts", root=str(root), compare=True, host_code=runtime.digest())["in_force"]["differs"]
+        return run_module("gather", root=str(root), host_code=runtime.digest())["in_force"]["differs"]
 
     assert differs() == []
     with zipfile.ZipFile(archive, "w") as members:

@@ -211,7 +211,7 @@ def test_modes_do_not_depend_on_the_umask(machine, tmp_path, run_module):
     ]
 
 
-MODULES = ["binding_info", "topology_facts", "host_files"]
+MODULES = ["binding_info", "gather", "topology_facts", "host_files"]
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]")
 
 

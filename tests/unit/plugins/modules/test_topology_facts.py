@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.hugepages import path_of
+from ansible_collections.npu.affinity.plugins.module_utils._topology.arguments import ARGUMENTS
 from ansible_collections.npu.affinity.plugins.modules import topology_facts
 
 FILES = {
@@ -87,7 +88,7 @@ def test_a_time_limit_must_leave_time(root, run):
 
 def test_the_documentation_names_every_option_as_it_is():
     documented = yaml.safe_load(topology_facts.DOCUMENTATION)["options"]
-    spec = topology_facts.argument_spec()
+    spec = ARGUMENTS
     assert {name: (option["type"], option.get("default")) for name, option in documented.items()} == {
         name: (option["type"], option.get("default")) for name, option in spec.items()
     }
@@ -116,6 +117,7 @@ def test_the_documentation_names_every_returned_field(root, run):
         (root / path).write_text(text)
     assert "others" not in run(root=str(root))["ansible_facts"]["npu_affinity_topology"]
     result = run(root=str(root), units=["vllm@0.service"], others=True)
+    assert set(result) <= {"ansible_facts", "changed", "invocation", "warnings"}
     assert result["ansible_facts"]["npu_affinity_topology"]["hugepages_before"] == {"2048": {"0": 7}}
     returned = yaml.safe_load(topology_facts.RETURN)["ansible_facts"]
     check(result["ansible_facts"], returned, "ansible_facts")

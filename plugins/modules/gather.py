@@ -1,0 +1,182 @@
+#!/usr/bin/python
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: gather
+short_description: Gather the topology of a host, and compare it with states of its history
+version_added: 1.0.0
+description:
+  - Internal to the playbooks and roles of this collection. Its options can change in any release. Use M(npu.affinity.topology_facts) for facts.
+  - Returns the facts of M(npu.affinity.topology_facts), and on request how the host differs from its state in force. If the desired state has
+    the same digest and the host does not differ, a playbook runs no other module there.
+options:
+  host_code:
+    description:
+      - SHA-256 of the host code that a bind would install. With it, the module runs that code on the host to compare the host with its state
+        in force. Other code is a difference.
+    type: str
+  hardware:
+    description: The hardware of a state, C(hardware) of O(npu.affinity.host_files#module:state).
+    type: dict
+  root:
+    description: As O(npu.affinity.topology_facts#module:root).
+    type: path
+    default: /
+  device_share:
+    description: As O(npu.affinity.topology_facts#module:device_share).
+    type: bool
+    default: false
+  npu_smi:
+    description: As O(npu.affinity.topology_facts#module:npu_smi).
+    type: str
+  nvidia_smi:
+    description: As O(npu.affinity.topology_facts#module:nvidia_smi).
+    type: str
+  units:
+    description: As O(npu.affinity.topology_facts#module:units).
+    type: list
+    elements: str
+    default: []
+  others:
+    description: As O(npu.affinity.topology_facts#module:others).
+    type: bool
+    default: false
+  timeout:
+    description: As O(npu.affinity.topology_facts#module:timeout).
+    type: int
+    default: 30
+extends_documentation_fragment:
+  - npu.affinity._attributes.reads
+  - npu.affinity._attributes
+author:
+  - npu.affinity contributors (@npu-affinity)
+"""
+
+EXAMPLES = r"""
+---
+- name: See whether the state before the last change still fits the host
+  npu.affinity.gather:
+    hardware: "{{ history.entry.state.hardware }}"
+"""
+
+RETURN = r"""
+ansible_facts:
+  description: As RV(npu.affinity.topology_facts#module:ansible_facts).
+  returned: always
+  type: dict
+  sample: {npu_affinity_topology: {schema: 1, npus: []}}
+in_force:
+  description: The state in force by the history of the host, or V(null) without one.
+  returned: with O(host_code)
+  type: dict
+  contains:
+    digest:
+      description: The digest of that state, as C(npu_affinity_state) has it for the same state.
+      type: str
+      sample: 5f1c2a3b
+    id:
+      description: The id of its entry in the history.
+      type: int
+      sample: 7
+    time:
+      description: When it was applied, in UTC.
+      type: str
+      sample: '2026-09-01T12:00:00Z'
+    author:
+      description: Who applied it.
+      type: str
+      sample: operator
+    differs:
+      description:
+        - What applying it once more would change, or what it waits for, a line each. Empty on a host that matches.
+        - A failure to find that out is a line, too.
+      type: list
+      elements: str
+      sample: ['start npu-0.slice']
+    remarks:
+      description: What cannot be bound, or has no effect on this host.
+      type: list
+      elements: str
+      sample: []
+    compared:
+      description:
+        - What differs although applying the state once more changes nothing, as module P(npu.affinity.binding_info#module) returns it.
+        - V(null) if nothing does, and if RV(in_force.differs) is not empty. It has only C(msg) if the host could not be compared.
+      type: dict
+      sample: null
+hardware_changes:
+  description: One sentence for everything in which the host differs from O(hardware).
+  returned: with O(hardware)
+  type: list
+  elements: str
+  sample: ["the NPU at 0000:c1:00.0 is missing", "the CPUs online were 0-191 and are 0-190"]
+"""
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
+from ansible_collections.npu.affinity.plugins.module_utils._base import zipped
+from ansible_collections.npu.affinity.plugins.module_utils._topology.arguments import ARGUMENTS, gathered
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
+
+
+def differences(then: dict[str, Any], topology: Topology) -> list[str]:
+    """Return how the host differs from the hardware of a state. Raises ``ValueError`` for hardware of another shape."""
+    from ansible_collections.npu.affinity.plugins.module_utils._topology.hardware import hardware_changes
+
+    try:
+        return hardware_changes(then, topology)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError("option hardware has an unexpected form (%s: %s)" % (type(error).__name__, error))
+
+
+def in_force(module: AnsibleModule, host: Host, topology: Topology) -> dict[str, Any] | None:
+    """Return the state in force, and what applying it once more would change. Its warnings are those of the module.
+
+    The code for that is on the host, where a bind installed it. If that is other code, this is all that differs.
+    """
+    from ansible_collections.npu.affinity.plugins.module_utils._host.installed import ARCHIVE, library_of, placed
+    from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest import digest
+    from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import newest
+
+    known = newest(host)
+    if known is None:
+        return None
+    found = {"digest": digest(known.state), "id": known.id, "time": known.time, "author": known.author}
+    path = placed(ARCHIVE, library_of(known.state))
+    archive = host.content(path) or b""
+    if hashlib.sha256(archive).hexdigest() != module.params["host_code"]:
+        return {**found, "differs": ["%s is missing, or not the host code of this collection" % path], "compared": None, "remarks": []}
+    again = zipped.imported("_apply.again", host.path(path)).again
+    differing, warnings = again(module.params["root"], known.state, topology, archive)
+    for sentence in warnings:
+        module.warn(sentence)
+    return {**found, **differing}
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={"host_code": {"type": "str"}, "hardware": {"type": "dict"}, **ARGUMENTS}, supports_check_mode=True
+    )
+    found: dict[str, Any] = {}
+    try:
+        host, topology = gathered(module.params)
+        if module.params["hardware"] is not None:
+            found["hardware_changes"] = differences(module.params["hardware"], topology)
+        if module.params["host_code"]:
+            found["in_force"] = in_force(module, host, topology)
+    except ValueError as error:
+        module.fail_json(msg=str(error))
+    module.exit_json(changed=False, ansible_facts={"npu_affinity_topology": topology}, **found)
+
+
+if __name__ == "__main__":
+    main()
