@@ -56,7 +56,7 @@ def test_a_services_own_lists_are_reset_and_later_drop_ins_named(fleet):
         (host, name): (hosts.tree(host) / (drop_in % name)).read_text() for host in hosts.hosts for name in ("vllm@0.service", "tp.service")
     }
     told = {key: text.partition(f"Environment={DEVICES}=")[2] for key, text in files.items()}
-    switch = "Environment=SGLANG_SET_CPU_AFFINITY=0\n"
+    switch = "Environment=SGLANG_AUTO_NUMA_BIND=0\nEnvironment=SGLANG_SET_CPU_AFFINITY=0\n"
     assert told[("v1", "tp.service")] == "0,1\n" and told[("v2", "vllm@0.service")] == "0\n" + switch
     assert {key for key, text in files.items() if switch in text} == {("v1", "vllm@0.service"), ("v2", "vllm@0.service")}
     assert told[("v1", "vllm@0.service")] == told[("v2", "tp.service")] == "", "what a unit says itself is not overridden"

@@ -359,7 +359,7 @@ def test_units_and_rules_name_programs_where_the_host_has_them(root, run_module)
     assert run("host_files")["changed"]
     assert 'RUN+="/bin/systemctl --no-block start' in (root / RULES).read_text()
     assert "ExecStart=/usr/local/bin/python3 -m npu_affinity irq" in (root / IRQ).read_text()
-    assert (root / "usr/local/bin/npu-affinity").read_text().startswith("#!/usr/local/bin/python3 -I\n")
+    assert (root / "usr/local/bin/npu-affinity").read_text().startswith("#!/usr/local/bin/python3 -IS\n")
     bound = state_of(gather(Host(str(root))), "nic")
     assert run_module("binding_info", root=str(root))["drift"] == []
     (root / "bin/systemctl").unlink()
