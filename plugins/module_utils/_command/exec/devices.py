@@ -24,6 +24,7 @@ _DRIVER = "proc/driver/nvidia/gpus"
 _FIRST_PART = 100
 _PARTS = 16
 """A hard vNPU has the number 100 + 16 * number of its NPU + n (MindCluster, ``cdi/devnode.go``)."""
+_RENUMBERED = "%s %s, and the numbers of device files and NPUs can have changed: bind the host again, or name the NPU with --device"
 
 
 class Accelerator:
@@ -65,14 +66,15 @@ def named(npus: Sequence[PlanEntry], name: str) -> list[PlanEntry]:
     return npus_only or same
 
 
-def there(root: str, kind: str, npus: Sequence[PlanEntry]) -> list[Accelerator]:
+def there(root: str, kind: str, npus: Sequence[PlanEntry], lost: Sequence[PlanEntry] = ()) -> list[Accelerator]:
     """Return the accelerators of a kind that this process can open, in the order of their logic ids or, of GPUs, of their PCI functions.
 
-    ``npus`` are the entries of the plan. Raises ``ValueError`` where the GPU of a device file is not known.
+    ``npus`` are the entries of the plan, ``lost`` those that were lost when it was made. Raises ``ValueError`` where the NPU or GPU of a
+    device file is not known.
     """
     numbers = _numbers(root, _FILES[kind])
-    entries = [npu for npu in npus if kind_of(npu) == kind]
-    return _npus(root, numbers, entries) if kind == NPU else _gpus(root, numbers, entries)
+    entries, before = ([npu for npu in found if kind_of(npu) == kind] for found in (npus, lost))
+    return _npus(root, numbers, entries, before) if kind == NPU else _gpus(root, numbers, [*entries, *before])
 
 
 def _numbers(root: str, stem: str) -> list[int]:
@@ -85,21 +87,28 @@ def _numbers(root: str, stem: str) -> list[int]:
     return [number for number in sorted(numbers) if os.access("%s/%s%d" % (folder, stem, number), os.R_OK | os.W_OK)]
 
 
-def _npus(root: str, numbers: Sequence[int], entries: Sequence[PlanEntry]) -> list[Accelerator]:
+def _npus(root: str, numbers: Sequence[int], entries: Sequence[PlanEntry], lost: Sequence[PlanEntry]) -> list[Accelerator]:
     by_number = {entry["phy_id"]: entry for entry in entries if entry.get("phy_id") is not None}
     if not by_number and len(numbers) == len(entries):
         by_number = dict(zip(numbers, sorted(entries, key=lambda entry: entry["id"])))
+    for number, entry in by_number.items():
+        if number in numbers and _is_gone(root, entry):
+            raise ValueError(_RENUMBERED % (title(entry), "dropped off the PCI bus"))
+    left = [entry["phy_id"] for entry in lost if entry.get("phy_id") not in (None, *by_number) and _is_gone(root, entry)]
+    for entry in lost:
+        back = entry.get("phy_id") is not None and not _is_gone(root, entry)
+        if back and by_number.setdefault(entry["phy_id"], entry) is not entry:
+            raise ValueError(_RENUMBERED % (title(entry), "is on the PCI bus again"))
     found = []
     for number in numbers:
         of_part = (number - _FIRST_PART) // _PARTS if number >= _FIRST_PART else None
-        entry = by_number.get(number, by_number.get(of_part))
-        if entry is None or not _is_gone(root, entry):
-            found.append(Accelerator("/dev/davinci%d" % number, entry))
+        if number not in left:
+            found.append(Accelerator("/dev/davinci%d" % number, by_number.get(number, by_number.get(of_part))))
     return found
 
 
 def _is_gone(root: str, entry: PlanEntry) -> bool:
-    """Whether the function of an NPU dropped off the PCI bus; its device file can remain, and the logic ids of the others close up."""
+    """Whether the function of an NPU is not on the PCI bus, as far as this process sees the bus."""
     folder = os.path.join(root, _FUNCTIONS)
     return bool(entry.get("pci")) and os.path.isdir(folder) and not os.path.exists("%s/%s" % (folder, entry["pci"]))
 

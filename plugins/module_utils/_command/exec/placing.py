@@ -32,7 +32,10 @@ def set_cpus(wanted: Collection[int], name: str) -> tuple[set[int], str]:
             possible = expand(file.read())
     except OSError:
         possible = list(range(1024))
-    os.sched_setaffinity(0, possible)
+    try:
+        os.sched_setaffinity(0, possible)
+    except OSError as error:
+        raise ValueError("this process may not set its CPUs: %s" % error.strerror)
     granted = os.sched_getaffinity(0)
     usable = granted & set(wanted)
     if not usable:

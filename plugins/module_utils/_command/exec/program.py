@@ -98,17 +98,16 @@ class Place:
     def __init__(self, options: Mapping[str, str], environment: Mapping[str, str], command: Sequence[str]) -> None:
         root = options.get("--root", "/")
         plan = read_plan(root)
-        npus = [*plan["npus"], *(npu for npu in plan.get("lost") or () if npu["pool"])]
+        npus, lost = plan["npus"], [npu for npu in plan.get("lost") or () if npu["pool"]]
         if "--device" in options:
-            self.entry, self.variables = _named(root, npus, environment, options["--device"])
+            self.entry, self.variables = _named(root, npus, lost, environment, options["--device"])
             self.why = "--device %s" % options["--device"]
         else:
-            self.entry, self.why = _own(root, npus, environment, command)
+            self.entry, self.why = _own(root, npus, lost, environment, command)
             self.variables = {}
-        name = title(self.entry)
         self.role, wanted = _cpus(self.entry, options.get("--role"))
-        self.cpus, narrower = set_cpus(wanted, name)
         self.policy, self.nodes, denied = "", _nodes(self.entry), ""
+        self.cpus, narrower = set_cpus(wanted, title(self.entry))
         if self.nodes:
             strict = (plan.get("options") or {}).get("memory") == "strict"
             self.policy, denied = set_memory("bind" if strict else "preferred-many", self.nodes)
@@ -140,10 +139,12 @@ def read_plan(root: str) -> Plan:
     return plan
 
 
-def _own(root: str, npus: Sequence[PlanEntry], environment: Mapping[str, str], command: Sequence[str]) -> tuple[PlanEntry, str]:
+def _own(
+    root: str, npus: Sequence[PlanEntry], lost: Sequence[PlanEntry], environment: Mapping[str, str], command: Sequence[str]
+) -> tuple[PlanEntry, str]:
     """Return the device of this process, and where it comes from."""
     kinds = [kind for kind in (NPU, GPU) if any(kind_of(npu) == kind for npu in npus)]
-    seen = {kind: visible(kind, there(root, kind, npus), environment) for kind in kinds}
+    seen = {kind: visible(kind, there(root, kind, npus, lost), environment) for kind in kinds}
     candidates = [kind for kind in kinds if seen[kind]]
     chosen = [kind for kind in candidates if VARIABLES[kind] in environment] or candidates
     if len(chosen) != 1:
@@ -173,7 +174,9 @@ def _no_kind(chosen: Sequence[str], kinds: Sequence[str], environment: Mapping[s
     return "this process sees no %s of the plan: %s" % (words, " and ".join(told) or "it may open no device file of one")
 
 
-def _named(root: str, npus: Sequence[PlanEntry], environment: Mapping[str, str], name: str) -> tuple[PlanEntry, dict[str, str]]:
+def _named(
+    root: str, npus: Sequence[PlanEntry], lost: Sequence[PlanEntry], environment: Mapping[str, str], name: str
+) -> tuple[PlanEntry, dict[str, str]]:
     """Return the device that a name stands for, and the variable that shows it alone, where it is not set and a device file is there."""
     same = named(npus, name)
     if len(same) != 1:
@@ -182,7 +185,7 @@ def _named(root: str, npus: Sequence[PlanEntry], environment: Mapping[str, str],
     entry, kind = same[0], kind_of(same[0])
     variable = VARIABLES[kind]
     try:
-        found = there(root, kind, npus)
+        found = there(root, kind, npus, lost)
     except ValueError:
         return entry, {}
     if variable in environment:
@@ -227,7 +230,7 @@ def _parsed(argv: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:
         name, equals, value = word.partition("=")
         if word in _FLAGS or word in ("-h", "--help"):
             options["--help" if word == "-h" else word] = ""
-        elif name in ("--device", "--role", "--root") and (equals or words):
+        elif name in ("--device", "--role", "--root") and (equals or words[:1] not in ([], ["--"])):
             options[name] = value if equals else words.pop(0)
         else:
             raise ValueError("%s is no option of exec, or lacks its value; see npu-affinity exec --help" % word)

@@ -150,7 +150,7 @@ def test_gpus_of_different_models_need_an_order():
         (NPUS, (2, 6), None, [1, 3]),
         (NPUS, (0, 2, 3, 6), None, [0, 1, None, 3]),
         (NPUS, (116, 133, 164), None, [None, 1, 2]),
-        (NPUS, (0, 2, 4, 6), ("0000:00:00.0", "0000:02:00.0", "0000:03:00.0"), [0, 2, 3]),
+        (NPUS, (0, 4, 6), ("0000:00:00.0", "0000:02:00.0", "0000:03:00.0"), [0, 2, 3]),
         ([npu(0, None), npu(1, None)], (4, 5), None, [0, 1]),
         ([npu(0, None), npu(1, None)], (5,), None, [None]),
         (NPUS, (), None, []),
@@ -160,6 +160,30 @@ def test_gpus_of_different_models_need_an_order():
 def test_npus_are_known_by_device_number(host, npus, files, functions, found):
     root = host(npus, [f"davinci{number}" for number in files] + ["davinci_manager"], functions=functions)
     assert [one.entry and one.entry["id"] for one in devices.there(root, "npu", npus)] == found
+
+
+BUS = ("0000:00:00.0", "0000:01:00.0", "0000:02:00.0")
+
+
+@pytest.mark.parametrize(
+    ("npus", "lost", "files", "found"),
+    [
+        (NPUS[:2], NPUS[3:], (0, 2), [0, 1]),
+        (NPUS[:2], NPUS[3:], (0, 2, 6), [0, 1]),  # the file of a lost one remains
+        (NPUS[:2], NPUS[2:3], (0, 2, 4), [0, 1, 2]),  # it is back
+        (NPUS[:2], [{**NPUS[2], "phy_id": 2}], (0, 2, 4), "NPU 2 (0000:02:00.0) is on the PCI bus again, and the numbers"),
+        (NPUS, [], (0, 2, 4), [0, 1, 2]),
+        (NPUS, [], (0, 2, 4, 6), "NPU 3 (0000:03:00.0) dropped off the PCI bus, and the numbers of device files"),
+    ],
+    ids=["lost", "lost, with a file", "back", "back, its number taken", "dropped off", "dropped off, with a file"],
+)
+def test_npus_that_come_and_go_do_not_shift_the_others(host, npus, lost, files, found):
+    root = host(npus, [f"davinci{number}" for number in files], functions=BUS)
+    if isinstance(found, list):
+        assert [one.entry and one.entry["id"] for one in devices.there(root, "npu", npus, lost)] == found
+    else:
+        with pytest.raises(ValueError, match=re.escape(found)):
+            devices.there(root, "npu", npus, lost)
 
 
 def test_device_files_that_cannot_be_opened_do_not_count(host, monkeypatch):
@@ -221,6 +245,7 @@ REFUSALS = {
     "unknown": (["--device", "9"], {}, "--device 9 is none of this host's devices, which are NPU 0 (0000:00:00.0), "),
     "role": (["--device", "0", "--role", "kv"], {}, "NPU 0 (0000:00:00.0) has no CPUs of role kv; it has pool"),
     "option": (["--devise", "0"], {}, "--devise is no option of exec"),
+    "option without value": (["--device"], {}, "--device is no option of exec, or lacks its value"),
     "other CPUs": (["--device", "elsewhere"], {}, "of which none is among CPUs 60000 of NPU 4"),
 }
 
