@@ -20,7 +20,7 @@ from ansible.errors import AnsibleFilterError
 from ansible_collections.npu.affinity.plugins.filter import compare as compare_file
 from ansible_collections.npu.affinity.plugins.filter import launch as launch_file
 from ansible_collections.npu.affinity.plugins.filter import plan as plan_file
-from ansible_collections.npu.affinity.plugins.module_utils._base.engines import ENGINES
+from ansible_collections.npu.affinity.plugins.module_utils._base.binders import ENGINES
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
