@@ -188,10 +188,11 @@ options:
     description:
       - The program that the workload runs. The text then sets the variables that disable its own CPU binding, and a comment lists the
         arguments to change.
+      - V(vllm) on GPUs gets arguments instead, by which each worker starts on the pool of its GPU.
       - Default is the C(engine) of the workload (C(npu_affinity_workloads)). Cannot be combined with O(binding).
       - For all forms except V(kubelet) and V(slurm), which start no program.
     type: str
-    choices: [sglang, vllm, vllm_ascend, mindie, verl]
+    choices: [dynamo, mindie, mindspore, nemo_rl, sglang, tensorrt_llm, verl, vllm, vllm_ascend]
 seealso:
   - plugin: npu.affinity.plan
     plugin_type: filter
@@ -229,6 +230,12 @@ EXAMPLES = r"""
 - name: Mount npu-smi from another path
   ansible.builtin.debug:
     msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('nerdctl', npu_smi='/usr/local/sbin/npu-smi') }}"
+
+- name: Start ranks in a container on the CPUs of their NPUs, with the host code in another folder
+  ansible.builtin.debug:
+    msg: >-
+      {{ npu_affinity_plan.npus[0] | npu.affinity.launch('docker', image='train', library='/var/lib/npu-affinity',
+         command=['npu-affinity', 'exec', '--', 'python3', 'train.py'], topology=ansible_facts['npu_affinity_topology']) }}
 
 - name: Do not set ASCEND_RT_VISIBLE_DEVICES
   ansible.builtin.debug:
