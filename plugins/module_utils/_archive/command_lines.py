@@ -14,12 +14,13 @@ import re
 from typing import Dict, Iterator, Sequence, Tuple
 
 from .._base import binders
-from .._features.irq.movers import SIGN, program_of
 from .._features.kubelet import settings as _kubelet
 from .._features.threads import torch_npu
 from .._state.unit_environment import VISIBLE
 
 REMOVED = "removed"
+SIGN = "smp_affinity"
+_PROGRAM = re.compile(r"(?:[\w./@+()-]|::(?=\w)){0,256}")
 _PATH = r"/[\w./@+-]*"
 _DEVICES = r"(?:[\d, -]|%[iInNpP%])*|(?:GPU|MIG)-[\w/, -]*|all|none|void|NoDevFiles"
 _PART = r"(?:(?:mode:)? *\d+|npu\d{1,2}:\d+(?:-\d+)?|[a-z_]{1,20}:\d+)"
@@ -58,7 +59,7 @@ _CONFIGURATION = "--additional-config"
 _BINDER = re.compile(r"(?:[\w./@+-]{0,250}/)?(?:%s)(?:\.\w+)*\Z" % "|".join(map(re.escape, sorted(binders.PROGRAMS))))
 _NAMES_VLLM = re.compile(r"\bvllm\b", re.IGNORECASE)
 _SCRIPT = re.compile(r"/(?:bin|etc|lib|opt|root|sbin|usr|var)/[\w./@+-]{1,250}\Z")
-"""Where a script is looked for: as :mod:`irq.movers`."""
+"""Where scripts of the system lie."""
 _SCRIPT_WORDS = 4
 
 
@@ -73,7 +74,8 @@ def variable(word: str) -> str:
 def cmdline(text: str) -> str:
     """Return what is kept of ``/proc/<pid>/cmdline``. Where a process set its title, that is the first word, arguments included."""
     words = text.split("\0")
-    program = program_of(words)
+    found = _PROGRAM.match(words[0])
+    program = found.group() if found else ""
     name = program.rpartition("/")[2]
     if name == "irqbalance":
         return "\0".join([program, *irqbalance(words[1:]), *([""] if text.endswith("\0") else [])])

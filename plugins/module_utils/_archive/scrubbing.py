@@ -16,7 +16,6 @@ import shlex
 from typing import Any, Callable, Collection, Mapping, NamedTuple
 
 from .._state.history.entries import FOLDER as HISTORY
-from .._features.irq.movers import SIGN
 from .._features.kubelet import settings as _kubelet
 from .._features.kubelet.state_file import FILE as CPU_MANAGER
 from .._smi.driver import VERSION_FILE
@@ -27,7 +26,7 @@ from .._state.unit_files import FOLDERS, LISTS
 from .._features.vnpu.layout import LIBRARY
 from .._users.engines import DOCKER, PODMAN
 from . import command_lines
-from .command_lines import REMOVED
+from .command_lines import REMOVED, SIGN
 
 _KERNEL = re.compile(
     r"/sys/|/proc/(?:interrupts|uptime|stat|cpuinfo|irq/.*|sys/(?:kernel|vm)/(?!hostname|domainname)[\w/]+|device-tree/model"

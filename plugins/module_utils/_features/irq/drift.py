@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
@@ -20,7 +19,6 @@ from . import in_process
 from .affinity import Row, grouped
 from .binding import bind, choices
 from .irqbalance import freedom, until_first_pass
-from .movers import UNKNOWN, movers
 from .moves import Seen, cause_of_move
 from .rebinds import Rebinds
 
@@ -32,13 +30,12 @@ _STUCK = Cause(
 
 class _Npu(NamedTuple):
     """The NPU of a row: ``first`` is what :func:`irq.binding.choices` gives with all IRQ CPUs online, ``mover`` tells which process has
-    moved an interrupt of it, and ``free`` and ``suspect`` are ``irqbalance`` and ``suspect`` of :class:`irq.moves.Seen`."""
+    moved an interrupt of it, and ``free`` is ``irqbalance`` of :class:`irq.moves.Seen`."""
 
     device: Device
     first: Mapping[str, Sequence[int]]
     free: str
     mover: Callable[[Device, str], str]
-    suspect: Callable[[], str]
 
 
 def compare(comparing: Comparing) -> None:
@@ -49,7 +46,6 @@ def compare(comparing: Comparing) -> None:
     _await_irqbalance(findings, host)
     free = freedom(host)
     mover = in_process.mover(host, plan)
-    suspects = functools.lru_cache(maxsize=1)(lambda: movers(host))
     report = bind(host, plan, check=True, rebinds=Rebinds(host))
     findings.remarks += coded("NPU_IRQ_UNPLACED", report.unchangeable + (report.failed if tolerant else []))
     for npu, row in zip(plan["npus"], report.rows):
@@ -59,8 +55,7 @@ def compare(comparing: Comparing) -> None:
         for name in () if tolerant else row.missing:
             cause = Cause(DRIVER_RELOAD, "the driver is not loaded, or still loading")
             findings.differs("interrupts", "%s %s" % (device.title, name), "requested", "not requested", cause, device)
-        first, suspect = choices(npu, set(expand(npu["irq"]))), functools.partial(_suspect, suspects, row.pci)
-        _compare_row(comparing, row, _Npu(device, first, free(row.pci), mover, suspect))
+        _compare_row(comparing, row, _Npu(device, choices(npu, set(expand(npu["irq"]))), free(row.pci), mover))
     for row in report.rows[len(plan["npus"]) :]:
         _compare_row(comparing, row)
         findings.remarks += coded("NPU_IRQ_UNPLACED", ["%s: %s" % (row.pci, row.text)] if row.text else [])
@@ -92,13 +87,7 @@ def _compare_row(comparing: Comparing, row: Row, npu: _Npu | None = None) -> Non
 def _seen(npu: _Npu, kind: str, entry: Mapping[str, Any]) -> Seen:
     own = str(npu.first.get(entry["name"], npu.first[SQ])[0])
     process = npu.mover(npu.device, entry["before"] or "") if kind == "interrupts" else ""
-    return Seen(own if own != entry["wanted"] else "", npu.free, process, npu.suspect)
-
-
-def _suspect(suspects: Callable[[], Callable[[str], str]], pci: str) -> str:
-    """Return the program that probably moves the interrupts of a function, or ''. Searches the host only when called."""
-    found = suspects()(pci)
-    return "" if found == UNKNOWN else found
+    return Seen(own if own != entry["wanted"] else "", npu.free, process)
 
 
 def _value_of(entry: Mapping[str, Any], delivered: Mapping[int | None, str | None]) -> Value:

@@ -25,6 +25,7 @@ from ..._state.unit_environment import in_files, in_settings
 from ..._state.writable import obstacle
 from .places import CONFINED_POLICY, IRQBALANCE, IRQBALANCE_FILES, POLICY
 
+UNKNOWN = "unknown: bpftrace shows the program, see docs/troubleshooting.md"
 DROP_IN = "50-npu-affinity-irq.conf"
 UNIT = IRQBALANCE
 _SELINUX = "/sys/fs/selinux/"
@@ -199,6 +200,22 @@ def freedom(host: Host) -> Callable[[str], str]:
         return ""
 
     return free
+
+
+def suspect(host: Host) -> Callable[[str], str]:
+    """Return a function that says who probably moves the interrupts of a PCI function: irqbalance, or unknown.
+
+    The kernel does not record which program wrote an affinity.
+    """
+    free, running = freedom(host), bool(processes(host))
+
+    def who(pci: str) -> str:
+        why = free(pci)
+        if why or not running:
+            return "likely irqbalance: %s" % why if why else UNKNOWN
+        return "likely irqbalance, although its policy excludes this function: 'systemctl restart irqbalance' makes it apply the policy"
+
+    return who
 
 
 def _outdated(host: Host, pid: str, policy: str) -> bool:

@@ -10,7 +10,7 @@ keeps them when the CPU is back.
 
 from __future__ import annotations
 
-from typing import Any, Callable, NamedTuple
+from typing import Any, NamedTuple
 
 from ..._base.cpulist import expand
 from ..._base.findings import DRIVER_RELOAD, EDIT, FOUGHT_OVER, IN_PROCESS, IRQBALANCE, OFFLINE_CPU, Cause
@@ -21,13 +21,12 @@ class Seen(NamedTuple):
 
     ``offline``: the plan's CPU for it where that is offline and it should be on another one; ``irqbalance``: a sentence when it runs and
     was not told to leave this NPU alone, or may not know it; ``process``: one when a process of the NPU has been told to move it to where
-    it is; ``suspect``: says what else that is known to move interrupts was found, or ''.
+    it is.
     """
 
     offline: str = ""
     irqbalance: str = ""
     process: str = ""
-    suspect: Callable[[], str] = str
 
 
 def cause_of_move(kind: str, entry: dict[str, Any], everything: bool, online: set[int], seen: Seen) -> Cause:
@@ -49,5 +48,4 @@ def cause_of_move(kind: str, entry: dict[str, Any], everything: bool, online: se
         return Cause(DRIVER_RELOAD, "the driver was loaded again, or the host booted, and nothing has bound it since")
     if kind == "interrupts" and seen.irqbalance:
         return Cause(IRQBALANCE, seen.irqbalance)
-    who = seen.suspect() if kind == "interrupts" else ""
-    return Cause(EDIT, "moved by hand or by another program%s" % (", " + who if who else ""))
+    return Cause(EDIT, "moved by hand or by another program")

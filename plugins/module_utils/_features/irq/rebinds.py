@@ -38,7 +38,7 @@ class Rebinds:
         self.stopped: list[tuple[str, str]] = []
         """``(pci, key)`` of what this run is the first one not to restore, and ``who`` moves it."""
         self.who = ""
-        self._movers: Callable[[str], str] | None = None
+        self._suspect: Callable[[str], str] | None = None
         self._text = host.read(PATH) or "{}"
         self._known = _parsed(self._text)
 
@@ -62,11 +62,11 @@ class Rebinds:
         return times or []
 
     def _who(self, pci: str) -> str:
-        if self._movers is None:
-            from .movers import movers  # needed by a run that gives up only
+        if self._suspect is None:
+            from .irqbalance import suspect  # needed by a run that gives up only
 
-            self._movers = movers(self.host)
-        return self._movers(pci)
+            self._suspect = suspect(self.host)
+        return self._suspect(pci)
 
     def note(self, rows: Iterable[Row]) -> None:
         """Count what a run restored, and write the counts where they changed."""
