@@ -23,7 +23,7 @@ from .._kernel.memory import policy_of
 from .._state.plan_file import memory_nodes
 from .._users.finding import by_process, is_whole
 from .._users.pools import Placed, called, confined_user, placed, pool_of
-from .._users.inherited import Origin, origin
+from .._users.inherited import Origin, binder_of, origin
 
 if TYPE_CHECKING:
     from .._base.documents import NpuUser, OutsideUser
@@ -109,4 +109,5 @@ class Judge(NamedTuple):
         policy = policy_of(self.host, pid) if nodes and all(map(memory_nodes, entries)) else None
         if policy and (not policy[1] <= nodes or policy[0] == _STRICT and policy[1] < nodes):
             why = "its memory policy is %s:%s, and the plan has memory nodes %s" % (policy[0], compress(policy[1]), compress(nodes))
-            yield pid, pool, Origin(why, _SETS_POLICY)
+            binder = binder_of(self.host, pid) or Origin("", _SETS_POLICY)
+            yield pid, pool, binder._replace(why="%s (%s)" % (why, binder.why) if binder.why else why)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import posixpath
 from typing import NamedTuple
 
+from .._base.binders import BINDERS
 from .._host.host import Host
 from .._kernel.interrupts import Thread
 from .._kernel.machine import CGROUPS
@@ -43,6 +44,7 @@ class Origin(NamedTuple):
     handed_down: bool = False
 
 
+_OWN = "the program itself, or what started it, set this mask (sched_setaffinity, taskset, numactl)"
 _RESTART = "name its service in npu_affinity_services, bind and restart it: the drop-in takes the mask away"
 _ADOPT = "bind with npu_affinity_adopt: now, or " + _RESTART
 
@@ -68,8 +70,20 @@ def origin(host: Host, pid: int, mask: set[int], wanted: set[int]) -> Origin:
         return Origin(text % (comm, top), "bind with npu_affinity_adopt: now, or update the runtime", True)
     if top != pid:
         return Origin("%s (process %d) started it with this mask" % (comm or "a process", top), "start it again without")
-    own = "the program itself, or what started it, set this mask (sched_setaffinity, taskset, numactl)"
-    return Origin(own, "switch its binding off (engine in npu_affinity_services, docs/workloads.md)")
+    return binder_of(host, pid) or Origin(_OWN, "disable its binding (engine in npu_affinity_services, docs/workloads.md)")
+
+
+def binder_of(host: Host, pid: int) -> Origin | None:
+    """Return the program, of those that bind themselves, that the environment and command line of a process tell; None for any other."""
+    words = (host.read("/proc/%d/environ" % pid) or "").split("\0")
+    environment = {name: value.strip() for name, equals, value in (word.partition("=") for word in words) if equals}
+    command = (host.read("/proc/%d/cmdline" % pid) or "").split("\0")
+    for binder in BINDERS:
+        how = binder.found(environment, command)
+        if how:
+            remedy = " and ".join(filter(None, ["start it with %s" % binder.switches if binder.switches else "", binder.advice]))
+            return Origin("%s binds itself, started %s" % (binder.title, how), remedy or "see docs/binders.md")
+    return None
 
 
 def _of_group(host: Host, pid: int, wanted: set[int]) -> Origin:

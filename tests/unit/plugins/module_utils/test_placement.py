@@ -41,6 +41,7 @@ CAUSES = {
         {**SHIM, "/proc/50/comm": "numactl", "/proc/100/stat": "100 (x) S 50"},
         "numactl (process 50) started it with this mask",
     ),
+    "a program of the table": ({"/proc/100/environ": "SGLANG_SET_CPU_AFFINITY=1\0"}, "SGLang"),
     "the program": ({"/etc/systemd/system.conf": "[Manager]\nCPUAffinity=0-1"}, "the program itself"),
 }
 
@@ -120,6 +121,9 @@ def test_a_memory_policy_against_the_plan_is_named(tmp_path, monkeypatch, policy
     machine.put("/proc/100/numa_maps", "55d0a2 %s file=/usr/bin/python3 mapped=1 N0=1\n55d0a3 bind:7 anon=1\n" % policy)
     found = judged(machine, DOCKER)
     assert found["cause"].startswith(why) if why else found is None
+    machine.put("/proc/100/environ", "SGLANG_SET_CPU_AFFINITY=1\0")
+    found = judged(machine, DOCKER)
+    assert "started with SGLANG_SET_CPU_AFFINITY=1)" in found["cause"] if why else found is None
 
 
 def test_work_of_many_is_judged_process_by_process(tmp_path, monkeypatch):
