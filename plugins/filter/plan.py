@@ -350,14 +350,15 @@ _value:
             - The share of pool CPUs that are local to their NPU, which means on its own NUMA node, or on a node without NPUs to which no
               other NPU is nearer.
             - A CPU on the NUMA node of another NPU is never local, even if none of the NPU's own may be divided.
+            - Null where the NUMA node of no NPU is known.
           type: float
           sample: 1.0
         own_node:
-          description: The share of pool CPUs that are on the NPU's own NUMA node.
+          description: The share of pool CPUs that are on the NPU's own NUMA node. Null as RV(_value.quality.local).
           type: float
           sample: 1.0
         remote:
-          description: The number of pool CPUs that are not local to their NPU.
+          description: The number of pool CPUs that are not local to their NPU. Null as RV(_value.quality.local).
           type: int
           sample: 0
         balance:
@@ -372,23 +373,32 @@ _value:
           description: The CPUs in no pool.
           type: str
           sample: ""
+        nearest:
+          description: Whether no division has fewer remote CPUs, each weighted by its NUMA distance. Null where that is not known.
+          type: bool
+          sample: true
+        smallest_possible:
+          description: The number of CPUs of the smallest pool of the best division. Null where that is not known.
+          type: int
+          sample: 24
+        evenness:
+          description: The sum of what the largest pool of each NUMA node with NPUs has more than the smallest, in CPUs.
+          type: int
+          sample: 0
+        idle_near:
+          description: The idle CPUs that are local to an NPU.
+          type: str
+          sample: ""
         optimal:
           description:
-            - Whether no division is better, that is, nearer to the NPUs with as large a smallest pool.
-            - A smallest pool below that of the published rule is not optimal, if all pools can have as many CPUs.
-            - Null where that is not known, for example because pools overlap.
+            - Whether no division is better by the goals of a plan in their order, without that of keeping running work where it is.
+            - Null where that is not known, for example because pools overlap or the NUMA node of an NPU is not known.
           type: bool
           sample: true
         gap:
           description: How far the pools are from the best possible. Empty where RV(_value.quality.optimal) is not false.
           type: dict
           contains:
-            smallest:
-              description:
-                - How many CPUs the smallest pool lacks of that of the published rule.
-                - The other values are there only where it lacks none.
-              type: int
-              sample: 1
             remote:
               description: How many more CPUs are remote.
               type: int
@@ -397,6 +407,22 @@ _value:
               description: By how much the sum of the NUMA distances of remote CPUs is larger.
               type: int
               sample: 40
+            smallest:
+              description: How many CPUs the smallest pool lacks of RV(_value.quality.smallest_possible).
+              type: int
+              sample: 1
+            idle_near:
+              description: How many idle CPUs are local to an NPU.
+              type: int
+              sample: 4
+            evenness:
+              description: By how many CPUs pools are more uneven than necessary. The other values have no gap then.
+              type: int
+              sample: 2
+            split_cores:
+              description: The number of cores of which a pool has some threads and not all.
+              type: int
+              sample: 1
     options:
       description: The arguments of the plan. If they change, a plan in force is not kept when cards are missing.
       type: dict

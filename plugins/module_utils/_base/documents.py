@@ -449,7 +449,7 @@ if TYPE_CHECKING:
         """What a bind would cost a host: CPUs of the smallest pool, pool CPUs that are not local, memory to move, services to restart."""
 
         smallest: int
-        remote: int
+        remote: int | None
         memory_mib: int
         restart: List[str]
 

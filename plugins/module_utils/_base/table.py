@@ -184,14 +184,24 @@ def _memory(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> str:
 
 def _gap(quality: Mapping[str, Any]) -> str:
     """Return how far a plan is from the best possible; plans of earlier versions do not say."""
-    gap = quality.get("gap")
-    if not gap:
-        return ""
-    if gap.get("smallest"):
-        return ", %d fewer than the published rule gives and the host allows" % gap["smallest"]
-    if gap["remote"] < 1:
-        return ", remote CPUs farther away than the best possible"
-    return f", {gap['remote']} {'CPU' if gap['remote'] == 1 else 'CPUs'} more remote than the best possible"
+    gap = quality.get("gap") or {}
+    parts = []
+    if "remote" in gap:
+        farther = "remote CPUs farther away" if gap["remote"] < 1 else "%s more remote" % _counted(gap["remote"])
+        parts.append("%s than the best possible" % farther)
+    if "smallest" in gap:
+        parts.append("a smallest pool of %d is possible" % (quality["smallest"] + gap["smallest"]))
+    if "idle_near" in gap:
+        parts.append("%s near an NPU idle" % _counted(gap["idle_near"]))
+    if "evenness" in gap:
+        parts.append("pools of one NUMA node %s more uneven than necessary" % _counted(gap["evenness"]))
+    if "split_cores" in gap:
+        parts.append("%d cores split" % gap["split_cores"])
+    return "".join(", " + part for part in parts)
+
+
+def _counted(cpus: int) -> str:
+    return "1 CPU" if cpus == 1 else "%d CPUs" % cpus
 
 
 def _remarks(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -199,12 +209,16 @@ def _remarks(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> Iterator[t
     yield "strategy", f"{plan['strategy']}, {plan['requested']} was requested. {plan['reason']}"
     housekeeping = f", housekeeping {plan['housekeeping']}" if plan["housekeeping"] else ""
     yield "CPUs", f"{plan['cpus'] or 'none'} divided{housekeeping}, idle {quality['idle'] or 'none'}"
-    yield (
-        "quality",
-        f"pools {'disjoint' if quality['disjoint'] else 'OVERLAP'}, cores {'whole' if quality['whole_cores'] else 'SPLIT between NPUs'}, "
-        f"{quality['local'] * 100:g}% of the CPUs local to their NPU, {quality['own_node'] * 100:g}% on its own NUMA node, "
-        f"smallest pool {quality['smallest']} CPUs, largest minus smallest pool {quality['balance']} CPUs{_gap(quality)}",
-    )
+    if plan["npus"]:
+        near = "share of local CPUs not known"
+        if quality["local"] is not None:
+            near = f"{quality['local'] * 100:g}% of the CPUs local to their NPU, {quality['own_node'] * 100:g}% on its own NUMA node"
+        cores = "whole" if quality["whole_cores"] else "SPLIT between NPUs"
+        yield (
+            "quality",
+            f"pools {'disjoint' if quality['disjoint'] else 'OVERLAP'}, cores {cores}, {near}, "
+            f"smallest pool {quality['smallest']} CPUs, largest minus smallest pool {quality['balance']} CPUs{_gap(quality)}",
+        )
     yield from (("memory", sentence) for sentence in [_memory(plan, topology)] if sentence)
     for title, sentences in (
         ("repaired", plan["repaired"]),

@@ -39,7 +39,7 @@ _RUNNING = (
     "ASCEND_RT_VISIBLE_DEVICES (GPUs: CUDA_VISIBLE_DEVICES); its affinity mask has the CPUs of role main where role threads is on, else "
     "those of the slice. Exit status: that of the command; 125 when it was not started, because of what standard error says."
 )
-_QUALITY = {"disjoint": bool, "whole_cores": bool, "local": (int, float), "balance": int, "idle": str}
+_QUALITY = {"disjoint": bool, "whole_cores": bool, "local?": (int, float), "balance": int, "idle": str}
 _TOLD = {"strategy": str, "requested": str, "reason": str, "cpus": str, "housekeeping": str, "repaired": [str], "warnings": [str]}
 """What a plan says besides its NPUs."""
 _SUBJECT = re.compile(r"(pid|npu|gpu|cpu)[ -]?(\d+)(?:\.slice)?\Z")

@@ -61,17 +61,30 @@ class Borrowing:
         Where cores have different numbers of CPUs, no division has less, but it may be that none has so little. None where there are too
         few CPUs.
         """
-        cards = list(map(len, self.groups.alike.values()))
+        machine = self.groups.machine
+        sizes = [[max(machine.least(card), floor) for card in cards] for cards in self.groups.alike.values()]
         if self.alike:
-            needs = [units_for(self.groups.machine, [floor] * number) for number in cards]
-            given, size = cheapest(needs, self.counts, self.distances), self.threads
+            given, size = cheapest([units_for(machine, of) for of in sizes], self.counts, self.distances), self.threads
         else:
             cpus = [source.size * count for source, count in zip(self.sources, self.counts, strict=True)]
-            given, size = cheapest([floor * number for number in cards], cpus, self.distances), 1
+            given, size = cheapest(list(map(sum, sizes)), cpus, self.distances), 1
         if given is None:
             return None
         rows = zip(given, self.distances, strict=True)
         return [(count * size, far) for row, distances in rows for count, far in zip(row, distances, strict=True) if count and far]
+
+    def largest_within(self, distance: int, floor: int) -> int:
+        """Return the largest smallest pool of divisions whose remote CPUs are no farther away in all; ``floor`` is one."""
+        threads = self.threads if self.alike else 1
+        low, high = floor // threads, self.largest() // threads
+        while low < high:
+            middle = (low + high + 1) // 2
+            remote = self.least_remote(middle * threads)
+            if remote is not None and sum(count * far for count, far in remote) <= distance:
+                low = middle
+            else:
+                high = middle - 1
+        return max(floor, low * threads)
 
     def largest(self) -> int:
         """Return a size that no division's smallest pool exceeds; all pools can have it where cores have the same number of CPUs."""
@@ -144,6 +157,8 @@ class Borrowing:
         if node in self.places:
             return [self.places.index(node)]
         if not self.neighbours:
+            return []
+        if node not in self.groups.cards and node not in self.groups.near:
             return []
         near = self.groups.near.get(node, (node,))
         local = [taker for taker, distances in enumerate(self.distances) if not distances[number]]

@@ -7,10 +7,12 @@ The goals, each of which counts only where all before it are equal:
 
 1. No CPU is in two pools.
 2. The smallest pool has no fewer CPUs than the published rule gives, because the NPUs of one job wait for the slowest.
-3. Few remote CPUs, each weighted by its NUMA distance.
-4. Whole cores.
-5. Pools of equal size within a group.
-6. No moves against the plan in force.
+3. Few CPUs are taken away from the pools in force, where work is running.
+4. Few remote CPUs, each weighted by its NUMA distance.
+5. Whole cores.
+6. A large smallest pool.
+7. Few idle CPUs that are local to an NPU.
+8. Pools of equal size within a group.
 
 What a plan must never break has its place in :mod:`_plan.invariants`.
 """
@@ -23,37 +25,59 @@ from typing import NamedTuple
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import union
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.invariants import shared
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine
 
 
 class Score(NamedTuple):
-    """How far a division is from each goal; the lowest score is the best. ``moved`` counts cards."""
+    """How far a division is from each goal; the lowest score is the best."""
 
     overlap: int
     shortfall: int
+    moved: int
     remote: int
     split: int
+    small: int
+    idle: int
     uneven: int
-    moved: int
 
 
 def score(groups: Groups, pools: Mapping[Card, int], floor: int = 0) -> Score:
     """Return the score of pools, as masks. ``floor`` is the smallest pool of the published rule."""
     machine = groups.machine
-    sizes = {card: cpus.bit_count() for card, cpus in pools.items()}
-    spare = [machine.cores(machine.other_threads(cpus)) for cpus in pools.values()] if machine.threads else []
-    uneven = 0
-    for cards in groups.alike.values():
-        of_group = [sizes[card] for card in cards if card in sizes]
-        uneven += max(of_group, default=0) - min(of_group, default=0)
+    sizes = list(map(int.bit_count, pools.values()))
+    given, smallest = union(pools.values()), min(sizes, default=0)
+    kept = machine.in_force.items()
     return Score(
-        sum(sizes.values()) - union(pools.values()).bit_count(),
-        max(0, floor - min(sizes.values(), default=0)),
+        sum(sizes) - given.bit_count(),
+        max(0, floor - smallest),
+        sum((cpus & machine.usable & ~pools.get(card, 0)).bit_count() for card, cpus in kept),
         sum(count * distance for count, distance in remote(groups, pools)),
-        sum(map(int.bit_count, spare)),
-        uneven,
-        sum(pools[card] != cpus for card, cpus in machine.in_force.items() if card in pools),
+        split(machine, pools),
+        -smallest,
+        (machine.usable & ~given & local(groups)).bit_count(),
+        uneven(groups, pools),
     )
+
+
+def split(machine: Machine, pools: Mapping[Card, int]) -> int:
+    """Return the number of cores of which a pool has some threads that can be divided and not all."""
+    if machine.smt == "threads" or not machine.threads:
+        return 0
+    return sum(machine.cores(machine.other_threads(cpus)).bit_count() for cpus in pools.values())
+
+
+def uneven(groups: Groups, pools: Mapping[Card, int]) -> int:
+    """Return the sum of what the largest pool of each group has more than its smallest."""
+    total = 0
+    for cards in groups.alike.values():
+        if len(cards) > 1 and (sizes := [pools[card].bit_count() for card in cards if card in pools]):
+            total += max(sizes) - min(sizes)
+    return total
+
+
+def local(groups: Groups) -> int:
+    """Return the CPUs that are local to any card whose NUMA node is known."""
+    return union(groups.local[node] for node in {card.numa for card in groups.machine.cards} if node in groups.machine.nodes)
 
 
 def remote(groups: Groups, pools: Mapping[Card, int]) -> Iterator[tuple[int, int]]:

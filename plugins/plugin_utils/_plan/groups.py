@@ -5,29 +5,32 @@
 
 A group is the cards whose pools come from one NUMA node, their home. A card's home is its own node; where that has no CPUs at all,
 the nearest one that has. Cards whose node nobody knows go together to the node of their affinity, else to where there is most room.
-A card none of whose CPUs are among those that the option ``cpus`` names is left out, as hidden NPUs are by the published rules: cards of
-one socket do not lose CPUs to those of another. Where those CPUs are named, but kept for the system, the card takes part in the nearest
-node with room.
+A card none of whose CPUs may be divided takes part in the nearest node with room.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
+from typing import Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, mask, text_of, union
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, cards_named
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import FAR, Card, Machine, cards_named
+
+UNREACHABLE = FAR + 1
+"""Farther than any distance."""
 
 
 class Groups:
     """The groups of a machine. ``home`` maps cards to node ids; ``near`` maps nodes without cards to the homes nearest to them.
 
-    With ``everybody`` no card is left out: those without CPUs of their own go to the nearest node.
+    Nodes without cards at a distance of ``reach`` or more are near to none. ``limits`` keeps results of :mod:`_plan.possible`.
     """
 
-    def __init__(self, machine: Machine, everybody: bool = False) -> None:
-        self.machine = machine
+    def __init__(self, machine: Machine, reach: int = UNREACHABLE) -> None:
+        self.machine, self.reach = machine, reach
+        self.limits: dict[tuple[int, bool, int], Any] = {}
         self.usable = {node.id: node.cpus & machine.usable for node in machine.nodes.values() if node.cpus & machine.usable}
         self.home: dict[Card, int] = {}
         self.cards: dict[int, list[Card]] = {}
@@ -40,7 +43,7 @@ class Groups:
                 self._settle([card], usable[0])
             elif usable or not nodes:
                 unknown_numa.setdefault(usable, []).append(card)
-            elif everybody or self._takes_part(nodes):
+            else:
                 no_local_cpus.setdefault(nodes[0], []).append(card)
         for node, cards in sorted(no_local_cpus.items()):
             self._settle(cards, self._nearest_with_room(node, cards))
@@ -56,11 +59,6 @@ class Groups:
         for card in cards:
             self.home[card] = home
             self.cards.setdefault(home, []).append(card)
-
-    def _takes_part(self, nodes: Iterable[int]) -> bool:
-        """Return whether the option ``cpus`` lets cards of these nodes take part: it names some of their CPUs, or they have none."""
-        cpus = union(self.machine.nodes[node].cpus for node in nodes)
-        return not cpus or bool(cpus & self.machine.named)
 
     def _nodes(self, card: Card) -> tuple[int, ...]:
         """Return the NUMA node of a card, else those of its affinity; none where that names every node, which tells nothing."""
@@ -91,7 +89,8 @@ class Groups:
     @cached_property
     def near(self) -> dict[int, tuple[int, ...]]:
         """For every node with usable CPUs and without cards, the homes at the smallest distance; several where they tie."""
-        return {node: self._nearest(node, self.cards) for node in self.usable.keys() - self.cards.keys()}
+        nearest = {node: self._nearest(node, self.cards) for node in self.usable.keys() - self.cards.keys()}
+        return {node: homes for node, homes in nearest.items() if self.machine.distance(node, homes[0]) < self.reach}
 
     def _nearest(self, node: int, others: Iterable[int]) -> tuple[int, ...]:
         """Return those of other nodes at the smallest distance from a node."""

@@ -212,7 +212,7 @@ def _entry(machine: Machine, card: Card, record: PlanEntry, options: Options) ->
         entry |= {role: text_in_order(getattr(roles, role)) for role in _roles.names(machine, card)}
     if mask(record["pool"] or "") == mask_of(pool):
         entry |= {key: value for key, value in record.items() if key in SETS}
-    entry |= memory(machine, mask_of(pool), card.pci, entry["mems"])
+    entry |= memory(machine, mask_of(pool), card.pci, entry["mems"], card not in machine.cards or machine.knows(card))
     if offline:
         entry["offline"] = text_of(offline)
     entry |= {key: value for key, value in record.items() if key in ("released", "unlisted") and value}

@@ -75,19 +75,17 @@ class Node:
 class Machine:
     """What a topology and the options leave to divide, CPU sets as masks.
 
-    ``usable`` are the CPUs that pools may hold, and ``named`` the online ones that the option ``cpus`` names. A core is named by its
-    lowest thread: ``core_of`` maps its CPUs to that, ``siblings`` that to all of them, and ``threads`` has, for every distance to it that
-    occurs, the CPUs at that distance, so that cores can be looked at without going through CPUs. Cores with one thread are in none of
-    these. ``cache_of`` maps CPUs to the lowest CPU of their last-level cache. ``sockets`` are the CPUs of each, none where they are not
-    known. ``memory`` is the option, and ``allowed`` keeps the results of :func:`memory`. ``in_force`` are the pools of the plan in force,
-    where it was made with the same options.
+    ``usable`` are the CPUs that pools may hold. A core is named by its lowest thread: ``core_of`` maps its CPUs to that, ``siblings`` that
+    to all of them, and ``threads`` has, for every distance to it that occurs, the CPUs at that distance, so that cores can be looked at
+    without going through CPUs. Cores with one thread are in none of these. ``cache_of`` maps CPUs to the lowest CPU of their last-level
+    cache. ``sockets`` are the CPUs of each, none where they are not known. ``memory`` is the option, and ``allowed`` keeps the results of
+    :func:`memory`. ``in_force`` are the pools of the plan in force, where it was made with the same options.
     """
 
     online: int
     offline: str
     isolated: int
     workqueues: int
-    named: int
     usable: int
     housekeeping: int
     nodes: dict[int, Node]
@@ -109,6 +107,11 @@ class Machine:
 
     def distance(self, node: int, other: int) -> int:
         return self.nodes[node].distances.get(other, FAR)
+
+    def knows(self, card: Card) -> bool:
+        """Return whether the kernel or npu-smi tells which CPUs are near to a card."""
+        affinity = mask(card.affinity or "", f"affinity of {card.name}") & self.online
+        return card.numa in self.nodes or affinity not in (0, self.online)
 
     @property
     def exhausted(self) -> bool:
@@ -180,13 +183,16 @@ class Machine:
         return self.whole_cores(self.cores(cpus)) & self.usable & ~cpus if self.threads else 0
 
 
-def memory(machine: Machine, cpus: int, pci: str | None, mems: str | None = None) -> dict[str, str]:
+def memory(machine: Machine, cpus: int, pci: str | None, mems: str | None = None, known: bool = True) -> dict[str, str]:
     """Return the ``mems`` of an entry of the plan with these CPUs, and its ``memory_nodes``, those that the option ``memory`` allows.
 
     ``mems``, if not given, are the memory nodes of the CPUs, or where they have none all the nearest. A GPU also has its own memory.
+    Memory is not bound where the node of the card is not ``known``: the nodes of its CPUs tell nothing of it.
     """
     own = mask_of(node.id for node in machine.nodes.values() if node.has_memory and pci and (node.owner or {}).get("gpu") == pci)
     mems = text_of(own | _nearest_memory(machine, cpus)) if mems is None else mems
+    if not known and not own:
+        return {"mems": mems, "memory_nodes": ""}
     if mems not in machine.allowed:
         wide = mems and machine.memory == WIDE
         machine.allowed[mems] = text_of(mask(mems) | _of_sockets(machine, mask(mems))) if wide else mems if machine.memory == STRICT else ""
@@ -240,7 +246,6 @@ def read(topology: object, options: Options) -> Machine:
         offline=cpus.get("offline") or "",
         isolated=mask(cpus.get("isolated") or "", "cpus.isolated of the topology") & online,
         workqueues=mask(cpus.get("workqueues") or "", "cpus.workqueues of the topology") or online,
-        named=online,
         usable=online,
         housekeeping=0,
         nodes=_nodes(topology, online),
@@ -256,6 +261,9 @@ def read(topology: object, options: Options) -> Machine:
         sockets=[mask(socket, "cpus.sockets of the topology") for socket in cpus.get("sockets") or ()],
         memory=options.memory,
     )
+    with_cpus = [node.id for node in machine.nodes.values() if node.cpus]
+    for card in machine.cards if len(with_cpus) == 1 and with_cpus[0] != NO_NODE else ():
+        card.numa = with_cpus[0] if card.numa not in machine.nodes else card.numa
     _restrict(machine, options)
     _set_aside(machine, options)
     return machine
@@ -330,7 +338,7 @@ def _restrict(machine: Machine, options: Options) -> None:
         )
     if options.cpus:
         asked = mask(options.cpus, "cpus")
-        machine.named = machine.usable = machine.online & asked
+        machine.usable = machine.online & asked
         if machine.exhausted:
             raise ValueError(
                 Sentence("NPU_TOO_FEW_CPUS", f"npu_affinity_cpus: none of {options.cpus} is online; online are {text_of(machine.online)}")

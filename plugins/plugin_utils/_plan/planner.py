@@ -15,14 +15,21 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan import keep, un
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import roles as _roles
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import visible_npus as _visible_npus
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import warnings as _warnings
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import UNREACHABLE, Groups
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.invariants import Violation, violations
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, cards_named, memory, read
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import REMOTE, Card, Machine, cards_named, memory, read
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import PUBLISHED, Given, Options, checked
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import quality
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.repair import repaired
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import Pools, cluster, discover
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.workers import ENGINE_VERSION, WORKERS, former_rule, taken, why_unbound
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.workers import (
+    ENGINE_VERSION,
+    WORKERS,
+    former_rule,
+    other_architecture,
+    taken,
+    why_unbound,
+)
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, PlanEntry, Topology
@@ -75,8 +82,9 @@ def _planned(topology: Topology, options: Options) -> Plan:
     asked = _asked(machine, options, kept)
     hidden = unlisted.join(machine, topology, kept, options) if kept.entries is None and options.repair else []
     machine.in_force = keep.in_force(machine, applied, options)
-    name, reason = _choose(machine, options)
-    groups = Groups(machine, STRATEGIES[name].INCLUDE_ALL)
+    unbound = options.strategy == "auto" and {card.kind for card in machine.cards} == {"npu"} and other_architecture(topology)
+    name, reason = _choose(machine, options, unbound or "")
+    groups = Groups(machine, REMOTE if unbound else UNREACHABLE)
     if kept.entries is not None:
         division = _kept(kept.entries, (applied or {}).get("strategy") or name, beside_workers)
     elif beside_workers:
@@ -92,7 +100,9 @@ def _planned(topology: Topology, options: Options) -> Plan:
     irqs = {card: entry["irq"] for card, entry in division.entries.items()}
     warnings += _warnings.of_pools(groups, division.pools, division.strategy, irqs, options.repair and kept.entries is None)
     reserved = [*division.pools.values(), *(mask(entry["pool"]) for entry in kept.lost)]
-    poll = _poll(machine, reserved, (applied or {}).get("poll", ""), warnings if options.repair else [])
+    poll = _poll(
+        machine, reserved, (applied or {}).get("poll", ""), warnings if options.repair and not other_architecture(topology) else []
+    )
     made: Plan = {
         "schema": 1,
         "strategy": division.strategy,
@@ -160,7 +170,7 @@ def _poll(machine: Machine, pools: Iterable[int], applied: str, warnings: list[S
             Sentence(
                 "NPU_POLL_SHARED",
                 "No CPU is left for the poll threads of the host (uvb_poll_window), which run on node 0 without CPU 0. They are not moved "
-                "and may use CPUs of the pools. Leave CPUs of that node out with npu_affinity_cpus, or use strategy cluster.",
+                "and may use CPUs of the pools. Keep CPUs of that node for the system with npu_affinity_housekeeping.",
             )
         )
     return text_of(cpus)
@@ -217,8 +227,11 @@ def _followed(groups: Groups, name: str, reason: str, options: Options, asked: f
     return division._replace(warnings=[*division.warnings, *told], violations=[])
 
 
-def _choose(machine: Machine, options: Options) -> tuple[str, str]:
-    """Return the strategy and one sentence why. ``ValueError`` where one was asked for that cannot plan NPUs and GPUs together."""
+def _choose(machine: Machine, options: Options, unbound: str = "") -> tuple[str, str]:
+    """Return the strategy and one sentence why. ``ValueError`` where one was asked for that cannot plan NPUs and GPUs together.
+
+    ``unbound`` is the architecture of a host on which vLLM-Ascend binds nothing.
+    """
     kinds = {card.kind for card in machine.cards}
     if options.strategy != "auto":
         if len(kinds) > 1 and options.strategy != FOR_ALL_KINDS:
@@ -231,6 +244,8 @@ def _choose(machine: Machine, options: Options) -> tuple[str, str]:
     names = {next((name for name, known in STRATEGIES.items() if family in known.FAMILIES), DEFAULT_STRATEGY) for family in families}
     if not names:
         return FOR_ALL_KINDS, "The host has no NPU and no GPU."
+    if unbound:
+        return FOR_ALL_KINDS, f"vLLM-Ascend binds nothing on {unbound}, and {FOR_ALL_KINDS} keeps to the CPUs near each NPU."
     listed = " and ".join(family or "unknown" for family in families)
     if len(names) > 1:
         return FOR_ALL_KINDS, f"The host has cards of the families {listed}, and only {FOR_ALL_KINDS} divides over all of them at once."
@@ -274,7 +289,7 @@ def _divided(groups: Groups, name: str, reason: str, options: Options, asked: fr
     """Return what a strategy gives to the cards, repaired or as published; ``hidden`` ones take part, but need not get anything."""
     made, repaired = _pools(groups, name, options, asked)
     entries, moved, unmet = _entries(groups.machine, made, options, asked.union(hidden))
-    if made.strategy != name:
+    if made.strategy != name and not made.closer:
         reason = f"{reason[:-1]}, but npu-smi printed no affinity, which leaves {made.strategy}."
     if made.closer:
         reason = f"{reason[:-1]}, but {made.closer[0].lower()}{made.closer[1:].replace('. Instead', '; instead')}."
@@ -289,22 +304,8 @@ def _pools(groups: Groups, name: str, options: Options, asked: frozenset[Card]) 
     if not groups.machine.cards:
         return Pools(name, {}), []
     if options.repair:
-        _require_cpus_of_their_own(groups, asked)
         return repaired(groups, name, STRATEGIES[name], asked, options.strategy == "auto")
     return STRATEGIES[name].pools(groups.machine, asked), []
-
-
-def _require_cpus_of_their_own(groups: Groups, asked: Collection[Card]) -> None:
-    without = [card for card in groups.machine.cards if card in asked and card not in groups.home]
-    if without:
-        raise ValueError(
-            Sentence(
-                "NPU_TOO_FEW_CPUS",
-                f"No CPU on the NUMA nodes of {cards_named(without)} may be used: only {text_of(groups.machine.usable)} may. "
-                "Allow more with npu_affinity_cpus, keep fewer with npu_affinity_housekeeping, leave these cards out with "
-                "npu_affinity_npus, or use strategy global_slice, which does not look at nodes",
-            )
-        )
 
 
 def _entries(
@@ -339,7 +340,7 @@ def _entries(
             "pci": card.pci,
             "pool": text_in_order(pool) if card in made.printed else text_of(cpus),
             **{role: text_in_order(getattr(roles, role)) for role in _roles.names(machine, card)},
-            **memory(machine, cpus if whole or not pool else 1 << pool[0], card.pci),
+            **memory(machine, cpus if whole or not pool else 1 << pool[0], card.pci, known=not whole or machine.knows(card)),
             "slice": card.slice,
         }
         entries[card] = entry

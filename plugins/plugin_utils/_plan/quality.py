@@ -8,94 +8,106 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_of, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import goals
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.borrowing import Borrowing
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.possible import limits, sums
 
 
 def quality(groups: Groups, pools: Mapping[Card, int], held: int = 0, floor: int = 0) -> dict[str, Any]:
-    """Return the quality of pools, as masks: ``{disjoint, whole_cores, local, own_node, remote, balance, smallest, idle,
-    optimal, gap}``.
+    """Return the quality of pools, as masks: ``{disjoint, whole_cores, local, own_node, remote, balance, smallest, idle, nearest,
+    smallest_possible, evenness, idle_near, optimal, gap}``.
 
     ``disjoint``: no CPU is in two pools. ``whole_cores``: every pool has all usable threads of its cores. ``local``: the share of
-    pool CPUs that are local to their card (:func:`local_cpus`). ``own_node``: the share on the card's own NUMA node. Cards whose node is
-    not known count in neither. ``remote``: the number of pool CPUs that are not local. ``balance``: CPUs of the largest minus the smallest
-    pool. ``smallest``: CPUs of that one. ``idle``: the usable CPUs in no pool, nor ``held`` otherwise. ``optimal`` and ``gap``: see
-    :func:`_gap`, to which ``floor`` belongs.
+    pool CPUs that are local to their card (:func:`local_cpus`). ``own_node``: the share on the card's own NUMA node. ``remote``: the number
+    of pool CPUs that are not local. Cards whose node is not known count in none of these, which are None where none is known.
+    ``balance``: CPUs of the largest minus the smallest pool. ``smallest``: CPUs of that one. ``idle``: the usable CPUs in no pool, nor
+    ``held`` otherwise; ``idle_near``: those that are local to a card. The others: see :func:`_next_to_best`.
     """
     machine = groups.machine
-    union = own = counted = 0
+    given = own = near = counted = 0
     sizes = []
     whole = True
     for card, cpus in pools.items():
-        union |= cpus
+        given |= cpus
         sizes.append(cpus.bit_count())
         whole = whole and not machine.other_threads(cpus)
         if card.numa in machine.nodes:
             own += (cpus & own_cpus(groups, card)).bit_count()
+            near += (cpus & groups.local[card.numa]).bit_count()
             counted += sizes[-1]
-    disjoint = sum(sizes) == union.bit_count()
-    remote = list(goals.remote(groups, pools))
-    gap = (
-        _gap(groups, pools, remote, held, floor)
-        if disjoint and not union & ~machine.usable and (whole or machine.smt == "threads")
-        else None
-    )
-    return {
-        "disjoint": disjoint,
+    idle = machine.usable & ~given & ~held
+    has = {
+        "disjoint": sum(sizes) == given.bit_count(),
         "whole_cores": whole,
-        "local": local_share(groups, pools),
-        "own_node": round(own / counted, 3) if counted else 1.0,
-        "remote": sum(count for count, _distance in remote),
+        "local": round(near / counted, 3) if counted else None,
+        "own_node": round(own / counted, 3) if counted else None,
+        "remote": counted - near if counted else None,
         "balance": max(sizes, default=0) - min(sizes, default=0),
         "smallest": min(sizes, default=0),
-        "idle": text_of(machine.usable & ~union & ~held),
-        "optimal": None if gap is None else not gap,
-        "gap": gap or {},
+        "idle": text_of(idle),
+        "evenness": goals.uneven(groups, pools),
+    }
+    idle &= goals.local(groups)
+    valid = has["disjoint"] and not given & ~machine.usable and (whole or machine.smt == "threads" or not _share_cores(machine, pools))
+    known = counted and all(card.numa in machine.nodes and pools.get(card) for card in groups.home)
+    best = _next_to_best(groups, pools, has, idle, held, floor) if valid and known else UNKNOWN
+    return {**has, "idle_near": text_of(idle), **best}
+
+
+UNKNOWN: dict[str, Any] = {"nearest": None, "smallest_possible": None, "optimal": None, "gap": {}}
+"""The result for pools that cannot be compared with the best possible ones: they overlap, or a NUMA node is not known."""
+
+
+def _next_to_best(groups: Groups, pools: Mapping[Card, int], has: Mapping[str, Any], idle: int, held: int, floor: int) -> dict[str, Any]:
+    """Return ``{nearest, smallest_possible, optimal, gap}``.
+
+    ``nearest``: no division has fewer remote CPUs, each weighted by its distance. ``smallest_possible``: the smallest pool of the best
+    division. Both are of divisions whose smallest pool has ``floor`` CPUs, those of the published rule, as far as that is possible; without
+    a floor, as many as the smallest of these pools. ``optimal``: no division is better by the goals. ``gap``: how far the pools are from
+    the best, by goal. What is not known is None.
+    """
+    count, distance = sums(goals.remote(groups, pools))
+    smallest = has["smallest"]
+    best = limits(groups, floor or smallest, not count and smallest >= floor, held)
+    if best is None:
+        return UNKNOWN
+    gap: dict[str, int] = {}
+    if distance > best.distance and best.exact:
+        gap |= {"remote": count - best.remote, "distance": distance - best.distance}
+    if smallest < best.smallest and best.exact:
+        gap["smallest"] = best.smallest - smallest
+    if idle:
+        gap["idle_near"] = idle.bit_count()
+    if has["evenness"] > best.uneven and best.even and not gap:
+        gap["evenness"] = has["evenness"] - best.uneven
+    if split := goals.split(groups.machine, pools):
+        gap["split_cores"] = split
+    reached = distance <= best.distance and smallest >= best.smallest and has["evenness"] <= best.uneven
+    return {
+        "nearest": True if distance <= best.distance else False if best.exact else None,
+        "smallest_possible": max(best.smallest, smallest) if best.exact or smallest >= best.smallest else None,
+        "optimal": False if gap else True if reached else None,
+        "gap": gap,
     }
 
 
-def _gap(groups: Groups, pools: Mapping[Card, int], remote: list[tuple[int, int]], held: int, floor: int) -> dict[str, int] | None:
-    """Return how far pools are from the best possible, {} where none are better, None where that is not known.
-
-    ``smallest``: how many CPUs the smallest pool lacks of ``floor``, that of the published rule, as far as all pools can have it. Else
-    ``remote`` and ``distance``: how many CPUs more are remote than with another division with as large a smallest pool, and by how much
-    their distances add up to more.
-    """
-    known = all(card.numa in groups.machine.nodes for card in groups.home)
-    if not known or {card for card, cpus in pools.items() if cpus} != set(groups.home):
-        return None
-    smallest = min(map(int.bit_count, pools.values()), default=0)
-    if not remote and smallest >= floor:
-        return {}
-    borrowing = Borrowing(groups, held=held)
-    if (lacking := min(floor, borrowing.largest()) - smallest) > 0:
-        return {"smallest": lacking} if borrowing.alike else None
-    best = borrowing.least_remote(smallest)
-    if best is None:
-        return None
-    (count, distance), (least, nearest) = (_sums(remote), _sums(best))
-    if distance > nearest:
-        return {"remote": count - least, "distance": distance - nearest} if borrowing.alike else None
-    return {}
+def _share_cores(machine: Machine, pools: Mapping[Card, int]) -> bool:
+    cores = [machine.cores(cpus) for cpus in pools.values()]
+    return union(cores).bit_count() < sum(map(int.bit_count, cores))
 
 
-def _sums(remote: list[tuple[int, int]]) -> tuple[int, int]:
-    return sum(count for count, _distance in remote), sum(count * distance for count, distance in remote)
-
-
-def local_share(groups: Groups, pools: Mapping[Card, int]) -> float:
-    """Return the share of pool CPUs that are local to their card, without those of cards whose NUMA node is not known."""
+def local_share(groups: Groups, pools: Mapping[Card, int]) -> float | None:
+    """Return the share of pool CPUs that are local to their card, without those of cards whose NUMA node is not known; None without any."""
     near = [(cpus, local) for card, cpus in pools.items() if (local := local_cpus(groups, card)) is not None]
     counted = sum(cpus.bit_count() for cpus, _local in near)
-    return round(sum((cpus & local).bit_count() for cpus, local in near) / counted, 3) if counted else 1.0
+    return round(sum((cpus & local).bit_count() for cpus, local in near) / counted, 3) if counted else None
 
 
-def percent(share: float) -> str:
+def percent(share: float | None) -> str:
     """Return a share as sentences and tables show it: 1 is 100%, and nothing less is."""
-    return f"{share * 100:g}%"
+    return "not known" if share is None else f"{share * 100:g}%"
 
 
 def local_cpus(groups: Groups, card: Card) -> int | None:

@@ -1,10 +1,11 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Keep what a strategy publishes where it holds the invariants (and is near enough), and repair it where it does not.
+"""Choose between what a strategy publishes, divisions of the whole cores near to the cards, and the pools in force.
 
-Mending divides the whole cores of every NUMA node, and of the nodes without cards near to it, over the cards of the node. Where these
-are too few, cards take cores of other nodes. Which of the divisions is taken follows from :mod:`_plan.goals`.
+A division by nodes divides the whole cores of every NUMA node, and of the nodes without cards near to it, over the cards of the node.
+Where these are too few, cards take cores of other nodes. Which of the divisions is taken follows from :mod:`_plan.goals`: with ``auto``
+always, else only where the published one breaks an invariant, or other pools are in force.
 """
 
 from __future__ import annotations
@@ -14,19 +15,23 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
-from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_of, union
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import goals
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.borrowing import Borrowing
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.invariants import Violation, contradictions, violations
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, cards_named
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import FAR, Card, Machine, cards_named
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.possible import limits
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import local_share, percent
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.stable import adapted
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import Pools, Strategy
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.warnings import limited
 
-BY_NODE = "the CPUs of every NUMA node were divided over its cards"
+PUBLISHED = "the published pools"
+BY_NODE = "the cores near each card were divided evenly"
+ANYWHERE = "all cores were divided evenly, because no NUMA node is known"
 BORROWED = "cards with too few near CPUs take whole cores of the nearest nodes that can spare them"
-IN_FORCE = "the pools in force, which are as good as new ones, were kept"
+IN_FORCE = "the pools in force were kept"
+EVEN = "even_split"
 SHOWN = 4
 """So many cards are named with their CPUs in a sentence, and fewer defects of one kind are listed one by one."""
 
@@ -39,75 +44,128 @@ class Division(NamedTuple):
     score: goals.Score
 
 
-def repaired(groups: Groups, name: str, strategy: Strategy, asked: Collection[Card], auto: bool) -> tuple[Pools, list[str]]:
-    """Return pools for all cards that are in a group, and a sentence for every defect of the published ones.
+class Given(NamedTuple):
+    """What a strategy publishes, what is wrong with that, and in words what it was given instead of what is missing."""
 
-    With ``auto`` it is a defect, too, that the published pools are more remote than a division.
+    made: Pools
+    defects: list[Violation]
+    floor: int
+    told: list[str]
+
+
+def repaired(groups: Groups, name: str, strategy: Strategy, asked: Collection[Card], auto: bool) -> tuple[Pools, list[str]]:
+    """Return pools for all cards, and a sentence for every defect of the published ones.
+
+    With ``auto`` it is a defect, too, that another division is better.
 
     Where the host cannot give every card as much as it needs, groups with too few CPUs have no pools; if cards of them are requested,
     that is a ``ValueError``.
     """
     machine = groups.machine
+    given = _given(groups, name, strategy)
+    made, defects = given.made, given.defects
+    if not defects and (not auto or _is_best(groups, made.masks)) and machine.in_force in ({}, made.masks):
+        return replace(made, floor=given.floor), given.told
+    neighbours = strategy.USE_ADJACENT_NODES or auto and groups.reach <= FAR
+    most = None if auto else _most(machine, strategy)
+    divisions = list(_divisions(groups, given, neighbours, most, auto))
+    floor = given.floor or min((min(map(int.bit_count, masks.values())) for _how, masks in divisions), default=0)
+    found = [Division(how, masks, goals.score(groups, masks, floor)) for how, masks in divisions]
+    best = min(found, key=lambda division: division.score, default=None)
+    if best and (stable := adapted(groups, best.masks, floor)):
+        kept = Division(IN_FORCE, stable, goals.score(groups, stable, floor))
+        best = min(best, kept, key=lambda division: division.score)
+    if best is None:
+        masks = groups.divide(asked, neighbours, most)
+        if remaining := violations(groups, masks, masks):
+            broken = "; ".join(violation.sentence for violation in remaining)
+            raise ValueError(Sentence("NPU_RULE_FAILS", f"The CPUs cannot be divided by the rules: {broken}"))
+        best = Division(BY_NODE, masks, goals.score(groups, masks, floor))
+    taken, told = _told(groups, name, given, found, best, floor)
+    if strategy.MAX_CORES and auto and taken.masks != made.masks:
+        taken.strategy = EVEN
+        taken.closer = taken.closer or "it binds nothing on this host"
+    return taken, told
+
+
+def _given(groups: Groups, name: str, strategy: Strategy) -> Given:
+    """Return what a strategy publishes for the CPUs that are online. Its floor is that of the rule for what npu-smi prints."""
+    machine = groups.machine
     everybody = frozenset(groups.home)
-    filled = _fill_affinity(machine) if strategy.READS_AFFINITY else []
-    made = Pools(name, {})
+    floor, failure = 0, ""
+    filled = [card for card in machine.cards if strategy.READS_AFFINITY and not card.affinity and _near(machine, card)]
     try:
         made = strategy.pools(machine, everybody)
-        defects = violations(groups, made.masks, everybody)
-        if not made.masks:
-            defects = [Violation("nothing", f"it binds nothing: {warning.rstrip('.')}", list(groups.home)) for warning in made.warnings]
-        elif strategy.READS_AFFINITY and made.strategy == name:
-            defects += contradictions(machine)
     except ValueError as error:
-        defects = [Violation("error", f"it fails: {str(error).rstrip('.')}", list(groups.home))]
-    if not defects and not (auto and everybody == set(made.masks) and any(goals.remote(groups, made.masks))):
-        return made, _told(name, filled)
-    floor = goals.smallest_share(made.masks, everybody)
-    divisions = list(_divisions(groups, strategy, floor, auto))
-    if not defects:
-        closer = _closer(groups, made, divisions)
-        return closer, [*_told(name, filled), *([f"Published {name}: {closer.closer}."] if closer.closer else [])]
-    if divisions:
-        how, masks, _score = _best(groups, divisions, floor)
-    else:
-        how, masks = BY_NODE, groups.divide(asked, strategy.USE_ADJACENT_NODES, _most(machine, strategy))
-        if remaining := violations(groups, masks, masks):
-            raise ValueError(
-                Sentence(
-                    "NPU_RULE_FAILS", "The CPUs cannot be divided by the rules: " + "; ".join(violation.sentence for violation in remaining)
-                )
-            )
-    pools = {card: masks[card] for card in machine.cards if card in masks}
-    warnings = made.warnings if made.masks else list(limited(groups, pools, name, strategy.MAX_CORES)) if strategy.MAX_CORES else []
-    repaired = Pools(made.strategy, pools, warnings=warnings, floor=floor)
-    return repaired, [*_told(name, filled), *_sentences(made.strategy, defects, pools, how)]
+        failure, made = str(error).rstrip("."), Pools(name, {})
+    if machine.offline and failure:
+        made = _online(machine, strategy, everybody) or made
+    if filled:
+        floor = goals.smallest_share(made.masks, everybody)
+        for card in filled:
+            card.affinity = text_of(_near(machine, card))
+        made, failure = _online(machine, strategy, everybody) or Pools(name, {}), ""
+    defects = violations(groups, made.masks, everybody) if made.masks else []
+    if failure and not made.masks:
+        defects = [Violation("error", f"it fails: {failure}", list(groups.home))]
+    elif not made.masks:
+        defects = [Violation("nothing", f"it binds nothing: {warning.rstrip('.')}", list(groups.home)) for warning in made.warnings]
+    elif strategy.READS_AFFINITY and made.strategy == name:
+        defects += contradictions(machine)
+    told = []
+    if filled:
+        silent = f"npu-smi prints no CPUs for {cards_named(filled)}"
+        told.append(f"Published {name}: {silent}. Instead those of the kernel's NUMA nodes were taken.")
+    if failure and made.masks:
+        told.append(f"Published {name}: it fails: {failure}. Instead the CPUs that are online were divided.")
+    return Given(made, defects, floor or goals.smallest_share(made.masks, everybody), told)
 
 
-def _divisions(groups: Groups, strategy: Strategy, floor: int, auto: bool) -> Iterator[Division]:
-    """Yield the divisions over all cards that hold the invariants: of near nodes, and with others where these are too few."""
-    everybody, most = set(groups.home), _most(groups.machine, strategy)
-    near = groups.divide((), strategy.USE_ADJACENT_NODES, most)
+def _online(machine: Machine, strategy: Strategy, everybody: Collection[Card]) -> Pools | None:
+    """Return what a strategy makes of the CPUs that are online, None where it fails."""
+    try:
+        return strategy.pools(replace(machine, offline=""), everybody)
+    except ValueError:
+        return None
+
+
+def _near(machine: Machine, card: Card) -> int:
+    node = None if card.numa is None else machine.nodes.get(card.numa)
+    return node.cpus if node else 0
+
+
+def _is_best(groups: Groups, pools: Mapping[Card, int]) -> bool:
+    """Return whether no division is better than published pools, as far as that can be told without making one."""
+    if any(goals.remote(groups, pools)) or not all(card.numa in groups.machine.nodes for card in pools):
+        return False
+    sizes = goals.score(groups, pools)
+    best = limits(groups, 0, True)
+    return bool(best and not sizes.split and not sizes.idle and -sizes.small >= best.smallest and sizes.uneven <= best.uneven)
+
+
+def _divisions(groups: Groups, given: Given, neighbours: bool, most: int | None, auto: bool) -> Iterator[tuple[str, Mapping[Card, int]]]:
+    """Yield the divisions over all cards that hold the invariants: as published, of near nodes, and with others where these are too few."""
+    everybody = set(groups.home)
+    if not given.defects and set(given.made.masks) == everybody:
+        yield PUBLISHED, given.made.masks
+        if not auto:
+            return
+    near = groups.divide((), neighbours, most)
     complete = set(near) == everybody and not violations(groups, near, everybody)
-    smallest = min(map(int.bit_count, near.values())) if complete else 0
     if complete:
-        yield Division(BY_NODE, near, goals.score(groups, near, floor))
-    if complete and smallest >= floor and not any(goals.remote(groups, near)) or not (auto or strategy.USE_ADJACENT_NODES):
+        yield ANYWHERE if groups.anywhere else BY_NODE, near
+    if groups.anywhere or not (auto or neighbours):
         return
-    borrowed = Borrowing(groups, strategy.USE_ADJACENT_NODES, most).division(max(floor, smallest))
+    smallest = min(map(int.bit_count, near.values())) if complete else 0
+    target = max(given.floor, smallest)
+    is_near = complete and smallest >= given.floor and not any(goals.remote(groups, near))
+    if neighbours and groups.reach > FAR and not most and (best := limits(groups, target, is_near)):
+        target = max(target, best.smallest)
+    if is_near and smallest >= target:
+        return
+    borrowed = Borrowing(groups, neighbours, most).division(target)
     if borrowed and not violations(groups, borrowed, everybody):
-        yield Division(BORROWED, borrowed, goals.score(groups, borrowed, floor))
-
-
-def _best(groups: Groups, divisions: Iterable[Division], floor: int) -> Division:
-    """Return the best division. The pools in force, without CPUs that are offline, are one where they hold the invariants and
-    divide the same CPUs.
-    """
-    applied = {card: cpus & groups.machine.usable for card, cpus in groups.machine.in_force.items()}
-    best = min(divisions, key=lambda division: division.score)
-    same = set(applied) == set(best.masks) and union(applied.values()) == union(best.masks.values())
-    if not same or violations(groups, applied, applied):
-        return best
-    return min(best, Division(IN_FORCE, applied, goals.score(groups, applied, floor)), key=lambda division: division.score)
+        yield BORROWED, borrowed
 
 
 def _most(machine: Machine, strategy: Strategy) -> int | None:
@@ -116,55 +174,49 @@ def _most(machine: Machine, strategy: Strategy) -> int | None:
     return strategy.MAX_CORES and max(strategy.MAX_CORES * units, *map(machine.least, machine.cards))
 
 
-def _closer(groups: Groups, made: Pools, divisions: list[Division]) -> Pools:
-    """Return a division whose CPUs are less remote than the published ones and whose smallest pool is no smaller, else the published pools.
-
-    ``kept`` says what a more local division would cost.
-    """
-    floor = min(map(int.bit_count, made.masks.values()))
-    score = published = goals.score(groups, made.masks, floor)
-    taken = replace(made, floor=floor)
-    if divisions:
-        how, masks, score = _best(groups, divisions, floor)
-        if score[:3] < published[:3]:
-            pools = {card: masks[card] for card in groups.machine.cards if card in masks}
-            how = how.replace(BY_NODE, "the near nodes were divided")
-            closer = _nearer(groups, (made.masks, published.remote), (pools, score.remote), how)
-            taken = Pools(made.strategy, pools, warnings=made.warnings, closer=closer, floor=floor)
-        else:
-            score = published
-    for _how, masks, found in divisions:
-        if found.shortfall and found.remote < score.remote:
+def _told(groups: Groups, name: str, given: Given, found: list[Division], best: Division, floor: int) -> tuple[Pools, list[str]]:
+    """Return the best division with what is to be said of it."""
+    how, masks, score = best
+    made, told = given.made, list(given.told)
+    pools = {card: masks[card] for card in groups.machine.cards if card in masks}
+    taken = Pools(made.strategy, pools, warnings=made.warnings if made.masks else [], floor=floor)
+    published = next((division for division in found if division.how == PUBLISHED), None)
+    if pools == made.masks:
+        taken.printed = made.printed
+    elif given.defects:
+        told += _sentences(made.strategy, given.defects, pools, how)
+    elif how == IN_FORCE:
+        new = min(found, key=lambda division: (division.score[:2], division.score[3:]))
+        if new.score.moved:
+            taken.kept = f"running work keeps its CPUs, of which a new plan (npu_affinity_replan) would take {new.score.moved} away"
+    elif published:
+        taken.closer = _better(groups, published, best)
+        told.append(f"Published {name}: {taken.closer}.")
+    for _how, other, other_score in found:
+        if other_score.shortfall and other_score.remote < score.remote and not taken.kept:
             taken.kept = (
-                f"a division with {percent(local_share(groups, masks))} local CPUs would shrink the smallest pool from {floor} to "
-                f"{floor - found.shortfall} CPUs"
+                f"a division with {percent(local_share(groups, other))} local CPUs would shrink the smallest pool from {floor} to "
+                f"{floor - other_score.shortfall} CPUs"
             )
-    return taken
+    return taken, told
 
 
-def _nearer(groups: Groups, before: tuple[Mapping[Card, int], int], after: tuple[Mapping[Card, int], int], how: str) -> str:
-    """Return what is better about pools, which come with their distances of remote CPUs."""
-    was, now = (local_share(groups, pools) for pools, _remote in (before, after))
-    if now > was:
-        return f"{percent(was)} of the CPUs would be local to their NPU. Instead {how}, which gives {percent(now)}"
-    return f"The distances of remote CPUs would add up to {before[1]}. Instead {how}, which gives {after[1]}"
-
-
-def _fill_affinity(machine: Machine) -> list[Card]:
-    """Give the cards of which npu-smi prints nothing the CPUs of the node that the kernel names, and return those cards."""
-    filled = []
-    for card in machine.cards:
-        node = None if card.affinity or card.numa is None else machine.nodes.get(card.numa)
-        if node and node.cpus:
-            card.affinity = text_of(node.cpus)
-            filled.append(card)
-    return filled
-
-
-def _told(strategy: str, filled: list[Card]) -> list[str]:
-    if not filled:
-        return []
-    return [f"Published {strategy}: npu-smi prints no CPUs for {cards_named(filled)}. Instead those of the kernel's NUMA nodes were taken."]
+def _better(groups: Groups, published: Division, best: Division) -> str:
+    """Return the first goal by which a division is better than the published one, with numbers."""
+    was, now = published.score, best.score
+    if was.remote != now.remote:
+        before, after = (local_share(groups, division.masks) for division in (published, best))
+        if before != after:
+            return f"{percent(before)} of the CPUs would be local to their NPU. Instead {best.how}, which gives {percent(after)}"
+        return f"The distances of remote CPUs would add up to {was.remote}. Instead {best.how}, which gives {now.remote}"
+    if was.split != now.split:
+        return f"{was.split} cores would be split. Instead {best.how}, which gives {now.split}"
+    if was.small != now.small:
+        idle = f", and {was.idle} CPUs near the NPUs idle" if was.idle > now.idle else ""
+        return f"The smallest pool would have {-was.small} CPUs{idle}. Instead {best.how}, which gives {-now.small}"
+    if was.idle != now.idle:
+        return f"{was.idle} CPUs near the NPUs would be idle. Instead {best.how}, which leaves {now.idle}"
+    return f"The pools of NUMA nodes would differ by {was.uneven} CPUs. Instead {best.how}, which gives {now.uneven}"
 
 
 def _sentences(strategy: str, defects: Iterable[Violation], pools: Mapping[Card, int], how: str) -> Iterator[str]:

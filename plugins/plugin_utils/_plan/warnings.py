@@ -10,10 +10,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_of, union
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.goals import local
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups, equal_shares
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, cards_named
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import RoleSizes
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import local_cpus, own_cpus
+
+
+KEEPS_NODES_FREE = "even_split"
+"""The strategy that leaves nodes without cards idle on purpose."""
 
 
 def of_pools(groups: Groups, pools: Mapping[Card, int], strategy: str, irqs: Mapping[Card, str], repaired: bool) -> Iterator[Sentence]:
@@ -23,6 +28,7 @@ def of_pools(groups: Groups, pools: Mapping[Card, int], strategy: str, irqs: Map
     if repaired:
         yield from unmet(groups, pools, strategy)
         yield from remote(groups, pools, strategy)
+        yield from idle(groups, pools, strategy)
 
 
 @remark("NPU_CPUS_ISOLATED")
@@ -103,16 +109,14 @@ def remote(groups: Groups, pools: Mapping[Card, int], strategy: str) -> Iterator
 
 
 @remark("NPU_CPUS_IDLE")
-def limited(groups: Groups, pools: Mapping[Card, int], strategy: str, cores: int) -> Iterator[str]:
-    """Yield what the largest pool of a rule costs on a host on which the published rule binds nothing."""
-    machine = groups.machine
-    free = machine.usable & ~union(pools.values())
-    cards = [card for card, cpus in pools.items() if own_share(groups, card) > cpus.bit_count()]
-    if idle := union(local_cpus(groups, card) or 0 for card in cards) & free:
+def idle(groups: Groups, pools: Mapping[Card, int], strategy: str) -> Iterator[str]:
+    """Yield which CPUs near the cards a strategy leaves idle."""
+    free = groups.machine.usable & ~union(pools.values()) & local(groups)
+    cards = [card for card in pools if (local_cpus(groups, card) or 0) & free]
+    if cards and strategy != KEEPS_NODES_FREE:
         yield (
-            f"{strategy} gives {cards_named(cards)} at most {cores} cores each, and leaves {idle.bit_count()} CPUs near them idle. The "
-            "published rule binds nothing on this host, where workers that are not bound can use all CPUs; even_split gives each at least "
-            f"{min(own_share(groups, card) for card in cards)} CPUs."
+            f"{strategy} leaves {free.bit_count()} CPUs idle that are local to {cards_named(cards)}: {text_of(free)}. "
+            "npu_affinity_strategy: auto divides them."
         )
 
 

@@ -122,10 +122,15 @@ def _ranks(pools: list[tuple[str, str]]) -> str:
     return ", ".join(f"rank {rank} takes {pool} ({name})" for rank, (name, pool) in enumerate(pools))
 
 
+def other_architecture(topology: Topology) -> str:
+    """Return the architecture of a host that is not Arm, else ''."""
+    architecture = (topology.get("machine") or {}).get("architecture")
+    return str(architecture) if architecture and architecture not in ARM else ""
+
+
 def why_unbound(topology: Topology) -> str:
     """Return why workers of this host do not bind themselves at all, or '' where they do."""
-    architecture = (topology.get("machine") or {}).get("architecture")
-    if architecture and architecture not in ARM:
+    if architecture := other_architecture(topology):
         return f"vLLM-Ascend's workers do so on Arm only, and this host is {architecture}"
     if any(npu.get("kind") == "gpu" for npu in topology["npus"]):
         return f"{NPUS_ONLY}, and this host has GPUs"

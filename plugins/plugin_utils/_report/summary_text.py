@@ -57,8 +57,9 @@ def _lines(summary: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _cost(cost: Cost) -> str:
+    remote = "remote CPUs not known" if cost["remote"] is None else count(cost["remote"], "remote CPU")
     return (
-        f"smallest pool {count(cost['smallest'], 'CPU')}, {count(cost['remote'], 'remote CPU')}, "
+        f"smallest pool {count(cost['smallest'], 'CPU')}, {remote}, "
         f"{gib(cost['memory_mib'] << 20)} of memory to move, {count(len(cost['restart']), 'unit')} to restart"
     )
 

@@ -5,8 +5,7 @@
 
 A strategy says in ``FAMILIES`` for which chip families ``auto`` takes it, and builds pools in ``pools``. What the repair may do in its
 place follows from ``USE_ADJACENT_NODES`` (NUMA nodes without cards are divided as well), ``MAX_CORES`` (the largest pool),
-``INCLUDE_ALL`` (cards take part even if no CPU of their node may be divided) and ``READS_AFFINITY`` (a pool is wrong where npu-smi's
-affinity contradicts sysfs).
+and ``READS_AFFINITY`` (a pool is wrong where npu-smi's affinity contradicts sysfs).
 """
 
 from __future__ import annotations
@@ -47,7 +46,6 @@ class Strategy(Protocol):
     FAMILIES: tuple[str, ...]
     USE_ADJACENT_NODES: bool
     MAX_CORES: int | None
-    INCLUDE_ALL: bool
     READS_AFFINITY: bool
 
     def pools(self, machine: Machine, asked: Collection[Card]) -> Pools:

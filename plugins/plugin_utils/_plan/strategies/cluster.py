@@ -27,7 +27,6 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies._pub
 FAMILIES = ("a5",)
 USE_ADJACENT_NODES = True
 MAX_CORES = 8
-INCLUDE_ALL = False
 READS_AFFINITY = True
 
 

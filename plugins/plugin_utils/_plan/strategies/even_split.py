@@ -26,7 +26,6 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies impo
 FAMILIES = ("gpu",)
 USE_ADJACENT_NODES = False
 MAX_CORES = None
-INCLUDE_ALL = False
 READS_AFFINITY = False
 
 

@@ -23,7 +23,6 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies._pub
 FAMILIES = ("a3",)
 USE_ADJACENT_NODES = True
 MAX_CORES = None
-INCLUDE_ALL = True
 READS_AFFINITY = False
 FOR_IRQS = 2
 """So many CPUs less are enough for an A5, which keeps none for interrupts."""

@@ -21,7 +21,6 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies._kub
 FAMILIES = ()
 USE_ADJACENT_NODES = True
 MAX_CORES = None
-INCLUDE_ALL = True
 READS_AFFINITY = False
 
 

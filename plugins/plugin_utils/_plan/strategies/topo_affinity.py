@@ -26,7 +26,6 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies._pub
 FAMILIES = ("a2", "310p", "310", "910", "")
 USE_ADJACENT_NODES = True
 MAX_CORES = None
-INCLUDE_ALL = False
 READS_AFFINITY = True
 FALLBACK = Sentence("NPU_NUMA_UNKNOWN", "NPU topo affinity not found. action: fallback to global-slice CPU binding.")
 

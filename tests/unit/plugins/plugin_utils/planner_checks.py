@@ -63,6 +63,16 @@ class Look:
     def cards(self):
         return {slice_of(card): card for card in self.topology["npus"]}
 
+    @property
+    def nodes(self):
+        return sum(bool(node["cpus"]) for node in self.topology["numa"])
+
+    def knows(self, card):
+        """Return whether something tells the node of a card: the kernel, npu-smi, or that there is only one."""
+        known = {node["id"] for node in self.topology["numa"]}
+        printed = cpu_set(card["affinity"] or "") & cpu_set(self.topology["cpus"]["online"])
+        return card["numa"] in known or printed and printed != cpu_set(self.topology["cpus"]["online"]) or self.nodes == 1
+
     def has_roles(self, card):
         return card["kind"] == "npu" and card["family"] != "a5"
 
@@ -169,7 +179,7 @@ def wrong_memory(seen, plan):
         if mems != near if near else not mems <= with_memory or bool(mems) != bool(with_memory and nodes):
             yield f"{entry['slice']} has memory nodes '{entry['mems']}'"
         allowed = cpu_set(entry["memory_nodes"])
-        if not mems <= allowed <= with_memory:
+        if not allowed <= with_memory or not mems <= allowed and seen.knows(seen.cards[entry["slice"]]):
             yield f"{entry['slice']} may use memory nodes '{entry['memory_nodes']}'"
 
 
@@ -185,7 +195,10 @@ def wrong_report(seen, plan, pools):
         yield f"idle {quality['idle']} of {plan['cpus']}"
     if quality["smallest"] != min(sizes, default=0):
         yield f"smallest {quality['smallest']} of {sizes}"
-    if (near := shares(seen, pools)) and (quality["local"], quality["own_node"]) != near:
+    if seen.nodes > 1 and not any(card["numa"] in {node["id"] for node in seen.topology["numa"]} for card in seen.cards.values()):
+        if (quality["local"], quality["own_node"], quality["remote"], quality["optimal"]) != (None,) * 4:
+            yield f"something is said of unknown nodes: {quality}"
+    elif (near := shares(seen, pools)) and (quality["local"], quality["own_node"]) != near:
         yield f"local and own_node {quality['local']}, {quality['own_node']}; they are {near}"
     if plan["violations"]:
         yield f"violations {plan['violations']}"

@@ -13,6 +13,7 @@ from planner_checks import defects
 from planner_hosts import host, plan, pools
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.table import plan_table
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import planner, strategies
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.workers import in_force
 
@@ -161,9 +162,9 @@ def test_auto_takes_near_cpus_if_the_published_ones_are_remote(topology, publish
     assert (remote["quality"]["local"], near["quality"]["local"]) == (0.0, 1.0)
     assert (near["strategy"], near["violations"], near["warnings"]) == (published, [], [])
     assert near["reason"].endswith(
-        ", but 0% of the CPUs would be local to their NPU; instead the near nodes were divided, which gives 100%."
+        ", but 0% of the CPUs would be local to their NPU; instead the cores near each card were divided evenly, which gives 100%."
     )
-    assert near["repaired"][0].startswith(f"Published {published}: 0% of the CPUs would be local to their NPU. Instead the near nodes")
+    assert near["repaired"][0].startswith(f"Published {published}: 0% of the CPUs would be local to their NPU. Instead the cores near")
     assert pools(plan(topology, npus=[1])) == {1: pools(near)[1]}
     assert plan(topology, repair=False)["quality"]["local"] == plan(topology, bound_by="workers")["quality"]["local"] == 0.0
     assert pools(plan(topology, bound_by="workers")) == pools(remote)
@@ -256,6 +257,10 @@ def test_a_stock_a2_keeps_what_is_published():
         "balance": 0,
         "smallest": 24,
         "idle": "",
+        "nearest": True,
+        "smallest_possible": 24,
+        "evenness": 0,
+        "idle_near": "",
         "optimal": True,
         "gap": {},
     }
@@ -356,10 +361,10 @@ MENDED = [
     (
         "an A5 on node 0, which belongs to the poll threads",
         host([0, 1], nodes=2, cores=24, family="a5"),
-        {0: "0-7", 1: "24-31"},
+        {0: "0-23", 1: "24-47"},
         ["it binds nothing: [cpu_bind_ascend_950] insufficient CPU clusters. numa=0, clusters=0, npus=[0]."],
     ),
-    ("an A5 with SMT4", host([1], nodes=2, cores=12, threads=4, family="a5"), {0: "48-79"}, ["unsupported Thread(s) per core: 4"]),
+    ("an A5 with SMT4", host([1], nodes=2, cores=12, threads=4, family="a5"), {0: "0-95"}, ["unsupported Thread(s) per core: 4"]),
     ("nodes without cards go to the nearest", host([0, 3], nodes=4, cores=8, affinity=[None, ""]), {0: "0-15", 1: "16-31"}, []),
     (
         "a node without cards between two equally near is shared",
@@ -458,7 +463,7 @@ def test_gpus_have_slices_of_their_own_and_no_roles():
 
 
 def test_an_a5_has_no_roles_and_eight_cores():
-    made = plan(host([1, 1], nodes=2, cores=24, threads=2, family="a5"))
+    made = plan(host([1, 1], nodes=2, cores=24, threads=2, family="a5"), strategy="cluster")
     assert pools(made) == {0: "48-63", 1: "64-79"}
     assert made["npus"][0]["main"] == "48-63"
     assert made["npus"][0]["irq"] == ""
@@ -481,9 +486,9 @@ def test_pools_of_published_rules(topology, options, expected):
 
 
 def test_a5_poll_threads_get_what_the_pools_leave_of_node_0():
-    published = plan(host([1, 1], nodes=2, cores=24, threads=2, family="a5"))
+    published = plan(host([1, 1], nodes=2, cores=24, threads=2, family="a5"), strategy="cluster")
     assert published["poll"] == "1-47"
-    repaired = plan(host([0, 1], nodes=2, cores=24, threads=2, family="a5"))
+    repaired = plan(host([0, 1], nodes=2, cores=24, threads=2, family="a5"), strategy="cluster")
     taken = set(expand(",".join(entry["pool"] for entry in repaired["npus"])))
     assert expand(repaired["poll"]) == sorted(set(range(1, 48)) - taken)
     full = plan(host([0, 1], nodes=2, cores=8, family="a5"), strategy="even_split")
@@ -491,12 +496,57 @@ def test_a5_poll_threads_get_what_the_pools_leave_of_node_0():
     assert "poll" not in plan(host([0, 1], nodes=2, cores=24))
 
 
-def test_an_a5_left_unbound_by_the_published_rule_keeps_8_cores():
-    made = plan(host([0, 0, 1, 1], nodes=2, cores=32, family="a5"))
-    assert [entry["pool"] for entry in made["npus"]] == ["0-7", "8-15", "32-39", "40-47"]
+X86 = {"machine": {"architecture": "x86_64"}}
+AUTO = [
+    # the machine, and the pools of auto: where the published rule binds nothing, or leaves CPUs near the NPUs idle
+    ("all on one node of four", host([1] * 8, nodes=4, cores=48), [(24, "topo_affinity")] * 8),
+    ("node ids 0 and 2", host([0, 2], nodes=[0, 2], cores=24), ["0-23", "24-47"]),
+    (
+        "half of each core printed",
+        host([0, 1], nodes=2, cores=8, threads=2, numbering="far", affinity=["0-7", "8-15"]),
+        ["0-7,16-23", "8-15,24-31"],
+    ),
+    ("A5 with eight cores for each", host([1, 1], nodes=2, cores=24, threads=2, family="a5"), [(48, "even_split")] * 2),
+    ("A5 off its clusters", host([0, 0, 1, 1], nodes=2, cores=32, family="a5"), ["0-15", "16-31", "32-47", "48-63"]),
+    ("A5 of which no node is known", host([None] * 8, nodes=4, cores=80, family="a5"), [(40, "even_split")] * 8),
+    ("A5 on x86", host([0] * 4 + [1] * 4, nodes=2, cores=96, threads=2, numbering="far", family="a5", **X86), [(48, "even_split")] * 8),
+    ("310P on x86 keep to their socket", host([0, 0], nodes=2, cores=16, nodes_per_socket=1, family="310p", **X86), ["0-7", "8-15"]),
+    ("one NPU on x86 has its socket", host([5], nodes=8, cores=8, nodes_per_socket=4, **X86), ["32-63"]),
+    ("a set that omits a node, A2", host([0, 1], nodes=2, cores=24), {"cpus": "0-23"}, ["0-11", "12-23"]),
+    ("a set that omits a node, A3", host([0, 1], nodes=2, cores=24, family="a3"), {"cpus": "0-23"}, ["0-11", "12-23"]),
+    ("a set that omits a node, GPU", host([0, 1], nodes=2, cores=24, family="gpu"), {"cpus": "0-23"}, ["0-11", "12-23"]),
+]
+
+
+@pytest.mark.parametrize("row", [row[1:] for row in AUTO], ids=[row[0] for row in AUTO])
+def test_auto_divides_the_cores_near_the_cards(row):
+    topology, *options, expected = row
+    options = options[0] if options else {}
+    made = plan(topology, **options)
+    assert [
+        (len(expand(entry["pool"])), made["strategy"]) if isinstance(wanted, tuple) else entry["pool"]
+        for entry, wanted in zip(made["npus"], expected, strict=True)
+    ] == expected
+    assert defects(topology, made, **options) == []
+
+
+def test_an_unknown_node_binds_no_memory_and_has_no_share():
+    made = plan(host([None] * 8, nodes=4, cores=80, family="a5"))
+    assert {entry["memory_nodes"] for entry in made["npus"]} == {""}
+    assert "share of local CPUs not known" in " ".join(" ".join(plan_table(made, host([None] * 8))).split())
+    assert "divided evenly, because no NUMA node is known, 40 each" in made["repaired"][0]
+
+
+def test_a_host_without_npus_has_no_quality_line():
+    made = plan(host([], nodes=2, cores=8))
+    assert not any(line.startswith("quality") for line in plan_table(made, host([], nodes=2, cores=8)))
+
+
+def test_named_strategies_name_the_idle_cpus_that_they_leave():
+    made = plan(host([1] * 8, nodes=4, cores=48), strategy="topo_affinity")
+    assert (made["quality"]["smallest"], made["quality"]["smallest_possible"], made["quality"]["optimal"]) == (12, 24, False)
     assert made["warnings"] == [
-        "cluster gives NPUs 0-3 at most 8 cores each, and leaves 32 CPUs near them idle. The published rule binds nothing on this host, "
-        "where workers that are not bound can use all CPUs; even_split gives each at least 16 CPUs."
+        "topo_affinity leaves 96 CPUs idle that are local to NPUs 0-7: 0-47,144-191. npu_affinity_strategy: auto divides them."
     ]
 
 
@@ -590,13 +640,11 @@ def test_only_the_cpus_asked_for_are_divided():
     assert made["warnings"] == ["npu_affinity_cpus: 16-99 are not online and were left out."]
 
 
-def test_cards_of_another_socket_take_no_part_in_what_is_allowed():
-    made = plan(host(A2), cpus="144-191", npus=[0])
-    assert pools(made) == {0: "144-167"}
-    assert plan(host(A2), cpus="144-191", npus=[0, 2])["npus"][0] == made["npus"][0]
-    with pytest.raises(ValueError, match="^No CPU on the NUMA nodes of NPUs 1, 3-7 may be used: only 144-191 may. Allow"):
-        plan(host(A2), cpus="144-191")
-    assert len(plan(host(A2), cpus="144-191", strategy="global_slice")["npus"]) == 8
+def test_cards_of_another_socket_share_what_is_allowed():
+    made = plan(host(A2), cpus="144-191")
+    assert {len(expand(entry["pool"])) for entry in made["npus"]} == {6}
+    assert plan(host(A2), cpus="144-191", npus=[0])["npus"] == made["npus"][:1]
+    assert any("only CPUs 144-191 may be divided" in warning for warning in made["warnings"])
 
 
 MEMORY = [
@@ -926,7 +974,12 @@ BORROWED = [
         {"housekeeping": "6-6", "min_cpus": 1},
         {0: "2", 1: "0-1", 4: "5"},
     ),
-    ("and keep to eight cores", host([0, 0, 1], nodes=2, cores=[4, 20], family="a5"), {}, {0: "0-3,18", 1: "19-23", 2: "4-11"}),
+    (
+        "and keep to eight cores",
+        host([0, 0, 1], nodes=2, cores=[4, 20], family="a5"),
+        {"strategy": "cluster"},
+        {0: "0-3,18", 1: "19-23", 2: "4-11"},
+    ),
     ("two nodes lend to one", host([0] * 3 + [1, 2], nodes=3, cores=[9, 7, 12]), {}, {2: "15,24-27", 3: "9-13", 4: "16-23"}),
     ("by the distances", host([0, 0, 1, 2], nodes=3, cores=[6, 12, 12], nodes_per_socket=2), {}, {1: "5,14-17"}),
     ("cards of a family that borrows only as auto", host([0, 0, 1], nodes=2, cores=[6, 12], family="gpu"), {}, {0: "0-4", 1: "5,14-17"}),

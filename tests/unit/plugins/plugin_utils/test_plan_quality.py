@@ -23,39 +23,97 @@ FAR_A3 = host([4] * 4 + [6] * 4 + [2] * 4 + [0] * 4, cores=40, threads=2, family
 """Four NPUs on each of four nodes out of eight with 80 CPUs; node 1 is near to node 0, 3 to 2 and so on."""
 BY_NUMBER = [f"{20 * number}-{20 * number + 19}" for number in range(16)]
 
-UNKNOWN = {"optimal": None}
-ONE_OF_EIGHT = {"balance": 24, "idle": "0-167", **UNKNOWN}
+NEARER = {"nearest": False, "optimal": False, "gap": {"remote": 80, "distance": 1600}}
+UNKNOWN = {"nearest": None, "smallest_possible": None, "optimal": None}
+ONE_OF_EIGHT = {"balance": 24, "evenness": 24, "idle": "0-167", "idle_near": "0-167", **UNKNOWN}
+NOWHERE = {"local": None, "own_node": None, "remote": None, **UNKNOWN}
 
 
 def far(local, remote, distance):
-    return {"local": local, "own_node": local, "remote": remote, "optimal": False, "gap": {"remote": remote, "distance": distance}}
+    gap = {"remote": remote, "distance": distance}
+    return {"local": local, "own_node": local, "remote": remote, "nearest": False, "optimal": False, "gap": gap}
+
+
+def gap(**values):
+    return {"optimal": False, "gap": values}
+
+
+def larger(by, possible):
+    """Return what is said of pools with near CPUs in no pool, by which all pools could be larger."""
+    return {"smallest_possible": possible, **gap(smallest=by, idle_near=16 if by > 1 else 4)}
 
 
 # The tests of comparisons have others: an overlap, idle CPUs, whole and split cores.
 POOLS = [
-    ("one on the other node", RING, ["0-3", "8-11", "4-7", "12-15"], {**far(0.5, 8, 96), "smallest": 4}),
-    ("all on the other node", RING, ["8-11", "12-15", "0-3", "4-7"], {**far(0.0, 16, 192), "smallest": 4}),
+    ("one on the other node", RING, ["0-3", "8-11", "4-7", "12-15"], {**far(0.5, 8, 96), "smallest": 4, "smallest_possible": 4}),
+    ("all on the other node", RING, ["8-11", "12-15", "0-3", "4-7"], {**far(0.0, 16, 192), "smallest": 4, "smallest_possible": 4}),
     ("a node without NPUs is near to its socket", STOCK, ["168-191", *[""] * 7], {"own_node": 0.0, **ONE_OF_EIGHT}),
     ("and far from the others", STOCK, ["", "168-191", *[""] * 6], {"local": 0.0, "own_node": 0.0, "remote": 24, **ONE_OF_EIGHT}),
-    ("no card has a node", host([None, None], nodes=2, cores=4), ["0-3", "4-7"], {"smallest": 4, **UNKNOWN}),
-    ("no CPUs, others without NPUs", host([1], nodes=4, cores=[8, 0, 8, 8]), ["0-7"], {"own_node": 0.0, "smallest": 8, "idle": "8-23"}),
+    ("no card has a node", host([None, None], nodes=2, cores=4), ["0-3", "4-7"], {"smallest": 4, **NOWHERE}),
+    ("one node has all CPUs", host([None, None], nodes=1, cores=8), ["0-3", "4-7"], {"smallest": 4, "smallest_possible": 4}),
+    (
+        "no CPUs, others without NPUs",
+        host([1], nodes=4, cores=[8, 0, 8, 8]),
+        ["0-7"],
+        {"own_node": 0.0, "smallest": 8, "idle": "8-23", **larger(16, 24), "idle_near": "8-23"},
+    ),
+    (
+        "near CPUs are idle",
+        RING,
+        ["0-2", "4-6", "8-10", "12-14"],
+        {"smallest": 3, "idle": "3,7,11,15", **larger(1, 4), "idle_near": "3,7,11,15"},
+    ),
+    (
+        "some near CPUs are idle",
+        RING,
+        ["0-3", "4-7", "8-11", "12-14"],
+        {
+            "balance": 1,
+            "smallest": 3,
+            "evenness": 1,
+            "idle": "15",
+            "idle_near": "15",
+            "smallest_possible": 4,
+            **gap(smallest=1, idle_near=1),
+        },
+    ),
+    (
+        "more uneven than necessary",
+        host([0, 0, 1], nodes=2, cores=[6, 1]),
+        ["0-3", "4-5", "6"],
+        {"balance": 3, "smallest": 1, "evenness": 2, "smallest_possible": 1, **gap(evenness=2)},
+    ),
+    (
+        "threads of a core are idle",
+        SMT,
+        ["0-3,8", "4-7,12-15"],
+        {
+            "whole_cores": False,
+            "balance": 3,
+            "smallest": 5,
+            "idle": "9-11",
+            "idle_near": "9-11",
+            "smallest_possible": 8,
+            **gap(smallest=3, idle_near=3, split_cores=3),
+        },
+    ),
     (
         "no CPUs, others of an NPU",
         host([0, 1], nodes=2, cores=[8, 0]),
         ["0-3", "4-7"],
-        {"local": 0.5, "own_node": 0.5, "remote": 4, "smallest": 4},
+        {"local": 0.5, "own_node": 0.5, "remote": 4, "smallest": 4, "smallest_possible": 4},
     ),
     (
         "the node of another NPU is not local, even if nothing of the own one may be divided",
         FAR_A3,
         BY_NUMBER,
-        {"local": 0.25, "own_node": 0.25, "remote": 240, "smallest": 20, "options": {"cpus": "0-319"}, **UNKNOWN},
+        {"local": 0.25, "own_node": 0.25, "remote": 240, "smallest": 20, "smallest_possible": 20, "options": {"cpus": "0-319"}, **NEARER},
     ),
 ]
 
 
 PERFECT = {"disjoint": True, "whole_cores": True, "local": 1.0, "own_node": 1.0, "remote": 0, "balance": 0, "smallest": 0, "idle": ""}
-PERFECT |= {"optimal": True, "gap": {}}
+PERFECT |= {"nearest": True, "smallest_possible": 0, "evenness": 0, "idle_near": "", "optimal": True, "gap": {}}
 
 
 def quality_of(topology, cpulists, cpus="", **options_):
@@ -91,9 +149,9 @@ def test_a_plan_says_how_much_nearer_the_best_possible_is():
 
 
 FLOORS = [
-    ("fewer than all can have", RING, ["0-2", "4-7", "8-11", "12-15"], 4, (False, {"smallest": 1})),
+    ("fewer than all can have", RING, ["0-2", "4-7", "8-11", "12-15"], 4, (False, {"smallest": 1, "idle_near": 1})),
     ("as many as all can have", RING, ["0-3", "4-7", "8-11", "12-15"], 6, (True, {})),
-    ("as many as the published rule gives", RING, ["0-2", "4-7", "8-11", "12-15"], 3, (True, {})),
+    ("fewer than are possible at the same distance", RING, ["0-2", "4-7", "8-11", "12-15"], 3, (False, {"smallest": 1, "idle_near": 1})),
     ("whole cores allow no more", SMT, ["0-3,8-11", "4-7,12-15"], 9, (True, {})),
 ]
 
