@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from itertools import combinations
 from typing import NamedTuple
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.measures import measure
@@ -21,6 +22,7 @@ class Score(NamedTuple):
     split: int
     remote: int
     smallest: int
+    idle: int
     imbalance: int
 
     def shown(self, name: str) -> str:
@@ -33,6 +35,7 @@ HEADINGS = {
     "split": "split cores",
     "remote": "remote CPUs",
     "smallest": "smallest pool",
+    "idle": "idle near CPUs",
     "imbalance": "imbalance",
 }
 
@@ -44,8 +47,9 @@ def score(groups: Groups, pools: Mapping[Card, int]) -> Score:
     return Score(
         overlapping=sum(1 for one, other in combinations(pools.values(), 2) if one & other),
         split=quality["split_cores"],
-        remote=round((1 - quality["local"]) * 1000),
+        remote=round((1 - quality["local"]) * 1000) if quality["local"] is not None else 0,
         smallest=min(sizes),
+        idle=mask(quality["idle_near"]).bit_count(),
         imbalance=max(sizes) - min(sizes),
     )
 

@@ -7,7 +7,7 @@ The goals, each of which counts only where all before it are equal:
 
 1. No CPU is in two pools.
 2. The smallest pool has no fewer CPUs than the published rule gives, because the NPUs of one job wait for the slowest.
-3. Few CPUs are taken away from the pools in force, where work is running.
+3. The pools in force change by few CPUs, because work is running there.
 4. Few remote CPUs, each weighted by its NUMA distance.
 5. Whole cores.
 6. A large smallest pool.
@@ -50,7 +50,7 @@ def score(groups: Groups, pools: Mapping[Card, int], floor: int = 0) -> Score:
     return Score(
         sum(sizes) - given.bit_count(),
         max(0, floor - smallest),
-        sum((cpus & machine.usable & ~pools.get(card, 0)).bit_count() for card, cpus in kept),
+        sum(((cpus ^ pools.get(card, 0)) & machine.usable & machine.divided).bit_count() for card, cpus in kept),
         sum(count * distance for count, distance in remote(groups, pools)),
         split(machine, pools),
         -smallest,

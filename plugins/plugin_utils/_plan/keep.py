@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import SETS
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
-from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, mask_of, text_in_order, text_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, mask_of, text_in_order, text_of, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import kind_and_number
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import roles as _roles
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, memory
@@ -72,9 +72,27 @@ def keep(machine: Machine, applied: Mapping[str, Any] | None, options: Options, 
     return Kept(None, lost, numbers, _gone(lost))
 
 
+def spare_housekeeping(machine: Machine, applied: Mapping[str, Any] | None, options: Options) -> None:
+    """Leave pools in force the CPUs that a number of cores for the system would now include, because a lower core is offline.
+
+    What was kept for the system still is.
+    """
+    if isinstance(options.housekeeping, int) and applied and _same(applied, options):
+        records = [*applied.get("npus", ()), *(applied.get("lost") or ())]
+        taken = machine.housekeeping & union(mask(record.get("pool") or "") for record in records)
+        machine.housekeeping &= ~machine.whole_cores(machine.cores(taken))
+        machine.housekeeping |= mask(applied.get("housekeeping") or "") & machine.online
+        machine.usable = (machine.usable | taken) & ~machine.housekeeping
+
+
+def _same(applied: Mapping[str, Any], options: Options) -> bool:
+    """Return whether the plan in force was made with the same options, and is not to be replaced."""
+    return bool(applied.get("options")) and not options.replan and not options.differences(applied["options"])
+
+
 def in_force(machine: Machine, applied: Mapping[str, Any] | None, options: Options) -> dict[Card, int]:
     """Return the pools of the plan in force, as masks; none where it was made with other options, or where ``replan`` asks for others."""
-    if not applied or not applied.get("options") or options.replan or options.differences(applied["options"]):
+    if not applied or not _same(applied, options):
         return {}
     records = [*applied.get("npus", ()), *(applied.get("lost") or ())]
     if not all(record.get("pci") for record in records) or not all(card.pci for card in machine.cards):

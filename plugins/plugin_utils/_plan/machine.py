@@ -79,7 +79,8 @@ class Machine:
     to all of them, and ``threads`` has, for every distance to it that occurs, the CPUs at that distance, so that cores can be looked at
     without going through CPUs. Cores with one thread are in none of these. ``cache_of`` maps CPUs to the lowest CPU of their last-level
     cache. ``sockets`` are the CPUs of each, none where they are not known. ``memory`` is the option, and ``allowed`` keeps the results of
-    :func:`memory`. ``in_force`` are the pools of the plan in force, where it was made with the same options.
+    :func:`memory`. ``in_force`` are the pools of the plan in force, where it was made with the same options, and ``divided`` the CPUs that
+    could be divided then.
     """
 
     online: int
@@ -104,6 +105,7 @@ class Machine:
     memory: str = WIDE
     allowed: dict[str, str] = field(default_factory=dict)
     in_force: Mapping[Card, int] = field(default_factory=dict)
+    divided: int = -1
 
     def distance(self, node: int, other: int) -> int:
         return self.nodes[node].distances.get(other, FAR)

@@ -78,10 +78,14 @@ def _planned(topology: Topology, options: Options) -> Plan:
             Sentence("NPU_NO_EFFECT", f"{ENGINE_VERSION} has no effect: the workers of this host do not bind themselves.")
         )
         options = options._replace(engine_version=None)
+    if options.repair:
+        keep.spare_housekeeping(machine, applied, options)
     kept = _kept_of(machine, topology, applied, options)
     asked = _asked(machine, options, kept)
     hidden = unlisted.join(machine, topology, kept, options) if kept.entries is None and options.repair else []
     machine.in_force = keep.in_force(machine, applied, options)
+    if machine.in_force and applied and applied.get("cpus"):
+        machine.divided = mask(applied["cpus"])
     unbound = options.strategy == "auto" and {card.kind for card in machine.cards} == {"npu"} and other_architecture(topology)
     name, reason = _choose(machine, options, unbound or "")
     groups = Groups(machine, REMOTE if unbound else UNREACHABLE)
@@ -289,7 +293,7 @@ def _divided(groups: Groups, name: str, reason: str, options: Options, asked: fr
     """Return what a strategy gives to the cards, repaired or as published; ``hidden`` ones take part, but need not get anything."""
     made, repaired = _pools(groups, name, options, asked)
     entries, moved, unmet = _entries(groups.machine, made, options, asked.union(hidden))
-    if made.strategy != name and not made.closer:
+    if made.strategy != name:
         reason = f"{reason[:-1]}, but npu-smi printed no affinity, which leaves {made.strategy}."
     if made.closer:
         reason = f"{reason[:-1]}, but {made.closer[0].lower()}{made.closer[1:].replace('. Instead', '; instead')}."

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import gcd
 from typing import NamedTuple
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import union
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.borrowing import Borrowing
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card
 
 
 class Limits(NamedTuple):
@@ -48,26 +49,57 @@ def _limits(groups: Groups, floor: int, near: bool, held: int) -> Limits | None:
     if remote is None:
         return None
     count, distance = sums(remote)
-    return Limits(count, distance, borrowing.largest_within(distance, least), 0, borrowing.alike, False)
+    usable = groups.machine.usable & ~held
+    joined = [(usable, list(groups.alike.values()))] if count else _components(groups, usable)
+    uneven = sum(_least_uneven(groups, cpus, list(map(len, cards))) for cpus, cards in joined)
+    return Limits(count, distance, borrowing.largest_within(distance, least), uneven, borrowing.alike, False)
 
 
 def _apart(groups: Groups, held: int) -> Limits | None:
     """Return the limits without remote CPUs where no CPU is local to the cards of several nodes; None elsewhere."""
     machine = groups.machine
     usable = machine.usable & ~held
-    local = {place: groups.local[place] & usable for place in groups.alike}
-    if union(local.values()).bit_count() < sum(map(int.bit_count, local.values())):
+    components = _components(groups, usable)
+    if len(components) < len(groups.alike):
         return None
-    threads = machine.threads_per_core if machine.smt == "cores" else 1
+    threads = _threads(groups)
     smallest, uneven, exact = usable.bit_count(), 0, True
-    for place, cards in groups.alike.items():
-        cpus, number = local[place].bit_count(), len(cards)
-        units = machine.cores(local[place]).bit_count() if threads > 1 else cpus
-        alike = cpus == units * threads
-        exact = exact and alike
-        smallest = min(smallest, cpus // number, units // number * threads)
-        uneven += threads * (units % number > 0) if alike else cpus % number > 0
+    for cpus, [cards] in components:
+        units, number = _units(groups, cpus), len(cards)
+        exact = exact and cpus.bit_count() == units * threads
+        smallest = min(smallest, cpus.bit_count() // number, units // number * threads)
+        uneven += _least_uneven(groups, cpus, [number])
     return Limits(0, 0, smallest, uneven, exact, exact)
+
+
+def _components(groups: Groups, usable: int) -> list[tuple[int, list[list[Card]]]]:
+    """Return groups of cards that some CPUs are local to several of, with all of their CPUs."""
+    components: list[tuple[int, list[list[Card]]]] = []
+    for place, cards in groups.alike.items():
+        cpus, joined = groups.local[place] & usable, [cards]
+        if any(cpus & others for others, _cards in components):
+            for others, more in components:
+                if cpus & others:
+                    cpus, joined = cpus | others, [*more, *joined]
+            components = [component for component in components if not component[0] & cpus]
+        components.append((cpus, joined))
+    return components
+
+
+def _least_uneven(groups: Groups, cpus: int, numbers: list[int]) -> int:
+    """Return the least unevenness of cards, in groups of so many, that have all of these CPUs."""
+    units, threads, divisor = _units(groups, cpus), _threads(groups), gcd(*numbers)
+    if cpus.bit_count() == units * threads:
+        return threads * (units % divisor > 0)
+    return int(cpus.bit_count() % divisor > 0)
+
+
+def _units(groups: Groups, cpus: int) -> int:
+    return (groups.machine.cores(cpus) if _threads(groups) > 1 else cpus).bit_count()
+
+
+def _threads(groups: Groups) -> int:
+    return groups.machine.threads_per_core if groups.machine.smt == "cores" else 1
 
 
 def sums(remote: Iterable[tuple[int, int]]) -> tuple[int, int]:

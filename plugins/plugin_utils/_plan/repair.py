@@ -31,7 +31,6 @@ BY_NODE = "the cores near each card were divided evenly"
 ANYWHERE = "all cores were divided evenly, because no NUMA node is known"
 BORROWED = "cards with too few near CPUs take whole cores of the nearest nodes that can spare them"
 IN_FORCE = "the pools in force were kept"
-EVEN = "even_split"
 SHOWN = 4
 """So many cards are named with their CPUs in a sentence, and fewer defects of one kind are listed one by one."""
 
@@ -72,41 +71,44 @@ def repaired(groups: Groups, name: str, strategy: Strategy, asked: Collection[Ca
     floor = given.floor or min((min(map(int.bit_count, masks.values())) for _how, masks in divisions), default=0)
     found = [Division(how, masks, goals.score(groups, masks, floor)) for how, masks in divisions]
     best = min(found, key=lambda division: division.score, default=None)
-    if best and (stable := adapted(groups, best.masks, floor)):
-        kept = Division(IN_FORCE, stable, goals.score(groups, stable, floor))
-        best = min(best, kept, key=lambda division: division.score)
+    if best and machine.in_force:
+        best = _stable(groups, best, floor)
     if best is None:
         masks = groups.divide(asked, neighbours, most)
         if remaining := violations(groups, masks, masks):
             broken = "; ".join(violation.sentence for violation in remaining)
             raise ValueError(Sentence("NPU_RULE_FAILS", f"The CPUs cannot be divided by the rules: {broken}"))
         best = Division(BY_NODE, masks, goals.score(groups, masks, floor))
-    taken, told = _told(groups, name, given, found, best, floor)
-    if strategy.MAX_CORES and auto and taken.masks != made.masks:
-        taken.strategy = EVEN
-        taken.closer = taken.closer or "it binds nothing on this host"
-    return taken, told
+    return _told(groups, name, given, found, best, floor)
+
+
+def _stable(groups: Groups, best: Division, floor: int) -> Division:
+    """Return the pools in force with as few changes as possible, unless the best division moves less.
+
+    They may be smaller than ``floor`` by less than a core, and need not become larger than they were.
+    """
+    machine = groups.machine
+    threads = machine.threads_per_core if machine.smt == "cores" else 1
+    enough = min(floor - threads + 1, *map(int.bit_count, machine.in_force.values()))
+    if not (stable := adapted(groups, best.masks, enough)):
+        return best
+    kept = Division(IN_FORCE, stable, goals.score(groups, stable, enough))
+    return min(best._replace(score=goals.score(groups, best.masks, enough)), kept, key=lambda division: division.score)
 
 
 def _given(groups: Groups, name: str, strategy: Strategy) -> Given:
     """Return what a strategy publishes for the CPUs that are online. Its floor is that of the rule for what npu-smi prints."""
     machine = groups.machine
     everybody = frozenset(groups.home)
-    floor, failure = 0, ""
-    filled = [card for card in machine.cards if strategy.READS_AFFINITY and not card.affinity and _near(machine, card)]
-    try:
-        made = strategy.pools(machine, everybody)
-    except ValueError as error:
-        failure, made = str(error).rstrip("."), Pools(name, {})
-    if machine.offline and failure:
-        made = _online(machine, strategy, everybody) or made
-    if filled:
+    made, failure, offline = _attempt(machine, name, strategy, everybody)
+    floor = 0
+    if filled := [card for card in machine.cards if strategy.READS_AFFINITY and not card.affinity and _near(machine, card)]:
         floor = goals.smallest_share(made.masks, everybody)
         for card in filled:
             card.affinity = text_of(_near(machine, card))
-        made, failure = _online(machine, strategy, everybody) or Pools(name, {}), ""
+        made, failure, offline = _attempt(machine, name, strategy, everybody)
     defects = violations(groups, made.masks, everybody) if made.masks else []
-    if failure and not made.masks:
+    if failure:
         defects = [Violation("error", f"it fails: {failure}", list(groups.home))]
     elif not made.masks:
         defects = [Violation("nothing", f"it binds nothing: {warning.rstrip('.')}", list(groups.home)) for warning in made.warnings]
@@ -116,17 +118,20 @@ def _given(groups: Groups, name: str, strategy: Strategy) -> Given:
     if filled:
         silent = f"npu-smi prints no CPUs for {cards_named(filled)}"
         told.append(f"Published {name}: {silent}. Instead those of the kernel's NUMA nodes were taken.")
-    if failure and made.masks:
-        told.append(f"Published {name}: it fails: {failure}. Instead the CPUs that are online were divided.")
+    if offline:
+        told.append(f"Published {name}: it fails: {offline}. Instead the CPUs that are online were divided.")
     return Given(made, defects, floor or goals.smallest_share(made.masks, everybody), told)
 
 
-def _online(machine: Machine, strategy: Strategy, everybody: Collection[Card]) -> Pools | None:
-    """Return what a strategy makes of the CPUs that are online, None where it fails."""
-    try:
-        return strategy.pools(replace(machine, offline=""), everybody)
-    except ValueError:
-        return None
+def _attempt(machine: Machine, name: str, strategy: Strategy, everybody: Collection[Card]) -> tuple[Pools, str, str]:
+    """Return what a strategy makes of the CPUs that are online, why it fails there, and why it fails with those that are not."""
+    offline = ""
+    for given in (machine, replace(machine, offline="")) if machine.offline else (machine,):
+        try:
+            return strategy.pools(given, everybody), "", offline
+        except ValueError as error:
+            offline = str(error).rstrip(".")
+    return Pools(name, {}), offline, ""
 
 
 def _near(machine: Machine, card: Card) -> int:
@@ -188,7 +193,7 @@ def _told(groups: Groups, name: str, given: Given, found: list[Division], best: 
     elif how == IN_FORCE:
         new = min(found, key=lambda division: (division.score[:2], division.score[3:]))
         if new.score.moved:
-            taken.kept = f"running work keeps its CPUs, of which a new plan (npu_affinity_replan) would take {new.score.moved} away"
+            taken.kept = "the pools in force were kept, because work is running there; npu_affinity_replan: true divides again"
     elif published:
         taken.closer = _better(groups, published, best)
         told.append(f"Published {name}: {taken.closer}.")

@@ -134,7 +134,7 @@ def test_a_host_whose_pools_cannot_stay_is_replanned_with_reason(cpus, functions
     assert f"keep their slices, but not their pools, which were planned again: {why}" in warning
     assert {(entry["pool"], entry["mems"], why in entry["released"]) for entry in after["lost"]} == {("", "", True)}
     fresh = plan({**topology, "applied": None}, **options)
-    assert pools(after) == pools(fresh)
+    assert (pools(after) == pools(fresh)) is not why.endswith("are needed"), "only pools that have lost CPUs change"
     slices = {entry["pci"]: entry["slice"] for entry in topology["applied"]["npus"]}
     assert all(entry["slice"] == slices.get(entry["pci"], "npu-8.slice") for entry in after["npus"])
     again = plan({**topology, "applied": json.loads(json.dumps(after))}, **options)
@@ -267,7 +267,7 @@ def test_pools_in_force_that_are_as_good_as_new_ones_stay():
     assert made["repaired"] and pools(made) != in_force
     assert pools(plan(bound)) == in_force
     assert pools(plan(bound, replan=True)) == pools(plan(bound, min_cpus=4)) == pools(made)
-    first["pool"] = first["pool"].replace("4-7,", "5-7,")
+    first["pool"], applied["cpus"] = first["pool"].replace("4-7,", "5-7,"), "0-3,5-31"
     assert pools(plan(bound)) == in_force, "a CPU of no pool goes to the pool that has the other thread of its core"
 
 

@@ -8,6 +8,7 @@ Every run draws other machines; ``make properties MACHINES=20000`` draws many.
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from random import Random
@@ -144,6 +145,7 @@ def test_whatever_the_machine(shard, seed):
             assert defects(topology, made, **arguments) == []
             assert json.loads(json.dumps(made)) == made
             a_lost_card_moves_nobody(topology, arguments, made, details)
+            a_fault_costs_a_pool_at_most_a_core(topology, arguments, made, details)
         the_same_for_every_subset_and_in_every_order(topology, arguments, made, details)
         the_published_result_says_what_is_wrong_with_it(topology, arguments, made)
 
@@ -174,7 +176,7 @@ def test_auto_never_shrinks_the_smallest_pool_of_an_a3(seed):
     for number in range(1000):
         topology, options = a3_host(Random(f"{seed} {number}"))
         published, made = attempt(topology, strategy="global_slice", repair=False, **options), attempt(topology, **options)
-        if isinstance(published, str) or [e["pool"] for e in published["npus"]] == [e["pool"] for e in made["npus"]]:
+        if isinstance(published, str) or isinstance(made, str) or [e["pool"] for e in published["npus"]] == [e["pool"] for e in made["npus"]]:
             continue
         left += 1
         smallest = published["quality"]["smallest"]
@@ -245,6 +247,42 @@ def a_lost_card_moves_nobody(topology, arguments, before, details):
     assert any("npu_affinity_replan" in warning for warning in after["warnings"])
     back = plan({**topology, "applied": json.loads(json.dumps(after))}, **arguments)
     assert back["npus"] == before["npus"] and back["lost"] == []
+
+
+def a_fault_costs_a_pool_at_most_a_core(topology, arguments, before, details):
+    """A CPU, a core or a NUMA node goes offline under a plan in force, and comes back."""
+    seen = look(topology, **arguments)
+    cores, uniform = seen.cores, len({len(core & seen.usable) for core in seen.units(seen.usable)} if seen.smt == "cores" else {1}) == 1
+    cpu = details.choice(sorted(cores))
+    node = next((cpu_set(node["cpus"]) for node in topology["numa"] if cpu in cpu_set(node["cpus"])), frozenset())
+    offline = details.choice([frozenset([cpu]), cores[cpu], node]) or cores[cpu]
+    after = after_fault(topology, arguments, before, offline)
+    if after is None:
+        return
+    pools = [[cpu_set(entry["pool"]) for entry in made["npus"]] for made in (before, after)]
+    if not offline & frozenset().union(*pools[0]):
+        assert pools[0] == pools[1], f"{offline} is in no pool"
+    elif offline != node and all(map(seen.knows, topology["npus"])):
+        assert all(len(old) - len(new) <= len(cores[cpu]) for old, new in zip(*pools, strict=True)), f"{offline} costs more than a core"
+        taken = sum(len(old - offline - new) for old, new in zip(*pools, strict=True))
+        assert not uniform or taken <= len(cores[cpu]), f"{offline} takes {taken} CPUs from others"
+    back = after_fault(topology, arguments, after, frozenset())
+    if offline != node and uniform:
+        assert all(new <= cpu_set(entry["pool"]) for new, entry in zip(pools[1], back["npus"], strict=True))
+
+
+def after_fault(topology, arguments, before, offline):
+    """Return the plan that follows another one on a host with CPUs offline; None where no CPU is left to divide, or too few are."""
+    changed = copy.deepcopy(topology)
+    switch_off(changed, set(offline) | set(cpu_set(topology["cpus"]["offline"])))
+    changed["cpus"]["isolated"] = compress(cpu_set(topology["cpus"]["isolated"]) - offline)
+    changed["applied"] = json.loads(json.dumps(before))
+    made = attempt(changed, **arguments)
+    if isinstance(made, str):
+        assert offline, made
+        return None
+    assert defects(changed, made, **{**arguments, "housekeeping": made["housekeeping"]}) == []
+    return made
 
 
 @pytest.mark.parametrize("name", ["topo_affinity", "global_slice"])
