@@ -14,9 +14,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.memory_nodes import FAR
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, mask, text_of, union
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import FAR, Card, Machine, cards_named
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, cards_named
 
 UNREACHABLE = FAR + 1
 """Farther than any distance."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.memory_nodes import REMOTE
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, text_in_order, text_of, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import kind_and_number
@@ -17,7 +18,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan import visible_
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import warnings as _warnings
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import UNREACHABLE, Groups
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.invariants import Violation, violations
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import REMOTE, Card, Machine, cards_named, memory, read
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, cards_named, memory, read
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import PUBLISHED, Given, Options, checked
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import quality
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.repair import repaired

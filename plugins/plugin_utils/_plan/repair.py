@@ -14,13 +14,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.memory_nodes import FAR
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import goals
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.borrowing import Borrowing
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.invariants import Violation, contradictions, violations
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import FAR, Card, Machine, cards_named
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, cards_named
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.possible import limits
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import local_share, percent
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.stable import adapted

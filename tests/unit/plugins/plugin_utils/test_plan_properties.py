@@ -176,7 +176,11 @@ def test_auto_never_shrinks_the_smallest_pool_of_an_a3(seed):
     for number in range(1000):
         topology, options = a3_host(Random(f"{seed} {number}"))
         published, made = attempt(topology, strategy="global_slice", repair=False, **options), attempt(topology, **options)
-        if isinstance(published, str) or isinstance(made, str) or [e["pool"] for e in published["npus"]] == [e["pool"] for e in made["npus"]]:
+        if (
+            isinstance(published, str)
+            or isinstance(made, str)
+            or [e["pool"] for e in published["npus"]] == [e["pool"] for e in made["npus"]]
+        ):
             continue
         left += 1
         smallest = published["quality"]["smallest"]
