@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Iterable, Mapping, NamedTuple
 
 
 class Device(NamedTuple):
@@ -29,6 +29,12 @@ class Device(NamedTuple):
     def full_title(self) -> str:
         """The same with its PCI function."""
         return "%s (%s)" % (self.title, self.pci or "no PCI function")
+
+
+def noun(entries: Iterable[Mapping[str, Any]]) -> str:
+    """Return what entries of a plan or a topology are called together: NPU, GPU, or accelerator where both kinds are there, or none."""
+    kinds = {Device.of(entry).kind.upper() for entry in entries}
+    return kinds.pop() if len(kinds) == 1 else "accelerator"
 
 
 def with_lost(plan: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .cpulist import compress, expand
+from .device import Device, noun
+from .memory_nodes import of_gpu
 
-HEADINGS = ("NPU", "name", "PCI", "NUMA")
+HEADINGS = ("name", "PCI", "NUMA")
 ROLES = {
     "pool": "pool",
     "irq": "IRQ",
@@ -51,14 +53,20 @@ def plan_table(plan: Mapping[str, Any], topology: Mapping[str, Any], summary: st
 def rows(plan: Mapping[str, Any], topology: Mapping[str, Any], difference: Mapping[str, Any] | None = None) -> list[str]:
     """Return the lines with the NPUs, and those with their users."""
     known = {(npu["pci"], npu["id"]): npu for npu in topology["npus"]}
-    named = _names_of_tools(topology["npus"])
+    named, of = _names_of_tools(topology["npus"]), noun(plan["npus"])
     now = _now(difference)
     shown = roles_shown(plan, difference)
     cells: list[tuple[str, ...]] = []
     for entry in plan["npus"]:
         npu = known.get((entry["pci"], entry["id"]), {})
         numa = "?" if npu.get("numa") is None else str(npu["numa"])
-        first = (str(entry["id"]), str(npu.get("name") or "?"), *named(npu), str(entry["pci"] or "?"), numa)
+        first = (
+            Device.of(entry).title if of == "accelerator" else str(entry["id"]),
+            str(npu.get("name") or "?"),
+            *named(npu),
+            str(entry["pci"] or "?"),
+            numa,
+        )
         cells.append(
             (*first, *now.get(entry.get("slice"), ()), *({"memory_nodes": entry.get("mems"), **entry}.get(role) or "-" for role in shown))
         )
@@ -76,10 +84,10 @@ def rows(plan: Mapping[str, Any], topology: Mapping[str, Any], difference: Mappi
             )
             for row in gone
         ]
-    headings = (*HEADINGS[:2], *named(None), *HEADINGS[2:], *(["now"] if now else []), *(ROLES[role] for role in shown))
+    headings = (of, HEADINGS[0], *named(None), *HEADINGS[1:], *(["now"] if now else []), *(ROLES[role] for role in shown))
     if topology["npus"] and all(npu.get("name", "?") is None for npu in topology["npus"]):  # a host by itself does not query their names
         headings, cells = headings[:1] + headings[2:], [row[:1] + row[2:] for row in cells]
-    return [*(columns([headings, *cells]) if cells else ["no NPU"]), *_users(difference)]
+    return [*(columns([headings, *cells]) if cells else ["no NPU"]), *_users(difference, of)]
 
 
 def _names_of_tools(npus: Iterable[Mapping[str, Any]]) -> Callable[[Mapping[str, Any] | None], tuple[str, ...]]:
@@ -113,11 +121,11 @@ def _now(difference: Mapping[str, Any] | None) -> dict[str | None, tuple[str]]:
     return {row["slice"]: (row["now"] or "-",) for row in difference["npus"] if row["then"] is not None}
 
 
-def _users(difference: Mapping[str, Any] | None) -> list[str]:
+def _users(difference: Mapping[str, Any] | None, of: str) -> list[str]:
     if not difference or not difference["users"]:
         return []
     is_moved = difference["in_force"] and any(row["now"] not in (None, row["cpus"]) for row in difference["users"])
-    headings = ("used by", "NPU", *(["now"] if is_moved else []), "CPUs", "memory", "slice")
+    headings = ("used by", of, *(["now"] if is_moved else []), "CPUs", "memory", "slice")
     cells = [
         (row["user"], row["npus"], *([row["now"] or "-"] if is_moved else []), *(row[key] or "-" for key in ("cpus", "mems", "slice")))
         for row in difference["users"]
@@ -139,7 +147,7 @@ def sentences(
     lines ``outside``, on what runs elsewhere than on the CPUs of its NPUs.
     """
     shown = {row["sentence"] for row in difference["npus"] if _only_pool_moves(row)} if difference else set()
-    told = [*_remarks(plan, topology), *([("bound", summary)] if summary else []), *_in_force(difference)]
+    told = [*_remarks(plan, topology), *([("bound", summary)] if summary else []), *_in_force(difference, noun(plan["npus"]))]
     told += [("work", line) for line in outside]
     return told + [("remark", sentence) for sentence in remarks if sentence not in shown]
 
@@ -149,9 +157,9 @@ def _only_pool_moves(row: Mapping[str, Any]) -> bool:
     return None not in (row["now"], row["then"]) and row["now"] != row["then"] and ".slice" not in row["sentence"]
 
 
-def _in_force(difference: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
+def _in_force(difference: Mapping[str, Any] | None, of: str) -> Iterator[tuple[str, str]]:
     if difference and difference["in_force"] and not any(row["sentence"] for row in difference["npus"]):
-        yield "in force", "a plan with the same CPUs: a bind moves no NPU."
+        yield "in force", f"a plan with the same CPUs: a bind moves no {of}."
     if difference and difference["restart"]:
         yield "restart", f"a bind restarts no service; these follow when you restart them: {', '.join(difference['restart'])}"
 
@@ -168,8 +176,12 @@ def wrapped(title: str, sentence: str, width: int = REMARK_WIDTH) -> list[str]:
 
 
 def _memory(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> str:
-    """Return which memory nodes NPUs may use, and how much memory these have: ``nodes 6-7 (256 GiB) for NPU 0-1``; '' for no NPU."""
-    sizes = {node["id"]: node.get("memory_mib") or 0 for node in topology.get("numa") or ()}
+    """Return which memory nodes NPUs may use, and how much memory these have: ``nodes 6-7 (256 GiB) for NPU 0-1``; '' for no NPU.
+
+    The memory of GPUs is named, not counted.
+    """
+    of_gpus = of_gpu(topology)
+    sizes = {node["id"]: node.get("memory_mib") or 0 for node in topology.get("numa") or () if node["id"] not in of_gpus}
     users: dict[str, dict[str, list[int]]] = {}
     for entry in plan["npus"]:
         nodes = {"memory_nodes": entry.get("mems"), **entry}["memory_nodes"] or ""
@@ -177,7 +189,11 @@ def _memory(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> str:
     parts = []
     for nodes, kinds in users.items():
         gib = sum(sizes.get(node, 0) for node in expand(nodes)) / 1024.0
-        what = "%s %s" % ("node" if nodes.isdigit() else "nodes", nodes) + (" (%.0f GiB)" % gib if gib else "") if nodes else "any node"
+        own = compress(node for node in expand(nodes) if node in of_gpus)
+        told = ["%.0f GiB" % gib] * bool(gib) + ["memory of the GPU on %s" % own] * bool(own)
+        what = (
+            "%s %s" % ("node" if nodes.isdigit() else "nodes", nodes) + (" (%s)" % ", ".join(told) if told else "") if nodes else "any node"
+        )
         parts.append("%s for %s" % (what, " and ".join("%s %s" % (kind, compress(ids)) for kind, ids in kinds.items())))
     return ", ".join(parts)
 

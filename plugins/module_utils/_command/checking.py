@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
 
 from .._base.table import count
 from .._drift.codes import WORK_OUTSIDE_POOL
+from .._base.device import noun
 from .._base.findings import OLD_PROCESS
 from .._drift.in_force import compare, drift_of
 from .._host.host import Host
@@ -62,7 +63,11 @@ class Standing(NamedTuple):
             return "bound, workloads not: %s [%s]" % (sentence(self.outside), WORK_OUTSIDE_POOL)
         if self.state == BOUND:
             last = " since %s" % summary(self.known.entries[-1]) if self.known.entries else ""
-            return "bound: %s, %s as they should be%s" % (count(len(self.known.npus), "NPU"), count(objects, "object"), last)
+            return "bound: %s, %s as they should be%s" % (
+                count(len(self.known.npus), noun(self.known.npus)),
+                count(objects, "object"),
+                last,
+            )
         names = ["%s (%s, %s)" % (entry["object"], entry["cause"], entry["code"]) for entry in self.drift[:_SHOWN]]
         more = ["%d more" % (len(self.drift) - _SHOWN)] if len(self.drift) > _SHOWN else []
         if self.state == PENDING:

@@ -17,7 +17,7 @@ from .._kernel.interrupts import KINDS
 from .._features.irq import binding
 from .._kernel.cpus import CPU_FOLDER, NODE_FOLDER, cpus, read_list
 from .._kernel.interrupts import Interrupt, interrupt_names
-from .._base.device import Device, with_lost
+from .._base.device import Device, noun, with_lost
 from .._drift.placement import Judge
 from .._state.plan_file import memory_nodes
 from .._features.threads import placing
@@ -63,11 +63,11 @@ def of_process(known: Known, pid: int) -> Lines:
     yield from _placed(known, pid)
     npus = _npus_of(known, units)
     for npu in npus:
-        yield "NPU", _entry(npu)
+        yield Device.of(npu).kind.upper(), _entry(npu)
     for process in (process for process in _users(known) if process.pid == pid):
         for other in (npu for npu in process.npus if npu not in npus):
             yield (
-                "NPU",
+                Device.of(other).kind.upper(),
                 "it has the device of %s open, and is not in %s" % (Device.of(other).full_title, other.get("slice") or "a slice of it"),
             )
     yield from _threads_of(known, pid)
@@ -95,7 +95,7 @@ def of_container(known: Known, name: str) -> Lines:
     found = next((user for user in containers if name in (user["name"], user["container"], (user["container"] or "")[:12])), None)
     if found is None:
         there = ", ".join(user["name"] for user in containers) or "none"
-        raise ValueError("no container '%s' uses an NPU here; of those that do there are: %s" % (name, there))
+        raise ValueError("no container '%s' uses an accelerator here; of those that do there are: %s" % (name, there))
     yield "container", "%s of %s" % (found["name"], found["engine"] or "an unknown engine")
     pids = [process["pid"] for process in found["processes"]] or pids_of(known.host, found)[:1]
     for pid in pids:
@@ -176,16 +176,16 @@ def _threads_of(known: Known, pid: int) -> Lines:
 
 def of_npu(known: Known, npu: PlanEntry) -> Lines:
     """Yield why an NPU has its CPUs, and what is on them."""
-    plan, slice_name = known.plan or {}, npu.get("slice") or ""
+    plan, slice_name, kind = known.plan or {}, npu.get("slice") or "", Device.of(npu).kind.upper()
     set_by_bind = _pool_of(known.state, npu) if known.state else None
     if set_by_bind in (None, npu["pool"]):
-        yield "NPU", _entry(npu) + known.author(partial(_pool_of, npu=npu))
+        yield kind, _entry(npu) + known.author(partial(_pool_of, npu=npu))
     else:
-        yield "NPU", _entry(npu) + ", which is not what the bind set: CPUs %s" % set_by_bind
+        yield kind, _entry(npu) + ", which is not what the bind set: CPUs %s" % set_by_bind
     yield "why", "strategy %s: %s" % (plan.get("strategy", "unknown"), plan.get("reason") or "no reason is recorded")
     title = Device.of(npu).title
-    for kind, sentences in (("repaired", plan.get("repaired")), ("warning", plan.get("warnings"))):
-        yield from ((kind, sentence) for sentence in sentences or () if title in sentence)
+    for label, sentences in (("repaired", plan.get("repaired")), ("warning", plan.get("warnings"))):
+        yield from ((label, sentence) for sentence in sentences or () if title in sentence)
     yield from _of_unit(known, slice_name)
     yield from _granted(known, slice_name)
     live = known.live("slices") or {}
@@ -242,11 +242,15 @@ def of_cpu(known: Known, cpu: int) -> Lines:
     for npu, roles in owners:
         named = " in role %s" % " and ".join(roles) if roles else ""
         since = known.author(partial(_pool_of, npu=npu))
-        yield "NPU", "of %s%s, whose pool is %s%s" % (Device.of(npu).full_title, named, npu["pool"], since)
+        yield Device.of(npu).kind.upper(), "of %s%s, whose pool is %s%s" % (Device.of(npu).full_title, named, npu["pool"], since)
     if cpu in expand(plan.get("housekeeping") or ""):
         yield "system", "housekeeping: CPUs %s are kept for the system" % plan["housekeeping"]
     elif not owners:
-        yield "idle", "no NPU has it; " + ("the plan divides CPUs %s" % plan["cpus"] if plan.get("cpus") else "this host is not bound")
+        yield (
+            "idle",
+            "no %s has it; " % noun(known.npus)
+            + ("the plan divides CPUs %s" % plan["cpus"] if plan.get("cpus") else "this host is not bound"),
+        )
     for unit, entry in known.expected().items():
         if cpu in expand(entry["cpus"]):
             yield from _of_unit(known, unit)

@@ -42,8 +42,9 @@ def plan_refusals(topology: Topology, plan: Plan, named: Named) -> list[Sentence
     services, workloads, vnpus, bound_by = named.services, named.workloads, named.vnpus, named.bound_by
     sentences = [Sentence("NPU_RULE_FAILS", violation) for violation in plan.get("violations") or ()]
     sentences += _gpu_memory(topology, plan)
+    kind = "GPU" if list(topology.get("silent") or ()) == ["gpu"] else "NPU"
     if not plan["npus"] and topology.get("problems"):
-        sentences.append(Sentence("NPU_SMI_UNAVAILABLE", "No NPU of this host can be planned: " + " ".join(topology["problems"])))
+        sentences.append(Sentence("NPU_SMI_UNAVAILABLE", f"No {kind} of this host can be planned: " + " ".join(topology["problems"])))
         sentences += [Sentence("NPU_SMI_UNAVAILABLE", FOR_GOOD)] if topology.get("applied") else []
     if not plan["npus"]:
         return sentences

@@ -11,13 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown
+from ansible_collections.npu.affinity.plugins.module_utils._base.device import noun
 from ansible_collections.npu.affinity.plugins.module_utils._base.table import ROLES, count, roles_shown
 from ansible_collections.npu.affinity.plugins.module_utils._base.version import VERSION
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import title
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary_text import folded
 
 Host = Mapping[str, Any]
-HEADINGS = ("NPU", "PCI", "now", "new")
+HEADINGS = ("PCI", "now", "new")
 _MARKDOWN = re.compile(r"[\\`*~]|!(?=\[)|\](?=[(\[:])|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^[+-](?=\s)|^#(?=#*\s)|(?<=^\d)[.)](?=\s)")
 """What means something in Markdown. Brackets do so only where a link can follow: names of hosts, such as node[1:4], have them, too."""
 FIRST, MOVED, AS_IT_IS, NOTHING, REFUSED, SILENT = GROUPS = (
@@ -89,10 +90,10 @@ def _plan(host: Host) -> Iterator[str]:
     entries = {entry["slice"]: {"memory_nodes": entry.get("mems"), **entry} for entry in plan["npus"]}
     shown = [role for role in roles_shown(plan, host["difference"]) if role != "pool"]  # which the columns now and new are
     rows = [_npu(row, entries.get(row["slice"] if row["then"] is not None else "", {}), shown) for row in host["difference"]["npus"]]
-    yield from _table([*HEADINGS, *(ROLES[role] for role in shown)], rows)
+    yield from _table([(of := noun(plan["npus"])), *HEADINGS, *(ROLES[role] for role in shown)], rows)
     if users := host["difference"]["users"]:
         yield ""
-        yield from _table(("used by", "NPU", "now", "CPUs", "memory", "slice"), [_user(row) for row in users])
+        yield from _table(("used by", of, "now", "CPUs", "memory", "slice"), [_user(row) for row in users])
 
 
 def _npu(row: Host, entry: Host, roles: Iterable[str]) -> list[Any]:

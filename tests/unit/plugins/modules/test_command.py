@@ -427,7 +427,7 @@ def test_explain_leaves_pods_to_the_kubelet(run, host):
         ("npu 7", "'npu-7' is not the slice or PCI function of an NPU, nor a workload, on this host, which has npu-0, npu-1, workload llm"),
         ("cpu 99", "there is no CPU 99: this host has 0-31"),
         ("pid 99999", "there is no process 99999"),
-        ("container x", "no container 'x' uses an NPU here; of those that do there are: none"),
+        ("container x", "no container 'x' uses an accelerator here; of those that do there are: none"),
     ],
 )
 def test_what_cannot_be_explained_is_said(run, words, sentence):

@@ -9,6 +9,7 @@ import pytest
 from tests.simulator.faults import set_faults
 from tests.simulator.generate import generate
 
+from ansible_collections.npu.affinity.plugins.module_utils._base import table
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import code_of
 from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import verify
 from ansible_collections.npu.affinity.plugins.module_utils._features.comparing import Wanted
@@ -97,6 +98,14 @@ def test_a_gpu_that_went_to_a_guest_is_lost_with_its_driver(host):
     _bound, findings = verify(lent, Wanted(topology=gather(lent)), made)
     (found,) = [finding for finding in findings.drift if finding.kind == "npus"]
     assert (found.object, found.found[0].state) == ("GPU 1", "not listed, with vfio-pci")
+
+
+def test_tables_name_what_the_host_has(host):
+    topology = gather(host({}, {}))
+    made = plan(topology)
+    assert [line.split()[0] for line in table.rows(made, topology)] == ["GPU", "0", "1"]
+    npu = {"npus": [{**entry, "kind": kind, "slice": f"{kind}-0.slice"} for kind, entry in zip(("npu", "gpu"), made["npus"], strict=True)]}
+    assert [line.split()[0] for line in table.rows({**made, **npu}, topology)] == ["accelerator", "NPU", "GPU"]
 
 
 MIG = "MIG-5f0e4c1a-0000-4000-8001-000000000000"

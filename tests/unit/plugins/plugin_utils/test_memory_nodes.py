@@ -11,6 +11,7 @@ import pytest
 from tests.simulator.generate import generate
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
+from ansible_collections.npu.affinity.plugins.module_utils._base.table import sentences
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.memory import room_of_nodes
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
@@ -142,6 +143,13 @@ def test_a_slice_without_the_memory_of_its_gpu_is_refused(tmp_path):
     shutil.rmtree(nvidia)
     topology, made, _allowed = planned(Host(str(tmp_path / "host")), "strict")
     assert ["One of nodes 252-255 may be the memory of GPU" in said for said in plan_refusals(topology, made, Named())] == [True] * 4
+
+
+def test_the_plan_names_the_memory_of_a_gpu(tmp_path):
+    generate(machine(GB200, GB200[2:], rows(GB200, gb200), ON_GB200), tmp_path / "host")
+    topology, made, _allowed = planned(Host(str(tmp_path / "host")), "wide")
+    (said,) = [text for title, text in sentences(made, topology) if title == "memory"]
+    assert said.startswith("nodes 0,2 (64 GiB, memory of the GPU on 2) for GPU 0, nodes 0,10 (64 GiB")
 
 
 def test_host_memory_never_goes_to_a_gpu(tmp_path):
