@@ -240,8 +240,7 @@ from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._apply.comparison import comparison
 from ansible_collections.npu.affinity.plugins.module_utils._state.host_code import compared_with
-from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError
-from ansible_collections.npu.affinity.plugins.module_utils._host.recorded import host_at
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 
 
@@ -260,7 +259,7 @@ def main() -> None:
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     params = module.params
     try:
-        host = host_at(params["root"], params["timeout"])
+        host = Host(params["root"], params["timeout"])
         found = comparison(host, params, params["desired"], compared_with(host, params["host_code"]))
     except (OSError, ValueError, CommandError) as error:
         module.fail_json(msg=str(error))

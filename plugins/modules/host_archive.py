@@ -7,33 +7,31 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: host_archive
-short_description: Pack what a plan and a comparison read of a host into an archive
+short_description: Archive the topology, state and comparison of a host
 version_added: 1.0.0
 description:
-  - Reads the host like M(npu.affinity.topology_facts) and M(npu.affinity.binding_info), and writes the files that they read, and the output of
-    the commands that they run, into a compressed tar with a manifest. Playbook C(npu.affinity.inspect) makes the same plan and the same
-    comparison from it as on the host.
-  - Keeps only what a plan or comparison reads, because everything else can be secret. From the environment of processes and units, it keeps
-    the variables that name devices or bind CPUs. From command lines, it keeps programs, scripts, and the CPU options of irqbalance and the
-    kubelet. From the kubelet's configuration, it keeps the CPU settings. It omits the text of files from before the first bind.
+  - Reads the host like M(npu.affinity.topology_facts) and M(npu.affinity.binding_info), and writes what they return, the state in force, and
+    the output of C(npu-smi) and C(nvidia-smi) into one JSON document. Playbook C(npu.affinity.inspect) makes the same plan, and shows the
+    same comparison, from it as on the host.
+  - The archive has no file of the host, and only digests of the files that a bind wrote.
 options:
   dest:
     description: File to write on the host. Only its owner can read it.
     type: path
     required: true
   host:
-    description: Name of the host in the inventory, which the manifest records.
+    description: Name of the host in the inventory, which the archive records.
     type: str
     required: true
   anonymous:
     description:
       - Remove names of the host, serial numbers, identities of dies and GPUs, and the authors of binds.
-      - Names of the host are removed from contents and file names in upper and lower case, also if a hyphen, an underscore, a dot or a capital
-        joins them to other words. Other names of services and containers stay.
+      - Names of the host are removed in upper and lower case, also if a hyphen, an underscore, a dot or a capital joins them to other words.
+        Other names of services and containers stay.
     type: bool
     default: false
   settings:
-    description: Settings of the host's plan, which the manifest records.
+    description: Settings of the host's plan, which the archive records.
     type: dict
     default: {}
   root:
@@ -76,30 +74,25 @@ author:
 
 EXAMPLES = r"""
 ---
-- name: Pack what a plan reads of this host
+- name: Archive this host
   npu.affinity.host_archive:
-    dest: /root/{{ inventory_hostname }}.tar.gz
+    dest: /root/{{ inventory_hostname }}.json
     host: "{{ inventory_hostname }}"
 
 - name: Without names and serial numbers, for a bug report
   npu.affinity.host_archive:
-    dest: /root/host.tar.gz
+    dest: /root/host.json
     host: "{{ inventory_hostname }}"
     anonymous: true
 """
 
 RETURN = r"""
-files:
-  description: Number of files and command outputs in the archive.
-  returned: success
-  type: int
-  sample: 2841
 commands:
   description: The commands whose output it has.
   returned: success
   type: list
   elements: str
-  sample: [/usr/local/bin/npu-smi info, /usr/local/bin/npu-smi info -m]
+  sample: [npu-smi info, npu-smi info -m]
 warnings:
   description: Sentences on what could not be read, or is too large.
   returned: when there are some
@@ -111,7 +104,7 @@ from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
-from ansible_collections.npu.affinity.plugins.module_utils._archive.collecting import Request, collect
+from ansible_collections.npu.affinity.plugins.module_utils._archive.collecting import Request, collect, write
 
 QUESTIONS = ("device_share", "units", "npu_smi", "nvidia_smi")
 
@@ -142,15 +135,14 @@ def main() -> None:
         runtime.files_of,
     )
     try:
-        archive = collect(params["root"], params["timeout"], request)
+        archive, warnings = collect(params["root"], params["timeout"], request)
         if not module.check_mode:
-            archive.write(params["dest"])
+            write(archive, params["dest"])
     except (OSError, ValueError) as error:
         module.fail_json(msg=str(error))
-    for sentence in archive.warnings:
+    for sentence in warnings:
         module.warn(sentence)
-    commands = [" ".join(entry["argv"]) for entry in archive.manifest["commands"]]
-    module.exit_json(changed=not module.check_mode, files=len(archive.members), commands=commands)
+    module.exit_json(changed=not module.check_mode, commands=[entry["command"] for entry in archive["tools"]])
 
 
 if __name__ == "__main__":

@@ -265,7 +265,7 @@ compared:
 """
 
 import os
-from typing import Any
+from typing import Any, Mapping
 
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
@@ -273,7 +273,6 @@ from ansible_collections.npu.affinity.plugins.module_utils._apply.apply import A
 from ansible_collections.npu.affinity.plugins.module_utils._features import parts
 from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host
-from ansible_collections.npu.affinity.plugins.module_utils._host.recorded import host_at
 
 
 def argument_spec() -> dict[str, Any]:
@@ -304,13 +303,13 @@ def staged(module: AnsibleModule) -> dict[str, str]:
     return {digest: path for digest, path in places.items() if os.path.exists(path)}
 
 
-def compared(params: dict[str, Any]) -> dict[str, Any]:
+def compared(params: dict[str, Any]) -> Mapping[str, Any]:
     """Return how the host compares with what was applied. A change that was made is not failed by this."""
     from ansible_collections.npu.affinity.plugins.module_utils._apply.comparison import comparison  # a host that is as wanted needs none
 
     asked, desired = params["compare"], params["state"] if params["action"] == "bind" else None
     try:
-        return comparison(host_at(params["root"], asked["timeout"]), asked, desired, runtime.files_of)
+        return comparison(Host(params["root"], asked["timeout"]), asked, desired, runtime.files_of)
     except (OSError, ValueError, CommandError) as error:
         return {"msg": str(error)}
 

@@ -70,9 +70,6 @@ options:
   request:
     description: The job, for C(place).
     type: raw
-  dest:
-    description: Folder for what C(open_archives) extracts.
-    type: path
 extends_documentation_fragment:
   - npu.affinity._attributes
 author:

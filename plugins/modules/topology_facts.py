@@ -22,8 +22,6 @@ options:
     description:
       - Root directory of the host's file tree, with C(sys), C(proc), C(etc) and so on.
       - With any value other than V(/), the module finds and runs only programs below it.
-      - For a folder in which playbook C(npu.affinity.inspect) opened an archive, the module runs nothing and reports what is missing from the
-        archive in RV(ansible_facts.npu_affinity_topology.problems).
     type: path
     default: /
   device_share:

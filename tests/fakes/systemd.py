@@ -58,7 +58,7 @@ class ModelledSystemd(Host):
         self.put("/sys/devices/system/cpu/online", online)
         self.put("/sys/devices/system/node/has_memory", "0-1")
 
-    def _place(self, path):
+    def path(self, path):
         return self.root + path
 
     def put(self, path, text):

@@ -58,7 +58,7 @@ class LiveHost(Host):
 
     live = True
 
-    def _place(self, path):
+    def path(self, path):
         return self.root + path
 
 

@@ -200,7 +200,7 @@ SAID = {
     ("history", "--limit", "a2-01"): "8 NPUs, 16 files",
     ("rollback", "--check", "--limit", "a2-01", "-e", "npu_affinity_to=1"): "a2-01: already at entry 1 of ",
     ("report",): "The page is report.html",
-    ("collect", "--limit", "a2-01"): "a2-01: archives/a2-01.tar.gz",
+    ("collect", "--limit", "a2-01"): "a2-01: archives/a2-01.json",
     ("inspect",): "a2-01: 0 of 71 compared objects differ",
     ("place", "-e", '{"npu_affinity_request": {"npus": 2, "cpus": 32}}'): "A task with 2 NPUs and 32 CPUs can run on a2-01.",
     ("unbind", "-e", "npu_affinity_confirm=yes"): f"{len(DEMO)} unbound: a2-",

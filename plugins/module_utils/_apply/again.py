@@ -18,7 +18,7 @@ from .comparison import comparison
 from .._state.host_code import files_of
 
 if TYPE_CHECKING:
-    from .._base.documents import AppliedState
+    from .._base.documents import AppliedState, Comparison, NotCompared
     from .._host.installed import HostCode
 
 
@@ -33,7 +33,7 @@ def again(root: str, state: AppliedState, topology: Mapping[str, Any], archive: 
     return {"differs": differs, "compared": compared, "remarks": applied.remarks()}, applied.sentences()
 
 
-def _compared(host: Host, topology: Mapping[str, Any], code: HostCode) -> dict[str, Any] | None:
+def _compared(host: Host, topology: Mapping[str, Any], code: HostCode) -> Comparison | NotCompared | None:
     """Return the comparison of a host on which a bind would change nothing; None where nothing differs and all work is placed."""
     known = {"npus": topology["npus"], "users": topology.get("users") or [], "silent": topology.get("silent") or {}}
     try:

@@ -5,27 +5,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Mapping
+from typing import TYPE_CHECKING, Any, Mapping, cast
 
 from .._drift.in_force import compare, drift_of
-from .._drift.unknown import leave_out_unknown
 from .._features.parts import applied
 from .._state.history.difference import changes
 
 if TYPE_CHECKING:
-    from .._base.documents import AppliedState
+    from .._base.documents import AppliedState, Comparison
     from .._host.host import Host
     from .._host.installed import HostCode
+    from .._state.history.in_force import InForce
 
 
-def comparison(host: Host, asked: Mapping[str, Any], desired: AppliedState | None, host_code: HostCode) -> dict[str, Any]:
+def comparison(
+    host: Host, asked: Mapping[str, Any], desired: AppliedState | None, host_code: HostCode | None, history: InForce | None = None
+) -> Comparison:
     """Return what module ``binding_info`` returns. ``asked``: its options ``topology`` and ``must_be_bound``; ``desired``: the state whose
-    changes it lists.
+    changes it lists; ``history``: what the host has, where that was read already.
 
     Raises ``OSError``, ``ValueError`` or ``CommandError`` for what could not be compared.
     """
-    compared = compare(host, asked["topology"], asked["must_be_bound"], host_code)
-    leave_out_unknown(host, compared.findings)
+    compared = compare(host, asked["topology"], asked["must_be_bound"], host_code, history)
     findings, known = compared.findings, compared.known
     return {
         "bound": compared.bound,
@@ -35,5 +36,5 @@ def comparison(host: Host, asked: Mapping[str, Any], desired: AppliedState | Non
         "outside": findings.outside,
         "outside_sentence": compared.outside,
         "remarks": findings.remarks,
-        "last_change": known.entries[-1].header() if known.state else None,
+        "last_change": cast("Any", known.entries[-1].header()) if known.state else None,
     }

@@ -1,47 +1,44 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Make the archive of a host: look at it as a plan and a comparison do, and pack what they read."""
+"""Make the archive of a host: one JSON document of its topology, its state in force, the comparison of both, and what npu-smi printed.
+
+It has no file of the host, and of the files that a bind wrote the digests, so it cannot tell more than the collection shows.
+"""
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import platform
-import tarfile
+import re
 import time
-from typing import Any, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence, cast
 
-from .._features.tuning.feature import SETTINGS
-from .._drift.in_force import compare
-from .._features.comparing import Wanted
-from .._state.history.entries import Entry, newest
-from .._host.host import CommandError, Host
-from .._host.installed import HostCode
-from .._host.recorded import MANIFEST
-from .._host.recorded import SCHEMA, relative, said
-from .._topology.gather import gather
+from .._apply.comparison import comparison
+from .._base.outside import shown_data
 from .._base.version import VERSION
-from .recording import Copy, Recording, copy
-from .._features.vnpu.layout import Layout, complete, layout_of
-from .anonymizing import Anonymous, names_of
-from .command_lines import REMOVED
-from .scrubbing import Known, scrub
+from .._host.host import CommandError, Host, Result
+from .._state.history.digest import text_digest
+from .._state.history.in_force import InForce, in_force
+from .._topology.gather import gather
+from .anonymizing import REMOVED, names_of, without_names
 
-ABOUT = "What npu.affinity read of a host: playbook npu.affinity.inspect plans and compares it from here."
-COMMANDS = "commands"
-"""The folder of the answers of commands."""
-_ALWAYS = (
-    "/proc/sys/kernel/arch",
-    "/proc/cpuinfo",
-    "/proc/sys/kernel/osrelease",
-    *(setting.path for setting in SETTINGS.values() if "*" not in setting.path),
-)
-"""What tells about the machine, or is compared with settings that another reader may have."""
-_KEPT_PROCESSORS = 2
+if TYPE_CHECKING:
+    from .._base.documents import AppliedState, Archive, Comparison, Drift, NotCompared, ToolAnswer
+    from .._host.installed import HostCode
+
+ABOUT = "What npu.affinity knows of a host: playbook npu.affinity.inspect plans it and shows its comparison from here."
+SCHEMA = 1
 _TOOLS = {"npu_smi": "npu-smi", "nvidia_smi": "nvidia-smi"}
 """Options that name a command, and the tool that it runs."""
+_FIXED = re.compile(
+    r"(?:mode [0-7]{4}|no such (?:file|line)|not executable|a file that no bind in force has|another text, not shown|other content"
+    r"|its lines in another order or number|(?:not executable|no such file); this host has /[\w./+-]*"
+    r"|(?:(?:(?:Allowed(?:CPUs|MemoryNodes)|CPUAffinity|NUMAMask)=[\d ,-]*|Slice=[\w@.-]+\.slice)(?: / |\Z))+)\Z"
+)
+"""What a comparison finds of a file other than lines of its text, or settings of CPU sets and slices."""
+NOT_KEPT = "other lines, which an archive does not have"
 
 
 class Request(NamedTuple):
@@ -58,164 +55,119 @@ class Request(NamedTuple):
     host_code: HostCode | None = None
 
 
-class Archive(NamedTuple):
-    """What goes into an archive: its manifest, content and permissions of its ``members`` by name, permissions of its ``directories``, and
-    sentences on what is not in it."""
+class _WithAnswers(Host):
+    """A host that keeps what vendors' tools answered. Where a tool is run by a command of several words, such as one that starts a
+    container, these words are the user's, and the tool stands for them."""
 
-    manifest: dict[str, Any]
-    members: dict[str, tuple[bytes, int]]
-    directories: dict[str, int]
-    warnings: list[str]
+    def __init__(self, root: str, timeout: float, questions: Mapping[str, Any]) -> None:
+        Host.__init__(self, root, timeout)
+        given = {tool: str(questions.get(option) or "") for option, tool in _TOOLS.items()}
+        self.wrapped = {" ".join(command.split()): tool for tool, command in given.items() if len(command.split()) > 1}
+        self.answers_of_tools: dict[str, ToolAnswer] = {}
 
-    def write(self, target: str) -> None:
-        """Write the archive to a new file that its owner can read."""
-        now = int(time.time())
-        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
-            manifest = (json.dumps(self.manifest, indent=1, sort_keys=True) + "\n").encode()
-            _add(archive, MANIFEST, manifest, 0o644, now)  # the first one: a reader knows by it whose archive it is
-            for folder, mode in self.directories.items():
-                entry = tarfile.TarInfo(folder.lstrip("/"))
-                entry.type, entry.mode, entry.mtime = tarfile.DIRTYPE, mode & 0o1777, now
-                archive.addfile(entry)
-            for name, (data, mode) in sorted(self.members.items()):
-                _add(archive, name, data, mode, now)
+    def run(self, argv: Sequence[str], stdin: str = "", timeout: float | None = None) -> Result:
+        first, _blank, rest = self.without_wrapping(" ".join(argv)).partition(" ")
+        command = ("%s %s" % (os.path.basename(first), rest)).strip()
+        is_tool = os.path.basename(first) in _TOOLS.values()
+        try:
+            result = Host.run(self, argv, stdin, timeout)
+        except CommandError as error:
+            if is_tool:
+                self.answers_of_tools[command] = {"command": command, "rc": None, "output": [str(error)]}
+            raise
+        if is_tool:
+            self.answers_of_tools[command] = {"command": command, "rc": result.rc, "output": result.output.splitlines()}
+        return result
+
+    def as_shown(self, text: str) -> str:
+        """Return a text without the words that run a tool, and without the folder in which the host's tree lies."""
+        text = self.without_wrapping(text)
+        return text if self.live else "/" if text == self.root else text.replace(self.root + "/", "/")
+
+    def without_wrapping(self, text: str) -> str:
+        for command, tool in self.wrapped.items():
+            text = text.replace(command, tool)
+        return text
 
 
-def _add(archive: tarfile.TarFile, name: str, data: bytes, mode: int, now: int) -> None:
-    entry = tarfile.TarInfo(name)
-    entry.size, entry.mode, entry.mtime = len(data), mode & 0o777, now
-    archive.addfile(entry, io.BytesIO(data))
-
-
-def collect(root: str, timeout: float, request: Request) -> Archive:
-    """Look at the host below a root, and return what its archive has. Nothing is written."""
-    recording = Recording(root, timeout)
-    topology = gather(recording, others=True, **request.questions)
-    warnings, wanted = [], Wanted()
+def collect(root: str, timeout: float, request: Request) -> tuple[Archive, list[str]]:
+    """Look at the host below a root, and return its archive, and sentences on what it lacks. Nothing is written."""
+    host = _WithAnswers(root, timeout, request.questions)
+    topology = gather(host, others=True, **request.questions)
+    warnings: list[str] = []
+    state: AppliedState | None = None
+    compared: Comparison | NotCompared
     try:
-        wanted = compare(recording, topology, host_code=request.host_code).wanted
+        history = _anonymous(in_force(host)) if request.anonymous else in_force(host)
+        state = history.state
+        found = comparison(host, {"topology": topology, "must_be_bound": True}, None, request.host_code, history)
+        found["drift"] = [_without_lines(finding) for finding in found["drift"]]
+        compared = found
     except (OSError, ValueError, CommandError) as error:
-        warnings.append("the comparison did not finish, and the archive may lack what it needs: %s" % error)
-    layout = wanted.live.get("vnpu")
-    known = Known(
-        set((topology["kubelet"] or {}).get("sources") or ()),
-        _written(wanted, newest(recording)),
-        _libraries(layout_of(layout) if layout else None),
-    )
-    for path in _ALWAYS:
-        recording.resolve(path)
-    found = copy(recording, lambda path, data: _packed(path, data, known), known.libraries)
-    members = {path[1:]: kept for path, kept in found.files.items()}
-    answers, commands = _answers(recording, request.questions)
-    members.update(answers)
-    document = _manifest(recording, request, found, commands)
-    archive = Archive(document, members, found.directories, warnings)
-    if request.anonymous:
-        archive = _without_names(archive, _known_as(recording.plain, request.host))
-    warnings = archive.warnings
-    warnings += ["%s is too large for the archive" % path for path in found.unread if recording.asked.get(path)]
-    warnings += ["%s could not be read; run as root (become: true)" % path for path in found.unreadable]
-    return archive
-
-
-def _without_names(archive: Archive, known_as: list[str]) -> Archive:
-    names, common = names_of(known_as)
-    hide = Anonymous(names)
-    warnings = archive.warnings + [
-        "The name %s of this host stays in the archive, because it is a word that archives are made of; rename the file and look into it "
-        "before you send it" % name
-        for name in common
-    ]
-    members: dict[str, tuple[bytes, int]] = {}
-    for name, (data, mode) in archive.members.items():
-        if hide.path(name) in members:
-            warnings.append("%s is not in the archive: without the host's name it is called like another file" % name)
-        members.setdefault(hide.path(name), (hide.member(name, data), mode))
-    return Archive(
-        hide.document(archive.manifest), members, {hide.path(folder): mode for folder, mode in archive.directories.items()}, warnings
-    )
-
-
-def _packed(path: str, data: bytes, known: Known) -> bytes:
-    if path == "/proc/cpuinfo":
-        return b"\n\n".join(data.split(b"\n\n")[:_KEPT_PROCESSORS]) + b"\n"
-    return scrub(path, data, known)
-
-
-def _written(wanted: Wanted, entry: Entry | None) -> dict[str, set[str]]:
-    """Return the texts of files that the collection writes, or last wrote, by path."""
-    found: dict[str, set[str]] = {}
-    of_entry = entry.state["files"] if entry else ()
-    for file in [*wanted.files, *of_entry]:
-        if isinstance(file, dict) and isinstance(file.get("content"), str):
-            found.setdefault(str(file.get("path")), set()).add(file["content"])
-    return found
-
-
-def _libraries(layout: Layout | None) -> dict[str, str]:
-    try:
-        files = complete(layout).files if layout else {}
-    except ValueError:  # the comparison reports it
-        files = {}
-    return {"%s/%s" % (layout.folder, name): digest for name, digest in files.items()} if layout else {}
-
-
-def _known_as(host: Host, inventory_name: str) -> list[str]:
-    """Return the names by which a host is known."""
-    own = [platform.node()] if host.live else []
-    return [inventory_name, host.read("/etc/hostname") or "", *own]
-
-
-def _answers(recording: Recording, questions: Mapping[str, Any]) -> tuple[dict[str, tuple[bytes, int]], list[dict[str, Any]]]:
-    """Return the answers of commands as files, and what the manifest says of each.
-
-    Where a tool is run by a command of several words, such as one that starts a container, these words are left out: they are the user's.
-    """
-    files: dict[str, tuple[bytes, int]] = {}
-    commands = []
-    for entry in recording.commands.values():
-        described = {key: value for key, value in entry.items() if key != "output"}
-        for option, tool in _TOOLS.items():
-            given = str(questions.get(option) or "").split()
-            words = list(relative(recording.root, given))
-            if len(words) > 1 and entry["argv"][: len(words)] == words:
-                described["argv"] = [tool, *entry["argv"][len(words) :]]
-                described.update({"error": entry["error"].replace(" ".join(given), tool)} if "error" in entry else {})
-                recording.programs[tool] = tool
-        if "output" in entry:
-            name = "%s/%s" % (COMMANDS, said(described)[:120])
-            while name in files:
-                name += "+"
-            files[name] = (entry["output"].encode("utf-8", "surrogateescape"), 0o644)
-            described["file"] = name
-        commands.append(described)
-    return files, commands
-
-
-def _settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings except for commands of several words, by which tools are run."""
-    named = {"npu_affinity_%s" % option for option in _TOOLS}
-    return {name: value for name, value in settings.items() if name not in named or len(str(value).split()) == 1}
-
-
-def _manifest(recording: Recording, request: Request, found: Copy, commands: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
+        warnings.append("the comparison did not finish: %s" % error)
+        compared = {"msg": str(error)}
+    archive: Archive = {
         "about": ABOUT,
         "schema": SCHEMA,
         "version": VERSION,
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "host": REMOVED if request.anonymous else request.host,
-        "source": "npu.affinity.collect",
-        "live": recording.live,
-        "settings": _settings(request.settings),
-        "programs": recording.programs,
-        "commands": commands,
-        "absent": found.absent,
-        "whole": [],
-        "links": found.links,
-        "folders": found.folders,
-        "names": found.names,
-        "unread": found.unread,
-        "unreadable": found.unreadable,
+        "host": request.host,
+        "settings": {name: value for name, value in request.settings.items() if not _is_wrapped(name, value)},
+        "topology": topology,
+        "in_force": cast("Any", with_digests(state)),
+        "compared": compared,
+        "tools": list(host.answers_of_tools.values()),
     }
+    archive = shown_data(archive, host.as_shown)
+    return _without_names(archive, host, warnings) if request.anonymous else archive, warnings
+
+
+def write(archive: Archive, target: str) -> None:
+    """Write an archive to a file that its owner can read."""
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(json.dumps(archive, indent=1, sort_keys=True) + "\n")
+
+
+def with_digests(state: AppliedState | None) -> AppliedState | None:
+    """Return a state with the SHA-256 of each file in place of its content, by which two states still compare."""
+    if state is None:
+        return None
+    files = [dict(file, content=text_digest(file["content"])) for file in state["files"]]
+    return cast("AppliedState", dict(state, files=files))
+
+
+def _without_lines(finding: Drift) -> Drift:
+    """Return drift without the lines of a file, which anybody may have written."""
+    if finding["kind"] != "files" or _FIXED.match(finding["found"]):
+        return finding
+    sentence = finding["sentence"].replace(finding["found"], NOT_KEPT)
+    return cast("Drift", dict(finding, found=NOT_KEPT, sentence=sentence))
+
+
+def _is_wrapped(name: str, value: object) -> bool:
+    return name in {"npu_affinity_%s" % option for option in _TOOLS} and len(str(value).split()) > 1
+
+
+def _anonymous(history: InForce) -> InForce:
+    return history._replace(entries=[entry._replace(author="", reason="") for entry in history.entries])
+
+
+def _without_names(archive: Archive, host: Host, warnings: list[str]) -> Archive:
+    """Return an archive without the names by which the host is known; warn of those that stay."""
+    own = [platform.node()] if host.live else []
+    names, common = names_of([archive["host"], host.read("/etc/hostname") or "", *own])
+    warnings += [
+        "The name %s of this host stays in the archive, because it is a word that archives are made of; rename the file and look into it "
+        "before you send it" % name
+        for name in common
+    ]
+    hide = without_names(names)
+    keys = re.compile(r"[a-z_]+\Z")
+
+    def hidden(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key if keys.match(key) else hide(key): hidden(inner) for key, inner in value.items()}
+        return [hidden(inner) for inner in value] if isinstance(value, list) else hide(value) if isinstance(value, str) else value
+
+    return cast("Archive", dict(hidden(archive), about=ABOUT, host=REMOVED))

@@ -1,25 +1,28 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The types of the documents that travel between controller and host, for type checkers alone: Python 3.7 has no ``TypedDict``.
+"""The types of the documents that travel between controller and host, for type checkers, and for the controller, which checks archives by
+them. Host code imports them for type checkers alone: Python 3.7 has no ``TypedDict``.
 
 CPU sets are kernel cpulists (``0-23,48-71``), sizes are in MiB where their names say so.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from typing import Any, Dict, List, Sequence, TypedDict
+if TYPE_CHECKING or sys.version_info >= (3, 11):
+    from typing import Any, Dict, List, NotRequired, Sequence, TypedDict
 
-    class Cpus(TypedDict, total=False):
+    class Cpus(TypedDict):
         online: str
         offline: str
         isolated: str
         siblings: List[str]
         caches: List[str]
         sockets: List[str]
+        workqueues: str
 
     class Partition(TypedDict):
         """A cgroup that is a cpuset partition: ``kind`` is root or isolated; the kernel grants its CPUs only if it is ``valid``."""
@@ -55,7 +58,7 @@ if TYPE_CHECKING:
         file: str | None
         known_by: str
 
-    class Npu(TypedDict, total=False):
+    class Npu(TypedDict):
         """An NPU or GPU of a topology. ``driver`` is the one that is bound to its PCI function, ``parts`` are its hard vNPUs."""
 
         kind: str
@@ -74,7 +77,7 @@ if TYPE_CHECKING:
         device: DeviceFile
         driver: str | None
         parts: List[Any]
-        mig: List[str]
+        mig: NotRequired[List[str]]
 
     class Unlisted(TypedDict):
         """An accelerator on the bus that its tool does not list."""
@@ -444,6 +447,54 @@ if TYPE_CHECKING:
         expected_cpus: str | None
         found_cpus: str | None
         sentence: str
+
+    class LastChange(TypedDict):
+        """An entry of the history of a host without its state."""
+
+        id: int
+        time: str
+        version: str
+        action: str
+        author: str
+        reason: str
+
+    class Comparison(TypedDict):
+        """A host next to its state in force, as module ``binding_info`` returns it."""
+
+        bound: bool
+        changes: List[str]
+        drift: List[Drift]
+        checked: Dict[str, List[str]]
+        outside: List[OutsideUser]
+        outside_sentence: str
+        remarks: List[str]
+        last_change: LastChange | None
+
+    class NotCompared(TypedDict):
+        """Why a host could not be compared."""
+
+        msg: str
+
+    class ToolAnswer(TypedDict):
+        """The lines that a vendor's tool printed; ``rc`` None: why it could not be judged."""
+
+        command: str
+        rc: int | None
+        output: List[str]
+
+    class Archive(TypedDict):
+        """What is archived of a host. ``in_force``: the applied state, with digests for contents; ``settings``: those of its plan."""
+
+        about: str
+        schema: int
+        version: str
+        time: str
+        host: str
+        settings: Dict[str, Any]
+        topology: Topology
+        in_force: Dict[str, Any] | None
+        compared: Comparison | NotCompared
+        tools: List[ToolAnswer]
 
     class Cost(TypedDict):
         """What a bind would cost a host: CPUs of the smallest pool, pool CPUs that are not local, memory to move, services to restart."""

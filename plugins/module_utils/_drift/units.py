@@ -31,9 +31,9 @@ def check_units(findings: Findings, host: Host, wanted: Wanted) -> set[str]:
             findings.differs("units", unit, "stopped and disabled", found, Cause(EDIT, "started by hand or by an update"), unit)
         else:
             findings.same("units", unit)
-    active = systemd.active(wanted.started) if host.answers else wanted.started
+    active = systemd.active(wanted.started) if host.live else wanted.started
     idle = {unit for unit in wanted.started if unit not in active}
-    for unit in wanted.started if host.answers else ():
+    for unit in wanted.started if host.live else ():
         if unit in idle:
             findings.differs("units", unit, "active", "inactive", Cause(EDIT, "stopped by hand"), unit)
         else:
@@ -41,4 +41,4 @@ def check_units(findings: Findings, host: Host, wanted: Wanted) -> set[str]:
     for unit, result in failed(host).items():
         findings.differs("units", unit + " last run", "success", result, Cause(FAILED_UNIT, WHY_FAILED % unit), unit)
     others = [entry["unit"] for entry in wanted.expected if entry["unit"] not in wanted.started]
-    return idle.union(unit for unit in others if host.answers and systemd.cgroup(unit) is None)
+    return idle.union(unit for unit in others if host.live and systemd.cgroup(unit) is None)

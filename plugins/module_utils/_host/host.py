@@ -80,20 +80,6 @@ class Host(Tree):
         Tree.__init__(self, root)
         self.timeout = timeout
 
-    @property
-    def answers(self) -> bool:
-        """Whether systemd can be asked: it runs here, or its answers were recorded."""
-        return self.live
-
-    @property
-    def unknown(self) -> list[str]:
-        """The paths and commands that were asked for, and of which a record of a machine says nothing."""
-        return []
-
-    def untold(self) -> list[str]:
-        """Return a sentence on what a record of a machine does not tell, or not all, although it was asked for."""
-        return []
-
     def read(self, path: str) -> str | None:
         """Return a file's text without trailing newlines and NUL bytes, or None when it is missing or unreadable."""
         try:
@@ -133,7 +119,7 @@ class Host(Tree):
             _refuse_other_kinds(path, os.stat(place))
             file = open(place, "rb", buffering=0, opener=_without_waiting)  # noqa: SIM115 # the caller closes it
         except (FileNotFoundError, NotADirectoryError, ProcessLookupError):
-            place = self._place(path)
+            place = self.path(path)
             if os.path.islink(place):
                 raise Unreadable("%s is a symbolic link to %s, which does not exist: remove the link" % (path, os.readlink(place)))
             return None
@@ -165,9 +151,8 @@ class Host(Tree):
 
     def names(self, folder: str, pattern: str = "*") -> list[str]:
         """Return the sorted names in a folder that match a shell pattern; none when the folder is missing."""
-        self._listed(folder, pattern)
         try:
-            return sorted(fnmatch.filter(os.listdir(self._target(folder)), pattern))
+            return sorted(fnmatch.filter(os.listdir(self.resolve(folder)), pattern))
         except (OSError, UnicodeError):  # the latter for a name that the locale does not have
             return []
 
@@ -182,27 +167,20 @@ class Host(Tree):
     def find_program(self, name: str, folders: Iterable[str]) -> str | None:
         """Return the first executable of that name in the folders, then (on the running machine) on PATH; or None."""
         if self.live:
-            folders = list(folders) + _search_path().split(os.pathsep)
+            folders = list(folders) + search_path().split(os.pathsep)
         for folder in folders:
-            candidate = self._target(os.path.join(folder, name))
+            candidate = self.resolve(os.path.join(folder, name))
             if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
                 return candidate
         return None
 
     def is_program(self, path: str) -> bool:
         """Whether there is a file that can be executed."""
-        self._asked(path)
         try:
-            place = self._target(path)
+            place = self.resolve(path)
         except (OSError, ValueError):
             return False
         return os.path.isfile(place) and os.access(place, os.X_OK)
-
-    def has_command(self, name: str) -> bool:
-        """Whether a command that somebody named is there."""
-        from shutil import which  # boot units rarely need it
-
-        return which(name, path=_search_path()) is not None
 
     def run(self, argv: Sequence[str], stdin: str = "", timeout: float | None = None) -> Result:
         """Run a command in the C locale and return its :class:`Result`; :class:`CommandError` when it can't be judged.
@@ -214,12 +192,12 @@ class Host(Tree):
         return _run(argv, stdin, timeout or self.timeout)
 
 
-def _search_path() -> str:
+def search_path() -> str:
     return os.pathsep.join(filter(None, [os.environ.get("PATH"), ADMINISTRATORS_PATH]))
 
 
 def _run(argv: Sequence[str], stdin: str, limit: float) -> Result:
-    environment = dict(os.environ, PATH=_search_path(), LC_ALL="C", LANG="C", LC_MESSAGES="C", LANGUAGE="C")
+    environment = dict(os.environ, PATH=search_path(), LC_ALL="C", LANG="C", LC_MESSAGES="C", LANGUAGE="C")
     try:
         process = subprocess.Popen(  # pylint: disable=ansible-bad-function # boot units run this, without an AnsibleModule
             argv,

@@ -37,21 +37,6 @@ class Tree:
 
     def path(self, path: str) -> str:
         """Return where a path of the machine lies, with no link on the way but perhaps the last name: to look at, make or replace it."""
-        self._asked(path)
-        return self._place(path)
-
-    def resolve(self, path: str) -> str:
-        """Return where a path of the machine lies, with no link at all: to read what is there, or to write into it."""
-        self._asked(path, content=True)
-        return self._target(path)
-
-    def _asked(self, path: str, content: bool = False) -> None:
-        """Take note of a path that somebody wants to look at, or to open: for hosts that record, or are a record."""
-
-    def _listed(self, folder: str, pattern: str) -> None:
-        """Take note of a folder whose names somebody wants to know."""
-
-    def _place(self, path: str) -> str:
         if self.live:
             return path
         folder, _slash, name = path.rpartition("/")
@@ -59,12 +44,13 @@ class Tree:
             return self._without_links(path)
         return "%s/%s" % (self._folder(folder), name)
 
-    def _target(self, path: str) -> str:
-        found = self._place(path)
+    def resolve(self, path: str) -> str:
+        """Return where a path of the machine lies, with no link at all: to read what is there, or to write into it."""
+        found = self.path(path)
         return self._without_links(path) if not self.live and os.path.islink(found) else found
 
     def _folder(self, folder: str) -> str:
-        """Return :meth:`_target` of a folder; those that are there are looked at once, from the outermost on."""
+        """Return :meth:`resolve` of a folder; those that are there are looked at once, from the outermost on."""
         new = []
         while folder not in self._folders:
             new.append(folder)
@@ -83,7 +69,7 @@ class Tree:
         return found
 
     def _without_links(self, path: str) -> str:
-        """Return :meth:`_target` of a path by looking at every name in it."""
+        """Return :meth:`resolve` of a path by looking at every name in it."""
         found, left, links = "", path.split("/")[::-1], 0
         while left:
             name = left.pop()

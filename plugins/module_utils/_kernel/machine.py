@@ -65,7 +65,7 @@ def _systemd(host: Host) -> int | None:
         versions = [int(match.group(1)) for match in libraries if match]
         if versions:
             return max(versions)
-    if not host.answers:
+    if not host.live:
         return None
     try:
         match = re.match(r"systemd (\d+)", host.run(["systemctl", "--version"]).output)

@@ -8,9 +8,10 @@ from __future__ import annotations
 import posixpath
 import shlex
 import threading
+from shutil import which
 from typing import Callable, Collection, Container, Sequence, TypeVar
 
-from .._host.host import ADMINISTRATORS_PATH, CommandError, Host, Result
+from .._host.host import ADMINISTRATORS_PATH, CommandError, Host, Result, search_path
 
 T = TypeVar("T")
 HUNG = "hung"
@@ -121,7 +122,7 @@ def find(host: Host, named: str | None, name: str, folders: Sequence[str], probl
     except ValueError as error:
         problems.append("The command '%s', named for %s, cannot be split into words: %s." % (named, name, error))
         return None
-    if not argv or not host.has_command(argv[0]):
+    if not argv or which(argv[0], path=search_path()) is None:
         problems.append("The command '%s', named for %s, does not exist or is not executable." % (named, name))
         return None
     return Tool(host, argv, problems)

@@ -181,7 +181,7 @@ class FileState:
                 owner = _owner_from(owner)
             return cls(values["content"] + "", mode, owner=owner)
         except (AttributeError, KeyError, TypeError, ValueError):
-            raise ValueError("'%s' is neither a file with content and mode nor a link" % (values,))
+            raise ValueError("a file of it has neither content and mode nor a link")
 
     def record(self) -> dict[str, str | None]:
         """Return it as plain data: ``{content, mode}`` with the mode in octal, and ``owner`` (``uid:gid``) if known, or ``{link}``."""

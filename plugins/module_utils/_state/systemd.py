@@ -66,7 +66,7 @@ class Systemctl:
         self.host = host
 
     def _systemctl(self, *arguments: str) -> Result:
-        command = ["systemctl"] if self.host.answers else ["systemctl", "--root", self.host.root]
+        command = ["systemctl"] if self.host.live else ["systemctl", "--root", self.host.root]
         return self.host.run(command + list(arguments))
 
     def _check(self, *arguments: str) -> None:

@@ -108,7 +108,7 @@ def _unescaped(text: str) -> str:
 def set_elsewhere(host: Host, unit: str) -> dict[str, Any]:
     """Return ``{name: {value, file, wins}}`` of :func:`environment` without the managed drop-in; ``wins``: whether it overrides that."""
     return {
-        name: {"value": value, "file": path, "wins": not _is_read_before_ours(path)}
+        name: {"value": value.partition("\n")[0], "file": path, "wins": not _is_read_before_ours(path)}
         for name, (value, path) in environment(host, unit, without_ours=True).items()
     }
 

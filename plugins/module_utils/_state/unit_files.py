@@ -14,6 +14,7 @@ from typing import Iterable, Iterator, Mapping
 
 from .._base.cpulist import expand
 from .._host.host import Host
+from .history.digest import text_digest
 from .systemd import UNIT_FOLDER
 
 FOLDERS = (
@@ -39,10 +40,10 @@ def drop_in_of(unit: str) -> str:
 
 
 def drop_ins_of_services(host: Host) -> dict[str, str]:
-    """Return the texts of our drop-ins by service, without blanks around them."""
+    """Return the digests of our drop-ins by service."""
     units = [name[:-2] for name in host.names(UNIT_FOLDER, "*.service.d")]
     texts = {unit: host.read(drop_in_of(unit)) for unit in units}
-    return {unit: text for unit, text in texts.items() if text is not None}
+    return {unit: text_digest(text) for unit, text in texts.items() if text is not None}
 
 
 def similar(host: Host, unit: str) -> str:

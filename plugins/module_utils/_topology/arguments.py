@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Mapping
 
-from .._host.recorded import host_at
+from .._host.host import Host
 from .gather import gather
 
 if TYPE_CHECKING:
     from .._base.documents import Topology
-    from .._host.host import Host
 
 ARGUMENTS: dict[str, Any] = {
     "root": {"type": "path", "default": "/"},
@@ -29,7 +28,6 @@ def gathered(params: Mapping[str, Any]) -> tuple[Host, Topology]:
     """Return the host of these options and its topology. Raises ``ValueError`` for a time limit in which no command can answer."""
     if params["timeout"] < 1:
         raise ValueError("npu_affinity_timeout is %d s; a command needs at least 1 s to answer" % params["timeout"])
-    host = host_at(params["root"], params["timeout"])
+    host = Host(params["root"], params["timeout"])
     topology = gather(host, **{name: params[name] for name in ARGUMENTS if name not in ("root", "timeout")})
-    topology["problems"] += host.untold()
     return host, topology

@@ -33,8 +33,9 @@ from . import gpus as _gpus
 from . import npus as _npus
 
 if TYPE_CHECKING:
-    from .._base.documents import Nic, Npu, Plan, Topology
+    from .._base.documents import Cpus, Nic, Npu, Plan, Topology
 
+_NO_CPUS: Cpus = {"online": "", "offline": "", "isolated": "", "siblings": [], "caches": [], "sockets": [], "workqueues": ""}
 _APPLIED = ("strategy", "requested", "cpus", "housekeeping", "options", "lost", "poll")
 _APPLIED_NPU = (
     "kind",
@@ -74,7 +75,12 @@ def gather(
     problems: list[str] = []
     devices, guests = pci.accelerators(host)
     tool = _npus.start(host, npu_smi, devices, problems)
-    cpus = _attempt(problems, {"online": "", "offline": "", "isolated": "", "siblings": [], "caches": [], "sockets": []}, _cpus.cpus, host)
+    cpus = _attempt(
+        problems,
+        {"online": "", "offline": "", "isolated": "", "siblings": [], "caches": [], "sockets": [], "workqueues": ""},
+        _cpus.cpus,
+        host,
+    )
     online = set(expand(cpus["online"]))
     if not online:
         problems.append("No CPU is online by %s." % host.path(_cpus.CPU_FOLDER + "/online"))
@@ -114,7 +120,7 @@ def gather(
     }
     if guests:
         facts["guests"] = guests
-    if silent and not any("-smi" in name for name in host.unknown):
+    if silent:
         facts["silent"] = silent
     if units:
         facts["missing_units"] = {unit: similar(host, unit) for unit in units if fragment(host, unit) is None}

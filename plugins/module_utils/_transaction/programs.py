@@ -74,7 +74,7 @@ def untried(host: Host, files: Mapping[str, FileState]) -> list[str]:
 
 def failed(host: Host) -> dict[str, str]:
     """Return ``{unit: result}`` of the managed units, instances included, whose last run failed."""
-    if not host.answers or not host.names(UNIT_FOLDER, "npu-affinity-*"):
+    if not host.live or not host.names(UNIT_FOLDER, "npu-affinity-*"):
         return {}
     found = Systemd(host).show(["ActiveState", "Result"], ["npu-affinity-*"])
     return {unit: values.get("Result") or "failed" for unit, values in sorted(found.items()) if values.get("ActiveState") == "failed"}

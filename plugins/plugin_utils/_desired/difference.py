@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest import text_digest
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import unit_of
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import drop_in_of
@@ -105,7 +106,7 @@ def _restart(topology: Topology, files: Sequence[FileEntry]) -> list[str]:
     """Return the services whose drop-in a bind would write or remove, except for those that the host does not have."""
     named = [(unit_of(entry["path"]) or "", entry) for entry in files]
     ours = [(unit, entry) for unit, entry in named if unit.endswith(".service") and entry["path"] == drop_in_of(unit)]
-    wanted = {unit: entry["content"].strip() for unit, entry in ours}
+    wanted = {unit: text_digest(entry["content"]) for unit, entry in ours}
     found = topology.get("drop_ins") or {}
     missing = topology.get("missing_units") or ()
     return sorted(unit for unit in wanted.keys() | found.keys() if wanted.get(unit) != found.get(unit) and unit not in missing)

@@ -394,7 +394,7 @@ def _measured(host: Host, check: bool) -> Judged:
 
 def _collected(host: Host, check: bool) -> Judged:
     result = host.get("__npu_affinity_packed")
-    if result and "files" in result:
+    if result and "commands" in result:
         return "collected", []
     return ("untouched", []) if check and host.get("npu_affinity_topology") else _lost(host)
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Steps that look at hosts without planning them: measure, pack into an archive, open archives, run the check of the user."""
+"""Steps that look at hosts without planning them: measure, archive, read archives, run the check of the user."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.utils.unsafe_proxy import wrap_var
 
-from ansible_collections.npu.affinity.plugins.module_utils._archive.opening import archives, open_archive
 from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown_data, shown_lines
 from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
+from ansible_collections.npu.affinity.plugins.plugin_utils._archives import reading
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.measures_table import measures_table
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import archived, specs
 from ansible_collections.npu.affinity.plugins.plugin_utils._steps.files import write
@@ -30,7 +30,6 @@ UNPLANNED = (
 )
 KEPT = ("seconds", "measured_at", "workloads", "remarks")
 IN_CHECK_MODE = "Nothing is packed in check mode."
-OF_MANIFEST = ("source", "time", "version", "settings")
 COMMAND = "npu_affinity_health"
 EXITED = "non-zero return code"
 """Part of the message of ansible.builtin.command for a command that ran and failed."""
@@ -78,16 +77,16 @@ def _earlier(path: Path) -> Mapping[str, Any] | None:
 
 
 def collect(task: StepTask) -> dict[str, Any]:
-    """Pack a host, and fetch the archive, which nobody else may read on either side."""
+    """Archive a host, and fetch the archive, which nobody else may read on either side."""
     if task.check_mode:
         return {"skipped": True, "msg": IN_CHECK_MODE}
     if "npu_affinity_topology" not in task.variables:
         return {"skipped": True}
     of_playbooks = task.settings.of_playbooks()
     number = task.variables["ansible_play_hosts_all"].index(task.host) + 1
-    target = Path(of_playbooks["archives"], f"host{number:03}.tar.gz" if of_playbooks["anonymous"] else f"{task.host}.tar.gz")
+    target = Path(of_playbooks["archives"], f"host{number:03}.json" if of_playbooks["anonymous"] else f"{task.host}.json")
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    place = task.on_host("ansible.builtin.tempfile", {"prefix": "npu-affinity-", "suffix": ".tar.gz"})["path"]
+    place = task.on_host("ansible.builtin.tempfile", {"prefix": "npu-affinity-", "suffix": ".json"})["path"]
     asked = task.settings.for_gathering()
     options = {
         "dest": place,
@@ -120,29 +119,19 @@ def _fetch(task: StepTask, place: str, target: Path) -> None:
                 target.unlink()
 
 
-def open_archives(task: StepTask, dest: str) -> dict[str, Any]:
-    """Extract each archive of npu_affinity_archives into a folder below ``dest``, print why others cannot be opened, and return those
-    that can, with the settings that can be taken of them."""
-    taken: dict[str, str] = {}
-    opened, refusals = [], []
+def open_archives(task: StepTask) -> dict[str, Any]:
+    """Read the archives of npu_affinity_archives, print why others cannot be read, and return those that can, with the settings that can be
+    taken of them."""
     try:
-        for path in archives(task.settings.of_playbooks()["archives"]):
-            try:
-                found = open_archive(path, dest, taken)
-            except ValueError as error:
-                refusals.append(shown_lines(str(error)))
-                continue
-            opened.append({**{key: found.manifest[key] for key in OF_MANIFEST}, "name": found.name, "root": found.folder})
-    except OSError as error:
+        rows, refusals = reading.opened(task.settings.of_playbooks()["archives"])
+    except (OSError, ValueError) as error:
         return refused({"msg": shown_lines(str(error))})
-    if not opened:
-        return refused({"msg": " ".join(refusals)})
     task.say(refusals)
-    opened = wrap_var(shown_data(opened, shown_lines))  # not to be taken for templates by ansible-core before 2.19
-    for archive in opened:
-        archive["settings"], archive["refused_settings"] = archived.accepted(archive["settings"], specs.options())
-        archive["title"] = f"{archive['source']} of {archive['time']}" if archive["time"] else archive["source"]
-    return {"archives": opened, "refused": refusals}
+    rows = wrap_var(shown_data(rows, shown_lines))  # not to be taken for templates by ansible-core before 2.19
+    for row in rows:
+        row["settings"], row["refused_settings"] = archived.accepted(row["settings"], specs.options())
+        row["title"] = f"archive of {row['time']}"
+    return {"archives": rows, "refused": refusals}
 
 
 def check_health(task: StepTask) -> dict[str, Any]:

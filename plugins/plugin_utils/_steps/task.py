@@ -16,6 +16,7 @@ from ansible.plugins.action import ActionBase
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown_lines
 from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
+from ansible_collections.npu.affinity.plugins.plugin_utils._archives import reading
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.of_host import HostSettings
 
 NOT_GATHERED: dict[str, Any] = {"npus": [], "problems": ["not gathered"]}
@@ -57,6 +58,13 @@ def comparison_options(own: Mapping[str, Any], timeout: int, topology: Mapping[s
         "must_be_bound": "unbound" in own["fail_on"] and bool(known["npus"] or known["problems"]),
         "timeout": 2 * timeout,
     }
+
+
+def _from_archive(path: str, module: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return reading.answer(path, module, options)
+    except ValueError as error:
+        return {"failed": True, "msg": str(error)}
 
 
 class StepTask(ActionBase):
@@ -107,7 +115,12 @@ class StepTask(ActionBase):
         return told(found.run(task_vars=self.variables), self._display.verbosity)
 
     def on_host(self, module: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Run a module on the host, and fail with its sentence where it fails. Options of None are left to its defaults."""
+        """Run a module on the host, and fail with its sentence where it fails. Options of None are left to its defaults.
+
+        A host that is an archive answers from it, and nothing is run.
+        """
+        if archive := self.variables.get(reading.VARIABLE):
+            return told(_from_archive(archive["path"], module, options), self._display.verbosity)
         given = {name: value for name, value in options.items() if value is not None}
         name = module if "." in module else f"npu.affinity.{module}"
         try:

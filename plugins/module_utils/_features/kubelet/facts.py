@@ -63,7 +63,7 @@ def kubelet(host: Host, online: set[int]) -> dict[str, Any] | None:
         "topology_policy": settings.get("topologyManagerPolicy") or "none",
         "topology_options": settings.get("topologyManagerPolicyOptions", {}),
         "topology_scope": settings.get("topologyManagerScope") or "container",
-        "feature_gates": settings.get("featureGates", {}),
+        "feature_gates": {gate: on for gate, on in settings.get("featureGates", {}).items() if str(on).lower() in ("true", "false")},
         "fail_cgroup_v1": settings.get("failCgroupV1"),
         "reserved_cpus": compress(reserved) if settings.get("reservedSystemCPUs") else None,
         "reserved_millicpus": _reserved(settings),

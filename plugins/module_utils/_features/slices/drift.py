@@ -64,7 +64,7 @@ def _compare_set(comparing: Comparing, entry: Mapping[str, Any], folder: str | N
     found = None if text is None else set(expand(text))
     overrides = [path for path in systemd.set_by_hand(unit) if key in path]
     overrides += [path for path, _value in others(host, unit, key) if path not in overrides]
-    if found is None and not host.answers or found == usable:
+    if found is None and not host.live or found == usable:
         other = [path for path in overrides if settings(host.read(path)).get(key) != entry[kind]]
         if other:
             text = settings(host.read(other[0])).get(key, "")
@@ -78,7 +78,7 @@ def _compare_set(comparing: Comparing, entry: Mapping[str, Any], folder: str | N
         return found is not None
     parent = posixpath.basename(posixpath.dirname(slice_path(unit))) if unit.endswith(".slice") else ""
     above = (parent, systemd.effective(parent, kind)) if parent else None
-    unread = host.answers and systemd.show(["NeedDaemonReload"], [unit]).get(unit, {}).get("NeedDaemonReload") == "yes"
+    unread = host.live and systemd.show(["NeedDaemonReload"], [unit]).get(unit, {}).get("NeedDaemonReload") == "yes"
     cause = cause_of_set(usable, found, Seen(unit, above, overrides, unit in comparing.edited, unread))
     has = Value("no cpuset") if found is None else _set_of(kind, compress(found))
     findings.differs("cpusets", name, _set_of(kind, entry[kind]), has, cause, unit)

@@ -29,12 +29,12 @@ def check_services(comparing: Comparing) -> list[dict[str, Any]]:
     """Compare services; return the sets of those that have one of their own, as ``expected`` has those of slices, and its ``folder``."""
     host, services = comparing.host, comparing.slices.get("services") or ()
     properties = ["LoadState", "ActiveState", "ControlGroup", "MainPID", *_LOADED]
-    states = Systemd(host).show(properties, [service["name"] for service in services]) if host.answers else {}
+    states = Systemd(host).show(properties, [service["name"] for service in services]) if host.live else {}
     with_sets: list[dict[str, Any]] = []
     missing = {}
     for service in services:
         unit, state = service["name"], states.get(service["name"], {})
-        if state.get("LoadState") == "not-found" if host.answers else fragment(host, unit) is None:
+        if state.get("LoadState") == "not-found" if host.live else fragment(host, unit) is None:
             missing[unit] = similar(host, unit)
         with_sets += _Service(comparing, service, state).compare()
     if missing:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The digest by which two desired states are known to be the same."""
+"""Digests by which two desired states, or two texts, are known to be the same."""
 
 from __future__ import annotations
 
@@ -27,6 +27,11 @@ def digest(state: Mapping[str, Any]) -> str:
         plain["owned"] = [pattern for pattern in plain["owned"] if pattern not in undone]
     parts = {key: sorted(map(_canonical, value)) if isinstance(value, list) else _canonical(value) for key, value in plain.items()}
     return hashlib.sha256(_canonical(parts).encode()).hexdigest()
+
+
+def text_digest(text: str) -> str:
+    """Return the SHA-256 of a text without blanks around it."""
+    return hashlib.sha256(text.strip().encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _canonical(value: Any) -> str:

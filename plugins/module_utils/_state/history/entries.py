@@ -31,7 +31,7 @@ LIMIT = 10
 """How many entries are kept."""
 TIME = "%Y-%m-%dT%H:%M:%SZ"
 _UNIT_WITH_SETS = {"unit": str, "cpus?": str, "mems?": str}
-_STATE = {
+STATE = {
     "features": {str: str},
     "files": [{"path": str, "content": str, "mode?": str}],
     "plan": (dict, type(None)),
@@ -43,8 +43,8 @@ _STATE = {
     "restarted?": [{"unit": str, "files": [str]}],
     "expected?": [_UNIT_WITH_SETS],
 }
-_STATE.update({"%s?" % key: [str] for key in ("owned", "enabled", "started", "stopped", "released", "programs")})
-_ENTRY = {"time": str, "version": str, "action": str, "author": str, "reason": str, "state": _STATE}
+STATE.update({"%s?" % key: [str] for key in ("owned", "enabled", "started", "stopped", "released", "programs")})
+_ENTRY = {"time": str, "version": str, "action": str, "author": str, "reason": str, "state": STATE}
 _ABOUT = MARKER + ": a state that was applied to this host."
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._archive.scrubbing import scrub
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.isolation import isolation
 from tests.fakes.systemd import ModelledSystemd
 
@@ -93,10 +92,3 @@ def test_many_groups_are_not_all_read(tree):
     for number in range(100):
         files.update(group(f"box{number:03}", "isolated"))
     assert len(isolation(tree.write(files), [])["partitions"]) == 64
-
-
-@pytest.mark.parametrize("word", ["isolcpus=nohz,domain,managed_irq,2-5,8", "nohz_full=1-N", "irqaffinity=0-7:1/2", "hugepagesz=1G"])
-def test_an_archive_keeps_only_known_parameters(word):
-    secret = "root=UUID=1f isolcpus=token nohz_full=1,token password=x"
-    for text in (word, f'"{word}"', word.replace("=", '="') + '"'):
-        assert scrub("/proc/cmdline", f"{secret} {text} quiet\n".encode()) == f"{word}\n".encode()

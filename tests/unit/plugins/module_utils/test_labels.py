@@ -30,7 +30,7 @@ class Running(Host):
 
     live = True
 
-    def _place(self, path):
+    def path(self, path):
         return path if path.startswith(self.root) else self.root + path
 
     def run(self, argv, stdin="", timeout=None):

@@ -11,6 +11,7 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._smi.tool import find
+from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest import text_digest
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 
 CPU = "/sys/devices/system/cpu"
@@ -653,7 +654,7 @@ def test_the_drop_ins_of_services_that_a_bind_wrote(tree):
     ours, folder = "# Managed by npu.affinity\n[Service]\nSlice=npu-0.slice", "/etc/systemd/system/"
     tree.write({folder + "a@0.service.d/50-npu-affinity.conf": ours, folder + "b.service.d/10-mine.conf": "[Service]\n"})
     tree.write({folder + "system.slice.d/50-npu-affinity.conf": ours})
-    assert gather(tree.host)["drop_ins"] == {"a@0.service": ours}
+    assert gather(tree.host)["drop_ins"] == {"a@0.service": text_digest(ours)}
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"npus": 5}', '{"npus": [5]}', "null"])

@@ -1,24 +1,22 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What leaves a host in an archive: secrets are planted wherever hosts have them, and looked for in every byte that was packed."""
+"""What leaves a host in an archive: secrets are planted wherever hosts have them, and looked for in the whole document."""
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 import shutil
-import tarfile
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._archive.opening import open_archive
-from ansible_collections.npu.affinity.plugins.module_utils._drift.in_force import compare
+from ansible_collections.npu.affinity.plugins.module_utils._apply.comparison import comparison
+from ansible_collections.npu.affinity.plugins.module_utils._archive.anonymizing import without_names
 from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import Applied, keep
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import bind
-from ansible_collections.npu.affinity.plugins.module_utils._host.recorded import host_at
+from ansible_collections.npu.affinity.plugins.plugin_utils._archives import reading
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 
 from tests.simulator import generate as simulator
@@ -86,7 +84,6 @@ SHAPES = {
             "EnvironmentFile=/etc/default/irqbalance", "ExecStart=/usr/sbin/irqbalance --foreground --token=%s $OPTIONS %s"
         )
     },
-    "arguments of irqbalance": {"etc/default/irqbalance": 'OPTIONS="--interval=30 --token %s"\nPASSWORD=%s\n'},
     "other settings of a unit": {UNITS + UNIT: "# %s\n[Unit]\nDescription=%s\n[Service]\nSetCredential=a:%s\nCPUAffinity=0\n"},
     "drop-in that was copied from our own": {UNITS + UNIT + ".d/60-mine.conf": MARK + unit("Environment=HF_TOKEN=%s", "CPUAffinity=1")},
     "our drop-in with a line of someone": {
@@ -195,26 +192,13 @@ def together(shapes):
         files = {path: text.replace("%s", secret) for path, text in shape.items()}
         host = next((host for host in hosts if not set(host["files"]) & set(files)), None)
         if host is None:
-            hosts.append(host := {"files": {}, "secrets": {}, "read": []})
+            hosts.append(host := {"files": {}, "secrets": {}})
         host["files"].update(files)
         host["secrets"][secret] = name
-        host["read"].append(next(path for path, text in shape.items() if "%s" in text))
     return hosts
 
 
-SHOWN = {
-    "name of a process",
-    "environment of a process",
-    "arguments of irqbalance",
-    "environment file, value of a known variable",
-    "our drop-in with a line of someone",
-    "configuration of vLLM",
-    "configuration of the kubelet, JSON",
-    "profile of TuneD",
-}
-"""Where the host itself shows what someone wrote, so that its archive cannot say the same."""
 HOSTS = together(SHAPES)
-COMPARED = together({name: shape for name, shape in SHAPES.items() if name not in SHOWN})
 
 
 @pytest.fixture(scope="module")
@@ -251,15 +235,14 @@ def tree(bound, tmp_path):
 
 @pytest.fixture
 def pack(run_module, tmp_path):
-    """Let the module pack the host below a root; the bytes of the tar, and the names of its members."""
+    """Let the module archive the host below a root; the text of the archive, and the document as the controller reads it."""
 
     def run(root, **arguments):
-        target = tmp_path / "packed.tar.gz"
+        target = tmp_path / "packed.json"
         result = run_module("host_archive", dest=str(target), root=str(root), **{"host": "node-7", **QUESTIONS, **arguments})
-        assert result["changed"] and not result.get("warnings"), result
+        assert result["changed"], result
         assert target.stat().st_mode & 0o777 == 0o600
-        with tarfile.open(target) as archive:
-            return gzip.decompress(target.read_bytes()), archive.getnames()
+        return target.read_text(), reading.read(str(target))
 
     return run
 
@@ -267,45 +250,55 @@ def pack(run_module, tmp_path):
 @pytest.mark.parametrize("anonymous", [False, True], ids=["named", "anonymous"])
 @pytest.mark.parametrize("host", HOSTS, ids=lambda host: " + ".join(host["secrets"].values())[:60])
 def test_no_secret_of_a_host_is_in_its_archive(tree, pack, host, anonymous):
-    root = tree(host["files"])
-    data, members = pack(root, anonymous=anonymous)
-    assert [name for secret, name in host["secrets"].items() if secret.encode() in data] == []
-    assert b"5ecre7" not in data
-    assert [path for path in host["read"] if path not in members] == []  # each of them was read, and packed
+    text, archive = pack(tree(host["files"]), anonymous=anonymous)
+    assert [name for secret, name in host["secrets"].items() if secret in text] == []
+    assert "5ecre7" not in text
+    broken = {"record of what was there before", "record that is cut short"} & set(host["secrets"].values())
+    assert broken or archive["compared"]["drift"]  # the host was compared, so its files were read
 
 
-@pytest.mark.parametrize("host", COMPARED, ids=lambda host: " + ".join(host["secrets"].values())[:60])
-def test_an_archive_without_secrets_says_what_its_host_says(tree, pack, host, tmp_path):
-    root = tree(host["files"])
-    pack(root)
-    folder = open_archive(str(tmp_path / "packed.tar.gz"), str(tmp_path / "opened"), {}).folder
-    (here, drift, said), (there, drift_there, said_there) = (looked_at(root), looked_at(folder))
-    assert there == here
-    assert drift_there == drift and said_there == said
+@pytest.mark.parametrize("machine", [MACHINE, "duo", "l40s_384", "a2_broken", "odd_nodes", "i310_pro"])
+def test_an_archive_has_what_its_host_says(pack, machine, tmp_path):
+    root = tmp_path / "host"
+    simulator.generate(machine, root)
+    write(root, {"etc/systemd/system/" + UNIT: unit("ExecStart=/usr/bin/vllm")})
+    _text, archive = pack(root)
+    here = gather(Host(str(root)), others=True, **QUESTIONS)
+    compared = comparison(Host(str(root)), {"topology": here, "must_be_bound": True}, None, None)
+    assert archive["topology"] == plain(here, root)
+    assert archive["compared"] == plain(compared, root)
+    assert [entry["command"] for entry in archive["tools"] if entry["rc"] == 0] or not here["npus"]
 
 
-def looked_at(root):
-    """The topology of a host, and what differs there: objects, causes and remarks."""
-    host = host_at(str(root))
-    topology = gather(host, **QUESTIONS)
-    findings = compare(host).findings
-    assert host.unknown == []
-
-    def plain(value):
-        return json.loads(json.dumps(value).replace(str(root), ""))
-
-    drift = [(entry.kind, entry.object, plain(str(entry.cause))) for entry in findings.drift]
-    return plain(topology), drift, plain(findings.remarks)
+def plain(value, root):
+    return json.loads(json.dumps(value).replace(str(root), ""))
 
 
-def test_the_command_by_which_a_tool_is_run_stays_on_the_host(tree, pack, tmp_path):
+def test_files_of_the_state_in_force_are_digests(bound, pack):
+    text, archive = pack(bound)
+    assert re.fullmatch("[0-9a-f]{64}", archive["in_force"]["files"][0]["content"]) and "About it" not in text
+    path = STATE["files"][0]["path"]
+    found = {finding["object"]: finding["found"] for finding in archive["compared"]["drift"] if finding["kind"] == "files"}
+    assert found[path] == "no such file"
+
+
+@pytest.mark.parametrize(
+    ("line", "found"), [("AllowedCPUs=3", "AllowedCPUs=3"), ("Environment=A=b", "other lines, which an archive does not have")]
+)
+def test_lines_that_someone_wrote_stay_on_the_host(tree, pack, line, found):
+    path = UNITS + UNIT + ".d/50-npu-affinity.conf"
+    _text, archive = pack(tree({path: MARK + unit("# About it", line)}))
+    (finding,) = [finding for finding in archive["compared"]["drift"] if finding["object"] == "/" + path]
+    assert finding["found"] == found and "found %s;" % found in finding["sentence"]
+
+
+def test_the_command_by_which_a_tool_is_run_stays_on_the_host(tree, pack):
     root = tree({})
     wrapped = "env TOKEN=%s %s" % (SECRET % 1, root / "usr/local/Ascend/driver/tools/npu-smi")
-    data, members = pack(root, npu_smi=wrapped, settings={"npu_affinity_npu_smi": wrapped, "npu_affinity_smt": "threads"})
-    assert b"5ecre7" not in data and any(name.startswith("commands/npu-smi_info") for name in members)
-    opened = open_archive(str(tmp_path / "packed.tar.gz"), str(tmp_path / "opened"), {})
-    assert opened.manifest["settings"] == {"npu_affinity_smt": "threads"}
-    assert [npu["name"] for npu in gather(host_at(opened.folder))["npus"]] == ["910B3", "910B3"]
+    text, archive = pack(root, npu_smi=wrapped, settings={"npu_affinity_npu_smi": wrapped, "npu_affinity_smt": "threads"})
+    assert "5ecre7" not in text and {"npu-smi info", "npu-smi info -m"} <= {entry["command"] for entry in archive["tools"]}
+    assert archive["settings"] == {"npu_affinity_smt": "threads"}
+    assert [npu["name"] for npu in archive["topology"]["npus"]] == ["910B3", "910B3"]
 
 
 # the text: what is left of it, for a host web01 of inventory name web01.example.com
@@ -331,28 +324,32 @@ NAMES = {
 }
 
 
-def test_an_anonymous_archive_has_no_name_of_its_host(tree, pack):
-    files = {"etc/hostname": "web01\n", "proc/77/cgroup": "".join("0::/npu.slice/npu-0.slice/%s\n" % text for text in NAMES)}
-    for number, text in enumerate(NAMES):
-        name = "%02d-%s.conf" % (number, text.replace("/", "-"))
-        files[UNITS + UNIT + ".d/" + name] = unit("Slice=%s.slice" % text, "CPUAffinity=0")
-    settings = {"npu_affinity_services": [{"unit": text} for text in NAMES]}
-    data, members = pack(tree(files), host="web01.example.com", anonymous=True, settings=settings)
-    text = data.decode("utf-8", "replace")
-    assert [left for left in NAMES.values() if "0::/npu.slice/npu-0.slice/%s\n" % left not in text] == []
-    assert [left for left in NAMES.values() if "Slice=%s.slice\n" % left not in text and ":" not in left and "@" not in left] == []
-    assert [left for left in NAMES.values() if '"unit": %s' % json.dumps(left) not in text] == []
-    hidden = ["%02d-%s.conf" % (number, left.replace("/", "-")) for number, left in enumerate(NAMES.values())]
-    assert [name for name in hidden if UNITS + UNIT + ".d/" + name not in members] == []
-    assert re.findall(r"(?i)(?<!cob)web01(?!\d)", text) == []
+@pytest.mark.parametrize(("text", "kept"), NAMES.items())
+def test_names_of_a_host_are_taken_out_of_texts(text, kept):
+    assert without_names(["web01", "web01.example.com"])(text) == kept
 
 
-@pytest.mark.parametrize("name", ["node1", "npu-0", "c1", "cpu0", "10.0.0.5", "slice"])
-def test_the_kernels_names_stay_whatever_the_host_is_called(tree, pack, name, tmp_path, run_module):
-    root = tree({"etc/hostname": name + "\n"})
-    target = tmp_path / "packed.tar.gz"
-    result = run_module("host_archive", dest=str(target), root=str(root), host=name, anonymous=True, **QUESTIONS)
+@pytest.mark.parametrize("line", ["\tSerial Number : 2102", "NPU 0 Die ID : 0 1", "uuid: GPU-0a1b2c3d-aaaa-bbbb-cccc-1234567890ab"])
+def test_serial_numbers_are_taken_out_of_texts(line):
+    assert without_names([])(line) == line.partition(": ")[0] + ": removed"
+
+
+def test_an_anonymous_archive_has_no_name_and_no_author(bound, tree, pack):
+    root = tree({"etc/hostname": "web01\n", UNITS + UNIT + ".d/60-web01.conf": unit("CPUAffinity=0")})
+    keep(Host(str(root)), Applied("bind", {**STATE, "notes": {}, "features": {}}, "alice", "ticket of bob"))
+    text, archive = pack(root, host="web01.example.com", anonymous=True, settings={"npu_affinity_services": [{"unit": "web01.service"}]})
+    assert re.findall("(?i)web01|alice|bob", text) == []
+    assert archive["settings"] == {"npu_affinity_services": [{"unit": "removed.service"}]} and archive["compared"]["last_change"]["id"] == 2
+
+
+@pytest.mark.parametrize("name", ["node1", "npu-0", "c1", "cpu0", "10.0.0.5", "slice", "topology"])
+def test_an_anonymous_archive_is_read_for_any_name(bound, name, tmp_path, run_module):
+    target = tmp_path / "packed.json"
+    options = {"host": name, "root": str(bound), **QUESTIONS}
+    result = run_module("host_archive", dest=str(target), anonymous=True, **options)
     assert ["The name slice of this host stays" in str(text) for text in result.get("warnings", [])] == [True] * (name == "slice")
-    opened = open_archive(str(target), str(tmp_path / "opened"), {})
-    assert opened.manifest["host"] == "removed"
-    assert looked_at(opened.folder) == looked_at(root)
+    hidden = reading.read(str(target))
+    run_module("host_archive", dest=str(target), **options)
+    named = reading.read(str(target))
+    assert hidden["host"] == "removed" and hidden["topology"]["npus"] == named["topology"]["npus"]
+    assert hidden["compared"]["checked"] == named["compared"]["checked"]

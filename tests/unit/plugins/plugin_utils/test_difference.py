@@ -11,6 +11,7 @@ import pytest
 from planner_hosts import host
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
+from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest import text_digest
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import FIRST_LINE
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
@@ -34,7 +35,7 @@ def difference(topology, made=None, **settings):
 
 
 def drop_in(text):
-    return (FIRST_LINE + text).strip()
+    return text_digest(FIRST_LINE + text)
 
 
 IN_SLICE_0 = drop_in(

@@ -171,7 +171,7 @@ def test_hosts_that_failed_or_had_none_have_adopted_nothing(host):
         ("verify", False, {VERIFIED: {**AWAY, "drift": DRIFT}}, "drifted", LIKELY, True),
         ("verify", False, DRIFTED, "drifted", LIKELY, True),
         ("verify", False, {VERIFIED: {"drift": DRIFT, "drift_fails": False}}, "drifted", LIKELY, False),
-        ("collect", False, {"__npu_affinity_packed": {"files": 7}}, "collected", [], False),
+        ("collect", False, {"__npu_affinity_packed": {"commands": []}}, "collected", [], False),
         ("inspect", False, {VERIFIED: {"msg": "the archive lacks it"}}, "not compared", ["the archive lacks it"], True),
         ("verify", False, {VERIFIED: {"unreachable": True, "msg": "no route"}}, "unreachable", ["no route"], True),
         ("verify", False, {VERIFIED: {"msg": "no JSON"}}, "not compared", ["no JSON"], True),
