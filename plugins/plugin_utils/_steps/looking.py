@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,6 +36,11 @@ EXITED = "non-zero return code"
 """Part of the message of ansible.builtin.command for a command that ran and failed."""
 LINES, WIDTH = 5, 200
 """How much of each stream the message of a failed check shows."""
+_NAME = r"(?:[\w-]*(?:token|passw(?:or)?d|secret|api[-_]?key|credential)s?|authorization)"
+_SECRET = re.compile(
+    rf"""(--{_NAME}[ =]["']?|{_NAME}["']? *[=:] *["']?(?:(?:bearer|basic) +)?)[^\s"'&]+|(?<=://)[^/\s@]+(?=@)""", re.IGNORECASE
+)
+"""The values of options, headers and addresses that authenticate."""
 
 
 def measure(task: StepTask) -> dict[str, Any]:
@@ -148,13 +154,14 @@ def check_health(task: StepTask) -> dict[str, Any]:
 
 
 def failed_check(command: str | list[str], found: Mapping[str, Any]) -> str:
-    """Return the message of a failed check: the command, how it ended, and the last lines of both streams."""
+    """Return the message of a failed check: the command, how it ended, and the last lines of both streams, without secrets."""
     line = command if isinstance(command, str) else shlex.join(map(str, command))
     reason = str(found.get("msg") or "").rstrip(".")
     is_status = found.get("rc") is not None and (not reason or EXITED in reason)
     ended = f"exited with status {found['rc']}" if is_status else f"could not be run ({reason or 'no reason was given'})"
     printed = [f"Last lines of {stream}:\n{_last_lines(str(found[stream]))}" for stream in ("stderr", "stdout") if found.get(stream)]
-    return "\n".join([f"{COMMAND} {ended}: {line}", *printed])
+    message = "\n".join([f"{COMMAND} {ended}: {line}", *printed])
+    return _SECRET.sub(lambda secret: f"{secret[1] or ''}********", message)
 
 
 def _last_lines(text: str) -> str:

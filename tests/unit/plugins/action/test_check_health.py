@@ -35,6 +35,21 @@ FAILURES = {
     ),
 }
 
+SECRETS = [
+    ("curl -H 'Authorization: Bearer abc.def' http://node/health", "curl -H 'Authorization: Bearer ********' http://node/health"),
+    (["check", "--api-key", "abc", "--name=x"], "check --api-key ******** --name=x"),
+    ("check --auth-token=abc --limit 3", "check --auth-token=******** --limit 3"),
+    ("curl https://me:abc@node/health?password=abc&x=1", "curl https://********@node/health?password=********&x=1"),
+    ("check the tokens", "check the tokens"),
+]
+
+
+@pytest.mark.parametrize(("command", "shown"), SECRETS)
+def test_secrets_of_a_command_and_its_output_are_not_shown(command, shown):
+    found = {"rc": 1, "stdout": '{"access_token": "abc", "state": "down"}'}
+    printed = '{"access_token": "********", "state": "down"}'
+    assert failed_check(command, found) == f"npu_affinity_health exited with status 1: {shown}\nLast lines of stdout:\n  {printed}"
+
 
 @pytest.mark.parametrize(("command", "found", "message"), FAILURES.values(), ids=FAILURES)
 def test_a_failed_check_shows_command_status_and_output(command, found, message):
