@@ -100,7 +100,7 @@ def variables(role: str) -> str:
 def settings() -> str:
     """Return the table of the variables of playbooks, and the names of those of each role: basic ones first, each name once."""
     of_playbooks = specs.of_playbooks()
-    readers = {name: option.get("playbooks", ["all"]) for name, option in of_playbooks.items()}
+    readers = {name: specs.readers(name) or ["all"] for name in of_playbooks}
     home = homes()
     if unknown := BASIC - home.keys():
         raise ValueError(f"no role has {', '.join(sorted(unknown))}")
@@ -134,7 +134,7 @@ def _default(option: Mapping[str, Any]) -> str:
 def _meaning(option: Mapping[str, Any]) -> str:
     """Return the first sentence of a description, then what is allowed."""
     described = option["description"]
-    sentence = re.split(r"(?<=\.) ", described if isinstance(described, str) else described[0])[0]
+    sentence = re.split(r"(?<=\.)\s", described if isinstance(described, str) else described[0])[0]
     choices = [f"`{choice}`" for choice in option.get("choices", ()) if choice]
     allowed = f" One of {', '.join(choices)}." if choices else ""
     return (MARKUP.sub(_code, sentence) + allowed).replace("|", "\\|")

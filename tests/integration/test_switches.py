@@ -17,7 +17,12 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._settings import feat
 from tests.fakes.node import NODE, STATE, read_drop_ins
 from tests.integration.conftest import REPOSITORY
 
-PLAYS = yaml.safe_load((REPOSITORY / "plugins/plugin_utils/_settings/plays.yml").read_text())
+PLAYS = {
+    name: option
+    for path in sorted(REPOSITORY.glob("playbooks/*.meta.yml"))
+    for spec in yaml.safe_load(path.read_text())["argument_specs"].values()
+    for name, option in spec["options"].items()
+}
 OF_PLAYBOOKS = {name for name, option in PLAYS.items() if option["type"] == "bool"}
 BARE = {"when", "that", "changed_when", "failed_when", "until"}
 JINJA = jinja2.Environment(extensions=["jinja2.ext.do", "jinja2.ext.loopcontrols"])

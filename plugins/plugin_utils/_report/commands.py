@@ -21,7 +21,6 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._settings import spec
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.names import PREFIX
 
 TO = PREFIX + "to"
-PLAYBOOKS = specs.ROLES.parent / "playbooks"
 CONNECTION = frozenset(
     f"ansible_{name}"
     for name in ("become", "become_method", "become_user", "connection", "host", "port", "python_interpreter", "remote_user", "user")
@@ -140,7 +139,7 @@ def _options(arguments: Mapping[str, Any]) -> Iterator[str]:
 def _named(playbook: str) -> str:
     """Return how playbooks are named: by their collection, or by their path where this run's is one of this collection."""
     path = pathlib.Path(playbook)
-    ours = path.suffix in (".yml", ".yaml") and path.resolve().parent == PLAYBOOKS
+    ours = path.suffix in (".yml", ".yaml") and path.resolve().parent == specs.PLAYBOOKS
     return str(path.with_name("{}.yml")) if ours else "npu.affinity.{}"
 
 

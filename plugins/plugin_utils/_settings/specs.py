@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The one list of settings: the argument specs of the roles, and what playbooks read besides, in the same form."""
+"""The one list of settings: the argument specs of the roles, and those of the playbooks (``playbooks/*.meta.yml``)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import yaml
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
 
 ROLES = pathlib.Path(__file__).resolve().parents[3] / "roles"
-PLAYS = pathlib.Path(__file__).with_name("plays.yml")
+PLAYBOOKS = ROLES.parent / "playbooks"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Options = dict[str, dict[str, Any]]
@@ -32,9 +32,16 @@ def options() -> dict[str, Options]:
 
 
 @functools.cache
+def by_playbook() -> dict[str, Options]:
+    """Return what each playbook reads besides the options of roles, its play argument spec: ``{playbook: {name: option}}``."""
+    found = {path.name.partition(".")[0]: read(path)["argument_specs"] for path in sorted(PLAYBOOKS.glob("*.meta.yml"))}
+    return {playbook: specs[playbook]["options"] for playbook, specs in found.items()}
+
+
+@functools.cache
 def of_playbooks() -> Options:
-    """Return what playbooks read besides the options of roles: ``{name: option}``."""
-    found = read(PLAYS)
+    """Return what all playbooks read besides the options of roles: ``{name: option}``."""
+    found = {name: option for options in by_playbook().values() for name, option in options.items()}
     found["npu_affinity_features"]["choices"] = list(FEATURES)
     return found
 
@@ -43,8 +50,8 @@ def readers(name: str) -> Sequence[str] | None:
     """Return the playbooks that read a variable, None for one that all of them read."""
     if name in options()["report"]:
         return ("report", "inspect")
-    found: Sequence[str] | None = of_playbooks().get(name, {}).get("playbooks")
-    return found
+    found = [playbook for playbook, of_playbook in by_playbook().items() if name in of_playbook]
+    return None if len(found) in (0, len(by_playbook())) else found
 
 
 def settings() -> dict[str, Options]:

@@ -13,6 +13,7 @@ from ansible.cli.playbook import PlaybookCLI
 from ansible.utils import context_objects
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import commands
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import specs
 
 RUN = "ansible-playbook npu.affinity."
 MADE = {"MAKELEVEL": "1"}
@@ -52,7 +53,7 @@ def started(line, environment=None):
         (f"{RUN}rollback --check -e npu_affinity_to=-1", "rollback", f"{RUN}rollback -e npu_affinity_to=-1"),
         (f"{RUN}rollback -e npu_affinity_to=-1", "bind", f"{RUN}bind"),
         ("ansible-playbook site.yml -l x", "bind", f"{RUN}bind --limit x"),
-        (f"ansible-playbook {commands.PLAYBOOKS}/plan.yml", "bind", f"ansible-playbook {commands.PLAYBOOKS}/bind.yml"),
+        (f"ansible-playbook {specs.PLAYBOOKS}/plan.yml", "bind", f"ansible-playbook {specs.PLAYBOOKS}/bind.yml"),
         (
             'ansible-playbook npu.affinity.bind -e npu_affinity_health=\'["a","$b;c"]\'',
             "bind",

@@ -503,3 +503,11 @@ def test_folders_that_units_cannot_name_are_refused(folder, why):
     found = library_refusals(folder)
     assert bool(found) == bool(why)
     assert all(sentence.startswith(f"npu_affinity_library cannot be '{folder}': {why}") for sentence in found)
+
+
+def test_an_option_of_several_playbooks_is_the_same_in_each():
+    found = {}
+    for options in specs.by_playbook().values():
+        for name, option in options.items():
+            assert found.setdefault(name, option) == option, name
+    assert specs.by_playbook().keys() == {path.stem for path in specs.PLAYBOOKS.glob("*.yml") if not path.stem.endswith(".meta")}
