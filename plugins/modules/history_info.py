@@ -94,7 +94,7 @@ entries:
       reason: More memory bandwidth for the second service
       version: 1.0.0
       features: {slices: present, irq: present}
-      difference: ["NPU 0 (0000:c1:00.0): CPUs 144-167 -> 144-165"]
+      difference: ["NPU 0 (0000:c1:00.0): CPUs 144-167 -> 144-165, main 146-165 -> 146-163"]
 lines:
   description: The history as lines of text.
   returned: success
@@ -102,7 +102,7 @@ lines:
   elements: str
   sample:
     - "7  2026-11-22T13:30:00Z  bind by alice, npu.affinity 1.0.0: More memory bandwidth for the second service"
-    - "     NPU 0 (0000:c1:00.0): CPUs 144-167 -> 144-165"
+    - "     NPU 0 (0000:c1:00.0): CPUs 144-167 -> 144-165, main 146-165 -> 146-163"
 entry:
   description: The entry that O(to) names, with its C(state); null without O(to), and on a host without history that is not bound.
   returned: success

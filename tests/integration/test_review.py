@@ -32,7 +32,7 @@ def test_reviewed_changes_are_bound_and_later_moves_are_refused(fleet, tmp_path,
         assert "is missing. Write the file again" in run.failure("moved")
         assert "fleet.json has no plan of this host" in run.failure("forgotten")
     run = hosts.play("bind", "--check", "--limit", "steady", **reviewed, npu_affinity_move_memory=True, npu_affinity_interval="20min")
-    assert "npu_affinity_move_memory" not in run.failure("steady") and "/npu-affinity-irq.timer would differ" in run.failure("steady")
+    assert "npu_affinity_move_memory" not in run.failure("steady") and "/npu-affinity-irq.timer: changed" in run.failure("steady")
     run = hosts.play("bind", "--check", "--limit", "steady", **reviewed, npu_affinity_move_memory=True)
     assert "fleet.json says: npu_affinity_move_memory has another value" in run.failure("steady"), run.output
     back = hosts.play("rollback", "--limit", "steady", npu_affinity_to="-1", **reviewed)

@@ -104,7 +104,7 @@ def test_a_bound_fleet_is_clean_until_hosts_report_own_changes(fleet, tmp_path):
     assert json.loads((reports / "refused.json").read_text())["drift"] == []
     *others, changes = said(run, "limping")
     assert not [line for line in others if "A bind moves" in line], "the last remark has it"
-    assert changes.startswith("remark: a bind would now change NPU 1 (0000:01:00.0): CPUs 1-15 -> 1-9,11-15; file ")
+    assert changes.startswith("remark: a bind would now change CPUs 1-15,17-31 -> 1-9,11-15,17-31; NPU 1 (0000:01:00.0): CPUs 1-15 -> 1-9,")
     assert said(run, "refused")[-1].startswith("remark: a bind would now be refused: npu_affinity_services: vllm@0.service wants NPU 9")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Mapping, cast
 
 from .._drift.in_force import compare, drift_of
 from .._features.parts import applied
-from .._state.history.difference import changes
+from .._state.history.difference import difference
 
 if TYPE_CHECKING:
     from .._base.documents import AppliedState, Comparison
@@ -30,7 +30,7 @@ def comparison(
     findings, known = compared.findings, compared.known
     return {
         "bound": compared.bound,
-        "changes": changes(known.state, desired and applied(desired)),
+        "changes": difference(applied(desired), known.state) if desired and known.state else [],
         "drift": drift_of(host, compared),
         "checked": findings.checked,
         "outside": findings.outside,

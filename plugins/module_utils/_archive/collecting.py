@@ -19,7 +19,7 @@ from .._apply.comparison import comparison
 from .._base.outside import shown_data
 from .._base.version import VERSION
 from .._host.host import CommandError, Host, Result
-from .._state.history.digest import text_digest
+from .._state.history.digest import reduced
 from .._state.history.in_force import InForce, in_force
 from .._topology.gather import gather
 from .anonymizing import REMOVED, names_of, without_names
@@ -114,7 +114,7 @@ def collect(root: str, timeout: float, request: Request) -> tuple[Archive, list[
         "host": request.host,
         "settings": {name: value for name, value in request.settings.items() if not _is_wrapped(name, value)},
         "topology": topology,
-        "in_force": cast("Any", with_digests(state)),
+        "in_force": cast("Any", reduced(state)) if state else None,
         "compared": compared,
         "tools": list(host.answers_of_tools.values()),
     }
@@ -127,14 +127,6 @@ def write(archive: Archive, target: str) -> None:
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(json.dumps(archive, indent=1, sort_keys=True) + "\n")
-
-
-def with_digests(state: AppliedState | None) -> AppliedState | None:
-    """Return a state with the SHA-256 of each file in place of its content, by which two states still compare."""
-    if state is None:
-        return None
-    files = [dict(file, content=text_digest(file["content"])) for file in state["files"]]
-    return cast("AppliedState", dict(state, files=files))
 
 
 def _without_lines(finding: Drift) -> Drift:

@@ -12,12 +12,13 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from ansible_collections.npu.affinity.plugins.module_utils._archive.collecting import SCHEMA, with_digests
+from ansible_collections.npu.affinity.plugins.module_utils._archive.collecting import SCHEMA
 from ansible_collections.npu.affinity.plugins.module_utils._base import documents
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import NEVER_BOUND
 from ansible_collections.npu.affinity.plugins.module_utils._base.outside import json_of, require_shape, shown
 from ansible_collections.npu.affinity.plugins.module_utils._features.parts import applied
-from ansible_collections.npu.affinity.plugins.module_utils._state.history.difference import changes
+from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest import reduced
+from ansible_collections.npu.affinity.plugins.module_utils._state.history.difference import difference
 from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import STATE
 from ansible_collections.npu.affinity.plugins.plugin_utils._archives import shapes
 
@@ -58,7 +59,7 @@ def read(path: str) -> documents.Archive:
     try:
         shapes.require(document, documents.Archive, "archive")
         if document["in_force"]:
-            require_shape(document["in_force"], STATE, "archive.in_force")
+            require_shape(document["in_force"], {**STATE, "live": {str: str}}, "archive.in_force")
     except (RecursionError, ValueError) as error:
         raise ValueError(f"{path} is not an archive of playbook npu.affinity.collect ({shown(error)})") from error
     return cast("documents.Archive", document)
@@ -115,10 +116,10 @@ def answer(path: str, module: str, options: Mapping[str, Any]) -> dict[str, Any]
     if "msg" in compared:
         return {"failed": True, **compared}
     drift = [finding for finding in compared["drift"] if options.get("must_be_bound") or finding["cause"] != NEVER_BOUND]
-    wanted = options.get("desired")
+    wanted, in_force = options.get("desired"), cast("Any", archive["in_force"])
     return {
         "changed": False,
         **compared,
         "drift": drift,
-        "changes": changes(cast("Any", archive["in_force"]), with_digests(applied(wanted)) if wanted else None),
+        "changes": difference(reduced(applied(wanted)), in_force) if wanted and in_force else [],
     }

@@ -15,7 +15,7 @@ from ..._host.installed import is_archive
 from ..._base.table import count
 from ..._base.cpulist import compress, expand
 from ..._kernel.interrupts import KINDS
-from ..plan_file import PATH as PLAN
+from ..plan_file import PATH as PLAN, parsed
 from ..files import FileState, States
 from ..systemd import UNIT_FOLDER
 
@@ -65,12 +65,16 @@ class Diff:
         return self.add(RESTART, [unit for unit in restart_needed if unit not in self.parts[RESTART]])
 
     def _add_changes(self, changes: Mapping[str, States]) -> None:
-        from . import file_lines, plan_lines  # of no use where nothing changes
+        from ..history.difference import other_parts, plan_steps  # of no use where nothing changes
+        from . import file_lines
 
         together = _removed_together(changes)
         for path, (before, after) in changes.items():
             if path == PLAN:
-                self.add(PLANS, plan_lines.lines(before.text, after.text))
+                now, then = parsed(before.text), parsed(after.text)
+                lines = ["%s %s" % step for step in plan_steps(now, then)]
+                others = other_parts(now, then)
+                self.add(PLANS, lines or ["~ only %s" % " and ".join(others)] * bool(others))
             elif file_lines.is_told_in_lines(before, after):
                 if not is_archive(path) and path not in together:
                     self.add(UNITS if path.startswith(UNIT_FOLDER + "/") else FILES, file_lines.lines(path, before, after))

@@ -1,57 +1,157 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""In what two applied states differ, as lines to read."""
+"""In what two states, or two plans, differ, as lines to read: of a history, a review, a comparison, and the diff of a bind alike."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence, Tuple, Union
+import posixpath
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence, Tuple
 
-from ..._base.device import Device
 from ..._base.table import count
+from ..plan_file import memory_nodes
 from .digest import digest
 from .entries import Entry
 
 if TYPE_CHECKING:
     from ..._base.documents import AppliedState
 
-_Key = Tuple[str, Union[str, int], int]
+Part = Mapping[str, Any]
+"""An NPU of a plan, or a plan."""
+Step = Tuple[str, str]
+"""``+``, ``~`` or ``-``, and what is new, changes or goes."""
+REST = "only settings of the run"
+"""The line of states that differ in nothing else."""
+MANY = 5
+"""More files than these of one folder are counted."""
+_WORDS = {"+": "added", "~": "changed", "-": "removed"}
+_SETS = (
+    ("pool", "CPUs"),
+    ("irq", "irq"),
+    ("main", "main"),
+    ("kv", "kv"),
+    ("acl", "acl"),
+    ("release", "release"),
+    ("memory_nodes", "memory nodes"),
+)
+_OF_NPU = (*_SETS, ("id", "id"), ("slice", "slice"), ("state", "state"))
+_OF_HOST = (("strategy", "strategy"), ("housekeeping", "housekeeping"), ("cpus", "CPUs"), ("poll", "poll threads"))
+_TOLD = {"about", "npus", "lost"} | {key for key, _word in _OF_HOST}
 
 
-def lines(before: AppliedState | None, after: AppliedState) -> list[str]:
-    """Return a line for everything that differs: the strategy, the CPUs of NPUs, features, and files. ``before`` None: all of it is new."""
-    if before is None:
-        return ["%s, %s" % (count(len(_devices(after)), "NPU"), count(len(after["files"]), "file"))]
-    found = _changed("strategy", {"": (before["plan"] or {}).get("strategy")}, {"": (after["plan"] or {}).get("strategy")})
-    found += _moved(_devices(before), _devices(after))
-    found += _changed("feature", *(_features(state, before, after) for state in (before, after)))
-    files_before, files_after = ({entry["path"]: entry for entry in state["files"]} for state in (before, after))
-    for path in sorted(files_before.keys() | files_after.keys()):
-        if path not in files_before:
-            found.append("file %s: added" % path)
-        elif path not in files_after:
-            found.append("file %s: removed" % path)
-        elif files_before[path] != files_after[path]:
-            found.append("file %s: changed" % path)
-    live: Mapping[str, Any] = before["live"]
-    of_features = ["settings of feature %s: changed" % name for name, value in after["live"].items() if value != live.get(name)]
-    return found or of_features or ["only settings of the run"]
+def difference(desired: AppliedState, in_force: AppliedState) -> list[str]:
+    """Return a line for everything that applying a desired state would change of the state in force: the plan, features, and files.
 
-
-def changes(in_force: AppliedState | None, desired: AppliedState | None) -> list[str]:
-    """Return :func:`lines` of what applying ``desired`` would change; none where one of the two is not known, or they are the same."""
-    if not in_force or not desired or digest(in_force) == digest(desired):
+    There is none exactly where the digests of the states are equal.
+    """
+    if digest(in_force) == digest(desired):
         return []
-    return lines(in_force, desired)
+    lines = [_line(*step) for step in plan_steps(in_force["plan"] or {}, desired["plan"] or {})]
+    before, after = (_features(state, in_force, desired) for state in (in_force, desired))
+    lines += ["feature %s: %s -> %s" % (name, before[name], after[name]) for name in before if before[name] != after[name]]
+    lines += _of_files(*({entry["path"]: entry for entry in state["files"]} for state in (in_force, desired)))
+    live: Mapping[str, Any] = in_force["live"]
+    return (
+        lines or ["settings of feature %s: changed" % name for name, value in desired["live"].items() if value != live.get(name)] or [REST]
+    )
+
+
+def _line(mark: str, text: str) -> str:
+    if mark == "~":
+        return text
+    name, _colon, rest = text.partition(": ")
+    return "%s: %s%s" % (name, _WORDS[mark], ", " + rest if rest else "") if rest else text
+
+
+def _of_files(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    folders: dict[tuple[str, str], list[str]] = {}
+    for path in sorted(before.keys() | after.keys()):
+        mark = "+" if path not in before else "-" if path not in after else "~"
+        if before.get(path) != after.get(path):
+            folders.setdefault((posixpath.dirname(path), mark), []).append(path)
+    for (folder, mark), paths in folders.items():
+        if len(paths) > MANY:
+            yield "%s in %s: %s" % (count(len(paths), "file"), folder, _WORDS[mark])
+        else:
+            yield from ("file %s: %s" % (path, _WORDS[mark]) for path in paths)
+
+
+def _features(state: AppliedState, *both: AppliedState) -> dict[str, str]:
+    """Return the features of both states as one of them has them: one that nobody has applied is absent, like one that was removed."""
+    return {name: state["features"].get(name, "absent") for one in both for name in one["features"]}
+
+
+def plan_steps(now: Part, then: Part) -> list[Step]:
+    """Return what differs between two plans, each of which can be empty: of the host, and of each NPU."""
+    old, new = _npus(now), _npus(then)
+    matched = [(_find(entry, old), entry) for entry in new]
+    known = [id(record) for record, _entry in matched if record]
+    steps = _of_host(now, then)
+    for record, entry in matched:
+        if record is None:
+            steps.append(("+", _all_of(entry)))
+        else:
+            steps += [("~", "%s: %s" % (_title(entry), parts)) for parts in [_changes(record, entry, _OF_NPU)] if parts]
+    return steps + [("-", _all_of(record)) for record in old if id(record) not in known]
+
+
+def other_parts(now: Part, then: Part) -> list[str]:
+    """Return the keys of two plans that differ and have no line."""
+    return sorted(key for key in set(now) | set(then) if key not in _TOLD and (now.get(key) or None) != (then.get(key) or None))
+
+
+def _npus(plan: Part) -> list[Part]:
+    """Return the NPUs of a plan, with a state that says whether they can be found."""
+    return [
+        dict(entry, state=state, memory_nodes=memory_nodes(entry))
+        for key, state in (("npus", "found"), ("lost", "not found"))
+        for entry in plan.get(key) or []
+        if isinstance(entry, dict)
+    ]
+
+
+def _find(entry: Part, records: Sequence[Part]) -> Part | None:
+    """Return the record of an NPU by PCI function and chip, because ids close up."""
+    same = (record for record in records if str(record.get("pci")).lower() == str(entry.get("pci")).lower())
+    return next((record for record in same if record.get("chip") == entry.get("chip")), None)
+
+
+def _of_host(now: Part, then: Part) -> list[Step]:
+    if now and then:
+        parts = _changes(now, then, _OF_HOST)
+        return [("~", parts)] if parts else []
+    parts = ", ".join("%s %s" % (word, plan[key]) for plan in (now, then) for key, word in _OF_HOST if plan.get(key))
+    return [("+" if then else "-", parts)] if parts else []
+
+
+def _changes(now: Part, then: Part, names: Sequence[tuple[str, str]]) -> str:
+    pairs = [(word, _text(now.get(key)), _text(then.get(key))) for key, word in names]
+    return ", ".join("%s %s -> %s" % (word, old, new) for word, old, new in pairs if old != new)
+
+
+def _text(value: object) -> str:
+    return "none" if value in (None, "") else str(value)
+
+
+def _title(entry: Part) -> str:
+    kind, _dash, number = str(entry.get("slice") or "").partition("-")
+    name = "%s %s" % (kind.upper(), number.partition(".")[0]) if number else "NPU %s" % entry.get("id")
+    return "%s (%s)" % (name, entry.get("pci") or "without PCI function")
+
+
+def _all_of(entry: Part) -> str:
+    parts = ["%s %s" % (word, entry[key]) for key, word in _SETS if entry.get(key)]
+    return _title(entry) + (": " + ", ".join(parts) if parts else "")
 
 
 def rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """Return a description of each entry of a history (oldest first), the newest first, each with its difference from the one before."""
-    states = [None, *(entry.state for entry in entries)]
-    found = [
-        dict(entry.header(), features=entry.state["features"], difference=lines(before, entry.state))
-        for before, entry in zip(states, entries)
-    ]
+    found = []
+    for place, entry in enumerate(entries):
+        npus = (entry.state["plan"] or {}).get("npus", [])
+        first = ["%s, %s" % (count(len(npus), "NPU"), count(len(entry.state["files"]), "file"))]
+        lines = difference(entry.state, entries[place - 1].state) or [REST] if place else first
+        found.append(dict(entry.header(), features=entry.state["features"], difference=lines))
     return found[::-1]
 
 
@@ -65,31 +165,3 @@ def heading(header: Mapping[str, Any]) -> str:
     who = " by %s" % header["author"] if header["author"] else ""
     why = ": %s" % header["reason"] if header["reason"] else ""
     return "%d  %s  %s%s, npu.affinity %s%s" % (header["id"], header["time"], header["action"], who, header["version"], why)
-
-
-def _features(state: AppliedState, *both: AppliedState) -> dict[str, str]:
-    """Return the features of both states as one of them has them: one that nobody has applied is absent, like one that was removed."""
-    return {name: state["features"].get(name, "absent") for one in both for name in one["features"]}
-
-
-def _devices(state: AppliedState) -> dict[_Key, tuple[Device, str]]:
-    """Return each NPU with its CPUs, by what stays the same when ids change: its PCI function and chip."""
-    npus = [(Device.of(npu), npu) for npu in (state["plan"] or {}).get("npus", [])]
-    return {(device.kind, device.pci or device.id, npu.get("chip") or 0): (device, npu["pool"]) for device, npu in npus}
-
-
-def _moved(before: Mapping[_Key, tuple[Device, str]], after: Mapping[_Key, tuple[Device, str]]) -> Iterator[str]:
-    for key in dict.fromkeys([*before, *after]):
-        device, _pool = before.get(key) or after[key]
-        now, _pool = after.get(key) or before[key]
-        if device.id != now.id:
-            yield "%s is now %s" % (device.full_title, now.title)
-        old, new = (found[key][1] if key in found else "" for found in (before, after))
-        if old != new:
-            yield "%s: CPUs %s -> %s" % (now.full_title, old or "none", new or "none")
-
-
-def _changed(title: str, before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    pairs = [(name, before.get(name), after.get(name)) for name in list(before) + [name for name in after if name not in before]]
-    texts = [((title + " " + name).strip(), old or "none", new or "none") for name, old, new in pairs if old != new]
-    return ["%s: %s -> %s" % text for text in texts]

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Mapping
+from typing import TYPE_CHECKING, Any, Mapping, cast
+
+if TYPE_CHECKING:
+    from ..._base.documents import AppliedState
 
 _LEFT_OUT = ("digest", "notes", "absent")
 """The digest itself, sentences for the user, and what follows from the features that are absent."""
@@ -32,6 +35,14 @@ def digest(state: Mapping[str, Any]) -> str:
 def text_digest(text: str) -> str:
     """Return the SHA-256 of a text without blanks around it."""
     return hashlib.sha256(text.strip().encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def reduced(state: AppliedState) -> AppliedState:
+    """Return a state with digests for the texts of its files and for what features want of the running host. Two states that are reduced
+    differ as they did before."""
+    files = [dict(file, content=text_digest(file["content"])) for file in state["files"]]
+    live = {name: text_digest(_canonical(value)) for name, value in state["live"].items()}
+    return cast("AppliedState", {**state, "files": files, "live": live})
 
 
 def _canonical(value: Any) -> str:

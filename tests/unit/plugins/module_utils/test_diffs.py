@@ -150,25 +150,25 @@ PLANS = {
     "the first": (
         None,
         plan(A, B),
-        ["+ strategy topo_affinity, CPUs 0-31", "+ NPU 1 0000:01:00.0: CPUs 0-15, irq 0-1", "+ NPU 2 0000:02:00.0: CPUs 16-31"],
+        ["+ strategy topo_affinity, CPUs 0-31", "+ NPU 1 (0000:01:00.0): CPUs 0-15, irq 0-1", "+ NPU 2 (0000:02:00.0): CPUs 16-31"],
     ),
-    "the last": (plan(B), None, ["- strategy topo_affinity, CPUs 0-31", "- NPU 2 0000:02:00.0: CPUs 16-31"]),
+    "the last": (plan(B), None, ["- strategy topo_affinity, CPUs 0-31", "- NPU 2 (0000:02:00.0): CPUs 16-31"]),
     "housekeeping": (
         plan(A, B),
         plan(entry(1, "2-15", irq="2-3"), B, housekeeping="0-1"),
-        ["~ housekeeping none -> 0-1", "~ NPU 1 0000:01:00.0: CPUs 0-15 -> 2-15, irq 0-1 -> 2-3"],
+        ["~ housekeeping none -> 0-1", "~ NPU 1 (0000:01:00.0): CPUs 0-15 -> 2-15, irq 0-1 -> 2-3"],
     ),
-    "kv": (plan(A), plan({**A, "kv": "4-5"}), ["~ NPU 1 0000:01:00.0: kv none -> 4-5"]),
-    "a card that cannot be found": (plan(A, B), plan(B, lost=[A]), ["~ NPU 1 0000:01:00.0: state found -> not found"]),
+    "kv": (plan(A), plan({**A, "kv": "4-5"}), ["~ NPU 1 (0000:01:00.0): kv none -> 4-5"]),
+    "a card that cannot be found": (plan(A, B), plan(B, lost=[A]), ["~ NPU 1 (0000:01:00.0): state found -> not found"]),
     "planned again without it": (
         plan(B, lost=[A]),
         plan(entry(1, "0-31", pci="0000:02:00.0")),
         [
-            "~ NPU 1 0000:02:00.0: CPUs 16-31 -> 0-31, id 2 -> 1, slice npu-2.slice -> npu-1.slice",
-            "- NPU 1 0000:01:00.0: CPUs 0-15, irq 0-1",
+            "~ NPU 1 (0000:02:00.0): CPUs 16-31 -> 0-31, id 2 -> 1, slice npu-2.slice -> npu-1.slice",
+            "- NPU 1 (0000:01:00.0): CPUs 0-15, irq 0-1",
         ],
     ),
-    "a broken one": ("{", plan(B), ["+ strategy topo_affinity, CPUs 0-31", "+ NPU 2 0000:02:00.0: CPUs 16-31"]),
+    "a broken one": ("{", plan(B), ["+ strategy topo_affinity, CPUs 0-31", "+ NPU 2 (0000:02:00.0): CPUs 16-31"]),
 }
 
 

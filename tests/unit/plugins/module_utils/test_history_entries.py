@@ -58,21 +58,19 @@ DIFFERENCES = [
         state(npus=[(0, "0000:c1:00.0", "0-3"), (1, "0000:c2:00.0", "4-7"), (2, "0000:81:00.0", "8-11"), (3, "0000:82:00.0", "12-15")]),
         state(npus=[(0, "0000:c1:00.0", "0-3"), (1, "0000:81:00.0", "8-11"), (2, "0000:82:00.0", "12-13"), (3, "0000:01:00.0", "14-15")]),
         [
-            "NPU 1 (0000:c2:00.0): CPUs 4-7 -> none",
-            "NPU 2 (0000:81:00.0) is now NPU 1",
-            "NPU 3 (0000:82:00.0) is now NPU 2",
-            "NPU 2 (0000:82:00.0): CPUs 12-15 -> 12-13",
-            "NPU 3 (0000:01:00.0): CPUs none -> 14-15",
+            "NPU 1 (0000:81:00.0): id 2 -> 1",
+            "NPU 2 (0000:82:00.0): CPUs 12-15 -> 12-13, id 3 -> 2",
+            "NPU 3 (0000:01:00.0): added, CPUs 14-15",
+            "NPU 1 (0000:c2:00.0): removed, CPUs 4-7",
         ],
     ),
-    (None, state(files=[("/a", "1")], npus=[(0, "0000:c1:00.0", "0-3")]), ["1 NPU, 1 file"]),
     (
         state(npus=[(0, "0000:c1:00.0", "0-3"), (1, "0000:01:00.0", "4-7")]),
         state(npus=[(0, "0000:c1:00.0", "0-5")], strategy="even_split"),
         [
-            "strategy: topo_affinity -> even_split",
+            "strategy topo_affinity -> even_split",
             "NPU 0 (0000:c1:00.0): CPUs 0-3 -> 0-5",
-            "NPU 1 (0000:01:00.0): CPUs 4-7 -> none",
+            "NPU 1 (0000:01:00.0): removed, CPUs 4-7",
         ],
     ),
     (
@@ -80,13 +78,15 @@ DIFFERENCES = [
         state(files=[("/b", "2"), ("/c", "1")], features={"irq": "absent"}),
         ["feature irq: present -> absent", "file /a: removed", "file /b: changed", "file /c: added"],
     ),
-    ({**state(), "plan": None}, {**state(), "plan": None}, ["only settings of the run"]),
+    ({**state(), "plan": None}, {**state(), "plan": None, "hardware": {"cpus": "0-7"}}, ["only settings of the run"]),
+    ({**state(), "plan": None}, {**state(), "plan": None}, []),
+    (state(), state(files=[(f"/etc/a/{number}", "") for number in range(6)]), ["6 files in /etc/a: added"]),
 ]
 
 
 @pytest.mark.parametrize(("before", "after", "lines"), DIFFERENCES)
 def test_the_difference_of_two_states(before, after, lines):
-    assert difference.lines(before, after) == lines
+    assert difference.difference(after, before) == lines
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
@@ -101,3 +101,9 @@ def test_who_may_not_read_the_history_is_told_so():
                 readable(Host(root))
         finally:
             os.seteuid(0)
+
+
+def test_the_first_entry_of_a_history_has_what_it_adds():
+    first = Entry(1, TIMES[3], "1.0.0", "bind", "", "", state(files=[("/a", "1")], npus=[(0, "0000:c1:00.0", "0-3")]))
+    again = first._replace(id=2)
+    assert [row["difference"] for row in difference.rows([first, again])] == [["only settings of the run"], ["1 NPU, 1 file"]]

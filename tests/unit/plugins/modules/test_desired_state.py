@@ -17,7 +17,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.feature imp
 from ansible_collections.npu.affinity.plugins.module_utils._features.parts import applied, merged
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES as ON_HOST
 from ansible_collections.npu.affinity.plugins.module_utils._state.history import entries
-from ansible_collections.npu.affinity.plugins.module_utils._state.history.difference import changes
+from ansible_collections.npu.affinity.plugins.module_utils._state.history.difference import difference
 from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest import digest
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
@@ -307,7 +307,7 @@ def one_by_one(state):
 def test_states_without_a_difference_have_the_same_digest():
     wholes, singles = states_of_one_host()
     for one, other in itertools.combinations([*wholes, *singles], 2):
-        assert (changes(one, other) == []) == (digest(one) == digest(other)), changes(one, other)
+        assert (difference(one, other) == []) == (digest(one) == digest(other)), difference(one, other)
 
 
 def test_single_roles_make_the_state_of_a_bind():

@@ -68,7 +68,7 @@ def test_a_run_puts_everything_back_and_says_what(run_module, bound):
     told, text = result["diff"]
     assert (text["before_header"], text["after"]) == (SLICE, before[SLICE].decode())
     lines = told["prepared"].splitlines()
-    assert lines[:3] == ["plan:", "  - NPU 0 0000:c1:00.0: CPUs 0-7, irq 0-1", "  - NPU 1 0000:01:00.0: CPUs 16-23, irq 16-17"]
+    assert lines[:3] == ["plan:", "  - NPU 0 (0000:c1:00.0): CPUs 0-7, irq 0-1", "  - NPU 1 (0000:01:00.0): CPUs 16-23, irq 16-17"]
     assert "  - /etc/npu-affinity/previous.json" in lines
     assert "  ~ 0000:c1:00.0: sq_send_trigger_irq 0 -> 0-15; 16 cq_update_irq 1 -> 0-15" in lines
     file = "  ~ /etc/device_share.cfg: as before the first bind"

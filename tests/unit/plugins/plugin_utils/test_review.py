@@ -85,21 +85,26 @@ def test_a_host_that_has_not_moved_is_bound_and_stays_so(now):
 OFFLINE = {**FRESH, "cpus": {**FRESH["cpus"], "online": "0-191"}, "numa": [{**FRESH["numa"][0], "cpus": "0-22"}, *FRESH["numa"][1:]]}
 FOUR_IRQ = {"roles": {"irq": 4, "acl": 1, "release": 1}}
 UNIT_FILES = "/etc/systemd/system"
+FIRST = FRESH["npus"][0]["pci"]
 # what the host was then and is now, besides what it always is, and the sentence on that
 MOVED = {
     "a card": ({}, {"topology": lost(3)}, f"is not what {FILE} was written for: the NPU at {FRESH['npus'][3]['pci']} is missing"),
     "CPUs": ({}, {"topology": OFFLINE}, "written for: NUMA node 0 had CPUs 0-23 and has CPUs 0-22"),
     "a bind": ({}, {"topology": bound(housekeeping="1")}, f"in force is not the one that {FILE} compares with: there was none"),
     "an unbind": ({"topology": bound()}, {}, "compares with: there was one and is none now"),
-    "a rollback": ({"topology": bound()}, {"topology": bound(**FOUR_IRQ)}, "compares with: irq of NPU 0 144-145 -> 144-147, irq of NPU 1"),
+    "a rollback": (
+        {"topology": bound()},
+        {"topology": bound(**FOUR_IRQ)},
+        f"compares with: NPU 0 ({FIRST}): irq 144-145 -> 144-147, main 146-165 -> 148-165; NPU 1",
+    ),
     "housekeeping": ({}, {"housekeeping": "1"}, f"a bind would not do what {FILE} says: housekeeping none -> 0,24,48"),
-    "roles": ({}, FOUR_IRQ, "irq of NPU 0 144-145 -> 144-147, irq of NPU 1"),
-    "a role": ({}, {"settings": {"irq": {**IRQ, "enabled": False}}}, "says: feature irq present -> absent."),
-    "a time": ({}, {"settings": {"irq": {**IRQ, "interval": "1min"}}}, f"says: {UNIT_FILES}/npu-affinity-irq.timer would differ."),
+    "roles": ({}, FOUR_IRQ, f"says: NPU 0 ({FIRST}): irq 144-145 -> 144-147, main 146-165 -> 148-165; NPU 1"),
+    "a role": ({}, {"settings": {"irq": {**IRQ, "enabled": False}}}, "says: feature irq: present -> absent; file "),
+    "a time": ({}, {"settings": {"irq": {**IRQ, "interval": "1min"}}}, f"says: file {UNIT_FILES}/npu-affinity-irq.timer: changed."),
     "a service": (
         {},
         {"settings": {"slices": {**SLICES, "services": []}}},
-        f"says: {UNIT_FILES}/vllm@0.service.d/50-npu-affinity.conf would be removed, the settings of slices differ.",
+        f"says: file {UNIT_FILES}/vllm@0.service.d/50-npu-affinity.conf: removed.",
     ),
 }
 
@@ -157,7 +162,7 @@ FILES = {
     ),
     "with a pool of its own": (
         {FILE: edited(lambda found: [made["npus"][0].update(pool="0-7") for made in found["plans"].values()])},
-        "a bind would not do what plans/fleet.json says: CPUs of NPU 0 0-7 -> 144-167.",
+        f"a bind would not do what plans/fleet.json says: NPU 0 ({FIRST}): CPUs 0-7 -> 144-167.",
     ),
 }
 
