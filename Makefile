@@ -153,9 +153,10 @@ rota: setup-test ## the proofs whose turn it is, or TURN=5, or TURN=all: hours
 
 lint: style types docs licence ## style, types, docs and licence
 
-style: setup-lint ## ruff, yamllint, codespell, proselint, ansible-lint (production), changelog fragments
+style: setup-lint ## ruff, oxlint, yamllint, codespell, proselint, ansible-lint (production), changelog fragments
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
+	$(BIN)/oxlint plugins/plugin_utils/_report/page.js
 	$(BIN)/yamllint --strict .
 	$(BIN)/codespell .
 	tests/list-files '*.md' | xargs -0 $(BIN)/proselint check --config .proselintrc.json

@@ -108,7 +108,7 @@ def test_a_new_feature_works_in_every_playbook(host, tmp_path):
     host.succeed("rollback", npu_affinity_to="-1")
     assert governors() == ["performance"] * 2 and (tree / UNIT).exists()
 
-    archives = {"npu_affinity_archives": str(tmp_path / "archives")}
+    archives = {"npu_affinity_archives": str(tmp_path / "archives"), "npu_affinity_report": str(tmp_path / "page.html")}
     (tree / GOVERNORS[1]).write_text("powersave\n")
     host.succeed("collect", **archives, **on)
     assert "governor: expected performance" in host.play("inspect", **archives).output
