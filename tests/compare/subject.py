@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import Units
-from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.units import units_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import units_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.measures import machine_of

@@ -29,7 +29,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._host.host import Hos
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, text_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import allocate
-from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.units import units_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import units_of
 
 from .generate import generate
 

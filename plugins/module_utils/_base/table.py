@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .cpulist import compress, expand
-from .device import Device, noun
+from .findings import Device, noun
 from .memory_nodes import of_gpu
 
 HEADINGS = ("name", "PCI", "NUMA")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
 
 from .._base.table import count
 from .._drift.codes import WORK_OUTSIDE_POOL
-from .._base.device import noun
+from .._base.findings import noun
 from .._base.findings import OLD_PROCESS
 from .._drift.in_force import compare, drift_of
 from .._host.host import Host

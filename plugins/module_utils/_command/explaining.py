@@ -17,7 +17,7 @@ from .._kernel.interrupts import KINDS
 from .._features.irq import binding
 from .._kernel.cpus import CPU_FOLDER, NODE_FOLDER, cpus, read_list
 from .._kernel.interrupts import Interrupt, interrupt_names
-from .._base.device import Device, noun, with_lost
+from .._base.findings import Device, noun, with_lost
 from .._drift.placement import Judge
 from .._state.plan_file import memory_nodes
 from .._features.threads import placing

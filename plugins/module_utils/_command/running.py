@@ -20,7 +20,7 @@ from .._kernel.cpus import CPU_FOLDER, read_list
 from .._kernel.machine import machine, sets_cpus
 from .._kernel.masks import asked_for
 from .._kernel.pci import DEVICE_FOLDER
-from .._base.device import Device
+from .._base.findings import Device
 from .._state.plan_file import memory_nodes, numactl_memory
 from .._features.threads.placing import cpus_of_roles
 from .._state.systemd import Systemd

@@ -1,13 +1,22 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Stable names for what a comparison finds, as Ceph's health codes: what is muted, linked and counted under one name."""
+"""Findings for people and programs: their data, the sentence that is made of them, and stable names for what a comparison finds.
+
+As with Ceph's health codes, what has one name is muted, linked and counted together.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .._base import findings
-from .._base.findings import Code
+from .._base.cpulist import compress, expand
+from .._base.findings import Code, Finding, Value
 from .._features.register import FEATURES
+
+if TYPE_CHECKING:
+    from .._base.documents import Drift
 
 WORK_OUTSIDE_POOL = "NPU_WORK_OUTSIDE_POOL"
 PLAN_OUTDATED = "NPU_PLAN_OUTDATED"
@@ -44,3 +53,53 @@ def code_of(kind: str, cause: str) -> str:
 
 PAIRS = sorted({(cause, code_of(kind, cause)) for cause in findings.CAUSES for kind in KINDS})
 """Every likely cause with each code that it can have."""
+
+
+def result_of(finding: Finding) -> Drift:
+    """Return a finding as module ``binding_info`` returns it."""
+    expected, found = texts_of(finding)
+    code = code_of(finding.kind, finding.cause.word)
+    device = finding.device
+    return {
+        "code": code,
+        "kind": finding.kind,
+        "object": finding.object,
+        "expected": expected,
+        "found": found,
+        "cause": finding.cause.word,
+        "remark": finding.cause.remark,
+        "npu": device.id if device else None,
+        "device": device.kind if device else None,
+        "pci": device.pci or None if device else None,
+        "unit": finding.unit,
+        "expected_cpus": finding.expected.cpus,
+        "found_cpus": _cpus_of(finding.found),
+        "sentence": "%s: expected %s, found %s; likely %s: %s [%s]" % (finding.object, expected, found, *finding.cause, code),
+    }
+
+
+def texts_of(finding: Finding) -> tuple[str, str]:
+    """Return what is expected and what was found, each as a short text."""
+    if finding.kind == "cpus":
+        wanted = finding.expected.cpus or ""
+        offline = set(expand(wanted)) - set(expand(_cpus_of(finding.found) or ""))
+        return "%s online" % wanted, "%s offline" % compress(offline)
+    return _text(finding.kind, finding.expected), ", ".join(_text(finding.kind, value) for value in finding.found)
+
+
+def _text(kind: str, value: Value) -> str:
+    sets = [(word, cpus) for word, cpus in (("CPUs", value.cpus), ("memory nodes", value.mems)) if cpus is not None]
+    if value.state:
+        text = value.state
+    elif kind == "cpusets":  # the object says which set it is
+        text = sets[0][1] or "none"
+    else:
+        text = ", ".join("%s %s" % one for one in sets)
+    text += " (IRQ %s)" % value.irqs if value.irqs else ""
+    text += " of %s" % value.task if value.task else ""
+    return text + (" and %d more" % value.more if value.more else "")
+
+
+def _cpus_of(values: tuple[Value, ...]) -> str | None:
+    known = [value.cpus for value in values if value.cpus is not None]
+    return compress({cpu for cpus in known for cpu in expand(cpus)}) if known else None

@@ -24,7 +24,7 @@ from .._base.version import VERSION
 from .._base.findings import INTERRUPTED_RUN, OLD_PROCESS, Cause, Finding, Findings, coded
 from .._users.pools import sentence
 from .codes import PLAN_OUTDATED
-from .sentences import result_of
+from .codes import result_of
 from .verify import verify
 
 if TYPE_CHECKING:

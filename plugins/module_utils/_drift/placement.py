@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, NamedTuple, Sequence, Set, Tuple
 
 from .._base.cpulist import compress, expand
-from .._base.device import Device, with_lost
+from .._base.findings import Device, with_lost
 from .._features.threads import torch_npu
 from .._features.threads.placing import PATTERNS, Patterns, cpus_of_roles, role_of
 from .._features.threads.tasks import started_with, threads

@@ -12,7 +12,7 @@ from .._host.host import Forbidden, Host
 from .._kernel.pci import DEVICE_FOLDER, driver_of
 from .._state.plan_file import PATH as PLAN
 from .._state.plan_file import Broken, Newer, plan_npus, read
-from .._base.device import Device
+from .._base.findings import Device
 from .._state import previous
 from .._transaction.request import Request, compare
 from .._base.findings import CHANGED_SETTINGS, EDIT, LOST_CARD, NEVER_BOUND, NEW_CARD, OFFLINE_CPU, UNREADABLE, Cause, Findings, Value

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Collection, Sequence
 
 from .._base.cpulist import compress, expand
-from .._base.device import Device, with_lost
+from .._base.findings import Device, with_lost
 from .._base.findings import coded
 from .._features.adopt.places import SECTION
 from .._features.comparing import Comparing

@@ -3,25 +3,26 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What counts as drift: :func:`verify` has every comparison of a host with its plan and with what a bind writes, in order.
 
-How plan, files and units are compared is in the files next to this one, the rest in the packages of features. Nothing is written, and
-systemd is never asked to reload.
+How plan and files are compared is in the files next to this one, units are compared here, and the rest in the packages of features.
+Nothing is written, and systemd is never asked to reload.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Mapping
+from typing import Any, Mapping, TYPE_CHECKING
 
-from .._base.device import Device, with_lost
-from .._base.findings import Findings
+from .._base.findings import Cause, Device, EDIT, FAILED_UNIT, Findings, with_lost
 from .._features.comparing import Comparing, Wanted
 from .._features.register import FEATURES
 from .._host.host import Host
 from .._kernel.cpus import CPU_FOLDER, read_list
 from .._kernel.machine import slice_path
+from .._state.systemd import Systemd, UNIT_FOLDER
+from .._transaction.programs import failed, WHY_FAILED
+from .._transaction.stopped_units import runs_or_would
 from .._users.finding import users
 from .files import check_executables, check_files, check_programs
 from .plan import check_new_npus, check_npus, check_plan, check_tools
-from .units import check_units
 from .users import check_users
 
 if TYPE_CHECKING:
@@ -65,3 +66,34 @@ def _devices_of_units(plan: Plan, slices: Mapping[str, Any]) -> dict[str, Device
     homes.update((unit, vnpu["slice"]) for vnpu in slices.get("vnpus") or () for unit in (vnpu["slice"], vnpu.get("limiter")) if unit)
     above = {unit: [name for name in slice_path(home).split("/") if name in devices] for unit, home in homes.items() if home}
     return {**devices, **{unit: devices[names[0]] for unit, names in above.items() if names}}
+
+
+def check_units(findings: Findings, host: Host, wanted: Wanted) -> set[str]:
+    """Compare what starts at boot and what runs now; return the units that do not run, and so have no sets yet.
+
+    On the running machine an absent cgroup is a finding. Another tree has no running units: there only what it shows is compared.
+    """
+    systemd, texts = Systemd(host), {entry["path"]: entry["content"] for entry in wanted.files}
+    for unit in wanted.enabled:
+        path = "%s/%s" % (UNIT_FOLDER, unit)
+        if systemd.enabled(unit, texts.get(path) or host.read(path)):
+            findings.same("units", unit + " at boot")
+        else:
+            findings.differs("units", unit + " at boot", "enabled", "not enabled", Cause(EDIT, "disabled by hand"), unit)
+    for unit in wanted.stopped:
+        found = runs_or_would(host, systemd, unit)
+        if found:
+            findings.differs("units", unit, "stopped and disabled", found, Cause(EDIT, "started by hand or by an update"), unit)
+        else:
+            findings.same("units", unit)
+    active = systemd.active(wanted.started) if host.live else wanted.started
+    idle = {unit for unit in wanted.started if unit not in active}
+    for unit in wanted.started if host.live else ():
+        if unit in idle:
+            findings.differs("units", unit, "active", "inactive", Cause(EDIT, "stopped by hand"), unit)
+        else:
+            findings.same("units", unit)
+    for unit, result in failed(host).items():
+        findings.differs("units", unit + " last run", "success", result, Cause(FAILED_UNIT, WHY_FAILED % unit), unit)
+    others = [entry["unit"] for entry in wanted.expected if entry["unit"] not in wanted.started]
+    return idle.union(unit for unit in others if host.live and systemd.cgroup(unit) is None)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Collection, Mapping, NamedTuple, Sequence, Set
 
-from .._base.device import Device
+from .._base.findings import Device
 from .._base.findings import Findings
 from .._host.host import Host
 

@@ -18,7 +18,7 @@ from .._host.host import Host
 from .._kernel.devices import share_out
 from .._kernel.cpus import CPU_FOLDER, read_list
 from .._kernel.interrupts import interrupt_names, requested
-from .._base.device import Device
+from .._base.findings import Device
 from .._features.threads.memory import tables
 from .._features.threads.tasks import Process, find, groups_of, titles_of
 from .counters import busy, grown, interrupts, migrations, perf_migrations, runs, switches

@@ -15,7 +15,7 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence, Tuple
 from .._base.cpulist import compress, expand
 from .._host.host import Host
 from .._kernel.pci import DEVICE_FOLDER, numa_node
-from .._base.device import Device
+from .._base.findings import Device
 from .._npu_smi import parse_board, parse_device_share, parse_info, parse_mapping, parse_topo
 from .._smi.tables import damaged_rows
 from .._smi.driver import NPU_SMI_FOLDERS, installed_version

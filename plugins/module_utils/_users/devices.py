@@ -14,7 +14,7 @@ from typing import Any, Iterable, Mapping
 from .._host.host import Host
 from .._kernel.devices import minor, parts, share_out
 from .._kernel.interrupts import interrupt_names, requested
-from .._base.device import Device
+from .._base.findings import Device
 
 _DEVICE = re.compile(r"/dev/((?:v?davinci|nvidia)\d+)\Z")
 _ELSEWHERE = re.compile(r"/(?:v?davinci|nvidia)\d+(?: \(deleted\))?\Z").search

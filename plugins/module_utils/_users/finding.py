@@ -19,7 +19,7 @@ from .._kernel.masks import cpuset, online
 from .._kernel.memory import mib_of_group
 from .._kernel.machine import CGROUPS, HIERARCHIES
 from .._kernel.processes import START, folder_of, groups_below, members, stat_fields
-from .._base.device import Device
+from .._base.findings import Device
 from .devices import numbers, opened, owners
 from .engines import allowed, name_of
 from .groups import Group, classified, in_group, is_of_login, of_pods, path_of

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Iterable, List, Mapping, NamedTuple, Sequence
 
 from .._base.cpulist import compress, expand
-from .._base.device import Device, with_lost
+from .._base.findings import Device, with_lost
 from .._kernel.memory import gib
 from . import advice
 from .sentences import listed, title_of

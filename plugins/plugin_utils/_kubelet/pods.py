@@ -1,16 +1,19 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""CPUs that a plan needs and the kubelet has given to containers, told by pod.
+"""CPUs that a plan needs and the kubelet has given to containers, by pod, and the names under which device plugins offer NPUs to pods.
 
-A plan does not look at them: pods come and go, and a plan that followed them would move. With a static CPU manager, a bind places the
+A plan does not look at these CPUs: pods come and go, and a plan that followed them would move. With a static CPU manager, a bind places the
 interrupts alone, elsewhere the pools and what is kept for the system. Pods that got CPUs of a plan in force afterwards refuse nothing.
+
+Sources of names: Ascend/mind-cluster@22bb3d98, ``component/ascend-common/api/default_name.go``; NVIDIA/k8s-device-plugin. HAMi's device
+plugin has names of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TYPE_CHECKING
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, text_of, union
@@ -64,3 +67,24 @@ def _exclusive(sets: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, s
             yield from _exclusive(value, f"{path}{name}/")
         else:
             yield f"{path}{name}", str(value)
+
+
+RESOURCES = {
+    "910": "huawei.com/Ascend910",
+    "a2": "huawei.com/Ascend910",
+    "a3": "huawei.com/Ascend910",
+    "a5": "huawei.com/npu",
+    "310p": "huawei.com/Ascend310P",
+    "310": "huawei.com/Ascend310",
+    "gpu": "nvidia.com/gpu",
+}
+
+
+def resource_of(families: Iterable[str | None]) -> str | None:
+    """Return the name for NPUs of these families, None where a family is not known. ``ValueError``: they have several names."""
+    names = {RESOURCES.get(family or "") for family in families}
+    if None in names or not names:
+        return None
+    if len(names) > 1:
+        raise ValueError(f"resource: the NPUs are offered as {', '.join(sorted(filter(None, names)))}; name the one that is wanted")
+    return names.pop()

@@ -19,9 +19,9 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import 
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import volcano_scheduler
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import CORES, NODES, SOCKETS
-from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.resources import resource_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.pods import resource_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import POLICIES
-from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.units import units_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import units_of
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology

@@ -12,7 +12,7 @@ import yaml
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.drop_in import reserved_cpus
-from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.resources import resource_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.pods import resource_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.cores import whole_cores
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.workload import Workload

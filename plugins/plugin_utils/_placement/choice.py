@@ -1,7 +1,11 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which chips of a host a job gets, by the rule of its product."""
+"""Which chips of a host a job gets, by the rule of its product, or which chip it shares with others.
+
+Source of sharing, by quotas of its cores and of its memory: Ascend/mind-cluster@22bb3d98, ``internal/npu/policy/chip1softsharedev``. Only
+jobs of the same policy share a chip. Of the chips in use that still have room, the fullest comes first, and unused ones last.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement.groups import counted, grouped
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement.rules import RULES, Rule
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.rules import Rule, RULES
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.ways import counted, grouped
 
 MODES = ("chip", "card", "distributed")
 """How chips of inference cards are handed out, as MindCluster's label ``npu-310-strategy`` and distributed inference say it."""
@@ -97,3 +101,40 @@ def _no_fit(rule: Rule, free: Sequence[int], count: int) -> str:
         groups = ", ".join(f"{len(chips)} in {rule.word} {number}" for number, chips in grouped(free, rule.group).items())
         told = f"free are {compress(free)}, that is {groups}, and {rule.words} of {rule.group} are not split for that"
     return f"no fit: {rule.product} cannot give {counted(count, 'NPU')} to a task: {told}; wait for other chips, or ask for another number"
+
+
+CORES = 100
+"""The quota of a whole chip, in percent."""
+
+
+def share(used: Mapping[Any, Mapping[str, Any]], unused: Iterable[int], request: Mapping[str, Any], chip_hbm_mb: int) -> tuple[int, int]:
+    """Return the chip and its score.
+
+    ``used`` maps chips to ``{core, hbm, policy}``: percent, MB and the name of the policy; ``request`` is ``{core, hbm_mb, policy}``.
+    Raises ``ValueError`` where no chip has room; the sentence names what each lacks.
+    """
+    core, memory, policy = int(request["core"]), int(request["hbm_mb"]), request["policy"]
+    if not 1 <= core <= CORES or not 1 <= memory <= chip_hbm_mb:
+        raise ValueError(f"size not allowed: a share of a chip is 1 to {CORES} percent and 1 to {chip_hbm_mb} MB; got {core} and {memory}")
+    full = []
+    room = []
+    for chip, has in sorted((int(chip), has) for chip, has in used.items()):
+        if has["policy"] != policy:
+            full.append(f"chip {chip} is shared by policy {has['policy']}")
+        elif has["core"] + core > CORES or has["hbm"] + memory > chip_hbm_mb:
+            full.append(f"chip {chip} has {CORES - has['core']} percent and {chip_hbm_mb - has['hbm']} MB left")
+        else:
+            room.append((-has["core"], -has["hbm"], chip))
+    if room:
+        taken, _memory, chip = min(room)
+        return chip, _score(-taken, core)
+    if chips := sorted(unused):
+        return chips[0], _score(0, core)
+    raise ValueError(
+        f"no fit: no chip has room for {core} percent and {memory} MB under policy {policy}: {', '.join(full) or 'none is known'}; "
+        "ask for less, or wait"
+    )
+
+
+def _score(used: int, asked: int) -> int:
+    return 16 * (200 - (CORES - used - asked))

@@ -26,7 +26,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_man
     best_nodes,
     least_nodes,
 )
-from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.units import units_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import units_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import choice as _choice
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.host import STATIC, Host
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.product import Product, product_of

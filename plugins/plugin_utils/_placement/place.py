@@ -19,7 +19,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import superpods
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import switches as _switches
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.fit import Fit, Refused, cpus_of, fit, nodes_of, use
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement.groups import counted
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.ways import counted
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.host import Host, read
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.request import Request, checked
 from ansible_collections.npu.affinity.plugins.module_utils._base.table import columns

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement.box16 import Box16
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement.duo_distributed import DuoDistributed
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement.mesh4 import Mesh4
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.ways import Box16
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.ways import DuoDistributed
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.ways import Mesh4
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.ways import Across, Cards, Lowest, Modules, Rings, Way
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import choice as _choice
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement import soft_share
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement import choice
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.product import Product, product_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.rules import RULES
 
@@ -84,7 +84,7 @@ def _shared(unused: Iterable[int], share: Mapping[str, Any]) -> dict[str, Any]:
     missing = [name for name in ("request", "chip_hbm_mb") if name not in share]
     if missing:
         raise ValueError(f"share: {' and '.join(missing)} is missing; expected used, request {{core, hbm_mb, policy}} and chip_hbm_mb")
-    chip, score = soft_share.share(share.get("used") or {}, unused, share["request"], int(share["chip_hbm_mb"]))
+    chip, score = choice.share(share.get("used") or {}, unused, share["request"], int(share["chip_hbm_mb"]))
     request = share["request"]
     told = f"Chip {chip} has room for {request['core']} percent and {request['hbm_mb']} MB under policy {request['policy']}."
     return {"family": "soft_share", "product": "a shared chip", "chips": [chip], "score": score, "reason": told, "assumed": ""}

@@ -1,10 +1,18 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The ways in which chips of a host are chosen that several products share; what is particular to one product has a file of its own.
+"""The ways in which chips of a host are chosen: by rings, cards, modules and meshes.
 
 Aims: few fragments (large blocks stay whole) and little traffic (same card, then HCCS, then PCIe). ``free`` is ascending, ``multi`` says
-that the job has several tasks.
+that the job has several tasks. Source of the rules: Ascend/mind-cluster@22bb3d98.
+
+- Atlas 200T or 200I A2 Box16, two HCCS rings of eight chips (``internal/npu/ascend910/ascend910b``): up to 8 chips stay in the ring with
+  the fewest free ones that fit, the left one first. More are half from each ring, at the same positions (i and i+8); tasks of one job may
+  have any positions.
+- Atlas 300I Duo for distributed inference, two chips on a card (``internal/npu/ascend310p/chip310px2``): an even number takes whole cards
+  only. An odd one takes a chip of a half-used card, if there is one, and whole cards; hosts without a half-used card come last.
+- Atlas 350 with meshes of four, 8 or 16 chips in groups of four that are all linked to each other (``internal/npu/policy/chip4nodex``):
+  less than four chips come from the tightest mesh, multiples of four are whole meshes, and other numbers are the lowest free ids.
 """
 
 from __future__ import annotations
@@ -12,8 +20,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
-
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement.groups import best_row, fullest_last, grouped, preferred, whole
 
 
 class Way(Protocol):
@@ -123,3 +129,127 @@ class Rings:
         best = best_row(free, self.group, self.rows, count)
         in_use = self.chips - len(free) if self.chips > self.group else 0
         return 0 if best == self.group else 8 * (allocatable * self.group - best) + in_use
+
+
+def grouped(free: Sequence[int], size: int) -> dict[int, list[int]]:
+    """Return the free chips by the number of their group, ascending."""
+    groups: dict[int, list[int]] = {}
+    for chip in sorted(free):
+        groups.setdefault(chip // size, []).append(chip)
+    return groups
+
+
+def preferred(free: Sequence[int], size: int, order: Sequence[int], count: int) -> list[int] | None:
+    """Return the first chips of the group whose number of free chips comes first in ``order``; the lowest group where several have it."""
+    groups = grouped(free, size)
+    for number in order:
+        for chips in groups.values():
+            if len(chips) == number:
+                return chips[:count]
+    return None
+
+
+def fullest_last(free: Sequence[int], size: int, count: int) -> list[int] | None:
+    """Return chips group by group, those with the fewest free ones first; groups may be split."""
+    groups = sorted(grouped(free, size).values(), key=len)
+    chips = [chip for group in groups for chip in group]
+    return chips[:count] if len(chips) >= count else None
+
+
+def whole(free: Sequence[int], size: int) -> list[int]:
+    """Return the chips of the groups that are free as a whole."""
+    return [chip for chips in grouped(free, size).values() if len(chips) == size for chip in chips]
+
+
+def best_row(free: Sequence[int], size: int, rows: Mapping[int, Sequence[int]], count: int) -> int:
+    """Return the lowest entry of the count's row over the groups; a row is by number of free chips, ``size`` means impossible."""
+    return min((rows[count][len(chips) - 1] for chips in grouped(free, size).values()), default=size)
+
+
+def counted(number: int, word: str) -> str:
+    """Return ``1 NPU``, ``2 NPUs``."""
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+CHIPS = 16
+RING = 8
+
+
+class Box16:
+    group = RING
+
+    def pick(self, free: Sequence[int], count: int, multi: bool) -> list[int] | None:
+        if count <= RING:
+            return preferred(free, RING, range(count, RING + 1), count)
+        pairs = _pairs(free, multi)[: count // 2]
+        return sorted(chip for pair in pairs for chip in pair) if len(pairs) == count // 2 else None
+
+    def score(self, free: Sequence[int], count: int, allocatable: int, multi: bool) -> int:
+        if count <= RING:
+            spare = [len(chips) - count for chips in grouped(free, RING).values() if len(chips) >= count]
+        else:
+            spare = [len(_pairs(free, multi)) - count // 2]
+        best = min(spare, default=-1)
+        return 0 if best < 0 else CHIPS * (allocatable - best) + CHIPS - len(free)
+
+
+def _pairs(free: Sequence[int], multi: bool) -> list[tuple[int, int]]:
+    """Return what a job over both rings may take: one chip of each ring at a time."""
+    rings = grouped(free, RING)
+    left, right = rings.get(0, []), rings.get(1, [])
+    if multi:
+        return list(zip(left, right, strict=False))
+    return [(chip, chip + RING) for chip in left if chip + RING in right]
+
+
+CARD = 2
+SCORED = 8
+"""The published scores end at so many free chips."""
+
+
+class DuoDistributed:
+    group = CARD
+
+    def pick(self, free: Sequence[int], count: int, multi: bool) -> list[int] | None:
+        chips = [*(_halves(free)[:1] if count % 2 else ()), *whole(free, CARD)]
+        return chips[:count] if len(chips) >= count else None
+
+    def score(self, free: Sequence[int], count: int, allocatable: int, multi: bool) -> int:
+        spare = len(free) - count
+        if spare < 0 or len(free) > SCORED:
+            return 0
+        best = 9 + spare // 2 if count % 2 and not _halves(free) else 1 + spare
+        return 8 * (16 - best)
+
+
+def _halves(free: Sequence[int]) -> list[int]:
+    return [chips[0] for chips in grouped(free, CARD).values() if len(chips) == 1]
+
+
+MESH = 4
+
+
+@dataclass(frozen=True)
+class Mesh4:
+    """``chips`` is the number of processors of a server: 8 or 16."""
+
+    chips: int
+    group: int = MESH
+
+    def pick(self, free: Sequence[int], count: int, multi: bool) -> list[int] | None:
+        if count < MESH:
+            return preferred(free, MESH, range(count, MESH + 1), count)
+        chips = list(free) if count % MESH else whole(free, MESH)
+        return chips[:count] if len(chips) >= count else None
+
+    def score(self, free: Sequence[int], count: int, allocatable: int, multi: bool) -> int:
+        """Return the published score: fewer meshes that fit come first, then fewer free chips."""
+        spare = len(free) - count
+        if spare < 0:
+            return 0
+        if count > MESH and count % MESH:
+            return self.chips * (self.chips - spare)
+        fitting = sum(len(mesh) >= min(count, MESH) for mesh in grouped(free, MESH).values())
+        over = fitting - max(1, count // MESH)
+        weight = 16 if self.chips == 8 else 64
+        return 0 if over < 0 else weight * (weight - self.chips * over - spare)

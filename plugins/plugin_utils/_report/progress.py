@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary import STATES, judged
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.variables import ReadOnce
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import ReadOnce
 
 
 def ends(hosts: int, batches: Sequence[int | str]) -> list[int]:

@@ -1,15 +1,16 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is known of a host after it was compared, as filter ``report_html`` reads it, and as text."""
+"""What is known of a host after a run: its variables, what a role did, and its comparison, as the page reads it and as text."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import NEVER_BOUND, OLD_PROCESS, SHORT_OF_MEMORY
+from ansible_collections.npu.affinity.plugins.module_utils._base.table import count
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import PLAN_OUTDATED, WORK_OUTSIDE_POOL
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import BIND_EFFECT, problems, told, without
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary_text import listed
@@ -105,3 +106,50 @@ def sentences(verified: Mapping[str, Any], known: Mapping[str, Any], after_bind:
     yield from (f"remark: {sentence}" for sentence in told(dict.fromkeys(remarks), muted))
     if refused:
         yield f"remark: a bind would now be refused: {refused}"
+
+
+class ReadOnce(Mapping[str, Any]):
+    """The variables of a host. Each is read from ``hostvars`` once, which walks through all of a fact at every access."""
+
+    def __init__(self, variables: Mapping[str, Any]) -> None:
+        self._variables = variables
+        self._known: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._known:
+            self._known[name] = self._variables[name]
+        return self._known[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._variables
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._variables)
+
+    def __len__(self) -> int:
+        return len(self._variables)
+
+
+LISTS = (("files", "file", "written"), ("removed", "file", "removed"), ("folders", "folder", "created"), ("missing", "file", "missing"))
+"""Lists in results of modules, with words for their elements and for what was done."""
+
+
+def role_line(role: str, host: str, result: Mapping[str, Any], check: bool) -> str:
+    """Return a line such as ``a2-01: role slices changed the host: 12 files written, 1 file removed``."""
+    if result.get("skipped"):
+        return f"{host}: role {role} had nothing to do"
+    if not result.get("changed"):
+        return f"{host}: role {role} changed nothing, the host matches its plan"
+    parts = [f"{count(len(result[key]), noun)} {done}" for key, noun, done in LISTS if result.get(key)]
+    return f"{host}: role {role} {'would change' if check else 'changed'} the host{': ' if parts else ''}{', '.join(parts)}"
+
+
+def lines_after(feature: str, notes: Mapping[str, Sequence[str]], result: Mapping[str, Any]) -> list[str]:
+    """Return what a user needs to know after a feature was applied, next to what changed; ``notes`` are those of the desired state."""
+    if feature != "slices":
+        return [*result["remarks"], *notes[feature]]
+    if result["changed"] or result["restart_needed"]:
+        waiting = result["restart_needed"]
+        restart = f"These services run as they were started until they are restarted: {', '.join(waiting)}"
+        return [*notes["slices"], *([restart] if waiting else [])]
+    return []

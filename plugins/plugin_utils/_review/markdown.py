@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown
-from ansible_collections.npu.affinity.plugins.module_utils._base.device import noun
+from ansible_collections.npu.affinity.plugins.module_utils._base.findings import noun
 from ansible_collections.npu.affinity.plugins.module_utils._base.table import ROLES, count, roles_shown
 from ansible_collections.npu.affinity.plugins.module_utils._base.version import VERSION
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import title

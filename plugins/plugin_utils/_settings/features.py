@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings import batches, paths, specs
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import specs, hosts, values
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.names import PREFIX
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.values import CHECKS, validated
 
@@ -38,7 +38,7 @@ def of_playbooks(given: Mapping[str, Any]) -> dict[str, Any]:
     for name, option in specs.of_playbooks().items():
         if given.get(name) is not None:
             found[short("", name)] = converted(name, option, given[name])
-    found[short("", batches.SETTING)] = batches.checked(found[short("", batches.SETTING)], batches.SETTING)
+    found[short("", hosts.SETTING)] = hosts.checked(found[short("", hosts.SETTING)], hosts.SETTING)
     return found
 
 
@@ -84,7 +84,7 @@ def converted(name: str, option: Mapping[str, Any], value: Any) -> Any:
         raise ValueError(f"{name}: {result.error_messages[0]}")
     if name in CHECKS and result.validated_parameters[name] is not None:
         CHECKS[name](result.validated_parameters[name], name)
-    return paths.placed(name, _given(result.validated_parameters[name]))
+    return values.placed(name, _given(result.validated_parameters[name]))
 
 
 def _given(value: Any) -> Any:

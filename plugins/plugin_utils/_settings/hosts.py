@@ -1,12 +1,13 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which hosts of an inventory a playbook takes."""
+"""Which hosts of an inventory a playbook takes, and in which batches."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.table import count
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import specs
@@ -80,3 +81,25 @@ def tags_refusal(tags: Iterable[str], skipped: Iterable[str], roles: Collection[
         f"{option}: the playbooks of npu.affinity have no tags, because a host is bound as a whole. Switch a role off or on with its "
         "variable, such as npu_affinity_irq_enabled: false, and unbind one alone with npu_affinity_features of the playbook unbind."
     )
+
+
+SETTING = "npu_affinity_batches"
+COMPARED = [100]
+"""How many hosts are compared at a time. Progress is reported after each batch."""
+_BATCH = re.compile(r"[1-9][0-9]*|(?:[1-9][0-9]?|100)%")
+
+
+def checked(value: Any, setting: str) -> list[Any]:
+    """Return the batches as ``serial`` of a play has them.
+
+    Raises ``ValueError`` for what would run on no host, or not on those that were meant.
+    """
+    found = list(value) if isinstance(value, list | tuple) else [value]
+    for batch in found:
+        if isinstance(batch, bool) or not _BATCH.fullmatch(str(batch).strip()):
+            raise ValueError(
+                f"{setting}: expected numbers of hosts from 1 on, or percentages from 1% to 100%, such as [1, 5%, 100%]; got {batch!r}"
+            )
+    if not found:
+        raise ValueError(f"{setting}: the list is empty; give at least one batch, such as [100%]")
+    return [str(batch).strip() if "%" in str(batch) else int(batch) for batch in found]

@@ -14,17 +14,7 @@ from typing import Any
 from ansible.errors import AnsibleError
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import coded
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings import (
-    applied,
-    archived,
-    features,
-    limits,
-    mutes,
-    names,
-    profile,
-    specs,
-    values,
-)
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import archived, features, limits, mutes, names, profile, specs, values
 
 
 class HostSettings:
@@ -106,7 +96,7 @@ class HostSettings:
         defaults = {name: option.get("default") for of_role in options.values() for name, option in of_role.items()}
         return {
             "remarks": list(map(coded, names.remarks(of_user, idle, options) + limits.remarks(known, idle, defaults))),
-            "applied": applied.applied(known, off, options),
+            "applied": archived.applied(known, off, options),
         }
 
     def _added(self, chosen: profile.Profile) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings import paths, specs, values
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import specs, values
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import GATHERING, converted
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.names import PREFIX
 
@@ -62,7 +62,7 @@ def read(name: str) -> Profile:
     names: list[str] = []
     files: list[Path] = []
     found: dict[str, Any] = {}
-    folder = Path(paths.absolute(""))
+    folder = Path(values.absolute(""))
     while name:
         file = _file(name, folder)
         names.append(name)

@@ -1,14 +1,17 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Values of settings that no role takes, each as one sentence.
+"""Values of settings: those that no role takes, each as one sentence, and paths on the controller.
 
-Ansible's own check of a role's arguments finds them as well, and prints the whole argument spec with them.
+Ansible's own check of a role's arguments finds the former as well, and prints the whole argument spec with them. Relative paths begin in
+the folder where the user started Ansible.
 """
 
 from __future__ import annotations
 
 import difflib
+import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -16,7 +19,30 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.errors import ArgumentTypeError, ArgumentValueError, ElementError
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings import batches, limits, mutes, paths
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import hosts, limits, mutes
+
+_OF_PLAYBOOKS = ("plan_file", "reviewed", "measures", "archives")
+_OF_REPORTS = ("reports", "report", "report_from", "report_runs")
+LABEL = "npu_affinity_measure_label"
+ON_CONTROLLER = {f"npu_affinity_{name}" for name in _OF_PLAYBOOKS + _OF_REPORTS}
+
+
+def placed(name: str, value: Any) -> Any:
+    """Return the value of a setting, with absolute paths if it names files on the controller."""
+    if name not in ON_CONTROLLER or not value:
+        return value
+    return [absolute(path) for path in value] if isinstance(value, list) else absolute(value)
+
+
+def checked_label(value: str, setting: str) -> None:
+    """Raise ``ValueError`` for the name of a measurement that would be a file in another directory."""
+    if not re.fullmatch(r"([\w-][\w. -]*)?", value):
+        raise ValueError(f"{setting}: expected a name of letters, digits, dots, blanks and hyphens, such as housekeeping; got {value!r}")
+
+
+def absolute(path: str) -> str:
+    return os.path.join(os.environ.get("PWD") or os.getcwd(), path.strip())
+
 
 KINDS = {
     "bool": "true or false",
@@ -30,9 +56,9 @@ KINDS = {
 }
 
 CHECKS: dict[str, Callable[..., object]] = {
-    batches.SETTING: batches.checked,
+    hosts.SETTING: hosts.checked,
     mutes.SETTING: mutes.checked,
-    paths.LABEL: paths.checked_label,
+    LABEL: checked_label,
     limits.SPAN: limits.checked_span,
     "npu_affinity_threads_patterns": limits.checked_patterns,
     "npu_affinity_tuning": limits.checked_tuning,

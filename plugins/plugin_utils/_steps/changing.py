@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import without
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.role_line import lines_after, role_line
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import lines_after, role_line
 from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import StepTask, comparison_options
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import sources
 

@@ -16,7 +16,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._users import pools
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, by_code, shown
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import failure
-from ansible_collections.npu.affinity.plugins.plugin_utils._review import refusals as review
+from ansible_collections.npu.affinity.plugins.plugin_utils._review import file
 from ansible_collections.npu.affinity.plugins.plugin_utils._review.entry import review_entry
 from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import StepTask
 
@@ -131,7 +131,7 @@ def _failing(task: StepTask, topology: Any, state: Mapping[str, Any], compared: 
 
 def _unreviewed(state: Mapping[str, Any], topology: Any, files: list[str], host: str) -> list[str]:
     contents = {path: _content(path) for path in files}
-    return list(review.refusals({host: review_entry(state, topology)}, contents).values())
+    return list(file.refusals({host: review_entry(state, topology)}, contents).values())
 
 
 def _refused(code: str, *sentences: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from ansible import context
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown_lines
 from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement.fleet import fleet
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.host import fleet
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.job import place as placed
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import export, plans, refused_settings, summary_text
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import summary as _summary
@@ -22,9 +22,9 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands impo
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.page import report_html
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.progress import after_batch
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import ARCHIVES, now, record
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.variables import ReadOnce
-from ansible_collections.npu.affinity.plugins.plugin_utils._review.texts import review_file
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings import batches
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import ReadOnce
+from ansible_collections.npu.affinity.plugins.plugin_utils._review.file import review_file
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import hosts
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.of_host import HostSettings
 from ansible_collections.npu.affinity.plugins.plugin_utils._steps.files import content, records, write
 from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import StepTask
@@ -66,9 +66,9 @@ def show_plans(task: StepTask) -> dict[str, Any]:
 
 def show_progress(task: StepTask, playbook: str, before: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Print how far a playbook is in its batches; ``before``: the result after the batch before, whose hosts are not counted again."""
-    hosts = task.variables["ansible_play_hosts_all"], task.variables["ansible_play_batch"]
-    sizes = task.settings.of_playbooks()["batches"] if playbook in CHANGING else batches.COMPARED
-    at = after_batch(task.variables["hostvars"], *hosts, {"playbook": playbook, "before": before, "batches": sizes}, task.check_mode)
+    names = task.variables["ansible_play_hosts_all"], task.variables["ansible_play_batch"]
+    sizes = task.settings.of_playbooks()["batches"] if playbook in CHANGING else hosts.COMPARED
+    at = after_batch(task.variables["hostvars"], *names, {"playbook": playbook, "before": before, "batches": sizes}, task.check_mode)
     if at["batches"] > 1:
         task.say([at["line"]])
     return {"at": at}

@@ -13,8 +13,8 @@ from ansible_collections.npu.affinity.plugins.filter.place import place
 from ansible_collections.npu.affinity.plugins.filter.select_npus import select_npus
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, text_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import allocate
-from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.units import units
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement import job_sizes, superpods
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import units
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement import superpods, request
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import place as _place
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.rules import RULES
 
@@ -53,7 +53,7 @@ def job_size(
     family: str, replicas: int | None = None, per_task: int | None = None, sp_block: int | None = None, node_npus: int = 16
 ) -> dict:
     if family == "superpod":
-        return {"ok": job_sizes.of_superpod(RULES["a3"].single, per_task, replicas, sp_block, node_npus) is None}
+        return {"ok": request.of_superpod(RULES["a3"].single, per_task, replicas, sp_block, node_npus) is None}
     return {"ok": per_task is None or per_task in RULES[family].sizes((replicas or 1) > 1)}
 
 

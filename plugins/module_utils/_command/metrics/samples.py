@@ -13,7 +13,7 @@ from ..._state import plan_file
 from ..._drift.codes import PAIRS, WORK_OUTSIDE_POOL, code_of
 from ..._base.findings import LOST_CARD, NEW_CARD, Findings
 from ..._drift.in_force import compare
-from ..._base.device import Device, with_lost
+from ..._base.findings import Device, with_lost
 from ..._state.history import entries
 from ..._state.history.in_force import in_force
 from ..._state.host_code import compared_with

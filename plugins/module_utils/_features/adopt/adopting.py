@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, Mapping, Sequence, Tuple
 
 from ..._base.cpulist import compress, expand
 from ..._host.host import CommandError, Host
-from ..._base.device import Device
+from ..._base.findings import Device
 from ..._base.fitting import Variables, values_of
 from ..._kernel.memory import nodes_with_memory, patience
 from ..._state.files import FileState

@@ -17,7 +17,7 @@ from ..._base.cpulist import compress, expand
 from ..._host.host import CommandError, Host
 from ..._kernel.machine import CGROUPS
 from ..._kernel.masks import granted
-from ..._base.device import Device, with_lost
+from ..._base.findings import Device, with_lost
 from ..._base.fitting import values_of
 from ..._state.systemd import Systemd
 from ..._state.unit_files import withheld

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, Container, Mapping
 
 from ..._host.host import Host
-from ..._base.device import Device
+from ..._base.findings import Device
 from ..._state.release import Options, Outcome
 from .places import SECTION
 from .record import KINDS, Record

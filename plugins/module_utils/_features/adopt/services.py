@@ -16,7 +16,7 @@ import re
 from typing import Any, Iterable, Mapping, Sequence
 
 from ..._base.cpulist import compress, expand
-from ..._base.device import Device
+from ..._base.findings import Device
 from ..._base.fitting import Variables, fitting, kept
 from ..._host.host import CommandError, Host
 from ..._kernel.allocators import allocator

@@ -11,7 +11,7 @@ from ..._base.cpulist import expand
 from ..._base.findings import coded
 from ..._state.diffs import diffs
 from ..._host.host import Host
-from ..._base.device import with_lost
+from ..._base.findings import with_lost
 from ..._state.step import LiveStep
 from ..._users.finding import users
 from .adopting import Adoption

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
 from ..._base.cpulist import compress, expand
-from ..._base.device import Device
+from ..._base.findings import Device
 from ..._base.fitting import Variables
 from ..._host.host import Host
 from ..._kernel.machine import CGROUPS

@@ -24,7 +24,7 @@ from ..._kernel.machine import CGROUPS, HIERARCHIES
 from ..._base.fitting import SWITCHES
 from ..._base.outside import say
 from ..._state.plan_file import PATH as PLAN
-from ..._base.device import with_lost
+from ..._base.findings import with_lost
 from ..._state.plan_file import read
 from ..._state.lock import changing
 from ..._state.log import Change, log_change

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
 from ..._base.cpulist import compress
-from ..._base.device import Device
+from ..._base.findings import Device
 from ..._base.findings import CHANGED_SETTINGS, DRIVER_RELOAD, EDIT, UNREADABLE, Cause, Findings
 from ..comparing import Comparing
 from .calls import Report

@@ -9,7 +9,7 @@ import time
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from ..._base.cpulist import expand
-from ..._base.device import Device
+from ..._base.findings import Device
 from ..._base.findings import DRIVER_RELOAD, KERNEL, Cause, Findings, Value, coded
 from ..._host.host import Host
 from ..._kernel.devices import SQ

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Callable
 
 from ..._base.cpulist import compress, expand
-from ..._base.device import Device
+from ..._base.findings import Device
 from ..._host.host import Host
 from ..._kernel.cpus import CPU_FOLDER, read_list
 from ..threads import torch_npu

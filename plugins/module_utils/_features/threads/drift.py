@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..._base.device import Device
+from ..._base.findings import Device
 from ..._base.findings import CHANGED_CPUSET, EDIT, Cause, Value, coded
 from ..comparing import Comparing
 from .placing import place

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 from ..._base.cpulist import expand
 from ..._host.host import Host
 from ..._state.plan_file import PATH as PLAN
-from ..._base.device import Device
+from ..._base.findings import Device
 from ..._state.plan_file import plan_npus, read
 from ..._users.devices import numbers, opened, owners
 from ..._users.groups import of_pods

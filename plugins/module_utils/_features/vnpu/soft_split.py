@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 
-from ..._base.device import Device
+from ..._base.findings import Device
 from ..._base.findings import EDIT, OLD_PROCESS, Cause, Findings, coded
 from ..._host.host import Host
 from ..._users.finding import processes_below, users

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import Units
-from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.units import units
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import units
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Machine
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import Pools
 

@@ -16,7 +16,7 @@ from ansible_collections.npu.affinity.plugins.filter import select_npus as selec
 from ansible_collections.npu.affinity.plugins.filter.place import FilterModule as Place
 from ansible_collections.npu.affinity.plugins.filter.select_npus import FilterModule as SelectNpus
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.rules import RULES
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement.fleet import fleet
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.host import fleet
 from tests.simulator import site
 
 select_npus = SelectNpus().filters()["select_npus"]

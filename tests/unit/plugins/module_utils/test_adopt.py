@@ -20,7 +20,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.place
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.section import check
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Unreadable
 from ansible_collections.npu.affinity.plugins.module_utils._kernel import interrupts
-from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device, with_lost
+from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Device, with_lost
 from ansible_collections.npu.affinity.plugins.module_utils._state import plan_file, previous
 from ansible_collections.npu.affinity.plugins.module_utils._state.diffs import diffs
 from ansible_collections.npu.affinity.plugins.module_utils._users import finding

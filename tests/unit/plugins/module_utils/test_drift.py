@@ -14,8 +14,8 @@ from ansible_collections.npu.affinity.plugins.module_utils._drift.files import c
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import CAUSES, Cause, Findings, Value
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import moves
 from ansible_collections.npu.affinity.plugins.module_utils._features.slices.drift import Seen, cause_of_set
-from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
-from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device
+from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import result_of
+from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Device
 
 
 def said(cause):

@@ -12,7 +12,7 @@ import pytest
 from tests.fakes.workers import Files, allowed, npu, process
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Findings
-from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
+from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._features.comparing import Comparing, Wanted
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.feature import FEATURE
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host

@@ -10,7 +10,7 @@ import os
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Findings
-from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
+from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._features.vnpu.soft_split import check_soft_split
 from ansible_collections.npu.affinity.plugins.module_utils._features.slices.step import Prerequisites
 from ansible_collections.npu.affinity.plugins.module_utils._features.vnpu.presence import Presence

@@ -11,7 +11,7 @@ import os
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device
+from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Device
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.module_utils._users import devices
 from ansible_collections.npu.affinity.plugins.module_utils._users.finding import by_process, is_whole, users

@@ -14,8 +14,8 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._host import installed
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import drift
-from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device
-from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
+from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Device
+from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import result_of
 from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import verify
 from ansible_collections.npu.affinity.plugins.module_utils._features.comparing import Wanted
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding

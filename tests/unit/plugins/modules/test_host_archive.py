@@ -12,7 +12,7 @@ import shutil
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._apply.comparison import comparison
-from ansible_collections.npu.affinity.plugins.module_utils._archive.anonymizing import without_names
+from ansible_collections.npu.affinity.plugins.module_utils._archive.collecting import without_names
 from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import Applied, keep
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import bind

@@ -32,9 +32,9 @@ def written():
     for folder in ("plugin_utils", "action", "filter", "lookup", "module_utils"):
         for path in (PLUGINS / folder).rglob("*.py"):
             calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call) and node.args]
-            coded = [call for call in calls if getattr(call.func, "id", "") in ("Sentence", "_refused", "remark", "coded")]
-            if path.name != "_codes.py":
-                yield from (call.args[0].value for call in coded if isinstance(call.args[0], ast.Constant))
+            names = [getattr(call.func, "id", getattr(call.func, "attr", "")) for call in calls]
+            coded = [call for call, name in zip(calls, names, strict=True) if name in ("Sentence", "_refused", "remark", "coded")]
+            yield from (call.args[0].value for call in coded if isinstance(call.args[0], ast.Constant))
 
 
 def test_the_lists_have_the_codes_of_sentences_and_no_others():

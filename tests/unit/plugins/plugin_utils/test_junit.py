@@ -11,8 +11,8 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.junit import junit
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Cause, Findings, Value
-from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
-from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device
+from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import result_of
+from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Device
 
 
 def differs(kind, name, expected, found, cause, device=None):

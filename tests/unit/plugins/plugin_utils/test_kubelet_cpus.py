@@ -13,7 +13,7 @@ from planner_hosts import host
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of, mask, mask_of, text_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import PolicyOptions, Units, allocate, distributed, packed, reserve
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
-from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.units import units_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import units_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 
 

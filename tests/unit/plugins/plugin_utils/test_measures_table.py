@@ -10,7 +10,7 @@ import random
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._measure.measuring import UNITS
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.intervals import of_share
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.measures_table import of_share
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.measures_table import NAMES
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.measures_table import measures_table as table
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement import choice, job_sizes, select, soft_share, superpods
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement import choice, select, superpods, request
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.product import product_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.rules import RULES
 
@@ -321,11 +321,11 @@ def test_facts_that_name_no_product(topology, words):
 def test_a_shared_chip_is_the_fullest_that_has_room():
     used = {"0": {"core": 30, "hbm": 10, "policy": "fixed-share"}, "1": {"core": 60, "hbm": 10, "policy": "fixed-share"}}
     request = {"core": 40, "hbm_mb": 10, "policy": "fixed-share"}
-    assert soft_share.share(used, [2], request, 100) == (1, 16 * 200)
-    assert soft_share.share(used, [2], {**request, "core": 41}, 100) == (0, 16 * (200 - 29))
-    assert soft_share.share(used, [2, 3], {**request, "policy": "elastic"}, 100) == (2, 16 * (200 - 60))
+    assert choice.share(used, [2], request, 100) == (1, 16 * 200)
+    assert choice.share(used, [2], {**request, "core": 41}, 100) == (0, 16 * (200 - 29))
+    assert choice.share(used, [2, 3], {**request, "policy": "elastic"}, 100) == (2, 16 * (200 - 60))
     with pytest.raises(ValueError, match="chip 0 has 70 percent and 90 MB left, chip 1 has 40 percent"):
-        soft_share.share(used, [], {**request, "core": 80}, 100)
+        choice.share(used, [], {**request, "core": 80}, 100)
 
 
 @pytest.mark.parametrize(
@@ -376,5 +376,5 @@ def test_blocks_are_found_whenever_there_are_enough(free, wanted, block, reserve
 )
 def test_sizes_of_jobs(given_, words):
     known = {"per_task": None, "replicas": None, "sp_block": None, "node_npus": 16, **given_}
-    refusal = job_sizes.of_superpod(RULES["a3"].single, **known)
+    refusal = request.of_superpod(RULES["a3"].single, **known)
     assert (refusal is None) if words is None else words in refusal

@@ -20,8 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Cause, Findings, Value
-from ansible_collections.npu.affinity.plugins.module_utils._drift.sentences import result_of
-from ansible_collections.npu.affinity.plugins.module_utils._base.device import Device
+from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import result_of
+from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Device
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import Typed
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.page import report_html
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.records import fleet

@@ -13,9 +13,9 @@ from planner_hosts import host
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
-from ansible_collections.npu.affinity.plugins.plugin_utils._review import refusals as refusing
+from ansible_collections.npu.affinity.plugins.plugin_utils._review import file
 from ansible_collections.npu.affinity.plugins.plugin_utils._review.entry import review_entry
-from ansible_collections.npu.affinity.plugins.plugin_utils._review.texts import review_file
+from ansible_collections.npu.affinity.plugins.plugin_utils._review.file import review_file
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import features
 
 NODES = [6, 4, 6, 4, 0, 2, 0, 2]
@@ -51,7 +51,7 @@ def lost(*ids):
 
 def review_refusals(hosts, files):
     entries = {name: review_entry(left["npu_affinity_state"], left["npu_affinity_topology"]) for name, left in hosts.items()}
-    return refusing.refusals(entries, files)
+    return file.refusals(entries, files)
 
 
 def refusals(then, now, file=FILE):

@@ -11,12 +11,12 @@ import pytest
 from ansible.parsing.splitter import parse_kv
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement.fleet import LABELS
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.host import LABELS
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import discover
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import record, refused_settings
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings import applied, archived, features, hosts, limits, names, specs, values
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import archived, features, hosts, limits, names, specs, values
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.specs import ROLES as ROLES_FOLDER
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings.batches import checked
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.hosts import checked
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.library import library_refusals
 
 ROLES = {"plan", "slices", "irq"}
@@ -188,10 +188,10 @@ def another(option):
 
 
 def test_every_setting_of_the_binding_roles_is_reviewed():
-    options = {name: option for role in applied.FEATURES for name, option in specs.options()[role].items()}
-    given = {name: value for name, option in options.items() if name not in applied.LEFT_OUT and (value := another(option)) is not None}
+    options = {name: option for role in archived.FEATURES for name, option in specs.options()[role].items()}
+    given = {name: value for name, option in options.items() if name not in archived.NOT_APPLIED and (value := another(option)) is not None}
     assert len(given) > 30
-    found = applied.applied(given, [], specs.options())
+    found = archived.applied(given, [], specs.options())
     assert found.keys() == given.keys()
     assert {"npu_affinity_threads_memory_limit", "npu_affinity_move_memory", "npu_affinity_device_share_ignore_busy"} <= found.keys()
 
@@ -208,7 +208,7 @@ SAME = [
 
 @pytest.mark.parametrize("one, other, off", SAME)
 def test_settings_that_mean_the_same_are_reviewed_as_the_same(one, other, off):
-    assert applied.applied(one, off, specs.options()) == applied.applied(other, off, specs.options())
+    assert archived.applied(one, off, specs.options()) == archived.applied(other, off, specs.options())
 
 
 LIMITS = [
