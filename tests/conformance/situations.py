@@ -53,6 +53,14 @@ def addresses(number: int) -> list[str]:
     return [f"0000:{bus:02x}:00.0" for bus in range(0x40, 0x40 + 8 * number, 8)]
 
 
+def numa_unknown(given: Case, right: Case) -> None:
+    cards = [{"bdf": bdf, "node": node} for bdf, node in zip(addresses(given["gpus"]), given["numa_node"], strict=True)]
+    size = len(expand(given["nodes"]["0"]))
+    with host(cards, {"per_node": size, "packages": 2, "smt": "adjacent"}, {"count": 2}) as found:
+        made = plan(gather(found))
+    assert (made["quality"]["local"], made["quality"]["own_node"]) == (right["quality_local"], right["quality_own_node"])
+
+
 def known_by_the_tool(given: Case, right: Case) -> None:
     cards = [{"bdf": bdf, "node": given["sysfs_numa_node"], "closest": given["smi_topo"][gpu][0]} for gpu, bdf in given["gpus"].items()]
     for faults in ({}, {"nvidia_old": True}):
@@ -144,6 +152,7 @@ def _of_playbooks(_given: Case, _right: Case) -> None:
 
 
 SITUATIONS: Mapping[str, Callable[[Case, Case], None]] = {
+    "linux-01": numa_unknown,
     "linux-02": known_by_the_tool,
     "linux-04": memory_elsewhere,
     "linux-09": given_to_guests,
