@@ -230,7 +230,7 @@ def _assignments(variables: Mapping[str, str]) -> str:
 def parts() -> Iterator[tuple[str, str, str]]:
     """Yield each part that the code makes, as ``(path, pattern of the part, text that it should have)``."""
     for role in ROLES:
-        yield f"roles/{role}/README.md", r"(?<=^## Variables\n\n).*?(?=^##|\Z)", variables(role)
+        yield f"roles/{role}/README.md", r"(?<=^## Variables\n).*?(?=^##|\Z)", f"\n{variables(role)}"
     lines = [f"{line}\n" for line in plan_lines()]
     yield "README.md", r"(?<=^```\n)NPU .*?(?=^…\n)", "".join(lines[:3])
     yield "docs/settings.md", r"^## .*\Z", settings()

@@ -150,7 +150,7 @@ interrupts:
       itself), V(full) (the wanted CPU has no interrupt vectors left), V(stuck) (the interrupt fired elsewhere), V(replaced) (a workqueue
       whose CPUs are isolated), V(busy) or V(failed).
     - C(unchangeable) has a sentence for each that cannot be bound, which is no failure, and C(failures) for each that failed.
-  returned: success, and when they could not be bound; null without the feature
+  returned: with the feature, also when they could not be bound
   type: dict
   sample:
     npus:
@@ -169,8 +169,8 @@ interrupts:
 vnpu:
   description:
     - The C(folders) of the soft split that were created or whose permissions changed, the C(files) that were written or C(removed), and
-      the files that are C(missing) because the controller does not have them. Null without the feature.
-  returned: success
+      the files that are C(missing) because the controller does not have them.
+  returned: with the feature
   type: dict
   sample: {folders: [/usr/local/hami-shared-region], files: [], removed: [], missing: []}
 device_share:
@@ -178,15 +178,15 @@ device_share:
     - The state of every queried chip C(before) and C(after) the change, null if C(npu-smi) did not report it. C(enabled) is the wanted
       state, or null.
     - C(busy) lists cards that could not be changed because a container has them open. C(failures) has a sentence for each card that is not
-      as wanted. Null if O(state) does not have the feature.
-  returned: success
+      as wanted.
+  returned: with the feature
   type: dict
   sample: {chips: [{card: 0, chip: 0, before: false, after: true, enabled: true}], busy: [], failures: []}
 adopt:
   description:
     - What holds NPUs, and what becomes of it. C(state) is V(inside) where it ran on the CPUs of its NPUs, V(adopted) where it was confined
-      to them, V(refused) where this cannot be done while it runs, and V(failed). C(text) says why. Null if O(state) does not have the feature.
-  returned: success
+      to them, V(refused) where this cannot be done while it runs, and V(failed). C(text) says why.
+  returned: with the feature
   type: dict
   sample:
     changed: true
@@ -199,9 +199,8 @@ threads:
       C(names), C(tids) (in the notation of cpulists) and number (C(threads)).
     - C(state) is V(placed) (already as wanted), V(moved), V(left) (by a pattern), V(gone) (it ended), V(refused) (by its cpuset) or V(failed).
       C(failures) has a sentence for each that could not be placed.
-    - With C(npu_affinity_threads_memory_limit), C(memory) has the MiB of each process by NUMA node, and C(migration) what was moved. Null if
-      O(state) does not have the feature.
-  returned: success
+    - With C(npu_affinity_threads_memory_limit), C(memory) has the MiB of each process by NUMA node, and C(migration) what was moved.
+  returned: with the feature
   type: dict
   sample:
     changed: true
@@ -217,8 +216,7 @@ kubelet:
   description:
     - The C(path) of the drop-in, the settings that would change (C(pending), empty after the change), and the state files that are removed
       along with it (C(removed)). The kubelet is changed with O(kubelet_wait) only, because it has to restart on a drained node.
-    - Null if O(state) does not have the feature and no drop-in is to be removed.
-  returned: success
+  returned: with the feature, and if its drop-in is to be removed
   type: dict
   sample: {path: /etc/kubernetes/kubelet.conf.d/50-npu-affinity.conf, pending: ['cpuManagerPolicy: none -> static'], removed: []}
 disruptive:

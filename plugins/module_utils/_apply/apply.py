@@ -166,7 +166,6 @@ class Application:
             "restart_needed": [unit for report in both for unit in report.restart_needed],
             "remarks": self.remarks(),
             "history": self._report.history,
-            **dict.fromkeys(("interrupts", "vnpu", "device_share", "adopt", "threads", "kubelet")),
             **results,
             "settings": (off.settings() if off else []) + [row for step in self._steps if step.key == "settings" for row in step.result()],
         }

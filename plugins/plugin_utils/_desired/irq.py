@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 IRQBALANCE_ENVIRONMENT = IRQBALANCE_FILES[0]
 IRQBALANCE_DROP_IN = f"{IRQBALANCE}.d/{DROP_IN}"
 OWNED = FEATURE.owned
+NOTES_IN_SUMMARY = True
 RESTARTED: tuple[Restarted, ...] = ({"unit": IRQBALANCE, "files": IRQBALANCE_FILES},)
 _UNASKED = {"policy": "", "policy_place": POLICY, "refusal": ""}
 """What a topology that is written by hand can leave out."""

@@ -63,8 +63,8 @@ FEATURES = {name: module.wanted for name, module in _MODULES.items()}
 """The functions that say what a feature wants of a host, in the order in which a bind applies them."""
 PRESENT, ABSENT = "present", "absent"
 _MUST_EXIST = " Install what is missing, or remove services from npu_affinity_fail_on."
-TOLD = ("slices", "irq")
-"""The features whose notes the summary and the playbook bind show."""
+IN_SUMMARY = [name for name, module in _MODULES.items() if getattr(module, "NOTES_IN_SUMMARY", False)]
+"""The features whose notes the summary and the playbook bind show, and which are no remarks."""
 PLANNED = (
     "strategy",
     "housekeeping",
@@ -246,7 +246,7 @@ def _said(
         found += neighbours.remarks(topology, plan, {pci for _file, functions in placed for pci in functions})
     found += isolation.remarks(topology, plan)
     found += isolation.explained(topology, plan) if shown and own["isolation"] == "explain" else []
-    told = [*map(coded, found), *(sentence for name, notes in document["notes"].items() if name not in TOLD for sentence in notes)]
+    told = [*map(coded, found), *(sentence for name, notes in document["notes"].items() if name not in IN_SUMMARY for sentence in notes)]
     unasked = tuple(no_effect(name) for name in settings.get("of_profile", ()))  # a profile sets it on every host, whatever the host has
     told = [sentence for sentence in told if not sentence.startswith(unasked)]
     summary = document["notes"].get("slices") or [remarks.OFF if plan["npus"] else binding.binding(topology, plan, named)["summary"]]

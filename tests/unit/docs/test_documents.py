@@ -42,6 +42,19 @@ def test_pages_without_a_place_are_named_and_others_written(tmp_path, monkeypatc
     assert (tmp_path / "page.md").read_text() == "## Part\nnew\n"
 
 
+@pytest.mark.parametrize("rest", ["", "\n| old |\n", "\n| old |\n\n## Disable the role\n"])
+def test_a_readme_up_to_its_variables_gets_their_table(tmp_path, monkeypatch, rest):
+    of_role = [part for part in documents.parts() if part[0] == "roles/tuning/README.md"]
+    monkeypatch.setattr(documents, "REPOSITORY", tmp_path)
+    monkeypatch.setattr(documents, "parts", lambda: iter(of_role))
+    page = tmp_path / "roles/tuning/README.md"
+    page.parent.mkdir(parents=True)
+    page.write_text(f"# Role\n\n## Variables\n{rest}")
+    assert documents.main(["--write"]) == 0
+    begun = page.read_text().partition("# Role\n\n## Variables\n\n| variable | default | what it does |\n")
+    assert begun[1] and "| old |" not in begun[2] and ("## Disable" in begun[2]) is ("Disable" in rest)
+
+
 def test_the_variables_to_start_with_have_their_defaults():
     found = {name: option for of_role in specs.settings().values() for name, option in of_role.items()}
     start = (documents.REPOSITORY / "docs/settings.md").read_text().partition("\n## ")[0]

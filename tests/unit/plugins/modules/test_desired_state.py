@@ -167,7 +167,7 @@ def test_all_of_it_is_undone_after_features_went_one_by_one(bind, root, run_modu
 
 def test_a_feature_that_cannot_be_undone_fails_the_bind_in_words(bind, root, run_module):
     bind()
-    run_module("device_share", root=str(root), enabled=True)
+    sharing(run_module, root)
     tool = root / "usr/local/Ascend/driver/tools/npu-smi"
     tool.write_text("#!/bin/sh\necho broken\nexit 1\n")
     result = bind()
@@ -178,8 +178,13 @@ def sharing(run_module, root, **settings):
     """Apply device share alone, and return what module host_files answers, and the states of the chips afterwards."""
     wanted = {"device_share": {**SETTINGS["device_share"], "enabled": True, **settings}}
     result = run_module("host_files", root=str(root), state=bound_to(root, wanted))
-    chips = run_module("device_share", root=str(root), enabled=True, min_driver="", _ansible_check_mode=True)["chips"]
-    return result, [chip["before"] for chip in chips]
+    return result, shares(run_module, root)
+
+
+def shares(run_module, root):
+    """Whether each chip is shared, as gathering reads it."""
+    facts = run_module("topology_facts", root=str(root), device_share=True)["ansible_facts"]
+    return [npu["device_share"] for npu in facts["npu_affinity_topology"]["npus"]]
 
 
 def hold_a_card(root):
@@ -207,8 +212,7 @@ def test_a_failed_bind_brings_back_what_it_switched_off(run_module, bind, root, 
     result = bind(*off)
     assert result["failed"] and why in result["msg"]
     assert touched(files_of(root), before) == set(), result["msg"]
-    chips = run_module("device_share", root=str(root), enabled=True, _ansible_check_mode=True)["chips"]
-    assert [chip["before"] for chip in chips] == [False, False]
+    assert shares(run_module, root) == [False, False]
 
 
 def test_a_busy_card_that_may_wait_is_a_warning(run_module, root):
