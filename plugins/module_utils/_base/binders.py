@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The register of programs that bind themselves, or what they start, to CPUs or memory nodes (2026). Looks at no host.
 
-Settings ``engine``, drop-ins, filter ``launch``, ``verify``, archives, ``npu-affinity exec`` and the table of docs/binders.md read it. To
+Settings ``engine``, drop-ins, filter ``launch``, ``verify``, ``npu-affinity exec`` and the table of docs/binders.md read it. To
 add a program, add a row to :data:`BINDERS`; if users can name it as ``engine``, one to :data:`ENGINES`, too.
 """
 
@@ -362,10 +362,6 @@ BINDERS = (
 OFF = {name: value for binder in BINDERS if not binder.launcher for name, value in binder.off.items() if binder is not DYNAMO}
 """Variables that ``npu-affinity exec`` sets: they keep a program from moving itself. Dynamo places memory only, near the same GPU."""
 SWITCHES = tuple(sorted({name for binder in BINDERS if not binder.launcher for name in binder.off}))
-VARIABLES = tuple(sorted({*SWITCHES, *OPENMP, *(binder.variable for binder in BINDERS if binder.variable)}))
-MARKS = tuple(mark for binder in BINDERS for mark in binder.marks)
-OPTIONS = frozenset(option for binder in BINDERS for option in binder.options)
-PROGRAMS = frozenset(part for binder in BINDERS for program in binder.programs for part in program.split())
 
 
 class Engine:
