@@ -23,6 +23,7 @@ options:
     description:
       - The variable C(npu_affinity_vnpus), elements with C(name), the C(npu), C(memory_mib), C(core) in percent and,
         optionally, the C(unit) that starts the container.
+      - A hard vNPU has C(template) in place of C(memory_mib) and C(core), and C(name) is optional.
     type: list
     elements: dict
     required: true
@@ -71,6 +72,7 @@ _value:
       cpulist), C(mems) and C(memory_nodes) (the nearest memory nodes, and those that may be used).
     - C(environment) are the variables of the container, C(file) the file of the host that holds them for C(--env-file), C(limiter) the
       name of the unit or null, and C(volumes) the mounts of the container.
+    - A hard vNPU also has its C(template), its C(vnpu_id) and C(devices), those of its container.
   type: list
   elements: dict
   sample:
@@ -109,6 +111,7 @@ def vnpus(
     shared_region: str = "/usr/local/hami-shared-region",
     limiter: bool = True,
 ) -> list[dict[str, Any]]:
+    vnpus = _vnpus.named(vnpus)
     if reasons := _vnpus.refusals(topology, plan, vnpus):
         raise ValueError(" ".join(reasons))
     found = _vnpus.vnpus(topology, plan, vnpus, limiter)

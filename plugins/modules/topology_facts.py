@@ -41,6 +41,10 @@ options:
       - By default, on hosts with NVIDIA GPUs, the module searches C(/usr/bin), C(/usr/local/bin), C(/usr/local/nvidia/bin), C(/opt/bin) and, if
         O(root) is V(/), E(PATH).
     type: str
+  vnpus:
+    description: Query into which hard vNPUs the driver can split NPUs. This is two calls for each kind of chip, and one for the host.
+    type: bool
+    default: false
   units:
     description:
       - Names of systemd services that should exist. The module returns those without a unit file, and the variables for visible devices that
@@ -348,6 +352,13 @@ ansible_facts:
           type: list
           elements: dict
           sample: [{"pci": "0000:81:00.0", "family": "gpu", "driver": "vfio-pci"}]
+        vnpus:
+          description:
+            - Into what the driver can split NPUs, by names of chips, with C(templates) and the C(ai_cores) of a whole chip.
+            - C(recover) is whether the driver restores hard vNPUs after a reboot, or V(null) where that is not known.
+          returned: with O(vnpus), if C(npu-smi) answers
+          type: dict
+          sample: {templates: {910B3: [{name: vir05_1c_16g, aicore: 5, memory_gib: 16, aicpu: 1}]}, ai_cores: {910B3: 20}, recover: true}
         unlisted:
           description: NPUs on the PCI bus that C(npu-smi) does not list, with C(pci), C(family) and C(numa).
           returned: always

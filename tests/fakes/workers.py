@@ -40,6 +40,7 @@ def npu(number, first, **values):
     """An entry of a plan: eight CPUs from ``first`` on, in the published roles."""
     entry = {
         "id": number,
+        "phy_id": number,
         "pci": "0000:%02x:00.0" % (0xC1 + number),
         "pool": "%d-%d" % (first, first + 7),
         "irq": "%d-%d" % (first, first + 1),

@@ -196,6 +196,7 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         allocator: str | None
         memory: Dict[str, Any]
         others: List[Dict[str, Any]]
+        vnpus: Dict[str, Any]
 
     class PlanEntry(TypedDict, total=False):
         """What a plan gives one NPU or GPU."""
@@ -304,6 +305,13 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         min_driver: str
         timeout: int
 
+    class HardVnpuLive(TypedDict):
+        """``values``: the hard vNPUs of each NPU, by NPU ID and chip, and the switches of the driver."""
+
+        values: Dict[str, str]
+        npu_smi: str
+        timeout: int
+
     class HugePagesLive(TypedDict):
         """``nodes``: pages by the id of a NUMA node, which is text in JSON; ``size`` is in KiB."""
 
@@ -339,6 +347,7 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         threads: ThreadsLive
         tuning: Dict[str, str | int | None]
         hugepages: HugePagesLive
+        hard_vnpu: HardVnpuLive
         nic: NicLive
         device_share: DeviceShareLive
         metrics: str

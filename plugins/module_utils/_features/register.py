@@ -11,6 +11,7 @@ from .._state import sections as _sections
 from .adopt.feature import FEATURE as ADOPT
 from .device_share.feature import FEATURE as DEVICE_SHARE
 from .feature import Feature
+from .hard_vnpu.feature import FEATURE as HARD_VNPU
 from .hugepages.feature import FEATURE as HUGEPAGES
 from .irq.feature import FEATURE as IRQ
 from .kubelet.feature import FEATURE as KUBELET
@@ -22,7 +23,8 @@ from .tuning.feature import FEATURE as TUNING
 from .vnpu.feature import FEATURE as VNPU
 
 FEATURES: dict[str, Feature] = {
-    feature.name: feature for feature in (VNPU, SLICES, IRQ, NIC, DEVICE_SHARE, ADOPT, THREADS, TUNING, HUGEPAGES, METRICS, KUBELET)
+    feature.name: feature
+    for feature in (HARD_VNPU, VNPU, SLICES, IRQ, NIC, DEVICE_SHARE, ADOPT, THREADS, TUNING, HUGEPAGES, METRICS, KUBELET)
 }
 """By the names of their roles, in the order in which a bind applies them; an unbind undoes them in the reverse order."""
 

@@ -59,11 +59,12 @@ def value_feature(
         "owned": ("/etc/npu-affinity/%s.json" % name, "%s/%s" % (UNIT_FOLDER, service(name))),
         "sections": {name: lambda recorded: values().check(recorded)},
         "programs": ("npu-affinity-%s*" % name,),
+        "release": release,
         "compare": compare,
         "compared": -1,
         "codes": lambda: code(name, meaning),
     }
-    return Feature(name, step=step, release=release, program=program, **{**own, **more})
+    return Feature(name, step=step, program=program, **{**own, **more})
 
 
 def service(name: str) -> str:

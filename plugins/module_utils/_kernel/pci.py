@@ -45,10 +45,10 @@ def numa_node(host: Host, pci: str) -> int | None:
 
 def driver_of(host: Host, folder: str) -> str:
     """Return the driver that is bound to a function, or ''. An archive has the folder's text alone."""
+    lines = (host.read(folder + "/uevent") or "").splitlines()  # first, so that an archive gets it
     link = host.path(folder + "/driver")
     if os.path.islink(link):
         return os.path.basename(os.path.realpath(link))
-    lines = (host.read(folder + "/uevent") or "").splitlines()
     return next((line[len("DRIVER=") :] for line in lines if line.startswith("DRIVER=")), "")
 
 

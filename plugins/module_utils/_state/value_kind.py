@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import fnmatch
+import os
 import posixpath
 import re
 from typing import Any, Iterable, Mapping, NamedTuple, Sequence
@@ -93,6 +94,9 @@ class Values:
         if found != value:
             raise ValueError("%s was set to '%s' and holds '%s'" % (key, value, found))
         return value
+
+    def writable(self, host: Host, key: str) -> bool:
+        return os.access(host.path(key), os.W_OK)
 
     def check(self, recorded: Mapping[str, Any]) -> None:
         """Raise ``ValueError`` where a section of previous.json could not be restored."""

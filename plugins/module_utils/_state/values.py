@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 from typing import Any, Iterable, Mapping, Sequence
 
 from .._base.findings import EDIT, INTERRUPTED_RUN, Cause, Findings, coded
@@ -48,7 +47,7 @@ def look(host: Host, values: Values, wanted: Mapping[str, str], check: bool = Fa
         if before is None or before == value:
             continue
         after = values.possible(host, key, before, value)
-        if after != before and not os.access(host.path(key), os.W_OK):
+        if after != before and not values.writable(host, key):
             raise ValueError("%s cannot be written; run as root (become: true), and not where /proc and /sys are read-only" % key)
         changes += [Change(key, before, value, after)] if after != before else []
     return values.planned(host, changes, check)

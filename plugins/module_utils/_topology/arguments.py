@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 ARGUMENTS: dict[str, Any] = {
     "root": {"type": "path", "default": "/"},
     "device_share": {"type": "bool", "default": False},
+    "vnpus": {"type": "bool", "default": False},
     "npu_smi": {"type": "str"},
     "nvidia_smi": {"type": "str"},
     "units": {"type": "list", "elements": "str", "default": []},

@@ -64,12 +64,14 @@ def gather(
     nvidia_smi: str | None = None,
     units: Iterable[str] = (),
     others: bool = False,
+    vnpus: bool = False,
 ) -> Topology:
     """Return the fact ``npu_affinity_topology`` of a host; what could not be read is a sentence in its ``problems``.
 
     ``npu_smi`` and ``nvidia_smi`` are commands, with blanks between their words; by default the tools are looked for.
     ``device_share`` queries it, with a call of npu-smi for every card. ``units`` are services that should be there: the result then
-    has ``missing_units`` and ``unit_environment``. With ``others`` it has the interrupts of other devices, which takes up to 0.1 s.
+    has ``missing_units`` and ``unit_environment``. With ``vnpus`` it has ``vnpus``, into what the driver can split NPUs. With ``others`` it
+    has the interrupts of other devices, which takes up to 0.1 s.
     ``memory`` is there where slices of NPUs, these services, or users of NPUs hold memory.
     """
     problems: list[str] = []
@@ -126,6 +128,9 @@ def gather(
         facts["missing_units"] = {unit: similar(host, unit) for unit in units if fragment(host, unit) is None}
         elsewhere = {unit: set_elsewhere(host, unit) for unit in units}
         facts["unit_environment"] = {unit: variables for unit, variables in elsewhere.items() if variables}
+    split = _npus.splits(tool, npus) if vnpus and tool else {}
+    if split:
+        facts["vnpus"] = split
     if others:
         facts["others"] = neighbours(host)
     adopted = _adopted(host)

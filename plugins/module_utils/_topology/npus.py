@@ -16,7 +16,16 @@ from .._base.cpulist import compress, expand
 from .._host.host import Host
 from .._kernel.pci import DEVICE_FOLDER, numa_node
 from .._base.findings import Device
-from .._npu_smi import parse_board, parse_device_share, parse_info, parse_mapping, parse_topo
+from .._npu_smi import (
+    parse_board,
+    parse_device_share,
+    parse_info,
+    parse_mapping,
+    parse_template_info,
+    parse_topo,
+    parse_vnpu_cores,
+    parse_vnpu_recover,
+)
 from .._smi.tables import damaged_rows
 from .._smi.driver import NPU_SMI_FOLDERS, installed_version
 from .._smi.tool import HUNG, Tool, find
@@ -92,6 +101,24 @@ def gather(
         own = [Device.of(chip) for chip in chips if chip["card"] == process["card"] and process["chip"] in (None, chip["chip"])]
         listed.setdefault(process["pid"], []).extend(own)
     return sorted(chips, key=lambda chip: chip["id"]), driver, listed
+
+
+def splits(tool: Tool, npus: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return ``{templates: {name: rows}, ai_cores: {name: number}, recover}`` of the chips of a host, by their names, as far as npu-smi
+    tells; ``recover`` is whether the driver restores hard vNPUs after a reboot, None where that is not known."""
+    first: dict[str, Mapping[str, Any]] = {}
+    for npu in npus:
+        first.setdefault(npu["name"] or "", npu)
+    quiet = ("unsupported", "invalid")
+    found: dict[str, Any] = {"templates": {}, "ai_cores": {}}
+    for name, npu in first.items():
+        words = ("-i", str(npu["card"]), "-c", str(npu["chip"]))
+        rows = tool.ask(parse_template_info, "info", "-t", "template-info", *words, quiet=quiet)
+        cores = tool.ask(parse_vnpu_cores, "info", "-t", "info-vnpu", *words, quiet=quiet) if rows else None
+        if rows and cores:
+            found["templates"][name], found["ai_cores"][name] = rows, cores
+    mode = tool.ask(parse_vnpu_recover, "info", "-t", "vnpu-cfg-recover", quiet=quiet) if found["templates"] else None
+    return dict(found, recover=None if mode is None else mode == "enable")
 
 
 def _ask(tool: Tool, device_share: bool) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:

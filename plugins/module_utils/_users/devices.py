@@ -40,7 +40,8 @@ def owners(host: Host, npus: Iterable[Mapping[str, Any]]) -> dict[str, Device]:
         else:
             functions.setdefault(pci, []).append(npu)
     shares = [share for pci, members in functions.items() for share in share_out(members, requested(host, pci, names) if pci else [])]
-    devices.update(("davinci%d" % number, Device.of(npu)) for npu, number, _own in shares if number is not None)
+    by_witness = sorted(shares, key=lambda share: bool(share[2]))  # what interrupts tell comes last, and wins
+    devices.update(("davinci%d" % number, Device.of(npu)) for npu, number, _own in by_witness if number is not None)
     devices.pop("", None)
     for name, device in list(devices.items()):
         if name.startswith("davinci"):

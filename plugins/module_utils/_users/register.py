@@ -30,6 +30,8 @@ def register_npus(host: Host, npus: Sequence[dict[str, Any]], tool: Tool | None,
 
     Where neither physical ids that npu-smi printed, nor sysfs, nor interrupts tell a number, this queries npu-smi for each device file.
     """
+    if not npus:
+        return
     there = files(host, DAVINCI)
     functions: dict[str, list[dict[str, Any]]] = {}
     for npu in npus:

@@ -20,6 +20,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads im
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import kind_and_number, members
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import workers
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import vnpus as _vnpus
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import is_hard
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
@@ -234,6 +235,8 @@ def _service(unit: str, description: str, settings: dict[str, str], needs: str |
 
 def _title(vnpu: Mapping[str, Any]) -> str:
     """What a vNPU is called in unit files; with its quotas, so a change of them is a change of the units that follow only again."""
+    if is_hard(vnpu):
+        return f"vNPU {vnpu['name']}: hard vNPU {vnpu['vnpu_id']}, {vnpu['template']} of {vnpu['of']}"
     return f"vNPU {vnpu['name']}: {vnpu['memory_mib']} MiB and {vnpu['core']} percent of {vnpu['of']}"
 
 

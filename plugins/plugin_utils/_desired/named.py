@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import vnpus as _vnpus
+
 Entries = Sequence[Mapping[str, Any]]
 
 
@@ -31,6 +33,7 @@ class Named(NamedTuple):
     def of(cls, settings: Mapping[str, Any], device_share: bool | None = None) -> Named:
         """Return what the settings of role slices name."""
         given = {name: settings[name] for name in ("services", "workloads", "vnpus", "bound_by", "environment")}
+        given["vnpus"] = _vnpus.named(given["vnpus"])
         return cls(**given, limiter=bool(settings["vnpu_limiter"]), device_share=device_share)
 
     @property

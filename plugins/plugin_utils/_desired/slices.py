@@ -17,6 +17,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature impo
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.vnpu import region
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.way import with_kubelet
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import is_hard
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
@@ -51,7 +52,7 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
         expected=tuple(bound["expected"]),
         programs=(limiter,) if any(vnpu["limiter"] for vnpu in bound["vnpus"]) else (),
         notes=(bound["summary"],),
-        soft_split=settings["vnpu_folder"] if bound["vnpus"] else "",
+        soft_split=settings["vnpu_folder"] if any(not is_hard(vnpu) for vnpu in bound["vnpus"]) else "",
         python=settings["python"],
         needs_plan=True,
         live={name: bound[name] for name in ("method", "services", "workloads", "vnpus", "bound_by")},

@@ -46,6 +46,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals imp
 from ansible_collections.npu.affinity.plugins.module_utils._topology.hardware import hardware
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import pods
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import planner
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import is_hard
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import (
@@ -279,7 +280,8 @@ def of_plan(topology: Topology, plan: Plan | None, settings: Mapping[str, Mappin
     for feature in made.values():
         together = together.with_those_of(feature)
     features = {name: PRESENT if _is_on(name, settings[name]) and plan else ABSENT for name in made}
-    kept = {"vnpu"} if settings.get("slices", {}).get("vnpus") else set()  # a limiter stays as long as a vNPU needs it
+    soft = any(not is_hard(vnpu) for vnpu in settings.get("slices", {}).get("vnpus", ()))
+    kept = {"vnpu"} if soft else set()  # a limiter stays as long as a vNPU needs it
     absent = {name: ON_HOST[name] for name, presence in features.items() if presence == ABSENT and name not in kept}
     state: MadeState = {
         "schema": 1,

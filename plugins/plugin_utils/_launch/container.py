@@ -73,7 +73,8 @@ def _devices(workload: Workload, options: Options) -> Devices:
         # Empty, so that what an image may have set does not count.
         environment = {"ASCEND_VISIBLE_DEVICES": ",".join(numbers), "ASCEND_RUNTIME_OPTIONS": "", **split, **share["environment"]}
         return Devices(environment=environment, volumes=share["volumes"], notes=notes)
-    nodes = [*(f"/dev/davinci{number}" for number in numbers), *DEVICES_OF_ALL]
+    own = workload.share.devices if workload.share else ()
+    nodes = [*(own or (f"/dev/davinci{number}" for number in numbers)), *DEVICES_OF_ALL]
     volumes = [f"{path}:{path}" for path in ("/usr/local/dcmi", options.npu_smi, *DRIVER)]
     return Devices(nodes=nodes, volumes=volumes + share["volumes"], environment=share["environment"], notes=notes)
 
@@ -101,6 +102,8 @@ def _of_share(workload: Workload) -> dict[str, Any]:
     """Return what a vNPU's container needs besides devices and driver."""
     if workload.share is None:
         return {"volumes": [], "environment": {}, "notes": []}
+    if workload.share.devices:
+        return {"volumes": [], "environment": dict(workload.share.environment), "notes": []}
     notes = ["Device share must be on for its card: npu-smi info -t device-share -i <card>."]
     if workload.share.limiter:
         notes.insert(0, f"The limiter must run before: systemctl start {workload.share.limiter}")

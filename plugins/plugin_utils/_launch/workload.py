@@ -69,11 +69,15 @@ class Card:
 
 @dataclass(frozen=True)
 class Share:
-    """The part of an NPU that a vNPU gets: variables and ``volumes`` (``host:container[:ro]``) of its container, its limiter's unit."""
+    """The part of an NPU that a vNPU gets: variables and ``volumes`` (``host:container[:ro]``) of its container, its limiter's unit.
+
+    ``devices``: those of a hard vNPU, ``host:container``, in place of the NPU's.
+    """
 
     environment: Mapping[str, str]
     volumes: Sequence[str]
     limiter: str | None
+    devices: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -151,8 +155,12 @@ def read(entry: object, topology: object, name: str) -> Workload:
         slice=slice_name if not host or way(host, {"npus": [{"irq": irq}], "housekeeping": ""})[0] == SLICES else "",
         cards=tuple(_cards(entry, host, kind, cpus)),
         topology=host,
-        share=Share(entry["environment"], entry["volumes"], entry.get("limiter")) if "volumes" in entry else None,
+        share=_share(entry) if "volumes" in entry else None,
     )
+
+
+def _share(vnpu: Mapping[str, Any]) -> Share:
+    return Share(vnpu["environment"], vnpu["volumes"], vnpu.get("limiter"), vnpu.get("devices") or ())
 
 
 def _host(topology: object) -> Topology:
@@ -172,13 +180,13 @@ def _memory_nodes(allowed: str, host: Mapping[str, Any], title: str) -> str:
 
 def _cards(entry: Mapping[str, Any], host: Mapping[str, Any], kind: str, cpus: str) -> Iterator[Card]:
     """Yield the NPUs of an entry, of a workload's processes, of its list of logic ids, or of its device nodes."""
-    for path in entry.get("devices") or ():
+    for path in entry.get("devices") or () if "volumes" not in entry else ():
         if not (match := DEVICE.match(str(path))):
             raise ValueError(f"devices: {path!r} is not the node of an NPU or GPU, such as /dev/davinci0")
         node = int(match[1])
         npu = _of_node(node, host, kind)
         yield Card(npu.get("id"), node, cpus, npu.get("family"))
-    if entry.get("devices"):
+    if entry.get("devices") and "volumes" not in entry:
         return
     if "id" in entry:
         members: Sequence[Any] = [entry]

@@ -28,7 +28,8 @@ def gathered_by(plan: Mapping[str, Any]) -> dict[str, Any]:
     units = [entry["unit"] for entry in (*plan["services"], *plan["vnpus"]) if entry.get("unit")]
     units += [unit for workload in plan["workloads"] for unit in workload.get("units") or ()]
     asked = {name: plan[name] for name in ("root", "npu_smi", "timeout")}
-    return {**asked, "units": units, "device_share": bool(plan["vnpus"])}
+    hard = [entry for entry in plan["vnpus"] if entry.get("template")]
+    return {**asked, "units": units, "device_share": len(hard) < len(plan["vnpus"]), "vnpus": bool(hard)}
 
 
 def of_playbooks(given: Mapping[str, Any]) -> dict[str, Any]:

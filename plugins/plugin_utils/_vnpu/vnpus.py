@@ -3,7 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """vNPUs without Kubernetes: containers of one host that share NPUs, each with its part of the memory, of the compute and of the CPUs.
 
-What is enforced, and by whom: memory and compute by hami-vnpu-core's library in the container and its limiter
+One with a ``template`` is a hard vNPU, which the driver makes and limits (:mod:`_vnpu.hard`). The others share an NPU in soft split.
+
+What is enforced in soft split, and by whom: memory and compute by hami-vnpu-core's library in the container and its limiter
 (Project-HAMi/hami-vnpu-core@f795831b), which read them from variables; CPUs by a slice inside that of the NPU. Nobody but this code adds
 the parts up: HAMi's rules do it (:mod:`_vnpu.fit`).
 
@@ -36,6 +38,14 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._entries import (
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.workers import ARM
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import chip_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import (
+    ai_cores,
+    hard_doubts,
+    hard_parts,
+    hard_refusals,
+    is_hard,
+    template_of,
+)
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
@@ -45,7 +55,12 @@ ENVIRONMENT_FOLDER = "/etc/npu-affinity/vnpu"
 RUNTIME_FOLDER = "/run/npu-affinity/vnpu"
 SHARED_REGION, LOCAL_REGION, LIBRARY = "/hami-shared-region", "/hami-vnpu-shmem", IN_CONTAINER
 """Where a container has what the library and the limiter use, as HAMi's device plugin mounts it."""
-_FIELDS = ("name", "npu", "memory_mib", "core", "unit")
+_FIELDS = ("name", "npu", "memory_mib", "core", "unit", "template")
+
+
+def named(wanted: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return vNPUs, each with a name: a hard one need not have any, and is then called by its place in the list."""
+    return [vnpu if vnpu.get("name") or not is_hard(vnpu) else {**vnpu, "name": f"vnpu-{place}"} for place, vnpu in enumerate(wanted)]
 
 
 def refusals(
@@ -74,7 +89,7 @@ def refusals(
                 f"{VARIABLE}: {name} is named more than once; file names contain it, and '-' and '_' count as the same.",
             )
         )
-    sentences += _of_host(topology, bound_by)
+    sentences += _of_host(topology, bound_by, [vnpu for vnpu in wanted if not is_hard(vnpu)])
     for vnpu in wanted:
         if unknown := unknown_npus(VARIABLE, vnpu["name"], [vnpu["npu"]], plan):
             sentences.append(unknown)
@@ -97,9 +112,20 @@ def refusals(
     for entry, sharing in groups:
         if _number(topology, plan, entry) is None:
             sentences.append(Sentence("NPU_DEVICE_UNKNOWN", f"{VARIABLE}: {unknown_device(entry)}."))
-        if not is_lost(plan, entry):
+        if is_lost(plan, entry):
+            continue
+        found, hard = npu_of(topology, entry), [vnpu for vnpu in sharing if is_hard(vnpu)]
+        if not hard:
             sentences += _cannot_be_shared(topology, entry, device_share)
             sentences += _overcommitted(topology, entry, sharing)
+        elif len(hard) < len(sharing):
+            sentences.append(
+                Sentence("NPU_CLAIMED_TWICE", f"{VARIABLE}: {title(entry)} has hard vNPUs and soft ones; use one of the two on an NPU.")
+            )
+        else:
+            sentences += [Sentence(code, f"{VARIABLE}: {text}") for code, text in hard_refusals(topology, found, title(entry), hard)]
+        if hard and not sentences:
+            sentences += _without_cores(topology, entry, sharing)
     return sentences
 
 
@@ -108,8 +134,14 @@ def _number(topology: Topology, plan: Plan, entry: Mapping[str, Any]) -> int | N
     return device_number(entry if is_lost(plan, entry) else {**entry, **npu_of(topology, entry)})
 
 
-def _of_host(topology: Topology, bound_by: str) -> Iterator[Sentence]:
-    """Yield why a host cannot have any vNPU."""
+def _of_host(topology: Topology, bound_by: str, soft: Sequence[Mapping[str, Any]]) -> Iterator[Sentence]:
+    """Yield why a host cannot have any vNPU, or none in soft split."""
+    if bound_by != "host":
+        yield Sentence(
+            "NPU_WORKERS_CONFLICT", f"{VARIABLE}: vNPUs have slices inside those of their NPUs; set npu_affinity_bound_by to host."
+        )
+    if not soft:
+        return
     version = (topology.get("driver") or {}).get("version")
     if version and is_older(version, OLDEST_DRIVER):
         yield Sentence(
@@ -118,10 +150,6 @@ def _of_host(topology: Topology, bound_by: str) -> Iterator[Sentence]:
         )
     if why := unsupported(topology):
         yield Sentence("NPU_VNPU_UNSUPPORTED", f"{VARIABLE}: {why}.")
-    if bound_by != "host":
-        yield Sentence(
-            "NPU_WORKERS_CONFLICT", f"{VARIABLE}: vNPUs have slices inside those of their NPUs; set npu_affinity_bound_by to host."
-        )
 
 
 def _by_npu(plan: Plan, wanted: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], list[Mapping[str, Any]]]]:
@@ -167,9 +195,10 @@ def without_share(npu: Mapping[str, Any]) -> bool:
 @remark("NPU_VNPU_UNSURE")
 def inconsistencies(topology: Topology, plan: Plan, wanted: Sequence[Mapping[str, Any]], device_share: bool | None = None) -> list[str]:
     """Return one sentence for everything that may keep these vNPUs from working. They must not be :func:`refusals`."""
+    sentences = list(hard_doubts(topology, [npu_of(topology, find(plan, vnpu["npu"])[0]) for vnpu in wanted if is_hard(vnpu)]))
+    wanted = [vnpu for vnpu in wanted if not is_hard(vnpu)]
     if not wanted:
-        return []
-    sentences = []
+        return sentences
     if not (topology.get("driver") or {}).get("version"):
         sentences.append(
             f"{VARIABLE}: the version of the Ascend driver is not known, and soft split needs {OLDEST_DRIVER} or newer; run npu-smi info."
@@ -193,6 +222,10 @@ def _shape(vnpu: Mapping[str, Any]) -> Iterable[str]:
         yield f"{name} has unknown settings {', '.join(unknown)}; there are {', '.join(_FIELDS)}."
     if vnpu.get("npu") is None:
         yield f"{name} names no NPU."
+    if is_hard(vnpu):
+        if set(vnpu) & {"memory_mib", "core"}:
+            yield f"{name} has a template, which sets memory and compute; leave memory_mib and core out."
+        return
     for key, least, most in (("memory_mib", 1, None), ("core", 1, 100)):
         value = vnpu.get(key)
         if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
@@ -222,18 +255,35 @@ def _overcommitted(topology: Topology, entry: Mapping[str, Any], wanted: Sequenc
                     f"100 % and serves {used} ({word}); give less, or another NPU.",
                 )
             ]
+    return _without_cores(topology, entry, wanted)
+
+
+def _without_cores(topology: Topology, entry: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]]) -> list[Sentence]:
+    """Return a sentence on the first vNPU of an NPU that would get no core of its pool."""
     cores = _cores(topology, entry)
-    for vnpu, share in zip(wanted, _shares(cores, [vnpu["core"] for vnpu in wanted]), strict=True):
-        if not share:
-            least = -(-100 // len(cores)) if cores else 100
-            return [
-                Sentence(
-                    "NPU_VNPU_TOO_LARGE",
-                    f"{VARIABLE}: {vnpu['core']} % of {npu} for {vnpu['name']} is not a whole core of its pool, which has {len(cores)} "
-                    f"outside interrupts; ask for {least} or more, or for fewer vNPUs.",
-                )
-            ]
+    for vnpu, share in zip(wanted, _shares(cores, *_weights(topology, entry, wanted)), strict=True):
+        if share:
+            continue
+        if is_hard(vnpu):
+            why = f"the share of {vnpu['template']} for {vnpu['name']} is not a whole core of the pool of {title(entry)}, which has "
+            return [Sentence("NPU_VNPU_TOO_LARGE", f"{VARIABLE}: {why}{len(cores)} outside interrupts; give the NPU more CPUs.")]
+        least = -(-100 // len(cores)) if cores else 100
+        return [
+            Sentence(
+                "NPU_VNPU_TOO_LARGE",
+                f"{VARIABLE}: {vnpu['core']} % of {title(entry)} for {vnpu['name']} is not a whole core of its pool, which has "
+                f"{len(cores)} outside interrupts; ask for {least} or more, or for fewer vNPUs.",
+            )
+        ]
     return []
+
+
+def _weights(topology: Topology, entry: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]]) -> tuple[list[int], int]:
+    """Return how much of an NPU's compute each vNPU gets, and how much there is: AI cores of hard ones, else percent."""
+    if not is_hard(wanted[0]):
+        return [vnpu["core"] for vnpu in wanted], 100
+    found = npu_of(topology, entry)
+    return [template_of(topology, found, vnpu)["aicore"] for vnpu in wanted], ai_cores(topology, found)
 
 
 def npu_of(topology: Topology, entry: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -262,9 +312,9 @@ def _cores(topology: Topology, entry: Mapping[str, Any]) -> list[list[int]]:
     return [core for core in cores.values() if not irq & set(core)]
 
 
-def _shares(cores: Sequence[Sequence[int]], percents: Sequence[int]) -> list[list[int]]:
+def _shares(cores: Sequence[Sequence[int]], weights: Sequence[int], whole: int) -> list[list[int]]:
     """Return the CPUs of every vNPU: the cores from where the one before ended, each end being that part of all, rounded down."""
-    ends = [len(cores) * sum(percents[: count + 1]) // 100 for count in range(len(percents))]
+    ends = [len(cores) * sum(weights[: count + 1]) // whole for count in range(len(weights))]
     return [[cpu for core in cores[start:end] for cpu in core] for start, end in zip([0, *ends], ends, strict=False)]
 
 
@@ -279,38 +329,44 @@ def vnpus(topology: Topology, plan: Plan, wanted: Sequence[Mapping[str, Any]], l
     Each: ``name``, ``npus`` (one logic id), ``of`` (what its NPU is called), ``memory_mib``, ``core``, ``unit`` (or None), ``slice``,
     ``pool`` (cpulist), ``mems`` and ``memory_nodes`` (the nearest and the allowed memory nodes), ``environment`` (variables of
     a container and its limiter), ``file`` (path of the file with them) and ``limiter`` (the unit's name, or None without ``limiter``).
+    A hard one has ``template``, ``vnpu_id`` and ``devices`` (those of its container), too, and no limiter.
     """
     result = []
     for entry, sharing in _by_npu(plan, wanted):
         node = _number(topology, plan, entry)
-        for vnpu, share in zip(sharing, _shares(_cores(topology, entry), [vnpu["core"] for vnpu in sharing]), strict=True):
-            environment = {
-                "ASCEND_VISIBLE_DEVICES": str(node),
-                "NPU_GLOBAL_SHM_PATH": f"{SHARED_REGION}/{node}_global_registry",
-                "NPU_MEM_QUOTA": str(vnpu["memory_mib"]),
-                "NPU_PRIORITY": str(vnpu["core"]),
-            }
-            if limiter:
-                environment["NPU_LOCAL_SHM_PATH"] = f"{LOCAL_REGION}/vnpu_local_shmem"
+        shares = _shares(_cores(topology, entry), *_weights(topology, entry, sharing))
+        hard = hard_parts(topology, npu_of(topology, entry), int(node or 0), sharing) if is_hard(sharing[0]) else [{}] * len(sharing)
+        for vnpu, share, part in zip(sharing, shares, hard, strict=True):
+            has_limiter = limiter and not part
+            own = part or {"memory_mib": vnpu["memory_mib"], "core": vnpu["core"], "environment": _environment(vnpu, node, limiter)}
             result.append(
                 {
                     "name": vnpu["name"],
                     "npus": [entry["id"]],
                     "of": title(entry),
-                    "memory_mib": vnpu["memory_mib"],
-                    "core": vnpu["core"],
                     "unit": vnpu.get("unit") or None,
                     "slice": f"{entry['slice'].removesuffix('.slice')}-{_plain(vnpu)}.slice",
                     "pool": compress(share),
                     "mems": entry["mems"],
                     "memory_nodes": memory_nodes(entry),
-                    "environment": environment,
                     "file": f"{ENVIRONMENT_FOLDER}/{vnpu['name']}.env",
-                    "limiter": f"npu-affinity-limiter-{vnpu['name']}.service" if limiter else None,
+                    "limiter": f"npu-affinity-limiter-{vnpu['name']}.service" if has_limiter else None,
+                    **own,
                 }
             )
     order = {vnpu["name"]: place for place, vnpu in enumerate(wanted)}
     return sorted(result, key=lambda vnpu: order[vnpu["name"]])
+
+
+def _environment(vnpu: Mapping[str, Any], node: int | None, limiter: bool) -> dict[str, str]:
+    local = {"NPU_LOCAL_SHM_PATH": f"{LOCAL_REGION}/vnpu_local_shmem"} if limiter else {}
+    return {
+        "ASCEND_VISIBLE_DEVICES": str(node),
+        "NPU_GLOBAL_SHM_PATH": f"{SHARED_REGION}/{node}_global_registry",
+        "NPU_MEM_QUOTA": str(vnpu["memory_mib"]),
+        "NPU_PRIORITY": str(vnpu["core"]),
+        **local,
+    }
 
 
 def mounts(vnpu: Mapping[str, Any], folder: str, shared_region: str) -> list[str]:
@@ -319,6 +375,8 @@ def mounts(vnpu: Mapping[str, Any], folder: str, shared_region: str) -> list[str
     The preload file is mounted in the container's ``/etc``, not in that of the host, where it would be loaded into every program. With a
     limiter on the host, the directory that it shares with the container is also the container's ``/dev/shm``, where older libraries look.
     """
+    if is_hard(vnpu):
+        return []
     volumes = [f"{folder}:{LIBRARY}:ro", f"{folder}/ld.so.preload:/etc/ld.so.preload:ro", f"{shared_region}:{SHARED_REGION}"]
     local = f"{RUNTIME_FOLDER}/{vnpu['name']}"
     return volumes + ([f"{local}:{LOCAL_REGION}", f"{local}:/dev/shm"] if vnpu["limiter"] else [])

@@ -21,7 +21,14 @@ def compare(comparing: Comparing) -> None:
         check_layout(findings, host, layout)
     if wanted.soft_split:
         ours = ["%s/%s" % (layout.folder, name) for name in complete(layout).files] if layout else []
-        check_soft_split(findings, host, wanted.soft_split, slices.get("vnpus", ()) if slices else (), comparing.idle, ours)
+        check_soft_split(
+            findings,
+            host,
+            wanted.soft_split,
+            [vnpu for vnpu in slices.get("vnpus", ()) if "template" not in vnpu] if slices else (),
+            comparing.idle,
+            ours,
+        )
 
 
 def check_layout(findings: Findings, host: Host, layout: Layout) -> None:

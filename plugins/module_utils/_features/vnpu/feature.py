@@ -29,7 +29,7 @@ def _step(host: Host, state: AppliedState, choices: Choices) -> LiveStep | None:
 
         return SoftSplit(host, state["live"]["vnpu"], choices)
     slices = state["live"].get("slices")
-    if slices and slices.get("vnpus") and state.get("soft_split"):
+    if slices and state.get("soft_split"):
         from .presence import Presence
 
         return Presence(host, state["soft_split"])

@@ -104,6 +104,7 @@ ANSWERS = {
     "threads": "no thread is placed",
     "metrics": "no metrics are written",
     "tuning": "",
+    "hard_vnpu": "",
     "hugepages": "",
     "nic": "",
     "command": "not bound",
@@ -127,7 +128,7 @@ def test_an_unknown_program_lists_the_known_ones(capsys, words):
     assert main.main(words) == 2
     assert (
         capsys.readouterr().err
-        == "usage: python3 -m npu_affinity adopt|command|device_share|hugepages|irq|metrics|nic|threads|tuning [--help]\n"
+        == "usage: python3 -m npu_affinity adopt|command|device_share|hard_vnpu|hugepages|irq|metrics|nic|threads|tuning [--help]\n"
     )
 
 

@@ -271,7 +271,7 @@ VALUES = [
     (
         "features",
         "threads,tunng",
-        " takes some of vnpu, slices, irq, nic, device_share, adopt, threads, tuning, hugepages, metrics, kubelet, and "
+        " takes some of hard_vnpu, vnpu, slices, irq, nic, device_share, adopt, threads, tuning, hugepages, metrics, kubelet, and "
         "got 'tunng'; did you mean tuning?",
     ),
     ("irq_enabled", "maybe", " takes true or false, and got 'maybe'."),

@@ -1,0 +1,49 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Feature hard_vnpu: the hard vNPUs of NPUs, now and after each boot: the driver restores them, or else the unit creates them again."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ansible_collections.npu.affinity.plugins.module_utils._features.hard_vnpu.feature import FEATURE
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import BOOT_ORDER, Feature, of_values
+from ansible_collections.npu.affinity.plugins.plugin_utils._entries import find, is_lost
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import vnpus as _vnpus
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import is_hard
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
+
+_BEFORE = "Before=containerd.service crio.service docker.service isulad.service kubelet.service podman.service\n"
+_KEPT_BY_DRIVER = {"on": True, "off": False}
+
+
+def is_on(settings: Mapping[str, Any]) -> bool:
+    return any(map(is_hard, settings["vnpus"]))
+
+
+def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
+    """Return the hard vNPUs of each NPU, and the unit that creates them at boot where the driver does not; ``settings``: those of the
+    role."""
+    if not settings["enabled"] or not plan["npus"]:
+        return Feature(owned=FEATURE.owned)
+    if reasons := _vnpus.refusals(topology, plan, _vnpus.named(settings["vnpus"])):
+        raise ValueError(" ".join(reasons))
+    asked = _vnpus.named([vnpu for vnpu in settings["vnpus"] if is_hard(vnpu)])
+    parts: dict[str, list[str]] = {}
+    for vnpu in _vnpus.vnpus(topology, plan, asked):
+        entry = next(entry for entry in find(plan, next(one for one in asked if one["name"] == vnpu["name"])["npu"]))
+        if not is_lost(plan, entry):
+            parts.setdefault(f"{entry['card']}:{entry['chip']}", []).append(f"{vnpu['vnpu_id']} {vnpu['template']}")
+    values = {key: ", ".join(sorted(listed)) for key, listed in parts.items()}
+    by_driver = _KEPT_BY_DRIVER.get(settings["recover"], (topology.get("vnpus") or {}).get("recover"))
+    switches = {"vnpu-mode": "docker"}
+    if settings["recover"] in _KEPT_BY_DRIVER:
+        switches["vnpu-cfg-recover"] = "enable" if by_driver else "disable"
+    live = {"values": {**switches, **values}, "npu_smi": settings["npu_smi"] or "", "timeout": settings["timeout"]}
+    made = of_values(FEATURE, live, settings["python"], "Split NPUs into hard vNPUs", BOOT_ORDER + _BEFORE, needs_plan=True)
+    return dataclasses.replace(made, files=made.files[:1], enabled=()) if by_driver else made

@@ -1,0 +1,95 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Hard vNPUs: fixed parts of an NPU that its driver makes by a template. What each needs, by what npu-smi says of the host's templates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ansible_collections.npu.affinity.plugins.module_utils._kernel.devices import parts
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
+
+Vnpu = Mapping[str, Any]
+_MOST = {"310p": 8}
+"""Parts of an NPU by its family, where that is not all for which there are ids."""
+_NEVER = {"310": "a 310", "a5": "a 950"}
+
+
+def is_hard(vnpu: Vnpu) -> bool:
+    return bool(vnpu.get("template"))
+
+
+def ai_cores(topology: Topology, npu: Vnpu) -> int:
+    """Return the AI cores of an NPU, 0 where npu-smi does not tell them."""
+    return int((topology.get("vnpus") or {}).get("ai_cores", {}).get(npu.get("name")) or 0)
+
+
+def _templates(topology: Topology, npu: Vnpu) -> dict[str, Vnpu]:
+    listed = (topology.get("vnpus") or {}).get("templates", {}).get(npu.get("name")) or ()
+    return {template["name"]: template for template in listed}
+
+
+def template_of(topology: Topology, npu: Vnpu, vnpu: Vnpu) -> Vnpu:
+    return _templates(topology, npu)[vnpu["template"]]
+
+
+def hard_refusals(topology: Topology, npu: Vnpu, title: str, wanted: Sequence[Vnpu]) -> Iterator[tuple[str, str]]:
+    """Yield ``(code, sentence)`` for what keeps an NPU from being split so."""
+    known, cores = _templates(topology, npu), ai_cores(topology, npu)
+    if not known or not cores:
+        what = f"is {_NEVER[npu['family']]}, which has none" if npu.get("family") in _NEVER else "lists no templates by npu-smi"
+        look = f"see npu-smi info -t template-info -i {npu.get('card')} -c {npu.get('chip')}"
+        yield "NPU_VNPU_UNSUPPORTED", f"{wanted[0]['name']} is to be a hard vNPU of {title}, which {what}; {look}."
+        return
+    if unknown := sorted({vnpu["template"] for vnpu in wanted} - known.keys()):
+        yield "NPU_SETTING_INVALID", f"{title} has no template {' and '.join(unknown)}; it has {', '.join(sorted(known))}."
+        return
+    sizes = [known[vnpu["template"]] for vnpu in wanted]
+    asked, memory = sum(size["aicore"] for size in sizes), 1024 * sum(size["memory_gib"] or 0 for size in sizes)
+    most = _MOST.get(str(npu.get("family")), len(parts(0)))
+    if asked > cores or len(wanted) > most or (npu.get("memory_mib") and memory > npu["memory_mib"]):
+        yield (
+            "NPU_VNPU_TOO_LARGE",
+            f"{' and '.join(vnpu['name'] for vnpu in wanted)} want {asked} AI cores and {memory} MiB of {title}, which has {cores} and "
+            f"{npu.get('memory_mib')} MiB for up to {most} hard vNPUs; use smaller templates, or another NPU.",
+        )
+
+
+def hard_doubts(topology: Topology, npus: Sequence[Vnpu]) -> Iterator[str]:
+    """Yield what may keep hard vNPUs from being made."""
+    if any(npu.get("family") == "a3" for npu in npus):
+        yield (
+            "npu_affinity_vnpus: whether npu-smi can split an A3 is not confirmed: the published driver refuses it. A bind tries, and "
+            "fails if info-vnpu then lists no such vNPU."
+        )
+
+
+def hard_parts(topology: Topology, npu: Vnpu, device: int, wanted: Sequence[Vnpu]) -> list[dict[str, Any]]:
+    """Return what each hard vNPU of an NPU is and what its container gets, in the order in which they are named.
+
+    A vNPU of that template that is there already is taken, the lowest id first; a new one has the lowest id that is free.
+    """
+    there = {part["id"]: part["template"] for part in npu.get("parts") or ()}
+    free = [number for number in parts(device) if number not in there]
+    found = []
+    for vnpu in wanted:
+        number = next((number for number, template in sorted(there.items()) if template == vnpu["template"]), None)
+        if number is None:
+            number = free.pop(0)
+        there.pop(number, None)
+        size = template_of(topology, npu, vnpu)
+        found.append(
+            {
+                "vnpu_id": number,
+                "template": vnpu["template"],
+                "memory_mib": 1024 * (size["memory_gib"] or 0),
+                "core": 100 * size["aicore"] // ai_cores(topology, npu),
+                "environment": {"ASCEND_VISIBLE_DEVICES": str(number), "ASCEND_RUNTIME_OPTIONS": "VIRTUAL"},
+                "devices": [f"/dev/vdavinci{number}:/dev/davinci{number}"],
+            }
+        )
+    return found
