@@ -14,7 +14,7 @@ import yaml
 
 from tests.integration import controller
 from tests.integration.conftest import REPOSITORY, Fleet
-from tests.simulator.generate import load
+from tests.simulator.generate import load, merge
 
 FIRST_BIND = REPOSITORY / "docs/first-bind.md"
 HOST = "a2-01"
@@ -25,7 +25,7 @@ SIMULATED = "[NPU_PROGRAM_MISSING]\n"
 def fleet(folder: pathlib.Path) -> Fleet:
     """Return the demo fleet below a folder."""
     demo = yaml.safe_load((REPOSITORY / "tests/simulator/fleet.yml").read_text())["hosts"]
-    hosts = Fleet(folder, {name: {**load(host["machine"]), **host.get("change", {})} for name, host in demo.items()})
+    hosts = Fleet(folder, {name: merge(load(host["machine"]), host.get("change", {})) for name, host in demo.items()})
     hosts.give({name: host["vars"] for name, host in demo.items() if "vars" in host})
     (folder / "group.yml").write_text(yaml.safe_dump({"npu_hosts": {"hosts": dict.fromkeys(demo)}}))
     return hosts
