@@ -32,7 +32,7 @@ options:
     type: dict
   topology:
     description:
-      - The fact C(npu_affinity_topology), or only its C(npus) and C(users). NPUs that are not in the plan in force are drift.
+      - The fact C(npu_affinity_topology), or only its C(npus), C(silent) and C(users). NPUs that are not in the plan in force are drift.
       - With it, the module does not need to call C(npu-smi) or search for processes that use NPUs.
     type: dict
   must_be_bound:

@@ -37,6 +37,11 @@ DUO = {
         "cards": [{"npu": number, "bdf": f"0000:{number + 1:02x}:00.0", "node": number * 2} for number in range(2)],
     },
 }
+GPUS = {
+    "cpus": {"per_node": 16},
+    "nodes": {"count": 2},
+    "gpus": {"name": "NVIDIA L40S", "memory_mib": 46068, "cards": [{"bdf": f"0000:{bus}1:00.0", "node": bus // 8} for bus in (4, 8)]},
+}
 SERVICES = [
     {"unit": "vllm@0.service", "npus": [0]},
     {"unit": "vllm@1.service", "npus": ["0000:02:00.0"]},
@@ -231,3 +236,18 @@ def test_an_npu_smi_that_does_not_answer_moves_nothing(fleet):
         run = hosts.play("bind", npu_affinity_timeout=10)
     said = run.failure("a2")
     assert "npu-smi did not answer 'info -t topo' in time" in said and "[NPU_SMI_UNAVAILABLE]" in said
+
+
+def test_a_gpu_host_says_what_it_lost_and_what_it_is(fleet):
+    hosts = fleet(gpus=GPUS)
+    hosts.succeed("bind")
+    set_faults(hosts.tree("gpus"), nvidia_lost=[GPUS["gpus"]["cards"][1]["bdf"]])
+    lost = hosts.play("verify")
+    assert "[NPU_CARD_LOST]" in lost.failure("gpus") and "NPU_SMI_SILENT" not in lost.output
+    set_faults(hosts.tree("gpus"), nvidia_error=True)
+    assert "[NPU_SMI_SILENT]" in hosts.play("verify").failure("gpus")
+    set_faults(hosts.tree("gpus"))
+    (hosts.tree("gpus") / "proc/1/comm").write_text("python3\n")
+    with hosts.untouched():
+        refused = hosts.play("bind", npu_affinity_smt="threads")
+    assert "This is a container: PID 1 is python3, not systemd" in refused.failure("gpus")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.memory_nodes import of_gpu
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def frames_of(topology: Topology, npus: Sequence[Npu], owners: Mapping[int, Owne
     def nics(node: int | None) -> list[Nic]:
         return [nic for nic in topology.get("nics") or () if nic["numa"] == node]
 
-    left = set(owners)
+    left, of_gpus = set(owners), of_gpu(topology)
     without_node = set(range(len(npus)))
     for node in topology.get("numa") or ():
         cpus = left.intersection(expand(node["cpus"], f"cpus of NUMA node {node['id']}"))
@@ -139,6 +140,9 @@ def frames_of(topology: Topology, npus: Sequence[Npu], owners: Mapping[int, Owne
         without_node.difference_update(attached)
         if cpus or attached:
             note = f"{compress(cpus) or 'no CPUs'}{'' if node.get('memory_mib') else ', no memory'}"
+            functions = {npus[index].pci for index in attached}
+            if own := compress(number for number, function in of_gpus.items() if function in functions):
+                note += f", memory of GPUs on {own}"
             yield Frame(node["id"], note, groups(cpus), attached, nics(node["id"]))
     if left or without_node:
         yield Frame(None, compress(left), groups(left), sorted(without_node), nics(None))
