@@ -45,12 +45,9 @@ arguments of the command (--local_rank, --npu_device_id, --devices).
 exit status: that of the command; 125 if it was not started, 126 if it cannot be executed, 127 if it was not found
 """ % ", ".join(ROLES)
 _FLAGS = ("--print", "--or-run")
-_SHAPE = {
-    "npus": [
-        {"id": int, "pool": str, **{name + "?": str for name in (*ROLES, "pci", "slice", "kind", "mems", "memory_nodes")}, "phy_id?": int}
-    ],
-    "options?": dict,
-}
+_ENTRY = {"id": int, "pool": str, "phy_id?": int}
+_ENTRY.update((name + "?", str) for name in (*ROLES, "pci", "slice", "kind", "mems", "memory_nodes"))
+_SHAPE = {"npus": [_ENTRY], "lost?": [_ENTRY], "options?": dict}
 
 
 def main(argv: Sequence[str], environment: Mapping[str, str] = os.environ) -> int:
@@ -243,9 +240,13 @@ def _as_started(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without LC_CTYPE, where it is Python that has set it (PEP 538)."""
     found = dict(environment)
     if found.get("LC_CTYPE") in ("C.UTF-8", "C.utf8", "UTF-8"):
-        with open("/proc/self/environ", "rb") as file:
-            if b"\0LC_CTYPE=" not in b"\0" + file.read():
-                del found["LC_CTYPE"]
+        try:
+            with open("/proc/self/environ", "rb") as file:
+                before = file.read()
+        except OSError:
+            return found
+        if b"\0LC_CTYPE=" not in b"\0" + before:
+            del found["LC_CTYPE"]
     return found
 
 

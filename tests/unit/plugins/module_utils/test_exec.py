@@ -265,6 +265,11 @@ def test_a_refusal_is_one_sentence(host, case):
         (None, "plan.json does not exist: bind this host, or mount the file into the container"),
         ("{", "is not valid JSON"),
         ('{"npus": [{"id": 0}]}', "lacks 'pool'"),
+        ('{"npus": [], "lost": [{"id": 0}]}', "entry 0 of lost of "),
+        (
+            '{"npus": [{"id": 0, "pool": "0-x", "slice": "npu-0.slice"}]}',
+            "pool of NPU 0 (no PCI function): '0-x' in '0-x' is not a CPU number",
+        ),
         ('{"schema": 2, "npus": []}', "has schema 2, and this version of npu-affinity knows 1"),
         ("[]", "is []"),
     ],
