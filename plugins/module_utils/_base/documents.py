@@ -176,49 +176,49 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         kubelet: Dict[str, Any] | None
         applied: Plan | None
         problems: List[str]
-
-    class Topology(_Topology, total=False):
-        """The fact ``npu_affinity_topology``. The keys below are there where something asked for them, ``users`` but in old records."""
-
         users: List[NpuUser]
-        guests: List[Dict[str, str]]
-        silent: Dict[str, str]
         hugepages: Dict[str, Dict[str, int]]
-        hugepages_before: Dict[str, Dict[str, int]]
-        adopt: Dict[str, Any]
         isolation: Isolation
         unlisted: List[Unlisted]
         nics: List[Nic]
         drop_ins: Dict[str, str]
         programs: Dict[str, str | None]
+        allocator: str | None
+
+    class Topology(_Topology, total=False):
+        """The fact ``npu_affinity_topology``. The keys below are there where something asked for them."""
+
+        guests: List[Dict[str, str]]
+        silent: Dict[str, str]
+        hugepages_before: Dict[str, Dict[str, int]]
+        adopt: Dict[str, Any]
         missing_units: Dict[str, str]
         unit_environment: Dict[str, Dict[str, Any]]
-        allocator: str | None
         memory: Dict[str, Any]
         others: List[Dict[str, Any]]
         vnpus: Dict[str, Any]
 
-    class PlanEntry(TypedDict, total=False):
+    class PlanEntry(TypedDict):
         """What a plan gives one NPU or GPU."""
 
         kind: str
         id: int
-        card: int | None
+        card: NotRequired[int | None]
         chip: int
         phy_id: int | None
         pci: str
         pool: str
         irq: str
         main: str
-        kv: str
+        kv: NotRequired[str]
         acl: str
         release: str
         mems: str
         memory_nodes: str
         slice: str
-        offline: str
-        released: str
-        unlisted: bool
+        offline: NotRequired[str]
+        released: NotRequired[str]
+        unlisted: NotRequired[bool]
 
     class Plan(TypedDict, total=False):
         """The fact ``npu_affinity_plan``; in a topology, what a later plan needs of the one in force."""

@@ -20,6 +20,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.parts impor
 from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest import reduced
 from ansible_collections.npu.affinity.plugins.module_utils._state.history.difference import difference
 from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import STATE
+from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import plan_npus
 from ansible_collections.npu.affinity.plugins.plugin_utils._archives import shapes
 
 VARIABLE = "__npu_affinity_archive"
@@ -58,6 +59,8 @@ def read(path: str) -> documents.Archive:
         )
     try:
         shapes.require(document, documents.Archive, "archive")
+        if document["topology"]["applied"]:
+            plan_npus(document["topology"]["applied"])
         if document["in_force"]:
             require_shape(document["in_force"], {**STATE, "live": {str: str}}, "archive.in_force")
     except (RecursionError, ValueError) as error:

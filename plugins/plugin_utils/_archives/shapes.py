@@ -10,6 +10,10 @@ import types
 import typing
 from typing import Any
 
+from ansible_collections.npu.affinity.plugins.module_utils._base import documents
+
+PARTIAL = (documents.PlanEntry,)
+"""What can lack members in a document: a plan in force that somebody edited, which :func:`_state.plan_file.plan_npus` checks."""
 LONGEST_TEXT = 1 << 20
 LARGEST_NUMBER = 1 << 62
 
@@ -55,7 +59,8 @@ def _require_members(value: object, shape: Any, title: str) -> None:
 def _members(shape: Any) -> tuple[dict[str, Any], frozenset[str]]:
     hints = typing.get_type_hints(shape, include_extras=True)
     optional = {key for key, hint in hints.items() if typing.get_origin(hint) is typing.NotRequired}
-    return typing.get_type_hints(shape), shape.__required_keys__ - optional
+    required = shape.__required_keys__ - optional if shape not in PARTIAL else frozenset()
+    return typing.get_type_hints(shape), required
 
 
 def _require_any(value: object, shapes: tuple[Any, ...], title: str) -> None:

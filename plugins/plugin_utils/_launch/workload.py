@@ -19,7 +19,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads im
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import device_number, unknown_device
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
 SLICES_OF_ALL = ("npu.slice", "gpu.slice")
@@ -152,7 +152,7 @@ def read(entry: object, topology: object, name: str) -> Workload:
         mems=_memory_nodes(memory_nodes(entry), host, title),
         nearest=_memory_nodes(str(entry.get("mems") or ""), host, title),
         irq=irq,
-        slice=slice_name if not host or way(host, {"npus": [{"irq": irq}], "housekeeping": ""})[0] == SLICES else "",
+        slice=slice_name if not host or way(host, cast("Plan", {"npus": [{"irq": irq}], "housekeeping": ""}))[0] == SLICES else "",
         cards=tuple(_cards(entry, host, kind, cpus)),
         topology=host,
         share=_share(entry) if "volumes" in entry else None,

@@ -84,6 +84,8 @@ MEMBERS = [
     ("topology.users", [{"name": "a"}]),
     ("topology.drop_ins", {"a": 1}),
     ("topology.applied", []),
+    ("topology.applied", {"npus": [{"id": 0}]}),
+    ("topology.applied", {"npus": [{"id": 0, "pool": "x"}]}),
     ("in_force", []),
     ("in_force", {"files": [{"path": 1}]}),
     ("compared", {}),
