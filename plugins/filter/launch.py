@@ -35,7 +35,8 @@ options:
       - V(taskset) and V(numactl) are commands that bind one program.
       - V(torch_npu) is an environment file, with which torch_npu places the threads of its process on the CPUs of the plan.
       - V(kubernetes) is a pod that requests as many CPUs as the pool has outside interrupts. The kubelet chooses them.
-      - V(dra) is a claim on the CPUs of the pool outside interrupts for the DRA CPU driver, with its pod.
+      - V(dra) is a claim on the NPUs for Ascend's DRA driver, a claim on the CPUs of the pool outside interrupts for the DRA CPU driver,
+        and the pod that has both.
       - V(balloons) is a policy for NRI balloons, which are placed near the NPUs of their pods, with a pod that requests as many CPUs as
         the pool has outside interrupts.
       - V(kubelet) is a part of a kubelet configuration that keeps pods off the CPUs of a workload outside Kubernetes.
@@ -144,10 +145,17 @@ options:
     default: true
   resource:
     description:
-      - For pods, the resource name of the device plugin.
+      - For pods, the resource name of the device plugin. With O(form=dra), it gives the NPUs in place of a claim.
       - With O(topology), the default is the name that MindCluster's device plugin uses, V(huawei.com/Ascend910), V(huawei.com/npu) for
         Ascend 950, V(huawei.com/Ascend310P) for 310P and V(huawei.com/Ascend310) for 310. For GPUs it is V(nvidia.com/gpu).
     type: str
+  one_claim:
+    description:
+      - With O(form=dra), one claim on the NPUs and on a share of the CPUs of their NUMA node, instead of two claims with the CPUs of the
+        plan.
+      - An alpha feature of Kubernetes 1.37.
+    type: bool
+    default: false
   node:
     description: With O(form=dra) and O(form=balloons), the Kubernetes name of the node.
     type: str
@@ -317,6 +325,10 @@ EXAMPLES = r"""
          topology=ansible_facts['npu_affinity_topology'], plan=npu_affinity_plan) }}
     dest: infer.yaml
     mode: "0644"
+
+- name: Claim NPUs and CPUs of one NUMA node in Kubernetes 1.37
+  ansible.builtin.debug:
+    msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('dra', topology=ansible_facts['npu_affinity_topology'], one_claim=true) }}"
 
 - name: Write a policy for NRI balloons
   ansible.builtin.debug:

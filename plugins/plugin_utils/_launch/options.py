@@ -40,6 +40,7 @@ class Options:
     resource: str = ""
     node: str = "NODE"
     plan: Plan | None = None
+    one_claim: bool = False
     visible_devices: bool = True
     containerd_version: str = "1.7"
     slurm_version: str = "24.11"
@@ -148,6 +149,7 @@ _READERS: Mapping[str, Callable[[str, object], Any]] = {
     "resource": _text,
     "node": _text,
     "plan": _plan,
+    "one_claim": _flag,
     "visible_devices": _flag,
     "containerd_version": _version,
     "slurm_version": _version,

@@ -19,6 +19,8 @@ import socketserver
 import subprocess
 import threading
 
+import celpy
+import kubernetes_validate
 import pytest
 import yaml
 
@@ -865,7 +867,11 @@ ROOMY = changed(  # two NPUs of one NUMA node, two threads a core, and a node th
 
 
 def objects(entry, form, **options):
-    found = {document["kind"]: document for document in yaml.safe_load_all(launch(entry, form, **options))}
+    documents = list(yaml.safe_load_all(launch(entry, form, **options)))
+    for document in documents if form == "dra" else ():
+        kubernetes_validate.validate(document, "1.37", strict=True)
+    names = [document["metadata"]["name"] for document in documents]
+    found = {name if name.endswith("-npus") else document["kind"]: document for name, document in zip(names, documents, strict=True)}
     assert found["Pod"]["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "node1"}
     return found
 
@@ -891,13 +897,16 @@ def test_a_claim_has_the_plans_cpus_for_the_dra_cpu_driver(topology):
     made = plan(topology, strategy="even_split", housekeeping=1)
     found = objects(made["npus"][0], "dra", topology=topology, plan=made, **NODE)
     text = launch(made["npus"][0], "dra", topology=topology, plan=made, **NODE)
-    reserved = set(expand(text.split("reservedCPUs: '")[1].split("'")[0]))
+    reserved = set(expand(text.split("--reserved-cpus=")[1].split(".\n")[0]))
     assert all(set(expand(cpus)) <= reserved for cpus in (made["housekeeping"], *(entry["irq"] for entry in made["npus"])))
     cpus = set(expand(made["npus"][0]["pool"])) - reserved
     assert list(claimed(found["ResourceClaim"], set(expand(topology["cpus"]["online"])), reserved).values()) == [cpus]
     resources = found["Pod"]["spec"]["containers"][0]["resources"]
-    assert resources["requests"]["cpu"] == resources["limits"]["cpu"] == str(len(cpus)) and resources["claims"] == [{"name": "cpus"}]
-    assert found["Pod"]["spec"]["resourceClaims"] == [{"name": "cpus", "resourceClaimName": found["ResourceClaim"]["metadata"]["name"]}]
+    assert resources["requests"]["cpu"] == resources["limits"]["cpu"] == str(len(cpus))
+    assert resources["requests"].keys() == {"cpu", "memory"} and resources["claims"] == [{"name": "cpus"}, {"name": "npus"}]
+    name = found["ResourceClaim"]["metadata"]["name"]
+    wanted = [{"name": "cpus", "resourceClaimName": name}, {"name": "npus", "resourceClaimName": f"{name}-npus"}]
+    assert found["Pod"]["spec"]["resourceClaims"] == wanted
 
 
 def test_a_claim_has_a_request_for_each_npu_with_its_own_cpus():
@@ -905,6 +914,51 @@ def test_a_claim_has_a_request_for_each_npu_with_its_own_cpus():
     assert {name: compress(cpus) for name, cpus in found.items()} == {"npu-0": "18-31", "npu-1": "2-15"}
     shared = claimed(objects({**ALL_IN_ONE, "name": "tp2"}, "dra", **NODE)["ResourceClaim"], set(range(32)), set())
     assert {name: compress(cpus) for name, cpus in shared.items()} == {"cpus": "0-31"}
+
+
+def chosen(request, devices, attribute):
+    """Evaluate an expression of a request over the devices that Ascend's driver publishes, ``{physicId: result}``."""
+    environment, exactly = celpy.Environment(), request["exactly"]
+    expression = exactly["selectors"][0]["cel"]["expression"] if attribute is None else exactly[attribute][0]["expression"]
+    program = environment.program(environment.compile(expression))
+    published = {number: {"attributes": {"npu.huawei.com": {"physicId": number}}} for number in devices}
+    return {number: program.evaluate({"device": celpy.json_to_cel(device)}) for number, device in published.items()}
+
+
+def test_the_claim_on_npus_names_their_device_files():
+    lost = changed(
+        npus=[
+            {**npu, "device": {"number": 5 + npu["id"], "file": f"/dev/davinci{5 + npu['id']}", "known_by": "interrupts"}}
+            for npu in TOPOLOGY["npus"]
+        ]
+    )
+    for entry, numbers in ((PLAN["npus"][1], {6}), (PAIR, {5, 6})):
+        text = launch(entry, "dra", topology=lost, plan=PLAN, **NODE)
+        claim = objects(entry, "dra", topology=lost, plan=PLAN, **NODE)["npu-1-npus" if len(numbers) == 1 else "pair-npus"]
+        (request,) = claim["spec"]["devices"]["requests"]
+        assert {number for number, taken in chosen(request, range(8), None).items() if taken} == numbers
+        assert request["exactly"]["count"] == len(numbers)
+        assert "Ascend 950 alone, and this workload has a2: for the device plugin, pass resource." in text
+    a5 = changed(npus=[{**npu, "family": "a5"} for npu in TOPOLOGY["npus"]])
+    assert "950 alone" not in launch(ENTRY, "dra", topology=a5, **NODE)
+
+
+def test_one_claim_has_npus_and_cpus_of_one_numa_node():
+    found = objects(ENTRY, "dra", topology=TOPOLOGY, one_claim=True, **NODE)
+    devices = found["ResourceClaim"]["spec"]["devices"]
+    nodes = {npu["phy_id"]: npu["numa"] for npu in TOPOLOGY["npus"]}
+    derived = chosen(devices["requests"][0], nodes, "derivedAttributes")
+    assert derived == nodes and len(set(nodes.values())) > 1
+    constraint = {"requests": ["npus", "cpus"], "matchAttribute": "resource.kubernetes.io/numaNode"}
+    assert devices["constraints"] == [constraint] and "config" not in devices
+    name = found["ResourceClaim"]["metadata"]["name"]
+    assert found["Pod"]["spec"]["resourceClaims"] == [{"name": "devices", "resourceClaimName": name}]
+    for topology, sentence in (
+        (BLIND, "the NUMA node of an NPU of this host is not known"),
+        (None, "has no NPU whose device file is known"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            launch(ENTRY, "dra", topology=topology, one_claim=True, **NODE)
 
 
 def balloons(policy, interrupts):
@@ -983,8 +1037,8 @@ RESOURCES = [
 @pytest.mark.parametrize("family, name", RESOURCES)
 def test_pods_request_npus_by_the_mindcluster_name_of_the_family(family, name):
     host = changed(npus=[{**npu, "family": family} for npu in TOPOLOGY["npus"]])
-    for form in ("dra", "balloons"):
-        found = objects(ENTRY, form, topology=host, **NODE)
+    for form, options in (("dra", {"resource": name}), ("balloons", {})):
+        found = objects(ENTRY, form, topology=host, **options, **NODE)
         assert found["Pod"]["spec"]["containers"][0]["resources"]["limits"][name] == "1"
     assert found["BalloonsPolicy"]["spec"]["balloonTypes"][1]["preferCloseToDevices"] == [f"podresourceapi:{name}"]
     by_node = {"name": "a", "cpus": "16-31", "devices": ["/dev/davinci4"]}
@@ -992,7 +1046,7 @@ def test_pods_request_npus_by_the_mindcluster_name_of_the_family(family, name):
         assert loaded(entry, "kubernetes", topology=host)["spec"]["containers"][0]["resources"]["limits"][name] == "1"
 
 
-@pytest.mark.parametrize("form", ["kubernetes", "dra", "balloons"])
+@pytest.mark.parametrize("form", ["kubernetes", "balloons"])
 def test_an_unknown_resource_is_written_as_an_invalid_name(form):
     text = launch(ENTRY, form)
     assert "RESOURCE: '1'" in text and "Give topology, or resource" in text and "Ascend910" not in text
