@@ -156,24 +156,34 @@ _value:
               description: The CPUs in no pool.
               type: str
               sample: 48-191
+            nearest:
+              description: Whether no division has fewer remote CPUs, each weighted by its NUMA distance. Null where that is not known.
+              type: bool
+              sample: true
+            smallest_possible:
+              description: The number of CPUs of the smallest pool of the best division. Null where that is not known.
+              type: int
+              sample: 24
+            evenness:
+              description: The sum of what the largest pool of each NUMA node with NPUs has more than the smallest, in CPUs.
+              type: int
+              sample: 0
+            idle_near:
+              description: The idle CPUs that are local to an NPU.
+              type: str
+              sample: ""
             optimal:
               description:
-                - Whether no division with as large a smallest pool is nearer to the NPUs.
-                - Null where that is not known, for example because pools overlap.
+                - Whether no division is better by the goals of a plan in their order, without that of keeping running work where it is.
+                - Null where that is not known, for example because pools overlap or the NUMA node of an NPU is not known.
               type: bool
               sample: true
             gap:
-              description: How far the pools are from the best possible. Empty where RV(_value.rules[].quality.optimal) is not false.
+              description:
+                - How far the pools are from the best possible, as RV(npu.affinity.plan#filter:_value.quality.gap).
+                - Empty where RV(_value.rules[].quality.optimal) is not false.
               type: dict
-              contains:
-                remote:
-                  description: How many more CPUs are remote.
-                  type: int
-                  sample: 2
-                distance:
-                  description: By how much the sum of the NUMA distances of remote CPUs is larger.
-                  type: int
-                  sample: 40
+              sample: {remote: 2, distance: 40}
             unusable:
               description: The CPUs of pools that are offline, that O(cpus) leaves out, or that the kubelet gave to containers.
               type: str
