@@ -50,6 +50,17 @@ def devices(workload: Workload, options: Options) -> Devices:
     return replace(found, environment=environment, volumes=[*found.volumes, *_host_code(workload, options)])
 
 
+def _refuse_mig(workload: Workload) -> None:
+    """Refuse a GPU in MIG mode: a container gets one of its MIG devices, and nothing here tells which."""
+    ids = {card.id for card in workload.cards}
+    for gpu in (workload.topology or {}).get("npus") or ():
+        if gpu.get("kind") == "gpu" and gpu["id"] in ids and "mig" in gpu:
+            parts = ", ".join(gpu["mig"]) or "none (nvidia-smi mig creates them)"
+            raise ValueError(
+                f"{workload.title}: GPU {gpu['id']} is in MIG mode; give devices=false and pass one of its MIG devices: {parts}"
+            )
+
+
 def _devices(workload: Workload, options: Options) -> Devices:
     if options.vnpu and not (options.ascend_runtime and options.devices):
         raise ValueError(f"vnpu: only the Ascend Docker Runtime splits an NPU into {options.vnpu}; add ascend_runtime=true")
@@ -63,6 +74,7 @@ def _devices(workload: Workload, options: Options) -> Devices:
         raise ValueError(f"{workload.title} names no NPU, so its devices are unknown; give npus, or devices=false")
     visible = _visible(workload, options)
     if workload.kind == "gpu":
+        _refuse_mig(workload)
         return Devices(gpus=[card.number if card.id is None else card.id for card in workload.cards], environment=visible)
     numbers = [str(card.number) for card in workload.cards]
     share = _of_share(workload)

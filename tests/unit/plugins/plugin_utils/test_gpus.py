@@ -18,6 +18,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._topology.gather impo
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding, mig_refusals
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.remarks import guests
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch.recipes import launch
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 
 ADDRESSES = ("0000:40:00.0", "0000:48:00.0", "0000:50:00.0", "0000:58:00.0")
@@ -135,3 +136,12 @@ def test_a_service_names_the_mig_device_that_it_takes(host, parts, elsewhere, ex
     else:
         (service,) = binding(topology, made, named)["services"]
         assert service["environment"].get("CUDA_VISIBLE_DEVICES") == expected
+
+
+def test_a_container_is_not_given_a_gpu_in_mig_mode(host):
+    topology = gather(host({"mig": 2}, {}))
+    split, whole = plan(topology)["npus"]
+    assert "--gpus=device=1 " in launch(whole, "docker", topology=topology, image="vllm")
+    with pytest.raises(ValueError, match=f"GPU 0 is in MIG mode; give devices=false .*: {MIG}, {SECOND}"):
+        launch(split, "docker", topology=topology, image="vllm")
+    assert "--gpus" not in launch(split, "docker", topology=topology, image="vllm", devices=False)
