@@ -49,7 +49,7 @@ def test_what_is_inspected_is_what_the_host_says(fleet, tmp_path):
     data = json.loads(re.search(r'id="data">(.*?)</script>', pages.read_text(), re.S)[1])
     assert [run["drifted"] for run in data["runs"]] == [1, 1] and data["runs"][0]["causes"] == data["runs"][1]["causes"]
     (_head, first, *_more) = (tmp_path / "fleet.csv").read_text().splitlines()
-    assert first.startswith("limping,npu,0,0,0,,910B3,a2,0000:c1:00.0,1,65536,in force,")
+    assert first.startswith("limping,npu,0,0,0,0,910B3,a2,0000:c1:00.0,1,65536,in force,")
     assert [row["pci"] for row in json.loads((tmp_path / "fleet.json").read_text())] == ["0000:c1:00.0", "0000:01:00.0"]
     assert hosts_of(pages)["limping"]["state"] == "drifted"
     assert inspected.summary["states"] == {"drifted": ["limping"]}
