@@ -14,9 +14,10 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import 
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share import switching
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.tool import ShareTool
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.places import UNCHANGEABLE
-from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host, Result
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host, Result
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
+from ansible_collections.npu.affinity.plugins.module_utils._state.lock import PATH as LOCK
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import settings, unit_of
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.machine import slice_path
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import apply
@@ -280,21 +281,23 @@ def bind(machine, irqbalance="policy", share=False, files=()):
 
 
 class Steps:
-    """Everything that changes a machine, counted: commands, attributes, and files below its root. Ends a run at a step."""
+    """Everything that changes a machine, counted: commands, attributes, and files below its root. Ends a run at a step.
+
+    The lock ends with its process, and is left out."""
 
     def __init__(self, monkeypatch):
         self.root = None
         self.last = None
         self.count = 0
         self.error = None
-        self.finished = False
+        self.finished = self.refused = False
         for name in ("rename", "unlink", "rmdir", "symlink"):
             monkeypatch.setattr(os, name, self.counted(getattr(os, name)))
 
     def counted(self, function):
         def call(*arguments, **options):
             path = str(arguments[-1])
-            if self.root and path.startswith(self.root) and not path.startswith(self.root + CGROUPS):
+            if self.root and path.startswith(self.root) and not path.startswith((self.root + CGROUPS, self.root + LOCK)):
                 self.step()
             return function(*arguments, **options)
 
@@ -308,12 +311,12 @@ class Steps:
     def run(self, machine, last, error, function, *arguments):
         """Run a function and return whether it ended before its step ``last``."""
         self.root, self.last, self.count, self.error = machine.root, last, 0, error
-        self.sentences = []
+        self.sentences, self.refused = [], False
         machine.interrupt = self.step
         try:
             self.sentences = getattr(function(machine, *arguments), "failed", [])
-        except (Killed, ValueError, OSError, CommandError) as ended:
-            self.sentences = [str(ended)] if str(ended) else []
+        except (Killed, Exception) as ended:
+            self.sentences, self.refused = [str(ended)] if str(ended) else [], True
         finally:
             self.root = None
             machine.interrupt = lambda: None
