@@ -89,13 +89,30 @@ def parse_nvidia_list(text: str) -> dict[int, list[str]]:
 
 
 def parse_nvidia_csv(text: str) -> list[dict[str, Any]]:
-    """Return the GPUs of ``nvidia-smi --query-gpu=... --format=csv``: ``[{index, uuid, pci, name, memory_mib}]``, and whether each
-    has MIG mode, ``mig``, where that was requested.
+    """Return the GPUs of ``nvidia-smi --query-gpu=... --format=csv``: ``[{index, uuid, pci, name, memory_mib}]``.
 
     Values come with units or without; the header line is needed, and a column that was not asked for is None.
     """
+    return [
+        {
+            "index": number_of(row.get("index") or ""),
+            "uuid": row.get("uuid"),
+            "pci": pci_of(row.get("pci") or ""),
+            "name": row.get("name"),
+            "memory_mib": number_of((row.get("memory_mib") or "").partition(" ")[0]),
+        }
+        for row in _csv_rows(text)
+    ]
+
+
+def parse_nvidia_mig(text: str) -> set[int | None]:
+    """Return the indexes of the GPUs in MIG mode by ``nvidia-smi --query-gpu=index,mig.mode.current --format=csv``."""
+    return {number_of(row.get("index") or "") for row in _csv_rows(text) if row.get("mig") == "Enabled"}
+
+
+def _csv_rows(text: str) -> list[dict[str, str | None]]:
     names = None
-    devices = []
+    rows = []
     for line in lines_of(text):
         cells = [cell.strip() for cell in line.split(",")]
         if names is None:
@@ -104,18 +121,9 @@ def parse_nvidia_csv(text: str) -> list[dict[str, Any]]:
             continue
         row = {name: value_of(cell) for name, cell in zip(names, cells) if name}
         if any(row.values()) and ("index" not in row or number_of(row["index"] or "") is not None):
-            devices.append(
-                {
-                    "index": number_of(row.get("index") or ""),
-                    "uuid": row.get("uuid"),
-                    "pci": pci_of(row.get("pci") or ""),
-                    "name": row.get("name"),
-                    "memory_mib": number_of((row.get("memory_mib") or "").partition(" ")[0]),
-                    **({"mig": row["mig"] == "Enabled"} if "mig" in row else {}),
-                }
-            )
+            rows.append(row)
     if names is None:
         raise ValueError(
             "nvidia-smi --query-gpu: no header with 'index' or 'name' in its output, which begins with '%s'" % first_line(text)
         )
-    return devices
+    return rows

@@ -15,7 +15,7 @@ from typing import Any, Iterable, Mapping, Sequence
 from .._base.cpulist import compress, expand
 from .._host.host import Host
 from .._kernel.pci import numa_node
-from .._nvidia_smi import parse_nvidia_closest, parse_nvidia_csv, parse_nvidia_list, parse_nvidia_topo
+from .._nvidia_smi import parse_nvidia_closest, parse_nvidia_csv, parse_nvidia_list, parse_nvidia_mig, parse_nvidia_topo
 from .._smi.text import cpulist_of
 from .._smi.tool import Tool, find
 from .._users.register import register_gpus
@@ -45,7 +45,7 @@ def gather(
     answer = tool.ask(parse_nvidia_csv, *_QUERY)
     if answer is None and any(map(_LOST.search, problems)):
         answer = _one_by_one(aside, sorted(present))
-    in_mig = {row["index"] for row in aside.ask(parse_nvidia_csv, *_MIG) or () if answer and row["mig"]}
+    in_mig = aside.ask(parse_nvidia_mig, *_MIG) or set()
     if answer is None:
         return []
     rows = [row for row in answer if row["index"] is not None]

@@ -68,6 +68,9 @@ TABLES = [
         id="short rows and messages between rows",
     ),
     pytest.param("index, name\n", [], id="no GPU"),
+    pytest.param(
+        "index, mig.mode.current\n0, Enabled\n1, [N/A]\n", [(0,) + (None,) * 4, (1,) + (None,) * 4], id="a column that is not kept"
+    ),
 ]
 
 
