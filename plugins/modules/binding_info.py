@@ -100,7 +100,7 @@ drift:
       type: str
     kind:
       description: One of V(plan), V(npus), V(cpus), V(files), V(units), V(cpusets), V(services), V(processes), V(interrupts),
-        V(workqueues), V(threads), V(device_share), V(tuning) and V(hugepages).
+        V(workqueues), V(threads), V(device_share), V(tuning), V(hugepages) and V(hard_vnpu).
       type: str
     object:
       description: What differs. Names stay the same from one run to the next; numbers of interrupts are in RV(drift[].found).

@@ -66,6 +66,7 @@ SETTINGS = {
     },
     "hugepages": {"enabled": True, "hugepages": {"size": "2M", "per_npu": 100}, "python": PYTHON},
     "metrics": {"enabled": True, "textfile": TEXTFILE, "interval": "5min", "python": PYTHON},
+    "hard_vnpu": {"enabled": False, "vnpus": [], "recover": "leave", "npu_smi": "", "timeout": 30, "python": PYTHON},
     "device_share": {
         "enabled": False,
         "npus": [],

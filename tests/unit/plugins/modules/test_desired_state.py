@@ -35,7 +35,7 @@ from tests.simulator.faults import set_faults
 SLOWER = {**SETTINGS, "irq": {**SETTINGS["irq"], "interval": "20min"}}
 RECORD = "/etc/npu-affinity/previous.json"
 POLICY = "/usr/local/lib/npu-affinity/irqbalance-policy"
-APPLIED = [name for name in SETTINGS if name != "device_share"]
+APPLIED = [name for name in SETTINGS if name not in ("device_share", "hard_vnpu")]
 """The features that module host_files applies by itself."""
 
 
@@ -333,7 +333,7 @@ def test_a_live_feature_without_a_plan_changes_nothing(root, feature):
 
 
 def test_an_unknown_feature_is_refused():
-    with pytest.raises(ValueError, match="there is no feature interrupts; there are vnpu, slices, irq"):
+    with pytest.raises(ValueError, match="there is no feature interrupts; there are hard_vnpu, vnpu, slices, irq"):
         of_plan({}, None, {"interrupts": {"enabled": True}})
 
 
