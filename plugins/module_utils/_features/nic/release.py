@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-from ..._host.host import Host
-from ..._state import release
-from ..._state.diffs import diffs
-from ..irq.affinity import Report, put_back
+from ..irq import release
+from ..irq.affinity import Report
 from ..irq.rebinds import forget
 from .places import SECTION
 from .queues import recorded, restore
@@ -17,36 +15,10 @@ from .queues import recorded, restore
 class Release(release.Release):
     """``report`` has a row for each recorded function, or is None."""
 
-    report: Report | None
+    section = SECTION
 
-    def look(self) -> None:
-        self._restore(check=True)
-
-    def release(self) -> None:
-        self._restore(check=False)
-
-    def finish(self, check: bool) -> None:
-        if self.report is not None and self.report.failed:
-            self.outcome.failed += self.report.failed
-            self.outcome.kept.add(SECTION)
-
-    def lines(self) -> dict[str, list[str]]:
-        return {diffs.INTERRUPTS: diffs.affinities(self.report.npus) if self.report else []}
-
-    def take_back(self) -> None:
-        if self.report is not None:
-            put_back(self.host, self.report.rows)
-
-    def warnings(self) -> list[str]:
-        return self.report.warnings if self.report is not None else []
-
-    def _restore(self, check: bool) -> None:
-        if SECTION in self.outcome.recorded:
-            self.report = self.outcome.attempt(SECTION, _restored, self.host, recorded(self.outcome.recorded), check)
-
-
-def _restored(host: Host, functions: dict[str, dict[str, str]], check: bool) -> Report:
-    if not check:
-        for pci in functions:
-            forget(host, pci)
-    return restore(host, functions, check)
+    def restored(self, check: bool) -> Report:
+        functions = recorded(self.outcome.recorded)
+        for pci in functions if not check else ():
+            forget(self.host, pci)
+        return restore(self.host, functions, check)
