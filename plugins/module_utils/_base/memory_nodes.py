@@ -73,12 +73,16 @@ def distances_of(node: Mapping[str, Any]) -> dict[int, int]:
 def _homes(nodes: Iterable[Mapping[str, Any]], sockets: List[str]) -> dict[int, int]:
     """Return the socket of every node with CPUs. Nodes of which sockets share CPUs are in one; so are, where no socket is known, nodes
     that are nearer than the kernel's limit between near and remote memory."""
-    cpus = {int(node["id"]): set(expand(node["cpus"])) for node in nodes if node.get("cpus")}
+    cpus = {int(node["id"]): node for node in nodes if node.get("cpus")}
     if sockets:
-        groups = [[number for number in cpus if cpus[number] & package] for package in map(set, map(expand, sockets))]
+        sets = {number: set(expand(node["cpus"])) for number, node in cpus.items()}
+        groups = [[number for number in cpus if sets[number] & package] for package in map(set, map(expand, sockets))]
     else:
-        distances = {int(node["id"]): distances_of(node) for node in nodes}
-        groups = [[other for other in cpus if other == number or distances[number].get(other, FAR) < REMOTE] for number in cpus]
+        near = {
+            number: [int(other) for other, far in (node.get("distances") or {}).items() if int(far) < REMOTE]
+            for number, node in cpus.items()
+        }
+        groups = [[number, *(other for other in near[number] if other in cpus)] for number in cpus]
     homes: dict[int, int] = {}
     for place, group in enumerate(groups):
         joined = {homes[number] for number in group if number in homes}

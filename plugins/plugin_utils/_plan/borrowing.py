@@ -22,6 +22,10 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import 
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.transport import cheapest
 
 
+MANY = 64
+"""With more sources than this, one way is tried."""
+
+
 class Source(NamedTuple):
     """Units of a NUMA node that have the same number of CPUs."""
 
@@ -74,16 +78,19 @@ class Borrowing:
         return [(count * size, far) for row, distances in rows for count, far in zip(row, distances, strict=True) if count and far]
 
     def largest_within(self, distance: int, floor: int) -> int:
-        """Return the largest smallest pool of divisions whose remote CPUs are no farther away in all; ``floor`` is one."""
+        """Return the largest smallest pool of divisions whose remote CPUs are no farther away in all; ``floor`` is one.
+
+        It is rarely much larger than that, so steps are small at first.
+        """
         threads = self.threads if self.alike else 1
-        low, high = floor // threads, self.largest() // threads
-        while low < high:
-            middle = (low + high + 1) // 2
+        low, step, above = floor // threads, 1, self.largest() // threads + 1
+        while low + 1 < above:
+            middle = min(low + step, (low + above) // 2)
             remote = self.least_remote(middle * threads)
             if remote is not None and sum(count * far for count, far in remote) <= distance:
-                low = middle
+                low, step = middle, 2 * step
             else:
-                high = middle - 1
+                above = middle
         return max(floor, low * threads)
 
     def largest(self) -> int:
@@ -96,12 +103,29 @@ class Borrowing:
         """Return pools of at least ``floor`` CPUs, or of as many as are possible, and of no less than each card needs; {} where that
         is impossible.
         """
-        prices = [self.distances] if self.alike else [self._prices(*how) for how in product((True, False), repeat=2)]
-        for target in range(min(floor, self.largest()), -1, -1):
-            sizes = {card: max(self.groups.machine.least(card), target) for card in self.groups.home}
-            if found := [pools for costs in prices if (pools := self._division(sizes, costs))]:
-                return min(found, key=lambda pools: goals.score(self.groups, pools)) if found[1:] else found[0]
-        return {}
+        ways = list(product((True, False), repeat=2))[: 1 if len(self.sources) > MANY else None]
+        prices = [self.distances] if self.alike else [self._prices(*how) for how in ways]
+        target, step = min(floor, self.largest()), 1
+        high = target + 1
+        while not (some := self._first(target, prices)) and target:
+            high, target, step = target, max(0, target - step), 2 * step
+        while high - target > 1:
+            middle = (target + high) // 2
+            if larger := self._first(middle, prices):
+                target, some = middle, larger
+            else:
+                high = middle
+        if not some or len(prices) == 1:
+            return some
+        found = [pools for costs in prices if (pools := self._division(self._sizes(target), costs))]
+        return min(found, key=lambda pools: goals.score(self.groups, pools))
+
+    def _sizes(self, target: int) -> dict[Card, int]:
+        return {card: max(self.groups.machine.least(card), target) for card in self.groups.home}
+
+    def _first(self, target: int, prices: Sequence[Sequence[Sequence[int]]]) -> dict[Card, int]:
+        """Return the first division that is found with pools of at least ``target`` CPUs, or {}."""
+        return next(filter(None, (self._division(self._sizes(target), costs) for costs in prices)), {})
 
     def _prices(self, of_cpus: bool, large_first: bool) -> list[list[int]]:
         """Return the price of a unit of every source: of its CPUs or of one. Among those of one price, large or small ones come first."""
@@ -112,12 +136,15 @@ class Borrowing:
     def _division(self, sizes: Mapping[Card, int], costs: Sequence[Sequence[int]]) -> dict[Card, int]:
         """Return pools of at least these sizes. Where cores have threads that cannot be used, more of them are taken until it comes out."""
         needs = [units_for(self.groups.machine, [sizes[card] for card in cards]) for cards in self.groups.alike.values()]
+        if len(self.sources) > MANY:
+            cpus = sum(source.size * count for source, count in zip(self.sources, self.counts, strict=True))
+            needs = [need * self.threads * sum(self.counts) // cpus for need in needs]
         while given := cheapest(needs, self.counts, costs):
             pools = self._pools(given, sizes)
-            short = [any(pools[card].bit_count() < sizes[card] for card in cards) for cards in self.groups.alike.values()]
+            short = [sum(max(0, sizes[card] - pools[card].bit_count()) for card in cards) for cards in self.groups.alike.values()]
             if not any(short):
                 return pools
-            needs = [need + more for need, more in zip(needs, short, strict=True)]
+            needs = [need - -lacking // self.threads for need, lacking in zip(needs, short, strict=True)]
         return {}
 
     def _pools(self, given: list[list[int]], sizes: Mapping[Card, int]) -> dict[Card, int]:

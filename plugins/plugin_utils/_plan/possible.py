@@ -31,7 +31,7 @@ class Limits(NamedTuple):
 def limits(groups: Groups, floor: int, near: bool, held: int = 0) -> Limits | None:
     """Return the limits of divisions without the CPUs ``held``, whose smallest pool has ``floor`` CPUs as far as that is possible.
 
-    ``near`` says that a division with such a smallest pool and without remote CPUs is known. None where there are too few CPUs.
+    ``near`` says that a division with that smallest pool and without remote CPUs is known. None where there are too few CPUs.
     """
     key = (floor if not near else 0, near, held)
     if key not in groups.limits:
@@ -59,7 +59,7 @@ def _apart(groups: Groups, held: int) -> Limits | None:
     """Return the limits without remote CPUs where no CPU is local to the cards of several nodes; None elsewhere."""
     machine = groups.machine
     usable = machine.usable & ~held
-    components = _components(groups, usable)
+    components = [(usable, list(groups.alike.values()))] if groups.anywhere else _components(groups, usable)
     if len(components) < len(groups.alike):
         return None
     threads = _threads(groups)

@@ -70,7 +70,8 @@ def _next_to_best(groups: Groups, pools: Mapping[Card, int], has: Mapping[str, A
     """
     count, distance = sums(goals.remote(groups, pools))
     smallest = has["smallest"]
-    best = limits(groups, floor or smallest, not count and smallest >= floor, held)
+    near = not count and smallest >= floor
+    best = limits(groups, smallest if near else floor or smallest, near, held)
     if best is None:
         return UNKNOWN
     gap: dict[str, int] = {}

@@ -32,6 +32,8 @@ BY_NODE = "the cores near each card were divided evenly"
 ANYWHERE = "all cores were divided evenly, because no NUMA node is known"
 BORROWED = "cards with too few near CPUs take whole cores of the nearest nodes that can spare them"
 IN_FORCE = "the pools in force were kept"
+FEW = 8
+"""On machines of so many NUMA nodes, a larger smallest pool is looked for even if cores have different numbers of CPUs."""
 SHOWN = 4
 """So many cards are named with their CPUs in a sentence, and fewer defects of one kind are listed one by one."""
 
@@ -142,10 +144,10 @@ def _near(machine: Machine, card: Card) -> int:
 
 def _is_best(groups: Groups, pools: Mapping[Card, int]) -> bool:
     """Return whether no division is better than published pools, as far as that can be told without making one."""
-    if any(goals.remote(groups, pools)) or not all(card.numa in groups.machine.nodes for card in pools):
+    if any(goals.remote(groups, pools)) or not groups.anywhere and not all(card.numa in groups.machine.nodes for card in pools):
         return False
     sizes = goals.score(groups, pools)
-    best = limits(groups, 0, True)
+    best = limits(groups, -sizes.small, True)
     return bool(best and not sizes.split and not sizes.idle and -sizes.small >= best.smallest and sizes.uneven <= best.uneven)
 
 
@@ -165,8 +167,9 @@ def _divisions(groups: Groups, given: Given, neighbours: bool, most: int | None,
     smallest = min(map(int.bit_count, near.values())) if complete else 0
     target = max(given.floor, smallest)
     is_near = complete and smallest >= given.floor and not any(goals.remote(groups, near))
-    if neighbours and groups.reach > FAR and not most and (best := limits(groups, target, is_near)):
-        target = max(target, best.smallest)
+    if neighbours and groups.reach > FAR and not most:
+        best = limits(groups, smallest if is_near else given.floor or smallest, is_near)
+        target = max(target, best.smallest) if best and (best.exact or len(groups.usable) <= FEW) else target
     if is_near and smallest >= target:
         return
     borrowed = Borrowing(groups, neighbours, most).division(target)

@@ -27,21 +27,26 @@ def cheapest(needs: Sequence[int], supplies: Sequence[int], costs: Sequence[Sequ
         return None
     given = [[0] * len(supplies) for _need in needs]
     left = list(supplies)
+    users: list[set[int]] = [set() for _supply in supplies]
     for taker, need in enumerate(needs):
         while need:
-            path, source = _cheapest_path(taker, given, left, costs)
+            path, source = _cheapest_path(taker, users, left, costs)
             amount = min(need, left[source], *(given[other][lent] for other, lent in path))
             left[source] -= amount
             need -= amount
             for other, lent in path:
                 given[other][source] += amount
                 given[other][lent] -= amount
+                users[source].add(other)
+                if not given[other][lent]:
+                    users[lent].discard(other)
                 source = lent
             given[taker][source] += amount
+            users[source].add(taker)
     return given
 
 
-def _cheapest_path(taker: int, given: list[list[int]], left: list[int], costs: Sequence[Sequence[int]]) -> tuple[list[_Step], int]:
+def _cheapest_path(taker: int, users: list[set[int]], left: list[int], costs: Sequence[Sequence[int]]) -> tuple[list[_Step], int]:
     """Return the takers that give up units, from the last one on, and the source that has units left."""
     reached = {taker: 0}
     before: dict[int, tuple[int, _Step]] = {}
@@ -55,8 +60,9 @@ def _cheapest_path(taker: int, given: list[list[int]], left: list[int], costs: S
                 if best is None or cost < best[0]:
                     best = cost, place, source
                 continue
-            for other, of_other in enumerate(given):
-                if of_other[source] and (other not in reached or cost - costs[other][source] < reached[other]):
+            others = users[source]
+            for other in sorted(others) if len(others) > 1 else others:
+                if other not in reached or cost - costs[other][source] < reached[other]:
                     reached[other] = cost - costs[other][source]
                     before[other] = place, _Step(other, source)
                     if other not in todo:
