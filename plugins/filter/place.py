@@ -23,8 +23,9 @@ options:
     description:
       - The hosts by name. Each is the fact C(npu_affinity_topology), or a dictionary with C(topology) and C(labels), or CPUs by NUMA node
         in C(capacity) and C(free) with the C(policy) of the topology manager.
-      - Labels are C(switch) (name), C(position) (on the switch, from 0), C(superpod) (number) and C(product), a family of
-        P(npu.affinity.select_npus#filter) for hosts whose facts leave their product open.
+      - Labels are C(switch) (name), C(position) (on the switch, from 0), C(superpod) (number), C(rack) (number, on the Atlas 950), the
+        labels of network trees, and C(product), a family of P(npu.affinity.select_npus#filter) for hosts whose facts leave their product
+        open.
     type: dict
     required: true
   request:
@@ -86,7 +87,9 @@ options:
         type: int
         default: 20
       switch:
-        description: Affinity to switches.
+        description:
+          - Affinity to switches. Hosts of products whose network has none are refused, which is a rule of this filter. MindCluster's
+            scheduler does not check the network. The same holds for O(request.superpod) and O(request.tree).
         type: dict
         suboptions:
           version:
@@ -127,6 +130,47 @@ options:
             description: Accept parts smaller than a block.
             type: bool
             default: false
+          ra_block:
+            description: NPUs of a job that stay in one rack, on the Atlas 950. A power of 2, up to 64.
+            type: int
+            default: 1
+          super_pod_size:
+            description: Hosts of a SuperPod as configured for the scheduler. Checked for the Atlas 950 only.
+            type: int
+          ub_memory:
+            description: Whether the job shares memory over UnifiedBus, and so stays in 16 racks of an Atlas 950.
+            type: bool
+            default: false
+          service:
+            description:
+              - The job is an instance of an inference service, such as prefill or decode. It runs in the SuperPods that run the service, or
+                in those with the most free hosts. Its blocks stay in one rack on the Atlas 950. No hosts are kept in reserve.
+            type: dict
+            suboptions:
+              id:
+                description: Value of the label C(inferserviceid) of its jobs.
+                type: str
+                default: ""
+              job:
+                description: Name of the job itself, which does not count if it is in C(jobs).
+                type: str
+                default: ""
+              jobs:
+                description: Jobs of the cluster by name, each with its C(labels) and C(hosts).
+                type: dict
+                default: {}
+      tree:
+        description: Affinity to a network tree of any depth. Its tasks take whole hosts.
+        type: dict
+        suboptions:
+          config:
+            description: C(resource-level-config) of MindCluster, as JSON or as a dictionary. Its labels are those of the hosts.
+            type: raw
+            required: true
+          levels:
+            description: Hosts of a block on each level, as in the annotation C(huawei.com/affinity-config).
+            type: str
+            default: level1=1
 seealso:
   - plugin: npu.affinity.select_npus
     plugin_type: filter
@@ -166,6 +210,18 @@ EXAMPLES = r"""
   vars:
     hosts: "{{ {inventory_hostname: {'topology': ansible_facts['npu_affinity_topology'], 'labels': npu_affinity_labels | default({})}} }}"
     request: {npus: 16, replicas: 16, superpod: {sp_block: 32, reserve_nodes: 2}}
+
+- name: Eight whole hosts in pairs, and each two pairs in one group
+  ansible.builtin.debug:
+    msg: "{{ (hosts | npu.affinity.place(request)).tasks | map(attribute='host') }}"
+  vars:
+    hosts: "{{ {inventory_hostname: {'topology': ansible_facts['npu_affinity_topology'], 'labels': npu_affinity_labels | default({})}} }}"
+    request:
+      npus: 16
+      replicas: 8
+      tree:
+        levels: level1=2,level2=4
+        config: {default: {level1: {label: huawei.com/topotree.superpodid, reservedNode: 1}, level2: {label: huawei.com/topotree.groupid}}}
 """
 
 RETURN = r"""
@@ -241,7 +297,7 @@ _value:
         scores:
           description:
             - C(numa) is the score of Volcano's numa-aware plugin, C(npu) that of the product's rule, C(affinity) 100 for hosts that
-              affinity to switches or SuperPods selects.
+              affinity to switches, SuperPods or a tree selects.
           type: dict
           sample: {numa: 0, npu: 794, affinity: 0}
         family:
@@ -249,7 +305,9 @@ _value:
           type: str
           sample: a2
         assumed:
-          description: The assumption about the product of the host, if its facts leave it open. Otherwise empty.
+          description:
+            - The assumption about the product of the host, if its facts leave it open, and what MindCluster's documents do not confirm
+              about its network. Otherwise empty.
           type: str
           sample: ""
         preferred:

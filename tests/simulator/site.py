@@ -11,7 +11,8 @@ FOLDER/inventory.yml.
 
 SITE is a mapping ``groups`` of name to {machine, hosts, per_switch, per_superpod, busy, kubelet, cpus_per_npu}. ``hosts`` is their number;
 ``busy`` are lists of NPUs and ``kubelet`` policies of the topology manager (null: no kubelet), taken in turns. A container holds
-``cpus_per_npu`` CPUs for every busy NPU, on its NUMA node. Switches and SuperPods are numbered through all groups.
+``cpus_per_npu`` CPUs for every busy NPU, on its NUMA node. Switches and SuperPods are numbered through all groups. ``product`` replaces
+the product of the machine.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ def facts(model: dict[str, Any], group: dict[str, Any], number: int) -> dict[str
     policy = group["kubelet"][number % len(group["kubelet"])]
     for npu in topology["npus"]:
         npu["busy"] = npu["id"] in busy
+    topology["machine"]["product"] = group.get("product", topology["machine"]["product"])
     if policy is None:
         return topology
     units = units_of(topology)

@@ -28,6 +28,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_man
 )
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import units_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import choice as _choice
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement import networks
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.host import STATIC, Host
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.product import Product, product_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.request import Request
@@ -124,6 +125,15 @@ def _chips(host: Host, request: Request) -> tuple[Product, _Chosen]:
     told = f". {product.assumed}" if product.assumed else ""
     if request.family not in ("auto", own):
         raise Refused(f"its product is {RULES[own].product} ({own}), and {request.family} is wanted{told}")
+    if request.way:
+        try:
+            doubt = networks.doubt(request.way, own, host.topology)
+        except ValueError as error:
+            raise Refused(f"{error}{told}") from error
+        product = product._replace(assumed=" ".join(filter(None, (product.assumed, doubt))))
+        whole = host.healthy if RULES[own].superpod else 0
+        if request.multi and request.way in (networks.SUPERPOD, networks.TREE) and request.npus < whole:
+            raise Refused(f"size not allowed: tasks of one job in a SuperPod have the {whole} NPUs of a host each, not {request.npus}")
     chosen = _choose(tuple(host.chips), request.npus, own, request.multi, host.healthy)
     if isinstance(chosen, str):
         raise Refused(chosen + told)

@@ -56,6 +56,14 @@ class Host:
         """Return the ids of a set of nodes."""
         return [number for position, number in enumerate(self.ids) if nodes >> position & 1]
 
+    def label(self, name: str) -> int | None:
+        """Return a label that is a number. ``ValueError`` names one that is none."""
+        value = self.labels.get(name)
+        try:
+            return None if value is None else int(value)
+        except (TypeError, ValueError):
+            raise ValueError(f"{self.name}: npu_affinity_labels.{name}: expected a number; got {value!r}") from None
+
     def recount(self) -> None:
         if self.free_cpus is not None:
             self.free = [(self.free_cpus & cpus).bit_count() for cpus in self.node_cpus]

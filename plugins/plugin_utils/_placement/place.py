@@ -4,7 +4,7 @@
 """Which hosts can take the tasks of a job, the best first, and why the others cannot. Serves the filter ``place``.
 
 Scores are added as Volcano adds those of its plugins: numa-aware (``weight * (100 - 100 * nodes // most nodes)``), MindCluster's score of
-the product, and 100 for hosts that affinity to switches or SuperPods selects.
+the product, and 100 for hosts that affinity to switches, SuperPods or trees selects.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_of
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement import superpods
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement import switches as _switches
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement import affinity
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.fit import Fit, Refused, cpus_of, fit, nodes_of, use
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.ways import counted
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.host import Host, read
@@ -25,7 +24,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._placement.request im
 from ansible_collections.npu.affinity.plugins.module_utils._base.table import columns
 
 SELECTED = 100
-"""The score of hosts that affinity to switches or SuperPods selects (``halfTorAffinityNodeScore``)."""
+"""The score of hosts that affinity between hosts selects (``halfTorAffinityNodeScore``)."""
 TOLD = 3
 """So many hosts are named for a reason of refusal in the table."""
 
@@ -216,79 +215,11 @@ def _too_few(request: Request, placed: int) -> str:
 
 
 def _selected(known: Mapping[str, Host], ranking: Ranking) -> tuple[list[str] | None, str]:
-    """Return the hosts for each task by affinity to switches or SuperPods, None without such; or why there are none."""
-    request = ranking.request
+    """Return the hosts for each task by affinity between hosts, None without such; or why there are none."""
     try:
-        if request.switch:
-            return _by_switch(known, ranking), ""
-        if request.superpod:
-            return _by_superpod(ranking), ""
+        return affinity.hosts_for(known, ranking.ordered(), ranking.request), ""
     except ValueError as refused:
         return [], str(refused)
-    return None, ""
-
-
-def _by_switch(known: Mapping[str, Host], ranking: Ranking) -> list[str]:
-    request = ranking.request
-    wanted = request.switch
-    if wanted is None:
-        raise AssertionError("called for requests with a switch only")
-    members: dict[str, list[tuple[int, str]]] = {}
-    for name, host in known.items():
-        if host.labels.get("switch") is not None:
-            position = host.labels.get("position")
-            members.setdefault(str(host.labels["switch"]), []).append((-1 if position is None else int(position), name))
-    if not members:
-        raise ValueError("No host names its switch; set npu_affinity_labels.switch in the inventory, or leave switch out of the request")
-    switches = []
-    for name, hosts in members.items():
-        state = wanted.states.get(name) or {}
-        switches.append(
-            _switches.Switch(
-                name,
-                _positions(name, hosts),
-                {host for _position, host in hosts if host in ranking.fits},
-                int(state.get("shared") or 0),
-                int(state.get("healthy") or 0),
-                tuple(state.get("spanned_by") or ()),
-            )
-        )
-    per_switch = wanted.tor_count or max(len(switch.hosts) for switch in switches)
-    return _switches.select(switches, request.replicas, wanted.version, wanted.schema, per_switch, wanted.shared_switches)
-
-
-def _positions(switch: str, hosts: list[tuple[int, str]]) -> list[str | None]:
-    """Return the hosts of a switch by position, in order of their names where none is given."""
-    if all(position < 0 for position, _name in hosts):
-        return [name for _position, name in sorted(hosts, key=lambda entry: entry[1])]
-    places = dict(hosts)
-    if len(places) != len(hosts) or min(places) < 0:
-        raise ValueError(f"Switch {switch}: two of its hosts have the same position, or one has none; give each a position of its own")
-    return [places.get(position) for position in range(max(places) + 1)]
-
-
-def _by_superpod(ranking: Ranking) -> list[str]:
-    request = ranking.request
-    wanted = request.superpod
-    if wanted is None:
-        raise AssertionError("called for requests with a SuperPoD only")
-    fits = [found for found in ranking.ordered() if found.host.labels.get("superpod") is not None]
-    if request.replicas == 1:  # hosts in use are filled first, whatever is left in their SuperPods (selectNodesWithLeastResourceForSingle)
-        least = min((len(found.host.chips) for found in fits), default=0)
-        fits = [found for found in fits if len(found.host.chips) == least]
-    members: dict[int, list[str]] = {}
-    for found in fits:
-        members.setdefault(int(found.host.labels["superpod"]), []).append(found.host.name)
-    if not members:
-        raise ValueError("No host that fits names its SuperPod; set npu_affinity_labels.superpod in the inventory, or leave superpod out")
-    per_block = max(1, wanted.sp_block // request.npus)
-    blocks = request.replicas // per_block
-    free = {number: len(hosts) for number, hosts in members.items()}
-    taken = superpods.take(free, max(1, blocks), per_block, wanted.reserve_nodes, wanted.soft)
-    hosts = [members[number].pop(0) for number, count in taken for _host in range(count)]
-    if len(hosts) < request.replicas:
-        raise ValueError(f"{request.replicas} tasks are wanted, and the SuperPods have {len(hosts)} hosts for them")
-    return hosts
 
 
 def tasks_by_name(request: Request, name: str = "") -> str:

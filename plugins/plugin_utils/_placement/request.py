@@ -15,7 +15,7 @@ from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import POLICIES
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement import choice, switches
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement import choice, networks, racks, services, switches, trees
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.rules import RULES
 
 
@@ -32,11 +32,26 @@ class Switches:
 
 @dataclass(frozen=True)
 class SuperPods:
-    """A block has ``sp_block`` NPUs; ``reserve_nodes`` hosts of every SuperPod are kept; ``soft`` allows pieces of blocks."""
+    """A block has ``sp_block`` NPUs; ``reserve_nodes`` hosts of every SuperPod are kept; ``soft`` allows pieces of blocks.
+
+    ``ra_block``, ``super_pod_size`` and ``ub_memory`` are for the Atlas 950. ``service`` is ``{id, job, jobs}`` of an inference service.
+    """
 
     sp_block: int
     reserve_nodes: int
     soft: bool
+    ra_block: int
+    super_pod_size: int | None
+    ub_memory: bool
+    service: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Trees:
+    """``config`` is MindCluster's ``resource-level-config``, ``levels`` the job's ``huawei.com/affinity-config``."""
+
+    config: Any
+    levels: str
 
 
 @dataclass(frozen=True)
@@ -54,7 +69,15 @@ class Request:
     limit: int
     switch: Switches | None
     superpod: SuperPods | None
+    tree: Trees | None
     multi: bool
+
+    @property
+    def way(self) -> str | None:
+        """The affinity between hosts, a key of :data:`_placement.networks.WAYS`."""
+        if self.switch:
+            return self.switch.version
+        return networks.SUPERPOD if self.superpod else networks.TREE if self.tree else None
 
     def as_data(self) -> dict[str, Any]:
         """Return the request with its defaults, as plain data."""
@@ -75,11 +98,23 @@ DEFAULTS: Mapping[str, Any] = {
     "limit": 20,
     "switch": None,
     "superpod": None,
+    "tree": None,
 }
+AFFINITY = ("switch", "superpod", "tree")
 SWITCH: Mapping[str, Any] = {"version": "1.0", "schema": switches.NORMAL, "tor_count": None, "shared_switches": 2, "states": {}}
 LARGEST = max(rule.chips for rule in RULES.values() if rule.superpod)
 """The most NPUs of a host in a SuperPod."""
-SUPERPOD: Mapping[str, Any] = {"sp_block": None, "reserve_nodes": 0, "soft": False}
+SUPERPOD: Mapping[str, Any] = {
+    "sp_block": None,
+    "reserve_nodes": 0,
+    "soft": False,
+    "ra_block": 1,
+    "super_pod_size": None,
+    "ub_memory": False,
+    "service": None,
+}
+SERVICE: Mapping[str, Any] = {"id": "", "job": "", "jobs": {}}
+TREE: Mapping[str, Any] = {"config": None, "levels": "level1=1"}
 
 
 def checked(request: object) -> Request:
@@ -106,11 +141,23 @@ def checked(request: object) -> Request:
         limit=_number("limit", given["limit"], 1),
         switch=_switch(given["switch"]),
         superpod=_superpod(given["superpod"], numbers["npus"], numbers["replicas"], given["family"]),
+        tree=_tree(given["tree"], numbers["npus"], numbers["replicas"]),
         multi=numbers["replicas"] > 1,
     )
-    if made.switch and made.superpod:
-        raise ValueError("switch and superpod: a job has affinity to switches or to SuperPods, not to both; leave one out")
+    if len(several := [name for name in AFFINITY if getattr(made, name)]) > 1:
+        raise ValueError(f"{' and '.join(several)}: a job has affinity to switches, SuperPods or a tree, not to both; leave one out")
     return made
+
+
+def _tree(given: object, npus: int, replicas: int) -> Trees | None:
+    if given is None:
+        return None
+    fields = fields_of("tree", given, TREE)
+    if not npus:
+        raise ValueError("tree: its tasks take whole hosts, and npus is 0")
+    trees.trees(fields["config"])
+    trees.levels_of(str(fields["levels"]), replicas)
+    return Trees(fields["config"], str(fields["levels"]))
 
 
 def _switch(given: object) -> Switches | None:
@@ -136,12 +183,36 @@ def _superpod(given: object, npus: int, replicas: int, family: str) -> SuperPods
     fields = fields_of("superpod", given, SUPERPOD)
     if not npus:
         raise ValueError("superpod: blocks are made of NPUs, and npus is 0")
-    block = npus * replicas if fields["sp_block"] is None else _number("sp_block", fields["sp_block"], 1)
+    made = SuperPods(
+        sp_block=npus * replicas if fields["sp_block"] is None else _number("sp_block", fields["sp_block"], 1),
+        reserve_nodes=_number("reserve_nodes", fields["reserve_nodes"], 0),
+        soft=bool(fields["soft"]),
+        ra_block=_number("ra_block", fields["ra_block"], 1),
+        super_pod_size=None if fields["super_pod_size"] is None else _number("super_pod_size", fields["super_pod_size"], 0),
+        ub_memory=bool(fields["ub_memory"]),
+        service=None if fields["service"] is None else _service(fields["service"]),
+    )
     named = RULES.get(family)
     single = named.single if named and named.superpod else range(1, LARGEST + 1)  # else every host refuses what its product does not allow
-    if refusal := of_superpod(single, npus, replicas, block, npus if replicas > 1 else LARGEST):
+    refusal = of_superpod(single, npus, replicas, made.sp_block, npus if replicas > 1 else LARGEST)
+    if family == racks.FAMILY:
+        refusal = of_950(made, npus, replicas)
+    if refusal:
         raise ValueError(refusal)
-    return SuperPods(block, _number("reserve_nodes", fields["reserve_nodes"], 0), bool(fields["soft"]))
+    return made
+
+
+def of_950(wanted: SuperPods, npus: int, replicas: int) -> str | None:
+    """Return why the scheduler of the Atlas 950 does not take a job, None where it does."""
+    return racks.refusal(replicas, npus, wanted.sp_block, wanted.ra_block, wanted.super_pod_size, wanted.ub_memory)
+
+
+def _service(given: object) -> Mapping[str, Any]:
+    fields = fields_of("service", given, SERVICE)
+    jobs = fields["jobs"] or {}
+    if not isinstance(jobs, Mapping) or not all(isinstance(job, Mapping) for job in jobs.values()):
+        raise ValueError(f"service: expected jobs as {{name: {{labels: {{{services.LABEL}: id}}, hosts: []}}}}; got {jobs!r}")
+    return {"id": str(fields["id"]), "job": str(fields["job"]), "jobs": jobs}
 
 
 def fields_of(what: str, given: object, defaults: Mapping[str, Any]) -> dict[str, Any]:

@@ -77,6 +77,24 @@ FAMILIES = {
         "resize": skipped("the collection does not resize containers: the cases are those of a branch of the kubelet, of no release"),
         "reserved_and_checks": returns(kubelet.allocation, kubelet.refused),
     },
+    "service_placement_cases": {
+        "service_superpod": returns(placement.service_superpod, contains),
+        "service_rack": compares(
+            placement.service_rack, "free_nodes service_on nodes_per_block blocks_wanted", "racks superpods error all_in_one_rack"
+        ),
+        "rack_order": returns(placement.rack_order),
+        "service_label": returns(placement.service_label),
+        "service_on": returns(placement.service_on),
+        "job_sizes_950": returns(placement.job_size_950, placement.size_refused),
+        "rack_job": compares(
+            placement.rack_job,
+            "free_nodes replicas nodes_per_block nodes_per_ra_block super_pod_size ub_memory strategy",
+            "nodes_per_rack_by_superpod error",
+        ),
+        "tree_config": returns(placement.tree_config, contains),
+        "task_levels": returns(placement.task_levels, contains),
+        "tree_place": returns(placement.tree_place, contains),
+    },
     "topology_manager_cases": {
         "cases": compares(kubelet.merge, "numa_nodes policies prefer_closest_numa distances providers", "nodes preferred admit"),
     },
@@ -112,6 +130,7 @@ PROSE = {
     "hami_chips": "notes",
     "hami_fit_cases": "reason_format fit_order",
     "k8s_cpu_cases": "fields topologies",
+    "service_placement_cases": "free_means fields ties tables",
     "topology_manager_cases": "fields",
     "vllm_ascend_host_plans": "listing",
     "vllm_ascend_plans": "encoding",

@@ -185,6 +185,13 @@ def test_tasks_on_hosts_of_which_only_numbers_are_known():
     assert not place({"node": numbers("best-effort", (7, 10))}, {"cpus": 8, "replicas": 3, "policy": "best-effort"})["placed"]
 
 
+def a3(title="Atlas 9000 A3 SuperPoD", busy=(), npus=8, **labels):
+    topology = host([0, 0, 0, 0, 1, 1, 1, 1] * (npus // 8), nodes=2, cores=64, family="a3")
+    topology["machine"]["product"] = title
+    topology["npus"] = [{**npu, "busy": npu["id"] in busy} for npu in topology["npus"]]
+    return {"topology": topology, "labels": labels}
+
+
 def fleet(count, per_switch=4, per_superpod=6, busy=()):
     return {
         f"h{number:02}": {
@@ -225,13 +232,17 @@ def test_two_hosts_at_one_position_are_named():
     assert "two of its hosts have the same position" in place(nodes, {"npus": 8, "replicas": 2, "switch": {}})["message"]
 
 
+def a3_fleet(count, busy=()):
+    return {f"h{number:02}": a3(busy=range(8) if number in busy else (), superpod=number // 6) for number in range(count)}
+
+
 def test_superpods_give_whole_blocks():
     request = {"npus": 8, "replicas": 4, "superpod": {"sp_block": 16, "reserve_nodes": 1}}
-    found = place(fleet(12, busy=(0, 6, 7)), request)
+    found = place(a3_fleet(12, busy=(0, 6, 7)), request)
     assert [task["host"] for task in found["tasks"]] == ["h01", "h02", "h03", "h04"], "five hosts: two blocks and the reserve"
     request["replicas"] = 12
-    assert place(fleet(12, busy=(0, 6, 7)), request)["message"].startswith("select super pod failed, required 6, total 4")
-    assert "names its SuperPod" in place({"h": a2()}, request)["message"]
+    assert place(a3_fleet(12, busy=(0, 6, 7)), request)["message"].startswith("select super pod failed, required 6, total 4")
+    assert "names its SuperPod" in place({"h": a3()}, request)["message"]
 
 
 def a5(title, name="Ascend950DT", busy=(), **labels):
@@ -311,6 +322,108 @@ def test_job_tasks_in_an_ascend_950_superpod_get_whole_hosts():
     assert place(hosts, {"npus": 3, "family": "atlas950", "superpod": {}})["placed"]
     with pytest.raises(ValueError, match="a single task in a SuperPod has 1-2, 4, 8 NPUs, not 3"):
         place(hosts, {"npus": 3, "family": "atlas850_superpod", "superpod": {}})
+
+
+def named(topology, title, chip):
+    topology["machine"]["product"] = title
+    return {**topology, "npus": [{**npu, "name": chip} for npu in topology["npus"]]}
+
+
+TREE = {"config": {"default": {"level1": {"label": "rack"}}}, "levels": "level1=1"}
+RULE = "(a rule of npu.affinity; MindCluster's scheduler does not check it)"
+# The host, its affinity, and what refuses it, or what is not confirmed; '' where it is documented.
+NETWORKS = [
+    (a2(), {"switch": {"version": "2.0"}}, "", ""),
+    (a2(), {"switch": {"version": "single_layer"}}, "", "do not confirm affinity to a single layer of switches for Atlas 800 A2 with"),
+    (named(a2(), "", "910B2"), {"switch": {"version": "single_layer"}}, "affinity to a single layer of switches: Atlas 800T A2", ""),
+    (named(a2(), "", "910B4"), {"switch": {"version": "single_layer"}}, "", ""),
+    (named(a2(), "", "910B4"), {"switch": {}}, "", "do not confirm switch affinity 1.0 for Atlas 800I A2 (RoCE with one or two layers"),
+    (named(a2(), "Atlas 800T A2", "910B4"), {"switch": {}}, "", ""),
+    (a2(), {"superpod": {}}, "SuperPods: Atlas 800 A2 with an unknown chip has none, because its hosts are linked by RoCE", ""),
+    (a3("Atlas 800T A3", npus=16), {"superpod": {}}, "SuperPods: Atlas 800T A3 has none", ""),
+    (a3("Atlas 900 A3 SuperPoD", npus=16), {"superpod": {}}, "", ""),
+    (a3("Atlas 900 A3 SuperPoD", npus=16), {"tree": TREE}, "", ""),
+    (a3("Atlas 900 A3 SuperPoD", npus=16), {"switch": {}}, "switch affinity 1.0: Atlas 900 A3 SuperPoD has none, because its hosts", ""),
+    (a3(), {"superpod": {}}, "", "do not confirm SuperPods for Atlas 9000 A3 SuperPoD"),
+    (a5("Atlas 850", product="atlas850"), {"superpod": {}}, "SuperPods: Atlas 850 (standard cluster) has none, because its hosts", ""),
+    (a5("Atlas 850", product="atlas850_superpod"), {"superpod": {}}, "", ""),
+    (a5("Atlas 850", product="atlas850_superpod"), {"tree": TREE}, "network trees: Atlas 850 (SuperPoD) has none", ""),
+    (a5("Atlas 950 SuperPoD"), {"tree": TREE}, "", "do not confirm network trees for Atlas 950 SuperPoD"),
+    (a5("Atlas 350", "Ascend950PR"), {"switch": {}}, "place its jobs without affinity between hosts " + RULE, ""),
+]
+
+
+@pytest.mark.parametrize("node, way, refused, open_", NETWORKS)
+def test_affinity_needs_the_network_of_the_product(node, way, refused, open_):
+    node = {"topology": node.get("topology", node), "labels": {**node.get("labels", {}), "superpod": 0, "switch": "s", "rack": 0}}
+    family = {"family": "atlas850"} if node["labels"].get("product") == "atlas850" else {}
+    found = place({"h": node}, {"npus": 8, **way, **family})
+    reason = reasons(found).get("h", "")
+    assert refused in reason and (refused == "") == (reason == ""), reason
+    assert reason == "" or reason.endswith(RULE) or RULE in reason
+    assert [bool(open_) and open_ in entry["assumed"] or entry["assumed"] == open_ for entry in found["hosts"]] == [True] * (not refused)
+
+
+def test_tasks_of_a_superpod_job_take_whole_hosts():
+    nodes = {f"h{number}": a3("Atlas 900 A3 SuperPoD", npus=16, superpod=0) for number in range(2)}
+    found = place(nodes, {"npus": 8, "replicas": 2, "superpod": {}})
+    assert reasons(found)["h0"] == "size not allowed: tasks of one job in a SuperPod have the 16 NPUs of a host each, not 8"
+
+
+def rack_fleet(*free):
+    """Return hosts of the Atlas 950: ``free`` are ``(SuperPod, rack, hosts)``."""
+    return {
+        f"p{pod}r{rack}h{number}": a5("Atlas 950 SuperPoD", superpod=pod, rack=rack) for pod, rack, hosts in free for number in range(hosts)
+    }
+
+
+@pytest.mark.parametrize(
+    "free, replicas, wanted, racks",
+    [
+        ([(0, 0, 3), (0, 1, 2)], 2, {}, ["p0r1", "p0r1"]),
+        ([(0, 0, 3), (0, 1, 3)], 4, {"ra_block": 16}, ["p0r1", "p0r1", "p0r0", "p0r0"]),
+        ([(0, 0, 3), (0, 1, 3)], 4, {"ra_block": 32}, "not found the 1 count of ra-block: no rack has 4 free hosts"),
+        ([(0, 0, 3), (1, 0, 3)], 4, {"sp_block": 16}, ["p1r0", "p1r0", "p0r0", "p0r0"]),
+        ([(0, 0, 3), (0, 1, 3)], 4, {"service": {"id": "s"}}, "infer service schedule failed, required 1 sp-block, got 0"),
+        ([(0, 0, 1), (0, 1, 2)], 2, {"ra_block": 3}, "Parameter ra-block(3) must be the power of 2"),
+    ],
+)
+def test_racks_of_the_atlas_950(free, replicas, wanted, racks):
+    found = place(rack_fleet(*free), {"npus": 8, "replicas": replicas, "superpod": wanted})
+    if isinstance(racks, str):
+        assert found["message"].startswith(racks) and not found["placed"]
+    else:
+        assert [task["host"][:4] for task in found["tasks"]] == racks, found["message"]
+
+
+def test_racks_are_named_for_all_hosts_or_none():
+    nodes = {**rack_fleet((0, 0, 2)), "new": a5("Atlas 950 SuperPoD", superpod=0)}
+    found = place(nodes, {"npus": 8, "replicas": 2, "superpod": {}})
+    assert found["message"] == "Only some hosts of the Atlas 950 name their rack; set npu_affinity_labels.rack of new, too"
+
+
+def test_an_instance_joins_the_superpod_of_its_service():
+    nodes = a3_fleet(12, busy=(0, 6, 7))
+    jobs = {"prefill": {"labels": {"inferserviceid": "llm"}, "hosts": ["h06", "h07"]}}
+    request = {"npus": 8, "replicas": 2, "superpod": {"service": {"id": "llm", "jobs": jobs}}}
+    assert [task["host"] for task in place(nodes, request)["tasks"]] == ["h08", "h09"]
+    request["superpod"]["service"] = {"id": "other", "jobs": jobs}
+    assert [task["host"] for task in place(nodes, request)["tasks"]] == ["h01", "h02"], "most free hosts first"
+
+
+def test_a_tree_of_labels_gives_blocks_with_the_fewest_fragments():
+    levels = {"level1": {"label": "huawei.com/topotree.superpodid", "reservedNode": 0}, "level2": {"label": "group"}}
+    nodes = {
+        f"h{number:02}": a3("Atlas 900 A3 SuperPoD", npus=16, **{"huawei.com/topotree.superpodid": pod, "group": pod // 2})
+        for number, pod in enumerate([0] * 4 + [1] * 2 + [2] * 4 + [3] * 4)
+    }
+    tree = {"config": {"default": levels}, "levels": "level1=4"}
+    found = place(nodes, {"npus": 16, "replicas": 8, "tree": tree})
+    assert [task["host"] for task in found["tasks"]] == [f"h{number:02}" for number in range(6, 14)]
+    assert place(nodes, {"npus": 16, "replicas": 12, "tree": tree})["placed"], "over both groups"
+    assert "tree default: failed to schedule tasks" in place(nodes, {"npus": 16, "replicas": 16, "tree": tree})["message"]
+    tree["config"] = {"default": {"level1": {"label": "row"}}}
+    assert "no host that fits has its labels row" in place(nodes, {"npus": 16, "replicas": 4, "tree": tree})["message"]
 
 
 def test_a_single_task_fills_a_used_host_before_any_superpod():
