@@ -63,6 +63,12 @@ def modules_that_only_look_support_check_mode() -> Iterator[str]:
             yield path.name
 
 
+def facts_modules_return_facts_alone() -> Iterator[str]:
+    for path in MODULES:
+        if path.stem.endswith("_facts"):
+            yield from (key for key in yaml.safe_load(document(path, "RETURN")) if key != "ansible_facts")
+
+
 def examples_use_full_names() -> Iterator[str]:
     for path in PLUGINS:
         for name in re.findall(r"^\s*- (?:name: .*\n\s+)?([a-z]\w+):\s*$", document(path, "EXAMPLES"), re.MULTILINE):

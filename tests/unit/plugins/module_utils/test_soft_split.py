@@ -74,7 +74,7 @@ def test_the_files_of_either_layout_must_be_there(tree, files, missing):
 @pytest.mark.parametrize("placed, refused", [((), True), (("libvnpu.so",), True), (("limiter",), False)])
 def test_a_limiter_that_units_start_must_exist_or_be_placed(tree, check, placed, refused):
     layout = {"folder": FOLDER, "files": [{"name": name, "sha256": "0" * 64} for name in placed]}
-    step = Prerequisites(tree.host, {"programs": [FOLDER + "/limiter"], "live": {"vnpu": layout} if placed else {}})
+    step = Prerequisites(tree.host, {"expected": [], "programs": [FOLDER + "/limiter"], "live": {"vnpu": layout} if placed else {}})
     if refused:
         with pytest.raises(ValueError, match="limiter is not on the host, and the units of vNPUs start it"):
             step.look(check)
