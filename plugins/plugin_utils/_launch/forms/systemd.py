@@ -16,7 +16,7 @@ OPTIONS = frozenset({"visible_devices", "engine", "environment"})
 
 def recipe(workload: Workload, options: Options) -> Recipe:
     settings = units.settings(workload)
-    inherited = unconfined(workload.topology, workload.cpus) if workload.held_by_slice or workload.cgroup_sets_cpus else {}
+    inherited = unconfined(workload.topology, workload.cpus) if workload.topology and workload.cgroup_sets_cpus else {}
     unit = f"{workload.name or 'UNIT'}.service"
     return Recipe(
         slices.service_text(settings | inherited, host.environment(workload, options)),

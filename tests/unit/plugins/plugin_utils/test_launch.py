@@ -374,7 +374,7 @@ def test_quadlet_is_accepted_by_its_generator(tmp_path):
 
 
 SERVICES = [
-    ("its own slice", ENTRY, None, {"Slice": ["npu-0.slice"], "CPUAffinity": ["", "16-31"]}),
+    ("its own slice", ENTRY, None, {"Slice": ["npu-0.slice"]}),
     (
         "a workload's slice",
         PAIR,
@@ -385,10 +385,10 @@ SERVICES = [
         "a part of npu.slice",
         ALL_IN_ONE,
         None,
-        {"Slice": ["npu.slice"], "AllowedCPUs": ["", "0-31"], "AllowedMemoryNodes": ["", "0-1"], "CPUAffinity": ["", "0-31"]},
+        {"Slice": ["npu.slice"], "AllowedCPUs": ["", "0-31"], "AllowedMemoryNodes": ["", "0-1"]},
     ),
-    ("no slice", NO_SLICE, None, {"AllowedCPUs": ["", "4-7"], "AllowedMemoryNodes": ["", "0"], "CPUAffinity": ["", "4-7"]}),
-    ("no memory nodes", {"cpus": "4-7"}, None, {"AllowedCPUs": ["", "4-7"], "CPUAffinity": ["", "4-7"]}),
+    ("no slice", NO_SLICE, None, {"AllowedCPUs": ["", "4-7"], "AllowedMemoryNodes": ["", "0"]}),
+    ("no memory nodes", {"cpus": "4-7"}, None, {"AllowedCPUs": ["", "4-7"]}),
     ("cgroup v1", ENTRY, V1, {"CPUAffinity": ["", "16-31"], "NUMAPolicy": ["bind"], "NUMAMask": ["", "1"]}),
     (
         "cgroup v1, other nodes allowed",
