@@ -66,6 +66,7 @@ driver
 soft_split      true: the library and the preload file that HAMi's device plugin places are there
 irqbalance      {installed, active, unit: rhel or debian (which environment file and key), options: value of the key}
 kubelet         {version, policy, topology_policy, reserved: cpulist, default_cpus: cpulist, exclusive: {pod: {container: cpulist}}}
+units           unit files of services that an administrator installed: [vllm@.service]
 faults          what the vendor tools do wrong: see npu_smi.py and nvidia_smi.py
 
 A fleet is a mapping ``hosts`` of host name to {machine, group, change, vars}; change is laid over the machine's description, mapping by

@@ -137,6 +137,7 @@ class Machine:
     soft_split: bool
     irqbalance: dict[str, Any]
     kubelet: dict[str, Any] | None
+    units: tuple[str, ...]
     npu_tool: dict[str, Any]
     gpu_driver: str
     faults: dict[str, Any]
@@ -232,6 +233,7 @@ def resolve(description: dict[str, Any]) -> Machine:
             **reader.get("irqbalance", {}),
         ),
         kubelet=reader.get("kubelet", None),
+        units=tuple(reader.get("units", ())),
         npu_tool={"mesh": npus.get("mesh", None), "affinity": npus.get("affinity", None)},
         gpu_driver=gpus.get("driver", "550.54.15"),
         faults=reader.get("faults", {}),

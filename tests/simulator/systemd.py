@@ -22,6 +22,10 @@ def write(tree: Tree, machine: Machine) -> None:
     tree.text("/usr/lib/systemd/libsystemd-shared-%d.so" % machine.systemd)
     for target, words in (("multi-user", "Multi-User System"), ("timers", "Timer Units"), ("sysinit", "System Initialization")):
         tree.text("%s/%s.target" % (UNITS, target), "[Unit]\nDescription=%s\n" % words)
+    tree.text("/usr/bin/python3.9", mode=0o755)
+    tree.link("/usr/bin/python3", "/usr/bin/python3.9")
+    for name in machine.units:
+        tree.text("%s/%s" % (UNITS, name), _service("A server of models", ["ExecStart=/usr/bin/serve"]))
     tree.folder(ENABLED)
     tree.folder("/run/systemd/system")
     services = []

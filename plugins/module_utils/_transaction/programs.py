@@ -7,6 +7,7 @@ run that failed.
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from typing import Iterable, Mapping
@@ -18,6 +19,7 @@ from .._state.files import FileState
 from .._state.systemd import UNIT_FOLDER, Systemd
 
 _COMMAND = re.compile(r"^ExecStart=(\S+) -m npu_affinity (\w+)", re.MULTILINE)
+_VERSION = re.compile(r"/python3\.(\d+)\Z")
 WHY_FAILED = "'journalctl -u %s' shows why; correct that and bind again"
 _ADVICE = "set npu_affinity_python to a Python 3.7 or newer of this host"
 
@@ -64,10 +66,16 @@ def try_out(host: Host, files: Mapping[str, FileState]) -> None:
 
 
 def untried(host: Host, files: Mapping[str, FileState]) -> list[str]:
-    """Return sentences on the interpreters of another tree's units, which only that machine can run."""
+    """Return sentences on the interpreters of another tree's units, which only that machine can run, unless their names are those of a
+    version that is new enough."""
     sentences: dict[str, str] = {}
     for (interpreter, _program), unit in programs(files).items():
-        found = "of the host image could not be tried out" if host.exists(interpreter) else "is not installed on the host image"
+        found = "is not installed on the host image"
+        if host.exists(interpreter):
+            version = _VERSION.search(os.path.realpath(host.path(interpreter)))
+            if version and int(version.group(1)) >= 7:
+                continue
+            found = "of the host image is Python 3.%s" % version.group(1) if version else "of the host image could not be tried out"
         sentences.setdefault(interpreter, "%s %s; %s needs Python 3.7 or newer" % (interpreter, found, unit))
     return [] if host.live else list(sentences.values())
 

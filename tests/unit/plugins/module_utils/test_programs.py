@@ -100,11 +100,24 @@ def test_an_interpreter_that_cannot_run_them_changes_nothing(tmp_path, text, wor
     assert not host.exists(UNIT) and not host.exists(installed.ARCHIVE) and not host.exists(UNITS + "/multi-user.target.wants")
 
 
-def test_in_another_tree_nothing_is_started_and_that_is_said(tmp_path):
+@pytest.mark.parametrize(
+    "name, found",
+    [
+        ("", "is not installed on the host image"),
+        ("python", "of the host image could not be tried out"),
+        ("python3.6", "of the host image is Python 3.6"),
+        ("python3.11", None),
+    ],
+)
+def test_in_another_tree_nothing_is_started_and_that_is_said(tmp_path, name, found):
     host = Host(str(tmp_path))
-    (sentence,) = bind(host, "/usr/bin/python3").untried
+    if name:
+        (tmp_path / "usr/bin").mkdir(parents=True)
+        (tmp_path / "usr/bin" / name).touch(mode=0o755)
+        (tmp_path / "usr/bin/python3").symlink_to(name)
+    said = bind(host, "/usr/bin/python3").untried
     unit = "npu-affinity-irq.service"
-    assert sentence == "/usr/bin/python3 is not installed on the host image; %s needs Python 3.7 or newer" % unit
+    assert said == (["/usr/bin/python3 %s; %s needs Python 3.7 or newer" % (found, unit)] if found else [])
     assert bind(host, "/usr/bin/python3").untried == [], "said when something was written"
 
 
