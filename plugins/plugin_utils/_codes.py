@@ -45,49 +45,56 @@ _REFUSALS = {
     "NPU_VNPU_UNSUPPORTED": "The host or the chip cannot have vNPUs.",
     "NPU_WORKERS_CONFLICT": "Another setting excludes workers that bind themselves.",
 }
-_REMARKS = {
+_TO_DO = {
     "NPU_ALLOCATOR_MISSING": "The host has no allocator to preload.",
-    "NPU_BIND_EFFECT": "What a bind moves or takes.",
-    "NPU_CARD_IN_GUEST": "An accelerator belongs to a guest.",
     "NPU_CARD_UNLISTED": "An NPU of the PCI bus is not listed by npu-smi.",
-    "NPU_CORES_SPLIT": "A pool has only some threads of a core.",
-    "NPU_CPUS_IDLE": "A rule leaves CPUs near an NPU idle.",
     "NPU_CPUS_ISOLATED": "CPUs are isolated from the scheduler.",
-    "NPU_CPUS_LEFT_OUT": "CPUs that a setting names cannot be had.",
-    "NPU_CPUS_REMOTE": "A pool has CPUs of other NUMA nodes.",
-    "NPU_CPUS_SHARED": "Several services use one NPU and its CPUs.",
     "NPU_CPUSET_PARTITION": "A cpuset partition has CPUs of the plan.",
     "NPU_FACTS_INCOMPLETE": "Something of the host could not be read, or contradicts itself.",
     "NPU_HISTORY_INCOMPLETE": "The history of the host is missing, or cannot be read.",
-    "NPU_INTERRUPTS_IN_POOL": "Interrupts of other devices may run on pools.",
-    "NPU_IRQ_UNPLACED": "An interrupt, workqueue or thread of the driver stays where it is.",
-    "NPU_KERNEL_ADVICE": "What the kernel command line should have.",
     "NPU_KERNEL_CONTRADICTS": "The kernel command line contradicts the plan.",
     "NPU_KUBELET_BLOCKED": "The kubelet does not start with its files or cgroups.",
-    "NPU_KUBELET_FORECAST": "Which CPUs the kubelet will give to pods.",
     "NPU_KUBELET_PENDING": "The kubelet is to be changed by a later bind.",
-    "NPU_MEASURE_INCOMPLETE": "A measurement lacks something.",
     "NPU_MEMORY_ELSEWHERE": "Running work has memory on nodes that it would lose.",
     "NPU_METRICS_UNREAD": "Nothing reads the metrics where they are written.",
     "NPU_MUTE_EXPIRED": "A mute has expired.",
-    "NPU_NIC_PLACED": "Where network interrupts go.",
-    "NPU_NIC_UNPLACED": "Network interrupts stay where they are.",
-    "NPU_NO_EFFECT": "A setting has no effect on the host.",
     "NPU_NUMA_UNKNOWN": "The NUMA node of an NPU is not known.",
     "NPU_ONE_MACHINE": "Several names of the inventory are one machine.",
-    "NPU_POLL_SHARED": "The kernel's poll threads may run on pools.",
     "NPU_REPORT_MISSING": "The report of a host could not be written.",
-    "NPU_ROLES_SHARED": "A pool is too small for its roles.",
-    "NPU_THREAD_UNPLACED": "A thread or process stays where it is.",
     "NPU_UNBIND_LEFT": "What an unbind leaves.",
     "NPU_VARIABLE_KEPT": "Another file of a service sets a variable, which stays.",
     "NPU_VNPU_UNSURE": "Something may keep vNPUs from working.",
-    "NPU_WORKLOADS_BOUND": "How workloads are bound.",
     "NPU_WORKERS_OVERLAP": "Workers that bind themselves may take CPUs of others.",
 }
-REFUSALS, REMARKS = (dict(sorted({**own, **_BOTH}.items())) for own in (_REFUSALS, _REMARKS))
-"""Codes of refusals, and codes of remarks; a remark can also have the code of a finding with the same next step."""
+"""Remarks that ask for a decision or an action, as those of :data:`_BOTH` and of findings do."""
+_NOTES = {
+    "NPU_CARD_IN_GUEST": "An accelerator belongs to a guest.",
+    "NPU_CORES_SPLIT": "A pool has only some threads of a core.",
+    "NPU_CPUS_IDLE": "A rule leaves CPUs near an NPU idle.",
+    "NPU_CPUS_LEFT_OUT": "CPUs that a setting names cannot be had.",
+    "NPU_CPUS_REMOTE": "A pool has CPUs of other NUMA nodes.",
+    "NPU_CPUS_SHARED": "Several services use one NPU and its CPUs.",
+    "NPU_INTERRUPTS_IN_POOL": "Interrupts of other devices may run on pools.",
+    "NPU_IRQ_UNPLACED": "An interrupt, workqueue or thread of the driver stays where it is.",
+    "NPU_KERNEL_ADVICE": "What the kernel command line should have.",
+    "NPU_KUBELET_FORECAST": "Which CPUs the kubelet will give to pods.",
+    "NPU_MEASURE_INCOMPLETE": "A measurement lacks something.",
+    "NPU_NIC_PLACED": "Where network interrupts go.",
+    "NPU_NIC_UNPLACED": "Network interrupts stay where they are.",
+    "NPU_NO_EFFECT": "A setting has no effect on the host.",
+    "NPU_POLL_SHARED": "The kernel's poll threads may run on pools.",
+    "NPU_ROLES_SHARED": "A pool is too small for its roles.",
+    "NPU_THREAD_UNPLACED": "A thread or process stays where it is.",
+    "NPU_WORKLOADS_BOUND": "How workloads are bound.",
+}
+"""Remarks that ask for nothing."""
 BIND_EFFECT = "NPU_BIND_EFFECT"
+_EFFECTS = {BIND_EFFECT: "What a bind moves or takes."}
+REFUSALS, REMARKS = (dict(sorted({**own, **_BOTH}.items())) for own in (_REFUSALS, {**_TO_DO, **_NOTES, **_EFFECTS}))
+"""Codes of refusals, and codes of remarks; a remark can also have the code of a finding with the same next step."""
+EFFECT, ERROR, TO_DO, NOTE = "effect", "error", "to do", "note"
+RANKS = (EFFECT, ERROR, TO_DO, NOTE)
+"""The ranks of sentences in the order in which they are shown: what a bind changes, what fails a host, what to act on, and the rest."""
 _CODE = re.compile(r" \[(NPU_[A-Z_]+)\]\Z")
 _P = ParamSpec("_P")
 
@@ -136,6 +143,12 @@ def code_of(text: str) -> str:
     """Return the code at the end of a text, '' where it has none."""
     found = _CODE.search(text)
     return found[1] if found else ""
+
+
+def rank(remark: str) -> str:
+    """Return which of :data:`RANKS` a remark has. Only sentences on what is muted have no code."""
+    code = code_of(remark)
+    return EFFECT if code in _EFFECTS else NOTE if code in _NOTES or not code else TO_DO
 
 
 def without(remarks: Iterable[str], codes: Collection[str]) -> list[str]:

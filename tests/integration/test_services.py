@@ -63,7 +63,7 @@ def test_a_services_own_lists_are_reset_and_later_drop_ins_named(fleet):
     left = f"/usr/lib/systemd/system/tp.service sets {DEVICES}=1,7"
     assert f"tp.service has the CPUs of NPU 0 and NPU 1, and {left} instead of 0,1. It is left so" in said(bound)
     verified = hosts.succeed("verify", **SERVICES)
-    assert f"remark: {left}, and the CPUs of tp.service are those of {DEVICES}=0,1" in said(verified)
+    assert f"to do: {left}, and the CPUs of tp.service are those of {DEVICES}=0,1" in said(verified)
 
     for host, (path, text, _name, _found) in LATER.items():
         write(hosts.tree(host), UNITS + path, text)
@@ -82,7 +82,7 @@ def test_a_missing_service_is_reported_before_during_and_after(fleet):
     write(hosts.tree("host"), VENDOR + "vllm@.service", "[Service]\nExecStart=/usr/bin/vllm\n")
     for playbook in ("plan", "bind"):
         run = hosts.succeed(playbook, **SERVICES)
-        assert said(run).count("remark on host: tp.service is not installed: systemd has no unit file of this name") == 1, playbook
+        assert said(run).count("to do on host: tp.service is not installed: systemd has no unit file of this name") == 1, playbook
     assert (hosts.tree("host") / UNITS[1:] / "tp.service.d/50-npu-affinity.conf").exists()
     verified = hosts.succeed("verify", **SERVICES)
     assert "remark: tp.service is not installed: systemd has no unit file of this name" in said(verified)

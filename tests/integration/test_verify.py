@@ -104,8 +104,8 @@ def test_a_bound_fleet_is_clean_until_hosts_report_own_changes(fleet, tmp_path):
     assert json.loads((reports / "refused.json").read_text())["drift"] == []
     *others, changes = said(run, "limping")
     assert not [line for line in others if "A bind moves" in line], "the last remark has it"
-    assert changes.startswith("remark: a bind would now change CPUs 1-15,17-31 -> 1-9,11-15,17-31; NPU 1 (0000:01:00.0): CPUs 1-15 -> 1-9,")
-    assert said(run, "refused")[-1].startswith("remark: a bind would now be refused: npu_affinity_services: vllm@0.service wants NPU 9")
+    assert changes.startswith("to do: A bind would now change CPUs 1-15,17-31 -> 1-9,11-15,17-31; NPU 1 (0000:01:00.0): CPUs 1-15 -> 1-9,")
+    assert said(run, "refused")[-1].startswith("to do: A bind would now be refused: npu_affinity_services: vllm@0.service wants NPU 9")
 
 
 def test_settings_changed_since_the_bind_are_a_remark_not_drift(fleet, tmp_path):
@@ -115,7 +115,7 @@ def test_settings_changed_since_the_bind_are_a_remark_not_drift(fleet, tmp_path)
     hosts.succeed("bind", npu_affinity_irq_enabled=False)
     run = hosts.succeed("verify")
     first, *rest = said(run, "a")
-    (remark,) = (line for line in rest if line.startswith("remark: a bind would now change "))
+    (remark,) = (line for line in rest if line.startswith("to do: A bind would now change "))
     assert first.startswith("0 of ") and "feature irq: absent -> present; " in remark
     (hosts.tree("a") / UNITS[1:] / "npu-0.slice").unlink()
     assert hosts.play("verify", npu_affinity_fail_on=["unbound"]).status == 0, "it was bound, and drift is not asked for"
@@ -135,7 +135,7 @@ def test_a_muted_finding_is_listed_and_passes_until_it_expires(fleet, tmp_path):
     run = hosts.succeed("verify", npu_affinity_mute=[mute], npu_affinity_reports=str(tmp_path))
     assert run.summary["states"] == {"as bound": ["a"]}, run.output
     assert "likely manual change: removed [NPU_FILE_CHANGED]; muted until 2100-01-01 00:00 UTC: ticket 7" in run.output, run.output
-    assert "remark on a: NPU_FILE_CHANGED (1) is muted until 2100-01-01 00:00 UTC: ticket 7" in run.output, run.output
+    assert "1 note; -v shows it" in run.output, run.output
     assert not list(suite_of(tmp_path, "a").iter("failure")) and len(list(suite_of(tmp_path, "a").iter("skipped"))) == 1
     for changed, sentence in (
         ({"until": "2026-01-01"}, "the mute of NPU_FILE_CHANGED (ticket 7) expired at 2026-01-01 00:00 UTC"),
@@ -196,9 +196,9 @@ def test_work_elsewhere_is_a_state_and_fails_only_on_request(fleet, tmp_path):
     hosts = fleet(host={**MACHINE, "npus": {**MACHINE["npus"], "processes": [worker]}})
     away = "1 NPU process runs outside its pool: python.service (pid 4711, NPU 1) on CPUs 0-31, pool 0-15"
     run = hosts.succeed("bind")
-    assert f"host: {away}" in run.output and f"remark on host: {away}" in run.output, run.output
+    assert run.output.count(f"to do on host: {away}") == 1, run.output
     run = hosts.play("bind")
-    assert run.summary["states"] == {"unchanged": ["host"]} and run.output.count(f"remark on host: {away}") == 1, run.output
+    assert run.summary["states"] == {"unchanged": ["host"]} and run.output.count(f"to do on host: {away}") == 1, run.output
     run = hosts.succeed("verify", npu_affinity_reports=str(tmp_path))
     assert run.summary["states"] == {"bound, workloads not": ["host"]}, run.output
     assert json.loads((tmp_path / "host.json").read_text())["outside"][0]["cpus"] == "0-31"

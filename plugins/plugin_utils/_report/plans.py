@@ -10,34 +10,30 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base import table
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import problems, without
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary_text import WIDTH, folded
 
 
-SHOWN = ("plan", "summary", "remarks", "difference", "outside", "profile")
+SHOWN = ("summary", "difference", "outside", "profile")
 
 
 def of_hosts(variables: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> list[str]:
-    """Return the lines for hosts by their variables; those without a plan are left out."""
+    """Return the lines for hosts by their variables; those without a plan are left out. The summary of the run has what is a remark."""
     states = {name: variables[name].get("npu_affinity_state") or {} for name in names}
     return plan_tables(
         {
-            name: _unmuted({key: state[key] for key in SHOWN} | {"topology": variables[name]["npu_affinity_topology"]}, state["muted"])
+            name: {
+                **{key: state[key] for key in SHOWN},
+                "plan": {**state["plan"], "warnings": []},
+                "topology": {**variables[name]["npu_affinity_topology"], "problems": []},
+            }
             for name, state in states.items()
             if state.get("plan")
         }
     )
 
 
-def _unmuted(host: Mapping[str, Any], muted: Mapping[str, str]) -> dict[str, Any]:
-    """Return what is shown of a host without remarks that are muted, which the summary counts."""
-    plan = {**host["plan"], "warnings": without(host["plan"]["warnings"], muted)}
-    topology = {**host["topology"], "problems": without(problems(host["topology"]), muted)}
-    return {**host, "plan": plan, "topology": topology, "remarks": without(host["remarks"], muted)}
-
-
 def plan_tables(hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the lines for ``{host: {plan, topology, summary, remarks, difference, outside, profile}}``: options of :func:`sentences`, and
+    """Return the lines for ``{host: {plan, topology, summary, difference, outside, profile}}``: options of :func:`sentences`, and
     the sentence on the profile, if there is any."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for name, host in hosts.items():

@@ -90,22 +90,25 @@ def outdated(compared: Mapping[str, Any]) -> list[str]:
     return [f"bind would now change {'; '.join(changes)} [{PLAN_OUTDATED}]"] if changes else []
 
 
-def sentences(verified: Mapping[str, Any], known: Mapping[str, Any], after_bind: bool) -> Iterator[str]:
-    """Yield what there is to say of a comparison. Right after a bind, what that would change is nothing to say."""
+def sentences(verified: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a comparison found on a host."""
     yield summary(verified)
-    muted = verified.get("muted") or {}
-    ends = {code: f"; {why}" for code, why in muted.items()}
+    ends = {code: f"; {why}" for code, why in (verified.get("muted") or {}).items()}
     yield from (entry["sentence"] + ends.get(entry.get("code"), "") for entry in verified.get("drift") or ())
     if verified.get("outside_sentence"):
         yield f"{verified['outside_sentence']} [{WORK_OUTSIDE_POOL}]{ends.get(WORK_OUTSIDE_POOL, '')}"
-    remarks = [*problems(known.get("npu_affinity_topology")), *(verified.get("remarks") or ())]
-    if not (refused := " ".join((known.get("__npu_affinity_gathered") or {}).get("refusals") or ())):
-        state = {} if after_bind else known.get("npu_affinity_state") or {}
-        remarks += without(state.get("remarks") or (), [BIND_EFFECT])
-        remarks += [f"a {sentence}" for sentence in outdated(verified)]
-    yield from (f"remark: {sentence}" for sentence in told(dict.fromkeys(remarks), muted))
-    if refused:
-        yield f"remark: a bind would now be refused: {refused}"
+
+
+def remarks(verified: Mapping[str, Any], known: Mapping[str, Any]) -> list[str]:
+    """Return the remarks on a host that was compared, without its work outside pools: what a bind would now change, but not what it
+    would move for that, and why it would be refused."""
+    found = [*problems(known.get("npu_affinity_topology")), *(verified.get("remarks") or ())]
+    refused = " ".join((known.get("__npu_affinity_gathered") or {}).get("refusals") or ())
+    if not refused:
+        found += without((known.get("npu_affinity_state") or {}).get("remarks") or (), [BIND_EFFECT])
+        found += [f"A {sentence}" for sentence in outdated(verified)]
+    said = told(list(dict.fromkeys(found)), verified.get("muted") or {})
+    return [*said, *([f"A bind would now be refused: {refused}"] if refused else [])]
 
 
 class ReadOnce(Mapping[str, Any]):

@@ -15,7 +15,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._users import pools
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import BIND_EFFECT, code_of, problems, told, without
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.memory import moved_mib
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import TO, Typed
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import unmuted
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import outdated, unmuted
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import (
@@ -70,6 +70,9 @@ ADOPTED = {"service": "unit", "container": "container"}
 WAYS = {"slices": "by slices", "services": "by CPUAffinity= of named services", "none": "by the kubelet"}
 """What binds workloads, by the method of a desired state."""
 
+ADOPT = "confine the running work to its pools, without a restart"
+REFUSED_BIND = "again, after you have corrected why a bind would be refused"
+
 NEXT: tuple[tuple[str, set[str], set[str], str], ...] = (
     (
         "",
@@ -84,6 +87,7 @@ NEXT: tuple[tuple[str, set[str], set[str], str], ...] = (
     ("unbind", {"bind"}, {"changed"}, "restore the original state"),
     ("bind", {"plan"}, {"planned"}, "bind; with --check --diff see what would change"),
     ("bind", {"verify", "report"}, {"drifted"}, "repair the drift"),
+    ("bind", {"verify", "report"}, {OUTSIDE}, ADOPT),
     ("bind", {"verify", "report", "measure"}, {"never bound", "measured, not bound"}, "bind"),
     ("measure", {"measure"}, {"measured", "measured, not bound"}, "measure again and compare, after what you change"),
 )
@@ -94,7 +98,7 @@ BACK = {
 }
 """The command for a host that failed after it was changed, by whether it was bound before."""
 REVIEWED = "bind only the reviewed plans"
-PURPOSES = [*BACK.values(), *(purpose for *_when, purpose in NEXT), REVIEWED]
+PURPOSES = [*BACK.values(), *(purpose for *_when, purpose in NEXT), REVIEWED, REFUSED_BIND]
 """In the order in which they are shown."""
 
 Host = Mapping[str, Any]
@@ -158,12 +162,16 @@ def _entry(name: str, host: Host, playbook: str, check: bool, lost: bool) -> Sum
     lenient = playbook == "report" or (state in DIFFERING and not verified.get("drift_fails", True))
     must = {OUTSIDE} if verified.get("workloads_fail") else set()
     remarks = [] if state == "refused" else list(_remarks(host, playbook, state))
+    would_be_refused = _refusals(host) if playbook == "verify" else ()
     muted = {**((host.get("npu_affinity_state") or {}).get("muted") or {}), **(verified.get("muted") or {})}
     return {
         "state": state,
         "reasons": [text.removeprefix(f"Host {name}: ").replace(f"Host {name} ", "this host ") for text in _sentences(reasons)],
         "codes": {code: muted.get(code, "") for code in sorted(_codes(host, state) | {*filter(None, map(code_of, remarks))})},
-        "remarks": _sentences(told(remarks, muted, _found(verified)), str(host.get("npu_affinity_root") or "/")),
+        "remarks": _sentences(
+            [*told(remarks, muted, _found(verified)), *(f"A bind would now be refused: {why}" for why in would_be_refused)],
+            str(host.get("npu_affinity_root") or "/"),
+        ),
         "restart": _restart(host),
         "adopted": {} if state in FAILURES else _adopted(host),
         "method": _method(host) if playbook in ("plan", "bind") and state not in UNPLANNED else "",
@@ -180,8 +188,13 @@ def _noted(host: Host, playbook: str) -> Judged | None:
     if failure and not (compared and host.get("__npu_affinity_verified")):
         return _failed(host, failure, playbook)
     if not refused and playbook in ("bind", "plan", "measure", "rollback"):
-        refused = list((host.get("__npu_affinity_gathered") or {}).get("refusals") or ())
+        refused = _refusals(host)
     return ("refused", refused) if refused else None
+
+
+def _refusals(host: Host) -> list[str]:
+    """Return why a bind of a host is refused, or would be."""
+    return list((host.get("__npu_affinity_gathered") or {}).get("refusals") or ())
 
 
 def _codes(host: Host, state: str) -> set[str]:
@@ -245,6 +258,8 @@ def _remarks(host: Host, playbook: str, state: str) -> Iterable[str]:
         yield from _notes(host)
     results = [host.get(name) or {} for name in ("__npu_affinity_verified", "__npu_affinity_measured")]
     yield from (remark for result in results for remark in result.get("remarks") or ())
+    if playbook == "verify":
+        yield from (f"A {sentence}" for sentence in outdated(results[0]))
     if state != OUTSIDE and not (host.get("__npu_affinity_gathered") or {}).get("failing"):
         yield from _outside(host, playbook, results)
     unbound = host.get("__npu_affinity_unbound") or {}
@@ -436,13 +451,23 @@ def _next(found: Summary, hosts: Mapping[str, Host], typed: Typed) -> Iterable[N
     for back, names in _to_take_back(found, hosts).items():
         yield _step(typed, typed.line(back, limit=",".join(names), settings={TO: "-1"}), BACK[back])
     reviewed = _plan_file(hosts) if playbook == "plan" else ""
+    unbindable = {name for name, host in hosts.items() if found["hosts"][name]["state"] == "refused" or _refusals(host)}
     for own, of, wanted, purpose in NEXT:
         names = [name for name, entry in found["hosts"].items() if entry["state"] in wanted]
+        given = {"npu_affinity_reviewed": reviewed} if own == "bind" and reviewed else {}
+        if purpose == ADOPT:
+            given = {"npu_affinity_adopt": "now"}
+            names = [name for name in names if hosts[name].get("npu_affinity_bound_by") != "workers"]
+        if own == "bind":
+            names = [name for name in names if name not in unbindable]
         if playbook in of and names:
-            limit = ",".join(names) if typed.limit and len(names) < len(hosts) else ""
+            limit = ",".join(names) if (typed.limit or purpose == ADOPT) and len(names) < len(hosts) else ""
+            if own == "bind" and unbindable and not limit:
+                limit = ",".join(names if len(names) <= len(unbindable) else (f"!{name}" for name in sorted(unbindable)))
             again = check and not own and "would change" not in wanted
-            given = {"npu_affinity_reviewed": reviewed} if own == "bind" and reviewed else {}
-            yield _step(typed, typed.line(own or playbook, limit, again, given), REVIEWED if given else purpose)
+            yield _step(typed, typed.line(own or playbook, limit, again, given), REVIEWED if reviewed and given else purpose)
+    if playbook == "verify" and unbindable:
+        yield _step(typed, typed.line(playbook), REFUSED_BIND)
 
 
 def _step(typed: Typed, command: str, purpose: str) -> NextStep:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.table import count
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.memory import gib
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import ERROR, NOTE, RANKS, TO_DO, rank
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Cost
@@ -27,12 +28,12 @@ NUMBER = re.compile(r"^(.*?)(\d*)(\D*)\Z")
 """What stands in a name before its last number, the number, and what follows."""
 
 
-def lines(summary: Mapping[str, Any]) -> list[str]:
-    """Return the text of a summary."""
-    return list(_lines(summary))
+def lines(summary: Mapping[str, Any], verbose: bool = False) -> list[str]:
+    """Return the text of a summary; ``verbose``: with each note, which are otherwise only counted."""
+    return list(_lines(summary, verbose))
 
 
-def _lines(summary: Mapping[str, Any]) -> Iterator[str]:
+def _lines(summary: Mapping[str, Any], verbose: bool) -> Iterator[str]:
     hosts = summary["hosts"]
     mode = ", check mode: nothing was changed" if summary["check"] else ""
     yield f"SUMMARY of {summary['playbook']}, {count(len(hosts), 'host')}{mode}"
@@ -47,13 +48,25 @@ def _lines(summary: Mapping[str, Any]) -> Iterator[str]:
         yield f"Stopped: {summary['stopped']}"
     for plan in capped(summary["plans"], "plan"):
         yield from [plan] if isinstance(plan, str) else _plan(plan)
-    for state in ("refused", "failed", "unreachable", "not compared", "drifted", "skipped"):
-        yield from _grouped(state, {name: entry["reasons"] for name, entry in hosts.items() if entry["state"] == state})
-    yield from _grouped("remark on", {name: entry["remarks"] for name, entry in hosts.items()})
     yield from _grouped("cost on", {name: [_cost(entry["cost"])] for name, entry in hosts.items() if entry.get("cost")})
-    yield from _grouped("restart on", {name: entry["restart"] for name, entry in hosts.items()})
+    ranked = {name: _ranked(entry) for name, entry in hosts.items()}
+    for shown in RANKS if verbose else RANKS[:-1]:
+        yield from _grouped(f"{shown} on", {name: said[shown] for name, said in ranked.items()})
+    notes = {note for said in ranked.values() for note in said[NOTE]}
+    if notes and not verbose:
+        yield f"{count(len(notes), 'note')}; -v shows {'it' if len(notes) == 1 else 'them'}"
     for step in summary["next"]:
         yield f"next: {step['command']}  # {step['purpose']}"
+
+
+def _ranked(entry: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return what was said of a host, by rank."""
+    said: dict[str, list[str]] = {known: [] for known in RANKS}
+    said[ERROR if entry["fails"] else TO_DO] += [f"{entry['state']}: {why}" for why in entry["reasons"]]
+    said[TO_DO] += [f"restart {', '.join(entry['restart'])}"] if entry["restart"] else []
+    for remark in entry["remarks"]:
+        said[rank(remark)].append(remark)
+    return said
 
 
 def _cost(cost: Cost) -> str:

@@ -15,15 +15,16 @@ from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import coded
 from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.junit import junit
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import OF_USER, drift_fails, failure, record, sentences
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import RANKS, rank
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import OF_USER, drift_fails, failure, record, remarks, sentences
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import mutes
 from ansible_collections.npu.affinity.plugins.plugin_utils._steps.files import write
 from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import StepTask, comparison_options
 
 
 def compare(task: StepTask) -> dict[str, Any]:
-    """Compare a host. The summary of the playbook fails it."""
-    return _reported(task, _compared(task))
+    """Compare a host. The summary of the playbook fails it, and prints once what several hosts have in common."""
+    return _reported(task, _compared(task), summarized=True)
 
 
 def verify(task: StepTask) -> dict[str, Any]:
@@ -35,7 +36,7 @@ def verify_after_bind(task: StepTask) -> dict[str, Any]:
     """Take the comparison that was part of the change. Services that wait for a restart do not fail the host."""
     _evaluate_facts(task)
     found = dict(task.variables["__npu_affinity_host_result"]["compared"])
-    return _judged(_reported(task, found, after_bind=True), after_bind=True)
+    return _judged(_reported(task, found, summarized=True), after_bind=True)
 
 
 def _evaluate_facts(task: StepTask) -> None:
@@ -50,7 +51,7 @@ def _judged(result: dict[str, Any], after_bind: bool) -> dict[str, Any]:
     return refused(result | {"msg": why}) if why else result
 
 
-def _reported(task: StepTask, result: dict[str, Any], after_bind: bool = False) -> dict[str, Any]:
+def _reported(task: StepTask, result: dict[str, Any], summarized: bool = False) -> dict[str, Any]:
     """Return a comparison with what is muted, print what differs, and write the reports."""
     own, host = task.settings.of_role("verify"), task.host
     muted, expired = mutes.of_host(mutes.checked(own["mute"]), host)
@@ -59,10 +60,10 @@ def _reported(task: StepTask, result: dict[str, Any], after_bind: bool = False) 
         of_user = {f"npu_affinity_{key}": task.variables["hostvars"][host].get(f"npu_affinity_{key}") for key in OF_USER}
         found = record(host, task.variables | {"__npu_affinity_verified": result} | of_user)
         result["remarks"] += _save(own["reports"], host, found)
-    lines = []
-    if not after_bind or result.get("drift", True):
-        lines = [f"{host}: {sentence}" for sentence in sentences(result, task.variables, after_bind)]
-    task.say(lines)
+    found_here = [f"{host}: {sentence}" for sentence in sentences(result)]
+    said = sorted(remarks(result, task.variables), key=lambda text: RANKS.index(rank(text)))
+    lines = found_here + [f"{host}: {rank(text)}: {text}" for text in said]
+    task.say(lines if not summarized else found_here if len(found_here) > 1 else [])
     return result | {"lines": lines, "drift_fails": drift_fails(result, own["fail_on"]), "workloads_fail": "workloads" in own["fail_on"]}
 
 

@@ -81,7 +81,7 @@ def summarize(task: StepTask, playbook: str) -> dict[str, Any]:
     stopped = next((host[STOPPED] for host in hosts.values() if STOPPED in host), "")
     lost = [name for name in names if name not in task.variables["ansible_play_hosts"]]
     found = _summary.summary(hosts, playbook, task.check_mode, stopped, typed(context.CLIARGS, os.environ), lost)
-    return {"summary": found, "lines": summary_text.lines(found)}
+    return {"summary": found, "lines": summary_text.lines(found, verbose=task.verbose)}
 
 
 def place(task: StepTask, hosts: Iterable[str], request: Any, files: Iterable[str] | None = None) -> dict[str, Any]:

@@ -84,6 +84,10 @@ class StepTask(ActionBase):
     def settings(self) -> HostSettings:
         return HostSettings(self.variables, self._templar.copy_with_new_env(available_variables=self.variables))
 
+    @property
+    def verbose(self) -> bool:
+        return bool(self._display.verbosity)
+
     def known(self, name: str) -> Any:
         """Return a variable of the host as Ansible reads it, which a play may have set by a template; None where it has none."""
         value = self.variables.get(name)

@@ -15,10 +15,19 @@ from planner_hosts import host
 
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import CODES
 from ansible_collections.npu.affinity.plugins.module_utils._features.parts import applied
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import REFUSALS, REMARKS, Sentence, by_code, code_of, of_error, shown
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import (
+    REFUSALS,
+    REMARKS,
+    Sentence,
+    by_code,
+    code_of,
+    of_error,
+    rank,
+    shown,
+)
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.plans import of_hosts
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import sentences
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import remarks
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.records import fleet
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary import summary
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import mutes
@@ -136,20 +145,20 @@ def test_a_muted_remark_is_only_counted():
     assert "NPU_CPUS_ISOLATED" not in "".join(of_hosts({"a": known}, ["a"]))
     assert entry["codes"]["NPU_FACTS_INCOMPLETE"] == "" and "c [NPU_FACTS_INCOMPLETE]" in entry["remarks"]
     verified = {"bound": True, "drift": [], "checked": {}, "remarks": ["b [NPU_CPUS_ISOLATED]"], "muted": muted}
-    said = [line for line in sentences(verified, {}, False) if "ISOLATED" in line]
-    assert said == [f"remark: NPU_CPUS_ISOLATED (1) is {WHY}"]
-    assert fleet([{"host": "a", **verified}])["hosts"][0]["remarks"] == [said[0].removeprefix("remark: ")]
+    said = remarks(verified, {})
+    assert said == [f"NPU_CPUS_ISOLATED (1) is {WHY}"] and rank(said[0]) == "note"
+    assert fleet([{"host": "a", **verified}])["hosts"][0]["remarks"] == said
 
 
 def test_a_mute_of_a_remark_hides_no_refusal():
     verified = {"bound": True, "drift": [], "checked": {}, "muted": {"NPU_PODS_IN_POOL": WHY}}
     known = {"__npu_affinity_gathered": {"refusals": ["a [NPU_PODS_IN_POOL]"]}}
-    assert list(sentences(verified, known, False))[-1] == "remark: a bind would now be refused: a [NPU_PODS_IN_POOL]"
+    (said,) = remarks(verified, known)
+    assert (said, rank(said)) == ("A bind would now be refused: a [NPU_PODS_IN_POOL]", "to do")
     entry = summary({"a": {**known, "npu_affinity_state": {"muted": verified["muted"]}}}, "bind")["hosts"]["a"]
     assert (entry["state"], entry["reasons"]) == ("refused", ["a [NPU_PODS_IN_POOL]"])
 
 
 def test_verify_leaves_out_what_a_bind_would_do():
     said = ["a [NPU_BIND_EFFECT]", "b [NPU_NO_EFFECT]"]
-    lines = list(sentences({"bound": True, "drift": [], "checked": {}}, {"npu_affinity_state": {"remarks": said}}, False))
-    assert lines[1:] == ["remark: b [NPU_NO_EFFECT]"]
+    assert remarks({"bound": True, "drift": [], "checked": {}}, {"npu_affinity_state": {"remarks": said}}) == ["b [NPU_NO_EFFECT]"]

@@ -10,7 +10,7 @@ import datetime
 import pytest
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.junit import junit
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import NAMED, failure, sentences, summary
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import NAMED, failure, remarks, sentences, summary
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary import summary as summary_of_run
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import mutes, specs, values
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import OLD_PROCESS
@@ -36,9 +36,9 @@ OF_HOSTS = [
 
 @pytest.mark.parametrize("given, host, muted, expired", [row[1:] for row in OF_HOSTS], ids=[row[0] for row in OF_HOSTS])
 def test_what_is_muted_on_a_host(given, host, muted, expired):
-    found, remarks = mutes.of_host(mutes.checked(given), host, NOW)
-    assert (found, len(remarks)) == (muted, expired)
-    assert all("NPU_IRQ_MOVED (ticket 7) expired at 2026-11-24 0" in remark for remark in remarks)
+    found, expiries = mutes.of_host(mutes.checked(given), host, NOW)
+    assert (found, len(expiries)) == (muted, expired)
+    assert all("NPU_IRQ_MOVED (ticket 7) expired at 2026-11-24 0" in remark for remark in expiries)
 
 
 REFUSED = [
@@ -87,7 +87,7 @@ def test_a_muted_finding_is_listed_and_does_not_fail_a_host(drift, away, state, 
     entry = summary_of_run({"a": {"__npu_affinity_verified": verified}}, "verify")["hosts"]["a"]
     assert (entry["state"], entry["fails"]) == (state, fails)
     assert len([remark for remark in entry["remarks"] if remark.endswith(WHY)]) == bool(IRQ in drift) + bool(away)
-    lines = list(sentences(verified, {}, False))
+    lines = [*sentences(verified), *remarks(verified, {})]
     assert len([line for line in lines if line.endswith(WHY)]) == bool(IRQ in drift) + bool(away)
     assert ("1 of them muted" in summary(verified)) == (IRQ in drift)
     assert junit(verified, "a").count("<failure") == len([entry for entry in drift if entry is FILE])

@@ -25,7 +25,7 @@ PLAN = {
     "strategy": "topo_affinity",
     "housekeeping": "",
     "npus": [{"kind": "npu", "id": 0, "pool": "0-7"}, {"kind": "npu", "id": 1, "pool": "8-15"}, {"kind": "gpu", "id": 0, "pool": "16-23"}],
-    "warnings": ["CPUs 3 are isolated."],
+    "warnings": ["CPUs 3 are remote. [NPU_CPUS_REMOTE]"],
 }
 PLANNED = {"npu_affinity_topology": {"npus": [NPU], "problems": [], "applied": None}, "npu_affinity_plan": PLAN}
 IN_FORCE = {"npu_affinity_topology": {"applied": PLAN}}
@@ -257,6 +257,41 @@ REBOUND = {**DONE, "npu_affinity_topology": {"npus": [NPU], "problems": [], "app
 AGAIN = "again, after you have corrected that; finished hosts do not change"
 
 
+NOT_BINDABLE = {GATHERED: {"refusals": ["No. [NPU_SMI_UNAVAILABLE]"]}}
+OFFERED = [
+    ("the driver is not loaded", "verify", {"a": {**DRIFTED, **NOT_BINDABLE}}, [f"verify  # {summary.REFUSED_BIND}"]),
+    (
+        "one of several",
+        "verify",
+        {"a": DRIFTED, "b": {**DRIFTED, **NOT_BINDABLE}, "c": DRIFTED},
+        ["bind --limit '!b'  # repair the drift", f"verify  # {summary.REFUSED_BIND}"],
+    ),
+    (
+        "a refused plan",
+        "plan",
+        {"a": PLANNED, "b": {REFUSED: ["No."]}},
+        ["bind --limit a  # bind; with --check --diff see what would change"],
+    ),
+    ("work outside", "verify", {"a": {VERIFIED: AWAY}}, [f"bind -e npu_affinity_adopt=now  # {summary.ADOPT}"]),
+    ("work of a part", "verify", {"a": {VERIFIED: AWAY}, "b": AS_BOUND}, [f"bind --limit a -e npu_affinity_adopt=now  # {summary.ADOPT}"]),
+    ("workers bind themselves", "verify", {"a": {VERIFIED: AWAY, "npu_affinity_bound_by": "workers"}}, []),
+]
+
+
+@pytest.mark.parametrize("playbook, hosts, lines", [row[1:] for row in OFFERED], ids=[row[0] for row in OFFERED])
+def test_no_bind_is_offered_that_would_be_refused(playbook, hosts, lines):
+    steps = summary.summary(hosts, playbook)["next"]
+    assert [f"{step['command']}  # {step['purpose']}" for step in steps] == [f"ansible-playbook npu.affinity.{line}" for line in lines]
+
+
+def test_a_comparison_names_work_outside_its_pool():
+    for fails, rank in ((False, "to do"), (True, "error")):
+        found = summary.summary(
+            {"a": {VERIFIED: {**AWAY, "workloads_fail": fails}}, "b": {VERIFIED: {**AWAY, "workloads_fail": fails}}}, "verify"
+        )
+        assert f"{rank} on a, b: bound, workloads not: 1 runs elsewhere" in summary_text.lines(found)
+
+
 @pytest.mark.parametrize(
     ("playbook", "check", "hosts", "lines"),
     [
@@ -405,17 +440,19 @@ def test_the_text_has_each_plan_sentence_and_unit_once():
     changed = {RESULT: {"changed": True, "restart_needed": ["vllm@0.service"]}, "npu_affinity_root": "/trees/x"}
     hosts = {f"node{number:02}": {**PLANNED, **changed} for number in range(1, 41)}
     hosts["node07"] = {REFUSED: ["Too few CPUs."]}
-    hosts["odd"] = {**PLANNED, **changed, RESULT: {**changed[RESULT], "remarks": ["/trees/x/etc differs."]}}
+    hosts["odd"] = {**PLANNED, **changed, RESULT: {**changed[RESULT], "remarks": ["/trees/x/etc differs. [NPU_FACTS_INCOMPLETE]"]}}
     found = summary.summary(hosts, "bind", typed=Typed(made=True))
+    note = "note on node[01:06], node[08:40], odd: CPUs 3 are remote. [NPU_CPUS_REMOTE]"
+    assert [line for line in summary_text.lines(found, verbose=True) if "note" in line] == [note]
     assert summary_text.lines(found) == [
         "SUMMARY of bind, 41 hosts",
         "40 changed: node[01:06], node[08:40], odd",
         "1 refused: node07",
         "plan of node[01:06], node[08:40], odd (topo_affinity): NPU 0=0-7, 1=8-15; GPU 0=16-23",
-        "refused node07: Too few CPUs. [NPU_SETTING_INVALID]",
-        "remark on node[01:06], node[08:40], odd: CPUs 3 are isolated.",
-        "remark on odd: /etc differs.",
-        "restart on node[01:06], node[08:40], odd: vllm@0.service",
+        "error on node07: refused: Too few CPUs. [NPU_SETTING_INVALID]",
+        "to do on node[01:06], node[08:40], odd: restart vllm@0.service",
+        "to do on odd: /etc differs. [NPU_FACTS_INCOMPLETE]",
+        "1 note; -v shows it",
         "next: make bind  # again, after you have corrected that; finished hosts do not change",
         "next: make verify  # compare the plans with the kernels",
         "next: make unbind  # restore the original state",
@@ -423,14 +460,17 @@ def test_the_text_has_each_plan_sentence_and_unit_once():
 
 
 def test_the_text_stays_short_when_all_hosts_differ():
-    hosts = {f"h{name}x{name}y": {**PLANNED, RESULT: {"changed": False, "remarks": [f"note {name}"]}} for name in "abcdefghijklmnopqr"}
+    hosts = {
+        f"h{name}x{name}y": {**PLANNED, RESULT: {"changed": False, "remarks": [f"note {name} [NPU_FACTS_INCOMPLETE]"]}}
+        for name in "abcdefghijklmnopqr"
+    }
     for number, host in enumerate(hosts.values()):
         host["npu_affinity_plan"] = {**PLAN, "npus": [{"kind": "npu", "id": 0, "pool": str(number)}]}
     lines = summary_text.lines(summary.summary(hosts, "bind"))
     assert lines[1].endswith(", hlxly and 6 more")
     more = "more; to see them, run again with --limit"
-    assert f"and 6 plans {more}" in lines and f"and 7 sentences {more}" in lines
-    assert len(lines) == 2 + 13 + 13 + 1
+    assert f"and 6 plans {more}" in lines and f"and 6 sentences {more}" in lines
+    assert len(lines) == 2 + 13 + 13 + 1 + 1
 
 
 @pytest.mark.parametrize(
