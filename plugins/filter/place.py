@@ -58,7 +58,9 @@ options:
           - The largest tasks are placed first. If some do not fit, the search continues in the given order, and then in any order on any
             hosts. RV(_value.message) reports that the job cannot run only if no placement exists. A search that reaches its limit reports
             the limit.
-          - O(request.switch) and O(request.superpod) require that all tasks are of the same kind.
+          - O(request.switch) and O(request.tree) require that all tasks are of the same kind.
+          - With O(request.superpod), each entry with NPUs is an instance of an inference service, such as prefill or decode, and has
+            C(instances), by default 1. An instance stays inside one SuperPod, and inside one rack of an Atlas 950.
         type: list
         elements: dict
       family:

@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Where a job can run whose tasks differ: together or not at all, as a gang of Volcano's. Serves the filter ``place``.
 
+In SuperPods, each of them is an instance of a service: a job of its own, placed next to the instances before it.
+
 Shapes of tasks are placed one after the other by what is left, the largest first; where that leaves one out, once more in the order in
 which the request has them. Where that leaves one out, too, :mod:`_placement.search` looks for any place, within a number of steps.
 """
@@ -13,8 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement import affinity
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import place as _place
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement.request import DEFAULTS, Request, checked, fields_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.host import Host
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.instances import anywhere
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.request import DEFAULTS, Request, checked, fields_of, number_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.search import LIMIT, OutOfSteps, search
 from ansible_collections.npu.affinity.plugins.module_utils._base.table import columns
 
@@ -22,18 +27,25 @@ Entry = dict[str, Any]
 OWN = ("cpus", "npus", "replicas")
 """What only tasks say, and not the job for all of them."""
 OF_TASKS = (*OWN, "policy", "family", "mode")
+OF_SERVICE = {"service": {}, "ub_memory": False, "super_pod_size": None}
+"""What instances of a service have in common. A block is an instance, and no reserve is kept."""
 WHOLE = ("weight", "kubernetes", "limit")
 
 
 class Shape(NamedTuple):
-    """Tasks of one kind and their name."""
+    """Tasks of one kind and their name. In SuperPods they are an instance of a service, of which there may be several."""
 
     name: str
     request: Request
+    instances: int = 1
+
+    @property
+    def tasks(self) -> int:
+        return self.request.replicas * self.instances
 
     @property
     def title(self) -> str:
-        return _place.tasks_by_name(self.request, self.name)
+        return _place.tasks_by_name(replace(self.request, replicas=self.tasks), self.name)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -69,7 +81,11 @@ def place(hosts: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any
         "request": {
             **{key: value for key, value in shapes[0].request.as_data().items() if key in WHOLE},
             "tasks": [
-                {"name": shape.name, **{key: value for key, value in shape.request.as_data().items() if key in OF_TASKS}}
+                {
+                    "name": shape.name,
+                    **{key: value for key, value in shape.request.as_data().items() if key in OF_TASKS},
+                    **({"instances": shape.instances} if shape.request.superpod else {}),
+                }
                 for shape in shapes
             ],
         },
@@ -91,22 +107,29 @@ def _shapes(request: Mapping[str, Any]) -> list[Shape]:
         raise ValueError(f"tasks: expected a list of {{npus, cpus, replicas}}; got {given!r}")
     if both := [name for name in OWN if name in request]:
         raise ValueError(f"tasks: {', '.join(both)} next to tasks is ambiguous: set it in each of tasks")
-    if affinity := [name for name in ("switch", "superpod") if whole[name] is not None]:
-        raise ValueError(f"tasks: {', '.join(affinity)} is for jobs whose tasks are all alike; leave it out, or place the tasks one by one")
-    known = {"name": None, **{name: whole[name] for name in OF_TASKS}}
+    if alike := [name for name in ("switch", "tree") if whole[name] is not None]:
+        raise ValueError(f"tasks: {', '.join(alike)} is for jobs whose tasks are all alike; leave it out, or place the tasks one by one")
+    in_superpods = whole.pop("superpod")
+    if in_superpods is not None:
+        in_superpods = {"service": {}, **fields_of("superpod", in_superpods, OF_SERVICE)}
+    known = {"name": None, **{name: whole[name] for name in OF_TASKS}, **({} if in_superpods is None else {"instances": 1})}
     shapes: list[Shape] = []
     for number, entry in enumerate(given):
         try:
             own = fields_of("request", entry, known)
             name = f"task{number}" if own["name"] is None else str(own["name"])
-            shapes.append(Shape(name, checked({**whole, **{key: own[key] for key in OF_TASKS}})))
+            superpod = in_superpods if number_of("npus", own["npus"], 0) else None
+            request_ = checked({**whole, "superpod": superpod, **{key: own[key] for key in OF_TASKS}})
+            shapes.append(Shape(name, request_, number_of("instances", own.get("instances", 1), 1)))
         except ValueError as error:
             raise ValueError(f"tasks[{number}]: {str(error).removeprefix('request: ')}") from error
     names = [shape.name for shape in shapes]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"tasks: {', '.join(twice)} is the name of several; give each a name of its own")
+    if in_superpods is not None:
+        return shapes
     multi = sum(shape.request.replicas for shape in shapes if shape.request.npus) > 1
-    return [Shape(shape.name, replace(shape.request, multi=multi)) for shape in shapes]
+    return [shape._replace(request=replace(shape.request, multi=multi)) for shape in shapes]
 
 
 def _alone(hosts: Mapping[str, Any], shapes: list[Shape]) -> tuple[list[Entry], list[Entry], dict[str, int]]:
@@ -130,19 +153,38 @@ def _together(hosts: Mapping[str, Any], shapes: list[Shape]) -> tuple[list[Entry
     known, _unreadable = _place.read_all(hosts)
     tasks: list[Entry] = []
     for shape in shapes:
-        ranking, _refused = _place.ranked(known, shape.request)
-        found = _place.tasks_of(ranking)
-        if len(found) < shape.request.replicas:
-            return [], (shape, len(found))
+        found: list[Entry] = []
+        for number in range(shape.instances):
+            found += _one_instance(known, shape, [task["host"] for task in (*tasks, *found)])
+            if len(found) < shape.request.replicas * (number + 1):
+                return [], (shape, len(found))
         tasks += [{"name": shape.name, **task} for task in found]
     return tasks, None
+
+
+def _one_instance(known: Mapping[str, Host], shape: Shape, used: Sequence[str]) -> list[Entry]:
+    """Return the tasks of a shape once, as many as have a place, and take away from hosts what they get."""
+    ranking, _refused = _place.ranked(known, shape.request)
+    if not shape.request.superpod:
+        return _place.tasks_of(ranking)
+    try:
+        chosen = affinity.hosts_for(known, ranking.ordered(), shape.request, used) or ()
+        return [_place.put(known[name], ranking) for name in chosen]
+    except ValueError:
+        return []
 
 
 def _anyhow(hosts: Mapping[str, Any], shapes: list[Shape]) -> list[Entry]:
     """Return the tasks of all shapes in any placement that has room for them; none if there is no such. Raises :class:`OutOfSteps`."""
     known, _unreadable = _place.read_all(hosts)
     rankings = [_place.ranked(known, shape.request)[0] for shape in shapes]
-    placement = search(known, [shape.request for shape in shapes]) or {}
+    requests = [shape.request for shape in shapes]
+    if any(request.superpod for request in requests):
+        single = [request if request.superpod else replace(request, replicas=1) for request in requests]
+        numbers = [shape.instances if shape.request.superpod else shape.tasks for shape in shapes]
+        placement = anywhere(known, single, numbers) or {}
+    else:
+        placement = search(known, requests) or {}
     return [
         {"name": shapes[place].name, "task": 0, **_place.put(known[name], rankings[place])}
         for name, order in placement.items()
@@ -161,7 +203,7 @@ def _message(shapes: list[Shape], tasks: list[Entry], missing: tuple[Shape, int]
     if limit:
         return (
             f"No placement of the job was found within the limit of {limit} steps; it may have one. Tried first, "
-            f"{shape.title} found room for {room} of {shape.request.replicas}. Ask for fewer tasks or shapes, or name fewer hosts."
+            f"{shape.title} found room for {room} of {shape.tasks}. Ask for fewer tasks or shapes, or name fewer hosts."
         )
     if not fitting[shape.name]:
         return f"The job cannot run: no host can take {shape.title}, with its reason in refused."
@@ -169,7 +211,7 @@ def _message(shapes: list[Shape], tasks: list[Entry], missing: tuple[Shape, int]
     alongside = f" alongside {others}" if others else ""
     return (
         f"The job cannot run, because its tasks run together or not at all: {shape.title}{alongside} would find room for {room} of "
-        f"{shape.request.replicas}."
+        f"{shape.tasks}."
     )
 
 

@@ -129,7 +129,7 @@ def checked(request: object) -> Request:
     named = choice.mode_of(given["family"])
     if named and given["mode"] not in (None, named):
         raise ValueError(f"mode: {given['mode']} contradicts family {given['family']}; leave one of them out")
-    numbers = {name: _number(name, given[name], least) for name, least in (("cpus", 0), ("npus", 0), ("weight", 0), ("replicas", 1))}
+    numbers = {name: number_of(name, given[name], least) for name, least in (("cpus", 0), ("npus", 0), ("weight", 0), ("replicas", 1))}
     if not numbers["cpus"] and not numbers["npus"]:
         raise ValueError("cpus and npus: a task needs at least one CPU or one NPU; both are 0")
     made = Request(
@@ -138,7 +138,7 @@ def checked(request: object) -> Request:
         family=given["family"],
         mode=given["mode"] or named,
         kubernetes=bool(given["kubernetes"]),
-        limit=_number("limit", given["limit"], 1),
+        limit=number_of("limit", given["limit"], 1),
         switch=_switch(given["switch"]),
         superpod=_superpod(given["superpod"], numbers["npus"], numbers["replicas"], given["family"]),
         tree=_tree(given["tree"], numbers["npus"], numbers["replicas"]),
@@ -170,10 +170,10 @@ def _switch(given: object) -> Switches | None:
             f"switch: expected a version of {', '.join(switches.VERSIONS)} and a schema of {', '.join(switches.SCHEMAS)}; "
             f"got {version!r} and {fields['schema']!r}"
         )
-    shared = _number("shared_switches", fields["shared_switches"], 1)
+    shared = number_of("shared_switches", fields["shared_switches"], 1)
     if shared > 2:
         raise ValueError(f"shared_switches: a job shares 1 or 2 switches with others, not {shared}")
-    count = None if fields["tor_count"] is None else _number("tor_count", fields["tor_count"], 1)
+    count = None if fields["tor_count"] is None else number_of("tor_count", fields["tor_count"], 1)
     return Switches(version, fields["schema"], count, shared, fields["states"] or {})
 
 
@@ -184,11 +184,11 @@ def _superpod(given: object, npus: int, replicas: int, family: str) -> SuperPods
     if not npus:
         raise ValueError("superpod: blocks are made of NPUs, and npus is 0")
     made = SuperPods(
-        sp_block=npus * replicas if fields["sp_block"] is None else _number("sp_block", fields["sp_block"], 1),
-        reserve_nodes=_number("reserve_nodes", fields["reserve_nodes"], 0),
+        sp_block=npus * replicas if fields["sp_block"] is None else number_of("sp_block", fields["sp_block"], 1),
+        reserve_nodes=number_of("reserve_nodes", fields["reserve_nodes"], 0),
         soft=bool(fields["soft"]),
-        ra_block=_number("ra_block", fields["ra_block"], 1),
-        super_pod_size=None if fields["super_pod_size"] is None else _number("super_pod_size", fields["super_pod_size"], 0),
+        ra_block=number_of("ra_block", fields["ra_block"], 1),
+        super_pod_size=None if fields["super_pod_size"] is None else number_of("super_pod_size", fields["super_pod_size"], 0),
         ub_memory=bool(fields["ub_memory"]),
         service=None if fields["service"] is None else _service(fields["service"]),
     )
@@ -223,7 +223,7 @@ def fields_of(what: str, given: object, defaults: Mapping[str, Any]) -> dict[str
     return {**defaults, **given}
 
 
-def _number(name: str, value: object, least: int) -> int:
+def number_of(name: str, value: object, least: int) -> int:
     number = int(value) if isinstance(value, str) and value.strip().isdecimal() else value
     if isinstance(number, float) and number.is_integer():
         number = int(number)

@@ -63,7 +63,7 @@ def search(hosts: Mapping[str, Host], requests: Sequence[Request], limit: int = 
     kinds: dict[object, Orders] = {}
     orders: dict[str, Orders] = {}
     for name, host in sorted(hosts.items()):
-        kind = _kind(host)
+        kind = kind_of(host)
         if kind not in kinds:
             kinds[kind] = _orders(host, requests, steps)
         if len(kinds[kind]) > 1:
@@ -72,7 +72,7 @@ def search(hosts: Mapping[str, Host], requests: Sequence[Request], limit: int = 
     return None if chosen is None else {name: orders[name][counts] for name, counts in zip(orders, chosen, strict=False) if any(counts)}
 
 
-def _kind(host: Host) -> object:
+def kind_of(host: Host) -> object:
     """Return what decides which tasks a host can take; hosts of one kind are tried once."""
     topology = cast("Topology", host.topology or {})
     npus = [(npu["id"], npu.get("kind"), npu.get("family"), npu.get("chip"), npu.get("phy_id")) for npu in topology.get("npus") or ()]
