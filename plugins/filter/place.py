@@ -279,7 +279,9 @@ _value:
           type: str
           sample: 96-127
         numa:
-          description: The NUMA nodes of its CPUs, or of its NPUs when it has no CPUs.
+          description:
+            - The NUMA nodes of its CPUs, or of its NPUs when it has no CPUs. If the kernel knows no NUMA node of its NPUs, a policy admits
+              all nodes of the host. Without a policy, the list is then empty.
           type: list
           elements: int
           sample: [4]

@@ -59,6 +59,7 @@ options:
       - V(volcano) is its own installation, with C(volcano-scheduler.conf) in the namespace C(volcano-system).
       - V(cce) is the add-on of Huawei Cloud's CCE, with C(default-scheduler.conf) in C(kube-system), as described in its page "NUMA
         Affinity Scheduling". From version 1.7.1 of the add-on, set its parameters to RV(_value.addon) and do not edit the ConfigMap.
+        Before 1.7.1, paste RV(_value.expert) into its expert mode to switch on the resource exporter.
       - The page's ConfigMap is for a cluster with a VPC network (C(NetworkType=vpc-router)). For another network, set O(plugins) with its
         type.
     type: str
@@ -146,6 +147,13 @@ _value:
       returned: with O(cluster=cce)
       type: dict
       sample: {default_scheduler_conf: {actions: "allocate, backfill, preempt", tiers: []}}
+    expert:
+      description:
+        - The settings of the add-on before 1.7.1 for its expert mode (Settings, Scheduling, Volcano). They switch on the resource exporter.
+        - From 1.7.1 on, set the switch "NUMA Topology Scheduling" instead.
+      returned: with O(cluster=cce)
+      type: dict
+      sample: {resource_exporter_enable: "true"}
     deployment:
       description: A Deployment whose pods are annotated with the policy.
       type: dict

@@ -48,7 +48,7 @@ def volcano(
     namespace: str = "",
     plugins: Sequence[Sequence[str | Mapping[str, Any]]] | None = None,
 ) -> dict[str, Any]:
-    """Return ``{scheduler, deployment, job, numatopologies}``; for the cluster ``cce`` also ``addon``.
+    """Return ``{scheduler, deployment, job, numatopologies}``; for the cluster ``cce`` also ``addon`` and ``expert``.
 
     ``hosts`` maps names of nodes to topologies; those without a kubelet are not nodes and are left out. ``cpus``, ``npus`` and ``memory``
     are those of a task. Raises ``ValueError`` for what Kubernetes would not take, or the plugin not look at.

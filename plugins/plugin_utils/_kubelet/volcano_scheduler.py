@@ -5,10 +5,12 @@
 
 Sources: volcano-sh/volcano@ed72c7c8, ``installer`` and ``pkg/scheduler/conf/scheduler_conf.go`` (what a plugin takes); Huawei Cloud CCE,
 "NUMA Affinity Scheduling" (2025-02-18), which has a ConfigMap for add-ons before 1.7.1 and a parameter with other tiers from there on.
+Before 1.7.1, the expert mode of the add-on's settings switches the resource exporter on.
 """
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -65,8 +67,28 @@ CLUSTERS = {
 }
 
 
+EXPERT = {
+    "plugins": {
+        "eas_service": {
+            "availability_zone_id": "",
+            "driver_id": "",
+            "enable": "false",
+            "endpoint": "",
+            "flavor_id": "",
+            "network_type": "",
+            "network_virtual_subnet_id": "",
+            "pool_id": "",
+            "project_id": "",
+            "secret_name": "eas-service-secret",
+        }
+    },
+    "resource_exporter_enable": "true",
+}
+"""What CCE's expert mode takes (Settings, Scheduling, Volcano); its values are texts."""
+
+
 def objects(cluster: str, namespace: str, plugins: object, weight: int) -> Object:
-    """Return ``scheduler``, the ConfigMap, and for a cluster with an add-on its parameter ``addon``.
+    """Return ``scheduler``, the ConfigMap, and for a cluster with an add-on its parameter ``addon`` and ``expert``, its expert mode.
 
     ``plugins`` take the place of the cluster's own tiers. Raises ``ValueError`` for an unknown cluster, and plugins of another shape.
     """
@@ -83,7 +105,7 @@ def objects(cluster: str, namespace: str, plugins: object, weight: int) -> Objec
     if not kept.addon:
         return {"scheduler": config_map}
     parameter = {"actions": kept.actions, "tiers": tiers(kept.addon if plugins is None else plugins, weight)}
-    return {"scheduler": config_map, "addon": {"default_scheduler_conf": parameter}}
+    return {"scheduler": config_map, "addon": {"default_scheduler_conf": parameter}, "expert": copy.deepcopy(EXPERT)}
 
 
 def tiers(given: object, weight: int) -> list[Object]:

@@ -150,6 +150,8 @@ def _entry(found: Fit, cpus: int | None, ranking: Ranking) -> Entry:
     nodes = sorted({host.ids[host.chip_node[npu]] for npu in found.npus if npu in host.chip_node})
     if found.hint.nodes is not None:
         nodes = host.numbers(found.hint.nodes)
+    elif ranking.request.policy != "none":
+        nodes = list(host.ids)  # a hint without nodes admits any
     if cpus:
         nodes = nodes_of(host, cpus)
     scores = ranking.scores(found)

@@ -66,8 +66,11 @@ def test_the_scores_of_cce():
 
 def test_a_task_without_numa_nodes_scores_all_hosts_alike():
     nowhere = {"npus": [{**npu, "numa": None} for npu in a2()["npus"]]}
-    found = place({"one": {**a2(), **nowhere}, "two": {**a2(), **nowhere}}, {"npus": 1, "policy": "best-effort"})
+    hosts = {"one": {**a2(), **nowhere}, "two": {**a2(), **nowhere}}
+    found = place(hosts, {"npus": 1, "policy": "best-effort"})
     assert [entry["scores"]["numa"] for entry in found["hosts"]] == [100, 100]
+    assert [entry["numa"] for entry in (*found["hosts"], *found["tasks"])] == [list(range(8))] * 3, "a policy without hint admits all"
+    assert place(hosts, {"npus": 1})["tasks"][0]["numa"] == []
 
 
 def duo():

@@ -96,7 +96,7 @@ def fits_somehow(racks, sizes):
     )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     title=st.sampled_from([A3, A950]),
     racks=st.lists(st.integers(0, 5), min_size=1, max_size=4),

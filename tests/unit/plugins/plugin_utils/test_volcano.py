@@ -133,7 +133,14 @@ def test_the_parameter_of_a_managed_cluster_is_that_of_its_page():
         ["nodelocalvolume", "nodeemptydirvolume", "nodeCSIscheduling", "networkresource"],
     ]
     assert [plugin["arguments"] for tier in parameter["tiers"] for plugin in tier["plugins"] if "arguments" in plugin] == [{"weight": 10}]
-    assert "addon" not in volcano({"a2-01": NODE})
+    assert not {"addon", "expert"} & volcano({"a2-01": NODE}).keys()
+
+
+def test_expert_mode_of_cce_switches_the_exporter_on_by_texts():
+    expert = volcano({"a2-01": NODE}, cluster="cce")["expert"]
+    assert expert["resource_exporter_enable"] == "true" and expert["plugins"].keys() == {"eas_service"}
+    assert set(map(type, expert["plugins"]["eas_service"].values())) == {str}
+    assert expert["plugins"]["eas_service"]["secret_name"] == "eas-service-secret"
 
 
 NETWORK = {"name": "networkresource", "arguments": {"NetworkType": "eni", "limits": [1, 2.5, True]}}
