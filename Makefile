@@ -264,7 +264,7 @@ package: setup ## what a release publishes, built twice with the same bytes; its
 
 release: setup-lint ## CHANGELOG.rst from the fragments, which it removes, and the tarball in build/dist; VERSION=1.1.0 or that of galaxy.yml; commit and tag as v1.1.0
 	@$(if $(VERSION),sed -i -E 's/^((|        )version: |VERSION = ")[0-9]+[.][0-9.]+/\1$(VERSION)/' \
-	  galaxy.yml docs/examples/rollout/execution-environment.yml plugins/module_utils/_base/version.py)
+	  galaxy.yml docs/examples/rollout/{execution,decision}-environment.yml plugins/module_utils/_base/version.py)
 	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-$@
 	@rm -rf build/dist && $(BIN)/python -m tests.dist build/dist && cat build/dist/SHA256SUMS
 

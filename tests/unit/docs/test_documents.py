@@ -176,9 +176,10 @@ def test_the_table_of_launch_forms_has_each_of_them():
 
 def test_a_release_is_called_by_one_version_everywhere():
     galaxy = yaml.safe_load((documents.REPOSITORY / "galaxy.yml").read_text())
-    environment = yaml.safe_load((documents.REPOSITORY / "docs/examples/rollout/execution-environment.yml").read_text())
-    (collection,) = environment["dependencies"]["galaxy"]["collections"]
-    assert collection == {"name": "npu.affinity", "version": galaxy["version"]}
+    for kind in ("execution", "decision"):
+        environment = yaml.safe_load((documents.REPOSITORY / f"docs/examples/rollout/{kind}-environment.yml").read_text())
+        (collection,) = environment["dependencies"]["galaxy"]["collections"]
+        assert collection == {"name": "npu.affinity", "version": galaxy["version"]}
     assert galaxy["version"] == VERSION
     added = {
         version
