@@ -13,7 +13,12 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING or sys.version_info >= (3, 11):
-    from typing import Any, Dict, List, NotRequired, Sequence, TypedDict
+    from typing import Any, Dict, List, Sequence, TypedDict
+
+    if TYPE_CHECKING:
+        from typing_extensions import NotRequired
+    else:
+        from typing import NotRequired
 
     class Cpus(TypedDict):
         online: str
