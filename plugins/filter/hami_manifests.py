@@ -59,6 +59,22 @@ options:
       - Empty for libraries that need no limiter, such as those of later device plugins.
     type: str
     default: ''
+  services:
+    description:
+      - Services of the host that hold NPUs, as in C(npu_affinity_services). HAMi is kept off their cards with C(filterDevices).
+      - HAMi hides whole cards, so both dies of a card are hidden.
+    type: list
+    elements: dict
+    default: []
+  plan:
+    description: The plan in which O(services) name NPUs. By default the plan in force of the host.
+    type: dict
+  scheduler:
+    description:
+      - The scheduler of the sample pods. With V(volcano), also add RV(_value.volcano) to its plugins. C(hami-core) needs Volcano 1.16.
+    type: str
+    choices: [hami, volcano]
+    default: hami
 seealso:
   - plugin: npu.affinity.fit_vnpus
     plugin_type: filter
@@ -96,6 +112,10 @@ _value:
     - C(pods) are sample pods, and C(annotations) are those that HAMi's scheduler will set on each of them.
     - C(warnings) are sentences on what may keep soft split from working there. What cannot work (a driver before 25.5, a chip without
       device share such as 910A, x86_64) is refused.
+    - C(plugin_patch) is a JSON patch for the DaemonSet of the device plugin, which does not read C(node_config) by default.
+      Apply it with C(kubectl patch --type=json). The plugin reads C(node_config) when it starts; restart its pod after each change.
+    - C(volcano) is the plugin C(deviceshare) with its arguments, for the plugins of filter P(npu.affinity.volcano#filter).
+    - C(monitor) is where the device plugin serves metrics of soft split, null without it.
     - C(plugin_calls) is what the device plugin runs when it starts. On cards that share already it changes nothing and cannot fail.
   type: dict
 """

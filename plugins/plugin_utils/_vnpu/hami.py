@@ -12,13 +12,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import yaml
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import OLDEST_DRIVER, is_older
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit, vnpus
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit, held, vnpus
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import requests as _requests
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import Chip, chip_of
 
@@ -30,6 +30,9 @@ LIMITER = "/hami-vnpu-core/limiter"
 """Where containers have the limiter of the published layout, whose directory the device plugin mounts."""
 _PROGRAM = re.compile(r"(/[A-Za-z0-9_.-]+)+\Z")
 _NAME = re.compile(r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?\Z")
+SCHEDULERS = ("hami", "volcano")
+CONFIG = "hami-scheduler-device"
+"""The ConfigMap of chips and their templates."""
 _POD = ("name", "count", "memory_mib", "core")
 
 
@@ -61,11 +64,15 @@ def hami_manifests(
     vdevice_count: int = 0,
     uuids: Mapping[int, str] | None = None,
     limiter: str = "",
+    services: Sequence[Mapping[str, Any]] = (),
+    plan: Mapping[str, Any] | None = None,
+    scheduler: str = "hami",
 ) -> dict[str, Any]:
     """Return what HAMi's chart, its device plugin and its users need for one node.
 
     ``requests`` are ``{name, count, memory_mib, core}`` of sample pods, fitted one after another on the unused node. ``uuids`` are HAMi's
     ids of NPUs by logic id. ``limiter`` is the path that the limiter has in containers, where the library wants one in every pod, or empty.
+    ``services`` are those of the host, named as in ``plan``, whose NPUs are hidden from HAMi.
     ``ValueError`` where the node has no chip that HAMi knows, and in HAMi's words where a request is refused.
     """
     if mode not in _requests.MODES:
@@ -79,16 +86,27 @@ def hami_manifests(
         raise ValueError(f"limiter: mode {_requests.HARD} has none, because the driver itself limits its parts; leave it empty")
     if limiter and not _PROGRAM.match(limiter):
         raise ValueError(f"limiter: '{limiter}' is not the path of a program in the container, such as {LIMITER}")
-    devices = fit.devices_of(topology, soft, vdevice_count)
+    if scheduler not in SCHEDULERS:
+        raise ValueError(f"scheduler: expected one of {' or '.join(SCHEDULERS)}; got {scheduler!r}")
+    hidden = held.cards(topology, services, plan)
+    shown = (
+        cast("Topology", {**topology, "npus": [npu for npu in topology["npus"] if npu.get("card") not in hidden]}) if hidden else topology
+    )
+    if not fit.devices_of(topology):
+        raise ValueError(f"node {node} has no NPU that HAMi knows")
+    devices = fit.devices_of(shown, soft, vdevice_count)
     chips = list(dict.fromkeys(chip_of(device["type"]) for device in devices))
     if not chips:
-        raise ValueError(f"node {node} has no NPU that HAMi knows")
+        raise ValueError(f"services: they hold all NPUs of node {node}, which leaves none for HAMi; leave the node to them")
     pods, annotations = _pods(chips[0], devices, requests, soft, image, uuids or {})
     for container in (container for pod in pods for container in pod["spec"]["containers"] if limiter):
         container["lifecycle"] = _start_of(limiter)
     per_node: dict[str, Any] = {"name": str(node), "hami-vnpu-core": soft}
     per_node |= {"vDeviceCount": int(vdevice_count)} if vdevice_count else {}
-    npus = [npu for npu in topology["npus"] if npu.get("kind", "npu") == "npu" and npu.get("card") is not None]
+    per_node |= {"filterDevices": {"index": hidden}} if hidden else {}
+    for pod in pods if scheduler == "volcano" else ():
+        pod["spec"]["schedulerName"] = "volcano"
+    npus = [npu for npu in shown["npus"] if npu.get("kind", "npu") == "npu" and npu.get("card") is not None]
     calls, _failed = plugin_share_calls([{"card": npu["card"], "chip": npu["chip"] or 0} for npu in npus], soft)
     return {
         "node": {
@@ -97,7 +115,7 @@ def hami_manifests(
             "metadata": {"name": node, "labels": {"ascend": "on"}, "annotations": {"hami-vnpu-core": "true" if soft else "false"}},
         },
         "device_config": _config_map(
-            "hami-scheduler-device",
+            CONFIG,
             namespace,
             "device-config.yaml",
             {"vnpus": {"hamiVnpuCore": False, "configs": [_chip_config(chip) for chip in chips]}},
@@ -106,9 +124,23 @@ def hami_manifests(
         "values": {"devices": {"ascend": {"enabled": True}}},
         "pods": pods,
         "annotations": annotations,
-        "warnings": list(_inconsistencies(topology, node)) if soft else [],
+        "plugin_patch": [dict(step) for step in held.PATCH],
+        "volcano": _deviceshare(namespace),
+        "monitor": {"port": 9395, "path": "/metrics"} if soft else None,
+        "warnings": [*(_inconsistencies(shown, node) if soft else ()), *held.doubts(topology, node, hidden)],
         "plugin_calls": [" ".join(["npu-smi", *call]) for call in calls],
     }
+
+
+def _deviceshare(namespace: str) -> dict[str, Any]:
+    """Return Volcano's plugin for HAMi's shares (volcano-sh/volcano@ed72c7c8 ``docs/user-guide/how_to_use_vnpu.md``)."""
+    arguments = {
+        "AscendHAMiVNPUEnable": True,
+        "SchedulePolicy": "binpack",
+        "KnownGeometriesCMNamespace": str(namespace),
+        "KnownGeometriesCMName": CONFIG,
+    }
+    return {"name": "deviceshare", "arguments": {f"deviceshare.{name}": value for name, value in arguments.items()}}
 
 
 def _cannot_split(topology: Topology) -> str:

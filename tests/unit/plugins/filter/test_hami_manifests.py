@@ -13,6 +13,7 @@ import yaml
 from ansible.errors import AnsibleFilterError
 
 from ansible_collections.npu.affinity.plugins.filter.hami_manifests import FilterModule
+from ansible_collections.npu.affinity.plugins.filter.volcano import volcano
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import CHIPS
 
 hami_manifests = FilterModule().filters()["hami_manifests"]
@@ -116,6 +117,68 @@ def test_every_chips_configuration_is_what_the_scheduler_reads(chip):
     assert [template["memory"] for template in config["templates"]] == [template.memory for template in chip.templates]
     assert yaml.safe_load(found["node_config"]["data"]["node-config.yaml"])["nodes"][0]["vDeviceCount"] == 10
     assert len(json.loads(found["annotations"][0][chip.resource])) == (2 if chip.pairs else 1)
+
+
+def held(npus, card=None, **more):
+    """Return what the filter makes of 8 NPUs of which a service has some; ``card`` are NPUs on a card."""
+    topology = host("910B3", 8, card or 1)
+    topology["npus"] = [{**npu, "family": "a2", "pci": f"0000:0{npu['card']}:00.0"} for npu in topology["npus"][:8]]
+    return hami_manifests(
+        {**topology, "driver": {"version": "25.5.1"}}, "node7", [A], services=[{"unit": "llm.service", "npus": npus}], **more
+    )
+
+
+# NPUs of a service, NPUs on a card, hidden cards, and whether others get wrong rings.
+HELD = [
+    ([0, 1, 2, 3], 1, [0, 1, 2, 3], False),
+    ([6, 7], 1, [6, 7], False),
+    ([0], 1, [0], True),
+    ([3, 4], 1, [3, 4], True),
+    ([3], 2, [1], True),
+]
+
+
+@pytest.mark.parametrize("npus, chips, cards, moved", HELD)
+def test_npus_of_host_services_are_hidden_from_hami(npus, chips, cards, moved):
+    found = held(npus, chips)
+    valid(found)
+    (node,) = yaml.safe_load(found["node_config"]["data"]["node-config.yaml"])["nodes"]
+    assert node["filterDevices"] == {"index": cards}
+    assert not [call for call in found["plugin_calls"] for card in cards if f"-i {card} " in call] and found["plugin_calls"]
+    assert not set(npus) & {int(json.loads(text)[0]["UUID"][4:]) for entry in found["annotations"] for text in entry.values()}
+    assert any("apply plugin_patch to its DaemonSet" in warning and "restart its pod" in warning for warning in found["warnings"])
+    assert any("takes each four of them for a ring" in warning for warning in found["warnings"]) == moved
+    assert any(warning.startswith("node7: index hides whole cards, so NPUs 2-3 are hidden") for warning in found["warnings"]) == (chips > 1)
+    arguments = [step["value"] for step in found["plugin_patch"] if step["path"].endswith("/args/-")]
+    assert arguments == ["--node_config_file", "/node-config.yaml"]
+
+
+def test_services_name_npus_as_in_their_plan():
+    plan = {"npus": [{"id": 0, "slice": "npu-5.slice", "pci": "0000:02:00.0", "chip": 0, "card": 2}]}
+    (node,) = yaml.safe_load(held([5], plan=plan)["node_config"]["data"]["node-config.yaml"])["nodes"]
+    assert node["filterDevices"] == {"index": [2]}
+    with pytest.raises(AnsibleFilterError, match="services: llm.service has 9, which is no NPU of the host"):
+        held([9])
+    with pytest.raises(AnsibleFilterError, match="services: they hold all NPUs of node node7"):
+        held(list(range(8)))
+
+
+def test_volcano_schedules_the_shares_of_hami():
+    found = hami_manifests(host(), "node7", [A], scheduler="volcano", namespace="hami")
+    valid(found)
+    assert found["pods"][0]["spec"]["schedulerName"] == "volcano"
+    made = volcano({}, plugins=[["gang"], ["predicates", found["volcano"], "numa-aware"]])["scheduler"]
+    plugins = yaml.safe_load(made["data"]["volcano-scheduler.conf"])["tiers"][1]["plugins"]
+    assert plugins[1]["arguments"] == {
+        "deviceshare.AscendHAMiVNPUEnable": True,
+        "deviceshare.SchedulePolicy": "binpack",
+        "deviceshare.KnownGeometriesCMNamespace": "hami",
+        "deviceshare.KnownGeometriesCMName": "hami-scheduler-device",
+    }
+    assert found["monitor"] == {"port": 9395, "path": "/metrics"}
+    assert hami_manifests(host(), "node7", mode="hard")["monitor"] is None
+    with pytest.raises(AnsibleFilterError, match="scheduler: expected one of hami or volcano; got 'kube'"):
+        hami_manifests(host(), "node7", scheduler="kube")
 
 
 REFUSED = [
