@@ -81,6 +81,13 @@ options:
     description:
       - The resource name of the NPUs. By default that of MindCluster's device plugin for their family.
     type: str
+  template:
+    description:
+      - The template of a hard vNPU, such as V(vir05_1c_16g), which pods get in place of a whole NPU. O(npus) must be 1. The resource name
+        is then that of MindCluster for it, such as C(huawei.com/Ascend910-5c.1cpu.16g).
+      - C(npu-smi info -t template-info) lists the templates of the driver.
+    type: str
+    default: ''
   check:
     description:
       - "Your manifest to check: a Pod, a workload with a pod template such as a Deployment, or a Volcano job."

@@ -12,6 +12,7 @@ plugin has names of its own.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TYPE_CHECKING
 
@@ -78,6 +79,34 @@ RESOURCES = {
     "310": "huawei.com/Ascend310",
     "gpu": "nvidia.com/gpu",
 }
+
+
+_TEMPLATE = re.compile(r"vir(\d\d)(?:_(\d)c)?(?:_(\d+)g)?(?:_(nm|ndvpp|m|dvpp))?")
+_VIDEO = {"nm": "ndvpp", "ndvpp": "ndvpp", "m": "dvpp", "dvpp": "dvpp"}
+TEMPLATES = {
+    "a2": (
+        *("vir06_1c_16g", "vir12_3c_32g", "vir03_1c_8g", "vir05_1c_8g", "vir05_1c_16g"),
+        *("vir10_3c_16g", "vir10_3c_32g", "vir10_3c_16g_nm", "vir10_4c_16g_m"),
+    ),
+    "a3": ("vir06_1c_16g", "vir12_3c_32g", "vir05_1c_16g", "vir10_3c_32g"),
+    "310p": ("vir01", "vir02", "vir04", "vir02_1c", "vir04_3c", "vir04_3c_ndvpp", "vir04_4c_dvpp"),
+}
+"""Templates of hard vNPUs that MindCluster offers to pods, by family (``docs/zh/scheduling/04_usage/02_virtual_instance``)."""
+
+
+def vnpu_resource(families: Iterable[str | None], template: str) -> str:
+    """Return the name for hard vNPUs of a template: ``huawei.com/Ascend910-5c.1cpu.16g`` for ``vir05_1c_16g``."""
+    known = sorted(set(families), key=str)
+    offered = TEMPLATES.get(known[0] or "", ()) if len(known) == 1 else ()
+    found = _TEMPLATE.fullmatch(template)
+    if template not in offered or not found:
+        raise ValueError(
+            f"template: MindCluster offers no vNPU {template!r} of the family {', '.join(map(str, known)) or 'unknown'}; "
+            f"it has {', '.join(offered) or 'none'}"
+        )
+    cores, cpus, memory, video = found.groups()
+    parts = [f"{int(cores)}c", *([f"{cpus}cpu"] if cpus else []), *([f"{memory}g"] if memory else []), *([_VIDEO[video]] if video else [])]
+    return f"{RESOURCES[known[0] or '']}-{'.'.join(parts)}"
 
 
 def resource_of(families: Iterable[str | None]) -> str | None:

@@ -19,7 +19,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import 
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import volcano_scheduler
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import CORES, NODES, SOCKETS
-from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.pods import resource_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.pods import resource_of, vnpu_resource
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import POLICIES
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import units_of
 
@@ -47,6 +47,7 @@ def volcano(
     cluster: str = "volcano",
     namespace: str = "",
     plugins: Sequence[Sequence[str | Mapping[str, Any]]] | None = None,
+    template: str = "",
 ) -> dict[str, Any]:
     """Return ``{scheduler, deployment, job, numatopologies}``; for the cluster ``cce`` also ``addon`` and ``expert``.
 
@@ -60,8 +61,10 @@ def volcano(
     for word, number, least in (("cpus", cpus, 1), ("npus", npus, 0), ("replicas", replicas, 1), ("weight", weight, 0)):
         if isinstance(number, bool) or not isinstance(number, int) or number < least:
             raise ValueError(f"{word}: expected a whole number of {least} or more, since the plugin looks at no others; got {number!r}")
+    if template and npus != 1:
+        raise ValueError(f"template: a pod gets one hard vNPU, so npus must be 1; got {npus}")
     made = volcano_scheduler.objects(cluster, namespace, plugins, weight)
-    amounts = {"cpu": str(cpus), "memory": str(memory), **({str(resource or _resource(hosts)): str(npus)} if npus else {})}
+    amounts = {"cpu": str(cpus), "memory": str(memory), **({str(resource or _resource(hosts, str(template))): str(npus)} if npus else {})}
     # Requests equal to limits make the pod Guaranteed.
     container = {"name": str(name), "image": str(image), "resources": {"requests": amounts, "limits": dict(amounts)}}
     return {
@@ -72,9 +75,12 @@ def volcano(
     }
 
 
-def _resource(hosts: Mapping[str, Topology]) -> str:
+def _resource(hosts: Mapping[str, Topology], template: str) -> str:
     npus = [npu for topology in hosts.values() for npu in topology.get("npus") or ()]
-    name = resource_of("gpu" if npu.get("kind") == "gpu" else npu.get("family") for npu in npus)
+    families = ["gpu" if npu.get("kind") == "gpu" else npu.get("family") for npu in npus]
+    if template:
+        return vnpu_resource(families, template)
+    name = resource_of(families)
     if name is None:
         found = "no NPUs" if not npus else "NPUs of an unknown family"
         raise ValueError(f"resource: the hosts have {found}; name the one that is wanted")

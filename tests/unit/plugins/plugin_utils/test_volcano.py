@@ -184,6 +184,26 @@ def test_the_samples_are_guaranteed_and_carry_the_policy():
     kubernetes({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "llm"}, "spec": task["template"]["spec"]})
 
 
+VNPUS = [
+    ("a2", "vir06_1c_16g", "Ascend910-6c.1cpu.16g"),
+    ("a2", "vir10_3c_16g_nm", "Ascend910-10c.3cpu.16g.ndvpp"),
+    ("a2", "vir10_4c_16g_m", "Ascend910-10c.4cpu.16g.dvpp"),
+    ("a3", "vir05_1c_16g", "Ascend910-5c.1cpu.16g"),
+    ("310p", "vir01", "Ascend310P-1c"),
+    ("310p", "vir04_3c_ndvpp", "Ascend310P-4c.3cpu.ndvpp"),
+]
+
+
+@pytest.mark.parametrize("family, template, name", VNPUS)
+def test_a_hard_vnpu_has_the_name_of_mindcluster(family, template, name):
+    made = volcano({"n": host([0, 1], nodes=2, family=family)}, 2, 1, template=template)
+    container = made["job"]["spec"]["tasks"][0]["template"]["spec"]["containers"][0]
+    assert container["resources"]["limits"] == {"cpu": "2", "memory": "1Gi", f"huawei.com/{name}": "1"}
+    for npus, node, words in ((2, family, "a pod gets one hard vNPU"), (1, "a5", f"offers no vNPU '{template}' of the family a5")):
+        with pytest.raises(AnsibleFilterError, match=words):
+            volcano({"n": host([0, 1], nodes=2, family=node)}, 2, npus, template=template)
+
+
 def test_the_numatopology_of_a_node():
     (made,) = volcano({"bare": A2, "a2-01": NODE})["numatopologies"]
     jsonschema.validate(made, NUMATOPOLOGY)
