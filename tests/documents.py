@@ -21,6 +21,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.binders import 
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._command.metrics.samples import METRICS
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import CODES
+from ansible_collections.npu.affinity.plugins.module_utils._features.parts import applied
 from ansible_collections.npu.affinity.plugins.module_utils._state.diffs.diffs import Diff
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import FileState
@@ -169,6 +170,9 @@ def plan_tables_lines() -> list[str]:
         name: {"npu_affinity_topology": host, "npu_affinity_state": desired_state(host, of_features({}))}
         for name, host in {"node01": topology, "node02": topology, "node03": bound}.items()
     }
+    state = hosts["node03"]["npu_affinity_state"]
+    in_force = {"digest": state["digest"], "state": applied(state), "differs": []}
+    hosts["node03"]["npu_affinity_state"] = desired_state(bound, of_features({}), shown=True, in_force=in_force)
     return plans.of_hosts(hosts, hosts)
 
 

@@ -19,6 +19,10 @@ options:
       - SHA-256 of the host code that a bind would install. With it, the module runs that code on the host to compare the host with its state
         in force. Other code is a difference.
     type: str
+  applied_state:
+    description: Whether RV(in_force) has the state itself, too. This requires O(host_code).
+    type: bool
+    default: false
   hardware:
     description: The hardware of a state, C(hardware) of O(npu.affinity.host_files#module:state).
     type: dict
@@ -90,6 +94,11 @@ in_force:
       description: Who applied it.
       type: str
       sample: operator
+    state:
+      description: The state, as role P(npu.affinity.plan#role) made it.
+      returned: with O(applied_state)
+      type: dict
+      sample: {schema: 1}
     differs:
       description:
         - What applying it once more would change, or what it waits for, a line each. Empty on a host that matches.
@@ -150,7 +159,9 @@ def in_force(module: AnsibleModule, host: Host, topology: Topology) -> dict[str,
     known = newest(host)
     if known is None:
         return None
-    found = {"digest": digest(known.state), "id": known.id, "time": known.time, "author": known.author}
+    found: dict[str, Any] = {"digest": digest(known.state), "id": known.id, "time": known.time, "author": known.author}
+    if module.params["applied_state"]:
+        found["state"] = known.state
     path = placed(ARCHIVE, library_of(known.state))
     archive = host.content(path) or b""
     if hashlib.sha256(archive).hexdigest() != module.params["host_code"]:
@@ -164,7 +175,13 @@ def in_force(module: AnsibleModule, host: Host, topology: Topology) -> dict[str,
 
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={"host_code": {"type": "str"}, "hardware": {"type": "dict"}, **ARGUMENTS}, supports_check_mode=True
+        argument_spec={
+            "host_code": {"type": "str"},
+            "applied_state": {"type": "bool", "default": False},
+            "hardware": {"type": "dict"},
+            **ARGUMENTS,
+        },
+        supports_check_mode=True,
     )
     found: dict[str, Any] = {}
     try:

@@ -195,7 +195,7 @@ def test_first_bind_shows_what_the_demo_fleet_prints(tmp_path):
 SAID = {
     ("bind",): f"{len(DEMO)} changed: a2-",
     ("verify", "--limit", "a2-01"): "1 bound, workloads not: a2-01",
-    ("plan", "--limit", "a2-01"): "in force   a plan with the same CPUs: a bind moves no NPU.",
+    ("plan", "--limit", "a2-01"): "in force   a plan with the same CPUs: a bind changes nothing.",
     ("bind", "--check"): f"{len(DEMO)} unchanged: a2-",
     ("history", "--limit", "a2-01"): "8 NPUs, 16 files",
     ("rollback", "--check", "--limit", "a2-01", "-e", "npu_affinity_to=1"): "a2-01: already at entry 1 of ",

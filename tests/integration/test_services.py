@@ -63,7 +63,7 @@ def test_a_services_own_lists_are_reset_and_later_drop_ins_named(fleet):
     left = f"/usr/lib/systemd/system/tp.service sets {DEVICES}=1,7"
     assert f"tp.service has the CPUs of NPU 0 and NPU 1, and {left} instead of 0,1. It is left so" in said(bound)
     verified = hosts.succeed("verify", **SERVICES)
-    assert f"to do: {left}, and the CPUs of tp.service are those of {DEVICES}=0,1" in said(verified)
+    assert f": {left}, and the CPUs of tp.service are those of {DEVICES}=0,1" in said(verified)
 
     for host, (path, text, _name, _found) in LATER.items():
         write(hosts.tree(host), UNITS + path, text)
@@ -85,11 +85,13 @@ def test_a_missing_service_is_reported_before_during_and_after(fleet):
         assert said(run).count("to do on host: tp.service is not installed: systemd has no unit file of this name") == 1, playbook
     assert (hosts.tree("host") / UNITS[1:] / "tp.service.d/50-npu-affinity.conf").exists()
     verified = hosts.succeed("verify", **SERVICES)
-    assert "remark: tp.service is not installed: systemd has no unit file of this name" in said(verified)
+    assert "to do on host: tp.service is not installed: systemd has no unit file of this name" in said(verified)
     write(hosts.tree("host"), UNITS + "tp.service", "[Service]\nExecStart=/usr/bin/vllm\n")
     assert "not installed" not in said(hosts.play("verify", **SERVICES))
     shown = said(hosts.play("plan", **{**SERVICES, "npu_affinity_services": SERVICES["npu_affinity_services"][:1]}))
-    assert "a bind moves no NPU." in shown and "follow when you restart them: tp.service" in shown, shown
+    assert "a bind moves no NPU." in shown and "A bind changes: file " in shown and "follow when you restart them: tp.service" in shown, (
+        shown
+    )
 
 
 def test_a_name_with_a_typing_error_is_refused_on_request(fleet):

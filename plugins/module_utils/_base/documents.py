@@ -423,6 +423,7 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         npus: List[DifferingNpu]
         users: List[DifferingUser]
         restart: List[str]
+        changes: List[str] | None
 
     class Said(TypedDict):
         """What the controller says of a desired state. ``codes``: refusals by their code; ``muted``: until when and why, by code."""

@@ -159,7 +159,9 @@ def _only_pool_moves(row: Mapping[str, Any]) -> bool:
 
 def _in_force(difference: Mapping[str, Any] | None, of: str) -> Iterator[tuple[str, str]]:
     if difference and difference["in_force"] and not any(row["sentence"] for row in difference["npus"]):
-        yield "in force", f"a plan with the same CPUs: a bind moves no {of}."
+        known = difference.get("changes")
+        rest = f"moves no {of}; what else it changes is not known" if known is None else f"moves no {of}" if known else "changes nothing"
+        yield "in force", f"a plan with the same CPUs: a bind {rest}."
     if difference and difference["restart"]:
         yield "restart", f"a bind restarts no service; these follow when you restart them: {', '.join(difference['restart'])}"
 

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from ansible_collections.npu.affinity.plugins.module_utils._state.history import difference as states
 from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest import text_digest
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import unit_of
@@ -32,13 +33,15 @@ if TYPE_CHECKING:
 
 
 def difference(topology: Topology, plan: Plan, document: AppliedState, named: Named) -> Difference:
-    """Return ``{in_force, slices, npus, users, restart}``. ``document``: what the host should be by the plan, which has no feature where a
-    bind refuses that.
+    """Return ``{in_force, slices, npus, users, restart, changes}``.
+
+    ``document``: what the host should be by the plan, which has no feature where a bind refuses that.
 
     ``in_force``: whether there is a plan in force. ``slices``: whether a bind writes those of the plan. ``npus``: ``{npu, pci, slice,
     now, then, sentence}`` of all NPUs of both plans, with pools, None if there is none, and the sentence of :func:`_plan.moves.moves`,
     None on a first bind and where nothing differs. ``users``: ``{user, npus, cpus, mems, slice, now}`` of services, workloads and
     vNPUs, ``now`` None where nothing is known. ``restart``: the services whose drop-in a bind would write or remove.
+    ``changes``: None, until :func:`changes` tells what else a bind changes.
     """
     both, live = pairs(topology.get("applied"), plan), document["live"].get("slices")
     return {
@@ -48,7 +51,23 @@ def difference(topology: Topology, plan: Plan, document: AppliedState, named: Na
         or [_npu(None, entry, None) for entry in plan["npus"]],
         "users": list(_users(topology, plan, live, named)),
         "restart": _restart(topology, document["files"]) if document["features"] else [],
+        "changes": None,
     }
+
+
+def changes(document: AppliedState, in_force: Mapping[str, Any] | None) -> list[str] | None:
+    """Return what a bind would change besides the plan, a line each: what differs from the state in force, as module gather returns it,
+    and what applying that once more changes. On a first bind, this is what it switches on. None where it is not known."""
+    if in_force is None:
+        return [f"feature {name}: absent -> {present}" for name, present in document["features"].items() if present != "absent"]
+    before = in_force.get("state")
+    if before is None:
+        return None
+    found = states.difference(document, cast("AppliedState", {**before, "plan": document["plan"]}))
+    tuned = document["live"].get("tuning")
+    if tuned and tuned != before["live"].get("tuning"):
+        found.append("host settings: " + ", ".join(f"{name} {value}" for name, value in tuned.items()))
+    return [*found, *in_force["differs"]]
 
 
 def _npu(record: Mapping[str, Any] | None, entry: Mapping[str, Any] | None, sentence: str | None) -> DifferingNpu:

@@ -19,7 +19,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest
 from ansible_collections.npu.affinity.plugins.module_utils._state.executables import USUAL
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import absent
 from ansible_collections.npu.affinity.plugins.module_utils._users import pools
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, by_code, coded, of_error
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import BIND_EFFECT, Sentence, by_code, coded, of_error
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import (
     adopt,
     binding,
@@ -31,7 +31,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired import (
     threads,
     way,
 )
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.difference import difference
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.difference import changes, difference
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, no_effect
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.library import library_refusals, with_library
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
@@ -117,6 +117,9 @@ def desired_state(
     made = _made_of(topology, settings, plan, shown)
     known = in_force or {}
     made["converged"] = bool(made["digest"]) and made["digest"] == known.get("digest") and not known["differs"]
+    if shown and made["difference"] and made["digest"] and made["plan"] and (in_force or not topology.get("applied")):
+        made["difference"]["changes"] = told = changes(applied(made), in_force)
+        made["remarks"] += [coded(Sentence(BIND_EFFECT, f"A bind changes: {'; '.join(told)}."))] if told else []
     return made
 
 

@@ -50,8 +50,8 @@ def plan(task: StepTask) -> dict[str, Any]:
 
 def plan_to_show(task: StepTask) -> dict[str, Any]:
     """Gather and plan, with what only a printed plan shows."""
-    result = _gathered(task, others=True)
-    return result if result.get("failed") else result | _planned(task, shown_to_user=True)
+    result = _gathered(task, others=True, host_code=runtime.digest(), applied_state=True)
+    return result if result.get("failed") else result | _planned(task, shown_to_user=True, in_force=result.pop("in_force", None))
 
 
 def plan_to_compare(task: StepTask) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import pytest
 from planner_hosts import host
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
+from ansible_collections.npu.affinity.plugins.module_utils._features.parts import applied
 from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest import text_digest
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import FIRST_LINE
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state
@@ -156,9 +157,29 @@ def test_names_of_hosts_are_folded_and_none_is_left_out():
 
 
 def test_a_host_as_planned_says_so():
-    topology = bound()
-    lines = plan_tables({"a": shown(topology, plan(topology))})
-    assert "in force   a plan with the same CPUs: a bind moves no NPU." in lines
+    topology, unknown, changed = bound(), "moves no NPU; what else it changes is not known", ["feature tuning: absent -> present"]
+    for changes, said in ((None, unknown), ([], "changes nothing"), (changed, "moves no NPU")):
+        host = shown(topology, plan(topology))
+        host["difference"]["changes"] = changes
+        assert f"in force a plan with the same CPUs: a bind {said}." in " ".join(" ".join(plan_tables({"a": host})).split())
+
+
+def test_a_plan_that_is_shown_has_all_that_a_bind_changes():
+    topology = host([0, 0])
+    before = desired_state(topology, of_features({"npu_affinity_irq_enabled": False}), shown=True)
+    assert "feature slices: absent -> present" in before["remarks"][-1] and "feature irq" not in before["remarks"][-1]
+    in_force = {"digest": before["digest"], "state": applied(before), "differs": []}
+    topology = {**topology, "applied": before["plan"]}
+    for settings, differs, words in (
+        ({}, [], []),
+        ({"npu_affinity_tuning": {"governor": "performance"}}, [], ["feature tuning: absent -> present", "governor performance"]),
+        ({}, ["start npu-0.slice"], ["A bind changes: start npu-0.slice."]),
+    ):
+        given = of_features({"npu_affinity_irq_enabled": False, **settings})
+        made = desired_state(topology, given, shown=True, in_force={**in_force, "differs": differs})
+        effects = [text for text in made["remarks"] if "A bind changes:" in text]
+        assert made["converged"] == (not words) and len(effects) == bool(words), made["remarks"]
+        assert all(word in effects[0] for word in words), effects
 
 
 def using(group, npu, cpus):
