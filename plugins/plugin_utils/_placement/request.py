@@ -210,7 +210,9 @@ def of_950(wanted: SuperPods, npus: int, replicas: int) -> str | None:
 def _service(given: object) -> Mapping[str, Any]:
     fields = fields_of("service", given, SERVICE)
     jobs = fields["jobs"] or {}
-    if not isinstance(jobs, Mapping) or not all(isinstance(job, Mapping) for job in jobs.values()):
+    if not isinstance(jobs, Mapping) or not all(
+        isinstance(job, Mapping) and isinstance(job.get("labels") or {}, Mapping) for job in jobs.values()
+    ):
         raise ValueError(f"service: expected jobs as {{name: {{labels: {{{services.LABEL}: id}}, hosts: []}}}}; got {jobs!r}")
     return {"id": str(fields["id"]), "job": str(fields["job"]), "jobs": jobs}
 

@@ -38,18 +38,20 @@ def trees(config: object) -> dict[str, Tree]:
         raise ValueError(f"ummarshal config failed: resource-level-config is not valid JSON ({error})") from error
     if not isinstance(given, Mapping) or not all(isinstance(levels, Mapping) for levels in given.values()):
         raise ValueError(f"ummarshal config failed: expected {{tree: {{level1: {{label}}}}}}; got {given!r}")
-    found = {str(name): tree for name, levels in given.items() if (tree := _tree(levels))}
+    found = {str(name): tree for name, levels in given.items() if (tree := _tree(str(name), levels))}
     if not found:
         raise ValueError("no valid resource config exist: a tree needs level1, level2 and so on without a gap, each with a label")
     return found
 
 
-def _tree(levels: Mapping[str, object]) -> Tree | None:
+def _tree(name: str, levels: Mapping[str, object]) -> Tree | None:
     rows = [levels.get(f"level{number}") for number in range(1, len(levels) + 1)]
     labels = [str(row["label"]) for row in rows if isinstance(row, Mapping) and row.get("label")]
     if not rows or len(labels) < len(rows):
         return None
     reserve = rows[0].get("reservedNode") if isinstance(rows[0], Mapping) else 0
+    if not str(reserve or 0).isdecimal():
+        raise ValueError(f"tree {name}: reservedNode: expected a number of hosts; got {reserve!r}")
     return Tree(tuple(labels[::-1]), int(reserve or 0))
 
 

@@ -12,6 +12,7 @@ from planner_hosts import host
 
 from ansible_collections.npu.affinity.plugins.filter.place import place
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import racks as _racks
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement import services
 
 
 def fleet(title, racks, busy=()):
@@ -117,6 +118,54 @@ def test_a_service_cannot_run_only_if_an_instance_has_no_place(title, racks, sha
         own = [one["host"].rpartition("h")[0] for one in found["tasks"] if one["name"] == f"task{number}"]
         for rack in set(own):
             assert own.count(rack) % task["replicas"] == 0, "an instance is inside one rack"
+
+
+ORDER = [
+    (("same_rack", 1), ("same_superpod", 10)),
+    (("same_rack", 5), ("same_rack", 3)),
+    (("same_superpod", 5, 3, 10), ("same_superpod", 8, 1, 20)),
+    (("same_superpod", 8, 2, 10), ("same_superpod", 5, 2, 20)),
+    (("same_superpod", 5, 2, 20), ("same_superpod", 5, 2, 10)),
+    (("same_superpod", 8, 1, 8), ("other_superpod", 8, 1, 8)),
+]
+
+
+@pytest.mark.parametrize("left, right", ORDER)
+def test_the_order_of_racks(left, right):
+    assert services.order(*left) < services.order(*right)
+
+
+# Tasks, their NPUs, sp-block, ra-block, hosts of a SuperPod, memory over UnifiedBus, and why there is no such job on an Atlas 950.
+SIZES = [
+    ((4, 8, 32, 8, 32, False), None),
+    ((1, 3, 3, 1, None, False), None),
+    ((1, 8, 10, 1, 32, False), "Parameter sp-block(10) is not multiple of node npu (8)"),
+    ((5, 8, 32, 1, 32, False), "job require total Pod(5) should be multiple of a sp-block size 4"),
+    ((4, 8, 32, 1, 2, False), "Parameter spBlock(32/8=4) is bigger than size of super-pod-size(2)"),
+    ((2, 8, 16, 32, 32, False), "Parameter ra-block(32)/8 could not be bigger than sp-block(16)/8"),
+    ((6, 8, 24, 16, 32, False), "number of tasks(6) must be multiple of nodes occupied by ra-block(2)"),
+    ((3, 6, 1, 1, 32, False), "distributed job require npu 8, instead of 6"),
+    ((256, 8, 8, 1, 32, True), "in ubmem scene, task require npu nums should smaller than 1024, but recevice 1032"),
+    ((128, 8, 8, 1, 32, True), None),
+]
+
+
+@pytest.mark.parametrize("job, refusal", SIZES)
+def test_sizes_of_jobs_on_the_atlas_950(job, refusal):
+    assert _racks.refusal(*job) == refusal
+
+
+def test_memory_over_unifiedbus_stays_in_a_domain_of_16_racks():
+    free = {(0, 0): 8, (0, 16): 8, (0, 17): 8, (0, 18): 8, (1, 0): 8, (1, 1): 8, (1, 2): 8, (1, 3): 8, (1, 16): 8}
+    assert _racks.take(free, 32, 4, 4, ub_memory=True)[0][0] == 1
+    with pytest.raises(ValueError, match="scheduling failed in UBMemSchedule strategy"):
+        _racks.take(free, 40, 8, 4, ub_memory=True)
+    assert sum(count for _pod, _rack, count in _racks.take(free, 40, 8, 4)) == 40
+
+
+def test_soft_affinity_takes_any_racks():
+    free = {(0, 0): 3, (0, 1): 1, (1, 0): 2}
+    assert _racks.take(free, 6, 3, 2, soft=True) == [(0, 0, 3), (0, 1, 1), (1, 0, 2)]
 
 
 JOBS = st.tuples(
