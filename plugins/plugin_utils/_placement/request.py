@@ -119,7 +119,7 @@ TREE: Mapping[str, Any] = {"config": None, "levels": "level1=1"}
 
 def checked(request: object) -> Request:
     """Return a request with its defaults. ``ValueError`` names the field, what was found and what is expected."""
-    given = fields_of("request", request, DEFAULTS)
+    given = fields_of("request", _plain(request), DEFAULTS)
     if given["policy"] not in POLICIES:
         raise ValueError(f"policy: expected one of {', '.join(POLICIES)}; got {given['policy']!r}")
     if given["mode"] is not None and given["mode"] not in choice.MODES:
@@ -147,6 +147,13 @@ def checked(request: object) -> Request:
     if len(several := [name for name in AFFINITY if getattr(made, name)]) > 1:
         raise ValueError(f"{' and '.join(several)}: a job has affinity to switches, SuperPods or a tree, not to both; leave one out")
     return made
+
+
+def _plain(value: Any) -> Any:
+    """Return dictionaries and lists of templates as plain ones, because Ansible's own cannot be copied."""
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, list) else value
 
 
 def _tree(given: object, npus: int, replicas: int) -> Trees | None:

@@ -457,6 +457,27 @@ def test_requests_that_make_no_sense(request_, words):
     assert words in str(refused.value)
 
 
+class Lazy(dict):
+    """A dictionary of a template, which Ansible lets nobody construct from pairs."""
+
+    def __init__(self, content):
+        assert isinstance(content, dict), "Direct construction of lazy containers is not supported."
+        super().__init__(content)
+
+
+def test_dictionaries_of_templates_are_returned_as_plain_data():
+    jobs = Lazy({"old": Lazy({"labels": Lazy({"inferserviceid": "llm"}), "hosts": ["h01"]})})
+    found = place(a3_fleet(2, busy=(1,)), {"npus": 8, "superpod": Lazy({"service": Lazy({"id": "llm", "jobs": jobs})})})
+    assert found["tasks"][0]["host"] == "h00"
+    returned = found["request"]["superpod"]["service"]["jobs"]
+    assert returned == jobs and type(returned) is type(returned["old"]["labels"]) is dict
+    tree = Lazy({"config": Lazy({"default": Lazy({"level1": Lazy({"label": "superpod"})})})})
+    assert place(a3_fleet(1), {"npus": 8, "tree": tree})["tasks"][0]["host"] == "h00"
+    states = Lazy({"s0": Lazy({"shared": 2})})
+    found = place(fleet(2), {"npus": 8, "switch": Lazy({"version": "2.0", "states": states})})
+    assert type(found["request"]["switch"]["states"]["s0"]) is dict
+
+
 def test_hosts_that_cannot_be_used_leave_the_others():
     found = place({"good": a2(), "odd": 7, "bad": {"cpus": {"online": "0-x"}, "npus": []}}, {"npus": 1})
     assert hosts_of(found).keys() == {"good"} and reasons(found)["bad"].endswith("; gather it again")
