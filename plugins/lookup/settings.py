@@ -111,7 +111,7 @@ class LookupModule(LookupBase):
             return wanted
         if one is not None:
             wanted = hosts.one_host(one, groups, self._named(wanted, variables))
-        refusal = self._refusal(wanted, variables)
+        refusal = (hosts.misspelt(groups) if not given and one is None else "") or self._refusal(wanted, variables)
         if refusal and "inventory_hostname" in variables:  # in a task
             raise ValueError(refusal)
         if refusal:  # in a play, where ansible-core prints the lines of the playbook with every exception that it catches

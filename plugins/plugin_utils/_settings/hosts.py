@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
@@ -18,6 +19,17 @@ NARROWING = {"npu_affinity_features", "npu_affinity_skip_busy"}
 """Variables of one playbook without which it does more."""
 WITHOUT_MEANING = {"all", "untagged"}
 """Tags with which every task runs that has none."""
+
+
+def misspelt(groups: Collection[str]) -> str:
+    """Return why the hosts of an inventory are not all meant: a group that has nearly the name of the group of NPU hosts; else ''."""
+    near = difflib.get_close_matches(GROUP, set(groups) - {"all", "ungrouped"}, 1, 0.75)
+    if GROUP in groups or not near:
+        return ""
+    return (
+        f"the inventory has no group {GROUP}, and its group {near[0]} has nearly that name: rename it to {GROUP}, or name the hosts with "
+        f"-e npu_affinity_hosts={near[0]}, or all of them with -e npu_affinity_hosts=all."
+    )
 
 
 def pattern(given: str, groups: Collection[str]) -> str:

@@ -31,6 +31,12 @@ def test_the_pattern_of_hosts(given, groups, expected):
     assert hosts.pattern(given, groups) == expected
 
 
+@pytest.mark.parametrize("name, meant", [("npu_host", True), ("npuhosts", True), ("rack1", False), ("ungrouped", False)])
+def test_a_group_with_a_typing_error_is_not_all_hosts(name, meant):
+    assert bool(hosts.misspelt(["all", "ungrouped", name])) == meant
+    assert hosts.misspelt(["all", "npu_hosts", name]) == ""
+
+
 @pytest.mark.parametrize(
     "wanted, in_inventory, matched, limited, sentence",
     [
