@@ -172,7 +172,7 @@ def test_hosts_without_cpusets_get_service_drop_ins_and_say_so(fleet):
     hosts = fleet(v1={**load("a2_8x24"), "cgroup": "v1"}, v2="a2_8x24")
     (hosts.tree("v2") / "sys/fs/cgroup/cgroup.controllers").write_text("cpu io memory pids\n")
     services = [{"unit": "vllm@0.service", "npus": [0]}]
-    output = " ".join(hosts.succeed("bind", npu_affinity_services=services, npu_affinity_batches=["100%"]).output.split())
+    output = " ".join(hosts.succeed("bind", "-v", npu_affinity_services=services, npu_affinity_batches=["100%"]).output.split())
     for tree in map(hosts.tree, hosts.hosts):
         assert slices(tree) == {}
         drop_in = (tree / UNITS[1:] / "vllm@0.service.d/50-npu-affinity.conf").read_text()
@@ -188,7 +188,7 @@ def test_first_bind_shows_what_the_demo_fleet_prints(tmp_path):
     hosts = transcripts.fleet(tmp_path)
     assert transcripts.first_bind(hosts) == transcripts.FIRST_BIND.read_text(), "python -m tests.transcripts --write"
     said = transcripts.transcript(hosts, "bind")
-    assert len(said.splitlines()) <= 90
+    assert len(said.splitlines()) <= 95
     assert f"{len(DEMO) - 1} changed: " in said and "1 unchanged: a2-01" in said
 
 
