@@ -22,6 +22,7 @@ _BOTH = {
     "NPU_PROGRAM_MISSING": "The host lacks a program that a bind needs, or it does not run.",
     "NPU_RULE_FAILS": "A published rule fails on the host, and was not repaired.",
     "NPU_SETTING_INVALID": "A setting is unknown, or its value cannot be used.",
+    "NPU_SMI_UNAVAILABLE": "The host does not list its NPUs.",
     "NPU_UNKNOWN_NPU": "A setting names an NPU that the host does not have.",
     "NPU_UNKNOWN_UNIT": "A setting names a service that is not installed.",
 }
@@ -39,7 +40,6 @@ _REFUSALS = {
     "NPU_NOT_REVIEWED": "The reviewed file does not have what a bind would do.",
     "NPU_NO_ENTRY": "The history has no such entry.",
     "NPU_OTHER_HARDWARE": "The entry of the history is for other hardware.",
-    "NPU_SMI_UNAVAILABLE": "The host does not list its NPUs.",
     "NPU_TOO_FEW_CPUS": "Too few CPUs may be divided.",
     "NPU_VNPU_TOO_LARGE": "vNPUs do not fit on their NPU.",
     "NPU_VNPU_UNSUPPORTED": "The host or the chip cannot have vNPUs.",

@@ -45,7 +45,7 @@ def plan_refusals(topology: Topology, plan: Plan, named: Named) -> list[Sentence
     kind = "GPU" if list(topology.get("silent") or ()) == ["gpu"] else "NPU"
     if not plan["npus"] and topology.get("problems"):
         sentences.append(Sentence("NPU_SMI_UNAVAILABLE", f"No {kind} of this host can be planned: " + " ".join(topology["problems"])))
-        sentences += [Sentence("NPU_SMI_UNAVAILABLE", FOR_GOOD)] if topology.get("applied") else []
+        sentences += [Sentence("NPU_SMI_UNAVAILABLE", FOR_GOOD)] if topology.get("applied") and not topology.get("silent") else []
     if not plan["npus"]:
         return sentences
     if bound_by not in workers.BOUND_BY:

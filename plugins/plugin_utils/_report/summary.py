@@ -228,7 +228,9 @@ def _notes(host: Host) -> list[str]:
     """Return what there is to say after a bind: how workloads are bound if that changed, and what moves interrupts or cannot be bound."""
     result, desired = host.get("__npu_affinity_host_result") or {}, host.get("npu_affinity_state") or {}
     notes: dict[str, list[str]] = {**(desired.get("notes") or {})}
-    notes["slices"] = coded("NPU_WORKLOADS_BOUND", notes.get("slices", ()))
+    gone = not (host.get("npu_affinity_plan") or {}).get("npus", True) and (host.get("npu_affinity_topology") or {}).get("applied")
+    said = notes.get("slices", ())
+    notes["slices"] = coded("NPU_SMI_UNAVAILABLE", said) if gone else coded("NPU_WORKLOADS_BOUND", said)
     if not (host.get("npu_affinity_plan") or {}).get("npus", True):
         return [sentence for said in notes.values() for sentence in said]
     if "remarks" in result and not result.get("failed"):
