@@ -215,3 +215,10 @@ def test_housekeeping_would_confine_what_uses_npus_elsewhere():
     (refusal,) = desired_state(topology, of_features({"npu_affinity_irq_enabled": False, "npu_affinity_housekeeping": 1}))["refusals"]
     assert "confine these programs, which use accelerators, to CPUs" in refusal
     assert refusal.count("vllm.service in system.slice (process 7 python3; /dev/davinci0). ") == 1
+
+
+@pytest.mark.parametrize("silent, advised", [({"npu": "npu-smi is missing."}, False), ({}, True)])
+def test_unbind_is_advised_only_where_the_tool_has_answered(silent, advised):
+    topology = {**bound(), "npus": [], "problems": ["npu-smi is missing."], "silent": silent}
+    refusals = desired_state(topology, of_features({"npu_affinity_irq_enabled": False}))["refusals"]
+    assert refusals and any("unbind the host" in sentence for sentence in refusals) == advised, refusals
