@@ -71,7 +71,7 @@ options:
     type: dict
   scheduler:
     description:
-      - The scheduler of the sample pods. With V(volcano), also add RV(_value.volcano) to its plugins. C(hami-core) needs Volcano 1.16.
+      - The scheduler of the sample pods. With V(volcano), add the result C(volcano) to its plugins. C(hami-core) needs Volcano 1.16.
     type: str
     choices: [hami, volcano]
     default: hami

@@ -62,7 +62,12 @@ author:
 
 EXAMPLES = r"""
 ---
-- name: See whether the state before the last change still fits the host
+- name: Read the state before the last change
+  npu.affinity.history_info:
+    to: "-1"
+  register: history
+
+- name: See whether it still fits the host
   npu.affinity.gather:
     hardware: "{{ history.entry.state.hardware }}"
 """

@@ -54,7 +54,7 @@ PLANNING = ("choose_entry", "gather", "plan", "plan_to_bind", "plan_to_compare",
 MODULES = {
     **dict.fromkeys(PLANNING, "gather"),
     "apply": "host_files",
-    **dict.fromkeys(("compare", "verify"), "binding_info"),
+    **dict.fromkeys(("compare", "verify", "verify_after_bind"), "binding_info"),
     "unbind": "unbind",
     "measure": "measure_info",
     "collect": "host_archive",

@@ -62,7 +62,7 @@ def test_a_controller_with_a_full_disk_says_so(fleet):
     before = state(hosts.tree("alone"))
     for playbook, judged in (("bind", "refused"), ("verify", "not compared")):
         output, _errors = begin(hosts, playbook, ["sh", "-c", 'ulimit -f 1; exec "$@"', "sh"]).communicate(timeout=600)
-        assert f"{judged} alone: The controller cannot build the module: File too large." in output, output
+        assert f"error on alone: {judged}: The controller cannot build the module: File too large." in output, output
     assert touched(state(hosts.tree("alone")), before) == set()
     assert hosts.play("bind").summary["states"] == {"changed": ["alone"]}
 

@@ -46,7 +46,7 @@ def test_a_host_without_accelerators_is_not_changed(fleet, tmp_path):
     (tmp_path / "roles.yml").write_text(ROLES)
     everything = {**EVERYTHING, "npu_affinity_kubelet_enabled": True, "npu_affinity_kubelet_restart": True}
     with hosts.untouched():
-        bound = hosts.succeed("bind", **everything)
+        bound = hosts.succeed("bind", "-v", **everything)
         hosts.succeed(str(tmp_path / "roles.yml"), **everything)
         hosts.succeed("verify", **EVERYTHING)
         unbound = hosts.succeed("unbind")

@@ -51,7 +51,7 @@ def test_a_page_of_a_fleet_and_one_from_its_files(fleet, tmp_path):
         "drifted": ["drifted"],
         "unreachable": ["silent"],
     }
-    assert [(user["name"], user["pool"]) for user in found["bound"]["users"]] == [("a.service", "0-15,32-47")]
+    assert [(user["name"], user["pool"]) for user in found["bound"]["users"]] == [("a.service", "24-31,56-63")]
     assert found["bound"]["labels"] == ["plan in force", "kernel"]
     assert sorted(path.name for path in files.glob("*.json")) == ["bound.json", "drifted.json", "refused.json", "unbound.json"]
 

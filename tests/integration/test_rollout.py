@@ -29,7 +29,7 @@ def test_a_failing_canary_spares_other_hosts_and_a_rerun_resumes(fleet):
         assert {path for path in touched(before[host], hosts.snapshot(host)) if "npu" in path} == set(), host
     assert stopped.summary["states"] == {"failed": ["canary"], "untouched": ["second", "third"]}
     assert SLICE in stopped.failure("canary")
-    assert "1 failed: canary\n2 untouched: second, third\nfailed canary: Apply the plan" in stopped.output
+    assert "1 failed: canary\n2 untouched: second, third\nerror on canary: failed: Apply the plan" in stopped.output
     assert "batch 1 of 3, 1 of 3 hosts: 1 failed, " not in stopped.output and "batch 1 of 3, 1 of 3 hosts: 1 failed\n" in stopped.output
 
     (hosts.tree("canary") / SLICE).rmdir()
@@ -63,7 +63,7 @@ def test_hosts_in_use_can_be_left_for_later(fleet):
     before = hosts.snapshot("busy")
     run = hosts.succeed("bind", npu_affinity_skip_busy=True)
     assert run.summary["states"] == {"changed": ["idle"], "skipped": ["busy"]}
-    assert "skipped busy: processes use NPU 1" in run.output
+    assert "to do on busy: skipped: processes use NPU 1" in run.output
     assert {path for path in touched(before, hosts.snapshot("busy")) if path.startswith("/etc")} == set()
     assert hosts.play("bind", "--limit", "busy").changed("busy") > 0
 
