@@ -40,6 +40,10 @@ options:
   nvidia_smi:
     description: As O(npu.affinity.topology_facts#module:nvidia_smi).
     type: str
+  vnpus:
+    description: As O(npu.affinity.topology_facts#module:vnpus).
+    type: bool
+    default: false
   units:
     description: As O(npu.affinity.topology_facts#module:units).
     type: list
