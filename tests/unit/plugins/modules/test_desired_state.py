@@ -353,6 +353,7 @@ def install(root, path):
 
 def test_units_and_rules_name_programs_where_the_host_has_them(root, run_module):
     """As on a host whose /usr is not merged, and whose Python an administrator built."""
+    (root / "usr/bin/python3").unlink()
     install(root, "/bin/systemctl")
     install(root, "/usr/local/bin/python3")
 
