@@ -50,11 +50,11 @@ _ENTRY.update((name + "?", str) for name in (*ROLES, "pci", "slice", "kind", "me
 _SHAPE = {"npus": [_ENTRY], "lost?": [_ENTRY], "options?": dict}
 
 
-def main(argv: Sequence[str], environment: Mapping[str, str] = os.environ) -> int:
+def main(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> int:
     """Execute the command in the place of this process, or return the exit status."""
     options: dict[str, str] = {}
     command: Sequence[str] = ()
-    started = _as_started(environment)
+    started = _as_started(os.environ if environment is None else environment)
     try:
         options, command = _parsed(argv)
         if "--help" in options:

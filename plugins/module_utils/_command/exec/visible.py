@@ -68,11 +68,28 @@ def _instances() -> dict[str, str]:
     """Return the UUIDs of GPUs by those of their MIG instances, which nvidia-smi alone lists. Nothing without it."""
     found: dict[str, str] = {}
     gpu = ""
-    with os.popen("nvidia-smi -L 2>/dev/null") as lines:
-        for line in lines:
-            uuid = line.rpartition("(UUID: ")[2].strip().rstrip(")")
-            if line.startswith("GPU "):
-                gpu = uuid
-            elif uuid.startswith("MIG-"):
-                found[uuid] = gpu
+    for line in _listed().splitlines():
+        uuid = line.rpartition("(UUID: ")[2].strip().rstrip(")")
+        if line.startswith("GPU "):
+            gpu = uuid
+        elif uuid.startswith("MIG-"):
+            found[uuid] = gpu
     return found
+
+
+def _listed() -> str:
+    import subprocess  # which costs more than all the rest, and is needed for MIG instances alone
+
+    try:
+        done = subprocess.run(  # pylint: disable=ansible-bad-function # there is no AnsibleModule
+            ["nvidia-smi", "-L"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=dict(os.environ, LC_ALL="C"),
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.decode("utf-8", "replace")
