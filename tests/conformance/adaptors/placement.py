@@ -103,7 +103,7 @@ def racks_of(free_nodes: dict) -> dict:
 
 
 def service_rack(given: dict, expected: dict) -> None:
-    on = [(pod, rack) for pod, rack in given["service_on"]]
+    on = list(map(tuple, given["service_on"]))
     try:
         taken = services.take(racks_of(given["free_nodes"]), on, given["blocks_wanted"], given["nodes_per_block"])
     except ValueError as refused:

@@ -405,4 +405,4 @@ def test_exec_imports_nothing_that_takes_long(tmp_path):
 def test_exec_reads_the_plan_that_a_bind_writes():
     assert ("/" + program.PLAN, program.SCHEMA) == (plan_file.PATH, plan_file.SCHEMA)
     assert set(program.ROLES) | {"mems", "memory_nodes"} == set(plan_file.SETS)
-    assert re.findall(r"--[a-z-]+", program.USAGE.split("\n")[0]) == ["--device", "--role", "--print", "--or-run"]
+    assert re.findall(r"--[a-z-]+", program.USAGE.partition("\n")[0]) == ["--device", "--role", "--print", "--or-run"]
