@@ -167,7 +167,7 @@ def test_a_noisy_neighbour(lab, claims, tmp_path):
     machine.run("systemctl kill --signal=STOP noise")  # in an emulated machine it would take the time of the bind, too
     bound = lab.play(machine, "bind", **kept)
     claims.equal("exit status of bind", success(bound), (0, ""))
-    claims.true("it says what waits for a restart: worker.service", f"restart on {machine.shape.name}: worker.service" in bound.output)
+    claims.true("it says what waits for a restart: worker", f"to do on {machine.shape.name}: restart worker.service" in bound.output)
     machine.run("systemctl restart worker && systemctl kill --signal=CONT noise")
     measured = lab.play(machine, "measure", **options, **kept)
     claims.equal("exit status of measure", success(measured), (0, ""))
