@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.hard_vnpu.feature import FEATURE
+from ansible_collections.npu.affinity.plugins.module_utils._features.hard_vnpu.splitting import MODE, RECOVER, value_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import BOOT_ORDER, Feature, of_values
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import find, is_lost
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import vnpus as _vnpus
@@ -34,16 +35,17 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     if reasons := _vnpus.refusals(topology, plan, _vnpus.named(settings["vnpus"])):
         raise ValueError(" ".join(reasons))
     asked = _vnpus.named([vnpu for vnpu in settings["vnpus"] if is_hard(vnpu)])
-    parts: dict[str, list[str]] = {}
+    npu_of = {vnpu["name"]: vnpu["npu"] for vnpu in asked}
+    parts: dict[str, dict[int, str]] = {}
     for vnpu in _vnpus.vnpus(topology, plan, asked):
-        entry = next(entry for entry in find(plan, next(one for one in asked if one["name"] == vnpu["name"])["npu"]))
+        entry = find(plan, npu_of[vnpu["name"]])[0]
         if not is_lost(plan, entry):
-            parts.setdefault(f"{entry['card']}:{entry['chip']}", []).append(f"{vnpu['vnpu_id']} {vnpu['template']}")
-    values = {key: ", ".join(sorted(listed)) for key, listed in parts.items()}
+            parts.setdefault(f"{entry['card']}:{entry['chip']}", {})[vnpu["vnpu_id"]] = vnpu["template"]
+    values = {key: value_of(listed) for key, listed in parts.items()}
     by_driver = _KEPT_BY_DRIVER.get(settings["recover"], (topology.get("vnpus") or {}).get("recover"))
-    switches = {"vnpu-mode": "docker"}
+    switches = {MODE: "docker"}
     if settings["recover"] in _KEPT_BY_DRIVER:
-        switches["vnpu-cfg-recover"] = "enable" if by_driver else "disable"
+        switches[RECOVER] = "enable" if by_driver else "disable"
     live = {"values": {**switches, **values}, "npu_smi": settings["npu_smi"] or "", "timeout": settings["timeout"]}
     made = of_values(FEATURE, live, settings["python"], "Split NPUs into hard vNPUs", BOOT_ORDER + _BEFORE, needs_plan=True)
     return dataclasses.replace(made, files=made.files[:1], enabled=()) if by_driver else made

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable
 
-from ..value_feature import code, value_feature
+from ..value_feature import value_feature
 
 if TYPE_CHECKING:
-    from ..._base.findings import Code
     from ..._state.release import Release
     from ..comparing import Comparing
     from .splitting import HardVnpus
-
-_CHANGED = "An NPU has other hard vNPUs than planned."
 
 
 def _kind() -> HardVnpus:
@@ -39,17 +36,12 @@ def _compare(comparing: Comparing) -> None:
         compare(comparing, wanted["hard_vnpu"])
 
 
-def _codes() -> dict[str, Code]:
-    return code("hard_vnpu", _CHANGED)
-
-
 FEATURE = value_feature(
     "hard_vnpu",
     {},
-    _CHANGED,
+    "An NPU has other hard vNPUs than planned.",
     kind=_kind,
     live={"values": {str: str}, "npu_smi": str, "timeout": int},
     release=_release,
     compare=_compare,
-    codes=_codes,
 )

@@ -49,6 +49,7 @@ def parts_of(value: str) -> dict[int, str]:
 
 
 def value_of(parts: Mapping[int, str]) -> str:
+    """Return the value of vNPUs, ``{id: template}``, by ascending ids."""
     return ", ".join("%d %s" % (number, template) for number, template in sorted(parts.items())) or NONE
 
 

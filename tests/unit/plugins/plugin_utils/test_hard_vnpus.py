@@ -8,6 +8,8 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.npu.affinity.plugins.filter.vnpus import FilterModule
+from ansible_collections.npu.affinity.plugins.module_utils._features.hard_vnpu.splitting import HardVnpus
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired import hard_vnpu
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals import plan_refusals
@@ -118,3 +120,16 @@ def test_a_hard_vnpu_gets_cores_and_a_device_but_no_limiter():
 def test_what_is_not_confirmed_is_said(family, is_said):
     said = " ".join(remarks(host({"family": family}), PLAN, Named(vnpus=named([SMALL]))))
     assert ("whether npu-smi can split an A3 is not confirmed" in said) is is_said
+
+
+def test_what_is_wanted_of_ids_with_more_digits_can_be_recorded():
+    """The vNPUs of the NPU with the physical id 56 have the ids 996 to 1011."""
+    entry = {**ENTRY, "phy_id": 56}
+    topology = host(
+        {"phy_id": 56, "device": {**DEVICE, "number": 56}},
+        vnpus={"templates": {"910B3": [{**TEMPLATES[0], "aicore": 1, "memory_gib": 1}]}, "ai_cores": {"910B3": 20}, "recover": True},
+    )
+    settings = {"enabled": True, "vnpus": [SMALL] * 5, "recover": "leave", "npu_smi": "", "timeout": 30, "python": "/usr/bin/python3"}
+    found = hard_vnpu.wanted(topology, {**PLAN, "npus": [entry]}, settings)
+    HardVnpus().check({key: {"original": value, "given": []} for key, value in found.live["values"].items()})
+    assert found.live["values"]["3:0"].startswith("996 vir05_1c_16g, 997 ") and found.live["values"]["3:0"].endswith(", 1000 vir05_1c_16g")
