@@ -82,6 +82,11 @@ class Binder:
         """What to start the program with."""
         return " ".join("%s=%s" % pair for pair in self.off.items())
 
+    @property
+    def remedy(self) -> str:
+        """What disables its binding, '' if nothing is known."""
+        return " and ".join(filter(None, ["start it with %s" % self.switches if self.switches else "", self.advice]))
+
     def is_on(self, value: str) -> bool:
         """Whether a value of its variable switches the binding on."""
         words = value.strip().lower().split(",")

@@ -17,11 +17,12 @@ from .._kernel.interrupts import KINDS
 from .._features.irq import binding
 from .._kernel.cpus import CPU_FOLDER, NODE_FOLDER, cpus, read_list
 from .._kernel.interrupts import Interrupt, interrupt_names
+from .._kernel.processes import started_with
 from .._base.findings import Device, noun, with_lost
 from .._drift.placement import Judge
 from .._state.plan_file import memory_nodes
 from .._features.threads import placing
-from .._features.threads.tasks import ROLES, Process, cgroups, find, groups_of, of_kubernetes, started_with
+from .._features.threads.tasks import ROLES, Process, cgroups, find, groups_of, of_kubernetes
 from .._state.systemd import Systemd, UNIT_FOLDER, UNIT_SUFFIX, settings
 from .._state.unit_environment import VARIABLES
 from .._state.unit_files import drop_in_of

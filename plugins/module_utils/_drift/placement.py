@@ -15,11 +15,12 @@ from .._base.cpulist import compress, expand
 from .._base.findings import Device, with_lost
 from .._features.threads import torch_npu
 from .._features.threads.placing import PATTERNS, Patterns, cpus_of_roles, role_of
-from .._features.threads.tasks import started_with, threads
+from .._features.threads.tasks import threads
 from .._host.host import Host
 from .._kernel.interrupts import Thread
 from .._kernel.masks import online
 from .._kernel.memory import policy_of
+from .._kernel.processes import started_with
 from .._state.plan_file import memory_nodes
 from .._users.finding import by_process, is_whole
 from .._users.pools import Placed, called, confined_user, placed, pool_of

@@ -18,9 +18,6 @@ from .interrupts import Vector
 from .pci import DEVICE_FOLDER
 
 SQ = "sq_send_trigger_irq"
-DAVINCI, VDAVINCI, NVIDIA = "davinci", "vdavinci", "nvidia"
-FIRST_PART, PARTS = 100, 16
-"""The id of a hard vNPU is 100, plus 16 for each number of a device below that of its NPU, plus its own number there."""
 NUMBERS_OF_FUNCTIONS = "devdrv_sysfs_bdf_to_devid"
 _MAILBOX = re.compile(r"^trs-mbox-(\d+)-\d+\Z")
 _OLD_ROW = re.compile(r"^\s*([0-9a-f:.]+)\s*-+>\s*(\d+)\s*\Z", re.IGNORECASE)
@@ -33,11 +30,6 @@ def files(host: Host, kind: str) -> list[int]:
     """Return the numbers of the device files of a kind, ascending."""
     names = host.names("/dev", kind + "[0-9]*")
     return sorted(int(name[len(kind) :]) for name in names if name[len(kind) :].isdecimal())
-
-
-def parts(number: int) -> range:
-    """Return the ids that hard vNPUs of a device can have: ``/dev/vdavinci<id>``, in containers ``/dev/davinci<id>``."""
-    return range(FIRST_PART + PARTS * number, FIRST_PART + PARTS * (number + 1))
 
 
 def minor(host: Host, pci: str) -> int | None:

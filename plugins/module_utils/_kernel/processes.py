@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Container, Iterator
+from typing import Container, Iterable, Iterator
 
 from .._host.host import Host
 from .machine import CGROUPS, HIERARCHIES
@@ -24,6 +24,21 @@ def parent_of(host: Host, pid: int) -> int:
     """Return the number of a process's parent, 0 for none."""
     fields = stat_fields(host, "/proc/%d" % pid)
     return int(fields[PARENT]) if len(fields) > PARENT else 0
+
+
+def started_with(host: Host, pid: int | str) -> list[str]:
+    """Return the environment that a process was started with, as ``NAME=value``; one empty text where it has ended or may not be read."""
+    return (host.read("/proc/%s/environ" % pid) or "").split("\0")
+
+
+def variables_of(environment: Iterable[str]) -> dict[str, str]:
+    """Return ``{name: value}`` of an environment; of several values of a variable the last."""
+    return {name: value.strip() for name, equals, value in (word.partition("=") for word in environment) if equals}
+
+
+def command_of(host: Host, pid: int | str) -> list[str]:
+    """Return the words of the command line of a process; one empty text where it has ended, or is a thread of the kernel."""
+    return (host.read("/proc/%s/cmdline" % pid) or "").split("\0")
 
 
 def folder_of(host: Host, group: str) -> str:

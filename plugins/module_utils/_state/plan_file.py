@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Mapping
 from .._base.cpulist import expand
 from .._host.host import Host
 from .._base.outside import json_of, require_shape
+from .._base.version import SCHEMA
 
 if TYPE_CHECKING:
     from .._base.documents import Plan
 
 PATH = "/etc/npu-affinity/plan.json"
 RECORD = "/etc/npu-affinity/previous.json"
-SCHEMA = 1
 SETS = ("pool", "irq", "main", "kv", "acl", "release", "mems", "memory_nodes")
 _TEXTS = SETS + ("pci", "slice", "kind")
 _NUMBERS = ("card", "chip", "phy_id")

@@ -12,7 +12,8 @@ import stat
 from typing import Any, Iterable, Mapping
 
 from .._host.host import Host
-from .._kernel.devices import minor, parts, share_out
+from .._base.device_files import parts
+from .._kernel.devices import minor, share_out
 from .._kernel.interrupts import interrupt_names, requested
 from .._base.findings import Device
 

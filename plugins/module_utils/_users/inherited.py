@@ -19,7 +19,7 @@ from .._kernel.interrupts import Thread
 from .._kernel.machine import CGROUPS
 from .._kernel.isolation import COMMAND_LINE, parameters
 from .._kernel.masks import cpuset, cpuset_folder, granted, online
-from .._kernel.processes import parent_of
+from .._kernel.processes import command_of, parent_of, started_with, variables_of
 from .._state.systemd import UNIT_SUFFIX
 from .._state.unit_files import numbers, values_of_files, values
 from .groups import path_of
@@ -75,14 +75,11 @@ def origin(host: Host, pid: int, mask: set[int], wanted: set[int]) -> Origin:
 
 def binder_of(host: Host, pid: int) -> Origin | None:
     """Return the program, of those that bind themselves, that the environment and command line of a process tell; None for any other."""
-    words = (host.read("/proc/%d/environ" % pid) or "").split("\0")
-    environment = {name: value.strip() for name, equals, value in (word.partition("=") for word in words) if equals}
-    command = (host.read("/proc/%d/cmdline" % pid) or "").split("\0")
+    environment, command = variables_of(started_with(host, pid)), command_of(host, pid)
     for binder in BINDERS:
         how = binder.found(environment, command)
         if how:
-            remedy = " and ".join(filter(None, ["start it with %s" % binder.switches if binder.switches else "", binder.advice]))
-            return Origin("%s binds itself, started %s" % (binder.title, how), remedy or "see docs/binders.md")
+            return Origin("%s binds itself, started %s" % (binder.title, how), binder.remedy or "see docs/binders.md")
     return None
 
 

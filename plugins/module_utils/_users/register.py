@@ -14,7 +14,8 @@ from typing import Any, Iterable, Mapping, Sequence
 
 from .._base.cpulist import compress
 from .._host.host import Host
-from .._kernel.devices import DAVINCI, NVIDIA, VDAVINCI, files, minor, numbers_of_functions, parts, share_out
+from .._base.device_files import DAVINCI, NVIDIA, VDAVINCI, parts
+from .._kernel.devices import files, minor, numbers_of_functions, share_out
 from .._kernel.interrupts import interrupt_names, requested
 from .._kernel.pci import DEVICE_FOLDER, driver_of
 from .._npu_smi import parse_phyid_remap, parse_vnpu_info

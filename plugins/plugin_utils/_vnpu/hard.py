@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._kernel.devices import parts
+from ansible_collections.npu.affinity.plugins.module_utils._base.device_files import parts
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology

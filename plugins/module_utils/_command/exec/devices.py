@@ -13,17 +13,16 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from ..._base.device_files import DAVINCI, NVIDIA, device_of
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..._base.documents import PlanEntry
 
 NPU, GPU = "npu", "gpu"
-_FILES = {NPU: "davinci", GPU: "nvidia"}
+_FILES = {NPU: DAVINCI, GPU: NVIDIA}
 _FUNCTIONS = "sys/bus/pci/devices"
 _DRIVER = "proc/driver/nvidia/gpus"
-_FIRST_PART = 100
-_PARTS = 16
-"""A hard vNPU has the number 100 + 16 * number of its NPU + n (MindCluster, ``cdi/devnode.go``)."""
 _RENUMBERED = "%s %s, and the numbers of device files and NPUs can have changed: bind the host again, or name the NPU with --device"
 
 
@@ -101,9 +100,8 @@ def _npus(root: str, numbers: Sequence[int], entries: Sequence[PlanEntry], lost:
             raise ValueError(_RENUMBERED % (title(entry), "is on the PCI bus again"))
     found = []
     for number in numbers:
-        of_part = (number - _FIRST_PART) // _PARTS if number >= _FIRST_PART else None
         if number not in left:
-            found.append(Accelerator("/dev/davinci%d" % number, by_number.get(number, by_number.get(of_part))))
+            found.append(Accelerator("/dev/davinci%d" % number, by_number.get(number, by_number.get(device_of(number)))))
     return found
 
 

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from ..._base.binders import OFF, OPENMP
 from ..._base.cpulist import compress, expand
 from ..._base.outside import json_of, require_shape, say, shown
+from ..._base.version import SCHEMA
 from .devices import GPU, NPU, kind_of, named, there, title
 from .placing import set_cpus, set_memory
 from .rank import RANKS, index_of
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from ..._base.documents import Plan, PlanEntry
 
 PLAN = "etc/npu-affinity/plan.json"
-SCHEMA = 1
 REFUSED = 125
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 ROLES = ("main", "pool", "irq", "kv", "acl", "release")

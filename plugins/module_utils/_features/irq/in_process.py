@@ -11,8 +11,9 @@ from ..._base.cpulist import compress, expand
 from ..._base.findings import Device
 from ..._host.host import Host
 from ..._kernel.cpus import CPU_FOLDER, read_list
+from ..._kernel.processes import started_with
 from ..threads import torch_npu
-from ..threads.tasks import Process, find, groups_of, started_with
+from ..threads.tasks import Process, find, groups_of
 
 if TYPE_CHECKING:
     from ..._base.documents import Plan

@@ -19,7 +19,7 @@ from typing import Any, Callable, Iterable, Mapping
 
 from ..._host.host import Host
 from ..._kernel.machine import CGROUPS, HIERARCHIES, runs
-from ..._kernel.processes import START, stat_fields
+from ..._kernel.processes import START, command_of, stat_fields
 from ..._state.systemd import UNIT_FOLDERS
 from ..._state.unit_environment import in_files, in_settings
 from ..._state.writable import obstacle
@@ -169,7 +169,7 @@ def until_first_pass(host: Host) -> float:
     for pid in _told(host):
         age = _age(host, pid)
         if age is not None:
-            intervals = _INTERVAL.findall(" ".join(_words(host, pid)))
+            intervals = _INTERVAL.findall(" ".join(command_of(host, pid)))
             left = max(left, int((intervals or [_USUAL_INTERVAL])[-1]) + _SLACK - age)
     return left
 
@@ -233,17 +233,13 @@ def _outdated(host: Host, pid: str, policy: str) -> bool:
 def _told(host: Host) -> list[str]:
     """Return the processes of irqbalance whose command lines name a managed policy script."""
     policies = POLICY, CONFINED_POLICY, _written_policy(host)
-    return [pid for pid in processes(host) if _without_policy(_words(host, pid))[1] in policies]
+    return [pid for pid in processes(host) if _without_policy(command_of(host, pid))[1] in policies]
 
 
 def _written_policy(host: Host) -> str:
     """Return the path of the policy script that the last bind wrote."""
     found = _WRITTEN.search(host.read(IRQBALANCE_FILES[0]) or "")
     return found.group(1) if found else POLICY
-
-
-def _words(host: Host, pid: str) -> list[str]:
-    return (host.read("/proc/%s/cmdline" % pid) or "").split("\0")
 
 
 def _age(host: Host, pid: str) -> float | None:

@@ -14,10 +14,10 @@ from ..._base.binders import BINDERS, VLLM_ASCEND, Binder
 from ..._base.cpulist import compress, expand
 from ..._base.findings import coded
 from ..._kernel.machine import architecture
+from ..._kernel.processes import command_of, started_with, variables_of
 from ..._state.systemd import UNIT_FOLDER
 from ..comparing import Comparing
 from ..threads import torch_npu
-from ..threads.tasks import started_with
 
 FORCE = "force"
 IRQ_TIMER = "npu-affinity-irq.timer"
@@ -44,8 +44,7 @@ class _Started(NamedTuple):
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """The environment; of several values of a variable the last."""
-        return {name: value.strip() for name, equals, value in (word.partition("=") for word in self.environment) if equals}
+        return variables_of(self.environment)
 
 
 def check_binders(comparing: Comparing, unit: str, processes: Sequence[str], cpus: str) -> None:
@@ -57,8 +56,7 @@ def check_binders(comparing: Comparing, unit: str, processes: Sequence[str], cpu
     fights = ["; until then %s puts %s back" % timer if host.exists("%s/%s" % (UNIT_FOLDER, timer[0])) else "" for timer in timers]
     found: dict[str, list[str]] = {}
     for pid in [process.rpartition("/")[2] for process in processes]:
-        command = (host.read("/proc/%s/cmdline" % pid) or "").split("\0")
-        started = _Started(started_with(host, pid), command, unit, granted & online or granted, online, *fights)
+        started = _Started(started_with(host, pid), command_of(host, pid), unit, granted & online or granted, online, *fights)
         kind = _kind_of(unit, getattr(findings.devices.get(unit), "kind", ""), started.variables)
         binders = [one for one in BINDERS if (len(one.kinds) > 1 or kind in one.kinds) and (one is not VLLM_ASCEND or may_bind)]
         for sentence in filter(None, [_sentence(binder, started) for binder in binders] + [_of_interrupts(started), _of_ranges(started)]):
@@ -81,8 +79,7 @@ def _sentence(binder: Binder, started: _Started) -> str:
     how = binder.found(started.variables, started.command)
     if not how:
         return ""
-    advice = " and ".join(filter(None, ["start it with %s" % binder.switches if binder.switches else "", binder.advice]))
-    return "%s: %s, against %s: %s%s" % (how, binder.effect, started.against, advice, started.fight)
+    return "%s: %s, against %s: %s%s" % (how, binder.effect, started.against, binder.remedy, started.fight)
 
 
 def _of_interrupts(started: _Started) -> str:

@@ -10,12 +10,11 @@ from typing import Any, Mapping
 
 from ..._base.findings import CHANGED_CPUSET, EDIT, OLD_PROCESS, Cause, coded
 from ..._kernel.machine import CGROUPS, slice_path
-from ..._kernel.processes import folder_of, members
+from ..._kernel.processes import folder_of, members, started_with
 from ..._state.systemd import Systemd
 from ..._state.unit_environment import agrees, environment
 from ..._state.unit_files import absent, differences, drop_in_of, fragment, numbers, similar
 from ..comparing import Comparing
-from ..threads.tasks import started_with
 from .binders import check_binders
 from .tasks import compare_tasks
 

@@ -25,12 +25,13 @@ from ..._host.host import FORBIDDEN, GONE, Host
 from ..._kernel.cpus import CPU_FOLDER, read_list
 from ..._kernel.interrupts import Thread
 from ..._kernel.masks import cpuset
+from ..._kernel.processes import started_with
 from ..._state.plan_file import PATH as PLAN
 from ..._state.lock import changing
 from ..._state.log import Change, log_change
 from . import torch_npu
 from .places import SETTINGS
-from .tasks import ROLES, Found, Process, find, groups_of, plan_in_force, started_with, threads
+from .tasks import ROLES, Found, Process, find, groups_of, plan_in_force, threads
 
 Patterns = Mapping[str, Optional[Sequence[str]]]
 PROGRAM = "npu_affinity threads"

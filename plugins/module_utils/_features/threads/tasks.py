@@ -195,11 +195,6 @@ def find(host: Host, plan: Mapping[str, Any], groups: Sequence[Group], pods: boo
     return Found(processes, warnings)
 
 
-def started_with(host: Host, pid: int | str) -> list[str]:
-    """Return the environment that a process was started with, as ``NAME=value``; one empty text where it has ended or may not be read."""
-    return (host.read("/proc/%s/environ" % pid) or "").split("\0")
-
-
 def threads(host: Host, pid: int) -> list[tuple[int, str]]:
     """Return ``[(thread id, name)]`` of a process, ascending; none when it has ended. The kernel keeps 15 characters of a name."""
     folder = "/proc/%s/task" % pid

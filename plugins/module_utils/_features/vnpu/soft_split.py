@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 from ..._base.findings import Device
 from ..._base.findings import EDIT, OLD_PROCESS, Cause, Findings, coded
 from ..._host.host import Host
+from ..._kernel.processes import started_with
 from ..._users.finding import processes_below, users
 from ..._users.groups import in_group
 from ..._users.sentences import listed
-from ..threads.tasks import started_with
 from .layout import LIBRARY, PRELOAD
 from .presence import lacking
 

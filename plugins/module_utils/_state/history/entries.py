@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..._host.host import Host
 from ..._base.outside import json_of, require_shape
 from .. import sections
-from ..plan_file import SCHEMA, plan_npus, refuse_newer
+from ..._base.version import SCHEMA
+from ..plan_file import plan_npus, refuse_newer
 from ..files import MARKER, atomic_write, make_folder, remove_empty
 from ..previous import dump
 from ..._base.version import VERSION
