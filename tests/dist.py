@@ -62,7 +62,7 @@ def build(folder: Path) -> Path:
 
 
 def sbom(about: dict[str, Any], tarball: Path, files: list[dict[str, Any]], epoch: int) -> dict[str, Any]:
-    """Return the SPDX document of a tarball: the collection has no dependencies, so that it is a list of files."""
+    """Return the SPDX document of a tarball. The collection has no dependencies: it lists files."""
     name = f"{about['namespace']}.{about['name']}"
     digest = hashlib.sha256(tarball.read_bytes()).hexdigest()
     return {

@@ -114,7 +114,7 @@ _value:
       device share such as 910A, x86_64) is refused.
     - C(plugin_patch) is a JSON patch for the DaemonSet of the device plugin, which does not read C(node_config) by default.
       Apply it with C(kubectl patch --type=json). The plugin reads C(node_config) when it starts; restart its pod after each change.
-    - C(volcano) is the plugin C(deviceshare) with its arguments, for the plugins of filter P(npu.affinity.volcano#filter).
+    - C(volcano) is the plugin C(deviceshare) with its arguments. Pass it to filter P(npu.affinity.volcano#filter) as one of its plugins.
     - C(monitor) is where the device plugin serves metrics of soft split, null without it.
     - C(plugin_calls) is what the device plugin runs when it starts. On cards that share already it changes nothing and cannot fail.
   type: dict

@@ -91,7 +91,7 @@ def _replay_device_share(root: pathlib.Path, family: str | None) -> None:
 
 
 def _replay_vnpus(root: pathlib.Path) -> None:
-    """Create hard vNPUs again, as the driver's script for each physical id does: it asks npu-smi for card and chip."""
+    """Create hard vNPUs again, as the driver's script for each physical id does: npu-smi tells it card and chip."""
     config = root / "etc/vnpu.cfg"
     lines = config.read_text().splitlines() if config.is_file() else []
     if lines[:1] != ["vnpu_config_recover:enable"]:

@@ -19,7 +19,6 @@ COMMAND = "/usr/local/bin/npu-affinity"
 UNIT_FOLDER = "/etc/systemd/system"
 COMPLETION = "/usr/local/share/bash-completion/completions/npu-affinity"
 _PLACED = {COMMAND: "/npu-affinity", COMPLETION: "/npu-affinity.bash"}
-_NAMED = re.compile(r"(/[^\s:=]*)/%s" % re.escape(posixpath.basename(ARCHIVE)))
 _VERSION = re.compile(r'^VERSION = "([^"]*)"', re.MULTILINE)
 HostCode = Callable[["AppliedState"], "list[FileEntry]"]
 """Returns the files of the host code for a desired state."""
@@ -37,12 +36,6 @@ def placed(path: str, library: str) -> str:
 def library_of(state: AppliedState | None) -> str:
     """Return the folder of the host code by a desired state."""
     return (state and state.get("library")) or LIBRARY
-
-
-def library_in(text: str) -> str:
-    """Return the folder of the host code that the text of a unit names, or the usual one."""
-    found = _NAMED.search(text)
-    return found.group(1) if found else LIBRARY
 
 
 def everywhere(paths: Iterable[str], libraries: Iterable[str]) -> list[str]:

@@ -138,7 +138,7 @@ class Values:
         return ["this host has no %s to set" % name for name in sorted(live) if not self.paths(host, name)]
 
     def remarks(self, host: Host, live: Mapping[str, Any], changes: Sequence[Change], ahead: bool = False) -> list[str]:
-        """Return sentences, each with its code, for the end of a bind. ``ahead``: whether ``changes`` are yet to be made."""
+        """Return the sentences at the end of a bind, each with its code. ``ahead``: whether ``changes`` are yet to be made."""
         return []
 
     def retry(self, boot: bool = False) -> None:

@@ -69,7 +69,10 @@ def node(tree, number, total=0, free=None, room=MEMORY, size=SIZE):
 
 @pytest.fixture
 def kernel(tree, monkeypatch):
-    """Node 0 has 10 pages, node 1 none, node 2 30, of which 20 are in use. It is asked once: what it does not grant, it does not have."""
+    """Node 0 has 10 pages, node 1 none, node 2 30, of which 20 are in use.
+
+    Each request is made once: what the kernel does not grant, it does not have.
+    """
     monkeypatch.setattr(own, "AGAIN", 0)
     node(tree, 0, 10)
     node(tree, 1)

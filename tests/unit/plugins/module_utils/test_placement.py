@@ -23,7 +23,7 @@ CAUSES = {
     "TuneD's file for systemd": ({TUNED: "[Manager]\nCPUAffinity=0-1\nCPUAffinity=2-3\n"}, TUNED + " says CPUAffinity=2-3"),
     "systemd's own file": ({"/etc/systemd/system.conf": "[Manager]\nCPUAffinity=0-3"}, "/etc/systemd/system.conf says CPUAffinity=0-3"),
     "the kernel command line": ({"/proc/cmdline": "quiet systemd.cpu_affinity=0-3"}, "/proc/cmdline has systemd.cpu_affinity=0-3"),
-    "systemd, whatever says so": (
+    "systemd itself": (
         {"/proc/1/status": "Cpus_allowed_list:\t0-3\n", "/proc/100/stat": "100 (x) S 1"},
         "systemd itself (process 1)",
     ),

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Containers, chroots and virtual machines are told by what they show, and machines are not taken for them."""
+"""Containers, chroots and virtual machines are recognized by what they show, and machines are not taken for them."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ REGISTERS = [
     ("interrupts tell", GAP, INTERRUPTS, "", {}, [0, 2, 3], "interrupts", []),
     ("sysfs tells", GAP, {}, UDEVIDS, {}, [0, 2, 3], "sysfs", []),
     ("an older driver's sysfs tells", GAP, {}, OLD_UDEVIDS, {}, [0, 2, 3], "sysfs", []),
-    ("npu-smi is asked where nothing else tells", GAP, {}, "", REMAPS, [0, 2, 3], "npu-smi", []),
+    ("npu-smi where nothing else tells", GAP, {}, "", REMAPS, [0, 2, 3], "npu-smi", []),
     ("no files, as in an archive", (), INTERRUPTS, "", {}, [0, 2, 3], "interrupts", []),
     ("all silent and a gap", GAP, {}, "", {}, [None] * 3, "unknown", []),
     ("all silent and a file too many", FULL, {}, "", {}, [None] * 3, "unknown", []),

@@ -37,7 +37,7 @@ def nested(depth, opening="[", closing="]"):
     return (opening * depth + "1" + closing * depth).encode()
 
 
-# what is no JSON document of ours, by what is wrong with it
+# what is not an archive, by what is wrong with it
 TEXTS = {
     "empty": b"",
     "blank": b" \n",

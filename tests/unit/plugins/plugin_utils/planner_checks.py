@@ -197,7 +197,7 @@ def wrong_report(seen, plan, pools):
         yield f"smallest {quality['smallest']} of {sizes}"
     if seen.nodes > 1 and not any(card["numa"] in {node["id"] for node in seen.topology["numa"]} for card in seen.cards.values()):
         if (quality["local"], quality["own_node"], quality["remote"], quality["optimal"]) != (None,) * 4:
-            yield f"something is said of unknown nodes: {quality}"
+            yield f"unknown nodes have values: {quality}"
     elif (near := shares(seen, pools)) and (quality["local"], quality["own_node"]) != near:
         yield f"local and own_node {quality['local']}, {quality['own_node']}; they are {near}"
     if plan["violations"]:

@@ -16,7 +16,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._placement import ser
 
 
 def fleet(title, racks, busy=()):
-    """Return hosts with 8 NPUs: ``racks`` are ``{(SuperPod, rack): hosts}``, the rack None where there is none."""
+    """Return hosts with 8 NPUs: ``racks`` are ``{(SuperPod, rack): hosts}``, and hosts without a rack have None."""
     made = {}
     for (pod, rack), count in racks.items():
         for number in range(count):

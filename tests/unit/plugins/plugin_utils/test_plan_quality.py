@@ -39,7 +39,7 @@ def gap(**values):
 
 
 def larger(by, possible):
-    """Return what is said of pools with near CPUs in no pool, by which all pools could be larger."""
+    """Return the warnings on pools with near CPUs in no pool, by which all pools could be larger."""
     return {"smallest_possible": possible, **gap(smallest=by, idle_near=16 if by > 1 else 4)}
 
 
