@@ -51,7 +51,7 @@ class Borrowing:
         ]
         self.counts = [len(source.units) for source in self.sources]
         self.distances = list(map(self._distances, self.places))
-        self.threads = machine.threads_per_core if machine.smt == "cores" else 1
+        self.threads = machine.threads_per_unit
         self.alike = all(source.size == self.threads for source in self.sources)
 
     def _distances(self, place: int) -> list[int]:
@@ -194,7 +194,7 @@ class Borrowing:
 
 def units_for(machine: Machine, sizes: Sequence[int]) -> int:
     """Return how many full units in equal shares give pools of these sizes, where the first ones are one unit larger if need be."""
-    threads = machine.threads_per_core if machine.smt == "cores" else 1
+    threads = machine.threads_per_unit
     units = [-(-size // threads) for size in sizes]
     largest = max(units)
     return len(units) * (largest - 1) + units.count(largest)

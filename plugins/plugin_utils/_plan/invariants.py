@@ -94,7 +94,7 @@ def shared(pools: Mapping[Card, int]) -> list[tuple[int, list[Card]]]:
 
 
 def _uneven(groups: Groups, cores: Mapping[Card, int], pools: Mapping[Card, int]) -> Iterator[Violation]:
-    threads = groups.machine.threads_per_core if groups.machine.smt == "cores" else 1
+    threads = groups.machine.threads_per_unit
     for home, cards in groups.alike.items():
         members = [card for card in cards if card in pools]
         if len(members) < 2:

@@ -134,6 +134,11 @@ class Machine:
         """Return the sizes of the roles of a card: those of its workload, or of the host."""
         return self.roles_of.get(card, self.roles)
 
+    @property
+    def threads_per_unit(self) -> int:
+        """The CPUs of a part that is never split: those of a core, or 1 with ``smt: threads``."""
+        return self.threads_per_core if self.smt == "cores" else 1
+
     def units(self, cpus: int) -> list[int]:
         """Return the parts of a set that are never split, in the order in which they are divided.
 
@@ -159,7 +164,7 @@ class Machine:
 
     def by_size(self, units: list[int]) -> list[list[int]]:
         """Return units by their number of usable CPUs, the largest first; most machines have one size only."""
-        if self.joined(units).bit_count() == len(units) * (self.threads_per_core if self.smt == "cores" else 1):
+        if self.joined(units).bit_count() == len(units) * self.threads_per_unit:
             return [units]
         sizes: dict[int, list[int]] = {}
         for unit in units:

@@ -62,7 +62,7 @@ def _apart(groups: Groups, held: int) -> Limits | None:
     components = [(usable, list(groups.alike.values()))] if groups.anywhere else _components(groups, usable)
     if len(components) < len(groups.alike):
         return None
-    threads = _threads(groups)
+    threads = groups.machine.threads_per_unit
     smallest, uneven, exact = usable.bit_count(), 0, True
     for cpus, [cards] in components:
         units, number = _units(groups, cpus), len(cards)
@@ -88,18 +88,14 @@ def _components(groups: Groups, usable: int) -> list[tuple[int, list[list[Card]]
 
 def _least_uneven(groups: Groups, cpus: int, numbers: list[int]) -> int:
     """Return the least unevenness of cards, in groups of so many, that have all of these CPUs."""
-    units, threads, divisor = _units(groups, cpus), _threads(groups), gcd(*numbers)
+    units, threads, divisor = _units(groups, cpus), groups.machine.threads_per_unit, gcd(*numbers)
     if cpus.bit_count() == units * threads:
         return threads * (units % divisor > 0)
     return int(cpus.bit_count() % divisor > 0)
 
 
 def _units(groups: Groups, cpus: int) -> int:
-    return (groups.machine.cores(cpus) if _threads(groups) > 1 else cpus).bit_count()
-
-
-def _threads(groups: Groups) -> int:
-    return groups.machine.threads_per_core if groups.machine.smt == "cores" else 1
+    return (groups.machine.cores(cpus) if groups.machine.threads_per_unit > 1 else cpus).bit_count()
 
 
 def sums(remote: Iterable[tuple[int, int]]) -> tuple[int, int]:

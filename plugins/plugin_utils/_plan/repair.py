@@ -91,7 +91,7 @@ def _stable(groups: Groups, best: Division, floor: int) -> Division:
     They may be smaller than ``floor`` by less than a core, and need not become larger than they were.
     """
     machine = groups.machine
-    threads = machine.threads_per_core if machine.smt == "cores" else 1
+    threads = machine.threads_per_unit
     enough = min(floor - threads + 1, *map(int.bit_count, machine.in_force.values()))
     if not (stable := adapted(groups, best.masks, enough)):
         return best

@@ -91,7 +91,7 @@ def _level(groups: Groups, pools: dict[Card, int], needs: Mapping[Card, int]) ->
 def _uneven(groups: Groups, pools: Mapping[Card, int], units: Mapping[Card, int]) -> Iterator[tuple[Card, Card]]:
     """Yield the smallest and the largest pool of groups where these differ by more than a core, or by more CPUs than a core has."""
     sizes = {card: cpus.bit_count() for card, cpus in pools.items()}
-    threads = groups.machine.threads_per_core if groups.machine.smt == "cores" else 1
+    threads = groups.machine.threads_per_unit
     for of, most in ((units, 1), (sizes, threads)):
         for cards in groups.alike.values():
             smallest, largest = min(cards, key=of.__getitem__), max(cards, key=of.__getitem__)

@@ -28,7 +28,7 @@ def containers(machine: Machine, name: str, take: Take) -> Pools:
         caches[lowest] = caches.get(lowest, 0) | 1 << cpu
     nodes = {node.id: node.cpus for node in machine.nodes.values()}
     model = units(machine.online, nodes, machine.sockets, caches.values(), machine.siblings.values())
-    group = machine.threads_per_core if machine.smt == "cores" else 1
+    group = machine.threads_per_unit
     count = machine.usable.bit_count() // len(machine.cards) // group * group
     if not count:
         needed = group * len(machine.cards)
