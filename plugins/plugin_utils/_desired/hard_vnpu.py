@@ -32,9 +32,10 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     role."""
     if not settings["enabled"] or not plan["npus"]:
         return Feature(owned=FEATURE.owned)
-    if reasons := _vnpus.refusals(topology, plan, _vnpus.named(settings["vnpus"])):
+    asked = _vnpus.named(settings["vnpus"])
+    if reasons := _vnpus.refusals(topology, plan, asked):
         raise ValueError(" ".join(reasons))
-    asked = _vnpus.named([vnpu for vnpu in settings["vnpus"] if is_hard(vnpu)])
+    asked = list(filter(is_hard, asked))
     npu_of = {vnpu["name"]: vnpu["npu"] for vnpu in asked}
     parts: dict[str, dict[int, str]] = {}
     for vnpu in _vnpus.vnpus(topology, plan, asked):
