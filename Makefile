@@ -87,7 +87,7 @@ verify: setup $(if $(INVENTORY),,fleet) ## the plan against the kernel on every 
 	$(PLAYBOOK) $(call path,reports,$(CURDIR)/build/reports) playbooks/verify.yml
 
 report: setup $(if $(INVENTORY),,fleet) ## one HTML page of the fleet, build/report.html; touches nothing
-	$(PLAYBOOK) $(call path,report,$(CURDIR)/build/report.html) playbooks/report.yml
+	$(PLAYBOOK) $(call path,report,$(CURDIR)/build/report.html) $(call path,measures,$(CURDIR)/build/measures) playbooks/report.yml
 
 unbind: setup $(if $(INVENTORY),,fleet) ## restore the state of every host before the first bind
 	$(PLAYBOOK) $(if $(INVENTORY),,-e npu_affinity_confirm=yes) playbooks/unbind.yml

@@ -20,9 +20,10 @@ FIRST_BIND = REPOSITORY / "docs/first-bind.md"
 HOST = "a2-01"
 
 
-def fleet(folder: pathlib.Path) -> Fleet:
-    """Return the demo fleet below a folder."""
+def fleet(folder: pathlib.Path, *names: str) -> Fleet:
+    """Return the demo fleet below a folder, or only hosts of these names."""
     demo = yaml.safe_load((REPOSITORY / "tests/simulator/fleet.yml").read_text())["hosts"]
+    demo = {name: host for name, host in demo.items() if name in names or not names}
     hosts = Fleet(folder, {name: merge(load(host["machine"]), host.get("change", {})) for name, host in demo.items()})
     hosts.give({name: host["vars"] for name, host in demo.items() if "vars" in host})
     (folder / "group.yml").write_text(yaml.safe_dump({"npu_hosts": {"hosts": dict.fromkeys(demo)}}))

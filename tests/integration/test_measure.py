@@ -15,8 +15,10 @@ import pytest
 import yaml
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.measures_table import measures_table
+from tests import transcripts
 from tests.fakes.thread_host import MACHINE, start
 from tests.integration.conftest import CHECKOUT, REPOSITORY
+from tests.integration.test_report import hosts_of
 from tests.simulator import load
 
 
@@ -48,6 +50,24 @@ def test_measurements_before_and_after_a_bind_are_side_by_side(fleet, tmp_path):
     earlier.write_text('{"workloads": []}')
     unreadable = hosts.play("measure", **options)
     assert unreadable.status and f"{earlier} cannot be read as a measurement (KeyError: 'seconds'); remove it" in unreadable.failure("a2")
+
+
+def test_report_shows_memory_of_gpu_workers_by_numa_node(tmp_path):
+    hosts = transcripts.fleet(tmp_path, "gpu-01")
+    page = tmp_path / "report.html"
+    options = {"npu_affinity_measures": str(tmp_path / "measures"), "npu_affinity_report": str(page)}
+    measured = hosts.succeed("measure", **options, npu_affinity_measure_seconds=1)
+    text = " ".join(measured.output.split())
+    assert "memory of process 61004 (VLLM::Worker_TP) in MiB by NUMA node 0: 7056, 1: 47358; belongs on 1" in text
+    hosts.succeed("report", **options)
+    (group,) = hosts_of(page)["gpu-01"]["memory"]
+    assert {(*process["npus"], process["wanted"]): process["memory"] for process in group["processes"]} == {
+        (0, "0"): {"0": 46751, "1": 7225},
+        (1, "0"): {"0": 38909, "1": 15949},
+        (2, "0"): {"0": 51173, "1": 3304},
+        (4, "1"): {"0": 7056, "1": 47358},
+        (5, "1"): {"0": 14313, "1": 39989},
+    }
 
 
 PLAYBOOK = """

@@ -49,7 +49,7 @@ npus
   cards         needed, in the order of the logic ids: {npu: NPU ID, bdf: address or one per chip, node: node or one per address,
                 phy: physical id or one per chip (default: counted up), name, health, device_share, lost}
                 a lost card has dropped off the bus: npu-smi knows of it no more and other logic ids close up
-  processes     {npu, chip, pid, comm, memory_mib, cpus, mems}: workers on an NPU, with acl_thread and release_thread
+  processes     {npu, chip, pid, comm, memory_mib, cpus, mems, mib: memory by node}: workers on an NPU, with acl_thread and release_thread
 gpus
   name, memory_mib
                 needed
@@ -57,6 +57,7 @@ gpus
   driver        version
   cards         needed: {bdf, node, memory_node: node that is its memory, closest: node that nvidia-smi prints (default: node),
                 mig: number of MIG devices, driver: vfio-pci for a GPU of a guest}
+  processes     {gpu: number of its device file, pid, comm, cpus, mems, mib}: workers on a GPU
 driver
   version, npu_smi
                 versions of the Ascend driver and (default: the same) of the tool

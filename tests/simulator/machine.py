@@ -15,6 +15,8 @@ SQ_IRQ = "sq_send_trigger_irq"
 CQ_IRQ = "cq_update_irq"
 CQ_PER_FUNCTION = 16
 VECTOR_STRIDE = 256
+WORKER_MIB = 4096
+"""The memory of a worker, spread evenly over its nodes as it is without a binding."""
 
 PCI_IDS = {"310": "d100", "310p": "d500", "910": "d801", "a2": "d802", "a3": "d803", "a5": "d806"}
 NPU_DRIVER = "devdrv_device_driver"
@@ -84,15 +86,18 @@ class Chip:
 
 @dataclass(frozen=True)
 class Process:
-    """A process that uses one NPU (``card``, ``chip``)."""
+    """A process that uses one NPU (``card``, ``chip``), or a GPU (both are None), by its device ``files``. ``mib``: its memory by node."""
 
-    card: int
-    chip: int
+    card: int | None
+    chip: int | None
     pid: int
     comm: str
     memory_mib: int
     cpus: str
     mems: str
+    mib: dict[int, int]
+    files: tuple[str, ...]
+    threads: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -206,7 +211,8 @@ def resolve(description: dict[str, Any]) -> Machine:
     cards = _gpus(gpus, functions, first_irq)
     functions += _other_functions(architecture, next(node.id for node in nodes if node.cpus))
     family = npus.get("family", None)
-    processes = tuple(_process(entry, nodes) for entry in npus.get("processes", ()))
+    processes = [_npu_process(entry, nodes, chips) for entry in npus.get("processes", ())]
+    processes += [_gpu_process(entry, nodes) for entry in gpus.get("processes", ())]
     machine = Machine(
         architecture=architecture,
         kernel=kernel,
@@ -225,7 +231,7 @@ def resolve(description: dict[str, Any]) -> Machine:
         family=family,
         chips=chips,
         gpus=cards,
-        processes=processes,
+        processes=tuple(processes),
         driver=dict({"version": "25.5.1", "npu_smi": None, "installed": True, "layout": "newest"}, **reader.get("driver", {})),
         soft_split=bool(reader.get("soft_split", False)),
         irqbalance=dict(
@@ -416,17 +422,28 @@ def _other_functions(architecture: str, node: int) -> list[Function]:
     ]
 
 
-def _process(entry: dict[str, Any], nodes: tuple[Node, ...]) -> Process:
-    everywhere = compress(cpu for node in nodes for cpu in node.cpus)
-    mems = compress(node.id for node in nodes if node.memory_mib)
+def _npu_process(entry: dict[str, Any], nodes: tuple[Node, ...], chips: tuple[Chip, ...]) -> Process:
+    """A worker with the threads that vLLM-Ascend gives roles of their own."""
+    card, number = entry["npu"], entry.get("chip", 0)
+    files = tuple("/dev/davinci%d" % chip.phy for chip in chips if (chip.card, chip.chip) == (card, number))
+    return _process(entry, nodes, card=card, chip=number, files=files, threads=("acl_thread", "release_thread"))
+
+
+def _gpu_process(entry: dict[str, Any], nodes: tuple[Node, ...]) -> Process:
+    files = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia%d" % entry["gpu"])
+    return _process(entry, nodes, card=None, chip=None, files=files, threads=("cuda-EvtHandlr", "pt_nccl_watchdg"))
+
+
+def _process(entry: dict[str, Any], nodes: tuple[Node, ...], **own: Any) -> Process:
+    mems = entry.get("mems", compress(node.id for node in nodes if node.memory_mib))
     return Process(
-        entry["npu"],
-        entry.get("chip", 0),
-        entry["pid"],
-        entry.get("comm", "python"),
-        entry.get("memory_mib", 1024),
-        entry.get("cpus", everywhere),
-        entry.get("mems", mems),
+        pid=entry["pid"],
+        comm=entry.get("comm", "python"),
+        memory_mib=entry.get("memory_mib", 1024),
+        cpus=entry.get("cpus", compress(cpu for node in nodes for cpu in node.cpus)),
+        mems=mems,
+        mib=entry.get("mib", {node: WORKER_MIB // len(expand(mems)) for node in expand(mems)}),
+        **own,
     )
 
 

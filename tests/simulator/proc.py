@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import os
 
-from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
-
 from .machine import Machine, Process
 from .tree import Tree
 
@@ -16,8 +14,7 @@ SQ_THREAD_PID = 1500
 POLL_THREAD_PIDS = (1600, 1601)
 KERNEL_THREAD = 0x00208040
 """The flags of a kernel thread: PF_KTHREAD, PF_NOFREEZE and PF_FORKNOEXEC."""
-WORKER_PAGES = 4 << 18
-"""The memory of a worker: 4 GiB in pages of 4 KiB, spread evenly over its nodes as it is without a binding."""
+PAGES_OF_MIB = 256
 FIRST_DEVICE_FD = 40
 DAEMON_PIDS = {"systemd": 1, "irqbalance": 901, "kubelet": 902}
 
@@ -53,26 +50,25 @@ def write(tree: Tree, machine: Machine) -> None:
             tree.text("/proc/%d/cmdline" % pid)
             tree.write("/proc/%d/stat" % pid, "%d (uvb_poll_window) S 2 0 0 0 -1 %d" % (pid, KERNEL_THREAD))
     for process in machine.processes:
-        _write_npu_process(tree, machine, process)
+        _write_worker(tree, machine, process)
 
 
-def _write_npu_process(tree: Tree, machine: Machine, process: Process) -> None:
-    """Write a worker with the threads that vLLM-Ascend gives roles of their own."""
+def _write_worker(tree: Tree, machine: Machine, process: Process) -> None:
     folder = "/proc/%d" % process.pid
     cgroup = "/system.slice/%s.service" % process.comm
     _write_task(tree, machine, folder, process.comm, process.cpus, cgroup, process.mems)
     tree.text(folder + "/cmdline", process.comm + "\0serve\0")
     counters = " ".join(["0"] * 8)
     tree.write(folder + "/stat", "%d (%s) S 1 1 1 0 -1 4194560 %s 20 0 3 0 %d 0" % (process.pid, process.comm[:15], counters, process.pid))
-    for offset, name in enumerate((process.comm, "acl_thread", "release_thread")):
+    for offset, name in enumerate((process.comm, *process.threads)):
         _write_task(tree, machine, "%s/task/%d" % (folder, process.pid + offset), name, process.cpus, cgroup, process.mems)
-    nodes = expand(process.mems)
-    pages = " ".join("N%d=%d" % (node, WORKER_PAGES // len(nodes)) for node in nodes)
-    tree.write(folder + "/numa_maps", "7f2a00000000 default anon=%d %s kernelpagesize_kB=4" % (WORKER_PAGES, pages))
-    for chip in machine.chips:
-        if (chip.card, chip.chip) == (process.card, process.chip):
-            tree.folder(folder + "/fd")
-            os.symlink("/dev/davinci%d" % chip.phy, "%s%s/fd/%d" % (tree.root, folder, FIRST_DEVICE_FD + chip.phy))
+    pages = " ".join("N%d=%d" % (node, mib * PAGES_OF_MIB) for node, mib in process.mib.items())
+    total = sum(process.mib.values()) * PAGES_OF_MIB
+    tree.write(folder + "/numa_maps", "7f2a00000000 default anon=%d %s kernelpagesize_kB=4" % (total, pages))
+    tree.folder(folder + "/fd")
+    opened = FIRST_DEVICE_FD + len(os.listdir(tree.root + folder + "/fd"))  # a process can use several chips
+    for number, file in enumerate(process.files, opened):
+        os.symlink(file, "%s%s/fd/%d" % (tree.root, folder, number))
 
 
 def _write_task(tree: Tree, machine: Machine, folder: str, name: str, cpus: str, cgroup: str, mems: str | None = None) -> None:
