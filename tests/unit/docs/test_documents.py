@@ -13,6 +13,7 @@ import subprocess
 import pytest
 import yaml
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.binders import ENGINES
 from ansible_collections.npu.affinity.plugins.module_utils._base.version import VERSION
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import CODES
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import REFUSALS, REMARKS
@@ -203,3 +204,17 @@ def test_the_configuration_to_copy_prints_as_the_checkout_does():
     assert chosen.keys() == of_output
     assert {name: copied["defaults"][name] for name in chosen} == chosen
     assert set(copied["defaults"]) == {*of_output, "forks", "inventory"} and copied["ssh_connection"]["pipelining"] == "true"
+
+
+@pytest.mark.parametrize("role", ["plan", "slices", "threads"])
+def test_roles_take_the_engines_of_the_register(role):
+    text = (documents.REPOSITORY / f"roles/{role}/meta/argument_specs.yml").read_text()
+    found = []
+
+    def look(node):
+        for key, value in node.items() if isinstance(node, dict) else ():
+            found.extend([value["choices"]] if key == "engine" and isinstance(value, dict) else [])
+            look(value)
+
+    look(yaml.safe_load(text))
+    assert found and all(choices == sorted(ENGINES) == list(ENGINES) for choices in found)

@@ -6,11 +6,9 @@
 from __future__ import annotations
 
 import pytest
-import yaml
 
 from ansible_collections.npu.affinity.plugins.module_utils._base import binders
 from ansible_collections.npu.affinity.plugins.module_utils._base.binders import ENGINES
-from tests.documents import REPOSITORY
 
 
 def on(environment, command):
@@ -56,20 +54,6 @@ def test_an_engine_told_to_be_off_is_off(name):
     marks = {mark: "/x" for one in ENGINES[name].binders for mark in one.marks}
     for program in programs or {"x"}:
         assert set(on({**ENGINES[name].environment, **marks}, program)) <= {"vLLM-Ascend"}  # which no variable switches off
-
-
-@pytest.mark.parametrize("role", ["plan", "slices", "threads"])
-def test_roles_take_the_engines_of_the_register(role):
-    text = (REPOSITORY / f"roles/{role}/meta/argument_specs.yml").read_text()
-    found = []
-
-    def look(node):
-        for key, value in node.items() if isinstance(node, dict) else ():
-            found.extend([value["choices"]] if key == "engine" and isinstance(value, dict) else [])
-            look(value)
-
-    look(yaml.safe_load(text))
-    assert found and all(choices == sorted(ENGINES) == list(ENGINES) for choices in found)
 
 
 def test_every_row_is_complete():
