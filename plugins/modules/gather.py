@@ -131,7 +131,7 @@ hardware_changes:
   returned: with O(hardware)
   type: list
   elements: str
-  sample: ["the NPU at 0000:c1:00.0 is missing", "the CPUs online were 0-191 and are 0-190"]
+  sample: ["the accelerator at 0000:c1:00.0 is missing", "the CPUs online were 0-191 and are 0-190"]
 """
 
 import hashlib

@@ -72,7 +72,7 @@ _TO_DO = {
 _NOTES = {
     "NPU_CARD_IN_GUEST": "An accelerator belongs to a guest.",
     "NPU_CORES_SPLIT": "A pool has only some threads of a core.",
-    "NPU_CPUS_IDLE": "A rule leaves CPUs near an NPU idle.",
+    "NPU_CPUS_IDLE": "A rule leaves CPUs near a card idle.",
     "NPU_CPUS_REMOTE": "A pool has CPUs of other NUMA nodes.",
     "NPU_CPUS_SHARED": "Several services use one NPU and its CPUs.",
     "NPU_INTERRUPTS_IN_POOL": "Interrupts of other devices may run on pools.",

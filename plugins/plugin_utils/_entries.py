@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.findings import noun
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 
 Entry = Mapping[str, Any]
@@ -106,15 +107,15 @@ def find(plan: Entry, name: Any) -> list[Entry]:
 def _wanted(name: Any) -> dict[str, Any]:
     wanted = dict(name) if isinstance(name, Mapping) else {"pci": name}
     if set(wanted) not in _KEYS:
-        raise ValueError(f"{shown(name)} names no NPU: expected {FORMS}")
+        raise ValueError(f"{shown(name)} names no NPU or GPU: expected {FORMS}")
     if "pci" in wanted:
         match = _PCI.fullmatch(str(wanted["pci"]).strip().lower())
         if not match:
-            raise ValueError(f"{shown(name)} names no NPU: expected {FORMS}")
+            raise ValueError(f"{shown(name)} names no NPU or GPU: expected {FORMS}")
         wanted["pci"] = f"{match[1] or '0000'}:{match[2]}"
     for key in wanted.keys() & {"chip", "phy_id"}:
         if isinstance(wanted[key], bool) or not str(wanted[key]).isdecimal():
-            raise ValueError(f"{shown(name)} names no NPU: {key} must be a whole number")
+            raise ValueError(f"{shown(name)} names no NPU or GPU: {key} must be a whole number")
         wanted[key] = int(wanted[key])
     return wanted
 
@@ -153,8 +154,10 @@ def unknown_npus(variable: str, owner: str, names: Iterable[Any], plan: Entry) -
         return Sentence("NPU_SETTING_INVALID", f"{variable}: {owner}: {error}.")
     if not unknown:
         return None
-    has = ", ".join(map(printed, sorted(plan["npus"], key=lambda entry: kind_and_number(entry["slice"])[1]))) or "(none)"
-    return Sentence("NPU_UNKNOWN_NPU", f"{variable}: {owner} wants NPU {', '.join(unknown)}, but the plan of this host has NPU {has}.")
+    of, known = noun(plan["npus"]), sorted(plan["npus"], key=lambda entry: kind_and_number(entry["slice"])[1])
+    has = ", ".join(map(title if of == "accelerator" else printed, known)) or "(none)"
+    has = has if of == "accelerator" else f"{of} {has}"
+    return Sentence("NPU_UNKNOWN_NPU", f"{variable}: {owner} wants {of} {', '.join(unknown)}, but the plan of this host has {has}.")
 
 
 def is_lost(plan: Entry, entry: Entry) -> bool:

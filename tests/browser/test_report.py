@@ -185,7 +185,9 @@ def test_a_phone_shows_every_column(page, small, fragment):
     assert page.run(f"return {cells}.filter(cell => cell.getBoundingClientRect().right > innerWidth || !cell.offsetHeight).length") == 0
     titles = set(page.run(f"return {cells}.map(cell => cell.dataset.title)"))
     assert titles >= (
-        {"Pool", "IRQ", "Slice"} if fragment else {"Host", "State", "Why", "NPUs", "CPUs", "Differs", "Strategy", "Local", "Machine"}
+        {"Pool", "IRQ", "Slice"}
+        if fragment
+        else {"Host", "State", "Why", "Accelerators", "CPUs", "Differs", "Strategy", "Local", "Machine"}
     )
 
 

@@ -240,7 +240,8 @@ def test_an_npu_smi_that_does_not_answer_moves_nothing(fleet):
 
 def test_a_gpu_host_says_what_it_lost_and_what_it_is(fleet):
     hosts = fleet(gpus=GPUS)
-    hosts.succeed("bind")
+    bound = hosts.succeed("bind", "-v").output
+    assert not re.search(r"\bNPUs?\b", bound.replace("npu_hosts", "").partition("PLAY [Plan")[2]), bound
     set_faults(hosts.tree("gpus"), nvidia_lost=[GPUS["gpus"]["cards"][1]["bdf"]])
     lost = hosts.play("verify")
     assert "[NPU_CARD_LOST]" in lost.failure("gpus") and "NPU_SMI_SILENT" not in lost.output

@@ -48,7 +48,7 @@ def test_a_fleet_rolls_back_and_forth_except_on_other_hardware(fleet):
     assert "first: would go back to entry 1 of" in check.output
 
     run = hosts.play("rollback", npu_affinity_to="-1", **ALL_AT_ONCE)
-    assert "Entry 1 of " in run.failure("second") and "the NPU at 0000:82:00.0 is missing" in run.failure("second"), run.output
+    assert "Entry 1 of " in run.failure("second") and "the accelerator at 0000:82:00.0 is missing" in run.failure("second"), run.output
     assert differing(before, state(hosts.tree("first"))) == set()
     assert shared(hosts.tree("first")) == cards
     assert "1 changed: first\n" in run.output and "1 never bound: unbound\n" in run.output and "1 refused" in run.output, run.output

@@ -87,7 +87,7 @@ def rows(plan: Mapping[str, Any], topology: Mapping[str, Any], difference: Mappi
     headings = (of, HEADINGS[0], *named(None), *HEADINGS[1:], *(["now"] if now else []), *(ROLES[role] for role in shown))
     if topology["npus"] and all(npu.get("name", "?") is None for npu in topology["npus"]):  # a host by itself does not query their names
         headings, cells = headings[:1] + headings[2:], [row[:1] + row[2:] for row in cells]
-    return [*(columns([headings, *cells]) if cells else ["no NPU"]), *_users(difference, of)]
+    return [*(columns([headings, *cells]) if cells else ["no accelerator"]), *_users(difference, of)]
 
 
 def _names_of_tools(npus: Iterable[Mapping[str, Any]]) -> Callable[[Mapping[str, Any] | None], tuple[str, ...]]:
@@ -200,7 +200,7 @@ def _memory(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _gap(quality: Mapping[str, Any]) -> str:
+def _gap(quality: Mapping[str, Any], of: str) -> str:
     """Return how far a plan is from the best possible; plans of earlier versions do not say."""
     gap = quality.get("gap") or {}
     parts = []
@@ -210,7 +210,7 @@ def _gap(quality: Mapping[str, Any]) -> str:
     if "smallest" in gap:
         parts.append("a smallest pool of %d is possible" % (quality["smallest"] + gap["smallest"]))
     if "idle_near" in gap:
-        parts.append("%s near an NPU idle" % _counted(gap["idle_near"]))
+        parts.append("%s near %ss idle" % (_counted(gap["idle_near"]), of))
     if "evenness" in gap:
         parts.append("pools of one NUMA node %s more uneven than necessary" % _counted(gap["evenness"]))
     if "split_cores" in gap:
@@ -228,14 +228,15 @@ def _remarks(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> Iterator[t
     housekeeping = f", housekeeping {plan['housekeeping']}" if plan["housekeeping"] else ""
     yield "CPUs", f"{plan['cpus'] or 'none'} divided{housekeeping}, idle {quality['idle'] or 'none'}"
     if plan["npus"]:
+        of = noun(plan["npus"])
         near = "share of local CPUs not known"
         if quality["local"] is not None:
-            near = f"{quality['local'] * 100:g}% of the CPUs local to their NPU, {quality['own_node'] * 100:g}% on its own NUMA node"
-        cores = "whole" if quality["whole_cores"] else "SPLIT between NPUs"
+            near = f"{quality['local'] * 100:g}% of the CPUs local to their {of}, {quality['own_node'] * 100:g}% on its own NUMA node"
+        cores = "whole" if quality["whole_cores"] else f"SPLIT between {of}s"
         yield (
             "quality",
             f"pools {'disjoint' if quality['disjoint'] else 'OVERLAP'}, cores {cores}, {near}, "
-            f"smallest pool {quality['smallest']} CPUs, largest minus smallest pool {quality['balance']} CPUs{_gap(quality)}",
+            f"smallest pool {quality['smallest']} CPUs, largest minus smallest pool {quality['balance']} CPUs{_gap(quality, of)}",
         )
     yield from (("memory", sentence) for sentence in [_memory(plan, topology)] if sentence)
     for title, sentences in (

@@ -106,7 +106,7 @@ def _unknown(known: Known, name: str) -> str:
     slices = {Device.of(npu).title: npu.get("slice") or "npu-%s.slice" % npu["id"] for npu in known.npus}
     there = [home[: -len(".slice")] for home in slices.values()]
     there += ["workload %s" % workload["name"] for workload in (known.live("slices") or {}).get("workloads", ())]
-    text = "'%s' is not the slice or PCI function of an NPU, nor a workload, on this host, which has %s" % (
+    text = "'%s' is not the slice or PCI function of an NPU or GPU, nor a workload, on this host, which has %s" % (
         name,
         ", ".join(there) or "none",
     )
@@ -119,7 +119,7 @@ def _refuse_lost(known: Known, place: _Place) -> None:
     """Refuse NPUs that are gone, and those whose numbers have closed up since the bind because another one is gone."""
     gone = [npu for npu in known.npus if npu.get("pci") and not known.host.exists("%s/%s" % (DEVICE_FOLDER, npu["pci"].lower()))]
     if not place.npus:
-        raise ValueError("all NPUs of %s are missing; bind again" % place.title)
+        raise ValueError("all devices of %s are missing; bind again" % place.title)
     for npu in gone:
         if npu in place.npus:
             raise ValueError("%s dropped off the PCI bus; bind again when it is back, or gone for good" % Device.of(npu).full_title)
@@ -178,7 +178,7 @@ def _environment(npus: Sequence[PlanEntry], user: str | None) -> dict[str, str]:
         for name, value in own.items():
             if not agrees(name, value, wanted[name]):
                 raise ValueError(
-                    "%s=%s is set, and the devices here are %s: unset it, or name the NPUs that it means" % (name, value, wanted[name])
+                    "%s=%s is set, and the devices here are %s: unset it, or name the devices that it means" % (name, value, wanted[name])
                 )
         environment.update(wanted, **own)
     if user:

@@ -30,8 +30,8 @@ def hardware_changes(then: Mapping[str, Any], topology: Topology) -> list[str]:
 
 def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return the same for two machines, both as :func:`hardware` returned them."""
-    sentences = ["the NPU at %s is missing" % pci for pci in then["npus"] if pci not in now["npus"]]
-    sentences += ["the NPU at %s is new" % pci for pci in now["npus"] if pci not in then["npus"]]
+    sentences = ["the accelerator at %s is missing" % pci for pci in then["npus"] if pci not in now["npus"]]
+    sentences += ["the accelerator at %s is new" % pci for pci in now["npus"] if pci not in then["npus"]]
     if then["cpus"] != now["cpus"]:
         sentences.append("the CPUs online were %s and are %s" % (then["cpus"] or "none", now["cpus"] or "none"))
     nodes_then, nodes_now = ({node["id"]: node["cpus"] for node in found["nodes"]} for found in (then, now))

@@ -27,7 +27,7 @@ def way(user: NpuUser, adopt: str = "") -> str:
     first, ways = "%(kind)s-%(id)d" % user["npus"][0], [adopt] if adopt else []
     npus = ", ".join(str(npu["id"]) if npu["kind"] == "npu" else "gpu-%d" % npu["id"] for npu in user["npus"])
     if _is_rootless(user):
-        return "%s (a rootless container cannot start in the slice of an NPU)" % (adopt or "run it as root")
+        return "%s (a rootless container cannot start in such a slice)" % (adopt or "run it as root")
     if _is_service(user):
         ways.append("add {unit: %s, npus: [%s]} to npu_affinity_services, bind and restart it" % (user["unit"], npus))
     elif len(user["npus"]) > 1:

@@ -92,7 +92,7 @@ def _of_group(host: Host, pid: int, wanted: set[int]) -> Origin:
     if narrow == top:
         why = "the root's effective cpuset (%s) has no others, because a partition holds them"
         return Origin(why % top, "dissolve the partition, or plan without its CPUs")
-    return Origin("its group %s grants no others" % narrow, "widen that group, or start it in the slice of its NPU")
+    return Origin("its group %s grants no others" % narrow, "widen that group, or start it in the slice of its device")
 
 
 def _outermost(host: Host, pid: int, mask: set[int], there: set[int]) -> int:
@@ -136,5 +136,5 @@ def _tuned(host: Host) -> list[tuple[str, set[int], str]]:
     isolated = numbers(lines[-1]) if lines else None
     why = "TuneD's profile %s takes running threads off its isolated CPUs" % profile
     return (
-        [(why, online(host) - isolated, "take the CPUs of the NPUs out of isolated_cores, or choose another profile")] if isolated else []
+        [(why, online(host) - isolated, "take the CPUs of the pools out of isolated_cores, or choose another profile")] if isolated else []
     )

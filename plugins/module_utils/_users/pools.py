@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Iterable, List, Mapping, NamedTuple, Sequence
 
 from .._base.cpulist import compress, expand
-from .._base.findings import Device, with_lost
+from .._base.findings import Device, noun, with_lost
 from .._kernel.memory import gib
 from . import advice
 from .sentences import listed, title_of
@@ -23,7 +23,7 @@ _ADOPT_WORKERS = "bind with npu_affinity_bound_by: host and npu_affinity_adopt: 
 _AROUND = " (the group around it grants CPUs %s only)"
 _PODS = "%s: the kubelet places pods, and its CPU manager policy static gives them exclusive CPUs (docs/kubelet.md)"
 
-_UNASSIGNED = "%s: no NPU of the plan is known to have that device, so where this work runs is not compared with a pool"
+_UNASSIGNED = "%s: nothing in the plan is known to have that device, so where this work runs is not compared with a pool"
 _OTHER_POOL = (
     "%s runs in the pool of %s, likely because vLLM-Ascend from 0.24 until its fixes of September 2026 (0.26.0, 0.27.1) chooses a pool by "
     "local rank: update it, or set npu_affinity_bound_by: host and enable_cpu_binding=false"
@@ -97,16 +97,17 @@ def sentence(outside: Iterable[OutsideUser]) -> str:
     users = list(outside)
     texts = []
     for one, several, found in (
-        ("1 NPU process runs outside its pool", "%d NPU processes run outside their pool", [user for user in users if "cause" not in user]),
+        ("1 %s process runs outside its pool", "%d %s processes run outside their pool", [user for user in users if "cause" not in user]),
         (
-            "1 NPU process is not placed as planned",
-            "%d NPU processes are not placed as planned",
+            "1 %s process is not placed as planned",
+            "%d %s processes are not placed as planned",
             [user for user in users if "cause" in user],
         ),
     ):
         number = sum(len(user["pids"]) for user in found)
         said = ["%s on CPUs %s, pool %s%s" % (user["title"], user["cpus"], user["pool"], _why(user)) for user in found]
-        texts += ["%s: %s" % (one if number == 1 else several % number, listed(said))] if said else []
+        of = noun(npu for user in found for npu in user["npus"])
+        texts += ["%s: %s" % (one % of if number == 1 else several % (number, of), listed(said))] if said else []
     return "; ".join(texts)
 
 
@@ -116,9 +117,9 @@ def _why(user: OutsideUser) -> str:
 
 def lines(found: Placed) -> list[str]:
     """Return a line for each user outside its pool, where it runs and where it would, and one that counts those inside."""
-    inside = "%d more inside the pools of their NPUs" % found.inside
+    inside = "%d more inside their pools" % found.inside
     outside = ["%s: runs on CPUs %s, pool %s%s" % (user["title"], user["cpus"], user["pool"], _memory(user)) for user in found.outside]
-    more = ["%d more outside the pools of their NPUs" % (len(outside) - _SHOWN)] if len(outside) > _SHOWN else []
+    more = ["%d more outside their pools" % (len(outside) - _SHOWN)] if len(outside) > _SHOWN else []
     return [*outside[:_SHOWN], *more, *found.remarks(), *([inside] if found.inside and outside else [])]
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Feature hugepages: huge pages on the memory nodes of NPUs, now and at every boot before anything else starts."""
+"""Feature hugepages: huge pages on the memory nodes of pools, now and at every boot before anything else starts."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     if size >= GIGANTIC or not offered:
         notes += _command_line(size, offered, filled, too_many)
         return Feature(owned=OWNED, live=live, needs_plan=bool(plan["npus"]), notes=tuple(notes))
-    does, more = "Reserve huge pages on the memory nodes of NPUs", {"needs_plan": bool(plan["npus"]), "notes": tuple(notes)}
+    does, more = "Reserve huge pages on the memory nodes of pools", {"needs_plan": bool(plan["npus"]), "notes": tuple(notes)}
     return of_values(FEATURE, live, settings["python"], does, _ORDER, "basic.target", **more)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
-from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Device
+from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Device, noun
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.memory import gib
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.module_utils._users.groups import in_group
@@ -37,8 +37,9 @@ def remarks_on_users(topology: Topology, plan: Plan, document: Mapping[str, Any]
         moved = sum(mib for node, mib in user.get("memory_mib", {}).items() if int(node) not in nodes)
         left = sum(room.get(str(node), 0) for node in nodes)
         if nodes and None not in held and moved > left and not any(in_group(user["group"], unit) for unit in units):
+            of = f"memory nodes than {compress(nodes)} of its {noun(user['npus'])}s"
             yield (
-                f"{title_of(user)} has {gib(moved * _MIB)} on other memory nodes than {compress(nodes)} of its NPUs, which have room for "
+                f"{title_of(user)} has {gib(moved * _MIB)} on other {of}, which have room for "
                 f"{gib(left * _MIB)}: started again in their slice it would not fit, and the kernel would kill its processes. Adopt it, "
                 "which moves no memory (npu_affinity_adopt), or allow it more nodes with npu_affinity_memory (wide, or none)."
             )

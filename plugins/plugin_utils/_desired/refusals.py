@@ -57,7 +57,7 @@ def plan_refusals(topology: Topology, plan: Plan, named: Named) -> list[Sentence
     for service in services:
         unit, npus = str(service.get("unit", "")), service.get("npus") or []
         if not npus:
-            sentences.append(Sentence("NPU_SETTING_INVALID", f"npu_affinity_services: {unit} names no NPU."))
+            sentences.append(Sentence("NPU_SETTING_INVALID", f"npu_affinity_services: {unit} names no NPU or GPU."))
         if unknown := unknown_npus("npu_affinity_services", unit, npus, plan):
             sentences.append(unknown)
     for name, entry in [(entry.get("unit"), entry) for entry in services] + [(entry.get("name"), entry) for entry in workloads]:

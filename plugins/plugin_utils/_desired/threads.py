@@ -86,7 +86,7 @@ def processes(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> li
 
 def _service(settings: Mapping[str, Any]) -> str:
     return (
-        "[Unit]\nDescription=Place the threads of NPU processes on the CPUs of their roles\n"
+        "[Unit]\nDescription=Place the threads of workloads on the CPUs of their roles\n"
         f"ConditionPathExists={PLAN}\n\n"
         f"[Service]\nType=oneshot\n{ENVIRONMENT}ExecStart={settings['python']} -m npu_affinity threads\nTimeoutStartSec=240\n"
     )
@@ -94,6 +94,6 @@ def _service(settings: Mapping[str, Any]) -> str:
 
 def _timer(settings: Mapping[str, Any]) -> str:
     return (
-        "[Unit]\nDescription=Place the threads of NPU processes that have started since\n\n"
+        "[Unit]\nDescription=Place the threads of workloads that have started since\n\n"
         f"[Timer]\nOnBootSec=1min\nOnUnitActiveSec={settings['interval'] or '1min'}\nAccuracySec=5s\n\n[Install]\nWantedBy=timers.target\n"
     )

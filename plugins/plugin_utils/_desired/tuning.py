@@ -28,5 +28,5 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
         return Feature(owned=FEATURE.owned)
     asked = settings["tuning"]
     values = {name: check(asked[name]) for name, check in SETTINGS.items() if asked.get(name) not in ("", None)}
-    does = "Set governor, NUMA balancing, huge pages and swappiness as NPUs want them"
+    does = "Set governor, NUMA balancing, huge pages and swappiness for work on NPUs and GPUs"
     return of_values(FEATURE, values, settings["python"], does, needs_plan=bool(plan["npus"]))

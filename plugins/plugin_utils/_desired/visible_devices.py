@@ -77,7 +77,7 @@ def differing(unit: str, entries: Iterable[Mapping[str, Any]], wanted: Iterable[
     named = " and ".join(map(title, entries))
     return [
         f"{unit} has the CPUs of {named}, and {of['file']} sets {name}={of['value']} instead of {variables[name]}. It is left so: take it "
-        "out there, or name the NPUs that it uses."
+        "out there, or name the devices that it uses."
         for variables in wanted
         for name, of in found.items()
         if name in variables and not agrees(name, of["value"], variables[name])

@@ -50,7 +50,7 @@ def refusals(plan: Plan, wanted: Sequence[Mapping[str, Any]], services: Sequence
                 )
             )
         if not npus:
-            sentences.append(Sentence("NPU_SETTING_INVALID", f"{VARIABLE}: {name} names no NPU."))
+            sentences.append(Sentence("NPU_SETTING_INVALID", f"{VARIABLE}: {name} names no NPU or GPU."))
         try:
             flag("share", workload.get("share", False))
         except ValueError as error:

@@ -71,7 +71,7 @@ def _devices(workload: Workload, options: Options) -> Devices:
     if not options.devices:
         return Devices(**_of_share(workload))
     if not workload.cards:
-        raise ValueError(f"{workload.title} names no NPU, so its devices are unknown; give npus, or devices=false")
+        raise ValueError(f"{workload.title} names no NPU or GPU, so its devices are unknown; give npus, or devices=false")
     visible = _visible(workload, options)
     if workload.kind == "gpu":
         _refuse_mig(workload)

@@ -77,7 +77,7 @@ def pod(workload: Workload, options: Options, name: str, cpus: int) -> dict[str,
     resources = {"cpu": str(cpus), "memory": options.memory}
     if options.devices:
         if not workload.cards:
-            raise ValueError(f"{workload.title} names no NPU, so their number is unknown; give npus, or devices=false")
+            raise ValueError(f"{workload.title} names no NPU or GPU, so their number is unknown; give npus, or devices=false")
         resources[resource(workload, options)] = str(len(workload.cards))
     container = {
         "name": name,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.findings import noun
 from ansible_collections.npu.affinity.plugins.module_utils._base.memory_nodes import REMOTE
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, text_in_order, text_of, union
@@ -248,9 +249,9 @@ def _choose(machine: Machine, options: Options, unbound: str = "") -> tuple[str,
     families = sorted({"gpu" if card.kind == "gpu" else card.family for card in machine.cards})
     names = {next((name for name, known in STRATEGIES.items() if family in known.FAMILIES), DEFAULT_STRATEGY) for family in families}
     if not names:
-        return FOR_ALL_KINDS, "The host has no NPU and no GPU."
+        return FOR_ALL_KINDS, "No NPU and no GPU of the host is known."
     if unbound:
-        return FOR_ALL_KINDS, f"vLLM-Ascend binds nothing on {unbound}, and {FOR_ALL_KINDS} keeps to the CPUs near each NPU."
+        return FOR_ALL_KINDS, f"vLLM-Ascend binds nothing on {unbound}, and {FOR_ALL_KINDS} keeps to the CPUs near each card."
     listed = " and ".join(family or "unknown" for family in families)
     if len(names) > 1:
         return FOR_ALL_KINDS, f"The host has cards of the families {listed}, and only {FOR_ALL_KINDS} divides over all of them at once."
@@ -264,12 +265,13 @@ def _asked(machine: Machine, options: Options, kept: keep.Kept) -> frozenset[Car
     """Return the cards of the option ``npus``, which names them by the numbers of their slices."""
     numbers = {card: kept.numbers.get(card, card.id) for card in machine.cards}
     known = {*numbers.values(), *(kind_and_number(entry["slice"])[1] for entry in kept.lost)}
+    of = noun({"kind": card.kind, "id": card.id} for card in machine.cards)
     for number in options.npus or ():
         if number not in known:
             raise ValueError(
                 Sentence(
                     "NPU_UNKNOWN_NPU",
-                    f"Invalid NPU id {number}, total_npus={len(machine.cards)}. The option npus has it; the host has "
+                    f"Invalid {of} id {number}, total_npus={len(machine.cards)}. The option npus has it; the host has "
                     f"{cards_named(machine.cards) or 'none'}",
                 )
             )

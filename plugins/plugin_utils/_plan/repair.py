@@ -216,15 +216,15 @@ def _better(groups: Groups, published: Division, best: Division) -> str:
     if was.remote != now.remote:
         before, after = (local_share(groups, division.masks) for division in (published, best))
         if before != after:
-            return f"{percent(before)} of the CPUs would be local to their NPU. Instead {best.how}, which gives {percent(after)}"
+            return f"{percent(before)} of the CPUs would be local to their card. Instead {best.how}, which gives {percent(after)}"
         return f"The distances of remote CPUs would add up to {was.remote}. Instead {best.how}, which gives {now.remote}"
     if was.split != now.split:
         return f"{was.split} cores would be split. Instead {best.how}, which gives {now.split}"
     if was.small != now.small:
-        idle = f", and {was.idle} CPUs near the NPUs idle" if was.idle > now.idle else ""
+        idle = f", and {was.idle} CPUs near the cards idle" if was.idle > now.idle else ""
         return f"The smallest pool would have {-was.small} CPUs{idle}. Instead {best.how}, which gives {-now.small}"
     if was.idle != now.idle:
-        return f"{was.idle} CPUs near the NPUs would be idle. Instead {best.how}, which leaves {now.idle}"
+        return f"{was.idle} CPUs near the cards would be idle. Instead {best.how}, which leaves {now.idle}"
     return f"The pools of NUMA nodes would differ by {was.uneven} CPUs. Instead {best.how}, which gives {now.uneven}"
 
 

@@ -77,7 +77,7 @@ def unmet(groups: Groups, pools: Mapping[Card, int], strategy: str) -> Iterator[
         yield Sentence(
             "NPU_CORES_SPLIT",
             f"{strategy} gives {_beside(machine, pools, idle)} only some threads of cores, and CPUs {text_of(idle)}, the others of these "
-            "cores, to no NPU.",
+            "cores, to none.",
         )
     several = sum(bool(node.cpus) for node in machine.nodes.values()) > 1
     if several and (unknown := [card for card in pools if card.numa not in machine.nodes and not card.affinity]):

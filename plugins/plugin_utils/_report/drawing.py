@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape, quoteattr
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.findings import noun
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import percent
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import svg
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.scene import (
@@ -358,7 +359,7 @@ def _chip(npu: Npu, x: int, y: int, height: int) -> tuple[str, int]:
 
 
 def _machine(topology: Topology, npus: Sequence[Npu], cpus: int) -> str:
-    kinds = Counter(npu.label.split()[0] for npu in npus if not npu.lost) or {"NPU": 0}
+    kinds = Counter(npu.label.split()[0] for npu in npus if not npu.lost) or {"accelerator": 0}
     parts = [
         str((topology.get("machine") or {}).get("product") or ""),
         *(_count(number, kind) for kind, number in kinds.items()),
@@ -385,17 +386,17 @@ def _nic(nic: Nic) -> str:
 
 
 def _quality(plan: Plan) -> str:
-    quality = plan["quality"]
+    quality, of = plan["quality"], noun(plan["npus"])
     parts = [
         f"CPUs divided: {plan['cpus'] or 'none'}",
         f"housekeeping: {plan['housekeeping'] or 'none'}",
         f"idle: {quality['idle'] or 'none'}",
-        f"local to their NPU: {percent(quality['local'])}",
+        f"local to their {of}: {percent(quality['local'])}",
         f"on its own NUMA node: {percent(quality['own_node'])}",
         f"smallest pool: {quality['smallest']}",
         f"largest minus smallest pool: {quality['balance']}",
         "pools disjoint" if quality["disjoint"] else "pools OVERLAP",
-        "cores whole" if quality["whole_cores"] else "cores SPLIT between NPUs",
+        "cores whole" if quality["whole_cores"] else f"cores SPLIT between {of}s",
     ]
     parts += [_count(len(of), thing) for of, thing in ((plan["repaired"], "repair"), (plan["warnings"], "warning")) if of]
     return " · ".join(part.replace(" ", NO_BREAK) for part in parts)

@@ -24,7 +24,7 @@ NAMES = {
     "cpu_migrations": "moves to another CPU per s",
     "waiting": "waiting for a CPU, ms per s",
     "remote_memory": "memory on remote NUMA nodes, MiB",
-    "interrupts": "NPU interrupts per s",
+    "interrupts": "accelerator interrupts per s",
     "interrupts_on_workers": "of these on CPUs of worker threads",
     "others_share": "pool time used by other tasks, %",
 }
@@ -113,7 +113,7 @@ def _workload(title: str, sides: Sequence[tuple[str, Mapping[str, Any]]]) -> Ite
     for side, row in sides:
         if row.get("interrupts"):
             rates = ", ".join(f"{cpu}: {rate:g}" for cpu, rate in row["interrupts"].items())
-            yield from _wrapped("  ", f"{side}: NPU interrupts per s by CPU {rates}")
+            yield from _wrapped("  ", f"{side}: accelerator interrupts per s by CPU {rates}")
         for memory in row.get("memory") or ():
             yield from _wrapped("  ", _memory(side, memory))
     for number, note in enumerate(notes, 1):

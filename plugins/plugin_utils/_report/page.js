@@ -50,7 +50,7 @@ const STATES = {
   drifted: ["drifted", "!", "The kernel differs from the plan in force."],
   refused: ["refused", "×", "A bind would not touch this host, or it could not be compared."],
   "no answer": ["silent", "?", "This host could not be reached."],
-  "bound, workloads not": ["warned", "!", "Bound as planned, and what uses its NPUs runs on other CPUs."],
+  "bound, workloads not": ["warned", "!", "Bound as planned, and what uses its accelerators runs on other CPUs."],
   "bound with warnings": ["warned", "!", "Bound as planned, and there is something to look at."],
   "not bound": ["unbound", "–", "Never bound."],
   bound: ["bound", "✓", "Bound, and the kernel is as planned."],
@@ -107,6 +107,7 @@ const fleet = {words: "", states: new Set(), since: "", group: "", grouped: fals
 const SINCE = {new: "new drift", fixed: "fixed", still: "still drifted"};
 const later = data.hosts.some(host => host.since);
 const sinceOf = host => host.since ? Object.entries(SINCE).filter(([key]) => host.since[key].length).map(([key, words]) => host.since[key].length + " " + words).join(", ") : "";
+const noun = host => !host.gpus && host.npus.length ? "NPU" : host.gpus && host.gpus === host.npus.length ? "GPU" : "accelerator";
 const counted = (npus, gpus) => [npus || !gpus ? many(npus, "NPU") : "", gpus ? many(gpus, "GPU") : ""].filter(Boolean).join(", ");
 const drifting = host => new Set(host.drift.filter(entry => entry.npu !== null).map(entry => entry.npu));
 const local = host => host.divided && typeof host.plan.local === "number" ? host.plan.local : null;
@@ -115,7 +116,7 @@ const COLUMNS = [
   ["Host", host => host.name, host => h("a", {href: link(host)}, host.name), "host"],
   ["State", host => ORDER.indexOf(host.state), host => pill(host.state), ""],
   ["Why", host => host.why, host => host.why && h("div", {class: "short", title: host.why}, host.why), "why"],
-  ["NPUs", host => host.npus.length, strip, ""],
+  ["Accelerators", host => host.npus.length, strip, ""],
   ["CPUs", host => host.shape ? host.shape.cpus : 0, host => host.shape ? host.shape.cpus : "", "number"],
   ["Differs", host => host.drift.length, host => host.compared ? host.drift.length + " of " + host.compared : host.drift.length || "", "number"],
   ...later ? [["Since then", host => host.since ? host.since.new.length * 1e6 + host.since.still.length * 1e3 + host.since.fixed.length : -1, sinceOf, ""]] : [],
@@ -508,7 +509,7 @@ function picture(host, view, against, say, pick) {
     used.add(kind ? "link " + kind : "link own");
   }
   const cursor = s("rect", {class: "cursor", width: CW, height: CH, rx: 4, x: -100, y: -100});
-  const words = `${host.name}, ${view ? view.label : "no plan"}: ${many(shape.cpus, "CPU")} in ${many(shape.nodes.length, "NUMA node")}, ${many(host.npus.length, "NPU")}`;
+  const words = `${host.name}, ${view ? view.label : "no plan"}: ${many(shape.cpus, "CPU")} in ${many(shape.nodes.length, "NUMA node")}, ${many(host.npus.length, noun(host))}`;
   const svg = s("svg", {class: "picture", viewBox: `0 0 ${WIDE + 1} ${Math.ceil(top - GAP)}`, role: "application", tabindex: 0,
     "aria-roledescription": "CPU picture", "aria-label": words + ". Arrow keys walk over the CPUs. The tables below say the same."}, links, ground, nodes, ports, boxes, cells, cursor);
   if (where.size && shape.nodes.some(node => node.groups.length > 1)) used.add("caches");
@@ -603,7 +604,7 @@ function legend(host, used, view, against) {
   const swatch = (...parts) => s("svg", {width: CW, height: CH, viewBox: `0 0 ${CW} ${CH}`, "aria-hidden": "true"}, parts);
   const state = role => ({owners: WORDS[role] && !["housekeeping", "idle", "left", "offline"].includes(role) ? [Math.max(0, sample)] : [], role, irq: role === "irq" ? [Math.max(0, sample)] : []});
   const blank = (...given) => { const made = cell("", 0, 0, ...given); return swatch(made); };
-  if (sample >= 0) entries.push([blank(state("main"), null, host, host.npus[sample].badge, false), "number of the NPU where its CPUs start"]);
+  if (sample >= 0) entries.push([blank(state("main"), null, host, host.npus[sample].badge, false), `number of the ${noun(host)} where its CPUs start`]);
   for (const role of Object.keys(WORDS)) if (used.has(role)) {
     const one = state(role);
     if (role === "shared") one.owners = [0, 0];
@@ -615,7 +616,7 @@ function legend(host, used, view, against) {
     entries.push([swatch(parts), `differs: ${view.label} (upper left), ${against.label} (lower right)`]);
   }
   const wire = kind => swatch(s("path", {class: "link " + kind + " " + (sample >= 0 && kind !== "bare" ? colour(host.npus[sample]) : ""), "stroke-width": 4, d: "M0 12h28"}));
-  if (used.has("link own")) entries.push([wire(""), "CPUs on the NPU's own node"]);
+  if (used.has("link own")) entries.push([wire(""), `CPUs on the ${noun(host)}'s own node`]);
   if (used.has("link far")) entries.push([wire("far"), "CPUs on another node (→ its number)"]);
   if (used.has("link bare")) entries.push([wire("bare"), "attached here, no CPUs here"]);
   if (used.has("caches")) entries.push([swatch(s("rect", {class: "cache", x: 2, y: 2, width: 24, height: 21, rx: 5})), "CPUs that share a cache"]);
@@ -635,7 +636,7 @@ function showHost(host) {
   const swap = h("button", {type: "button", title: "Swap (x)", "aria-label": "Swap", onclick: swapped}, "⇄");
   const both = h("input", {type: "checkbox", onchange: () => { side = both.checked; draw(); }});
   const said = h("div", {class: "readout", role: "status"});
-  const nothing = "Point at a CPU, or give the picture the focus and walk with the arrow keys. Click an NPU to show only its CPUs.";
+  const nothing = "Point at a CPU, or give the picture the focus and walk with the arrow keys. Click an NPU or GPU to show only its CPUs.";
   const say = parts => put(said, parts || nothing);
   const pictures = h("div", {class: "pictures"}), key = h("div", {}), table = h("div", {}), reason = h("div", {class: "reason"}), memory = h("div", {});
   host.swap = swapped;
@@ -676,7 +677,7 @@ function showHost(host) {
       return h("figure", {}, wanted.length > 1 ? h("figcaption", {}, view.label) : null, h("div", {class: "frameless"}, made.svg));
     }) : h("p", {class: "quiet"}, "There is no topology of this host to draw."));
     put(key, host.shape && legend(host, used, shown, against));
-    put(reason, sentencesOf(shown, against));
+    put(reason, sentencesOf(host, shown, against));
     put(table, host.npus.length && npuTable(host, shown, against, pick));
     put(memory, memoryOf(host, shown));
     say(null);
@@ -701,16 +702,16 @@ function showHost(host) {
       reason, pictures, key, h("div", {class: "noprint"}, said)),
     host.since && host.since.fixed.length ? [h("h2", {}, "Fixed since the earlier run"), h("ul", {class: "sentences", id: "fixed"}, host.since.fixed.map(object => h("li", {}, object)))] : "",
     host.users.length ? [h("h2", {}, "Services and workloads"), userTable(host)] : "",
-    host.npus.length ? h("h2", {}, "NPUs") : "", table, memory,
+    host.npus.length ? h("h2", {}, noun(host)[0].toUpperCase() + noun(host).slice(1) + "s") : "", table, memory,
     remarks.length ? h("h2", {}, "Remarks") : "", remarks.length ? h("ul", {class: "sentences"}, remarks) : "");
   draw();
   scrollTo(0, 0);
   title.focus({preventScroll: true});
 }
 
-function sentencesOf(shown, against) {
+function sentencesOf(host, shown, against) {
   const one = view => view ? [h("b", {}, view.label), view.strategy ? `: ${view.strategy}. ${view.kind === "kernel" ? "What the kernel was found to have." : view.reason}` : "",
-    view.kind === "plan" && typeof view.local === "number" ? ` ${percent(view.local)} of the CPUs are local to their NPU.` : ""] : [];
+    view.kind === "plan" && typeof view.local === "number" ? ` ${percent(view.local)} of the CPUs are local to their ${noun(host)}.` : ""] : [];
   const list = view => view ? [...view.violations.map(sentence => h("li", {class: "alarm"}, sentence)), ...view.warnings.map(sentence => h("li", {}, sentence)), ...view.repaired.map(sentence => h("li", {}, "Repaired: " + sentence))] : [];
   const details = list(shown);
   return [h("div", {}, one(shown)), against ? h("div", {}, one(against)) : "", details.length ? h("details", {open: details.length < 3}, h("summary", {}, many(details.length, "remark") + " on this plan"), h("ul", {class: "sentences"}, details)) : ""].filter(Boolean);
@@ -740,7 +741,7 @@ function holderTable(host) {
 }
 
 function userTable(host) {
-  const heads = ["Name", "NPUs", "CPUs", "Memory"];
+  const heads = ["Name", "Uses", "CPUs", "Memory"];
   return h("div", {class: "scroll"}, h("table", {id: "users"}, h("thead", {}, h("tr", {}, heads.map(title => h("th", {scope: "col"}, title)))),
     h("tbody", {}, host.users.map(user => {
       const cells = [[h("b", {}, user.name), h("div", {class: "quiet"}, [user.kind, ...user.units].join(", "))], user.npus.join(", "), parted(user.pool), parted(user.mems)];
@@ -759,9 +760,9 @@ function npuTable(host, shown, against, pick) {
     const one = value(shown, index, field), two = value(against, index, field);
     return against && one !== two ? [h("del", {}, parted(one) || "none"), " → ", h("ins", {}, parted(two) || "none")] : parted(one);
   };
-  return h("div", {class: "scroll"}, h("table", {id: "npus"}, h("thead", {}, h("tr", {}, ["NPU", "Name", "PCI", "Node", ...fields.map(([, title]) => title)].map(title => h("th", {scope: "col", class: title === "Node" ? "number" : ""}, title)))),
+  return h("div", {class: "scroll"}, h("table", {id: "npus"}, h("thead", {}, h("tr", {}, [noun(host), "Name", "PCI", "Node", ...fields.map(([, title]) => title)].map(title => h("th", {scope: "col", class: title === "Node" ? "number" : ""}, title)))),
     h("tbody", {}, host.npus.map((npu, index) => h("tr", {},
-      h("td", {class: "nowrap", "data-title": "NPU"}, h("button", {type: "button", "aria-pressed": false, "data-npu": index, title: "Show only what is its", onclick: () => pick(index)}, npu.label), drifted.has(index) ? h("span", {class: "alarm"}, " ! drift") : ""),
+      h("td", {class: "nowrap", "data-title": noun(host)}, h("button", {type: "button", "aria-pressed": false, "data-npu": index, title: "Show only what is its", onclick: () => pick(index)}, npu.label), drifted.has(index) ? h("span", {class: "alarm"}, " ! drift") : ""),
       h("td", {"data-title": "Name"}, npu.name), h("td", {class: "mono", "data-title": "PCI"}, npu.pci), h("td", {class: "number", "data-title": "Node"}, npu.node === null ? "?" : String(npu.node)),
       fields.map(([field, title]) => h("td", {class: "mono", "data-title": title}, cellOf(index, field))))))));
 }
@@ -789,7 +790,7 @@ function memoryTable(host, view, group, most) {
     }
     return [h("div", {class: "name", title: `${process.name} (${process.pid})`}, npu ? h("b", {}, title(process)) : "", process.name, " ", h("span", {class: "quiet"}, process.pid)), bar,
       h("div", {}, size(total), own.size ? [" · ", h("span", {class: near < total * .95 ? "alarm" : ""}, percent(total ? near / total : 1) + " local")] : "")];
-  })), h("p", {class: "quiet"}, "Solid: on the memory nodes of the NPU's slice. Hatched: elsewhere. Every bar has the same scale.")];
+  })), h("p", {class: "quiet"}, "Solid: on the memory nodes of its slice. Hatched: elsewhere. Every bar has the same scale.")];
 }
 document.body.append(s("svg", {width: 0, height: 0, "aria-hidden": "true"}, s("defs", {}, s("pattern", {id: "hatch", width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)"}, s("path", {class: "hatch", d: "M0 0v6"})))));
 

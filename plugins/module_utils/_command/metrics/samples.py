@@ -56,8 +56,8 @@ METRICS = (
         "Changes that were bound and still wait, such as that of a kubelet for the drain of its node.",
     ),
     Metric("npu_affinity_npus", "gauge", "NPUs and GPUs with CPUs in the plan in force."),
-    Metric("npu_affinity_lost_npus", "gauge", "NPUs of the plan in force, or of the one before, that are missing."),
-    Metric("npu_affinity_new_npus", "gauge", "NPUs of the host without CPUs in the plan in force."),
+    Metric("npu_affinity_lost_npus", "gauge", "NPUs and GPUs of the plan in force, or of the one before, that are missing."),
+    Metric("npu_affinity_new_npus", "gauge", "NPUs and GPUs of the host without CPUs in the plan in force."),
     Metric(
         "npu_affinity_unconfined_processes",
         "gauge",
@@ -76,7 +76,7 @@ METRICS = (
         "Queue interrupts of network functions: near their function, elsewhere, or fixed by the kernel.",
         ("pci", "state"),
     ),
-    Metric("npu_affinity_local_ratio", "gauge", "Share of the CPUs of all pools that are local to their NPU, 0 to 1."),
+    Metric("npu_affinity_local_ratio", "gauge", "Share of the CPUs of all pools that are local to their device, 0 to 1."),
     Metric(
         "npu_affinity_rebinds_total",
         "counter",

@@ -134,9 +134,9 @@ def _judge(host: Host, target: Target, record: Record, expected: Expected, engin
     elif user.get("unassigned"):
         devices = " and ".join("/dev/" + name for name in user["unassigned"])
         verb = "may also open" if user["witness"] == "allowed" else "also holds"
-        target.refuse("it %s %s, whose NPU is not in the plan" % (verb, devices))
+        target.refuse("it %s %s, which the plan does not have" % (verb, devices))
     elif user["witness"] == "allowed" and len(target.npus) > 1:
-        target.refuse("it may open several NPUs and has opened none; which ones it uses is not known yet")
+        target.refuse("it may open several devices and has opened none; which ones it uses is not known yet")
     elif not target.pids(host):
         target.refuse("it has no process")
     elif not target.wanted:

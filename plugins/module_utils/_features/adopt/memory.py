@@ -64,7 +64,7 @@ class Nodes:
             if not why:
                 target.mems = compress(nodes)
                 return
-            target.remark = "%s keeps memory nodes %s, and does not get those of its NPUs, %s: %s" % (
+            target.remark = "%s keeps memory nodes %s, and does not get those of its devices, %s: %s" % (
                 target.title,
                 compress(everything if recorded else found),
                 compress(nodes),

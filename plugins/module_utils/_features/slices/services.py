@@ -20,7 +20,7 @@ from .tasks import compare_tasks
 
 _LOADED = ("CPUAffinity", "NUMAMask")
 """Settings of a service that no cgroup shows."""
-_OTHER_DEVICES = "%s sets %s=%s, and the CPUs of %s are those of %s=%s: remove it there, or name the NPUs that it uses"
+_OTHER_DEVICES = "%s sets %s=%s, and the CPUs of %s are those of %s=%s: remove it there, or name the devices that it uses"
 _BINDS_ITSELF = "%s sets %s=%s, and %s then binds itself, against %s=%s of its drop-in: remove it, or remove its engine from the settings"
 
 

@@ -158,7 +158,7 @@ class Migration:
             more = "; and " + count(len(shown) - 3, "more process", "more processes") if len(shown) > 3 else ""
             raise ValueError(
                 "%.0f MiB of memory would move, and npu_affinity_threads_memory_limit is %d MiB: %s%s. The processes would stall for "
-                "about %.0f s. Raise npu_affinity_threads_memory_limit to %d, or restart them in the slice of their NPU, where their "
+                "about %.0f s. Raise npu_affinity_threads_memory_limit to %d, or restart them in the slice of their device, where their "
                 "memory comes from the right node at once"
                 % (self.total, limit, "; ".join(shown[:3]), more, self.total / _SPEED, int(self.total) + 1)
             )

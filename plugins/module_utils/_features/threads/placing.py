@@ -182,7 +182,7 @@ class _Process:
             entry.update(state="failed", text=text)
 
     def _refused(self, entry: dict[str, Any], why: str) -> None:
-        text = "is refused the CPUs %s of role %s: %s; start it in the slice of its NPU, or widen its cpuset"
+        text = "is refused the CPUs %s of role %s: %s; start it in the slice of its device, or widen its cpuset"
         entry.update(state="refused", text=text % (entry["wanted"], entry["role"], why))
 
     def row(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 from ..._base.cpulist import expand
 from ..._host.host import Host
 from ..._state.plan_file import PATH as PLAN
-from ..._base.findings import Device
+from ..._base.findings import Device, noun
 from ..._state.plan_file import plan_npus, read
 from ..._users.devices import numbers, opened, owners
 from ..._users.groups import of_pods
@@ -105,11 +105,13 @@ def groups_of(plan: Mapping[str, Any], wanted: Iterable[Mapping[str, Any]] = ())
         missing = [str(number) for number in asked if number not in known]
         if missing:
             has = ", ".join(str(number) for number in sorted(known)) or "none"
-            raise ValueError("npu_affinity_threads_processes: NPU %s is not in the plan, which has %s" % (", ".join(missing), has))
+            raise ValueError(
+                "npu_affinity_threads_processes: %s %s is not in the plan, which has %s" % (noun(plan["npus"]), ", ".join(missing), has)
+            )
         npus = [known[number] for number in sorted(set(asked))] or plan["npus"]
         named = [name for name in (entry.get("slice"), entry.get("unit")) if name]
         if not asked and (named or entry.get("pids")):
-            text = "npu_affinity_threads_processes: %s names no NPU; give the logic ids of npus"
+            text = "npu_affinity_threads_processes: %s names no NPU or GPU; give the logic ids of npus"
             raise ValueError(text % (named[0] if named else "process %s" % ", ".join(map(str, entry["pids"]))))
         groups += [Group(npus, name) for name in named]
         if entry.get("pids"):

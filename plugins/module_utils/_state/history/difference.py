@@ -8,6 +8,7 @@ from __future__ import annotations
 import posixpath
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence, Tuple
 
+from ..._base.findings import noun
 from ..._base.table import count
 from ..plan_file import memory_nodes
 from .digest import digest
@@ -149,7 +150,7 @@ def rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     found = []
     for place, entry in enumerate(entries):
         npus = (entry.state["plan"] or {}).get("npus", [])
-        first = ["%s, %s" % (count(len(npus), "NPU"), count(len(entry.state["files"]), "file"))]
+        first = ["%s, %s" % (count(len(npus), noun(npus)), count(len(entry.state["files"]), "file"))]
         lines = difference(entry.state, entries[place - 1].state) or [REST] if place else first
         found.append(dict(entry.header(), features=entry.state["features"], difference=lines))
     return found[::-1]

@@ -334,8 +334,8 @@ def test_a_stopped_service_gets_the_new_plan_at_its_next_start(machine):
     ("values", "wrong"),
     [
         ({"kind": "pod"}, "kubelet"),
-        ({"witness": "allowed", "npus": [{"kind": "npu", "id": 0}, {"kind": "npu", "id": 1}]}, "may open several NPUs"),
-        ({"unassigned": ["davinci0"]}, "it also holds /dev/davinci0, whose NPU is not in the plan"),
+        ({"witness": "allowed", "npus": [{"kind": "npu", "id": 0}, {"kind": "npu", "id": 1}]}, "may open several devices"),
+        ({"unassigned": ["davinci0"]}, "it also holds /dev/davinci0, which the plan does not have"),
     ],
 )
 def test_work_that_is_only_reported(machine, values, wrong):
@@ -370,7 +370,7 @@ def test_a_parent_that_denies_the_pool_is_named_with_a_remedy(machine):
     ("group", "way"),
     [
         ("/system.slice/outside.service", "npus: [1]} to npu_affinity_services, bind and restart it"),
-        ("/user.slice/user-0.slice/user@0.service", "a rootless container cannot start in the slice of an NPU"),
+        ("/user.slice/user-0.slice/user@0.service", "a rootless container cannot start in such a slice"),
     ],
     ids=["Quadlet", "rootless"],
 )

@@ -123,7 +123,7 @@ def test_what_does_not_fit_beside_the_first_keeps_its_nodes(machine):
     adopted = adopt(machine)
     assert mems(machine)[:2] == ("1", "0-1") and machine.cpus(200) == "4-7" and machine.pages(200) == {0: 50, 1: 50}
     assert remarks(adopted) == [
-        "container llm (NPU 1) keeps memory nodes 0-1, and does not get those of its NPUs, 1: 0.1 GiB lies on others, there is room for "
+        "container llm (NPU 1) keeps memory nodes 0-1, and does not get those of its devices, 1: 0.1 GiB lies on others, there is room for "
         "0.0 GiB, and the kernel would kill its processes"
     ]
     machine.put(NODES + "/node1/meminfo", "Node 1 MemFree: %d kB\n" % (50 << 10))

@@ -156,7 +156,7 @@ def test_above_the_limit_or_without_the_tool_nothing_moves(tree, team):
     assert str(refusal.value) == (
         "300 MiB of memory would move, and npu_affinity_threads_memory_limit is 299 MiB: process 10 (VLLM::Worker) of NPU 2 has "
         "300 MiB on nodes 0-1 and belongs on 2. The processes would stall for about 1 s. Raise npu_affinity_threads_memory_limit to 301, "
-        "or restart them in the slice of their NPU, where their memory comes from the right node at once"
+        "or restart them in the slice of their device, where their memory comes from the right node at once"
     )
 
 

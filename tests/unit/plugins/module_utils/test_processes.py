@@ -199,7 +199,7 @@ def test_a_process_without_pool_cpus_fails_and_the_others_move(tree, host, check
     report = place(host, PLAN, check=check)
     assert report.failed[1] == (
         "process 300 (VLLM::Worker) of NPU 2: thread 301 (acl_thread) is refused the CPUs 22 of role acl: it may use CPUs %s, and none of "
-        "the pool; start it in the slice of its NPU, or widen its cpuset" % ("(none)" if online == "0-15" else "0-1")
+        "the pool; start it in the slice of its device, or widen its cpuset" % ("(none)" if online == "0-15" else "0-1")
     )
     assert set(allowed(tree, 300).values()) == {"16-22"}
     assert allowed(tree, 100)["acl_thread"] == ("0-7" if check else "6")

@@ -148,8 +148,8 @@ OUTSIDE = "role %s of NPU 0 has CPUs 9, which are not all in its pool 0-7; plan 
     [
         ({}, [], "the plan has no list 'npus' of NPUs with 'id' and 'pool'; give the fact npu_affinity_plan"),
         (PLAN, [{"npus": [0, 9]}], SETTING + "NPU 9 is not in the plan, which has 0, 1, 2, 3"),
-        (PLAN, [{"npus": [], "unit": "vllm.service"}], SETTING + "vllm.service names no NPU; give the logic ids of npus"),
-        (PLAN, [{"npus": [], "pids": [7, 8]}], SETTING + "process 7, 8 names no NPU; give the logic ids of npus"),
+        (PLAN, [{"npus": [], "unit": "vllm.service"}], SETTING + "vllm.service names no NPU or GPU; give the logic ids of npus"),
+        (PLAN, [{"npus": [], "pids": [7, 8]}], SETTING + "process 7, 8 names no NPU or GPU; give the logic ids of npus"),
         ({"npus": [npu(0, 0, kv="9")]}, [], OUTSIDE % "kv"),
         ({"npus": [npu(0, 0, acl="9")]}, [], OUTSIDE % "acl"),
         ({"npus": [npu(0, 0, main="a")]}, [], "main of NPU 0: 'a' in 'a' is not a CPU number or range; expected e.g. 0-3,8"),

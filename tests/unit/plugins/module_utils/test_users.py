@@ -138,7 +138,7 @@ def test_a_device_belongs_to_its_npu_or_to_none(tree, npus, file, ids, unassigne
     assert ([npu["id"] for npu in user["npus"]], user.get("unassigned")) == (ids, unassigned)
     entries = [{**npu, "pool": "0-7", "slice": "npu-%d.slice" % npu["id"]} for npu in NPUS]
     found = placed([user], {"npus": entries})
-    said = "vllm.service (pid 30) holds %s: no NPU of the plan is known to have that device" % file
+    said = "vllm.service (pid 30) holds %s: nothing in the plan is known to have that device" % file
     assert [text.startswith(said) for text in found.remarks()] == ([True] if unassigned else [])
     assert (found.inside, found.outside) == (len(ids), [])
 
@@ -369,13 +369,13 @@ def test_what_runs_outside_is_said_with_where_it_would_run():
     container = user([N0, G0], "0-31", engine="docker", container=ID, kind="container", name="serve")
     found = placed([user([N0, N1], "0-3", "8"), container, user([N1], "5")], PLAN)
     assert sentence(found.outside) == (
-        "3 NPU processes run outside their pool: v.service (pid 10, 11, NPU 0-1) on CPUs 0-3,8, pool 0-7, "
+        "3 accelerator processes run outside their pool: v.service (pid 10, 11, NPU 0-1) on CPUs 0-3,8, pool 0-7, "
         "container serve (pid 10, NPU 0, GPU 0) on CPUs 0-31, pool 0-3,8-9"
     )
     assert lines(found) == [
         "v.service (pid 10, 11, NPU 0-1): runs on CPUs 0-3,8, pool 0-7",
         "container serve (pid 10, NPU 0, GPU 0): runs on CPUs 0-31, pool 0-3,8-9",
-        "1 more inside the pools of their NPUs",
+        "1 more inside their pools",
     ]
     used = placed([user([N0], "9", memory_mib={"0": 3072, "12": 512})], PLAN)
     assert lines(used) == ["v.service (pid 10, NPU 0): runs on CPUs 9, pool 0-3, memory 3.0 GiB on node 0 and 0.5 GiB on node 12"]
@@ -397,7 +397,7 @@ NEXT = [
     ),
     (
         user([N0], "9", engine="podman", container=ID, kind="container", group=USER, unit="user@1.service"),
-        f"{ADOPT} (a rootless container cannot start in the slice of an NPU)",
+        f"{ADOPT} (a rootless container cannot start in such a slice)",
     ),
     (
         user([G0], "0", engine="containerd", container=ID, kind="container", unit="nerdctl-%s.scope" % ID),
@@ -427,7 +427,7 @@ GRANTED = [
     "add {unit: v.service, npus: [1, gpu-0]} to npu_affinity_services, bind and restart it",
     "start it again: npu-affinity run npu-1 -- COMMAND",
     "add {unit: v.service, npus: [0]} to npu_affinity_services, bind and restart it",
-    "run it as root (a rootless container cannot start in the slice of an NPU)",
+    "run it as root (a rootless container cannot start in such a slice)",
     "start it again with --cgroup-parent=gpu-0.slice",
     "start it again in npu-1.slice (filter npu.affinity.launch)",
     WORKLOAD,

@@ -424,7 +424,10 @@ def test_explain_leaves_pods_to_the_kubelet(run, host):
     [
         ("3", "a number alone can be each of them: pid 3, npu 3, cpu 3"),
         ("card 3", "'card 3' is no process, container, NPU or CPU"),
-        ("npu 7", "'npu-7' is not the slice or PCI function of an NPU, nor a workload, on this host, which has npu-0, npu-1, workload llm"),
+        (
+            "npu 7",
+            "'npu-7' is not the slice or PCI function of an NPU or GPU, nor a workload, on this host, which has npu-0, npu-1, ",
+        ),
         ("cpu 99", "there is no CPU 99: this host has 0-31"),
         ("pid 99999", "there is no process 99999"),
         ("container x", "no container 'x' uses an accelerator here; of those that do there are: none"),
@@ -516,7 +519,11 @@ PART += "/etc/npu-affinity/vnpu/infer.env"
 REFUSED = {
     "a vNPU": ("infer", with_vnpu, PART),
     "the slice of a vNPU": ("npu-0-infer.slice", with_vnpu, PART),
-    "an unknown name": ("seven", lambda host: None, "'seven' is not the slice or PCI function of an NPU, nor a workload, on this host"),
+    "an unknown name": (
+        "seven",
+        lambda host: None,
+        "'seven' is not the slice or PCI function of an NPU or GPU, nor a workload",
+    ),
     "not bound": ("0", unbind, "bind it first"),
     "a lost card": ("1", lambda host: (host / "sys/bus/pci/devices/0000:01:00.0").unlink(), "dropped off the PCI bus; bind again"),
     "a lost card before it": (

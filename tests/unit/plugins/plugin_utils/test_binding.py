@@ -330,7 +330,7 @@ def test_what_a_name_of_an_npu_stands_for(name, slices):
 @pytest.mark.parametrize("name", NO_NAMES, ids=str)
 def test_what_is_no_name_of_an_npu(name):
     (said,) = plan_refusals(TOPOLOGY, NAMED, Named([{"unit": "a.service", "npus": [name]}]))
-    assert said.startswith(f"npu_affinity_services: a.service: {shown(name)} names no NPU: ")
+    assert said.startswith(f"npu_affinity_services: a.service: {shown(name)} names no NPU or GPU: ")
 
 
 OVERLAPS = [
@@ -433,7 +433,7 @@ NOT_WORKERS = "this plan is not what the workers will do, because the published 
 WORKLOAD_REFUSALS = [
     (PLAN, {"workloads": [{"name": "7", "npus": [0]}]}, "npu_affinity_workloads: '7' is not a name"),
     (PLAN, {"workloads": [{"name": "a/b", "npus": [0]}]}, "npu_affinity_workloads: 'a/b' is not a name"),
-    (PLAN, {"workloads": [{"name": "a", "npus": []}]}, "npu_affinity_workloads: a names no NPU."),
+    (PLAN, {"workloads": [{"name": "a", "npus": []}]}, "npu_affinity_workloads: a names no NPU or GPU."),
     (
         PLAN,
         {"workloads": [{"name": "a", "npus": [0, 9]}]},
@@ -527,7 +527,7 @@ REFUSALS = [
         "a.service: engine is 'vLLM'; it must be one of dynamo, ",
     ),
     (PLAN, [{"unit": "../x.service", "npus": [0]}], "host", "'../x.service' is not the name of a systemd service"),
-    (PLAN, [{"unit": "a.service", "npus": []}], "host", "npu_affinity_services: a.service names no NPU."),
+    (PLAN, [{"unit": "a.service", "npus": []}], "host", "npu_affinity_services: a.service names no NPU or GPU."),
     (PLAN, [{"unit": "a.service", "npus": [0, 8]}], "host", "a.service wants NPU 8, but the plan of this host has NPU 0, 1."),
     (PLAN, [ONE, ONE], "host", "vllm@0.service is named more than once in npu_affinity_services, _workloads and _vnpus; name it once."),
     (PLAN, [], "nobody", "npu_affinity_bound_by is 'nobody'; it must be one of host or workers."),
@@ -574,7 +574,7 @@ def test_a_role_for_kv_caches_has_a_column_where_a_plan_has_it():
     heading, first, second = plan_table(with_kv, TOPOLOGY)[:3]
     assert heading.split()[6:9] == ["main", "KV", "ACL"] and "KV" not in plan_table(PLAN, TOPOLOGY)[0]
     assert (first.split()[6:9], second.split()[6:9]) == (["146-163", "164-165", "166"], ["2-21", "-", "22"])
-    assert plan_table(changed(PLAN, npus=[]), changed(TOPOLOGY, npus=[]))[0] == "no NPU"
+    assert plan_table(changed(PLAN, npus=[]), changed(TOPOLOGY, npus=[]))[0] == "no accelerator"
 
 
 def test_a_machine_without_a_program_that_units_need_is_refused():

@@ -193,7 +193,7 @@ def test_the_plan_says_what_runs_elsewhere_than_it_would():
     pool = FIRST["npus"][0]["pool"]
     topology = {**FRESH, "users": [using("/system.slice/vllm.service", 0, "0-95"), using("/npu.slice/x.service", 0, pool)]}
     state = desired_state(topology, of_features({"npu_affinity_irq_enabled": False}))
-    assert state["outside"] == [f"vllm.service (pid 7, NPU 0): runs on CPUs 0-95, pool {pool}", "1 more inside the pools of their NPUs"]
+    assert state["outside"] == [f"vllm.service (pid 7, NPU 0): runs on CPUs 0-95, pool {pool}", "1 more inside their pools"]
     assert any(
         line.startswith("work       vllm.service (pid 7, NPU 0): runs on")
         for line in plan_tables({"a": shown(topology, FIRST, outside=state["outside"])})

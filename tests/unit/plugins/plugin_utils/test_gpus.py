@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from tests.fakes.bound import SETTINGS
 from tests.simulator.faults import set_faults
 from tests.simulator.generate import generate
 
@@ -17,9 +20,12 @@ from ansible_collections.npu.affinity.plugins.module_utils._host.host import Hos
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding, mig_refusals
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals import plan_refusals
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.remarks import guests
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import of_plan
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.recipes import launch
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.drawing import plan_svg
 
 ADDRESSES = ("0000:40:00.0", "0000:48:00.0", "0000:50:00.0", "0000:58:00.0")
 
@@ -107,6 +113,29 @@ def test_tables_name_what_the_host_has(host):
     assert [line.split()[0] for line in table.rows(made, topology)] == ["GPU", "0", "1"]
     npu = {"npus": [{**entry, "kind": kind, "slice": f"{kind}-0.slice"} for kind, entry in zip(("npu", "gpu"), made["npus"], strict=True)]}
     assert [line.split()[0] for line in table.rows({**made, **npu}, topology)] == ["accelerator", "NPU", "GPU"]
+
+
+KINDS = {
+    "two sockets": ([{}, {}, {}], {}),
+    "nodes not known": ([{"node": -1}] * 3, {}),
+    "three of one node, kept CPUs, few CPUs": ([{"node": 0}] * 3, {"housekeeping": "0-7", "smt": "threads", "repair": False}),
+    "a strategy that splits cores": ([{}, {}, {}], {"strategy": "global_slice", "repair": False}),
+    "a strategy that takes remote CPUs": ([{"node": 1}] * 3, {"strategy": "global_slice"}),
+}
+NPU = re.compile(r"\bNPUs?\b(?! ID)")
+
+
+@pytest.mark.parametrize("cards, options", KINDS.values(), ids=KINDS)
+def test_no_text_about_gpus_names_an_npu(host, cards, options):
+    topology = gather(host(*cards))
+    made = plan(topology, **options)
+    notes = of_plan(topology, made, {"slices": {**SETTINGS["slices"], "services": []}})["notes"] if not made.get("violations") else {}
+    refused = plan_refusals(topology, made, Named(services=[{"unit": "a.service", "npus": [9]}]))
+    said = [*table.plan_table(made, topology), plan_svg(made, topology), *refused, *notes.values()]
+    assert [text for text in map(str, said) if NPU.search(text)] == []
+    assert any("a.service wants GPU 9, but the plan of this host has GPU 0, 1, 2." in text for text in refused)
+    with pytest.raises(ValueError, match="Invalid GPU id 9"):
+        plan(topology, npus=[9])
 
 
 MIG = "MIG-5f0e4c1a-0000-4000-8001-000000000000"

@@ -16,9 +16,9 @@ TOPOLOGY = {
 }
 CASES = [
     ({}, []),
-    ({"npus": [{"pci": "0000:02:00.0"}]}, ["the NPU at 0000:01:00.0 is missing"]),
-    ({"npus": [*TOPOLOGY["npus"], {"pci": "0000:03:00.0"}]}, ["the NPU at 0000:03:00.0 is new"]),
-    ({"npus": []}, ["the NPU at 0000:01:00.0 is missing", "the NPU at 0000:02:00.0 is missing"]),
+    ({"npus": [{"pci": "0000:02:00.0"}]}, ["the accelerator at 0000:01:00.0 is missing"]),
+    ({"npus": [*TOPOLOGY["npus"], {"pci": "0000:03:00.0"}]}, ["the accelerator at 0000:03:00.0 is new"]),
+    ({"npus": []}, ["the accelerator at 0000:01:00.0 is missing", "the accelerator at 0000:02:00.0 is missing"]),
     ({"cpus": {"online": "0-6"}}, ["the CPUs online were 0-7 and are 0-6"]),
     (
         {"numa": [{"id": 0, "cpus": "0-5"}, {"id": 2, "cpus": ""}]},

@@ -112,11 +112,11 @@ def test_the_whole_of_two_measurements():
         "  moves to another CPU per s          missing (1)  2.0    -",
         "  waiting for a CPU, ms per s         40.0         10.0   -75 % (2)",
         "  memory on remote NUMA nodes, MiB    0.0          0.0    none",
-        "  NPU interrupts per s                0.0          0.0    none",
+        "  accelerator interrupts per s        0.0          0.0    none",
         "  of these on CPUs of worker threads  0.0          0.0    none",
         "  pool time used by other tasks, %    0.0          0.0    none",
-        "  unbound: NPU interrupts per s by CPU 0: 5",
-        "  bound: NPU interrupts per s by CPU 6: 2.5, 7: 1",
+        "  unbound: accelerator interrupts per s by CPU 0: 5",
+        "  bound: accelerator interrupts per s by CPU 6: 2.5, 7: 1",
         "  (1) unbound: perf is not installed",
         "  (2) no interval, because neither measurement has windows",
         "",
@@ -143,8 +143,8 @@ def test_npus_without_processes_have_a_line_each():
     after = side(workload(), {**workload("NPU 1", "8-15", others_share="/proc/stat could not be read"), "processes": []})
     lines = table(after, before)
     assert " ".join(line.strip() for line in lines[lines.index("", 3) + 1 :]) == (
-        "NPU 1, pool 8-15: no process; NPU interrupts per s 0.0 -> 0.0; pool time used by other tasks, % 4.0 -> missing (/proc/stat "
-        "could not be read)"
+        "NPU 1, pool 8-15: no process; accelerator interrupts per s 0.0 -> 0.0; pool time used by other tasks, % 4.0 -> missing "
+        "(/proc/stat could not be read)"
     )
 
 
@@ -152,7 +152,7 @@ def test_idle_npus_with_the_same_values_share_one_line():
     idle = [{**workload(f"{kind} {number}", others_share="not counted"), "processes": []} for kind in ("NPU", "GPU") for number in range(3)]
     lines = table(side(*idle), side(*idle))
     assert " ".join(line.strip() for line in lines[2:]) == (
-        "NPU 0-2, GPU 0-2: no process; NPU interrupts per s 0.0 -> 0.0; pool time used by other tasks, % missing (not counted)"
+        "NPU 0-2, GPU 0-2: no process; accelerator interrupts per s 0.0 -> 0.0; pool time used by other tasks, % missing (not counted)"
     )
 
 

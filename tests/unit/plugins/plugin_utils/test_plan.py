@@ -162,9 +162,9 @@ def test_auto_takes_near_cpus_if_the_published_ones_are_remote(topology, publish
     assert (remote["quality"]["local"], near["quality"]["local"]) == (0.0, 1.0)
     assert (near["strategy"], near["violations"], near["warnings"]) == (published, [], [])
     assert near["reason"].endswith(
-        ", but 0% of the CPUs would be local to their NPU; instead the cores near each card were divided evenly, which gives 100%."
+        ", but 0% of the CPUs would be local to their card; instead the cores near each card were divided evenly, which gives 100%."
     )
-    assert near["repaired"][0].startswith(f"Published {published}: 0% of the CPUs would be local to their NPU. Instead the cores near")
+    assert near["repaired"][0].startswith(f"Published {published}: 0% of the CPUs would be local to their card. Instead the cores near")
     assert pools(plan(topology, npus=[1])) == {1: pools(near)[1]}
     assert plan(topology, repair=False)["quality"]["local"] == plan(topology, bound_by="workers")["quality"]["local"] == 0.0
     assert pools(plan(topology, bound_by="workers")) == pools(remote)
@@ -185,7 +185,7 @@ def test_auto_borrows_cores_where_near_nodes_alone_shrink_a_pool():
     assert [made["npus"][number]["pool"] for number in (0, 4, 8, 12)] == ["80-99", "240-259", "160-179", "0-19"]
     assert (made["quality"]["local"], made["quality"]["own_node"], made["quality"]["smallest"]) == (0.5, 0.5, 20)
     assert made["reason"] == (
-        "global_slice is the rule for the family a3, but 25% of the CPUs would be local to their NPU; instead cards with too few "
+        "global_slice is the rule for the family a3, but 25% of the CPUs would be local to their card; instead cards with too few "
         "near CPUs take whole cores of the nearest nodes that can spare them, which gives 50%; a division with 65% local CPUs would shrink "
         "the smallest pool from 20 to 12 CPUs."
     )
@@ -721,7 +721,7 @@ def test_distance_keys_may_be_numbers_or_texts_or_be_missing():
 def test_a_host_without_cards_has_an_empty_plan():
     made = plan(host([], nodes=2, cores=8), cpus="100-200")
     assert made["npus"] == []
-    assert made["reason"] == "The host has no NPU and no GPU."
+    assert made["reason"] == "No NPU and no GPU of the host is known."
 
 
 def test_small_pools_share_cpus_between_roles_if_allowed():

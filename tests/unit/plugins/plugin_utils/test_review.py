@@ -88,7 +88,7 @@ UNIT_FILES = "/etc/systemd/system"
 FIRST = FRESH["npus"][0]["pci"]
 # what the host was then and is now, besides what it always is, and the sentence on that
 MOVED = {
-    "a card": ({}, {"topology": lost(3)}, f"is not what {FILE} was written for: the NPU at {FRESH['npus'][3]['pci']} is missing"),
+    "a card": ({}, {"topology": lost(3)}, f"is not what {FILE} was written for: the accelerator at {FRESH['npus'][3]['pci']} is missing"),
     "CPUs": ({}, {"topology": OFFLINE}, "written for: NUMA node 0 had CPUs 0-23 and has CPUs 0-22"),
     "a bind": ({}, {"topology": bound(housekeeping="1")}, f"in force is not the one that {FILE} compares with: there was none"),
     "an unbind": ({"topology": bound()}, {}, "compares with: there was one and is none now"),
@@ -134,7 +134,7 @@ def test_much_that_differs_is_counted():
 def test_a_host_without_accelerators_is_left_alone():
     bare = {**FRESH, "npus": []}
     assert refusals(variables(bare), variables({**bare, "cpus": {**FRESH["cpus"], "online": "0-7"}})) == {}
-    assert "the NPU at" in refusals(variables(bare), variables())["node1"]
+    assert "the accelerator at" in refusals(variables(bare), variables())["node1"]
 
 
 def edited(change):

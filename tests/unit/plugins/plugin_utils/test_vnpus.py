@@ -122,7 +122,7 @@ REFUSED = [
     ([A, than(memory_mib=36865)], "b-2 wants 36865 MiB and 40 % of NPU 0, which has 65536 MiB .* (CardInsufficientMemory)"),
     ([than(npu=1, memory_mib=32769)], "which has 32768 MiB and 100 % and serves nobody"),
     ([than(npu=0, core=4)], "4 % of NPU 0 for b-2 is not a whole core of its pool, which has 22 outside interrupts; ask for 5 or more"),
-    ([than(npu=3)], "npu_affinity_vnpus: b-2 wants NPU 3, but the plan of this host has NPU 0, 1, 7."),
+    ([than(npu=3)], "npu_affinity_vnpus: b-2 wants accelerator 3, but the plan of this host has NPU 0, NPU 1, GPU 7."),
     ([than(npu=7)], "b-2 wants a part of GPU 7, and only NPUs can be shared"),
     ([A, than(name="a", npu=1)], "a is named more than once"),
     ([B, than(name="b_2")], "b_2 is named more than once; file names contain it, and '-' and '_' count as the same"),
