@@ -11,15 +11,17 @@ of four divisions is taken: by the distance of cores or of CPUs, and with large 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 from itertools import product
+from operator import mul
 from typing import NamedTuple
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.memory_nodes import FAR
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import goals
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups, by_need, equal_shares
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.transport import cheapest
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups, by_need, dealt_out, equal_shares
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.transport import Flow
 
 
 MANY = 64
@@ -42,39 +44,47 @@ class Borrowing:
     def __init__(self, groups: Groups, neighbours: bool = True, most: int | None = None, held: int = 0) -> None:
         machine = groups.machine
         self.groups, self.neighbours, self.most = groups, neighbours, most
-        self.places = list(groups.alike)
+        self.places, self.cards = list(groups.alike), list(groups.alike.values())
+        self.least = [list(map(machine.least, cards)) for cards in self.cards]
+        self.cpus = {node: left for node, cpus in groups.usable.items() if (left := cpus & ~held)}
+        self.far = [self._distances(place) for place in self.places]
         self.sources = [
-            Source(node, machine.size(units), units)
-            for node, cpus in groups.usable.items()
-            for units in machine.by_size(machine.units(cpus & ~held))
-            if units
+            Source(node, machine.size(units), units) for node, cpus in self.cpus.items() for units in machine.by_size(machine.units(cpus))
         ]
         self.counts = [len(source.units) for source in self.sources]
-        self.distances = list(map(self._distances, self.places))
         self.threads = machine.threads_per_unit
         self.alike = all(source.size == self.threads for source in self.sources)
+        self.total = sum(map(int.bit_count, self.cpus.values()))
 
     def _distances(self, place: int) -> list[int]:
         near = self.groups.local.get(place, 0)
-        told, usable = self.groups.machine.nodes[place].distances, self.groups.usable
-        return [0 if near & usable[source.node] else told.get(source.node, FAR) for source in self.sources]
+        told = self.groups.machine.nodes[place].distances
+        return [0 if near & cpus else told.get(node, FAR) for node, cpus in self.cpus.items()]
+
+    @cached_property
+    def distances(self) -> list[list[int]]:
+        """The distances of sources, by place."""
+        numbers = {node: number for number, node in enumerate(self.cpus)}
+        return [[far[numbers[source.node]] for source in self.sources] for far in self.far]
+
+    def _flow(self, floor: int) -> Flow | None:
+        """Return what cards take of nodes at the lowest distance for pools of at least ``floor`` CPUs; None where there are too few.
+
+        In units, or in CPUs where cores have different numbers of them: then no division has less distance, but maybe none so little.
+        """
+        flow = Flow(self.counts if self.alike else list(map(int.bit_count, self.cpus.values())), self.far)
+        return flow if flow.meet(self._needs(floor)) else None
+
+    def _needs(self, floor: int) -> list[int]:
+        sizes = [[max(least, floor) for least in of] for of in self.least]
+        return [units_for(self.threads, of) for of in sizes] if self.alike else list(map(sum, sizes))
 
     def least_remote(self, floor: int) -> list[tuple[int, int]] | None:
-        """Return how few remote CPUs are possible with pools of at least ``floor`` CPUs, as numbers with distances.
-
-        Where cores have different numbers of CPUs, no division has less, but it may be that none has so little. None where there are too
-        few CPUs.
-        """
-        machine = self.groups.machine
-        sizes = [[max(machine.least(card), floor) for card in cards] for cards in self.groups.alike.values()]
-        if self.alike:
-            given, size = cheapest([units_for(machine, of) for of in sizes], self.counts, self.distances), self.threads
-        else:
-            cpus = [source.size * count for source, count in zip(self.sources, self.counts, strict=True)]
-            given, size = cheapest(list(map(sum, sizes)), cpus, self.distances), 1
-        if given is None:
+        """Return the remote CPUs of :meth:`_flow`, as numbers with distances."""
+        if not (flow := self._flow(floor)):
             return None
-        rows = zip(given, self.distances, strict=True)
+        size = self.threads if self.alike else 1
+        rows = zip(flow.given, self.far, strict=True)
         return [(count * size, far) for row, distances in rows for count, far in zip(row, distances, strict=True) if count and far]
 
     def largest_within(self, distance: int, floor: int) -> int:
@@ -84,11 +94,12 @@ class Borrowing:
         """
         threads = self.threads if self.alike else 1
         low, step, above = floor // threads, 1, self.largest() // threads + 1
-        while low + 1 < above:
+        flow = self._flow(low * threads)
+        while flow and low + 1 < above:
             middle = min(low + step, (low + above) // 2)
-            remote = self.least_remote(middle * threads)
-            if remote is not None and sum(count * far for count, far in remote) <= distance:
-                low, step = middle, 2 * step
+            larger = flow.copy()
+            if larger.meet(self._needs(middle * threads)) and larger.cost * threads <= distance:
+                low, step, flow = middle, 2 * step, larger
             else:
                 above = middle
         return max(floor, low * threads)
@@ -96,8 +107,7 @@ class Borrowing:
     def largest(self) -> int:
         """Return a size that no division's smallest pool exceeds; all pools can have it where cores have the same number of CPUs."""
         everybody = max(1, len(self.groups.home))
-        cpus = sum(source.size * count for source, count in zip(self.sources, self.counts, strict=True))
-        return min(cpus // everybody, sum(self.counts) // everybody * self.threads)
+        return min(self.total // everybody, sum(self.counts) // everybody * self.threads)
 
     def division(self, floor: int) -> dict[Card, int]:
         """Return pools of at least ``floor`` CPUs, or of as many as are possible, and of no less than each card needs; {} where that
@@ -115,17 +125,16 @@ class Borrowing:
                 target, some = middle, larger
             else:
                 high = middle
-        if not some or len(prices) == 1:
-            return some
-        found = [pools for costs in prices if (pools := self._division(self._sizes(target), costs))]
-        return min(found, key=lambda pools: goals.score(self.groups, pools))
+        if not some:
+            return {}
+        found = (
+            [self._pools(some)] if len(prices) == 1 else [self._pools(given) for costs in prices if (given := self._given(target, costs))]
+        )
+        return min(found, key=lambda pools: goals.score(self.groups, pools)) if len(found) > 1 else found[0]
 
-    def _sizes(self, target: int) -> dict[Card, int]:
-        return {card: max(self.groups.machine.least(card), target) for card in self.groups.home}
-
-    def _first(self, target: int, prices: Sequence[Sequence[Sequence[int]]]) -> dict[Card, int]:
-        """Return the first division that is found with pools of at least ``target`` CPUs, or {}."""
-        return next(filter(None, (self._division(self._sizes(target), costs) for costs in prices)), {})
+    def _first(self, target: int, prices: Sequence[Sequence[Sequence[int]]]) -> list[list[int]] | None:
+        """Return the first division that is found with pools of at least ``target`` CPUs."""
+        return next(filter(None, (self._given(target, costs) for costs in prices)), None)
 
     def _prices(self, of_cpus: bool, large_first: bool) -> list[list[int]]:
         """Return the price of a unit of every source: of its CPUs or of one. Among those of one price, large or small ones come first."""
@@ -133,54 +142,94 @@ class Borrowing:
         weights = [(source.size if of_cpus else 1) * self.threads * len(ties) for source in self.sources]
         return [[far * weight + tie for far, weight, tie in zip(row, weights, ties, strict=True)] for row in self.distances]
 
-    def _division(self, sizes: Mapping[Card, int], costs: Sequence[Sequence[int]]) -> dict[Card, int]:
-        """Return pools of at least these sizes. Where cores have threads that cannot be used, more of them are taken until it comes out."""
-        needs = [units_for(self.groups.machine, [sizes[card] for card in cards]) for cards in self.groups.alike.values()]
-        if len(self.sources) > MANY:
-            cpus = sum(source.size * count for source, count in zip(self.sources, self.counts, strict=True))
-            needs = [need * self.threads * sum(self.counts) // cpus for need in needs]
-        while given := cheapest(needs, self.counts, costs):
-            pools = self._pools(given, sizes)
-            short = [sum(max(0, sizes[card] - pools[card].bit_count()) for card in cards) for cards in self.groups.alike.values()]
-            if not any(short):
-                return pools
-            needs = [need - -lacking // self.threads for need, lacking in zip(needs, short, strict=True)]
-        return {}
+    def _given(self, target: int, costs: Sequence[Sequence[int]]) -> list[list[int]] | None:
+        """Return how many units each place takes of each source, for pools of at least ``target`` CPUs.
 
-    def _pools(self, given: list[list[int]], sizes: Mapping[Card, int]) -> dict[Card, int]:
-        self._share_out(given)
-        taken: list[list[tuple[int, bool, int, list[int]]]] = [[] for _place in self.places]
+        Where cores have threads that cannot be used, more of them are taken until it comes out.
+        """
+        sizes = [sorted((max(least, target) for least in of), reverse=True) for of in self.least]
+        needs = [units_for(self.threads, of) for of in sizes]
+        units, cpus = (sum(self.counts), self.total) if len(self.sources) > MANY else (1, self.threads)
+        if units > 1:
+            needs = [need * self.threads * units // cpus for need in needs]
+        flow = Flow(self.counts, costs)
+        known: list[tuple[list[int], int]] = [([], 0)] * len(sizes)
+        while flow.meet(needs):
+            given = self._shared_out(flow.given)
+            known = [
+                was if was[0] == row else (row, self._short(taker, row, sizes[taker]))
+                for taker, (row, was) in enumerate(zip(given, known, strict=True))
+            ]
+            if not any(short for _row, short in known):
+                return given
+            needs = [need - -short * units // cpus for need, (_row, short) in zip(needs, known, strict=True)]
+        return None
+
+    def _short(self, taker: int, row: Sequence[int], sizes: Sequence[int]) -> int:
+        """Return the CPUs that equal shares of units lack of these sizes."""
+        counts: dict[int, int] = {}
+        room = self.most * len(sizes) if self.most else sum(row)
+        for number in self._nearest_first[taker]:
+            source, units = self.sources[number], min(row[number], room)
+            counts[source.size] = counts.get(source.size, 0) + units
+            room -= units
+        found = [0] * len(sizes)
+        dealt_of = sorted(counts.items(), reverse=True)
+        for (size, _count), dealt in zip(dealt_of, dealt_out(dealt_of, len(sizes)), strict=True):
+            found = [cpus + size * number for cpus, number in zip(found, dealt, strict=True)]
+        return sum(max(0, size - cpus) for size, cpus in zip(sizes, found, strict=True))
+
+    @cached_property
+    def _nearest_first(self) -> list[list[int]]:
+        """The sources by place, in the order in which its cards use them."""
+        numbers = range(len(self.sources))
+        return [
+            sorted(numbers, key=lambda number: (far[number], place != self.sources[number].node, self.sources[number].node))
+            for place, far in zip(self.places, self.distances, strict=True)
+        ]
+
+    def _pools(self, given: list[list[int]]) -> dict[Card, int]:
+        parts: list[dict[int, list[int]]] = [{} for _place in self.places]
         for number, source in enumerate(self.sources):
-            ranks = [(row[number], place != source.node) for row, place in zip(self.distances, self.places, strict=True)]
             start = 0
-            for taker in sorted(range(len(self.places)), key=lambda taker: (ranks[taker][::-1], taker)):
+            takers = [taker for taker, row in enumerate(given) if row[number]]
+            for taker in sorted(takers, key=lambda taker: (self.places[taker] != source.node, self.distances[taker][number], taker)):
                 end = start + given[taker][number]
-                taken[taker].append((*ranks[taker], source.node, source.units[start:end]))
+                parts[taker][number] = source.units[start:end]
                 start = end
         pools: dict[Card, int] = {}
-        for cards, parts in zip(self.groups.alike.values(), taken, strict=True):
-            units = [unit for *_rank, part in sorted(parts) for unit in part]
-            ordered = sorted(cards, key=lambda card: -sizes[card])
+        for taker, cards in enumerate(self.cards):
+            units = [unit for number in self._nearest_first[taker] for unit in parts[taker].get(number, ())]
+            ordered = sorted(cards, key=lambda card: -self.groups.machine.least(card))
             pools.update(zip(ordered, equal_shares(self.groups.machine, units, len(cards), self.most), strict=True))
         return {card: pools[card] for card in self.groups.machine.cards if card in pools}
 
-    def _share_out(self, given: list[list[int]]) -> None:
+    def _shared_out(self, taken: Sequence[Sequence[int]]) -> list[list[int]]:
         """Give what nobody needs of a source to its owners, those whose cards have the fewest CPUs first."""
-        owners = [self._owners(number) for number in range(len(self.sources))]
-        numbers = [len(cards) for cards in self.groups.alike.values()]
-        for number in sorted(range(len(self.sources)), key=lambda number: len(owners[number])):
-            left = self.counts[number] - sum(row[number] for row in given)
-            if left and owners[number]:
-                takers = [
-                    (sum(count * source.size for count, source in zip(given[taker], self.sources, strict=True)), numbers[taker])
-                    for taker in owners[number]
-                ]
-                for taker, more in zip(owners[number], by_need(left, self.sources[number].size, takers), strict=True):
+        given = [list(row) for row in taken]
+        sizes = [source.size for source in self.sources]
+        cpus = [sum(map(mul, row, sizes)) for row in given]
+        left = [count - sum(of) for count, *of in zip(self.counts, *given, strict=True)]
+        for number in self._few_owners_first:
+            if left[number] and (owners := self._owners[number]):
+                takers = [(cpus[taker], len(self.cards[taker])) for taker in owners]
+                for taker, more in zip(owners, by_need(left[number], sizes[number], takers), strict=True):
                     given[taker][number] += more
+                    cpus[taker] += more * sizes[number]
+        return given
 
-    def _owners(self, number: int) -> list[int]:
-        """Return who gets what nobody needs of a source: the cards of its node, or those to which it is local, or else those near to it."""
-        node = self.sources[number].node
+    @cached_property
+    def _few_owners_first(self) -> list[int]:
+        return sorted(range(len(self.sources)), key=lambda number: len(self._owners[number]))
+
+    @cached_property
+    def _owners(self) -> list[list[int]]:
+        """For each source, who gets what nobody needs of it."""
+        of_nodes = {node: self._owners_of(node) for node in self.cpus}
+        return [of_nodes[source.node] for source in self.sources]
+
+    def _owners_of(self, node: int) -> list[int]:
+        """Return the owners of a node: its cards, or those to which it is local, or else those near to it."""
         if node in self.places:
             return [self.places.index(node)]
         if not self.neighbours:
@@ -188,13 +237,13 @@ class Borrowing:
         if node not in self.groups.cards and node not in self.groups.near:
             return []
         near = self.groups.near.get(node, (node,))
-        local = [taker for taker, distances in enumerate(self.distances) if not distances[number]]
+        number = list(self.cpus).index(node)
+        local = [taker for taker, far in enumerate(self.far) if not far[number]]
         return local or [taker for taker, place in enumerate(self.places) if self.groups.home[self.groups.alike[place][0]] in near]
 
 
-def units_for(machine: Machine, sizes: Sequence[int]) -> int:
+def units_for(threads: int, sizes: Sequence[int]) -> int:
     """Return how many full units in equal shares give pools of these sizes, where the first ones are one unit larger if need be."""
-    threads = machine.threads_per_unit
     units = [-(-size // threads) for size in sizes]
     largest = max(units)
     return len(units) * (largest - 1) + units.count(largest)

@@ -203,7 +203,7 @@ def equal_shares(machine: Machine, units: list[int], count: int, most: int | Non
         units = units[: most * count]
     sizes = machine.by_size(units)
     shares = [0] * count
-    for same, numbers in zip(sizes, _dealt([(machine.size(same), len(same)) for same in sizes], count), strict=True):
+    for same, numbers in zip(sizes, dealt_out([(machine.size(same), len(same)) for same in sizes], count), strict=True):
         start = 0
         for position, number in enumerate(numbers):
             shares[position] |= machine.joined(same[start : start + number])
@@ -211,7 +211,7 @@ def equal_shares(machine: Machine, units: list[int], count: int, most: int | Non
     return shares
 
 
-def _dealt(sizes: Sequence[tuple[int, int]], count: int) -> Iterator[list[int]]:
+def dealt_out(sizes: Sequence[tuple[int, int]], count: int) -> Iterator[list[int]]:
     """Yield how many units of every size each of ``count`` shares gets. ``sizes`` are CPUs of a unit, descending, with numbers of units.
 
     The share with the fewest CPUs takes the next unit, unless it would then have two units more than another.
@@ -219,7 +219,7 @@ def _dealt(sizes: Sequence[tuple[int, int]], count: int) -> Iterator[list[int]]:
     each, larger = divmod(sum(number for _size, number in sizes), count)
     cpus, units = [0] * count, [0] * count
     for size, number in sizes:
-        rounds = 0 if any(units) else number // count
+        rounds = max(0, min(number // count - any(units), each - max(units)))
         dealt = [rounds] * count
         for _unit in range(number - rounds * count):
             room = each + (sum(has + new > each for has, new in zip(units, dealt, strict=True)) < larger)
@@ -236,6 +236,8 @@ def by_need(number: int, size: int, takers: Sequence[tuple[int, int]]) -> list[i
 
     ``takers`` are CPUs that they have already, with numbers of cards.
     """
+    if len(takers) == 1:
+        return [number]
     given = [0] * len(takers)
     for _unit in range(number):
         loads = [(cpus + count * size) / cards for count, (cpus, cards) in zip(given, takers, strict=True)]

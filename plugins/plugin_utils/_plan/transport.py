@@ -6,74 +6,98 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from operator import mul
+
+NEVER = 1 << 62
 
 
-class _Step(NamedTuple):
-    """A taker that gives up units of a source, because another one needs them."""
+class Flow:
+    """How many units every taker gets from every source, at the lowest total cost for what the takers have; ``costs`` are those of a
+    unit, by taker and source.
 
-    taker: int
-    source: int
-
-
-def cheapest(needs: Sequence[int], supplies: Sequence[int], costs: Sequence[Sequence[int]]) -> list[list[int]] | None:
-    """Return how many units every taker gets from every source, at the lowest total cost; None where all supplies are too few.
-
-    ``costs`` are those of a unit, by taker and source. Every step serves a taker by the cheapest path, on which others may give up
-    units of one source for units of another. That keeps the total the lowest for the takers served (successive shortest paths).
-    The same input gives the same of several cheapest results.
+    Needs can grow (:meth:`meet`). Every step serves a taker by the cheapest path, on which others may give up units of one source for
+    units of another. That keeps the total the lowest (successive shortest paths). ``given`` are the units by taker and source. The same
+    calls give the same of several cheapest results.
     """
-    if sum(needs) > sum(supplies):
-        return None
-    given = [[0] * len(supplies) for _need in needs]
-    left = list(supplies)
-    users: list[set[int]] = [set() for _supply in supplies]
-    for taker, need in enumerate(needs):
-        while need:
-            path, source = _cheapest_path(taker, users, left, costs)
-            amount = min(need, left[source], *(given[other][lent] for other, lent in path))
-            left[source] -= amount
-            need -= amount
-            for other, lent in path:
-                given[other][source] += amount
-                given[other][lent] -= amount
-                users[source].add(other)
-                if not given[other][lent]:
-                    users[lent].discard(other)
-                source = lent
-            given[taker][source] += amount
-            users[source].add(taker)
-    return given
 
+    def __init__(self, supplies: Sequence[int], costs: Sequence[Sequence[int]]) -> None:
+        self.costs, self.left = costs, list(supplies)
+        self.has = [0] * len(costs)
+        self.given = [[0] * len(supplies) for _taker in costs]
+        self._users: list[set[int]] = [set() for _supply in supplies]
+        self._of_takers, self._of_sources = [0] * len(costs), [0] * len(supplies)
 
-def _cheapest_path(taker: int, users: list[set[int]], left: list[int], costs: Sequence[Sequence[int]]) -> tuple[list[_Step], int]:
-    """Return the takers that give up units, from the last one on, and the source that has units left."""
-    reached = {taker: 0}
-    before: dict[int, tuple[int, _Step]] = {}
-    best: tuple[int, int, int] | None = None
-    todo = [taker]
-    while todo:
-        place = todo.pop(0)
-        for source, each in enumerate(costs[place]):
-            cost = reached[place] + each
-            if left[source]:
-                if best is None or cost < best[0]:
-                    best = cost, place, source
-                continue
-            others = users[source]
-            for other in sorted(others) if len(others) > 1 else others:
-                if other not in reached or cost - costs[other][source] < reached[other]:
-                    reached[other] = cost - costs[other][source]
-                    before[other] = place, _Step(other, source)
-                    if other not in todo:
-                        todo.append(other)
-        if best and not best[0]:
-            break
-    if best is None:
-        raise ValueError(f"None of {len(left)} sources has units left")
-    path = []
-    _cost, place, source = best
-    while place != taker:
-        place, step = before[place]
-        path.append(step)
-    return path, source
+    def copy(self) -> Flow:
+        flow = Flow(self.left, self.costs)
+        flow.has, flow.given, flow._users = self.has[:], [row[:] for row in self.given], [set(users) for users in self._users]
+        flow._of_takers, flow._of_sources = self._of_takers[:], self._of_sources[:]
+        return flow
+
+    @property
+    def cost(self) -> int:
+        """The total cost."""
+        return sum(sum(map(mul, row, costs)) for row, costs in zip(self.given, self.costs, strict=True))
+
+    def meet(self, needs: Sequence[int]) -> bool:
+        """Give every taker as many units as it needs in all. Return whether the supplies are enough; if they are not, nothing changes."""
+        if sum(max(0, need - has) for need, has in zip(needs, self.has, strict=True)) > sum(self.left):
+            return False
+        for taker, need in enumerate(needs):
+            while (more := need - self.has[taker]) > 0:
+                source, path = self._cheapest_path(taker)
+                amount = min(more, self.left[source], *(self.given[other][lent] for other, lent in path))
+                self.left[source] -= amount
+                for other, lent in path:
+                    self._give(other, source, amount)
+                    self.given[other][lent] -= amount
+                    if not self.given[other][lent]:
+                        self._users[lent].discard(other)
+                    source = lent
+                self._give(taker, source, amount)
+                self.has[taker] += amount
+        return True
+
+    def _give(self, taker: int, source: int, amount: int) -> None:
+        self.given[taker][source] += amount
+        self._users[source].add(taker)
+
+    def _cheapest_path(self, taker: int) -> tuple[int, list[tuple[int, int]]]:
+        """Return the source that has units left, and the takers that give up units of which source, from the last one on.
+
+        Costs are looked at above ``_of_sources`` and ``_of_takers``, by which no step costs less than nothing (Dijkstra's search).
+        """
+        of_takers, of_sources, left = self._of_takers, self._of_sources, self.left
+        reached = {taker: (0, -1)}
+        above = of_takers[taker]
+        far = [cost + above - base for cost, base in zip(self.costs[taker], of_sources, strict=True)]
+        by = [taker] * len(far)
+        open_to, settled = far[:], []
+        while True:
+            least = min(open_to)
+            nearest = [source for source, distance in enumerate(open_to) if distance == least]
+            found = next((source for source in nearest if left[source]), -1)
+            if found >= 0:
+                break
+            settled += nearest
+            for source in nearest:
+                open_to[source] = NEVER
+                for other in sorted(self._users[source] - reached.keys()):
+                    reached[other] = least, source
+                    above = least + of_takers[other]
+                    for place, (cost, base) in enumerate(zip(self.costs[other], of_sources, strict=True)):
+                        if cost + above - base < far[place]:
+                            far[place] = open_to[place] = cost + above - base
+                            by[place] = other
+        for place in settled:
+            of_sources[place] += far[place] - least
+        for other, (distance, _source) in reached.items():
+            of_takers[other] += distance - least
+        return found, self._steps(by[found], reached, by)
+
+    @staticmethod
+    def _steps(place: int, reached: dict[int, tuple[int, int]], by: list[int]) -> list[tuple[int, int]]:
+        path = []
+        while (lent := reached[place][1]) >= 0:
+            path.append((place, lent))
+            place = by[lent]
+        return path
