@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from itertools import chain
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import HIGHEST_CPU, compress, expand
 
@@ -88,10 +89,10 @@ def _runs(bits: int) -> list[tuple[int, int]]:
     return runs
 
 
-def cut(bits: int, sizes: Iterable[int]) -> list[int]:
-    """Return the CPUs of a bit mask in pieces of so many CPUs, ascending; the last ones are smaller where CPUs run out."""
+def cut(masks: Iterable[int], sizes: Iterable[int]) -> list[int]:
+    """Return the CPUs of bit masks, one after the other, in pieces of so many CPUs; the last ones are smaller where CPUs run out."""
     pieces = []
-    runs = iter(_runs(bits))
+    runs = chain.from_iterable(map(_runs, masks))
     first = end = 0
     for size in sizes:
         piece = 0

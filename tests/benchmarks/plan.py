@@ -54,7 +54,7 @@ HOSTS += [(f"A3 times {times}: {640 * times} CPUs, {16 * times} NPUs, kept", gro
 
 
 def best(function, number=REPEAT):
-    return min(timeit.repeat(function, number=number, repeat=ROUNDS)) / number
+    return min(timeit.repeat(function, number=number, repeat=ROUNDS, timer=time.process_time)) / number
 
 
 def beside_upstream(shared: str | None) -> None:

@@ -18,6 +18,7 @@ from operator import mul
 from typing import NamedTuple
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.memory_nodes import FAR
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cut
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import goals
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups, by_need, dealt_out, equal_shares
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card
@@ -48,10 +49,8 @@ class Borrowing:
         self.least = [list(map(machine.least, cards)) for cards in self.cards]
         self.cpus = {node: left for node, cpus in groups.usable.items() if (left := cpus & ~held)}
         self.far = [self._distances(place) for place in self.places]
-        self.sources = [
-            Source(node, machine.size(units), units) for node, cpus in self.cpus.items() for units in machine.by_size(machine.units(cpus))
-        ]
-        self.counts = [len(source.units) for source in self.sources]
+        self.sources = [Source(node, *of_size) for node, cpus in self.cpus.items() for of_size in machine.by_size(machine.units(cpus))]
+        self.counts = [sum(map(int.bit_count, source.units)) for source in self.sources]
         self.threads = machine.threads_per_unit
         self.alike = all(source.size == self.threads for source in self.sources)
         self.total = sum(map(int.bit_count, self.cpus.values()))
@@ -189,17 +188,15 @@ class Borrowing:
         ]
 
     def _pools(self, given: list[list[int]]) -> dict[Card, int]:
-        parts: list[dict[int, list[int]]] = [{} for _place in self.places]
+        parts: list[dict[int, int]] = [{} for _place in self.places]
         for number, source in enumerate(self.sources):
-            start = 0
             takers = [taker for taker, row in enumerate(given) if row[number]]
-            for taker in sorted(takers, key=lambda taker: (self.places[taker] != source.node, self.distances[taker][number], taker)):
-                end = start + given[taker][number]
-                parts[taker][number] = source.units[start:end]
-                start = end
+            takers.sort(key=lambda taker: (self.places[taker] != source.node, self.distances[taker][number], taker))
+            for taker, part in zip(takers, cut(source.units, [given[taker][number] for taker in takers]), strict=True):
+                parts[taker][number] = part
         pools: dict[Card, int] = {}
         for taker, cards in enumerate(self.cards):
-            units = [unit for number in self._nearest_first[taker] for unit in parts[taker].get(number, ())]
+            units = [parts[taker][number] for number in self._nearest_first[taker] if number in parts[taker]]
             ordered = sorted(cards, key=lambda card: -self.groups.machine.least(card))
             pools.update(zip(ordered, equal_shares(self.groups.machine, units, len(cards), self.most), strict=True))
         return {card: pools[card] for card in self.groups.machine.cards if card in pools}

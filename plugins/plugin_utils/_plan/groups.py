@@ -16,7 +16,7 @@ from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.memory_nodes import FAR
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
-from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, mask, text_of, union
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, cut, mask, text_of, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, cards_named
 
 UNREACHABLE = FAR + 1
@@ -75,7 +75,7 @@ class Groups:
 
     @cached_property
     def _units(self) -> dict[int, int]:
-        return {node: len(self.machine.units(cpus)) for node, cpus in self.usable.items()}
+        return {node: self.machine.number(cpus) for node, cpus in self.usable.items()}
 
     def _nearest_with_room(self, node: int, more: list[Card]) -> int:
         """Return the nearest node that can give more cards as many CPUs as they need, else the nearest."""
@@ -135,7 +135,7 @@ class Groups:
         pools: dict[Card, int] = {}
         machine = self.machine
         if self.anywhere:
-            shares = {home: [unit for node in sorted(self.usable) for unit in machine.units(self.usable[node])] for home in self.cards}
+            shares = {home: [units for node in sorted(self.usable) for units in machine.units(self.usable[node])] for home in self.cards}
         else:
             shares = {home: machine.units(self.usable[home]) for home in self.cards}
             if neighbours:
@@ -159,12 +159,11 @@ class Groups:
             if len(homes) == 1:
                 shares[homes[0]].extend(units)
                 continue
-            for same in machine.by_size(units):
-                takers = [(machine.joined(shares[home]).bit_count(), len(self.cards[home])) for home in homes]
-                start = 0
-                for home, number in zip(homes, by_need(len(same), machine.size(same), takers), strict=True):
-                    shares[home].extend(same[start : start + number])
-                    start += number
+            for size, same in machine.by_size(units):
+                takers = [(machine.joined(union(shares[home])).bit_count(), len(self.cards[home])) for home in homes]
+                numbers = by_need(sum(map(int.bit_count, same)), size, takers)
+                for home, part in zip(homes, cut(same, numbers), strict=True):
+                    shares[home].append(part)
 
     def place(self, home: int) -> str:
         """Return what the group of a home is called in sentences."""
@@ -177,7 +176,7 @@ def _too_few(groups: Groups, home: int, pools: dict[Card, int], small: list[Card
     needed = machine.least(worst)
     roles = f" ({machine.sizes(worst)} and one for main)" if needed > machine.min_cpus else ""
     found = union(pools.values())
-    units = len(machine.units(found))
+    units = machine.number(found)
     where = groups.place(home) + (" with its neighbours" if neighbours and groups.near and not groups.anywhere else "")
     others = found != machine.usable and sum(map(machine.least, groups.home)) <= machine.usable.bit_count()
     cores = f" in {units} cores" if machine.smt == "cores" and units != found.bit_count() else ""
@@ -200,15 +199,22 @@ def equal_shares(machine: Machine, units: list[int], count: int, most: int | Non
     largest to the smallest, so that shares differ neither by more than one core nor by more CPUs than a core has.
     """
     if most is not None:
-        units = units[: most * count]
+        units = _first(units, most * count)
     sizes = machine.by_size(units)
+    numbers = dealt_out([(size, sum(map(int.bit_count, same))) for size, same in sizes], count)
     shares = [0] * count
-    for same, numbers in zip(sizes, dealt_out([(machine.size(same), len(same)) for same in sizes], count), strict=True):
-        start = 0
-        for position, number in enumerate(numbers):
-            shares[position] |= machine.joined(same[start : start + number])
-            start += number
-    return shares
+    for (_size, same), dealt in zip(sizes, numbers, strict=True):
+        shares = [share | part for share, part in zip(shares, cut(same, dealt), strict=True)]
+    return list(map(machine.joined, shares))
+
+
+def _first(units: list[int], number: int) -> list[int]:
+    """Return the first units, so many of them."""
+    kept = []
+    for part in units:
+        kept += cut([part], [min(number, part.bit_count())])
+        number -= kept[-1].bit_count()
+    return kept
 
 
 def dealt_out(sizes: Sequence[tuple[int, int]], count: int) -> Iterator[list[int]]:
@@ -217,6 +223,9 @@ def dealt_out(sizes: Sequence[tuple[int, int]], count: int) -> Iterator[list[int
     The share with the fewest CPUs takes the next unit, unless it would then have two units more than another.
     """
     each, larger = divmod(sum(number for _size, number in sizes), count)
+    if len(sizes) == 1:
+        yield [each + 1] * larger + [each] * (count - larger)
+        return
     cpus, units = [0] * count, [0] * count
     for size, number in sizes:
         rounds = max(0, min(number // count - any(units), each - max(units)))

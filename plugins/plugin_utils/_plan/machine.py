@@ -16,7 +16,7 @@ from typing import Any
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._base.memory_nodes import FAR, distances_of, owners
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
-from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, cpus_of, mask, mask_of, text_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, cpus_of, mask, mask_of, text_of, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import PUBLISHED, STRICT, WIDE, Options, RoleSizes
 
 
@@ -77,10 +77,9 @@ class Machine:
 
     ``usable`` are the CPUs that pools may hold. A core is named by its lowest thread: ``core_of`` maps its CPUs to that, ``siblings`` that
     to all of them, and ``threads`` has, for every distance to it that occurs, the CPUs at that distance, so that cores can be looked at
-    without going through CPUs. Cores with one thread are in none of these. ``cache_of`` maps CPUs to the lowest CPU of their last-level
-    cache. ``sockets`` are the CPUs of each, none where they are not known. ``memory`` is the option, and ``allowed`` keeps the results of
-    :func:`memory`. ``in_force`` are the pools of the plan in force, where it was made with the same options, and ``divided`` the CPUs that
-    could be divided then.
+    without going through CPUs. Cores with one thread are in none of these. ``caches`` and ``sockets`` are the CPUs of each, as far as
+    they are known. ``memory`` is the option, and ``allowed`` keeps the results of :func:`memory`. ``in_force`` are the pools of the plan
+    in force, where it was made with the same options, and ``divided`` the CPUs that could be divided then.
     """
 
     online: int
@@ -93,7 +92,7 @@ class Machine:
     core_of: Mapping[int, int]
     siblings: Mapping[int, int]
     threads: list[tuple[int, int]]
-    cache_of: Mapping[int, int]
+    caches: list[int]
     threads_per_core: int
     cards: list[Card]
     smt: str
@@ -139,37 +138,60 @@ class Machine:
         """The CPUs of a part that is never split: those of a core, or 1 with ``smt: threads``."""
         return self.threads_per_core if self.smt == "cores" else 1
 
+    @cached_property
+    def _runs(self) -> list[int]:
+        """All cores (their lowest threads) in the order in which they are divided, as masks within which they ascend."""
+        left, parts = self.cores(self.online), []
+        for cache in self.caches:
+            parts.append((cache & -cache, cache & left))
+            left &= ~cache
+        parts += [(1 << core, 1 << core) for core in cpus_of(left)]
+        runs = [0]
+        for _lowest, cores in sorted(parts):
+            if runs[-1] < cores & -cores:
+                runs[-1] |= cores
+            elif cores:
+                runs.append(cores)
+        return runs
+
     def units(self, cpus: int) -> list[int]:
-        """Return the parts of a set that are never split, in the order in which they are divided.
+        """Return the parts of a set that are never split, in the order in which they are divided, as masks within which they ascend.
 
         Cores (their lowest threads) ordered by last-level cache, then by number, so that neighbours share caches; with
         ``smt: threads`` the CPUs by number. See :meth:`joined`.
         """
         if self.smt == "threads":
-            return cpus_of(cpus)
-        cores = cpus_of(self.cores(cpus))
-        caches = list(map(self.cache_of.get, cores, cores))
-        if caches != sorted(caches):
-            cores = [core for _cache, core in sorted(zip(caches, cores, strict=True))]
-        return cores
+            return [cpus] if cpus else []
+        cores = self.cores(cpus)
+        return [run & cores for run in self._runs if run & cores]
 
-    def joined(self, units: Iterable[int]) -> int:
-        """Return the usable CPUs of units as a mask. A core of which only some threads are usable counts with those."""
-        cpus = mask_of(units)
-        return cpus if self.smt == "threads" else self.whole_cores(cpus) & self.usable
+    def each_unit(self, cpus: int) -> list[int]:
+        """Return the numbers of :meth:`units`."""
+        return [unit for units in self.units(cpus) for unit in cpus_of(units)]
 
-    def size(self, units: list[int]) -> int:
-        """Return the usable CPUs of each of equal units, 0 where there are none."""
-        return self.joined(units[:1]).bit_count()
+    def number(self, cpus: int) -> int:
+        """Return the number of :meth:`units` of a set."""
+        return (cpus if self.smt == "threads" else self.cores(cpus)).bit_count()
 
-    def by_size(self, units: list[int]) -> list[list[int]]:
+    def joined(self, units: int) -> int:
+        """Return the usable CPUs of units. A core of which only some threads are usable counts with those."""
+        return units if self.smt == "threads" else self.whole_cores(units) & self.usable
+
+    def by_size(self, units: list[int]) -> list[tuple[int, list[int]]]:
         """Return units by their number of usable CPUs, the largest first; most machines have one size only."""
-        if self.joined(units).bit_count() == len(units) * self.threads_per_unit:
-            return [units]
-        sizes: dict[int, list[int]] = {}
-        for unit in units:
-            sizes.setdefault(self.joined([unit]).bit_count(), []).append(unit)
-        return [sizes[size] for size in sorted(sizes, reverse=True)]
+        everything = union(units)
+        if not everything:
+            return []
+        if self.joined(everything).bit_count() == everything.bit_count() * self.threads_per_unit:
+            return [(self.threads_per_unit, units)]
+        of_size = [everything]
+        for offset, threads in [(0, -1), *self.threads]:
+            usable = (self.usable & threads) >> offset & everything
+            of_size.append(0)
+            for size in range(len(of_size) - 2, -1, -1):
+                of_size[size + 1] |= of_size[size] & usable
+                of_size[size] &= ~usable
+        return [(size, [part & same for part in units if part & same]) for size, same in reversed([*enumerate(of_size)]) if same and size]
 
     def cores(self, cpus: int) -> int:
         """Return the cores that a set touches, as the mask of their lowest threads."""
@@ -259,7 +281,7 @@ def read(topology: object, options: Options) -> Machine:
         core_of=core_of,
         siblings=siblings,
         threads=threads,
-        cache_of=_caches(tuple(cpus.get("caches") or ())),
+        caches=_caches(tuple(cpus.get("caches") or ())),
         threads_per_core=threads_per_core,
         cards=_cards(topology["npus"]),
         smt=options.smt,
@@ -309,10 +331,9 @@ def _cores(siblings: tuple[str, ...]) -> tuple[Mapping[int, int], Mapping[int, i
 
 
 @lru_cache(maxsize=16)
-def _caches(caches: tuple[str, ...]) -> Mapping[int, int]:
-    """Return the lowest CPU that shares the last-level cache, for every CPU whose cache is known; kept for the last 16 models."""
-    groups = [sorted(expand(cache, "cpus.caches of the topology")) for cache in caches]
-    return {cpu: group[0] for group in groups for cpu in group}
+def _caches(caches: tuple[str, ...]) -> list[int]:
+    """Return the last-level caches by their lowest CPU, as masks; kept for the last 16 models."""
+    return sorted((mask(cache, "cpus.caches of the topology") for cache in caches), key=lambda cache: cache & -cache)
 
 
 def _cards(entries: Iterable[Mapping[str, Any]]) -> list[Card]:

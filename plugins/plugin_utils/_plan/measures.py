@@ -48,7 +48,7 @@ def measure(groups: Groups, pools: Mapping[Card, int], held: int = 0) -> dict[st
         counted += known
         distances += total
         near = local_cpus(groups, card)
-        of_card = len({machine.cache_of[cpu] for cpu in cpus_of(cpus) if cpu in machine.cache_of})
+        of_card = sum(1 for cache in machine.caches if cache & cpus)
         caches += [of_card] * (of_card > 0)
         entry = {
             "id": card.id,

@@ -65,7 +65,7 @@ def _apart(groups: Groups, held: int) -> Limits | None:
     threads = groups.machine.threads_per_unit
     smallest, uneven, exact = usable.bit_count(), 0, True
     for cpus, [cards] in components:
-        units, number = _units(groups, cpus), len(cards)
+        units, number = machine.number(cpus), len(cards)
         exact = exact and cpus.bit_count() == units * threads
         smallest = min(smallest, cpus.bit_count() // number, units // number * threads)
         uneven += _least_uneven(groups, cpus, [number])
@@ -88,14 +88,10 @@ def _components(groups: Groups, usable: int) -> list[tuple[int, list[list[Card]]
 
 def _least_uneven(groups: Groups, cpus: int, numbers: list[int]) -> int:
     """Return the least unevenness of cards, in groups of so many, that have all of these CPUs."""
-    units, threads, divisor = _units(groups, cpus), groups.machine.threads_per_unit, gcd(*numbers)
+    units, threads, divisor = groups.machine.number(cpus), groups.machine.threads_per_unit, gcd(*numbers)
     if cpus.bit_count() == units * threads:
         return threads * (units % divisor > 0)
     return int(cpus.bit_count() % divisor > 0)
-
-
-def _units(groups: Groups, cpus: int) -> int:
-    return (groups.machine.cores(cpus) if groups.machine.threads_per_unit > 1 else cpus).bit_count()
 
 
 def sums(remote: Iterable[tuple[int, int]]) -> tuple[int, int]:

@@ -44,9 +44,9 @@ def _give(groups: Groups, pools: dict[Card, int], new: Mapping[Card, int], free:
     Without pools of a ``new`` plan, only pools that are too small get any.
     """
     machine = groups.machine
-    owners = {unit: card for card, cpus in pools.items() for unit in machine.units(cpus)} if machine.smt == "cores" else {}
-    for unit in machine.units(free):
-        cpus = machine.joined([unit])
+    owners = {unit: card for card, cpus in pools.items() for unit in machine.each_unit(cpus)} if machine.smt == "cores" else {}
+    for unit in machine.each_unit(free):
+        cpus = machine.joined(1 << unit)
         if unit in owners and new:
             pools[owners[unit]] |= cpus & free
             continue
@@ -69,7 +69,7 @@ def _level(groups: Groups, pools: dict[Card, int], needs: Mapping[Card, int]) ->
     machine = groups.machine
     places = {card: place for place, cards in groups.alike.items() for card in cards}
     for _step in range(machine.usable.bit_count()):
-        units = {card: len(machine.units(cpus)) for card, cpus in pools.items()}
+        units = {card: machine.number(cpus) for card, cpus in pools.items()}
         largest = {place: max(cards, key=units.__getitem__) for place, cards in groups.alike.items()}
         taker = min(pools, key=lambda card: pools[card].bit_count() - needs[card])
         if pools[taker].bit_count() < needs[taker]:
@@ -83,7 +83,7 @@ def _level(groups: Groups, pools: dict[Card, int], needs: Mapping[Card, int]) ->
         if not (spare := _spare(groups, pools[donor], needs[donor])):
             return
         local = [unit for unit in spare if groups.local[place] >> unit & 1] or spare
-        cpus = machine.joined([max(local, key=lambda unit: (machine.joined([unit]).bit_count(), unit))]) & pools[donor]
+        cpus = machine.joined(1 << max(local, key=lambda unit: (machine.joined(1 << unit).bit_count(), unit))) & pools[donor]
         pools[donor] &= ~cpus
         pools[taker] |= cpus
 
@@ -102,4 +102,4 @@ def _uneven(groups: Groups, pools: Mapping[Card, int], units: Mapping[Card, int]
 def _spare(groups: Groups, cpus: int, need: int) -> list[int]:
     """Return the units of a pool of which it can give one away."""
     machine, size = groups.machine, cpus.bit_count()
-    return [unit for unit in machine.units(cpus) if size - machine.joined([unit]).bit_count() >= need]
+    return [unit for unit in machine.each_unit(cpus) if size - machine.joined(1 << unit).bit_count() >= need]

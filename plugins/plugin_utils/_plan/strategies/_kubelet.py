@@ -23,11 +23,8 @@ Take = Callable[[Units, int, int, int], int]
 
 def containers(machine: Machine, name: str, take: Take) -> Pools:
     """Return a pool for every card. ``ValueError`` with the kubelet's sentence: there is not one core for each."""
-    caches: dict[int, int] = {}
-    for cpu, lowest in machine.cache_of.items():
-        caches[lowest] = caches.get(lowest, 0) | 1 << cpu
     nodes = {node.id: node.cpus for node in machine.nodes.values()}
-    model = units(machine.online, nodes, machine.sockets, caches.values(), machine.siblings.values())
+    model = units(machine.online, nodes, machine.sockets, machine.caches, machine.siblings.values())
     group = machine.threads_per_unit
     count = machine.usable.bit_count() // len(machine.cards) // group * group
     if not count:

@@ -54,7 +54,7 @@ def pools(machine: Machine, asked: Collection[Card]) -> Pools:
         clusters = cpus.bit_count() // size
         if clusters < len(members):
             return _nothing(f"insufficient CPU clusters. numa={node}, clusters={clusters}, npus={[card.id for card in members]}.")
-        made.update(zip(members, cut(cpus, [size] * len(members)), strict=True))
+        made.update(zip(members, cut([cpus], [size] * len(members)), strict=True))
     return Pools("cluster", {card: made[card] for card in machine.cards if card in made})
 
 

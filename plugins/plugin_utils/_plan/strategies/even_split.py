@@ -36,9 +36,10 @@ def pools(machine: Machine, asked: Collection[Card]) -> Pools:
     shares: dict[Card, int] = {}
     for node, members in cards.items():
         units = [] if node is None else machine.units(machine.nodes[node].cpus & machine.usable)
-        if len(units) >= len(members):
+        count = sum(map(int.bit_count, units))
+        if count >= len(members):
             shares.update(zip(members, equal_shares(machine, units, len(members)), strict=True))
         elif any(card in asked for card in members):
-            where = "no NUMA node is known for them" if node is None else f"NUMA node {node} has {len(units)} usable cores for them"
+            where = "no NUMA node is known for them" if node is None else f"NUMA node {node} has {count} usable cores for them"
             raise ValueError(Sentence("NPU_RULE_FAILS", f"{cards_named(members)} cannot be given equal shares of a NUMA node: {where}"))
     return Pools("even_split", {card: shares[card] for card in machine.cards if card in shares})

@@ -43,7 +43,7 @@ def pools(machine: Machine, asked: Collection[Card]) -> Pools:
                 f"min_per_npu={size} (<{needed}). Need at least {total * needed} CPUs in cpuset.",
             )
         )
-    slices = cut(machine.usable, (size + (number < extra) for number in range(total)))
+    slices = cut([machine.usable], (size + (number < extra) for number in range(total)))
     for card in machine.cards:
         if card.place >= total and card in asked:
             raise ValueError(Sentence("NPU_UNKNOWN_NPU", f"Invalid NPU id {card.id}, total_npus={total}."))
