@@ -247,8 +247,10 @@ def by_need(number: int, size: int, takers: Sequence[tuple[int, int]]) -> list[i
     """
     if len(takers) == 1:
         return [number]
-    given = [0] * len(takers)
+    given, loads = [0] * len(takers), [cpus / cards for cpus, cards in takers]
     for _unit in range(number):
-        loads = [(cpus + count * size) / cards for count, (cpus, cards) in zip(given, takers, strict=True)]
-        given[loads.index(min(loads))] += 1
+        taker = loads.index(min(loads))
+        given[taker] += 1
+        cpus, cards = takers[taker]
+        loads[taker] = (cpus + given[taker] * size) / cards
     return given

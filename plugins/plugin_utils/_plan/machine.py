@@ -106,6 +106,15 @@ class Machine:
     in_force: Mapping[Card, int] = field(default_factory=dict)
     divided: int = -1
 
+    @cached_property
+    def of_gpus(self) -> Mapping[str | None, int]:
+        """The nodes that are memory of a GPU, as masks by PCI functions."""
+        owned: dict[str | None, int] = {}
+        for node in self.nodes.values():
+            if node.has_memory and node.owner and "gpu" in node.owner:
+                owned[node.owner["gpu"]] = owned.get(node.owner["gpu"], 0) | 1 << node.id
+        return owned
+
     def distance(self, node: int, other: int) -> int:
         return self.nodes[node].distances.get(other, FAR)
 
@@ -218,7 +227,7 @@ def memory(machine: Machine, cpus: int, pci: str | None, mems: str | None = None
     ``mems``, if not given, are the memory nodes of the CPUs, or where they have none all the nearest. A GPU also has its own memory.
     Memory is not bound where the node of the card is not ``known``: the nodes of its CPUs tell nothing of it.
     """
-    own = mask_of(node.id for node in machine.nodes.values() if node.has_memory and pci and (node.owner or {}).get("gpu") == pci)
+    own = machine.of_gpus.get(pci, 0)
     mems = text_of(own | _nearest_memory(machine, cpus)) if mems is None else mems
     if not known and not own:
         return {"mems": mems, "memory_nodes": ""}

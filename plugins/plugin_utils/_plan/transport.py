@@ -43,23 +43,27 @@ class Flow:
         if sum(max(0, need - has) for need, has in zip(needs, self.has, strict=True)) > sum(self.left):
             return False
         for taker, need in enumerate(needs):
+            for source, cost in enumerate(self.costs[taker]):
+                if not cost and self.left[source] and (amount := min(self.left[source], need - self.has[taker])) > 0:
+                    self._take(taker, source, amount)
             while (more := need - self.has[taker]) > 0:
                 source, path = self._cheapest_path(taker)
                 amount = min(more, self.left[source], *(self.given[other][lent] for other, lent in path))
-                self.left[source] -= amount
                 for other, lent in path:
-                    self._give(other, source, amount)
-                    self.given[other][lent] -= amount
-                    if not self.given[other][lent]:
-                        self._users[lent].discard(other)
+                    self._take(other, source, amount)
+                    self._take(other, lent, -amount)
                     source = lent
-                self._give(taker, source, amount)
-                self.has[taker] += amount
+                self._take(taker, source, amount)
         return True
 
-    def _give(self, taker: int, source: int, amount: int) -> None:
+    def _take(self, taker: int, source: int, amount: int) -> None:
+        self.has[taker] += amount
+        self.left[source] -= amount
         self.given[taker][source] += amount
-        self._users[source].add(taker)
+        if self.given[taker][source]:
+            self._users[source].add(taker)
+        else:
+            self._users[source].discard(taker)
 
     def _cheapest_path(self, taker: int) -> tuple[int, list[tuple[int, int]]]:
         """Return the source that has units left, and the takers that give up units of which source, from the last one on.

@@ -98,12 +98,13 @@ def topo(given: dict) -> dict[str, list[int]]:
 
 def extend(given: dict) -> list[int]:
     nodes = {int(node): mask_of(cpus) for node, cpus in given["numa"].items()}
-    return topo_affinity.with_next_node(given["value"], nodes, mask_of(given["allowed"]))
+    return cpus_of(topo_affinity.with_next_node(mask_of(given["value"]), nodes, mask_of(given["allowed"])))
 
 
 def distribute(given: dict) -> dict[str, list[int]]:
     numbers = given["value"]["npus"]
-    return {str(number): cpus for number, cpus in zip(numbers, topo_affinity.split(given["value"]["pool"], len(numbers)), strict=True)}
+    pools = topo_affinity.split(mask_of(given["value"]["pool"]), len(numbers))
+    return {str(number): cpus_of(cpus) for number, cpus in zip(numbers, pools, strict=True)}
 
 
 def mode(given: dict) -> str:

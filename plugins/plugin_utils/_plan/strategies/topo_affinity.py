@@ -10,15 +10,15 @@ Source: vllm-project/vllm-ascend@182b75ea, ``vllm_ascend/cpu_binding.py``, for A
    when they have some.
 3. If these lie on one node k, the allowed CPUs of node ``(k + 1) mod (number of nodes)`` are added and the list is sorted.
    Looking at a node that does not exist makes it count from then on.
-4. NPUs with the same list share it: sorted, equal runs in id order, the remainder to the last of them.
+4. NPUs with the same list share it: sorted, equal runs in id order, the remainder to the last of them. A list of one NPU keeps its order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
-from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, cpus_of, mask_of, union
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, cpus_of, cut, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import Pools, global_slice
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies._published import as_printed, candidates, require_all_online
@@ -37,7 +37,7 @@ def pools(machine: Machine, asked: Collection[Card]) -> Pools:
         return slices
     require_all_online(machine)
     nodes = {node.id: node.cpus for node in machine.nodes.values() if node.cpus and node.id != NO_NODE}
-    sharing: dict[tuple[int, ...], list[Card]] = {}
+    sharing: dict[tuple[int, tuple[int, ...]], list[Card]] = {}
     for card, base in candidates(machine, asked):
         if not base:
             raise ValueError(
@@ -47,41 +47,37 @@ def pools(machine: Machine, asked: Collection[Card]) -> Pools:
                     f"{card.affinity or 'not reported'}; none of it can be divided.",
                 )
             )
-        sharing.setdefault(tuple(with_next_node(as_printed(card, base), nodes, machine.usable)), []).append(card)
-    lists: dict[Card, list[int]] = {}
-    for cpus, cards in sharing.items():
-        lists.update(zip(cards, split(cpus, len(cards)), strict=True))
-    ordered = {card: lists[card] for card in machine.cards if card in lists}
-    masks = {card: mask_of(cpus) for card, cpus in ordered.items()}
-    return Pools("topo_affinity", masks, {card: cpus for card, cpus in ordered.items() if cpus != sorted(cpus)})
+        cpus = with_next_node(base, nodes, machine.usable)
+        several = "," in (card.affinity or "") and sum(1 for members in nodes.values() if members & base) > 1
+        printed = as_printed(card, base) if several else []
+        order = tuple(printed) if printed != sorted(printed) else ()
+        sharing.setdefault((cpus, order), []).append(card)
+    masks: dict[Card, int] = {}
+    in_order: dict[Card, list[int]] = {}
+    for (cpus, order), cards in sharing.items():
+        masks.update(zip(cards, split(cpus, len(cards)), strict=True))
+        if order and len(cards) == 1:
+            in_order[cards[0]] = list(order)
+    return Pools("topo_affinity", {card: masks[card] for card in machine.cards if card in masks}, in_order)
 
 
-def with_next_node(cpus: list[int], nodes: dict[int, int], allowed: int) -> list[int]:
-    """Return CPUs of one node with the allowed ones of the next, sorted; CPUs of several nodes as they are.
+def with_next_node(cpus: int, nodes: dict[int, int], allowed: int) -> int:
+    """Return CPUs of one node with the allowed ones of the next; CPUs of several nodes as they are.
 
     ``nodes`` are masks by node id; a missing next node is added to it without CPUs, as upstream's defaultdict does.
     """
-    bits = mask_of(cpus)
-    own = [node for node, members in nodes.items() if members & bits]
-    covered = union(nodes[node] for node in own)
-    if bits & ~covered:
+    own = [node for node, members in nodes.items() if members & cpus]
+    if unknown := cpus & ~union(nodes[node] for node in own):
         raise ValueError(
             Sentence(
                 "NPU_RULE_FAILS",
-                f"CPU {cpus_of(bits & ~covered)[0]} of the affinity is on no NUMA node ({', '.join(map(str, nodes)) or 'none'} are known), "
+                f"CPU {cpus_of(unknown)[0]} of the affinity is on no NUMA node ({', '.join(map(str, nodes)) or 'none'} are known), "
                 "and the published rule stops where it looks for that node",
             )
         )
-    if len(own) != 1:
-        return list(cpus)
-    return cpus_of(bits | nodes.setdefault((own[0] + 1) % len(nodes), 0) & allowed)
+    return cpus | nodes.setdefault((own[0] + 1) % len(nodes), 0) & allowed if len(own) == 1 else cpus
 
 
-def split(cpus: Sequence[int], count: int) -> list[list[int]]:
-    """Return ``count`` equal runs of sorted CPUs, the last with the remainder; a list that nobody shares keeps its order."""
-    if count == 1:
-        return [list(cpus)]
-    ordered = sorted(cpus)
-    size = len(ordered) // count
-    ends = [size * number for number in range(1, count)] + [len(ordered)]
-    return [ordered[size * number : end] for number, end in enumerate(ends)]
+def split(cpus: int, count: int) -> list[int]:
+    """Return ``count`` equal runs of CPUs, the last with the remainder."""
+    return cut([cpus], [cpus.bit_count() // count] * (count - 1) + [cpus.bit_count()])
