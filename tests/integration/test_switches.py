@@ -76,7 +76,7 @@ def templates():
     for path in sorted(REPOSITORY.glob("roles/**/*")) + sorted(REPOSITORY.glob("playbooks/**/*")):
         if path.suffix == ".j2":
             yield path, [path.read_text()]
-        elif path.suffix == ".yml" and path.parent.name not in ("meta", "defaults"):
+        elif path.suffix == ".yml" and path.parent.name != "meta":
             yield path, list(expressions(yaml.safe_load(path.read_text())))
 
 

@@ -101,18 +101,7 @@ class HostSettings:
 
     def _added(self, chosen: profile.Profile) -> dict[str, Any]:
         """Return the settings of the profile that nobody set."""
-        options = specs.settings()
-        return {name: value for name, value in chosen.settings.items() if not self._is_given(name, options)}
-
-    def _is_given(self, name: str, options: Mapping[str, specs.Options]) -> bool:
-        """Whether somebody set a variable. A task has the defaults of its roles among its variables, and a host does not."""
-        variables = self.variables
-        if variables.get(name) is None:
-            return False
-        if all(variables[name] != of_role[name].get("default") for of_role in options.values() if name in of_role):
-            return True
-        of_hosts = variables.get("hostvars")
-        return not of_hosts or name in of_hosts[variables["inventory_hostname"]]
+        return {name: value for name, value in chosen.settings.items() if self.variables.get(name) is None}
 
     def _named(self) -> dict[str, Any]:
         found = {}

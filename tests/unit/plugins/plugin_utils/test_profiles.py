@@ -119,22 +119,21 @@ def of_host(variables):
     return HostSettings(variables, template.Templar(DataLoader(), variables=variables))
 
 
-# what: variables of the task besides the profile latency, those of the host, whether threads is on, nic, and the message
+# what: variables besides the profile latency, whether threads is on, nic, and the message
 OVER = ". The inventory overrides "
 NOT_TRUE = "npu_affinity_threads_enabled (false instead of true)."
-THREADS_OFF, TEXT = {"npu_affinity_threads_enabled": False}, {"npu_affinity_threads_enabled": "no", "npu_affinity_nic": "report"}
+TEXT = {"npu_affinity_threads_enabled": "no", "npu_affinity_nic": "report"}
 WON = [
-    ("none", {}, {}, True, "near", "."),
-    ("the default of a role", THREADS_OFF, {}, True, "near", "."),
-    ("the default, of the inventory", THREADS_OFF, THREADS_OFF, False, "near", f"{OVER}{NOT_TRUE}"),
-    ("text", TEXT, {}, False, "report", f'{OVER}npu_affinity_nic ("report" instead of "near"), {NOT_TRUE}'),
-    ("the same", {"npu_affinity_nic": "near", "npu_affinity_tuning": None}, {}, True, "near", "."),
+    ("none", {}, True, "near", "."),
+    ("the default", {"npu_affinity_threads_enabled": False}, False, "near", f"{OVER}{NOT_TRUE}"),
+    ("text", TEXT, False, "report", f'{OVER}npu_affinity_nic ("report" instead of "near"), {NOT_TRUE}'),
+    ("the same", {"npu_affinity_nic": "near", "npu_affinity_tuning": None}, True, "near", "."),
 ]
 
 
-@pytest.mark.parametrize("task, host, threads, nic, said", [row[1:] for row in WON], ids=[row[0] for row in WON])
-def test_variables_set_by_users_override_those_of_the_profile(task, host, threads, nic, said):
-    variables = {"npu_affinity_profile": "latency", **task, "inventory_hostname": "a", "hostvars": {"a": host}}
+@pytest.mark.parametrize("given, threads, nic, said", [row[1:] for row in WON], ids=[row[0] for row in WON])
+def test_variables_set_by_users_override_those_of_the_profile(given, threads, nic, said):
+    variables = {"npu_affinity_profile": "latency", **given, "inventory_hostname": "a"}
     found = of_host(variables).of_features()
     assert (found["threads"]["enabled"], found["nic"]["nic"]) == (threads, nic)
     assert found["tuning"]["tuning"] == {"governor": "performance", "numa_balancing": "0", "swappiness": "0"}
@@ -142,7 +141,7 @@ def test_variables_set_by_users_override_those_of_the_profile(task, host, thread
     assert of_host(variables).of_role("threads") == found["threads"]
     assert of_host(variables).value("npu_affinity_nic") == nic
     assert "npu_affinity_environment" in found["of_profile"] and ("npu_affinity_nic" in found["of_profile"]) is (
-        "npu_affinity_nic" not in task
+        "npu_affinity_nic" not in given
     )
     assert of_host(variables).refusals() == found["remarks"] == []
     kept = of_host(variables).to_archive()
