@@ -28,6 +28,7 @@ AREAS = [
     *((f"tests/{name}/*", "style licence unit", name) for name in ("browser", "events", "launchers", "metrics", "optimal", "slurm")),
     ("tests/run-matrix", "style licence unit", "python-* core-*"),
     ("extensions/molecule/*", "style licence unit", "molecule-*"),
+    ("extensions/patterns/*", "style licence package unit", ""),
     ("extensions/eda/*", EVERYTHING, "events"),
     ("roles/metrics/* plugins/*metrics*", EVERYTHING, "metrics"),
     ("plugins/plugin_utils/_report/*", EVERYTHING, "browser"),

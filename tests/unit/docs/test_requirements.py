@@ -4,7 +4,8 @@
 """The collection requirements of the Ansible community package, and those of certification, point by point.
 
 Sources: https://docs.ansible.com/projects/ansible/latest/community/collection_contributors/collection_requirements.html and
-https://docs.ansible.com/projects/partner-certification-requirements/. Each function returns what does not meet a point.
+https://docs.ansible.com/projects/partner-certification-requirements/; of patterns,
+https://github.com/ansible/pattern-service/tree/main/specifications. Each function returns what does not meet a point.
 
 Other points are tested by ``make sanity`` (plugins without entries to ignore), ``make docs`` (documentation that refers to what exists),
 ``make style`` (ansible-lint, changelog of fragments), ``make licence``, ``make package`` (build and installation) and ``make matrix`` (each
@@ -14,6 +15,7 @@ alone), and that maintainers answer.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,11 +23,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import features, specs
 from tests.documents import REPOSITORY
 
 README = (REPOSITORY / "README.md").read_text()
 MODULES = sorted(REPOSITORY.glob("plugins/modules/*.py"))
 PLUGINS = [path for kind in ("modules", "filter", "lookup") for path in sorted(REPOSITORY.glob(f"plugins/{kind}/*.py"))]
+PATTERNS = {path.parents[1]: json.loads(path.read_text()) for path in sorted(REPOSITORY.glob("extensions/patterns/*/meta/pattern.json"))}
 WORKFLOWS = sorted(REPOSITORY.glob(".github/workflows/*.yml"))
 HEADINGS = [
     *("Description", "Requirements", "Installation", "Use Cases", "Testing", "Contributing", "Communication", "Support"),
@@ -109,6 +113,50 @@ def checkouts_keep_no_credentials() -> Iterator[str]:
             for step in job["steps"]:
                 if "checkout@" in step.get("uses", "") and step.get("with", {}).get("persist-credentials") is not False:
                     yield f"{path.name}: {name}"
+
+
+def patterns_describe_themselves() -> Iterator[str]:
+    if PATTERNS.keys() != set(REPOSITORY.glob("extensions/patterns/*")) or not PATTERNS:
+        yield "extensions/patterns: a folder without meta/pattern.json, or none at all"
+    for folder, pattern in PATTERNS.items():
+        wanted = ("schema_version", "title", "description", "short_description", "aap_resources")
+        yield from (f"{folder.name}: {key}" for key in wanted if not pattern.get(key))
+        if not re.fullmatch(r"[a-z0-9_]{1,64}", folder.name) or pattern["name"] != folder.name or len(pattern["title"]) > 64:
+            yield f"{folder.name}: name or title"
+        if not (folder / "README.md").exists():
+            yield f"{folder.name}: README.md"
+
+
+def patterns_define_what_their_job_templates_name() -> Iterator[str]:
+    for pattern in PATTERNS.values():
+        resources = pattern["aap_resources"]
+        jobs = resources["controller_job_templates"]
+        if [job.get("primary", False) for job in jobs].count(True) != 1 or not resources["controller_project"]["description"]:
+            yield "the primary job template, or the project"
+        for job in jobs:
+            if job["execution_environment"] != resources["controller_execution_environment"]["name"]:
+                yield f"{job['name']}: execution environment"
+            yield from (f"{job['name']}: label {label}" for label in job["labels"] if label not in resources["controller_labels"])
+
+
+def surveys_of_patterns_ask_for_settings() -> Iterator[str]:
+    """Playbooks take what the survey asks for; the argument spec next to them has it as the collection has; each default is accepted."""
+    for folder, pattern in PATTERNS.items():
+        for job in pattern["aap_resources"]["controller_job_templates"]:
+            playbook = folder / "playbooks" / job["playbook"]
+            (play,) = yaml.safe_load(playbook.read_text())
+            imported = play["ansible.builtin.import_playbook"]
+            options = yaml.safe_load(playbook.with_suffix(".meta.yml").read_text())["argument_specs"][playbook.stem]["options"]
+            if imported != f"npu.affinity.{playbook.stem}" or options.keys() - specs.by_playbook()[playbook.stem].keys():
+                yield f"{playbook.name}: {imported} or its variables"
+            questions = {question["variable"]: question for question in job["survey"]["spec"]}
+            if questions.keys() != options.keys():
+                yield f"{playbook.name}: {questions.keys() ^ options.keys()}"
+            for name, question in questions.items():
+                if options[name] != specs.of_playbooks()[name]:
+                    yield f"{playbook.name}: {name}"
+                for answer in (question.get("default", ""), *question.get("choices", [])):
+                    features.converted(name, options[name], answer)
 
 
 POINTS = [value for name, value in list(globals().items()) if getattr(value, "__annotations__", {}).get("return") == "Iterator[str]"]
