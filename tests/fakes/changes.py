@@ -14,7 +14,7 @@ VENDOR = ("/simulator", "/var/log", "/run/npu-smi")
 SHARED = {"npu_affinity_device_share_enabled": True}
 
 
-def state(tree):
+def state(tree, leave_out=VENDOR):
     """Everything that a host's tree holds: content and mode of every file, the mode of every folder, targets of links."""
     found = {}
     for folder, folders, files in os.walk(tree):
@@ -23,7 +23,7 @@ def state(tree):
             shown = "/" + str(path.relative_to(tree))
             if path.is_symlink():
                 found[shown] = os.readlink(path)
-            elif not shown.startswith(VENDOR):
+            elif not shown.startswith(leave_out):
                 found[shown] = (oct(path.stat().st_mode), path.read_bytes() if path.is_file() else None)
     return found
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 
+from .._base.version import Newer
 from .._base.cpulist import compress, expand
 from .._host.host import Forbidden, Host
 from .._kernel.pci import DEVICE_FOLDER, driver_of
 from .._state.plan_file import PATH as PLAN
-from .._state.plan_file import Broken, Newer, plan_npus, read
+from .._state.plan_file import Broken, plan_npus, read
 from .._base.findings import Device
 from .._state import previous
 from .._transaction.request import Request, compare

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, Any, Mapping
 
 from .._base.cpulist import expand
 from .._host.host import Host
 from .._base.outside import json_of, require_shape
-from .._base.version import SCHEMA
+from .._base.version import refuse_newer
 
 if TYPE_CHECKING:
     from .._base.documents import Plan
@@ -33,10 +32,6 @@ _OPTIONAL = {
     "quality?": dict,
 }
 _SLICE = re.compile(r"[A-Za-z0-9:_.\\-]+\.slice\Z")
-
-
-class Newer(ValueError):
-    """A newer version of the collection wrote it."""
 
 
 class Broken(ValueError):
@@ -87,16 +82,6 @@ def plan_npus(plan: Any) -> list[dict[str, Any]]:
     for key in ("housekeeping", "poll"):
         _check_set(plan, key, key)
     return npus
-
-
-def refuse_newer(title: str, document: object) -> None:
-    """Raise :class:`Newer` for a document of another schema than ours; one without a number has the first."""
-    schema = document.get("schema", SCHEMA) if isinstance(document, dict) else SCHEMA
-    if schema != SCHEMA:
-        raise Newer(
-            "%s has schema %s, and this version of the collection knows %d: use the version that wrote it. Nothing was changed"
-            % (title, json.dumps(schema), SCHEMA)
-        )
 
 
 def _check_npu(npu: dict[str, Any]) -> None:

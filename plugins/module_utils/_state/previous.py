@@ -13,8 +13,8 @@ from typing import Any, Container, Mapping
 
 from .._host.host import Host
 from .._base.outside import json_of
-from .._base.version import SCHEMA
-from .plan_file import RECORD, refuse_newer
+from .._base.version import SCHEMA, refuse_newer
+from .plan_file import RECORD
 from . import sections as _sections
 from .files import MARKER, atomic_write, remove_file
 

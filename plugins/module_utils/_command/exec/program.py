@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from ..._base.binders import OFF, OPENMP
 from ..._base.cpulist import compress, expand
 from ..._base.outside import json_of, require_shape, say, shown
-from ..._base.version import SCHEMA
+from ..._base.version import refuse_newer
 from .devices import GPU, NPU, kind_of, named, there, title
 from .placing import set_cpus, set_memory
 from .rank import RANKS, index_of
@@ -121,7 +121,7 @@ class Place:
 
 
 def read_plan(root: str) -> Plan:
-    """Return the plan in force. Raises ``ValueError`` if it is missing, damaged or of another schema."""
+    """Return the plan in force. Raises ``ValueError`` if it is missing, damaged or of a newer schema."""
     path = os.path.join(root, PLAN)
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
@@ -130,9 +130,8 @@ def read_plan(root: str) -> Plan:
         raise ValueError("%s does not exist: bind this host, or mount the file into the container" % path)
     except ValueError as error:
         raise ValueError("%s is not valid JSON (%s); bind the host again" % (path, error))
+    refuse_newer(path, plan)
     require_shape(plan, _SHAPE, path)
-    if plan.get("schema", SCHEMA) != SCHEMA:
-        raise ValueError("%s has schema %s, and this version of npu-affinity knows %d" % (path, plan["schema"], SCHEMA))
     return plan
 
 

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..._host.host import Host
 from ..._base.outside import json_of, require_shape
 from .. import sections
-from ..._base.version import SCHEMA
-from ..plan_file import plan_npus, refuse_newer
+from ..._base.version import SCHEMA, VERSION, refuse_newer
+from ..plan_file import plan_npus
 from ..files import MARKER, atomic_write, make_folder, remove_empty
 from ..previous import dump
-from ..._base.version import VERSION
 from .digest import digest
 
 if TYPE_CHECKING:

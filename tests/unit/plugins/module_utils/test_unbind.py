@@ -382,7 +382,7 @@ NO_RECORDS = [
     ("", "is not valid JSON"),
     ('{"interrupts": ', "is not valid JSON"),
     ("[]", "does not hold sections"),
-    ('{"schema": 2, "interrupts": {}}', "has schema 2, and this version of the collection knows 1"),
+    ('{"schema": 2, "interrupts": {}}', "was written by a newer version of npu.affinity: it has schema 2, "),
     ('{"irqbalance.service\\n": {}}', "it is unknown"),
     *((json.dumps({name: content}), "section '%s' cannot be restored%s" % (name, more)) for name, content, more in BROKEN),
 ]

@@ -286,7 +286,7 @@ CHANGES = {
     ),
     "plan.json is that of a newer version": (
         lambda host: edit(host, binding.PLAN, '{"npus"', '{"schema": 2, "npus"'),
-        binding.PLAN + ": the plan in force, not /etc/npu-affinity/plan.json has schema 2, and this version of the collection knows 1",
+        binding.PLAN + ": the plan in force, not /etc/npu-affinity/plan.json was written by a newer version",
     ),
     "previous.json has another shape": (
         lambda host: host.put("/etc/npu-affinity/previous.json", '{"folders": 5}'),

@@ -161,10 +161,10 @@ def test_everything_that_changes_a_host_waits_for_its_turn(tmp_path, command, ar
 
 
 STRANGE = [
-    ("a newer record", PATH, {"schema": 2}, "previous.json has schema 2, and this version of the collection knows 1"),
+    ("a newer record", PATH, {"schema": 2}, "previous.json was written by a newer version of npu.affinity: it has schema 2, and "),
     ("an unknown section", PATH, {"later": {}}, "section 'later' cannot be restored"),
     ("another shape", PATH, {"files": []}, "section 'files' cannot be restored"),
-    ("a newer plan", PLAN, {**BOUND, "schema": 2}, "plan.json has schema 2, and this version of the collection knows 1"),
+    ("a newer plan", PLAN, {**BOUND, "schema": 2}, "plan.json was written by a newer version of npu.affinity: it has schema 2, and "),
 ]
 
 
