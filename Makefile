@@ -95,7 +95,7 @@ unbind: setup $(if $(INVENTORY),,fleet) ## restore the state of every host befor
 history: setup $(if $(INVENTORY),,fleet) ## what was applied to every host: who, when, why, and what changed
 	$(PLAYBOOK) playbooks/history.yml
 
-rollback: setup $(if $(INVENTORY),,fleet) ## every host back to a state of its history: TO=-1 (the one before the last change), an id or a time
+rollback: setup $(if $(INVENTORY),,fleet) ## every host back to an earlier state: TO=-1 (before the last bind), a run or a time
 	$(PLAYBOOK) -e '{"npu_affinity_to": "$(TO)"}' playbooks/rollback.yml
 
 collect: setup $(if $(INVENTORY),,fleet) ## an archive of every host, to plan and compare it from afar, in build/archives

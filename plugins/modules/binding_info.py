@@ -78,11 +78,18 @@ bound:
   sample: true
 last_change:
   description:
-    - The newest entry of the history of the host, or null. It has the C(id), C(time), C(action), C(author), C(reason) and C(version) of
+    - The newest entry of the history of the host, or null. It has the C(id), C(time), C(action), C(author), C(reason), C(run) and C(version) of
       RV(npu.affinity.history_info#module:entries).
   returned: success
   type: dict
-  sample: {id: 7, time: '2026-11-22T13:30:00Z', action: bind, author: alice, reason: New cards, version: 1.0.0}
+  sample:
+    id: 7
+    time: "2026-11-22T13:30:00Z"
+    action: bind
+    author: alice
+    reason: New cards
+    run: {id: 20261122T132955-7f3a, time: "2026-11-22T13:29:55Z", inventory: hosts.yml}
+    version: 1.0.0
 changes:
   description: A line for everything that a bind of O(desired) would change of the state in force. Empty if the host has no state in force.
   returned: success

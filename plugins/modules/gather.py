@@ -23,9 +23,9 @@ options:
     description: Whether RV(in_force) has the state itself, too. This requires O(host_code).
     type: bool
     default: false
-  hardware:
-    description: The hardware of a state, C(hardware) of O(npu.affinity.host_files#module:state).
-    type: dict
+  entry:
+    description: The id of an entry of the history, which the module returns and compares the hardware with.
+    type: int
   root:
     description: As O(npu.affinity.topology_facts#module:root).
     type: path
@@ -66,14 +66,9 @@ author:
 
 EXAMPLES = r"""
 ---
-- name: Read the state before the last change
-  npu.affinity.history_info:
-    to: "-1"
-  register: history
-
-- name: See whether it still fits the host
+- name: Read the state before the last change, and see whether it still fits the host
   npu.affinity.gather:
-    hardware: "{{ history.entry.state.hardware }}"
+    entry: -1
 """
 
 RETURN = r"""
@@ -126,9 +121,14 @@ in_force:
         - V(null) if nothing does, and if RV(in_force.differs) is not empty. It has only C(msg) if the host could not be compared.
       type: dict
       sample: null
+entry:
+  description: The entry of the history, as RV(npu.affinity.history_info#module:entry).
+  returned: with O(entry)
+  type: dict
+  sample: {id: 7, time: '2026-09-01T12:00:00Z', state: {schema: 1}}
 hardware_changes:
-  description: One sentence for everything in which the host differs from O(hardware).
-  returned: with O(hardware)
+  description: One sentence for everything in which the host differs from the hardware of that entry.
+  returned: with O(entry)
   type: list
   elements: str
   sample: ["the accelerator at 0000:c1:00.0 is missing", "the CPUs online were 0-191 and are 0-190"]
@@ -146,14 +146,16 @@ if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 
 
-def differences(then: dict[str, Any], topology: Topology) -> list[str]:
-    """Return how the host differs from the hardware of a state. Raises ``ValueError`` for hardware of another shape."""
+def earlier(host: Host, number: int, topology: Topology) -> dict[str, Any]:
+    """Return an entry of the history, and how the host differs from its hardware. Raises ``ValueError`` where that cannot be said."""
+    from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import chosen, readable
     from ansible_collections.npu.affinity.plugins.module_utils._topology.hardware import hardware_changes
 
+    entry = chosen(readable(host)[0], number)
     try:
-        return hardware_changes(then, topology)
+        return {"entry": entry._asdict(), "hardware_changes": hardware_changes(entry.state["hardware"], topology)}
     except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError("option hardware has an unexpected form (%s: %s)" % (type(error).__name__, error))
+        raise ValueError("hardware of entry %d has an unexpected form (%s: %s)" % (entry.id, type(error).__name__, error))
 
 
 def in_force(module: AnsibleModule, host: Host, topology: Topology) -> dict[str, Any] | None:
@@ -187,7 +189,7 @@ def main() -> None:
         argument_spec={
             "host_code": {"type": "str"},
             "applied_state": {"type": "bool", "default": False},
-            "hardware": {"type": "dict"},
+            "entry": {"type": "int"},
             **ARGUMENTS,
         },
         supports_check_mode=True,
@@ -195,8 +197,8 @@ def main() -> None:
     found: dict[str, Any] = {}
     try:
         host, topology = gathered(module.params)
-        if module.params["hardware"] is not None:
-            found["hardware_changes"] = differences(module.params["hardware"], topology)
+        if module.params["entry"] is not None:
+            found.update(earlier(host, module.params["entry"], topology))
         if module.params["host_code"]:
             found["in_force"] = in_force(module, host, topology)
     except ValueError as error:

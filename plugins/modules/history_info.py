@@ -18,13 +18,11 @@ options:
     description: Root directory of the host's file tree.
     type: path
     default: /
-  to:
+  entry:
     description:
-      - The entry to return in full as RV(entry).
-      - V(-1) is the one before the newest, V(-2) the one before that. A number is an id. A time, such as V(2026-11-22T13:30) in UTC, selects
-        the entry that was in force then.
+      - The id of the entry to return in full as RV(entry). V(-1) is the one before the newest, V(-2) the one before that.
       - The module fails if a bound host has no such entry.
-    type: str
+    type: int
 extends_documentation_fragment:
   - npu.affinity._attributes.reads
   - npu.affinity._attributes
@@ -39,7 +37,7 @@ EXAMPLES = r"""
 
 - name: The state before the last change
   npu.affinity.history_info:
-    to: '-1'
+    entry: -1
   register: history
 
 - name: Apply it again
@@ -76,6 +74,9 @@ entries:
     reason:
       description: The reason, if one was given.
       type: str
+    run:
+      description: The run of a playbook that applied it, with C(id), C(time) (when it began, in UTC) and C(inventory).
+      type: dict
     version:
       description: The version of the collection.
       type: str
@@ -92,6 +93,7 @@ entries:
       action: bind
       author: alice
       reason: More memory bandwidth for the second service
+      run: {id: 20261122T132955-7f3a, time: '2026-11-22T13:29:55Z', inventory: hosts.yml}
       version: 1.0.0
       features: {slices: present, irq: present}
       difference: ["NPU 0 (0000:c1:00.0): CPUs 144-167 -> 144-165, main 146-165 -> 146-163"]
@@ -101,10 +103,10 @@ lines:
   type: list
   elements: str
   sample:
-    - "7  2026-11-22T13:30:00Z  bind by alice, npu.affinity 1.0.0: More memory bandwidth for the second service"
+    - "7  2026-11-22T13:30:00Z  run 20261122T132955-7f3a: bind by alice, npu.affinity 1.0.0: More memory bandwidth for the second service"
     - "     NPU 0 (0000:c1:00.0): CPUs 144-167 -> 144-165, main 146-165 -> 146-163"
 entry:
-  description: The entry that O(to) names, with its C(state); null without O(to), and on a host without history that is not bound.
+  description: The entry that O(entry) names, with its C(state); null without O(entry), and on a host without history that is not bound.
   returned: success
   type: dict
   contains:
@@ -124,27 +126,24 @@ from typing import Any
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._state import plan_file
 from ansible_collections.npu.affinity.plugins.module_utils._state.history import difference
-from ansible_collections.npu.affinity.plugins.module_utils._state.history.choice import choose
-from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import readable
+from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import chosen, readable
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 
 
 def argument_spec() -> dict[str, Any]:
-    return {"root": {"type": "path", "default": "/"}, "to": {"type": "str"}}
+    return {"root": {"type": "path", "default": "/"}, "entry": {"type": "int"}}
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
-    to = module.params["to"]
+    number = module.params["entry"]
     try:
         host = Host(module.params["root"])
         bound = host.exists(plan_file.PATH)
         entries, unreadable = readable(host)
         for sentence in unreadable:
             module.warn(sentence)
-        if to and bound and not entries:
-            raise ValueError("this host is bound and has no history yet: what was applied is kept from the next change on")
-        entry = choose(entries, to) if to and entries else None
+        entry = chosen(entries, number) if number is not None and (entries or bound) else None
     except (OSError, ValueError) as error:
         module.fail_json(msg=str(error))
     rows, lines = difference.rows(entries), difference.paragraphs(entries)

@@ -23,8 +23,8 @@ description:
   - After a write, runs each program of the collection once with the interpreter that its unit names. Units whose last run failed run again
     at the end. If one fails again, the module warns.
   - Saves files and links that it overwrites, and records folders that it creates, in C(/etc/npu-affinity/previous.json).
-  - Adds O(state) to C(/etc/npu-affinity/history/) with the time, the version of the collection, O(author) and O(reason), if something changed
-    or if its features or live settings differ from the newest entry. The history has the newest 10 entries, which module
+  - Adds O(state) to C(/etc/npu-affinity/history/) with the time, the version of the collection, O(author), O(reason) and O(run), if something
+    changed or if its features or live settings differ from the newest entry. The history has the newest 10 entries, which module
     P(npu.affinity.history_info#module) lists. The systemd journal gets a line with fields such as C(NPU_AFFINITY_ACTION).
 options:
   root:
@@ -71,6 +71,22 @@ options:
     description: Reason for the change, recorded in the history and the journal.
     type: str
     default: ''
+  run:
+    description: The run that the change belongs to, recorded in the history. The default is a run of its own.
+    type: dict
+    suboptions:
+      id:
+        description: Id of the run.
+        type: str
+        required: true
+      time:
+        description: When it began, in UTC.
+        type: str
+        required: true
+      inventory:
+        description: The inventory that it was started with.
+        type: str
+        default: ''
   kubelet_wait:
     description:
       - Seconds to wait for the kubelet of a drained node to start. Without it, the module does not change the kubelet, and returns RV(kubelet).
@@ -282,6 +298,14 @@ def argument_spec() -> dict[str, Any]:
         "action": {"type": "str", "choices": ["bind", "rollback"], "default": "bind"},
         "author": {"type": "str", "default": ""},
         "reason": {"type": "str", "default": ""},
+        "run": {
+            "type": "dict",
+            "options": {
+                "id": {"type": "str", "required": True},
+                "time": {"type": "str", "required": True},
+                "inventory": {"type": "str", "default": ""},
+            },
+        },
         "kubelet_wait": {"type": "int"},
         "compare": {
             "type": "dict",

@@ -33,9 +33,12 @@ options:
       - plan_to_bind
       - plan_to_compare
       - plan_to_show
+      - read_history
+      - resolve_run
       - say
       - show_plans
       - show_progress
+      - show_runs
       - summarize
       - unbind
       - verify

@@ -57,6 +57,22 @@ options:
     description: Reason for the change, recorded in the history and the journal of systemd.
     type: str
     default: ''
+  run:
+    description: The run that the change belongs to, recorded in the history. The default is a run of its own.
+    type: dict
+    suboptions:
+      id:
+        description: Id of the run.
+        type: str
+        required: true
+      time:
+        description: When it began, in UTC.
+        type: str
+        required: true
+      inventory:
+        description: The inventory that it was started with.
+        type: str
+        default: ''
   npu_smi:
     description: The C(npu-smi) command. By default, the module searches where Ascend drivers install it.
     type: str
@@ -232,6 +248,14 @@ def argument_spec() -> dict[str, Any]:
         "move_memory": {"type": "bool", "default": False},
         "author": {"type": "str", "default": ""},
         "reason": {"type": "str", "default": ""},
+        "run": {
+            "type": "dict",
+            "options": {
+                "id": {"type": "str", "required": True},
+                "time": {"type": "str", "required": True},
+                "inventory": {"type": "str", "default": ""},
+            },
+        },
         "npu_smi": {"type": "str"},
         "kubelet_wait": {"type": "int"},
         "timeout": {"type": "int", "default": 90},
@@ -258,9 +282,10 @@ def log(host: Host, params: Mapping[str, Any], report: Report) -> None:
     unbound, number = [name for name in params["features"] or FEATURES if name not in report.pending], None
     last = newest(host)
     if last:
-        number = keep(host, Applied("unbind", without(last.state, unbound), params["author"], params["reason"]))
+        number = keep(host, Applied("unbind", without(last.state, unbound), params["author"], params["reason"], params["run"]))
     changes = ["restore or remove " + path for path in report.changes] + report.actions
-    log_change(host, Change("unbind", params["author"], ", ".join(unbound), changes, params["reason"], number))
+    run = params["run"]["id"] if params["run"] else ""
+    log_change(host, Change("unbind", params["author"], ", ".join(unbound), changes, params["reason"], number, run))
 
 
 def main() -> None:

@@ -38,7 +38,7 @@ _REFUSALS = {
     "NPU_MEMORY_SHORT": "A memory node has no room for the huge pages.",
     "NPU_NOT_GATHERED": "The host could not be queried.",
     "NPU_NOT_REVIEWED": "The reviewed file does not have what a bind would do.",
-    "NPU_NO_ENTRY": "The history has no such entry.",
+    "NPU_NO_ENTRY": "The history has no such state.",
     "NPU_OTHER_HARDWARE": "The entry of the history is for other hardware.",
     "NPU_TOO_FEW_CPUS": "Too few CPUs may be divided.",
     "NPU_VNPU_TOO_LARGE": "vNPUs do not fit on their NPU.",

@@ -55,6 +55,7 @@ MODULES = {
     **dict.fromkeys(PLANNING, "gather"),
     "apply": "host_files",
     **dict.fromkeys(("compare", "verify", "verify_after_bind"), "binding_info"),
+    "read_history": "history_info",
     "unbind": "unbind",
     "measure": "measure_info",
     "collect": "host_archive",

@@ -198,7 +198,7 @@ SAID = {
     ("plan", "--limit", "a2-01"): "in force   a plan with the same CPUs: a bind changes nothing.",
     ("bind", "--check"): f"{len(DEMO)} unchanged: a2-",
     ("history", "--limit", "a2-01"): "8 NPUs, 16 files",
-    ("rollback", "--check", "--limit", "a2-01", "-e", "npu_affinity_to=1"): "a2-01: already at entry 1 of ",
+    ("rollback", "--check", "--limit", "a2-01", "-e", "npu_affinity_to=2099-01-01"): "is the state after run 20",
     ("report",): "The page is report.html",
     ("collect", "--limit", "a2-01"): "a2-01: archives/a2-01.json",
     ("inspect",): "a2-01: 0 of 71 compared objects differ",

@@ -73,6 +73,8 @@ def test_roles_by_themselves_want_what_the_playbooks_want(fleet, tmp_path):
     for path, names in ((bind, roles), (verify, ["npu.affinity.verify"])):
         path.write_text(yaml.safe_dump([{"hosts": "all", "gather_facts": False, "roles": names}]))
     hosts.succeed(str(bind))
+    entries = [json.loads(path.read_text()) for path in (tree / "etc/npu-affinity/history").iterdir()]
+    assert len(entries) == 2 and len({entry["run"]["id"] for entry in entries}) == 1, "the roles of one playbook are one run"
     assert json.loads((tree / PLAN[1:]).read_text())["strategy"] == "even_split"
     assert all((tree / UNITS[1:] / name).exists() for name in ("npu.slice", "npu-affinity-irq.service"))
     with hosts.untouched():

@@ -74,5 +74,5 @@ def test_what_a_module_refuses_has_no_lines_of_the_playbook(fleet):
     hosts.succeed("bind")
     refused = hosts.play("rollback", npu_affinity_to=77)
     assert refused.summary["states"] == {"refused": ["a"]}
-    assert refused.output.count("there is no entry 77 in the history") == 1
+    assert refused.output.count("'77' is not a state to restore") == 1
     assert not any(mark in run.output for mark in EXCERPT for run in (failed, refused))

@@ -180,7 +180,7 @@ def test_running_work_is_adopted_and_given_back(lab, claims, tmp_path, shape):
         claims.equal("exit status and drift of verify", drift(lab, machine, tmp_path), (0, {}))
     if shape is ENGINES:
         report = {**MOVES, "npu_affinity_adopt": "report"}
-        for play, expected in ("bind", before), ("rollback", after), ("rollback", before):
+        for play, expected in ("bind", before), ("rollback", after), ("bind", before):
             words = report if play == "bind" else {**MOVES, "npu_affinity_to": "-1"}
             claims.equal(f"exit status of {play}", success(lab.play(machine, play, **words)), (0, ""))
             now = look(machine, held)

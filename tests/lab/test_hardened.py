@@ -135,7 +135,7 @@ def test_from_plan_to_unbind(hardened, claims, tmp_path):
 
     claims.equal("exit status of a bind by another plan", success(operators.play(machine, "bind", **OTHER_PLAN)), (0, ""))
     claims.true("it is another plan", plan_of(machine)["npus"] != plan["npus"])
-    claims.equal("exit status of the rollback", success(operators.play(machine, "rollback", npu_affinity_to="1")), (0, ""))
+    claims.equal("exit status of the rollback", success(operators.play(machine, "rollback", npu_affinity_to="-1")), (0, ""))
     as_planned(claims, machine, plan)
     claims.equal("exit status and drift after it", drift(operators, machine, tmp_path), (0, {}))
 

@@ -101,7 +101,8 @@ class Application:
         if in_force:
             state = parts.merged(state, in_force)
             self._new = digest(in_force) != digest(state)
-        return Applied(self.choices.action, state, self.choices.author, self.choices.reason, self._new)
+        choices = self.choices
+        return Applied(choices.action, state, choices.author, choices.reason, choices.run, self._new)
 
     def _complete(self) -> None:
         """Do what comes when the files stay, each step whatever becomes of the others."""
@@ -179,7 +180,8 @@ class Application:
     def _log(self, text: str, changes: list[str]) -> None:
         """Say in the journal of the host what was changed, or that a change was taken back."""
         choices = self.choices
-        log_change(self.host, Change(choices.action, choices.author, text, changes, choices.reason, self._report.history))
+        run = choices.run["id"] if choices.run else ""
+        log_change(self.host, Change(choices.action, choices.author, text, changes, choices.reason, self._report.history, run))
 
 
 def refuse_parted_code(in_force: AppliedState | None, state: AppliedState) -> None:

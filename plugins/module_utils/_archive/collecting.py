@@ -143,7 +143,12 @@ def _is_wrapped(name: str, value: object) -> bool:
 
 
 def _anonymous(history: InForce) -> InForce:
-    return history._replace(entries=[entry._replace(author="", reason="") for entry in history.entries])
+    entries = []
+    for entry in history.entries:
+        run = entry.run.copy()
+        run["inventory"] = ""
+        entries.append(entry._replace(author="", reason="", run=run))
+    return history._replace(entries=entries)
 
 
 def _without_names(archive: Archive, host: Host, warnings: list[str]) -> Archive:

@@ -463,6 +463,13 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         found_cpus: str | None
         sentence: str
 
+    class Run(TypedDict):
+        """One call of a playbook that changes hosts, as every entry of a history has it; ``time`` is when it began, in UTC."""
+
+        id: str
+        time: str
+        inventory: str
+
     class LastChange(TypedDict):
         """An entry of the history of a host without its state."""
 
@@ -472,6 +479,7 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         action: str
         author: str
         reason: str
+        run: Run
 
     class Comparison(TypedDict):
         """A host next to its state in force, as module ``binding_info`` returns it."""
@@ -520,7 +528,8 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         restart: List[str]
 
     class SummaryOfHost(TypedDict):
-        """The result of a run for a host; ``cost`` is that of a plan. ``codes``: until when and why each code is muted, '' if it is not."""
+        """The result of a run for a host; ``cost`` is that of a plan, ``run`` the one that a rollback went back to, or ''. ``codes``: until
+        when and why each code is muted, '' if it is not."""
 
         state: str
         reasons: List[str]
@@ -530,6 +539,7 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         adopted: Dict[str, int]
         method: str
         cost: Cost | None
+        run: str
         fails: bool
 
     class SummaryOfPlan(TypedDict):

@@ -77,7 +77,7 @@ def summary(entry: Entry) -> str:
     """Return an entry of the history in few words."""
     who = " by %s" % entry.author if entry.author else ""
     why = ": %s" % entry.reason if entry.reason else ""
-    return "%s, %s%s, entry %d%s" % (entry.time, entry.action, who, entry.id, why)
+    return "%s, %s%s, run %s%s" % (entry.time, entry.action, who, entry.run["id"], why)
 
 
 def known(host: Host, private: bool = True) -> Known:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from .._base.documents import AppliedState, FileEntry
+    from .._base.documents import AppliedState, FileEntry, Run
     from .._base.findings import Code
     from typing import Callable, List, Mapping, Optional, Sequence, Tuple
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Choices(NamedTuple):
     """How a desired state is applied, besides what it says itself.
 
-    ``action``, ``author`` and ``reason`` go into the history and the journal; ``move_memory``: whether memory nodes of a unit with
+    ``action``, ``author``, ``reason`` and ``run`` go into the history and the journal; ``move_memory``: whether memory nodes of a unit with
     processes may change; ``kubelet_wait``: the seconds that the kubelet of a drained node may take to start; None where it is not drained,
     0 where it is to be drained before anything is applied; ``staged``: paths on this machine of files to be placed, by their SHA-256.
     """
@@ -32,6 +32,7 @@ class Choices(NamedTuple):
     action: str = "bind"
     author: str = ""
     reason: str = ""
+    run: Run | None = None
     move_memory: bool = False
     kubelet_wait: int | None = None
     staged: Mapping[str, str] = {}

@@ -29,7 +29,8 @@ _SECONDS = 2
 
 class Change(NamedTuple):
     """``action``: bind, rebind, stop, rollback or unbind; ``author``: who began it, a person on the controller or one of our programs;
-    ``what``: what was done, in few words; ``lines``: one for everything that changed; ``history``: the id of the entry that was made."""
+    ``what``: what was done, in few words; ``lines``: one for everything that changed; ``history``: the id of the entry that was made;
+    ``run``: the id of the run."""
 
     action: str
     author: str
@@ -37,6 +38,7 @@ class Change(NamedTuple):
     lines: Sequence[str] = ()
     reason: str = ""
     history: int | None = None
+    run: str = ""
 
 
 def log_change(host: Host, change: Change) -> None:
@@ -52,7 +54,7 @@ def log_change(host: Host, change: Change) -> None:
     sentence = "%s%s: %s%s" % (change.action, " by " + author if author else "", what, ": " + reason if reason else "")
     priority = _WARNING if change.action == "stop" else _NOTICE
     line = {"MESSAGE": sentence, "MESSAGE_ID": MESSAGE_ID, "PRIORITY": priority, "SYSLOG_IDENTIFIER": "npu-affinity"}
-    ours = {"ACTION": change.action, "AUTHOR": author, "REASON": reason, "VERSION": VERSION}
+    ours = {"ACTION": change.action, "AUTHOR": author, "REASON": reason, "RUN": shown(change.run), "VERSION": VERSION}
     ours["CHANGES"] = "\n".join(map(shown, change.lines[:_MOST_CHANGES]))
     ours["HISTORY"] = "" if change.history is None else str(change.history)
     line.update(("NPU_AFFINITY_" + name, value) for name, value in ours.items() if value)

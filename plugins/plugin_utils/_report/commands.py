@@ -41,7 +41,7 @@ OPTIONS = (
     ("forks", "-f", "DEFAULT_FORKS"),
 )
 """Options that the next command repeats: the name in ``context.CLIARGS``, the option, and the constant with its default."""
-_PLAIN = re.compile(r"[^\s'\"\\{}\[\]=]+")
+_PLAIN = re.compile(r"[^\s'\"\\{}\[\]=]*")
 
 Extra = tuple[str, Any]
 """The name and the value of a variable; the name is empty for the ``@file`` of an option ``-e``."""
@@ -91,14 +91,14 @@ def typed(arguments: Mapping[str, Any], environment: Mapping[str, str]) -> Typed
     """Return how a run was started, from ``context.CLIARGS`` and the variables of its environment."""
     made = bool(environment.get("MAKELEVEL"))
     words = _words(environment.get("ARGS", ""))
-    texts = [f"@{_near(text[1:])}" if text.startswith("@") else text for text in map(str, arguments.get("extra_vars") or ())]
+    texts = [f"@{near(text[1:])}" if text.startswith("@") else text for text in map(str, arguments.get("extra_vars") or ())]
     given = [pair for text in texts for pair in _given(text, not made or text in words)]
     kept = [(name, value) for name, value in given if not name or name.startswith(PREFIX) or name in CONNECTION]
     sources = list(arguments.get("inventory") or ())
     inventory = [] if made or sources == list(constants.config.get_config_value("DEFAULT_HOST_LIST")) else sources
     return Typed(
         playbook=_named(str(next(iter(arguments.get("args") or ()), ""))),
-        options=(*(word for source in inventory for word in ("-i", _near(source))), *_options(arguments)),
+        options=(*(word for source in inventory for word in ("-i", near(source))), *_options(arguments)),
         limit=str(arguments.get("subset") or ""),
         extra=tuple(kept),
         withheld=tuple(sorted({pair[0] for pair in given if pair not in kept})),
@@ -143,7 +143,7 @@ def _named(playbook: str) -> str:
     return str(path.with_name("{}.yml")) if ours else "npu.affinity.{}"
 
 
-def _near(source: str) -> str:
+def near(source: str) -> str:
     """Return an inventory as somebody types it who is in the folder of this run."""
     here = f"{os.getcwd()}{os.sep}"
     return source.removeprefix(here) if source.startswith(here) else source

@@ -374,4 +374,4 @@ def _facts(machine: Mapping[str, Any], driver: Mapping[str, Any], topology: Topo
 def _change(change: Mapping[str, Any]) -> str:
     who = f" by {change['author']}" if change["author"] else ""
     why = f": {change['reason']}" if change["reason"] else ""
-    return f"{change['action']} of {change['time']}{who}{why}"
+    return f"{change['action']} of {change['time']}{who}, run {change['run']['id']}{why}"

@@ -16,6 +16,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._codes import BIND_EF
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.memory import moved_mib
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import TO, Typed
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import outdated, unmuted
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.runs import BEFORE
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import (
@@ -101,6 +102,8 @@ REVIEWED = "bind only the reviewed plans"
 PURPOSES = [*BACK.values(), *(purpose for *_when, purpose in NEXT), REVIEWED, REFUSED_BIND]
 """In the order in which they are shown."""
 
+HEALTH = "npu_affinity_health"
+
 Host = Mapping[str, Any]
 Judged = tuple[str, list[str]]
 
@@ -112,11 +115,12 @@ def summary(
     stopped: str = "",
     typed: Typed | None = None,
     lost: Collection[str] = (),
+    run: str = "",
 ) -> Summary:
     """Return the summary of a run as plain data.
 
     ``hosts`` are the variables of each host, ``stopped`` is why the run ended before its end, ``typed`` is how it was started, and ``lost``
-    are the hosts that Ansible gave up on the way.
+    are the hosts that Ansible gave up on the way, and ``run`` is the id of the run.
     """
     entries = {name: _entry(name, host, playbook, check, name in lost) for name, host in hosts.items()}
     for sentence, names in _one_machine(hosts):
@@ -132,7 +136,7 @@ def summary(
         "hosts": entries,
         "next": [],
     }
-    found["next"] += _next(found, hosts, typed or Typed())
+    found["next"] += _next(found, hosts, typed or Typed(), run)
     return found
 
 
@@ -176,6 +180,7 @@ def _entry(name: str, host: Host, playbook: str, check: bool, lost: bool) -> Sum
         "adopted": {} if state in FAILURES else _adopted(host),
         "method": _method(host) if playbook in ("plan", "bind") and state not in UNPLANNED else "",
         "cost": _cost(host) if playbook == "plan" and state not in UNPLANNED else None,
+        "run": _run_of(host) if playbook == "rollback" and state not in UNPLANNED else "",
         "fails": state in FAILURES | must and not lenient,
     }
 
@@ -314,6 +319,12 @@ def _cost(host: Host) -> Cost | None:
     }
 
 
+def _run_of(host: Host) -> str:
+    """Return the run whose state a rollback restored, '' where it restored none."""
+    entry = (host.get("__npu_affinity_gathered") or {}).get("entry")
+    return str(entry["run"]["id"]) if entry else ""
+
+
 def _restart(host: Host) -> list[str]:
     """Return the units that run as they were started until somebody restarts them."""
     found = [unit for name in (*RESULTS, "__npu_affinity_unbound") for unit in (host.get(name) or {}).get("restart_needed") or ()]
@@ -364,7 +375,9 @@ def _rolled_back(host: Host, check: bool) -> Judged:
     chosen = host.get("__npu_affinity_gathered") or {}
     if "entry" not in chosen:
         return _lost(host)
-    return ("never bound", []) if chosen["entry"] is None else _bound(host, check)
+    if chosen["entry"] is None:
+        return ("unchanged" if chosen.get("stays") else "never bound"), []
+    return _bound(host, check)
 
 
 def _planned(host: Host, check: bool) -> Judged:
@@ -447,16 +460,20 @@ def _plans(hosts: Mapping[str, Host], entries: Mapping[str, SummaryOfHost], comp
     return list(found.values())
 
 
-def _next(found: Summary, hosts: Mapping[str, Host], typed: Typed) -> Iterable[NextStep]:
-    """Yield what to run next, and what for."""
+def _next(found: Summary, hosts: Mapping[str, Host], typed: Typed, run: str) -> Iterable[NextStep]:
+    """Yield what to run next, and what for. A rollback names the run, because -1 means another one later."""
     playbook, check = found["playbook"], found["check"]
     for back, names in _to_take_back(found, hosts).items():
-        yield _step(typed, typed.line(back, limit=",".join(names), settings={TO: "-1"}), BACK[back])
+        settings = {TO: f"{BEFORE}{run}"}
+        if any(_check_failed(hosts[name]) for name in names):
+            settings[HEALTH] = ""
+        yield _step(typed, typed.line(back, limit=",".join(names), settings=settings), BACK[back])
+    meant = next((to for host in hosts.values() if (to := (host.get("__npu_affinity_resolved") or {}).get("to"))), "")
     reviewed = _plan_file(hosts) if playbook == "plan" else ""
     unbindable = {name for name, host in hosts.items() if found["hosts"][name]["state"] == "refused" or _refusals(host)}
     for own, of, wanted, purpose in NEXT:
         names = [name for name, entry in found["hosts"].items() if entry["state"] in wanted]
-        given = {"npu_affinity_reviewed": reviewed} if own == "bind" and reviewed else {}
+        given = {"npu_affinity_reviewed": reviewed} if own == "bind" and reviewed else {TO: meant} if meant else {}
         if purpose == ADOPT:
             given = {"npu_affinity_adopt": "now"}
             names = [name for name in names if hosts[name].get("npu_affinity_bound_by") != "workers"]
@@ -478,14 +495,23 @@ def _step(typed: Typed, command: str, purpose: str) -> NextStep:
 
 
 def _to_take_back(found: Summary, hosts: Mapping[str, Host]) -> dict[str, list[str]]:
-    """Return the hosts that failed after a bind or a rollback had changed them, by the playbook that takes that back."""
+    """Return the hosts that failed after a bind or a rollback had changed them, by the playbook that takes that back. Where their state
+    was only repaired, the history has no other."""
     names: dict[str, list[str]] = {}
     for name in found["states"].get("failed", ()) if not found["check"] else ():
         result = hosts[name].get("__npu_affinity_host_result") or {}
         if result.get("changed"):
             bound = (hosts[name].get("npu_affinity_topology") or {}).get("applied")
-            names.setdefault("rollback" if bound else "unbind", []).append(name)
+            if not bound:
+                names.setdefault("unbind", []).append(name)
+            elif result.get("history"):
+                names.setdefault("rollback", []).append(name)
     return dict(sorted(names.items()))
+
+
+def _check_failed(host: Host) -> bool:
+    """Return whether a host failed by the user's check of its health."""
+    return bool((host.get("__npu_affinity_failure") or {}).get("check"))
 
 
 def _plan_file(hosts: Mapping[str, Host]) -> str:

@@ -44,6 +44,7 @@ def _lines(summary: Mapping[str, Any], verbose: bool) -> Iterator[str]:
         first, *others = ways.most_common()
         yield ", ".join([f"binding method: {count(first[1], 'host')} {first[0]}", *(f"{number} {way}" for way, number in others)])
     yield from _adopted(summary)
+    yield from _restored(summary)
     if summary["stopped"]:
         yield f"Stopped: {summary['stopped']}"
     for plan in capped(summary["plans"], "plan"):
@@ -84,6 +85,15 @@ def _adopted(summary: Mapping[str, Any]) -> Iterator[str]:
     if kinds:
         listed = " and ".join(filter(None, [", ".join(kinds[:-1]), kinds[-1]]))
         yield f"{listed} {'would be adopted' if summary['check'] else 'adopted'} on {folded(list(found))}"
+
+
+def _restored(summary: Mapping[str, Any]) -> Iterator[str]:
+    found: dict[str, list[str]] = {}
+    for name, entry in summary["hosts"].items():
+        if entry.get("run"):
+            found.setdefault(entry["run"], []).append(name)
+    for run, names in found.items():
+        yield f"{'would be at' if summary['check'] else 'at'} the state of run {run}: {folded(names)}"
 
 
 def _plan(plan: Mapping[str, Any]) -> Iterator[str]:

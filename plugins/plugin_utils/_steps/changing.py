@@ -34,23 +34,18 @@ def apply(task: StepTask, feature: str = "", entry: Mapping[str, Any] | None = N
     result = _applied(task, state, feature, entry, drained)
     if result.get("failed") or (result["drain"] and not task.check_mode):
         return result
-    lines = list(_lines(task, state, result, feature, entry))
+    lines = list(_lines(task, state, result, feature))
     if task.check_mode == task.variables["ansible_check_mode"]:  # before npu_affinity_before_host, the same tasks look ahead in check mode
         task.say(lines)
     return result | {"lines": lines}
 
 
-def _lines(
-    task: StepTask, state: Mapping[str, Any], result: Mapping[str, Any], feature: str, entry: Mapping[str, Any] | None
-) -> Iterator[str]:
-    """Yield what a role did, and where a rollback is. Playbooks have a summary for the rest."""
+def _lines(task: StepTask, state: Mapping[str, Any], result: Mapping[str, Any], feature: str) -> Iterator[str]:
+    """Yield what a role did. Playbooks have a summary."""
     if feature:
         yield from without(lines_after(feature, state["notes"], result), state.get("muted") or {})
     if feature and not (result.get("kubelet") or {}).get("pending"):
         yield role_line(feature, task.host, result, task.check_mode)
-    if entry:
-        moved = "would go back to" if task.check_mode else "rolled back to"
-        yield f"{task.host}: {moved if result['changed'] else 'already at'} {_named(entry)}"
 
 
 def unbind(task: StepTask, drained: bool = False) -> dict[str, Any]:
@@ -60,6 +55,7 @@ def unbind(task: StepTask, drained: bool = False) -> dict[str, Any]:
         "root": settings["plan"]["root"],
         "author": of_playbooks["author"],
         "reason": of_playbooks["reason"],
+        "run": task.run_of_playbook,
         "npu_smi": settings["plan"]["npu_smi"] or None,
         "features": of_playbooks["features"],
         "ignore_busy": settings["device_share"]["ignore_busy"],
@@ -82,7 +78,8 @@ def _applied(task: StepTask, state: Mapping[str, Any], feature: str, entry: Mapp
         "features": [feature] if feature else [],
         "action": "rollback" if entry else "bind",
         "author": of_playbooks["author"],
-        "reason": of_playbooks["reason"] or (f"back to {_named(entry)}" if entry else ""),
+        "reason": of_playbooks["reason"] or (f"back to run {entry['run']['id']}" if entry else ""),
+        "run": task.run_of_playbook,
         "move_memory": settings["slices"]["move_memory"],
         "compare": comparison,
         "kubelet_wait": _kubelet_wait(settings, drained),
@@ -116,7 +113,3 @@ def _kubelet_wait(settings: Mapping[str, Any], drained: bool) -> int | None:
     if drained:
         return max(1, 2 * int(settings["kubelet"]["wait"]))
     return 0 if settings["kubelet"]["restart"] else None
-
-
-def _named(entry: Mapping[str, Any]) -> str:
-    return f"entry {entry['id']} of {entry['time']}"

@@ -12,19 +12,20 @@ from typing import Any
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 
 from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
+from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown_lines
 from ansible_collections.npu.affinity.plugins.module_utils._users import pools
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, by_code, shown
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state
+from ansible_collections.npu.affinity.plugins.plugin_utils._report import runs
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import failure
 from ansible_collections.npu.affinity.plugins.plugin_utils._review import file
 from ansible_collections.npu.affinity.plugins.plugin_utils._review.entry import review_entry
 from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import StepTask
 
 TOPOLOGY = "npu_affinity_topology"
-NOWHERE = (
-    "Name the state to restore: -e npu_affinity_to=-1 for the state before the last change, or an id or a time (UTC) that playbook "
-    "npu.affinity.history shows."
-)
+TO = "npu_affinity_to"
+NOWHERE = f"Name the state to restore with -e {TO}=: {runs.FORMS}. Playbook npu.affinity.history shows the runs."
+NO_HISTORY = "This host is bound and has no history yet: what was applied is kept from the next change on."
 
 
 def gather(task: StepTask) -> dict[str, Any]:
@@ -84,21 +85,56 @@ def plan_to_bind(task: StepTask) -> dict[str, Any]:
     return result | found | {"ready": not waits}
 
 
-def choose_entry(task: StepTask) -> dict[str, Any]:
-    """Return the entry of the history that the user names, and the topology of the host, which must have the hardware of the entry."""
-    asked, to = task.settings.for_gathering(), task.settings.of_playbooks()["to"]
-    if not to:
-        return _refused("NPU_NO_ENTRY", NOWHERE) | {"ready": False}
-    history = task.attempt("history_info", {"root": asked["root"], "to": to})
+def read_history(task: StepTask) -> dict[str, Any]:
+    """Return the history of a host without its states, or why it cannot be read."""
+    if not task.known(TO):
+        return {}
+    history = task.attempt("history_info", {"root": task.settings.for_gathering()["root"]})
     if history.get("failed"):
-        return _refused("NPU_NO_ENTRY", history["msg"]) | {"ready": False}
-    found = {"entry": history["entry"], "refusals": [], "ready": False, "warnings": history.get("warnings", [])}
-    if not history["entry"]:
-        return found
+        return {"why": history["msg"]}
+    kept = ("id", "time", "action", "author", "reason", "run")
+    entries = [{name: entry[name] for name in kept} for entry in history["entries"]]
+    return {"entries": entries, "bound": history["bound"], "warnings": history.get("warnings", [])}
+
+
+def resolve_run(task: StepTask) -> dict[str, Any]:
+    """Return which run the user means, once for all hosts of the play, and print it."""
+    given, variables = task.known(TO), task.variables["hostvars"]
+    known = {name: variables[name].get("__npu_affinity_history") or {} for name in task.variables["ansible_play_hosts_all"]}
+    to = "" if given is None else str(given)
+    if not to:
+        return {"to": "", "refusal": NOWHERE}
+    histories = {name: history["entries"] for name, history in known.items() if "entries" in history}
+    try:
+        target, lines = runs.resolved(histories, to)
+    except ValueError as error:
+        return {"to": to, "refusal": f"{TO}: {shown_lines(str(error))}"}
+    task.say(lines)
+    return {"to": target, "lines": lines, "refusal": runs.unsure(to, target, [name for name in known if name not in histories])}
+
+
+def choose_entry(task: StepTask) -> dict[str, Any]:
+    """Return the entry of the history that the run means, and the topology of the host, which must have the hardware of the entry."""
+    history, resolved = (task.variables.get(f"__npu_affinity_{name}") or {} for name in ("history", "resolved"))
+    if history.get("unreachable"):
+        return {"ready": False, "msg": history["msg"]}
+    why = resolved["refusal"] or history.get("why") or ("" if history["entries"] or not history["bound"] else NO_HISTORY)
+    try:
+        entry = runs.entry_of(history["entries"], resolved["to"]) if not why and history["entries"] else None
+    except ValueError as error:
+        why = str(error)
+    if why:
+        return _refused("NPU_NO_ENTRY", why) | {"ready": False}
+    if entry is None:
+        return {"entry": None, "stays": bool(history["entries"]), "refusals": [], "ready": False}
+    asked = task.settings.for_gathering()
     options = {name: asked[name] or None for name in ("root", "npu_smi", "timeout")}
-    facts = task.on_host("gather", {**options, "hardware": history["entry"]["state"]["hardware"]})
+    facts = task.on_host("gather", {**options, "entry": entry["id"]})
+    if facts.get("failed"):
+        return facts
+    found: dict[str, Any] = {"refusals": [], "warnings": history.get("warnings", [])}
     if facts["hardware_changes"]:
-        why = _other_hardware(history["entry"], facts["hardware_changes"], facts["ansible_facts"][TOPOLOGY]["problems"])
+        why = _other_hardware(facts["entry"], facts["hardware_changes"], facts["ansible_facts"][TOPOLOGY]["problems"])
         found |= _refused("NPU_OTHER_HARDWARE", why)
     return facts | found | {"ready": not found["refusals"]}
 
@@ -141,7 +177,7 @@ def _refused(code: str, *sentences: str) -> dict[str, Any]:
 
 
 def _other_hardware(entry: Mapping[str, Any], changes: list[str], problems: list[str]) -> str:
-    sentence = f"Entry {entry['id']} of {entry['time']} is for other hardware: {'; '.join(changes)}."
+    sentence = f"Entry {entry['id']} (run {entry['run']['id']}) is for other hardware: {'; '.join(changes)}."
     return " ".join([sentence, "Bind the host instead, and it is planned for what it has now.", *problems])
 
 

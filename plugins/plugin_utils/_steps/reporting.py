@@ -16,7 +16,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.outside import 
 from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.host import fleet
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.job import place as placed
-from ansible_collections.npu.affinity.plugins.plugin_utils._report import export, plans, refused_settings, summary_text
+from ansible_collections.npu.affinity.plugins.plugin_utils._report import export, plans, refused_settings, runs, summary_text
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import summary as _summary
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import Typed, typed
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.page import report_html
@@ -27,7 +27,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._review.file import r
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import hosts
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.of_host import HostSettings
 from ansible_collections.npu.affinity.plugins.plugin_utils._steps.files import content, records, write
-from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import StepTask
+from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import RUN, StepTask
 
 CHANGING = ("bind", "rollback", "unbind")
 ELSEWHERE = Typed(options=("-i", "INVENTORY"))
@@ -74,13 +74,22 @@ def show_progress(task: StepTask, playbook: str, before: Mapping[str, Any] | Non
     return {"at": at}
 
 
+def show_runs(task: StepTask) -> dict[str, Any]:
+    """Print the runs of the hosts of the play, newest first, each with its hosts."""
+    names, variables = task.variables["ansible_play_hosts_all"], task.variables["hostvars"]
+    histories = {name: (variables[name].get("__npu_affinity_history") or {}).get("entries") or [] for name in names}
+    lines = [run.line() for run in runs.runs(histories)[::-1]]
+    task.say(lines)
+    return {"lines": lines}
+
+
 def summarize(task: StepTask, playbook: str) -> dict[str, Any]:
     """Return the result of each host of a run, and what to print of it."""
     names = task.variables["ansible_play_hosts_all"]
     hosts = {name: ReadOnce(task.variables["hostvars"][name]) for name in names}
     stopped = next((host[STOPPED] for host in hosts.values() if STOPPED in host), "")
     lost = [name for name in names if name not in task.variables["ansible_play_hosts"]]
-    found = _summary.summary(hosts, playbook, task.check_mode, stopped, typed(context.CLIARGS, os.environ), lost)
+    found = _summary.summary(hosts, playbook, task.check_mode, stopped, typed(context.CLIARGS, os.environ), lost, RUN["id"])
     return {"summary": found, "lines": summary_text.lines(found, verbose=task.verbose)}
 
 
@@ -115,13 +124,13 @@ def write_report(task: StepTask) -> dict[str, Any]:
 
 def _page(task: StepTask, names: list[str], found: list[Any], own: Mapping[str, Any]) -> str:
     measures = task.settings.of_playbooks()["measures"]
-    runs = [{"name": Path(folder).name, "records": list(map(content, records([folder])))} for folder in own["runs"]]
+    compared = [{"name": Path(folder).name, "records": list(map(content, records([folder])))} for folder in own["runs"]]
     return report_html(
         found,
         generated=now("%Y-%m-%d %H:%M UTC"),
         earlier=list(map(content, records(own["runs"][-1:]))),
         measures=list(map(content, records(f"{measures}/{name}" for name in names))),
-        runs=[*runs, {"name": "this run", "records": found}] if runs else [],
+        runs=[*compared, {"name": "this run", "records": found}] if compared else [],
         strategies=own["strategies"],
         typed=ELSEWHERE if own["from"] or task.variables["groups"].get(ARCHIVES) else typed(context.CLIARGS, os.environ),
     )

@@ -8,17 +8,24 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ansible import constants
+from ansible import constants, context
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown_lines
+from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import new_run
 from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
 from ansible_collections.npu.affinity.plugins.plugin_utils._archives import reading
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import near
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.of_host import HostSettings
 
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Run
+
+RUN = new_run()
+"""This call of ansible-playbook. The process that starts the workers imports this file, so all tasks of all hosts have the same."""
 NOT_GATHERED: dict[str, Any] = {"npus": [], "problems": ["not gathered"]}
 JSON_CALLBACKS = {"json", "jsonl"}
 _LISTS = ("actions", "files", "removed")
@@ -83,6 +90,10 @@ class StepTask(ActionBase):
     @property
     def settings(self) -> HostSettings:
         return HostSettings(self.variables, self._templar.copy_with_new_env(available_variables=self.variables))
+
+    @property
+    def run_of_playbook(self) -> Run:
+        return {**RUN, "inventory": ", ".join(near(str(source)) for source in context.CLIARGS.get("inventory") or ())}
 
     @property
     def verbose(self) -> bool:

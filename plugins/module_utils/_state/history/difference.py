@@ -162,7 +162,8 @@ def paragraphs(entries: Sequence[Entry]) -> list[str]:
 
 
 def heading(header: Mapping[str, Any]) -> str:
-    """Return what an entry is called by its header: who applied it, when, and why."""
+    """Return what an entry is called by its header: when it was applied, in which run, by whom, and why."""
     who = " by %s" % header["author"] if header["author"] else ""
     why = ": %s" % header["reason"] if header["reason"] else ""
-    return "%d  %s  %s%s, npu.affinity %s%s" % (header["id"], header["time"], header["action"], who, header["version"], why)
+    run = header["run"]["id"]
+    return "%d  %s  run %s: %s%s, npu.affinity %s%s" % (header["id"], header["time"], run, header["action"], who, header["version"], why)

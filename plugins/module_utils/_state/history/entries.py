@@ -1,17 +1,18 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The states that were applied to a host, the newest ones: when, by whom, why, and what is needed to apply each of them again.
+"""The newest states that were applied to a host: when, in which run, by whom, why, and what is needed to apply each of them again.
 
 An entry is a file of its own, readable by root only. It has no host code: that is the one of the collection that applies it.
 """
 
 from __future__ import annotations
 
+import binascii
 import os
 import re
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
 
 from ..._host.host import Host
 from ..._base.outside import json_of, require_shape
@@ -23,7 +24,7 @@ from ..previous import dump
 from .digest import digest
 
 if TYPE_CHECKING:
-    from ..._base.documents import AppliedState
+    from ..._base.documents import AppliedState, Run
 
 FOLDER = "/etc/npu-affinity/history"
 OWNED = FOLDER + "/*.json"
@@ -44,12 +45,14 @@ STATE = {
     "expected?": [_UNIT_WITH_SETS],
 }
 STATE.update({"%s?" % key: [str] for key in ("owned", "enabled", "started", "stopped", "released", "programs")})
-_ENTRY = {"time": str, "version": str, "action": str, "author": str, "reason": str, "state": STATE}
+_RUN = {"id": str, "time": str, "inventory": str}
+_ENTRY = {"time": str, "version": str, "action": str, "author": str, "reason": str, "run": _RUN, "state": STATE}
 _ABOUT = MARKER + ": a state that was applied to this host."
 
 
 class Applied(NamedTuple):
-    """A state that is being applied. ``action``: bind, rollback or unbind; ``author``: who started it on the controller.
+    """A state that is being applied. ``action``: bind, rollback or unbind; ``author``: who started it on the controller; ``run``: the run
+    that it belongs to, which is one of its own by default.
 
     ``new``: whether the history gets it even if nothing on the host has to change for it.
     """
@@ -58,6 +61,7 @@ class Applied(NamedTuple):
     state: AppliedState
     author: str = ""
     reason: str = ""
+    run: Run | None = None
     new: bool = False
 
 
@@ -70,6 +74,7 @@ class Entry(NamedTuple):
     action: str
     author: str
     reason: str
+    run: Run
     state: AppliedState
 
     def header(self) -> dict[str, Any]:
@@ -78,7 +83,14 @@ class Entry(NamedTuple):
 
     def title(self) -> str:
         """Return what sentences call it."""
-        return "the %s of %s%s (entry %d)" % (self.action, self.time[:10], " by %s" % self.author if self.author else "", self.id)
+        return "the %s of %s%s (run %s)" % (self.action, self.time[:10], " by %s" % self.author if self.author else "", self.run["id"])
+
+
+def new_run(inventory: str = "") -> Run:
+    """Return a run that begins now. Ids sort as text by the time."""
+    begun = time.gmtime()
+    number = binascii.hexlify(os.urandom(2)).decode()
+    return {"id": "%s-%s" % (time.strftime("%Y%m%dT%H%M%S", begun), number), "time": time.strftime(TIME, begun), "inventory": inventory}
 
 
 def ids(host: Host) -> list[int]:
@@ -125,6 +137,18 @@ def readable(host: Host) -> tuple[list[Entry], list[str]]:
     return entries, sentences
 
 
+def chosen(entries: Sequence[Entry], number: int) -> Entry:
+    """Return the entry of a history, oldest first, with this id; a negative number counts back from the newest one.
+
+    Raises ``ValueError`` with what there is instead.
+    """
+    there = "entries %s" % ", ".join(str(entry.id) for entry in entries) if entries else "no entry"
+    found = entries[:number][-1:] if number < 0 else [entry for entry in entries if entry.id == number]
+    if not found:
+        raise ValueError("there is no entry %d in the history; this host has %s" % (number, there))
+    return found[0]
+
+
 def newest(host: Host) -> Entry | None:
     """Return the entry that was applied last, or None where that is not known."""
     try:
@@ -144,7 +168,8 @@ def keep(host: Host, applied: Applied) -> int | None:
     if last and digest(applied.state) == digest(last.state):
         return None
     number = known[-1] + 1 if known else 1
-    entry = Entry(number, time.strftime(TIME, time.gmtime()), VERSION, applied.action, applied.author, applied.reason, applied.state)
+    now, run = time.strftime(TIME, time.gmtime()), applied.run or new_run()
+    entry = Entry(number, now, VERSION, applied.action, applied.author, applied.reason, run, applied.state)
     try:
         make_folder(host, FOLDER, 0o700)
         atomic_write(host, _path(number), dump(_ABOUT, dict(entry._asdict(), schema=SCHEMA)), 0o600)

@@ -6,46 +6,27 @@
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._state.history import difference
-from ansible_collections.npu.affinity.plugins.module_utils._state.history.choice import choose
+from ansible_collections.npu.affinity.plugins.module_utils._state.history import difference, entries
 from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import FOLDER, Entry, readable
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 
-TIMES = {3: "2026-11-20T09:00:00Z", 4: "2026-11-21T10:30:00Z", 6: "2026-11-22T13:30:15Z"}
-ENTRIES = [Entry(number, time, "0.1.0", "bind", "", "", {}) for number, time in TIMES.items()]
-CHOICES = [
-    ("-1", 4),
-    ("-2", 3),
-    ("3", 3),
-    ("6", 6),
-    ("2026-11-22", 4),
-    ("2026-11-22 13:30", 4),
-    ("2026-11-22T13:30:15Z", 6),
-    ("2027-01-01", 6),
-]
-REFUSED = [
-    ("-3", "there is no entry -3 in the history; this host has entries 3, 4, 6 of 2026-11-20T09:00:00Z to 2026-11-22T13:30:15Z"),
-    ("5", "there is no entry 5 in the history"),
-    ("2026-11-20 08:59", "there is no entry 2026-11-20 08:59 in the history"),
-    ("yesterday", "'yesterday' is neither -1, nor an id, nor a time such as 2026-11-22T13:30 (UTC)"),
-    ("-0", "'-0' is neither -1"),
-]
+RUN = {"id": "20261120T090000-7f3a", "time": "2026-11-20T09:00:00Z", "inventory": ""}
+ENTRIES = [Entry(number, RUN["time"], "0.1.0", "bind", "", "", RUN, {}) for number in (3, 4, 6)]
 
 
-@pytest.mark.parametrize(("to", "number"), CHOICES)
-def test_the_entry_that_is_meant(to, number):
-    assert choose(ENTRIES, to).id == number
+@pytest.mark.parametrize(("number", "chosen"), [(-1, 4), (-2, 3), (3, 3), (6, 6)])
+def test_the_entry_that_is_meant(number, chosen):
+    assert entries.chosen(ENTRIES, number).id == chosen
 
 
-@pytest.mark.parametrize(("to", "sentence"), REFUSED)
-def test_an_entry_that_there_is_not(to, sentence):
-    with pytest.raises(ValueError, match=re.escape(sentence)):
-        choose(ENTRIES, to)
+@pytest.mark.parametrize("number", [-3, 0, 5])
+def test_an_entry_that_there_is_not(number):
+    with pytest.raises(ValueError, match="there is no entry %d in the history; this host has entries 3, 4, 6" % number):
+        entries.chosen(ENTRIES, number)
 
 
 def state(files=(), features=None, npus=(), strategy="topo_affinity"):
@@ -104,6 +85,6 @@ def test_who_may_not_read_the_history_is_told_so():
 
 
 def test_the_first_entry_of_a_history_has_what_it_adds():
-    first = Entry(1, TIMES[3], "1.0.0", "bind", "", "", state(files=[("/a", "1")], npus=[(0, "0000:c1:00.0", "0-3")]))
+    first = Entry(1, RUN["time"], "1.0.0", "bind", "", "", RUN, state(files=[("/a", "1")], npus=[(0, "0000:c1:00.0", "0-3")]))
     again = first._replace(id=2)
     assert [row["difference"] for row in difference.rows([first, again])] == [["only settings of the run"], ["1 NPU, 1 file"]]

@@ -30,7 +30,7 @@ def journald(tmp_path):
 
 def test_a_line_has_fields(journald):
     host, receiver = journald
-    log_change(host, Change("bind", "alice", "2 changes", ["write /a", "start b"], reason="first nodes", history=7))
+    log_change(host, Change("bind", "alice", "2 changes", ["write /a", "start b"], reason="first nodes", history=7, run="R1"))
     datagram = receiver.recv(1 << 16)
     changes = b"write /a\nstart b"
     multiline = b"NPU_AFFINITY_CHANGES\n" + struct.pack("<Q", len(changes)) + changes + b"\n"
@@ -46,6 +46,7 @@ def test_a_line_has_fields(journald):
         "NPU_AFFINITY_REASON": "first nodes",
         "NPU_AFFINITY_VERSION": VERSION,
         "NPU_AFFINITY_HISTORY": "7",
+        "NPU_AFFINITY_RUN": "R1",
     }
 
 

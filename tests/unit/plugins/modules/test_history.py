@@ -102,7 +102,18 @@ def test_who_when_why_and_what(bind, history, run_module, machine):
         found["entries"][0]["features"]["threads"] == "absent" and "feature threads: present -> absent" in found["entries"][0]["difference"]
     )
     assert "file /etc/udev/rules.d/90-npu-affinity.rules: removed" in found["entries"][1]["difference"]
-    assert re.fullmatch(r"1  \S+Z  bind by alice, npu.affinity [\d.]+: first nodes", found["lines"][-2])
+    assert re.fullmatch(r"1  \S+Z  run \d+T\d+-\w+: bind by alice, npu.affinity [\d.]+: first nodes", found["lines"][-2])
+
+
+def test_each_entry_has_the_run_that_it_belongs_to(bind, history, run_module, machine):
+    runs = [{"id": f"R{number}", "time": "2026-11-22T13:29:55Z", "inventory": "hosts.yml"} for number in (1, 2)]
+    bind(run=runs[0])
+    bind("irq", run=runs[0])
+    run_module("unbind", root=str(machine), features=["threads"], run=runs[1])
+    bind("irq", "slices")
+    newest, *others = (entry["run"] for entry in history()["entries"])
+    assert others == [runs[1], runs[0], runs[0]] and re.fullmatch(r"\d{8}T\d{6}-[0-9a-f]{4}", newest["id"]), "a run of its own by default"
+    assert run_module("binding_info", root=str(machine))["last_change"]["run"] == newest
 
 
 def test_the_state_of_an_entry_can_be_applied_again(bind, history, machine, run_module):
@@ -112,26 +123,25 @@ def test_the_state_of_an_entry_can_be_applied_again(bind, history, machine, run_
     run_module("unbind", root=str(machine), features=["threads"])
     third = files_of(machine)
     bind()
-    for to, number, files in (("-1", 5, third), ("1", 6, first)):
-        entry = history(to=to)["entry"]
+    for chosen, number, files in ((-1, 5, third), (1, 6, first)):
+        entry = history(entry=chosen)["entry"]
         back = run_module("host_files", root=str(machine), state=entry["state"], action="rollback")
         assert back["changed"] and back["history"] == number
         assert touched(files, files_of(machine)) <= {"/etc/npu-affinity/previous.json"}
-        newest = history(to=str(number))
+        newest = history(entry=number)
         assert newest["entries"][0]["action"] == "rollback" and newest["entry"]["state"] == entry["state"]
 
 
 def test_what_cannot_be_found_is_said(bind, history, machine):
     bind()
-    assert "there is no entry 7 in the history; this host has entry 1" in history(to="7")["msg"]
-    alone = r"no earlier state: this host has only entry 1 of \S+Z; to restore its state before the first bind, run unbind"
-    assert re.search(alone, history(to="-1")["msg"])
+    for number in (7, -1):
+        assert f"there is no entry {number} in the history; this host has entries 1" in history(entry=number)["msg"]
     (machine / HISTORY[1:] / "1.json").write_text("{")
     assert "1.json is not valid JSON" in str(history()["warnings"])
     assert bind("irq")["history"] == 2, "a broken entry holds up no bind"
     for path in (machine / HISTORY[1:]).iterdir():
         path.unlink()
-    assert "this host is bound and has no history yet" in history(to="-1")["msg"]
+    assert "there is no entry -1 in the history; this host has no entry" in history(entry=-1)["msg"]
 
 
 def test_an_entry_has_no_host_code(bind, machine):
@@ -143,22 +153,23 @@ def test_an_entry_has_no_host_code(bind, machine):
 RULES = "etc/udev/rules.d/90-npu-affinity.rules"
 
 
-@pytest.mark.parametrize(("action", "number"), [("bind", 2), ("rollback", 3)])
-def test_drift_names_the_change_that_a_host_does_not_follow(bind, history, machine, run_module, action, number):
+@pytest.mark.parametrize("action", ["bind", "rollback"])
+def test_drift_names_the_change_that_a_host_does_not_follow(bind, history, machine, run_module, action):
     bind(author="alice")
     rules = (machine / RULES).read_text()
     bind("irq", author="bob")
     if action == "rollback":
         bind(author="alice")
-        off = history(to="2")["entry"]["state"]
-        number = run_module("host_files", root=str(machine), state=off, action="rollback", author="bob")["history"]
+        off = history(entry=2)["entry"]["state"]
+        run_module("host_files", root=str(machine), state=off, action="rollback", author="bob")
+    run = history()["entries"][0]["run"]["id"]
     today = time.strftime("%Y-%m-%d", time.gmtime())
     (machine / RULES).write_text(rules)
     (machine / SLICE).write_text((machine / SLICE).read_text().replace("0-15", "0-7"))
     remarks = {entry["object"]: entry["remark"] for entry in run_module("binding_info", root=str(machine))["drift"]}
     added = "added since the last bind; the next one removes it"
     assert remarks == {
-        f"/{RULES}": f"{added}; it is as it was before the {action} of {today} by bob (entry {number})",
+        f"/{RULES}": f"{added}; it is as it was before the {action} of {today} by bob (run {run})",
         f"/{SLICE}": "changed by hand",
     }
     previous.record(Host(str(machine)), INTERRUPTED, [f"/{SLICE}"])
@@ -178,8 +189,9 @@ def test_an_older_entry_that_tells_too_little_hides_no_drift(bind, machine, run_
     assert (found["object"], found["remark"]) == (f"/{SLICE}", "removed")
 
 
-def test_a_service_that_still_runs_as_before_names_the_bind(bind, machine):
+def test_a_service_that_still_runs_as_before_names_the_bind(bind, history, machine):
     bind(author="alice")
+    run = history()["entries"][0]["run"]["id"]
     host = Host(str(machine))
     compared = compare(host)
     cause = Cause(OLD_PROCESS, "it still runs as it was started")
@@ -187,6 +199,6 @@ def test_a_service_that_still_runs_as_before_names_the_bind(bind, machine):
         compared.findings.differs("services", unit, "in npu-0.slice", "in system.slice", cause, unit)
     today = time.strftime("%Y-%m-%d", time.gmtime())
     assert [entry["remark"] for entry in drift_of(host, compared)] == [
-        f"{cause.remark}; its settings are those of the bind of {today} by alice (entry 1)",
+        f"{cause.remark}; its settings are those of the bind of {today} by alice (run {run})",
         cause.remark,
     ]

@@ -243,9 +243,9 @@ def test_what_is_new_fixed_and_still_there_since_an_earlier_run():
 
 
 def test_the_page_tells_who_changed_a_host_last():
-    change = {"id": 7, "time": "2026-11-22T13:30:00Z", "action": "bind", "author": "alice", "reason": "New cards", "version": "1.0.0"}
+    change = {"id": 7, "time": "2026-11-22T13:30:00Z", "action": "bind", "author": "alice", "reason": "New cards", "run": {"id": "R1"}}
     told = [dict(fleet([record(last_change=entry)])["hosts"][0]["facts"]).get("Last change") for entry in (change, None)]
-    assert told == ["bind of 2026-11-22T13:30:00Z by alice: New cards", None]
+    assert told == ["bind of 2026-11-22T13:30:00Z by alice, run R1: New cards", None]
 
 
 def test_services_and_workloads_have_the_cpus_of_their_npus():

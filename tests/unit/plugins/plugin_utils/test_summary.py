@@ -32,7 +32,7 @@ IN_FORCE = {"npu_affinity_topology": {"applied": PLAN}}
 RESULT, GATHERED, REFUSED = "__npu_affinity_host_result", "__npu_affinity_gathered", "__npu_affinity_refused"
 UNBOUND, FAILURE, MEASURED = "__npu_affinity_unbound", "__npu_affinity_failure", "__npu_affinity_measured"
 AS_WANTED = {GATHERED: {"ready": False, "in_force": {"remarks": ["X moves IRQ 3."]}}}
-CHOSEN = {GATHERED: {"entry": {"id": 1}}}
+CHOSEN = {GATHERED: {"entry": {"id": 1, "run": {"id": "R1"}}}, "__npu_affinity_resolved": {"to": "before:R2"}}
 VERIFIED = "__npu_affinity_verified"
 DRIFT = [
     {"code": "NPU_IRQBALANCE_ACTIVE", "cause": "irqbalance: it runs", "unit": None},
@@ -186,6 +186,7 @@ def test_hosts_that_failed_or_had_none_have_adopted_nothing(host):
         ("rollback", False, {**PLANNED, **CHOSEN, RESULT: {"changed": True}}, "changed", [], False),
         ("rollback", True, {**PLANNED, **CHOSEN, RESULT: {"changed": True}}, "would change", [], False),
         ("rollback", False, {GATHERED: {"entry": None}}, "never bound", [], False),
+        ("rollback", False, {GATHERED: {"entry": None, "stays": True}}, "unchanged", [], False),
         ("rollback", False, {GATHERED: {"unreachable": True, "msg": "No route."}}, "unreachable", ["No route."], True),
         ("rollback", False, {**CHOSEN, REFUSED: ["Too old."]}, "refused", ["Too old. [NPU_SETTING_INVALID]"], True),
         ("measure", False, {**PLANNED, MEASURED: {"workloads": []}}, "measured, not bound", [], False),
@@ -253,7 +254,11 @@ LIMITED = Typed(limit="npu_a", extra=(("npu_affinity_strategy", "even_split"), (
 AS_BEFORE = "--limit npu_a -e npu_affinity_strategy=even_split"
 DONE = {**PLANNED, RESULT: {"changed": True}}
 FAILED = {FAILURE: {"state": "failed", "reason": "x"}}
-REBOUND = {**DONE, "npu_affinity_topology": {"npus": [NPU], "problems": [], "applied": PLAN}}
+REBOUND = {
+    **PLANNED,
+    RESULT: {"changed": True, "history": 2},
+    "npu_affinity_topology": {"npus": [NPU], "problems": [], "applied": PLAN},
+}
 AGAIN = "again, after you have corrected that; finished hosts do not change"
 
 
@@ -325,14 +330,35 @@ def test_a_comparison_names_work_outside_its_pool():
             False,
             {"a": {**REBOUND, **FAILED}, "b": {**REBOUND, **FAILED}},
             [
-                "rollback --limit a,b -e npu_affinity_strategy=even_split -e npu_affinity_to=-1  # go back to the state before this run, "
-                "which changed the host and then failed",
+                "rollback --limit a,b -e npu_affinity_strategy=even_split -e npu_affinity_to=before:R3  # go back to the state before "
+                "this run, which changed the host and then failed",
                 f"bind {AS_BEFORE}  # {AGAIN}",
+            ],
+        ),
+        (
+            "bind",
+            False,
+            {"a": {**REBOUND, FAILURE: {"state": "failed", "reason": "x", "check": True}}},
+            [
+                "rollback --limit a -e npu_affinity_strategy=even_split -e npu_affinity_to=before:R3 -e npu_affinity_health=  # go back to "
+                "the state before this run, which changed the host and then failed",
+                f"bind {AS_BEFORE}  # {AGAIN}",
+            ],
+        ),
+        ("bind", False, {"a": {**REBOUND, **FAILED, RESULT: {"changed": True, "history": None}}}, [f"bind {AS_BEFORE}  # {AGAIN}"]),
+        (
+            "rollback",
+            False,
+            {"a": {**REBOUND, **CHOSEN, **FAILED}},
+            [
+                "rollback --limit a -e npu_affinity_strategy=even_split -e npu_affinity_to=before:R3  # go back to the state before this "
+                "run, which changed the host and then failed",
+                f"rollback {AS_BEFORE} -e npu_affinity_to=before:R2  # {AGAIN}",
             ],
         ),
         ("bind", False, {"a": {**PLANNED, **FAILED, RESULT: {"changed": False, "failed": True}}}, [f"bind {AS_BEFORE}  # {AGAIN}"]),
         ("bind", True, {"a": {**REBOUND, **FAILED}}, [f"bind --check {AS_BEFORE}  # {AGAIN}"]),
-        ("rollback", True, {"a": {**DONE, **CHOSEN}}, [f"rollback {AS_BEFORE} -e npu_affinity_to=-1  # apply these changes"]),
+        ("rollback", True, {"a": {**DONE, **CHOSEN}}, [f"rollback {AS_BEFORE} -e npu_affinity_to=before:R2  # apply these changes"]),
         ("rollback", True, {"a": {REFUSED: ["No."]}}, [f"rollback --check {AS_BEFORE} -e npu_affinity_to=-1  # {AGAIN}"]),
         ("verify", False, {"a": DRIFTED}, [f"bind {AS_BEFORE}  # repair the drift"]),
         (
@@ -345,7 +371,7 @@ def test_a_comparison_names_work_outside_its_pool():
     ],
 )
 def test_what_is_offered_next_is_for_the_same_hosts_and_settings(playbook, check, hosts, lines):
-    found = summary_text.lines(summary.summary(hosts, playbook, check, typed=LIMITED))
+    found = summary_text.lines(summary.summary(hosts, playbook, check, typed=LIMITED, run="R3"))
     assert [line for line in found if line.startswith("next")] == [f"next: ansible-playbook npu.affinity.{line}" for line in lines]
 
 
