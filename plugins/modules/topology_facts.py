@@ -321,7 +321,7 @@ ansible_facts:
           type: dict
           sample: {"2048": {"0": 0, "1": 20480}}
         adopt:
-          description: How running work is adopted by the state in force, its C(mode) and C(move_memory).
+          description: How running work is adopted by the state in force, its C(mode), C(move_memory) and C(pods).
           returned: if it is
           type: dict
         hugepages_before:

@@ -44,6 +44,7 @@ SETTINGS = {
         "adopt": "always",
         "rebind_limit": 4,
         "move_memory": False,
+        "pods": False,
         "environment": {},
         "bound_by": "host",
         "python": PYTHON,

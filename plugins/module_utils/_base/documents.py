@@ -294,6 +294,7 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
     class AdoptLive(TypedDict):
         mode: str
         move_memory: bool
+        pods: bool
         environment: Dict[str, bool]
 
     class ThreadsLive(TypedDict):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Sequence, Tu
 
 from .._base.cpulist import expand
 from .._features.adopt import services
+from .._features.adopt.engines import program_of
 from .._features.adopt.record import Record
 from .._host.host import Forbidden, Host
 from .._features.irq.affinity import grouped, subject
@@ -127,7 +128,7 @@ def _adopted(host: Host, pid: int, group: Sequence[str]) -> list[tuple[str, str]
     found = classified("/" + "/".join(group))
     container = (found.container if found else None) or ""
     entries = [(record.services[unit], "by " + services.drop_in(unit)) for unit in group if unit in record.services]
-    entries += [(entry, "by %s update" % entry["engine"]) for entry in [record.containers.get(container)] if entry]
+    entries += [(entry, "by %s update" % program_of(entry["engine"])) for entry in [record.containers.get(container)] if entry]
     if str(pid) in record.processes and record.lives(str(pid)):
         entries.append((record.processes[str(pid)], "by the affinity of its threads"))
     sets = [

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, NamedTuple, 
 
 from .._base.cpulist import compress, expand
 from .._base.findings import Device, with_lost
+from .._features.adopt.pods import Pods
 from .._features.threads import torch_npu
 from .._features.threads.placing import PATTERNS, Patterns, cpus_of_roles, role_of
 from .._features.threads.tasks import threads
@@ -36,20 +37,24 @@ _SETS_POLICY = "start it without numactl or its own memory binding, or set npu_a
 
 
 class Judge(NamedTuple):
-    """What work is measured by. ``expected``: the CPUs of units that get a part of a pool; ``patterns``: names of threads by role."""
+    """What work is measured by. ``expected``: the CPUs of units that get a part of a pool; ``patterns``: names of threads by role;
+    ``pods``: whether pods are adopted."""
 
     host: Host
     plan: Mapping[str, Any]
     expected: Mapping[str, set[int]] = {}
     patterns: Patterns = PATTERNS
     host_binds: bool = True
+    pods: bool = False
 
     @classmethod
     def of(cls, host: Host, plan: Mapping[str, Any], expected: Iterable[Mapping[str, Any]], live: Mapping[str, Any]) -> Judge:
         """Return what work is measured by, from ``expected`` and ``live`` of a desired state."""
         parts = {entry["unit"]: set(expand(entry["cpus"])) for entry in expected if entry["unit"].startswith(("npu", "gpu"))}
         patterns = (live.get("threads") or {}).get("patterns") or {}
-        return cls(host, plan, parts, dict(PATTERNS, **patterns), (live.get("slices") or {}).get("bound_by", "host") == "host")
+        host_binds = (live.get("slices") or {}).get("bound_by", "host") == "host"
+        adopts_pods = bool((live.get("adopt") or {}).get("pods")) and not Pods(host, True).why()
+        return cls(host, plan, parts, dict(PATTERNS, **patterns), host_binds, adopts_pods)
 
     def placed(self, users: Iterable[NpuUser]) -> Placed:
         """Compare users with the pools of their NPUs, and those inside with their roles: these are ``outside`` with a cause.
@@ -59,7 +64,7 @@ class Judge(NamedTuple):
         npus = with_lost(self.plan)
         parts = [by_process(self.host, npus, user) if len(user["npus"]) > 1 and not is_whole(user) else [user] for user in users]
         users = [user for part in parts for user in part]
-        found = placed(users, self.plan, self.host_binds)
+        found = placed(users, self.plan, self.host_binds, self.pods)
         away = {user["title"] for user in found.outside}
         confined = [user for user in map(self.confined, (user for user in users if called(user) not in away)) if user]
         return found._replace(inside=found.inside - len(confined), outside=found.outside + confined)

@@ -159,10 +159,10 @@ def _owned(host: Host, nodes: list[Any], sockets: list[str], gpus: list[Any], pr
 
 
 def _adopted(host: Host) -> dict[str, Any]:
-    """Return how running work is adopted by the state in force, ``{mode, move_memory}``; empty where it is not, or for root to know."""
+    """Return how running work is adopted by the state in force: ``{mode, move_memory, pods}``. Empty if not, or if only root may know."""
     known = newest(host)
     found: Any = (known.state.get("live", {}).get("adopt") if known else None) or {}
-    return {name: found[name] for name in ("mode", "move_memory") if name in found}
+    return {name: found[name] for name in ("mode", "move_memory", "pods") if name in found}
 
 
 def _pages_before(host: Host) -> dict[str, dict[str, int]]:

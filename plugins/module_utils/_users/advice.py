@@ -26,6 +26,8 @@ def way(user: NpuUser, adopt: str = "") -> str:
     """Return what moves a user to its CPUs that no command alone can move. ``adopt``: how it is adopted, '' where it cannot be."""
     first, ways = "%(kind)s-%(id)d" % user["npus"][0], [adopt] if adopt else []
     npus = ", ".join(str(npu["id"]) if npu["kind"] == "npu" else "gpu-%d" % npu["id"] for npu in user["npus"])
+    if user["kind"] == "pod":
+        return adopt or "see docs/kubelet.md"
     if _is_rootless(user):
         return "%s (a rootless container cannot start in such a slice)" % (adopt or "run it as root")
     if _is_service(user):

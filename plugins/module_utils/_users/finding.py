@@ -21,7 +21,7 @@ from .._kernel.machine import CGROUPS, HIERARCHIES
 from .._kernel.processes import START, folder_of, groups_below, members, stat_fields
 from .._base.findings import Device
 from .devices import numbers, opened, owners
-from .engines import allowed, name_of
+from .engines import allowed, given_by, group_in, name_in_pod, name_of
 from .groups import Group, classified, in_group, is_of_login, of_pods, path_of
 from .monitors import is_monitor
 from .shared import is_shared
@@ -58,7 +58,10 @@ def users(
         group = classified(path) if path else None
         if group:
             groups.setdefault(group, []).append(pid)
-    given = {group: names for group, names in allowed(host, files) if names and group not in groups and not _watches(host, group)}
+    given: dict[Group, set[str]] = {}
+    for group, names in allowed(host, files):
+        if names and group not in groups and not _watches(host, group):
+            given.setdefault(group, set()).update(names)
     known = list(npus)
     whose = owners(host, known) if known and (groups or given) else None
     result: list[NpuUser] = []
@@ -81,6 +84,16 @@ def user_of(host: Host, path: str, pids: Iterable[int], npus: Iterable[Device]) 
     """Return processes of a cgroup as the user of NPUs that a record says it is."""
     group = classified(path) or Group(path, "other")
     return _user(host, group, (RECORDED, set()), [_process(host, pid, set()) for pid in pids], None, npus)
+
+
+def created(host: Host, container: str, spec: Mapping[str, Any], npus: Iterable[Mapping[str, Any]]) -> NpuUser | None:
+    """Return a container of a pod that has not started as the user of the NPUs that its specification gives it; None for all others."""
+    group, names = classified(group_in(spec)), given_by(spec, numbers(host))
+    if not (group and group.kind == "pod" and group.container == container and names):
+        return None
+    user = _user(host, group, (ALLOWED, names), [], owners(host, npus))
+    user["name"] = name_in_pod(spec) or user["name"]
+    return user
 
 
 def is_whole(user: NpuUser) -> bool:

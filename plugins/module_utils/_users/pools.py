@@ -21,7 +21,11 @@ _MIB = 1 << 20
 _ADOPT = "bind with npu_affinity_adopt: now"
 _ADOPT_WORKERS = "bind with npu_affinity_bound_by: host and npu_affinity_adopt: now"
 _AROUND = " (the group around it grants CPUs %s only)"
-_PODS = "%s: the kubelet places pods, and its CPU manager policy static gives them exclusive CPUs (docs/kubelet.md)"
+_ADOPT_PODS = "bind with npu_affinity_adopt: now and npu_affinity_adopt_pods: true"
+_PODS = (
+    "%s: the kubelet places pods; its CPU manager policy static gives them exclusive CPUs, and with policy none "
+    "npu_affinity_adopt_pods: true confines them (docs/kubelet.md)"
+)
 
 _UNASSIGNED = "%s: nothing in the plan is known to have that device, so where this work runs is not compared with a pool"
 _OTHER_POOL = (
@@ -31,7 +35,7 @@ _OTHER_POOL = (
 
 
 class Placed(NamedTuple):
-    """How many users run ``inside`` their pools, those that run ``outside``, and texts: ``pods`` on those that do and are the kubelet's,
+    """How many users run ``inside`` their pools, those that run ``outside``, and texts: ``pods`` on those that do and are not adopted,
     ``unassigned`` on those that hold a device that is not known to be that of an NPU of the plan."""
 
     inside: int
@@ -49,9 +53,9 @@ def _holding(user: NpuUser) -> str:
     return "%s (pid %s) holds %s" % (title_of(user), pids, listed(["/dev/" + name for name in user.get("unassigned", ())]))
 
 
-def placed(users: Sequence[NpuUser], plan: Mapping[str, Any], host_binds: bool = True) -> Placed:
+def placed(users: Sequence[NpuUser], plan: Mapping[str, Any], host_binds: bool = True, pods: bool = False) -> Placed:
     """Compare where users run with the union of the pools of their NPUs: a user of two NPUs may run on the CPUs of both. ``host_binds``:
-    workers do not bind themselves.
+    workers do not bind themselves; ``pods``: those are adopted.
 
     Users that have not opened their device are not judged, nor are those with an NPU that has no CPUs in the plan, or with lost ones alone.
     """
@@ -63,6 +67,8 @@ def placed(users: Sequence[NpuUser], plan: Mapping[str, Any], host_binds: bool =
             continue
         if cpus <= pool:
             found = found._replace(inside=found.inside + 1)
+        elif user["kind"] == "pod" and pods:
+            found.outside.append(_outside(user, compress(cpus), compress(pool), _ADOPT_PODS))
         elif user["kind"] == "pod":
             found.pods.append("%s runs on CPUs %s, pool %s" % (called(user), compress(cpus), compress(pool)))
         else:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.fitting import SWITCHES
@@ -34,7 +34,8 @@ def kept(topology: Topology, settings: Mapping[str, Any]) -> Mapping[str, Any]:
     found = topology.get("adopt") or {}
     mode = found.get("mode", REPORT)
     moves = settings["move_memory"] or bool(found.get("move_memory"))
-    return {**settings, "adopt": mode, "enabled": mode != REPORT, "move_memory": moves}
+    pods = settings["pods"] or bool(found.get("pods"))
+    return {**settings, "adopt": mode, "enabled": mode != REPORT, "move_memory": moves, "pods": pods}
 
 
 @remark("NPU_BIND_EFFECT")
@@ -66,10 +67,10 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     if not plan["npus"]:
         return Feature(owned=OWNED)
     variables = {name: True for name in SWITCHES if settings["environment"].get(name)}
-    live = {"mode": mode, "move_memory": settings["move_memory"], "environment": variables}
-    notes: tuple[str, ...] = ()
+    live = {"mode": mode, "move_memory": settings["move_memory"], "pods": settings["pods"], "environment": variables}
+    notes = tuple(_without_effect(topology) if settings["pods"] else ())
     if settings["move_memory"] and not any(memory_nodes(npu) for npu in plan["npus"]):
-        notes = (
+        notes += (
             Sentence(
                 "NPU_NO_EFFECT",
                 "npu_affinity_move_memory has no effect on running work: npu_affinity_memory=none leaves it all memory nodes.",
@@ -91,8 +92,19 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     )
 
 
+def _without_effect(topology: Topology) -> Iterator[Sentence]:
+    """Yield a sentence where no pod can be adopted on a node."""
+    kubelet = topology.get("kubelet")
+    why = None if kubelet else "this host has no kubelet"
+    if kubelet and kubelet["policy"] != "none":
+        why = f"the kubelet assigns CPUs to pods itself (CPU manager policy {kubelet['policy']})"
+    if why:
+        yield Sentence("NPU_NO_EFFECT", f"npu_affinity_adopt_pods has no effect: {why}.")
+
+
 def _service(python: str, limit: int, live: Mapping[str, Any]) -> str:
     option = (f" --rebind-limit {limit}" if limit else "") + (" --move-memory" if live["move_memory"] else "")
+    option += " --pods" if live["pods"] else ""
     option += f" --environment {','.join(live['environment'])}" if live["environment"] else ""
     return (
         "[Unit]\nDescription=Confine what holds NPUs to the CPUs of these NPUs\n"

@@ -16,10 +16,12 @@ from ..._base.cpulist import compress, expand
 from ..._host.host import CommandError, Host
 from ..._base.findings import Device
 from ..._base.fitting import Variables, values_of
+from ..._kernel.device_access import device_access
 from ..._kernel.memory import nodes_with_memory, patience
 from ..._state.files import FileState
 from ..._state.plan_file import memory_nodes
 from ..._state.systemd import Systemd
+from ..._users.engines import CRI
 from . import services, tasks
 from .choosing import NOTHING, Expected, targets
 from .engines import Engines
@@ -95,6 +97,8 @@ class Adoption:
         named = {unit: services.configured(host, unit, state) for unit in self.record.services}
         moved = [unit for unit, cpus in named.items() if cpus is not None and cpus != set(expand(self.record.services[unit]["cpus"]))]
         moved += [pid for pid, entry in self.record.processes.items() if posixpath.basename(entry["group"]) in moved]
+        if not wanted.get("pods"):
+            moved += self.record.of_pods()
         self.leaving = Leaving(host, plan, _used(host, self.targets).difference(moved), moved)
         self.leaving.look()
 
@@ -116,7 +120,7 @@ class Adoption:
         with patience(self.host, sum(target.moved for target in self.adopted)):
             self._write_drop_ins(by_way[SERVICE])
             for target in by_way[CONTAINER]:
-                self._attempt(target, self.engines.update, target.user["engine"], target.user["container"], target.sets)
+                self._attempt(target, self._update, target)
         for target in by_way[THREADS] + ([] if self.follow else by_way[SERVICE]):
             self._confine(target)
         for target in self.adopted:
@@ -157,6 +161,14 @@ class Adoption:
             if self.record.lives(str(pid)):
                 former = [*self.record.former(pid), *target.handed_down]
                 self._attempt(target, tasks.confine, self.host, pid, target.wanted, former)
+
+    def _update(self, target: Target) -> None:
+        """Give a container its sets, by which one of a pod must not lose a device."""
+        pids = target.pids(self.host) if target.engine == CRI and self.host.live else []
+        before = device_access(self.host, pids[0]) if pids else ()
+        self.engines.update(target.engine, target.user["container"] or "", target.sets)
+        if pids and device_access(self.host, pids[0]) != before:
+            raise ValueError("its runtime changed which devices it may open; if it has lost one, delete its pod")
 
     def _attempt(self, target: Target, function: Any, *arguments: Any) -> None:
         try:
@@ -212,7 +224,7 @@ class Adoption:
             if target.way == SERVICE:
                 self.record.note_service(target.unit, dict(target.sets, npus=npus))
             elif target.way == CONTAINER:
-                self.record.note_container(target.user, target.engine_before, dict(target.sets, npus=npus))
+                self.record.note_container(target.user, target.engine, target.engine_before, dict(target.sets, npus=npus))
             is_remembered = target.by_group and not target.handed_down and tasks.are_remembered(self.host)
             for pid in () if is_remembered else target.pids(self.host):
                 self._note_process(target, pid)
@@ -248,7 +260,7 @@ class Adoption:
             services.put_back(self.host, target.unit, self.drop_ins.pop(target.unit), self.record.services[target.unit])
         elif target.way == CONTAINER:
             before = dict({"cpus": target.engine_before}, **({"mems": target.mems_recorded} if target.mems else {}))
-            self.engines.update(target.user["engine"], target.user["container"] or "", before)
+            self.engines.update(target.engine, target.user["container"] or "", before)
         for pid in target.pids(self.host):
             masks = self.record.masks.get(pid, {})
             if self.record.lives(str(pid)):

@@ -24,8 +24,9 @@ from ..._state.unit_files import withheld
 from ..._users.advice import way
 from ..._users.finding import by_process, has_pods, is_whole, members_of, user_of
 from . import services
-from .engines import ENGINES, Engines, are_all
+from .engines import ENGINES, Engines, are_all, program_of
 from .memory import Nodes
+from .pods import Pods
 from .record import Record, all_given
 from .target import ADOPTED, CONTAINER, SERVICE, THREADS, Target
 
@@ -55,12 +56,12 @@ def targets(
     planned = {(Device.of(npu).kind, npu["id"]) for npu in plan["npus"]}
     entries = {(Device.of(npu).kind, npu["id"]): npu for npu in with_lost(plan)}
     online = set(expand(host.read("/sys/devices/system/cpu/online") or ""))
-    record, nodes = Record(host), Nodes(host, wanted.get("move_memory", False))
+    record, nodes, pods = Record(host), Nodes(host, wanted.get("move_memory", False)), Pods(host, wanted.get("pods", False))
     found: list[Target] = []
     users = list(users)
     users += _idle(host, record, {posixpath.basename(user["group"]) for user in users})
     engines.expect((user["engine"], user["container"] or "") for user in users if is_whole(user) and user["engine"] in ENGINES)
-    for user in (part for whole in users for part in _parts(host, plan, whole)):
+    for user in (part for whole in users for part in _parts(host, plan, whole, pods)):
         keys = sorted((npu["kind"], npu["id"]) for npu in user["npus"])
         if planned.isdisjoint(keys):
             continue
@@ -85,11 +86,11 @@ def targets(
                 continue
         is_moved = not follows and (not is_inside or is_outdated or bool(target.handed_down))
         if is_moved:
-            _judge(host, target, record, expected, engines)
-        if target.state == ADOPTED or written and not (is_moved or follows):
+            _judge(host, target, record, expected, engines, pods)
+        if (target.state == ADOPTED or written and not (is_moved or follows)) and not (target.is_of_pod and pods.keep_memory()):
             nodes.choose(target, written)
         if target.changes_memory and not is_moved:
-            _judge(host, target, record, expected, engines)
+            _judge(host, target, record, expected, engines, pods)
     return found
 
 
@@ -113,20 +114,30 @@ def _recorded(host: Host, target: Target, record: Record) -> list[Mapping[str, A
     return [entry for entry in known if entry]
 
 
-def _parts(host: Host, plan: Mapping[str, Any], user: NpuUser) -> Iterator[NpuUser]:
-    """Yield each process of a session as a user of its own, because each is confined by itself; other users as they are."""
+def _parts(host: Host, plan: Mapping[str, Any], user: NpuUser, pods: Pods) -> Iterator[NpuUser]:
+    """Yield each process of a session as a user of its own, because each is confined by itself; other users as they are.
+
+    The container of a pod is confined as a whole, and within it each process that holds some of its NPUs alone.
+    """
+    is_pod = user["kind"] == "pod" and is_whole(user)
     if is_whole(user) or not user["processes"]:
         yield user
+    if not user["processes"] or is_whole(user) and not (is_pod and pods.wanted and len(user["npus"]) > 1):
         return
-    yield from by_process(host, with_lost(plan), user)
+    for part in by_process(host, with_lost(plan), user):
+        if not is_pod:
+            yield part
+        elif part["npus"] and part["npus"] != user["npus"]:
+            part.update({"container": None, "engine": ""})
+            yield part
 
 
-def _judge(host: Host, target: Target, record: Record, expected: Expected, engines: Engines) -> None:
+def _judge(host: Host, target: Target, record: Record, expected: Expected, engines: Engines, pods: Pods) -> None:
     """Have a target adopted, or refuse what cannot be."""
     user = target.user
     target.state, target.after, target.variables_after = ADOPTED, target.wanted, values_of(target.variables)
-    if user["kind"] == "pod":
-        target.refuse("the kubelet places pods; use its static CPU manager policy (docs/kubelet.md)")
+    if target.is_of_pod and pods.refusal(user):
+        target.refuse(pods.refusal(user))
     elif ".." in user["group"].split("/"):
         target.refuse("its control group lies outside the root of this system's")
     elif target.way != THREADS and has_pods(host, user["group"]):
@@ -135,7 +146,7 @@ def _judge(host: Host, target: Target, record: Record, expected: Expected, engin
         devices = " and ".join("/dev/" + name for name in user["unassigned"])
         verb = "may also open" if user["witness"] == "allowed" else "also holds"
         target.refuse("it %s %s, which the plan does not have" % (verb, devices))
-    elif user["witness"] == "allowed" and len(target.npus) > 1:
+    elif user["witness"] == "allowed" and len(target.npus) > 1 and not target.is_of_pod:
         target.refuse("it may open several devices and has opened none; which ones it uses is not known yet")
     elif not target.pids(host):
         target.refuse("it has no process")
@@ -164,7 +175,7 @@ def _judge_place(host: Host, target: Target, expected: Expected) -> None:
     if (host.read(folder + "/cpuset.cpus.partition") or "member") != "member":
         target.refuse("its cpuset is a partition (%s/cpuset.cpus.partition)" % folder)
         return
-    around = granted(host, folder if target.way == THREADS else posixpath.dirname(folder))
+    around = granted(host, folder if target.way == THREADS and not target.is_of_pod else posixpath.dirname(folder))
     around = set(expand(host.read("/sys/devices/system/cpu/online") or "")) if around is None else around
     for unit, cpus in expected.items():
         if "/%s/" % unit in folder:
@@ -180,7 +191,7 @@ def _judge_container(host: Host, target: Target, record: Record, engines: Engine
         target.refuse("its engine does not run below %s" % host.root)
         return
     try:
-        sets = engines.sets_of(target.user["engine"], container, target.user["group"])
+        sets = engines.sets_of(target.engine, container, target.user["group"])
     except (CommandError, ValueError) as error:
         target.refuse(str(error))
         return
@@ -188,5 +199,5 @@ def _judge_container(host: Host, target: Target, record: Record, engines: Engine
     if sets is None:
         target.refuse("it is gone")
     elif not are_all(host, "cpus", found) and found not in [given.get("cpus") for given in all_given(record.containers.get(container, {}))]:
-        target.refuse("it was given CPUs %s when it was created; change them with '%s update'" % (found, target.user["engine"]))
+        target.refuse("it was given CPUs %s when it was created; change them with '%s update'" % (found, program_of(target.engine)))
     target.engine_before = found

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The CPUs and memory nodes of containers, by the programs of their engines, which also write them down for the next start.
+"""The CPUs and memory nodes of containers, by their engines, which also write them down for the next start: docker, podman, CRI for pods.
 
 Seen on docker 26.1 and podman 5.4: an empty set is accepted and changes nothing, so "none" is restored by a full list. docker refuses CPUs
 that are not online. Podman 4.9 warns on standard error with every command on cgroup v1.
@@ -9,19 +9,20 @@ that are not online. Podman 4.9 warns on standard error with every command on cg
 
 from __future__ import annotations
 
-from typing import Dict, Iterable, Mapping
+from typing import Any, Callable, Dict, Iterable, Mapping
 
 from ..._base.cpulist import compress, expand
 from ..._host.host import CommandError, Host, Result
-from ..._kernel.masks import possible
+from ..._kernel.masks import online, possible
 from ..._kernel.memory import nodes_with_memory
-from ..._users.engines import stores
+from ..._users.engines import CRI, stores
 from ..._users.finding import members_of
+from .cri import Runtime
 
-ENGINES = ("docker", "podman")
+ENGINES = ("docker", "podman", CRI)
 Sets = Dict[str, str]
 """Cpulists by ``cpus`` and ``mems``, '' where an engine has none."""
-_ONLINE = "/sys/devices/system/cpu/online"
+_OTHER_DAEMON = "does '%s' talk to another daemon (DOCKER_HOST, docker context)?"
 _FORM = "{{.Id}} {{.HostConfig.CpusetCpus}}/{{.HostConfig.CpusetMems}}"
 
 
@@ -33,6 +34,7 @@ class Engines:
         self._silent: dict[str, str] = {}
         self._expected: dict[str, set[str]] = {}
         self._known: dict[str, Sets] = {}
+        self.runtime = Runtime(host)
 
     def expect(self, containers: Iterable[tuple[str, str]]) -> None:
         """Note containers, ``(engine, id)``: the first query of an engine is about all of its containers."""
@@ -41,6 +43,10 @@ class Engines:
 
     def _look(self, engine: str) -> None:
         asked = sorted(self._expected[engine] - set(self._known))
+        if engine == CRI:
+            described = {container: self._ask(engine, self.runtime.described, container) for container in asked}
+            self._known.update({container: found.sets for container, found in described.items() if found})
+            return
         try:
             answer = self._run(engine, "container", "inspect", "--format", _FORM, *asked).answer
         except CommandError:
@@ -66,18 +72,21 @@ class Engines:
             return None
         if engine in self._silent:
             raise CommandError(self._silent[engine])
-        raise ValueError(
-            "%s does not know container %s, which is there: does '%s' talk to another daemon (DOCKER_HOST, docker context)?"
-            % (engine, container[:12], engine)
-        )
+        other = "is the socket of its runtime none of these?" if engine == CRI else _OTHER_DAEMON % engine
+        raise ValueError("%s does not know container %s, which is there: %s" % (engine, container[:12], other))
 
     def update(self, engine: str, container: str, sets: Mapping[str, str]) -> None:
         """Give a container sets, cpulists by ``cpus`` and ``mems``. An empty one means all. Raises ``ValueError``."""
         everything = {"cpus": compress(possible(self.host)), "mems": compress(nodes_with_memory(self.host))}
-        wanted = {kind: values or everything[kind] for kind, values in sets.items()}
-        tries = [wanted] + ([] if sets.get("cpus", "-") else [dict(wanted, cpus=compress(expand(self.host.read(_ONLINE) or "")))])
-        failure = ""
+        there = compress(online(self.host))
         self._known.pop(container, None)
+        if engine == CRI:
+            wanted = {kind: values or dict(everything, cpus=there)[kind] for kind, values in sets.items()}
+            self._ask(engine, self.runtime.update, container, wanted)
+            return
+        wanted = {kind: values or everything[kind] for kind, values in sets.items()}
+        tries = [wanted] + ([] if sets.get("cpus", "-") else [dict(wanted, cpus=there)])
+        failure = ""
         for one in tries:
             result = self._run(
                 engine, "update", *(word for kind, values in one.items() for word in ("--cpuset-" + kind, values)), container
@@ -88,16 +97,25 @@ class Engines:
         raise ValueError(failure)
 
     def _run(self, engine: str, *words: str) -> Result:
+        result: Result = self._ask(engine, self.host.run, [engine, *words])
+        return result
+
+    def _ask(self, engine: str, function: Callable[..., Any], *arguments: Any) -> Any:
         if engine in self._silent:
             raise CommandError(self._silent[engine])
         try:
-            return self.host.run([engine, *words])
+            return function(*arguments)
         except CommandError as error:
             self._silent[engine] = str(error)
             raise
 
 
+def program_of(engine: str) -> str:
+    """Return the program by which an administrator changes a container of an engine."""
+    return "crictl" if engine == CRI else engine
+
+
 def are_all(host: Host, kind: str, values: str) -> bool:
     """Whether a set confines nothing: it is empty, or has all CPUs that are online, or all memory nodes."""
-    found = nodes_with_memory(host) if kind == "mems" else set(expand(host.read(_ONLINE) or ""))
+    found = nodes_with_memory(host) if kind == "mems" else online(host)
     return not values or found <= set(expand(values))

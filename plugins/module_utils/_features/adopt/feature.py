@@ -47,7 +47,7 @@ def _check(data: Any) -> None:
 
 FEATURE = Feature(
     "adopt",
-    live={"mode": str, "move_memory?": bool, "environment?": dict},
+    live={"mode": str, "move_memory?": bool, "pods?": bool, "environment?": dict},
     owned=(UNIT_FOLDER + "/" + ADOPT_SERVICE, DROP_INS),
     sections={SECTION: _check},
     programs=(ADOPT_SERVICE,),

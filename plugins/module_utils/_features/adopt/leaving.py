@@ -19,8 +19,8 @@ from .release import Release
 
 
 class Leaving(Release):
-    """``used`` are the keys of what holds NPUs of the plan now, whatever it held when it was adopted, and ``moved`` the services that
-    settings name for other CPUs.
+    """``used`` are the keys of what holds NPUs of the plan now, whatever it held when it was adopted, and ``moved`` what
+    settings name for other CPUs, or do not adopt any more.
 
     The pools of lost cards stay reserved, and so does what was adopted for these.
     """

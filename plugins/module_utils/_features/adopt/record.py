@@ -19,7 +19,7 @@ from ..._base.cpulist import expand
 from ..._host.host import Host
 from ..._kernel.processes import BOOT, START
 from ..._state import previous
-from ..._users.engines import stores
+from ..._users.engines import CRI, stores
 from ..._users.finding import members_of
 from . import services, tasks
 from .places import SECTION
@@ -66,9 +66,9 @@ class Record:
         known = self.services.get(unit) or services.first(self.host, unit)
         self.services[unit] = _given(known, written)
 
-    def note_container(self, user: NpuUser, before: str, written: Mapping[str, Any]) -> None:
+    def note_container(self, user: NpuUser, engine: str, before: str, written: Mapping[str, Any]) -> None:
         key = user["container"] or ""
-        first = {"engine": user["engine"], "name": user["name"], "before": before, "group": user["group"]}
+        first = {"engine": engine, "name": user["name"], "before": before, "group": user["group"]}
         self.containers[key] = _given(self.containers.get(key, first), written)
 
     def note_process(self, pid: int, user: NpuUser, title: str, written: Mapping[str, Any]) -> None:
@@ -85,6 +85,11 @@ class Record:
         before, now = (entries.get(str(pid), {}) for entries in (self._before.get("processes", {}), self.processes))
         is_same = all(before.get(key) == now.get(key) for key in ("start", "boot"))
         return [set(expand(given["cpus"])) for given in all_given(before) if given] if is_same else []
+
+    def of_pods(self) -> list[str]:
+        """Return the keys of the containers of pods, and of the processes in them."""
+        groups = {entry["group"]: key for key, entry in self.containers.items() if entry["engine"] == CRI}
+        return [*groups.values(), *(pid for pid, entry in self.processes.items() if entry["group"] in groups)]
 
     def confirm(self, *keys: str) -> None:
         """Note that what these entries were given last is in force."""

@@ -19,7 +19,7 @@ _SHAPE = {
     "containers?": {str: dict(_SETS, engine=str, name=str, before=str, group=str)},
     "processes?": {str: dict(_SETS, start=int, boot=str, title=str, group=str, threads={str: str})},
 }
-_ENGINES = ("docker", "podman")
+_ENGINES = ("docker", "podman", "cri")
 
 
 def check(data: dict[str, Any]) -> None:

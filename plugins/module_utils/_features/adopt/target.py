@@ -15,6 +15,7 @@ from ..._base.fitting import Variables
 from ..._host.host import Host
 from ..._kernel.machine import CGROUPS
 from ..._kernel.masks import cpuset
+from ..._users.engines import CRI
 from ..._users.finding import is_whole, pids_of
 from ..._users.inherited import origin
 from ..._users.sentences import title_of
@@ -42,6 +43,7 @@ class Target:
 
     def __init__(self, host: Host, user: NpuUser, npus: Sequence[Mapping[str, Any]], wanted: set[int]) -> None:
         self.user = user
+        self.engine = _engine(user)
         self.way = _way(host, user)
         self.by_group = self.way == CONTAINER or (self.way == SERVICE and services.follow_at_once(host))
         self.npus = npus
@@ -62,6 +64,10 @@ class Target:
     @property
     def title(self) -> str:
         return "%s (%s)" % (title_of(self.user), " and ".join(Device.of(npu).title for npu in self.npus))
+
+    @property
+    def is_of_pod(self) -> bool:
+        return self.user["kind"] == "pod"
 
     @property
     def unit(self) -> str:
@@ -161,4 +167,9 @@ def _way(host: Host, user: NpuUser) -> str:
     match = _SYSTEM_UNIT.match(user["group"]) if is_whole(user) else None
     if match and not host.exists("/run/systemd/transient/" + match.group(1)):
         return SERVICE
-    return CONTAINER if is_whole(user) and user["engine"] in ENGINES else THREADS
+    return CONTAINER if is_whole(user) and _engine(user) in ENGINES else THREADS
+
+
+def _engine(user: NpuUser) -> str:
+    """Return what confines its container: CRI, whichever engine has those of pods."""
+    return CRI if user["kind"] == "pod" and user["container"] else user["engine"]

@@ -4,8 +4,9 @@
 """Adopt work that starts later: ``python3 -m npu_affinity adopt``, a service that runs on.
 
 A new cgroup wakes it up, whichever engine makes it (inotify on the folders of slices, on cgroup v2 and v1). Devices are opened later than
-that, so it looks again after 1, 5 and 30 seconds, and every minute for work that nothing announces. It takes the host's lock only where
-there is something to adopt. Its looks take a bounded part of one CPU, however busy the host is.
+that, so it looks again after 1, 5 and 30 seconds, and every minute for work that nothing announces. Containers of pods are announced before
+they start (:mod:`.starting`). It takes the host's lock only if there is something to adopt. Its looks take a bounded part of one CPU,
+however busy the host is.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ from ..._users.groups import of_pods
 from . import services
 from .adopting import Adoption
 from .choosing import NOTHING
+from .engines import program_of
+from .starting import Announcements, bind, waiting
 from .target import ADOPTED, CONTAINER, FAILED, REFUSED, SERVICE, Target
 
 PROGRAM = "npu_affinity adopt"
@@ -48,10 +51,15 @@ _PLACES = ("", "/docker")
 
 
 class Wakes:
-    """Tells when a cgroup is made. ``descriptor`` is that of inotify(7), -1 where the kernel has none: then the clock alone counts."""
+    """Tells when a cgroup is made. ``descriptor`` is that of inotify(7), -1 where the kernel has none: then the clock alone counts.
 
-    def __init__(self, host: Host) -> None:
+    With ``pods``, those of the kubelet count, too, and ``announcements`` has the containers that the runtime of pods created.
+    """
+
+    def __init__(self, host: Host, pods: bool = False) -> None:
         self.host = host
+        self.pods = pods
+        self.announcements = Announcements(host)
         self._library = ctypes.CDLL(None, use_errno=True)
         self.descriptor: int = self._library.inotify_init1(_IN_CLOEXEC | _IN_NONBLOCK)
         self.watch()
@@ -72,25 +80,25 @@ class Wakes:
         left = [top]
         while left:
             outer = left.pop()
-            inner = ["%s/%s" % (outer, name) for name in self.host.names(outer, "*.slice") if not of_pods([name])]
+            inner = ["%s/%s" % (outer, name) for name in self.host.names(outer, "*.slice") if self.pods or not of_pods([name])]
             yield from inner
             left += inner
 
     def wait(self, seconds: float) -> bool:
-        """Wait until a group is made, and return whether one was, or until the time is over."""
-        if self.descriptor < 0:
-            time.sleep(seconds)
-            return False
-        if not select.select([self.descriptor], [], [], seconds)[0]:
-            return False
-        while True:
+        """Wait until a group or container is made, and return whether one was, or until the time is over."""
+        if self.pods:
+            self.announcements.start()
+        descriptors = [number for number in (self.descriptor, self.announcements.descriptor) if number >= 0]
+        ready = select.select(descriptors, [], [], seconds)[0]
+        while self.descriptor in ready:
             try:
                 if not os.read(self.descriptor, 1 << 16):
                     break
             except BlockingIOError:
                 break
-        self.watch()
-        return True
+        if self.descriptor in ready:
+            self.watch()
+        return bool(ready)
 
 
 class Schedule:
@@ -146,7 +154,7 @@ def culprit(host: Host, target: Target) -> str:
         paths = services.by_hand(host, target.unit)
         return "likely %s" % (", ".join(paths) if paths else "a program that runs 'systemctl set-property' or writes its control group")
     if target.way == CONTAINER:
-        return "likely a program that runs '%s update --cpuset-cpus'" % target.user["engine"]
+        return "likely a program that runs '%s update --cpuset-cpus'" % program_of(target.engine)
     return "likely the process itself, or a program that sets the affinity of others"
 
 
@@ -176,6 +184,18 @@ class Watcher:
         if found:
             self._report(found)
         return found is not None
+
+    def prepare(self, containers: Iterable[str]) -> None:
+        """Give containers of pods that have not started their CPUs."""
+        for container in containers:
+            try:
+                with changing(self.host, PROGRAM):
+                    plan = read(self.host, self.plan)
+                    target = waiting(self.host, plan, container) if plan else None
+                    if target and bind(self.host, target):
+                        self._tell([target])
+            except (CommandError, OSError, ValueError) as error:
+                say("Container %s did not get its CPUs before its start: %s" % (container[:12], error))
 
     def _adoption(self) -> Adoption | None:
         plan = read(self.host, self.plan)
@@ -212,12 +232,15 @@ class Watcher:
         for key, target in tried.items():
             self.tries.note(key, time.monotonic(), target.text)
 
-    def _report(self, adoption: Adoption) -> None:
-        lines = diffs.work([target.row() for target in adoption.adopted])
+    def _tell(self, targets: Iterable[Target]) -> None:
+        lines = diffs.work([target.row() for target in targets])
         if lines:
             log_change(self.host, Change("rebind", PROGRAM, count(len(lines), "change") + " of running work", lines))
         for line in lines:
             say(line)
+
+    def _report(self, adoption: Adoption) -> None:
+        self._tell(adoption.adopted)
         left = [target.sentence for target in adoption.targets if target.state in (REFUSED, FAILED)]
         self._say(left + [target.remark for target in adoption.targets if target.remark])
 
@@ -233,6 +256,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=PROGRAM, description="Confine work, also if it starts later, to the CPUs of its NPUs.")
     parser.add_argument("--plan", default=PLAN, help="the plan as applied (default: %(default)s)")
     parser.add_argument("--rebind-limit", type=int, default=0, help="how often to adopt an object within an hour (default: without limit)")
+    parser.add_argument("--pods", action="store_true", help="adopt pods, too, on nodes where the kubelet assigns no CPUs")
     parser.add_argument("--move-memory", action="store_true", help="give work the memory nodes of its NPUs, too, which moves its memory")
     parser.add_argument(
         "--environment",
@@ -245,11 +269,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     host = Host(options.root)
     watcher = Watcher(host, options.plan, options.rebind_limit, vars(options))
-    wakes, schedule = Wakes(host), Schedule(time.monotonic())
+    wakes, schedule = Wakes(host, options.pods), Schedule(time.monotonic())
     while True:
         pause = schedule.pause(time.monotonic())
         if pause > 0:
             if wakes.wait(pause):
+                watcher.prepare(wakes.announcements.read())
                 schedule.wake(time.monotonic())
             continue
         before = time.process_time()

@@ -22,11 +22,19 @@ from ..._state.files import is_ours
 ROOT_FOLDER = "/var/lib/kubelet"
 CONFIG = ROOT_FOLDER + "/config.yaml"
 UNIT = "kubelet.service"
-_SCALARS = ("cpuManagerPolicy", "topologyManagerPolicy", "topologyManagerScope", "reservedSystemCPUs", "failCgroupV1")
+_SCALARS = (
+    "cpuManagerPolicy",
+    "memoryManagerPolicy",
+    "topologyManagerPolicy",
+    "topologyManagerScope",
+    "reservedSystemCPUs",
+    "failCgroupV1",
+)
 _MAPPINGS = ("cpuManagerPolicyOptions", "topologyManagerPolicyOptions", "kubeReserved", "systemReserved", "featureGates")
 FLAGS = {
     "cpu-manager-policy": "cpuManagerPolicy",
     "cpu-manager-policy-options": "cpuManagerPolicyOptions",
+    "memory-manager-policy": "memoryManagerPolicy",
     "topology-manager-policy": "topologyManagerPolicy",
     "topology-manager-policy-options": "topologyManagerPolicyOptions",
     "topology-manager-scope": "topologyManagerScope",

@@ -235,6 +235,32 @@ def test_a_container_with_an_unopened_device_may_use_it(tree):
     assert [user["witness"] for user in users(tree.host, NPUS)] == ["open"]
 
 
+NODE = {"path": "/dev/davinci0", "type": "c", "major": 235, "minor": 0}
+EVERYTHING = [{"allow": False, "access": "rwm"}, {"allow": True, "access": "rwm"}]
+HOOK = {"prestart": [{"path": "/usr/local/Ascend/Ascend-Docker-Runtime/ascend-docker-hook"}]}
+ASKS = {"process": {"env": ["TOKEN=x", "ASCEND_VISIBLE_DEVICES=1"]}}
+OF_PODS = {
+    "a device": ({"linux": {"devices": [NODE, {"path": "/dev/davinci_manager", "major": 235, "minor": 64}, 3]}}, ["davinci0"]),
+    "Ascend's runtime": ({"linux": {}, "hooks": HOOK, **ASKS}, ["davinci1"]),
+    "another runtime": ({"linux": {}, "hooks": {}, **ASKS}, None),
+    "privileged": ({"linux": {"devices": [NODE], "resources": {"devices": EVERYTHING}}}, None),
+    "hostile": ({"linux": {"devices": {"path": 3}, "resources": []}, "process": [], "hooks": 3}, None),
+}
+
+
+@pytest.mark.parametrize("group", ["kubepods-pod7.slice:cri-containerd:" + ID, "/kubepods/pod7/" + ID], ids=["systemd", "cgroupfs"])
+@pytest.mark.parametrize("spec, names", list(OF_PODS.values()), ids=list(OF_PODS))
+def test_a_specification_of_its_runtime_gives_a_pod_devices(tree, group, spec, names):
+    notes = {"sandbox-namespace": "ml", "sandbox-name": "llm-0", "container-name": "worker"}
+    document = dict(spec, annotations={"io.kubernetes.cri." + name: value for name, value in notes.items()})
+    document["linux"] = dict(document["linux"], cgroupsPath=group)
+    tree.write({"/run/containerd/io.containerd.runtime.v2.task/k8s.io/%s/config.json" % ID: json.dumps(document)})
+    place = "/kubepods.slice/kubepods-pod7.slice/cri-containerd-%s.scope" % ID if ":" in group else group
+    expected = [("allowed", "pod", place, "ml/llm-0/worker", names)] if names else []
+    found = users(tree.host, NPUS)
+    assert [(user["witness"], user["kind"], user["group"], user["name"], user["devices"]) for user in found] == expected
+
+
 def test_numbers_that_no_device_has_match_nothing(tree):
     scope = "/run/systemd/transient/docker-%s.scope" % ID
     lines = ["DeviceAllow=/dev/char/%s:%s rwm\n" % (number, number) for number in ("9" * 9, "9" * 40)]
@@ -470,6 +496,14 @@ def test_a_user_tells_what_can_be_given_to_it(tree, unit, group, grants, around)
 def test_a_pod_outside_the_pool_is_the_kubelets():
     (remark,) = placed([user([N0], "8-9", kind="pod", container=ID, name="serve")], PLAN).remarks()
     assert remark.startswith("container serve (pid 10, NPU 0) runs on CPUs 8-9, pool 0-3: the kubelet places pods")
+
+
+def test_a_pod_outside_the_pool_is_adopted_where_pods_are():
+    found = placed([user([N0], "8-9", kind="pod", container=ID, name="serve")], PLAN, pods=True)
+    assert [(away["cpus"], away["pool"], away["next"]) for away in found.outside] == [
+        ("8-9", "0-3", "bind with npu_affinity_adopt: now and npu_affinity_adopt_pods: true")
+    ]
+    assert found.remarks() == []
 
 
 LAUNCHERS = {

@@ -115,6 +115,19 @@ def test_a_request_that_adopted_work_cannot_follow_is_said(nodes, move):
     assert found.live["move_memory"] is move, "a bind with another request differs from the state in force"
 
 
+@pytest.mark.parametrize(("policy", "why"), [("none", None), ("static", "CPU manager policy static"), (None, "this host has no kubelet")])
+def test_a_node_without_pods_to_adopt_is_said(policy, why):
+    topology = {"kubelet": {"policy": policy} if policy else None}
+    found = adopt.wanted(topology, {"npus": [{"memory_nodes": "0"}]}, {**ADOPTING, "pods": True})
+    assert [why in note for note in found.notes] == ([True] if why else [])
+    assert " --pods" in found.files[0]["content"] and found.live["pods"] is True
+
+
+def test_pods_stay_adopted_with_the_mode_that_is_kept():
+    kept = adopt.kept({"adopt": {"mode": "always", "pods": True}}, {"adopt": "keep", "move_memory": False, "pods": False})
+    assert (kept["adopt"], kept["pods"]) == ("always", True)
+
+
 @pytest.mark.parametrize(("nodes", "limit"), [("0", 8), ("", 8), ("", 0)])
 def test_a_limit_of_memory_that_never_moves_is_said(nodes, limit):
     given = {"npu_affinity_threads_enabled": True, "npu_affinity_threads_memory_limit": limit}
