@@ -7,12 +7,13 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from ansible.errors import AnsibleActionFail
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown_lines
 from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import Refused, refused
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import of_this_run
 from ansible_collections.npu.affinity.plugins.plugin_utils._steps.register import STEPS
-from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import StepTask
+from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import StepTask, silent
 
 
 class ActionModule(StepTask):
@@ -28,12 +29,16 @@ class ActionModule(StepTask):
             inspect.signature(STEPS[name]).bind(self, **options)
         except TypeError as error:
             raise AnsibleActionFail(f"npu.affinity.step {name}: {error}") from error
-        self.variables = dict(task_vars or {})
+        self.variables = of_this_run(task_vars or {})
         result["step"] = name
         try:
             return result | STEPS[name](self, **options)
         except Refused as error:
             error.result["step"] = name
             raise
+        except AnsibleConnectionFailure as error:
+            if not self._task.ignore_unreachable:
+                raise
+            return result | silent(error)
         except ValueError as error:  # a setting that cannot be followed
             return refused(result | {"msg": shown_lines(str(error))})

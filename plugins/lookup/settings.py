@@ -71,6 +71,7 @@ from ansible.utils.vars import load_extra_vars
 
 from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
 from ansible_collections.npu.affinity.plugins.module_utils._base.table import count
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import ARCHIVES
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import features, hosts, specs
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.of_host import HostSettings
 
@@ -86,6 +87,8 @@ test_loader.get("defined")
 HOSTS = "npu_affinity_hosts"
 NOBODY = "!all"
 """A pattern that matches no host, and of which Ansible does not say that it matches none."""
+LISTING = ("listhosts", "listtasks", "listtags")
+"""Options that list what would run: no archive becomes a host."""
 COLLECTION = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -95,6 +98,8 @@ class LookupModule(LookupBase):
         settings = HostSettings(of_task, self._templar)
         if kwargs.get("waiting"):
             found = self._named(self._hosts(of_task), of_task)
+            if "hostvars" not in of_task:  # --list-hosts, --list-tasks and --syntax-check
+                return found
             return [host for host in found if self._waits(of_task["hostvars"][host])] or [NOBODY]
         try:
             return [self._hosts(of_task) if term == HOSTS else settings.value(term) for term in terms]
@@ -107,7 +112,7 @@ class LookupModule(LookupBase):
         groups, one = variables["groups"], variables.get("npu_affinity_host")
         given = str(templar.template(variables.get(HOSTS, "")) or "")
         wanted = hosts.pattern(given, groups)
-        if context.CLIARGS.get("syntax"):
+        if context.CLIARGS.get("syntax") or (wanted == ARCHIVES and any(map(context.CLIARGS.get, LISTING))):
             return wanted
         if one is not None:
             wanted = hosts.one_host(one, groups, self._named(wanted, variables))

@@ -20,10 +20,12 @@ options:
       - apply
       - check_all_settings
       - check_health
+      - check_request
       - check_settings
       - choose_entry
       - collect
       - compare
+      - end
       - fail
       - gather
       - measure
@@ -62,17 +64,12 @@ options:
   before:
     description: The result of C(show_progress) after the batch before.
     type: dict
-  hosts:
-    description: Names of hosts, for C(place).
-    type: list
-    elements: str
-  files:
-    description: Files with saved facts, for C(place).
-    type: list
-    elements: path
   request:
-    description: The job, for C(place).
+    description: The job, for C(check_request) and C(place).
     type: raw
+  state:
+    description: The state of the host in the summary, for C(end).
+    type: str
 extends_documentation_fragment:
   - npu.affinity._attributes
 author:

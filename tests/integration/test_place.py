@@ -59,9 +59,9 @@ def test_live_hosts_and_their_saved_state_give_the_same_answer(fleet, tmp_path):
 def test_a_request_that_is_missing_or_wrong_says_what_to_write(fleet, tmp_path):
     hosts = fleet(idle=MACHINE)
     run = hosts.play("place")
-    assert run.status and "npu_affinity_request" in run.failure("localhost")
+    assert run.status and "npu_affinity_request" in run.failure("idle") and run.modules("idle") == []
     run = hosts.play("place", npu_affinity_request={"npus": 1, "policy": "strict"})
-    assert run.status and "policy: expected one of none, best-effort" in run.failure("localhost")
+    assert run.status and "policy: expected one of none, best-effort" in run.failure("idle")
     run = hosts.play("place", npu_affinity_request={"npus": "two"})
-    assert run.failure("localhost") == "npu_affinity_request: npus: expected a whole number of 0 or more; got 'two'"
+    assert run.failure("idle") == "npu_affinity_request: npus: expected a whole number of 0 or more; got 'two'"
     assert " ".join(run.output.split()).count("expected a whole number") == 1

@@ -33,6 +33,10 @@ _IMPORT = re.compile(r"from (\.+)([\w.]*) import (\([^)]*\)|.*)")
 _FIXED_TIME = (1980, 1, 1, 0, 0, 0)
 _INIT = 'VERSION = "%s"\n\nfrom ._base import zipped\n\nzipped.compile_once()\n'
 _MAIN = b'from ._command.main import main\n\nif __name__ == "__main__":\n    raise SystemExit(main())\n'
+_NO_SOURCES = (
+    "The host code cannot be installed, because its source {0} is not readable where this module runs. Mitogen sends modules without their "
+    "sources: use a strategy of ansible-core, such as linear."
+)
 
 
 def files_of(state: AppliedState | None) -> list[FileEntry]:
@@ -81,7 +85,8 @@ def sources() -> dict[str, bytes]:
 
     for name in _ROOTS:
         take(posixpath.dirname(name) + "/__init__.py")
-        take(name)
+        if not take(name):
+            raise ValueError(_NO_SOURCES.format(name))
     sources = {name: source for name, source in found.items() if source is not None}
     return {**sources, "__init__.py": (_INIT % VERSION).encode(), "__main__.py": _MAIN}
 

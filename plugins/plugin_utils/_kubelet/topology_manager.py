@@ -21,8 +21,8 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 
-POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
-SINGLE = "single-numa-node"
+BEST_EFFORT, SINGLE = "best-effort", "single-numa-node"
+POLICIES = ("none", BEST_EFFORT, "restricted", SINGLE)
 
 
 class Hint(NamedTuple):

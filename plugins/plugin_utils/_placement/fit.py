@@ -19,6 +19,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask,
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import in_force
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import PolicyOptions, allocate
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import (
+    BEST_EFFORT,
     SINGLE,
     Hint,
     Ranking,
@@ -210,13 +211,23 @@ def cpus_of(found: Fit, request: Request) -> int | None:
     if not request.cpus:
         return pools
     available = pools if pools.bit_count() >= request.cpus else host.free_cpus
-    nodes = None
-    if found.hint.nodes is not None:
-        nodes = host.numbers(found.hint.nodes)
+    near = _near(found, request.cpus) if found.hint.nodes is None else found.hint.nodes
+    nodes = None if near is None else host.numbers(near)
     try:
         return allocate(units_of(host.topology), available, request.cpus, host.options or PolicyOptions(), nodes=nodes)
     except ValueError as error:
         raise Refused(str(error)) from error
+
+
+def _near(found: Fit, cpus: int) -> int | None:
+    """Return the NUMA nodes whose CPUs a task without a policy gets first: those of the policy of a kubelet that gives out CPUs, else those
+    near its NPUs."""
+    host = found.host
+    policy = host.policy if host.cpu_policy == STATIC else BEST_EFFORT
+    if not found.chips or policy in (None, "none"):
+        return None
+    ranking = Ranking(host.distances) if host.distances else None
+    return best_nodes(cpus, host.capacity, host.free, str(policy), _chip_hint(host, found.chips), ranking).nodes
 
 
 def use(found: Fit, cpus: int | None, request: Request) -> None:

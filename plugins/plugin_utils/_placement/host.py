@@ -192,10 +192,10 @@ def fleet(variables: Mapping[str, Any], names: Iterable[str], saved: Mapping[str
     if not isinstance(variables, Mapping) or not isinstance(names, Iterable) or not isinstance(saved, Mapping | None):
         raise ValueError("expected variables of hosts by name, names, and texts by file name")
     if saved is None:
-        return {name: _entry(variables[name], _fact(variables[name]), variables[name].get("npu_affinity_gather_error")) for name in names}
+        return {name: _entry(variables[name], _fact(variables[name]), _not_gathered(variables[name])) for name in names}
     found = {}
     for file, text in saved.items():
-        name = _host(file)
+        name = host_of(file)
         topology, error = _read(text)
         own = variables[name] if name in variables else {}  # noqa: SIM401 - hostvars.get fails for hosts that are not in the inventory
         found[name] = _entry(own, topology, error)
@@ -207,13 +207,21 @@ def _fact(variables: Mapping[str, Any]) -> Any:
     return variables.get(FACT) or (variables.get("ansible_facts") or {}).get(FACT)
 
 
-def _host(file: str) -> str:
+def _not_gathered(variables: Mapping[str, Any]) -> str | None:
+    """Return why this run has not gathered a host, of which Ansible's fact cache can have the topology of an earlier one."""
+    gathered = variables.get("__npu_affinity_gathered")
+    if not gathered or "ansible_facts" in gathered:
+        return None
+    return f"its topology cannot be gathered: {gathered.get('msg') or ' '.join(gathered.get('refusals') or ())}"
+
+
+def host_of(file: str) -> str:
     """Return the host of a file: newer fact caches of Ansible put ``s1_`` before its name."""
     return file.removesuffix(".json").removeprefix("s1_")
 
 
 def _entry(variables: Mapping[str, Any], topology: Any, error: Any) -> dict[str, Any]:
-    if not isinstance(topology, Mapping):
+    if error or not isinstance(topology, Mapping):
         return {"refused": str(error or f"the fact {FACT} is not known; gather it with npu.affinity.topology_facts")}
     labels = variables.get(LABELS) or {}
     return {"topology": topology, "labels": {label: value for label, value in labels.items() if value is not None}}
@@ -230,4 +238,5 @@ def _read(text: str) -> tuple[Any, str | None]:
     if not isinstance(facts, Mapping):
         return None, "its saved facts are not a dictionary"
     facts = found if isinstance(found := facts.get("ansible_facts"), Mapping) else facts
-    return (facts if "cpus" in facts else facts.get(FACT)), f"its saved facts do not have {FACT}"
+    topology = facts if "cpus" in facts else facts.get(FACT)
+    return topology, None if topology else f"its saved facts do not have {FACT}"

@@ -21,6 +21,7 @@ OF_USER = ("services", "workloads")
 NAMED = 5
 """So many objects are named where a host fails after a bind."""
 ARCHIVES = "npu_affinity_archives"
+GATHERED, TOPOLOGY = "__npu_affinity_gathered", "npu_affinity_topology"
 NO_GROUPS = {"ungrouped", ARCHIVES}
 """Groups that say nothing of a host: that of hosts without one, and that of archives."""
 
@@ -33,7 +34,7 @@ def record(name: str, known: Mapping[str, Any]) -> dict[str, Any]:
     """Return the record of a host by its variables; one that never answered has a name and little else."""
     verified, gathered = (known.get(f"__npu_affinity_{key}") or {} for key in ("verified", "gathered"))
     found = {"host": name, "time": now()} | {key: verified[key] for key in OF_COMPARISON if key in verified}
-    for key in ("topology", *OF_USER):
+    for key in OF_USER if gathered and "ansible_facts" not in gathered else ("topology", *OF_USER):
         if (value := known.get(f"npu_affinity_{key}")) is not None:
             found[key] = value
     if groups := [name for name in known.get("group_names") or () if name not in NO_GROUPS]:
@@ -42,7 +43,7 @@ def record(name: str, known: Mapping[str, Any]) -> dict[str, Any]:
         found["refused"] = why
     elif (gathered.get("state") or {}).get("plan"):
         found["plan"] = gathered["state"]["plan"]
-    if gathered.get("unreachable"):
+    if gathered.get("lost"):
         found["unreachable"] = gathered["msg"]
     return found
 
@@ -111,26 +112,35 @@ def remarks(verified: Mapping[str, Any], known: Mapping[str, Any]) -> list[str]:
     return [*said, *([f"A bind would now be refused: {refused}"] if refused else [])]
 
 
+def of_this_run(known: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the variables of a host without the topology that a fact cache has of an earlier run, if this one could not gather it."""
+    gathered = known.get(GATHERED)
+    return {name: value for name, value in known.items() if name != TOPOLOGY or not gathered or "ansible_facts" in gathered}
+
+
 class ReadOnce(Mapping[str, Any]):
-    """The variables of a host. Each is read from ``hostvars`` once, which walks through all of a fact at every access."""
+    """The variables of a host, with a topology only of this run. Each is read from ``hostvars`` once, which walks through all of a fact at
+    every access."""
 
     def __init__(self, variables: Mapping[str, Any]) -> None:
         self._variables = variables
         self._known: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
+        if name not in self:
+            raise KeyError(name)
         if name not in self._known:
             self._known[name] = self._variables[name]
         return self._known[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._variables
+        return name in self._variables and (name != TOPOLOGY or "ansible_facts" in (self.get(GATHERED) or {}))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._variables)
+        return filter(self.__contains__, self._variables)
 
     def __len__(self) -> int:
-        return len(self._variables)
+        return sum(1 for _name in self)
 
 
 LISTS = (("files", "file", "written"), ("removed", "file", "removed"), ("folders", "folder", "created"), ("missing", "file", "missing"))

@@ -32,6 +32,8 @@ RESULTS = ("__npu_affinity_host_result",)
 """What the tasks of a bind register."""
 MAY_LOSE = ("__npu_affinity_host_result", "__npu_affinity_unbound")
 """What the tasks of a batch register that can lose the connection to a host."""
+LOOKED = tuple(f"__npu_affinity_{name}" for name in ("gathered", "verified", "measured", "packed"))
+"""What the tasks register that look at a host."""
 GIVEN_UP = "a task failed or lost the connection, and the tasks after it did not run. Run again when the host answers."
 BACK_AND_FORTH = ("bind", "rollback")
 OUTSIDE = "bound, workloads not"
@@ -155,7 +157,8 @@ def _one_machine(hosts: Mapping[str, Host]) -> Iterator[tuple[str, list[str]]]:
 
 def judged(host: Host, playbook: str, check: bool) -> Judged:
     """Return the state of a host with its reasons."""
-    return _noted(host, playbook) or JUDGES[playbook](host, check)
+    found = _noted(host, playbook)
+    return found or (_lost(host) if any((host.get(name) or {}).get("lost") for name in LOOKED) else JUDGES[playbook](host, check))
 
 
 def _entry(name: str, host: Host, playbook: str, check: bool, lost: bool) -> SummaryOfHost:
@@ -348,7 +351,8 @@ def _results(host: Host) -> list[Mapping[str, Any]]:
 
 
 def _lost(host: Host) -> Judged:
-    return "unreachable", [(host.get("__npu_affinity_gathered") or {}).get("msg") or "it did not answer"]
+    results = [host.get(name) or {} for name in LOOKED]
+    return "unreachable", [next((result["msg"] for result in results if result.get("lost")), "it did not answer")]
 
 
 def _bound(host: Host, check: bool) -> Judged:
@@ -389,8 +393,6 @@ def _compared(host: Host, check: bool) -> Judged:
     verified = host.get("__npu_affinity_verified")
     if not verified or verified.get("skipped"):
         return _lost(host)
-    if verified.get("unreachable"):
-        return "unreachable", [verified["msg"]]
     drift = verified.get("drift")
     if drift is None:
         return "not compared", [verified["msg"]]
@@ -416,8 +418,7 @@ def _unbound(host: Host, check: bool) -> Judged:
 
 
 def _measured(host: Host, check: bool) -> Judged:
-    result = host.get("__npu_affinity_measured")
-    if not result or result.get("unreachable"):
+    if not host.get("__npu_affinity_measured"):
         return _lost(host)
     return "measured" if host["npu_affinity_topology"]["applied"] else "measured, not bound", []
 

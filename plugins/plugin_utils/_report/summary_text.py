@@ -24,6 +24,8 @@ SHOWN = 12
 WIDTH = 120
 KINDS = {"unit": "", "container": "", "process": "processes"}
 """What running work is counted as, with the plural where that has no s."""
+_ADDRESS = re.compile(r"(?<=connect to host )\S+|(?<=resolve hostname )[^:]+|(?<=@)\S+(?=: Permission denied)|(?<=closed by )\S+(?= port)")
+"""The address of a host in a message of ssh."""
 NUMBER = re.compile(r"^(.*?)(\d*)(\D*)\Z")
 """What stands in a name before its last number, the number, and what follows."""
 
@@ -105,12 +107,13 @@ def _plan(plan: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _grouped(title: str, sentences: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Yield each sentence once, with the hosts of which it was said."""
-    found: dict[str, list[str]] = {}
+    """Yield each sentence once, with the hosts of which it was said; sentences that differ by the addresses of hosts are one."""
+    found: dict[str, dict[str, str]] = {}
     for name, said in sentences.items():
         for sentence in said:
-            found.setdefault(sentence, []).append(name)
-    yield from capped([f"{title} {folded(names)}: {sentence}" for sentence, names in found.items()], "sentence")
+            found.setdefault(_ADDRESS.sub("…", sentence), {})[name] = sentence
+    alike = [(list(of), next(iter(of.values())) if len(set(of.values())) == 1 else shown) for shown, of in found.items()]
+    yield from capped([f"{title} {folded(names)}: {sentence}" for names, sentence in alike], "sentence")
 
 
 def listed(found: Sequence[str], most: int) -> list[str]:

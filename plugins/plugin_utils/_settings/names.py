@@ -13,7 +13,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.nic.places 
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import remark
 
 PREFIX = "npu_affinity_"
-FACTS = frozenset(PREFIX + name for name in ("gather_error", "plan", "state", "summary", "topology"))
+FACTS = frozenset(PREFIX + name for name in ("plan", "state", "summary", "topology"))
 """What roles and playbooks set."""
 TRUE = {"true", "yes", "on", "1", "y", "t"}
 ALSO_OFF = {PREFIX + name for name in ("kubelet_restart", "kubelet_drain", "kubelet_uncordon")}

@@ -29,8 +29,19 @@ NO_HISTORY = "This host is bound and has no history yet: what was applied is kep
 
 
 def gather(task: StepTask) -> dict[str, Any]:
-    """Gather the topology, and make no state."""
-    return _gathered(task)
+    """Gather the topology, and make no state. A host where that fails has a refusal instead."""
+    return _attempted(task)
+
+
+def _attempted(task: StepTask) -> dict[str, Any]:
+    """Return what the host answered, or a refusal where it cannot be gathered."""
+    try:
+        result = _gathered(task)
+    except AnsibleConnectionFailure:
+        raise
+    except (AnsibleError, ValueError) as error:
+        return _refused("NPU_NOT_GATHERED", _text_of(error))
+    return _refused("NPU_NOT_GATHERED", result["msg"]) if result.get("failed") else result
 
 
 def _gathered(task: StepTask, **options: bool | str) -> dict[str, Any]:
@@ -57,13 +68,8 @@ def plan_to_show(task: StepTask) -> dict[str, Any]:
 
 def plan_to_compare(task: StepTask) -> dict[str, Any]:
     """Gather and plan. A host where that fails is refused, because the state in force can be compared all the same."""
-    try:
-        result = _gathered(task)
-    except AnsibleConnectionFailure:
-        raise
-    except (AnsibleError, ValueError) as error:
-        return _refused("NPU_NOT_GATHERED", _text_of(error))
-    return _refused("NPU_NOT_GATHERED", result["msg"]) if result.get("failed") else result | _planned(task)
+    result = _attempted(task)
+    return result if result.get("refusals") else result | _planned(task)
 
 
 def plan_to_bind(task: StepTask) -> dict[str, Any]:
@@ -116,8 +122,8 @@ def resolve_run(task: StepTask) -> dict[str, Any]:
 def choose_entry(task: StepTask) -> dict[str, Any]:
     """Return the entry of the history that the run means, and the topology of the host, which must have the hardware of the entry."""
     history, resolved = (task.variables.get(f"__npu_affinity_{name}") or {} for name in ("history", "resolved"))
-    if history.get("unreachable"):
-        return {"ready": False, "msg": history["msg"]}
+    if history.get("lost"):
+        return {"ready": False, "msg": history["msg"], "lost": True}
     why = resolved["refusal"] or history.get("why") or ("" if history["entries"] or not history["bound"] else NO_HISTORY)
     try:
         entry = runs.entry_of(history["entries"], resolved["to"]) if not why and history["entries"] else None

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from ansible import context
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown_lines
 from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement.host import fleet
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.host import fleet, host_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.job import place as placed
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import export, plans, refused_settings, runs, summary_text
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import summary as _summary
@@ -29,9 +30,14 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._settings.of_host imp
 from ansible_collections.npu.affinity.plugins.plugin_utils._steps.files import content, records, write
 from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import RUN, StepTask
 
+NO_REQUEST = (
+    "Say what the job asks for, for instance with "
+    """-e '{"npu_affinity_request": {"npus": 2, "cpus": 32, "policy": "single-numa-node"}}'."""
+)
 CHANGING = ("bind", "rollback", "unbind")
 ELSEWHERE = Typed(options=("-i", "INVENTORY"))
 """How hosts are bound that the inventory of this run does not have: those of saved records and of archives."""
+UNREACHABLE = "unreachable"
 STOPPED = "__npu_affinity_stopped"
 """What approve_batch.yml sets."""
 
@@ -90,18 +96,51 @@ def summarize(task: StepTask, playbook: str) -> dict[str, Any]:
     stopped = next((host[STOPPED] for host in hosts.values() if STOPPED in host), "")
     lost = [name for name in names if name not in task.variables["ansible_play_hosts"]]
     found = _summary.summary(hosts, playbook, task.check_mode, stopped, typed(context.CLIARGS, os.environ), lost, RUN["id"])
-    return {"summary": found, "lines": summary_text.lines(found, verbose=task.verbose)}
+    last = names[0] if list(found["states"]) == [UNREACHABLE] else ""
+    return {"summary": found, "lines": summary_text.lines(found, verbose=task.verbose), "last": last}
 
 
-def place(task: StepTask, hosts: Iterable[str], request: Any, files: Iterable[str] | None = None) -> dict[str, Any]:
-    """Place a job on hosts of the inventory, or on those whose saved facts are in ``files``."""
+def end(task: StepTask, state: str) -> dict[str, Any]:
+    """Fail a host whose result is in the summary; one that did not answer ends as unreachable, for the recap and the status of the run."""
+    said = {"msg": f"{state}: the summary says why"}
+    return {"unreachable": True, **said} if state == UNREACHABLE else refused(said)
+
+
+def check_request(task: StepTask, request: Any = None) -> dict[str, Any]:
+    """Fail where the request of a job is missing or wrong, before hosts are gathered."""
+    if not isinstance(request, Mapping):
+        return refused({"msg": NO_REQUEST})
     try:
-        saved = None if files is None else {Path(file).name: Path(file).read_text(errors="replace") for file in files}
-        return {"placement": placed(fleet(task.variables["hostvars"], hosts, saved), request)}
+        placed({}, request)
+    except ValueError as error:
+        return refused({"msg": f"npu_affinity_request: {shown_lines(str(error))}"})
+    return {}
+
+
+def place(task: StepTask, request: Any) -> dict[str, Any]:
+    """Place a job on the hosts of the play, or on those of saved facts, and print the answer or write it as JSON."""
+    facts, file = (task.known(f"npu_affinity_{name}") for name in ("facts", "placement_file"))
+    names = None if task.variables.get("ansible_limit") is None and facts is not None else task.variables["ansible_play_hosts_all"]
+    try:
+        saved = None if facts is None else _saved(Path(facts), names)
+        found = placed(fleet(task.variables["hostvars"], names or (), saved), request)
     except OSError as error:
         return refused({"msg": f"{error.filename} cannot be read on the controller: {error.strerror}"})
     except ValueError as error:
         return refused({"msg": f"npu_affinity_request: {shown_lines(str(error))}"})
+    task.say(found["table"])
+    answer = {key: value for key, value in found.items() if key != "table"}
+    if file is None:
+        task.say(json.dumps(answer))
+    else:
+        write({str(file): json.dumps(found, indent=4) + "\n"})
+    return {"placement": found}
+
+
+def _saved(folder: Path, names: Container[str] | None) -> dict[str, str]:
+    """Return the texts of saved facts by file name: those of some hosts, or all."""
+    found = {path.name: path for path in sorted(folder.iterdir()) if path.is_file()}
+    return {name: path.read_text(errors="replace") for name, path in found.items() if names is None or host_of(name) in names}
 
 
 def write_report(task: StepTask) -> dict[str, Any]:

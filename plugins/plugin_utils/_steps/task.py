@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -32,13 +33,21 @@ _LISTS = ("actions", "files", "removed")
 """What was done until a module failed, hundreds of lines that callbacks would print with the sentence; -vv shows them."""
 _OF_SSH = "Shared connection to "
 """What ssh itself writes last, on a terminal."""
+_BY_SSH = re.compile(r"^(Data could not be sent to remote host .*? over ssh|Failed to connect to the host via ssh): (?=.)")
+"""What ansible-core puts before the message of ssh."""
 IN_PART = "The host may be changed in part. Run again when it answers, which completes the change"
 
 
 def lost(error: AnsibleConnectionFailure, known: str) -> dict[str, Any]:
     """Fail a task whose host no longer answers, with what the summary needs to know of the host."""
-    sentence = " ".join(str(error).split()).rstrip(".")
-    return refused({"msg": f"{sentence}. {known}".rstrip(), "lost": True})
+    found = silent(error)
+    return refused(found | {"msg": f"{found['msg'].rstrip('.')}. {known}".rstrip()})
+
+
+def silent(error: AnsibleConnectionFailure) -> dict[str, Any]:
+    """Return the result of a task whose host does not answer, which the summary says once for all such hosts."""
+    sentence = " ".join(str(error).split())
+    return {"msg": _BY_SSH.sub("", sentence), "lost": True}
 
 
 def told(result: dict[str, Any], verbosity: int) -> dict[str, Any]:

@@ -38,5 +38,8 @@ class CallbackModule(CallbackBase):
     def v2_runner_on_failed(self, result, ignore_errors=False):
         self._note("failed", result)
 
+    def v2_runner_on_unreachable(self, result):
+        self._note("failed", result)
+
     def v2_runner_on_skipped(self, result):
         self._note("skipped", result)

@@ -209,3 +209,9 @@ def test_what_ansible_sends_compiles_each_source_once(tmp_path):
     count, twice = compiled(archive, PACKAGE.replace("/", ".").replace("module_utils", "modules.gather"), "/_")
     assert count > 50
     assert [name for name in twice if name != "__init__.py"] == ["exits.py", "zipped.py", "outside.py"]
+
+
+def test_no_archive_is_made_where_a_module_has_no_sources(monkeypatch):
+    monkeypatch.setattr(runtime, "_source", lambda name: None)
+    with pytest.raises(ValueError, match="Mitogen sends modules without their sources"):
+        runtime.sources()

@@ -136,6 +136,20 @@ def test_chips_cpus_and_numa_nodes_of_a_host_belong_together():
     assert entry["scores"] == {"numa": 0, "npu": 794, "affinity": 0}
 
 
+@pytest.mark.parametrize(
+    ("kubelet_", "cpus", "nodes"),
+    [
+        (None, "144-163", [6]),
+        (kubelet("none", "0-191"), "0-19", [0]),
+        (kubelet("best-effort", "0-191"), "144-163", [6]),
+        ({**kubelet("none", "0-191"), "policy": "none"}, "144-163", [6]),
+    ],
+)
+def test_cpus_without_a_policy_are_near_the_npus(kubelet_, cpus, nodes):
+    (task,) = place({"a2": a2(kubelet=kubelet_)}, {"npus": 1, "cpus": 20})["tasks"]
+    assert (task["npus"], task["cpus"], task["numa"]) == ([0], cpus, nodes)
+
+
 def test_a_static_kubelet_offers_shared_cpus_minus_reserved_ones():
     found = place({"a2": SHARED}, {"npus": 1, "cpus": 20, "policy": "restricted"})
     assert found["hosts"][0]["cpus"] == "148-167"

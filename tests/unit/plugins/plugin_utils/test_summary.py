@@ -10,6 +10,7 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import progress, summary, summary_text
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import Typed
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import ReadOnce, record
 
 NPU = {"id": 0, "busy": False}
 METHODS = [
@@ -173,7 +174,7 @@ def test_hosts_that_failed_or_had_none_have_adopted_nothing(host):
         ("verify", False, {VERIFIED: {"drift": DRIFT, "drift_fails": False}}, "drifted", LIKELY, False),
         ("collect", False, {"__npu_affinity_packed": {"commands": []}}, "collected", [], False),
         ("inspect", False, {VERIFIED: {"msg": "the archive lacks it"}}, "not compared", ["the archive lacks it"], True),
-        ("verify", False, {VERIFIED: {"unreachable": True, "msg": "no route"}}, "unreachable", ["no route"], True),
+        ("verify", False, {VERIFIED: {"lost": True, "msg": "no route"}}, "unreachable", ["no route"], True),
         ("verify", False, {VERIFIED: {"msg": "no JSON"}}, "not compared", ["no JSON"], True),
         ("report", False, {VERIFIED: {"msg": "no JSON"}}, "not compared", ["no JSON"], False),
         ("report", False, {}, "unreachable", ["it did not answer"], False),
@@ -187,7 +188,7 @@ def test_hosts_that_failed_or_had_none_have_adopted_nothing(host):
         ("rollback", True, {**PLANNED, **CHOSEN, RESULT: {"changed": True}}, "would change", [], False),
         ("rollback", False, {GATHERED: {"entry": None}}, "never bound", [], False),
         ("rollback", False, {GATHERED: {"entry": None, "stays": True}}, "unchanged", [], False),
-        ("rollback", False, {GATHERED: {"unreachable": True, "msg": "No route."}}, "unreachable", ["No route."], True),
+        ("rollback", False, {GATHERED: {"lost": True, "msg": "No route."}}, "unreachable", ["No route."], True),
         ("rollback", False, {**CHOSEN, REFUSED: ["Too old."]}, "refused", ["Too old. [NPU_SETTING_INVALID]"], True),
         ("measure", False, {**PLANNED, MEASURED: {"workloads": []}}, "measured, not bound", [], False),
         ("measure", False, {**IN_FORCE, MEASURED: {"workloads": []}}, "measured", [], False),
@@ -483,6 +484,28 @@ def test_the_text_has_each_plan_sentence_and_unit_once():
         "next: make verify  # compare the plans with the kernels",
         "next: make unbind  # restore the original state",
     ]
+
+
+def test_hosts_that_do_not_answer_are_one_line():
+    said = "ssh: connect to host 10.0.0.{} port 22: Connection timed out"
+    hosts = {f"n{number}": {GATHERED: {"lost": True, "msg": said.format(number)}} for number in (1, 2, 3)}
+    alone = summary_text.lines(summary.summary({"n1": hosts["n1"]}, "plan"))
+    assert alone[2] == f"error on n1: unreachable: {said.format(1)}"
+    assert summary_text.lines(summary.summary(hosts, "plan")) == [
+        "SUMMARY of plan, 3 hosts",
+        "3 unreachable: n[1:3]",
+        "error on n[1:3]: unreachable: ssh: connect to host … port 22: Connection timed out",
+    ]
+
+
+@pytest.mark.parametrize(
+    "gathered, known", [({}, False), ({"lost": True, "msg": "no"}, False), ({"refusals": ["no"]}, False), ({"ansible_facts": {}}, True)]
+)
+def test_a_topology_of_an_earlier_run_is_not_that_of_this_one(gathered, known):
+    variables = {GATHERED: gathered, "npu_affinity_topology": {"npus": []}}
+    assert ("npu_affinity_topology" in ReadOnce(variables)) is known
+    assert ReadOnce(variables).get("npu_affinity_topology") == ({"npus": []} if known else None)
+    assert ("topology" in record("a", variables)) is (known or not gathered)
 
 
 def test_the_text_stays_short_when_all_hosts_differ():
