@@ -34,6 +34,7 @@ AREAS = [
     ("plugins/plugin_utils/_report/*", EVERYTHING, "browser"),
     ("plugins/*slurm*", EVERYTHING, "slurm"),
     ("plugins/module_utils/_command/exec/*", EVERYTHING, "launchers slurm"),
+    ("plugins/module_utils/_ranks/*", EVERYTHING, "launchers slurm"),
     ("plugins/plugin_utils/_plan/*", EVERYTHING, "optimal more-properties"),
     *(
         (f"plugins/*/{feature}/*", EVERYTHING, f"*:test_{test}.py::*")

@@ -25,7 +25,7 @@ from .._state.plan_file import memory_nodes, numactl_memory
 from .._features.threads.placing import cpus_of_roles
 from .._state.systemd import Systemd
 from .._state.unit_environment import VISIBLE, agrees, visible_devices
-from .exec.devices import named
+from .._ranks.devices import named
 from .known import Known
 
 if TYPE_CHECKING:

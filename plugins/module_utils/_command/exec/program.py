@@ -17,10 +17,10 @@ from ..._base.binders import OFF, OPENMP
 from ..._base.cpulist import compress, expand
 from ..._base.outside import json_of, require_shape, say, shown
 from ..._base.version import refuse_newer
-from .devices import GPU, NPU, kind_of, named, there, title
+from ..._ranks.devices import GPU, NPU, kind_of, named, there, title
+from ..._ranks.rank import RANKS, index_of
+from ..._ranks.visible import BY_PCI, ORDER, VARIABLES, visible
 from .placing import set_cpus, set_memory
-from .rank import RANKS, index_of
-from .visible import BY_PCI, ORDER, VARIABLES, visible
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -17,9 +17,10 @@ import sys
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
-from ansible_collections.npu.affinity.plugins.module_utils._command.exec import devices, placing, program
-from ansible_collections.npu.affinity.plugins.module_utils._command.exec.rank import index_of
-from ansible_collections.npu.affinity.plugins.module_utils._command.exec.visible import visible
+from ansible_collections.npu.affinity.plugins.module_utils._command.exec import placing, program
+from ansible_collections.npu.affinity.plugins.module_utils._ranks import devices
+from ansible_collections.npu.affinity.plugins.module_utils._ranks.rank import index_of
+from ansible_collections.npu.affinity.plugins.module_utils._ranks.visible import visible
 from ansible_collections.npu.affinity.plugins.module_utils._state import plan_file
 
 CPUS = sorted(os.sched_getaffinity(0))

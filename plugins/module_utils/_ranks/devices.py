@@ -13,11 +13,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from ..._base.device_files import DAVINCI, NVIDIA, device_of
+from .._base.device_files import DAVINCI, NVIDIA, device_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..._base.documents import PlanEntry
+    from .._base.documents import PlanEntry
 
 NPU, GPU = "npu", "gpu"
 _FILES = {NPU: DAVINCI, GPU: NVIDIA}
