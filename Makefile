@@ -255,6 +255,7 @@ bench: setup-unit fleet ## print speed and size against baselines of the same ru
 	$(BIN)/python -m tests.benchmarks.users
 	$(BIN)/python -m tests.benchmarks.place
 	$(BIN)/python -m tests.benchmarks.exec
+	$(BIN)/python -m tests.benchmarks.watch
 
 compare: setup ## plans of this and other rules on 60 machines: docs/comparison-of-plans.md (runs hwloc-distrib where it is installed)
 	$(BIN)/python -m tests.compare --write

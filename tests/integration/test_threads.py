@@ -17,7 +17,7 @@ TEAM = {
         {"name": "decode", "npus": [1], "roles": {"kv": 2}},
     ]
 }
-UNIT = "etc/systemd/system/npu-affinity-threads."
+UNIT = "etc/systemd/system/npu-affinity-watch.service"
 
 
 def test_workers_are_placed_watched_and_released(fleet):
@@ -25,7 +25,7 @@ def test_workers_are_placed_watched_and_released(fleet):
     tree = hosts.tree("a2")
     untouched = hosts.snapshot("a2")
     hosts.succeed("bind", **TEAM)
-    assert not list(tree.glob(UNIT + "*")) and not (tree / "etc/npu-affinity/threads.json").exists()
+    assert not (tree / UNIT).exists() and not (tree / "etc/npu-affinity/threads.json").exists()
     start(tree, 4000, "/npu.slice/npu-0.slice/docker-3f.scope")
     start(tree, 5000, "/npu.slice/npu-llm.slice/llm.service", device=2)
     start(tree, 5500, "/npu.slice/npu-decode.slice/docker-4a.scope")
@@ -44,8 +44,8 @@ def test_workers_are_placed_watched_and_released(fleet):
     for pid, npu in ((4000, plan[0]), (5000, plan[2]), (5500, plan[1])):
         assert placed(tree, pid) == (npu["main"], npu["acl"], npu["release"], npu.get("kv", npu["main"]))
     assert placed(tree, 6000) == ("0-31",) * 4
-    assert (tree / "etc/systemd/system/timers.target.wants/npu-affinity-threads.timer").is_symlink()
-    assert "-m npu_affinity threads" in (tree / (UNIT + "service")).read_text()
+    assert (tree / "etc/systemd/system/multi-user.target.wants/npu-affinity-watch.service").is_symlink()
+    assert "-m npu_affinity watch" in (tree / UNIT).read_text()
     assert json.loads((tree / "etc/npu-affinity/threads.json").read_text())["processes"] == [
         {"npus": []},
         {"npus": [2, 3], "slice": "npu-llm.slice"},
@@ -55,15 +55,19 @@ def test_workers_are_placed_watched_and_released(fleet):
     hosts.succeed("verify", **THREADS, **TEAM)
 
     start(tree, 4500, "/npu.slice/npu-0.slice/vllm.scope")
-    timer = tree / (UNIT + "timer")
-    timer.write_text(timer.read_text().replace("=1min\nAcc", "=1h\nAcc"))
+    (tree / UNIT).write_text((tree / UNIT).read_text().replace("RestartSec=30", "RestartSec=60"))
     drifted = hosts.play("verify", **THREADS, **TEAM)
     assert drifted.status != 0
     assert f"acl threads of NPU 0: expected CPUs {plan[0]['acl']}, found CPUs 0-31 of thread 4501 (acl_thread)" in drifted.output
-    assert "npu-affinity-threads.timer: expected OnUnitActiveSec=1min, found OnUnitActiveSec=1h" in drifted.output
+    assert "npu-affinity-watch.service: expected RestartSec=30, found RestartSec=60" in drifted.output
     hosts.succeed("bind", **THREADS, **TEAM)
     assert placed(tree, 4500) == (plan[0]["main"], plan[0]["acl"], plan[0]["release"], plan[0]["main"])
 
+    hosts.succeed("bind", **THREADS, **TEAM, npu_affinity_adopt="always")
+    hosts.succeed("bind", **TEAM, npu_affinity_adopt="always")
+    assert (tree / UNIT).exists() and not (tree / "etc/npu-affinity/threads.json").exists()
+    hosts.succeed("bind", **TEAM, npu_affinity_adopt="now")
+    assert not (tree / UNIT).exists() and not (tree / "etc/npu-affinity/adopt.json").exists()
     hosts.succeed("unbind")
     assert {placed(tree, pid) for pid in (4000, 4500, 5000, 5500)} == {("0-31",) * 4}
     after = {path for path in touched(untouched, hosts.snapshot("a2")) if path.startswith(("/etc", "/usr"))}

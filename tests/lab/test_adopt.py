@@ -21,7 +21,7 @@ CONTAINERS = {"engines": ("docker", "podman", "quadlet", "ctr"), "engines-v1": (
 SHAPES = {"engines": [ENGINES], "engines-v1": [ENGINES_V1]}.get(image.NAME, [DUO, V1])
 MEMS = 3
 MOVES = {"npu_affinity_adopt": "always", "npu_affinity_memory": "strict", "npu_affinity_move_memory": True}
-LATE, WATCHER = "by-late", "npu-affinity-adopt.service"
+LATE, WATCHER = "by-late", "npu-affinity-watch.service"
 # Shares no code with the collection: processes by the last word of their commands, the CPUs of all threads, the process itself, and the
 # memory nodes that it may use.
 WITNESS = r"""
@@ -67,7 +67,7 @@ memory[::4096] = b"x" * {2 * HALF}
 os.sched_setaffinity(0, everything)
 time.sleep(86400)
 """
-JOURNAL = "journalctl --quiet --output=cat --unit=npu-affinity-adopt _COMM=python3"
+JOURNAL = "journalctl --quiet --output=cat --unit=npu-affinity-watch _COMM=python3"
 SESSION = "setsid systemd-run --quiet --scope --unit=session-1 --slice=user-0.slice"
 PROGRAM_IN_CONTAINER = "sh -c 'exec 3</dev/davinci{number}; trap exit TERM; sleep 86400 & wait' by-{form}"
 RUN = "{form} run --detach --restart=always --network=host --device=/dev/davinci{number} --name by-{form} infer " + PROGRAM_IN_CONTAINER

@@ -9,7 +9,7 @@ from tests.lab.conftest import changes, drift, plan_of, said, success
 from tests.lab.kernel import allowed_to, main_process, numbers, variables
 from tests.lab.shapes import DUO
 
-UNIT, THREADS = "infer.service", "npu-affinity-threads.service"
+UNIT = "infer.service"
 SERVICE = "[Service]\nType=exec\nExecStart=/bin/sleep infinity\n\n[Install]\nWantedBy=multi-user.target\n"
 SETTINGS = {"npu_affinity_profile": "latency", "npu_affinity_services": [{"unit": UNIT, "npus": [0]}]}
 NAMES = ("OMP_", "TASK_QUEUE_ENABLE", "LD_PRELOAD")
@@ -24,7 +24,7 @@ def test_a_profile_holds_until_unbind(lab, claims, tmp_path):
     run = lab.play(machine, "bind", **SETTINGS)
     claims.equal("exit status of bind", success(run), (0, ""))
     claims.true("an allocator that is not installed is a remark", "neither jemalloc nor tcmalloc" in said(run), said(run))
-    machine.run(f"systemctl restart {UNIT} && systemctl start {THREADS}")
+    machine.run(f"systemctl restart {UNIT}")
     pool, main = (plan_of(machine)["npus"][0][name] for name in ("pool", "main"))
     found = variables(machine, UNIT, NAMES)
     threads = int(found.get("OMP_NUM_THREADS", "0"))
@@ -36,7 +36,7 @@ def test_a_profile_holds_until_unbind(lab, claims, tmp_path):
     machine.reboot()
     machine.await_idle("npu-affinity-*.service")
     claims.equal("its variables after a reboot", variables(machine, UNIT, NAMES), found)
-    machine.run(f"systemctl start {THREADS}")
+    machine.run(f"for _ in $(seq 100); do taskset -pc {main_process(machine, UNIT)} | grep -q ': {main}$' && break; sleep 0.2; done")
     claims.equal("CPUs of its main thread", allowed_to(machine, f"cat /proc/{main_process(machine, UNIT)}/status")[0], main)
     claims.equal("exit status of unbind", success(lab.play(machine, "unbind")), (0, ""))
     machine.run(f"systemctl restart {UNIT}")

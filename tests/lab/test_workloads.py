@@ -11,7 +11,7 @@ import time
 import pytest
 
 from tests.lab.conftest import changes, plan_of, success
-from tests.lab.kernel import allowed, allowed_of_threads, elapse, main_process, numbers, run_service, start
+from tests.lab.kernel import allowed, allowed_of_threads, main_process, numbers, run_service, start
 from tests.lab.machine import PATIENCE
 from tests.lab.shapes import DUO
 
@@ -81,7 +81,6 @@ def test_threads_of_workers(lab, claims):
     claims.equal("exit status and changes of a second bind", changes(lab.play(machine, "bind", **options)), (0, []))
     the_command_of_the_host(claims, machine, worker)
     machine.run("touch /run/one-more")
-    elapse(machine, "npu-affinity-threads.timer")
     deadline = time.monotonic() + PATIENCE
     while allowed_of_threads(machine, worker).get("acl_thread_late") != {npu["acl"]} and time.monotonic() < deadline:
         time.sleep(1)
@@ -108,7 +107,7 @@ def the_command_of_the_host(claims, machine, worker):
     parts = (
         f"/npu.slice/{first['slice']}/worker.service",
         f"of role acl (acl_thread) on CPUs {first['acl']}\n",
-        "npu-affinity-threads.service (since",
+        "npu-affinity-watch.service (since",
     )
     claims.equal("explain pid of the worker lacks", [part for part in parts if part not in " ".join(why.split("\n           "))], [])
     cpu = min(numbers(first["irq"]))

@@ -23,6 +23,7 @@ from .._base.findings import Device, noun, with_lost
 from .._drift.placement import Judge
 from .._state.plan_file import memory_nodes
 from .._features.threads import placing
+from .._features.watching import PROGRAM
 from .._features.threads.tasks import ROLES, Process, cgroups, find, groups_of, of_kubernetes
 from .._state.systemd import Systemd, UNIT_FOLDER, UNIT_SUFFIX, settings
 from .._state.unit_environment import VARIABLES
@@ -173,7 +174,7 @@ def _threads_of(known: Known, pid: int) -> Lines:
             where = "left on CPUs %s" % before if role == "leave" else "on CPUs %s" % before
             where += "" if before == cpus_wanted else ", and should be on %s" % cpus_wanted
             yield "threads", "%d of role %s (%s) %s" % (len(names), role, shown, where)
-        yield "threads", "placed by %s" % known.unit_that_runs(placing.PROGRAM)
+        yield "threads", "placed by %s" % known.unit_that_runs(PROGRAM)
 
 
 def of_npu(known: Known, npu: PlanEntry) -> Lines:

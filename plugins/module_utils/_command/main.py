@@ -23,10 +23,17 @@ def _metrics(argv: Sequence[str]) -> int:
     return main(argv)
 
 
+def _watch(argv: Sequence[str]) -> int:
+    from .watch.program import main
+
+    return main(argv)
+
+
 PROGRAMS: dict[str, Callable[[Sequence[str]], int]] = {
     "command": _command,
     **{feature.name: feature.program for feature in FEATURES.values() if feature.program},
     "metrics": _metrics,
+    "watch": _watch,
 }
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .._state.release import Release
     from .._state.step import LiveStep
     from .comparing import Comparing
+    from .watching import Watching
 
 
 class Choices(NamedTuple):
@@ -49,7 +50,8 @@ class Feature(NamedTuple):
 
     ``step(host, state, choices)`` returns what a transaction does of a desired state besides files and units, or None; ``first``: whether
     that comes before the files. ``release()`` returns the class that gives back what is neither a file nor a unit. ``program(argv)`` is
-    what its units run. ``undone_by_step``: whether its step takes off what an earlier bind did, too.
+    what its units run, ``watch(host)`` its part of the watcher. ``undone_by_step``: whether its step takes off what an earlier bind did,
+    too.
 
     ``compare(comparing)`` notes what of the running host is not as wanted; files and units are compared without it. ``compared``: its
     place, the lowest first, and in the order of the register where it is the same. ``codes()`` returns the codes of kinds and causes that
@@ -68,6 +70,7 @@ class Feature(NamedTuple):
     first: bool = False
     release: Optional[Callable[[], Callable[..., Release]]] = None
     program: Optional[Callable[[Sequence[str]], int]] = None
+    watch: Optional[Callable[[Host], Watching]] = None
     undone_by_step: bool = False
     compare: Optional[Callable[[Comparing], None]] = None
     compared: int = 0

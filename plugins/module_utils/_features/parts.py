@@ -6,11 +6,10 @@
 from __future__ import annotations
 
 import fnmatch
-from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Sequence, TypeVar, cast
 
 from .._host import installed
 from .._state.systemd import unit_of
-from .feature import Feature
 from .register import FEATURES, require_known
 
 if TYPE_CHECKING:
@@ -49,8 +48,10 @@ def applied(state: AppliedState, names: Sequence[str] = ()) -> AppliedState:
         require_known(names)
         left = without(left, [name for name in left["features"] if name not in names])
         left = cast("AppliedState", dict(left, **{key: _named(given[key], names) for key in NAMED if key in given}))
-        patterns = {pattern for name in names for pattern in FEATURES[name].owned}
-        left["owned"] = [pattern for pattern in left["owned"] if pattern in patterns]
+        has = _has(given)
+        wanting = [name for name in names if any(map(has, FEATURES[name].owned[:1]))]
+        patterns = {*owned(names, has), *(pattern for name in wanting for pattern in FEATURES[name].owned)}
+        left["owned"] = sorted(pattern for pattern in left["owned"] if pattern in patterns)
     plan = left["plan"]
     left["plan"] = plan if plan and plan.get("npus") and left["runtime"] else None
     return left
@@ -92,15 +93,15 @@ def deferred(state: AppliedState, in_force: AppliedState | None, names: Sequence
         left["features"] = dict(state["features"], **presence)
         left["live"] = dict({name: wanted for name, wanted in live.items() if name not in names}, **_named(before["live"], names))
         left["absent"] = {name: found for name, found in state["absent"].items() if name not in names}
-        left["absent"].update({name: traces(FEATURES[name]) for name in names if presence[name] == "absent"})
+        left["absent"].update(traces([name for name in names if presence[name] == "absent"], left["features"]))
     return cast("AppliedState", left)
 
 
 def without(state: AppliedState, names: Iterable[str]) -> AppliedState:
     """Return a desired state in which some of its features are absent, and nothing that they own is wanted."""
     gone = {name: FEATURES[name] for name in names}
-    owned = [pattern for feature in gone.values() for pattern in feature.owned]
-    patterns = installed.everywhere(owned, [installed.library_of(state)])
+    features = dict(state["features"], **dict.fromkeys(gone, "absent"))
+    patterns = installed.everywhere(owned(gone, _has(state)), [installed.library_of(state)])
     files = [entry for entry in state["files"] if not any(fnmatch.fnmatchcase(entry["path"], pattern) for pattern in patterns)]
     units = {unit_of(entry["path"]) for entry in state["files"] if entry not in files}
     units |= {section for feature in gone.values() for section in feature.sections}
@@ -111,11 +112,13 @@ def without(state: AppliedState, names: Iterable[str]) -> AppliedState:
     remaining: AppliedState = {
         **state,
         "files": files,
-        "features": dict(state["features"], **dict.fromkeys(gone, "absent")),
+        "features": features,
         "live": cast("Live", {name: wanted for name, wanted in state["live"].items() if name not in gone}),
         "notes": {name: sentences for name, sentences in state.get("notes", {}).items() if name not in gone},
-        "absent": dict(state["absent"], **{name: traces(feature) for name, feature in gone.items()}),
-        "runtime": state["runtime"] and any(presence == "present" and name not in gone for name, presence in state["features"].items()),
+        "absent": dict(
+            state["absent"], **{name: {"owned": owned(gone, _has(state)), "sections": list(FEATURES[name].sections)} for name in gone}
+        ),
+        "runtime": state["runtime"] and "present" in features.values(),
         "enabled": left(state["enabled"]),
         "started": left(state["started"]),
         "stopped": left(state["stopped"]),
@@ -130,6 +133,23 @@ def without(state: AppliedState, names: Iterable[str]) -> AppliedState:
     return remaining
 
 
-def traces(feature: Feature) -> Traces:
-    """Return by which paths and sections of previous.json one finds what an earlier bind did for a feature."""
-    return {"owned": list(feature.owned), "sections": list(feature.sections)}
+def owned(names: Iterable[str], has: Callable[[str], bool]) -> list[str]:
+    """Return by which paths one finds the files of features, without those of others that are there: whose first file ``has`` tells."""
+    others = [feature.owned for name, feature in FEATURES.items() if name not in names and feature.owned and has(feature.owned[0])]
+    return [pattern for name in names for pattern in FEATURES[name].owned if not any(pattern in needed for needed in others)]
+
+
+def _has(state: Mapping[str, Any]) -> Callable[[str], bool]:
+    return {entry["path"] for entry in state["files"]}.__contains__
+
+
+def traces(names: Iterable[str], features: Mapping[str, str]) -> dict[str, Traces]:
+    """Return by which paths and sections of previous.json one finds what earlier binds did for features, by their names.
+
+    What a feature owns that is present by ``features`` is no trace of others.
+    """
+    needed = {pattern for name, presence in features.items() if presence == "present" for pattern in FEATURES[name].owned}
+    return {
+        name: {"owned": [pattern for pattern in FEATURES[name].owned if pattern not in needed], "sections": list(FEATURES[name].sections)}
+        for name in names
+    }

@@ -18,6 +18,7 @@ import posixpath
 from typing import Any, Iterable, Mapping, Sequence
 
 from .._host import installed
+from .._features import parts
 from .._features.register import FEATURES
 from .._state.history import entries
 from .._host.host import Host
@@ -132,9 +133,12 @@ def _files_of_others(host: Host, report: Report) -> list[dict[str, Any]]:
 class _Programs:
     """The running units of features that are undone: stopped before anything else, and noted where they do not stop."""
 
-    def __init__(self, systemd: Systemd, features: Iterable[str]) -> None:
+    def __init__(self, systemd: Systemd, features: Iterable[str], owned: Sequence[str]) -> None:
         self.systemd = systemd
-        self.patterns = [pattern for name in features for pattern in FEATURES[name].programs]
+        others = [pattern for name in features for pattern in FEATURES[name].owned if pattern not in owned]
+        self.patterns = [
+            pattern for name in features for pattern in FEATURES[name].programs if "%s/%s" % (UNIT_FOLDER, pattern) not in others
+        ]
         self.units: list[str] = []
         self.still_running = False
 
@@ -193,7 +197,7 @@ class Unbinding:
         self.host = host
         self.strict = strict
         self.whole = not strict and set(features) == set(FEATURES)
-        self.owned = [pattern for name in features for pattern in FEATURES[name].owned] + list(_SHARED if self.whole else ())
+        self.owned = parts.owned(features, host.exists) + list(_SHARED if self.whole else ())
         self.owned = installed.everywhere(self.owned, previous.libraries(host))
         self.record = FileState.of(host, previous.PATH)
         self.systemd = Systemd(host)
@@ -205,7 +209,7 @@ class Unbinding:
             release = FEATURES[name].release
             if release:
                 report.releases[name] = release()(host, report, options)
-        self.programs = _Programs(self.systemd, features)
+        self.programs = _Programs(self.systemd, features, self.owned)
         self.stopped = StoppedBefore(self.systemd, report)
         self.besides = _Leftovers(host, features, self.whole)
         self.leftovers: list[str] = []

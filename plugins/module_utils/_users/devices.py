@@ -58,7 +58,7 @@ def numbers(host: Host) -> dict[int, str]:
     files = {}
     for name in [name for kind in ("davinci", "vdavinci", "nvidia") for name in host.names("/dev", kind + "[0-9]*")] if host.live else ():
         try:
-            state = os.stat("/dev/" + name)
+            state = os.stat(host.path("/dev/" + name))
         except OSError:
             continue
         if _DEVICE.match("/dev/" + name) and stat.S_ISCHR(state.st_mode):

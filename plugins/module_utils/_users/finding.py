@@ -39,18 +39,25 @@ def users(
     listed: Mapping[int, Iterable[Device]] | None = None,
     problems: list[str] | None = None,
     monitors: bool = False,
+    among: Iterable[int] | None = None,
 ) -> list[NpuUser]:
     """Return who uses accelerators, by cgroup; programs that only watch them (:mod:`.monitors`) on request.
 
     ``npus`` are those of a topology or plan; without them a user has devices and no NPUs, and none of the devices is ``unassigned``.
-    ``listed`` are the processes of npu-smi's table, with their NPUs. What could not be read is added to ``problems``.
+    ``listed`` are the processes of npu-smi's table, with their NPUs. What could not be read is added to ``problems``. ``among``: look at
+    these processes only, and not at what may open devices.
     """
     files = numbers(host)
     if host.live and not files and not listed:
         return []
     if problems is not None and files and os.geteuid() != 0:
         problems.append(_HIDDEN)
-    found = {pid: (OPEN, names) for pid in _pids(host) for names in [set(opened(host, pid, files).values())] if names}
+    found = {
+        pid: (OPEN, names)
+        for pid in (_pids(host) if among is None else among)
+        for names in [set(opened(host, pid, files).values())]
+        if names
+    }
     found.update({pid: (TOOL, set()) for pid in listed or () if pid not in found and host.exists("/proc/%d" % pid)})
     groups: dict[Group, list[int]] = {}
     for pid in sorted(pid for pid in found if monitors or not is_monitor(host, pid)):
@@ -59,7 +66,7 @@ def users(
         if group:
             groups.setdefault(group, []).append(pid)
     given: dict[Group, set[str]] = {}
-    for group, names in allowed(host, files):
+    for group, names in allowed(host, files) if among is None else ():
         if names and group not in groups and not _watches(host, group):
             given.setdefault(group, set()).update(names)
     known = list(npus)
@@ -112,6 +119,15 @@ def members_of(host: Host, group: str) -> list[int]:
     """Return the processes of a cgroup, by its path as systemd has it, and of those below it."""
     folder = folder_of(host, group.rstrip("/"))
     return sorted({int(pid) for pid in members(host, folder) if pid.isdigit()}) if folder else []
+
+
+def members_with(host: Host, pids: Iterable[int]) -> list[int]:
+    """Return processes, with all others of their services and containers."""
+    found = set(pids)
+    groups = {classified(path) for path in (path_of(host.read("/proc/%d/cgroup" % pid)) for pid in found) if path}
+    return sorted(
+        found.union(*(members_of(host, group.path) for group in groups if group and (group.container or group.kind == "service")))
+    )
 
 
 def has_pods(host: Host, group: str) -> bool:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.fitting import SWITCHES
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.feature import FEATURE
-from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.places import ADOPT_SERVICE, DROP_INS
-from ansible_collections.npu.affinity.plugins.module_utils._host.installed import ARCHIVE, UNIT_FOLDER
-from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.places import DROP_INS, SETTINGS
+from ansible_collections.npu.affinity.plugins.module_utils._state import previous
+from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, unit, watcher
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, watched
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 REPORT, KEEP = "report", "keep"
 """The choice with which the feature is absent, and the one that leaves it as the last bind made it."""
 OWNED = FEATURE.owned
+_ABOUT = f"{MARKER}: changes are overwritten. How work that starts later is adopted."
 PRESENT = tuple(pattern for pattern in OWNED if pattern != DROP_INS)
 """What the desired state decides on; which services have a drop-in depends on what runs on the host."""
 
@@ -78,15 +79,10 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
         )
     if mode != "always":
         return Feature(owned=PRESENT, needs_plan=True, notes=notes, live=live)
-    return Feature(
-        files=(unit(ADOPT_SERVICE, _service(settings["python"], int(settings["rebind_limit"]), live)),),
+    return watched(
+        {"path": SETTINGS, "content": previous.dump(_ABOUT, {"rebind_limit": int(settings["rebind_limit"]), **live}), "mode": "0644"},
+        settings["python"],
         owned=PRESENT,
-        enabled=(ADOPT_SERVICE,),
-        started=(ADOPT_SERVICE,),
-        restarted=({"unit": ADOPT_SERVICE, "files": [ARCHIVE, f"{UNIT_FOLDER}/{ADOPT_SERVICE}"]},),
-        python=settings["python"],
-        runtime=True,
-        needs_plan=True,
         notes=notes,
         live=live,
     )
@@ -100,13 +96,3 @@ def _without_effect(topology: Topology) -> Iterator[Sentence]:
         why = f"the kubelet assigns CPUs to pods itself (CPU manager policy {kubelet['policy']})"
     if why:
         yield Sentence("NPU_NO_EFFECT", f"npu_affinity_adopt_pods has no effect: {why}.")
-
-
-def _service(python: str, limit: int, live: Mapping[str, Any]) -> str:
-    option = (f" --rebind-limit {limit}" if limit else "") + (" --move-memory" if live["move_memory"] else "")
-    option += " --pods" if live["pods"] else ""
-    option += f" --environment {','.join(live['environment'])}" if live["environment"] else ""
-    return (
-        "[Unit]\nDescription=Confine what holds NPUs to the CPUs of these NPUs\n"
-        f"ConditionPathExists={PLAN}\n\n{watcher(f'{python} -m npu_affinity adopt{option}')}"
-    )

@@ -10,9 +10,11 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.value_feature import service
+from ansible_collections.npu.affinity.plugins.module_utils._features.watching import WATCH_SERVICE
 from ansible_collections.npu.affinity.plugins.module_utils._host.installed import ARCHIVE
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
+from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import UNIT_FOLDER
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ class Feature:
 
     def with_those_of(self, other: Feature) -> Feature:
         """Return what both want together."""
-        both = {field.name: getattr(self, field.name) + getattr(other, field.name) for field in _lists()}
+        both = {field.name: getattr(self, field.name) + _new(getattr(other, field.name), getattr(self, field.name)) for field in _lists()}
         one = {name: getattr(self, name) or getattr(other, name) for name in ("soft_split", "python", "runtime", "needs_plan")}
         return Feature(**both, **one)
 
@@ -76,6 +78,11 @@ class Feature:
 
 def _lists() -> list[dataclasses.Field[Any]]:
     return [field for field in dataclasses.fields(Feature) if field.default == ()]
+
+
+def _new(members: tuple[Any, ...], known: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return what of two features the second one adds: both may want the watcher."""
+    return tuple(member for member in members if member not in known)
 
 
 def no_effect(setting: str, where: str = "") -> str:
@@ -118,11 +125,24 @@ def of_values(
     )
 
 
-def watcher(command: str) -> str:
-    """Return how a unit runs a program that runs on, from boot."""
-    return (
-        f"[Service]\nType=exec\n{ENVIRONMENT}ExecStart={command}\nRestart=on-failure\nRestartSec=30\n\n"
+def watched(settings: FileEntry, python: str, **more: Any) -> Feature:
+    """Return what a feature adds whose work is placed when it starts: its settings, and the watcher, which features share."""
+    text = (
+        "[Unit]\nDescription=Place what uses NPUs when it starts\n"
+        f"ConditionPathExists={PLAN}\n\n"
+        "# It reads the events of the initial namespaces: no PrivateNetwork=, PrivateUsers= or PrivatePIDs=\n"
+        f"[Service]\nType=exec\n{ENVIRONMENT}ExecStart={python} -m npu_affinity watch\nRestart=on-failure\nRestartSec=30\n\n"
         "[Install]\nWantedBy=multi-user.target\n"
+    )
+    return Feature(
+        files=(unit(WATCH_SERVICE, text), settings),
+        enabled=(WATCH_SERVICE,),
+        started=(WATCH_SERVICE,),
+        restarted=({"unit": WATCH_SERVICE, "files": [ARCHIVE, f"{UNIT_FOLDER}/{WATCH_SERVICE}"]},),
+        python=python,
+        runtime=True,
+        needs_plan=True,
+        **more,
     )
 
 

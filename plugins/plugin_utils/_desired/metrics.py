@@ -49,7 +49,7 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
 def _service(settings: Mapping[str, Any]) -> str:
     return (
         "[Unit]\nDescription=Write metrics of how the CPUs of this host are bound\n"
-        "After=npu-affinity-irq.service npu-affinity-threads.service npu-affinity-tuning.service npu-affinity-device-share.service\n"
+        "After=npu-affinity-irq.service npu-affinity-tuning.service npu-affinity-device-share.service\n"
         f"ConditionPathExists={SETTINGS}\n\n"
         f"[Service]\nType=oneshot\n{ENVIRONMENT}ExecStart={settings['python']} -m npu_affinity metrics\nTimeoutStartSec=600\n"
     )

@@ -285,7 +285,7 @@ def of_plan(topology: Topology, plan: Plan | None, settings: Mapping[str, Mappin
     features = {name: PRESENT if _is_on(name, settings[name]) and plan else ABSENT for name in made}
     soft = any(not is_hard(vnpu) for vnpu in settings.get("slices", {}).get("vnpus", ()))
     kept = {"vnpu"} if soft else set()  # a limiter stays as long as a vNPU needs it
-    absent = {name: ON_HOST[name] for name, presence in features.items() if presence == ABSENT and name not in kept}
+    absent = [name for name, presence in features.items() if presence == ABSENT and name not in kept]
     state: MadeState = {
         "schema": 1,
         "features": features,
@@ -293,7 +293,7 @@ def of_plan(topology: Topology, plan: Plan | None, settings: Mapping[str, Mappin
         "plan": plan if together.needs_plan else None,
         "live": cast("Live", {name: feature.live for name, feature in made.items() if feature.live is not None}),
         "notes": {name: list(map(coded, feature.notes)) for name, feature in made.items()},
-        "absent": {name: traces(feature) for name, feature in absent.items()},
+        "absent": traces(absent, features),
         **together.document(),
     }
     return cast("AppliedState", state)

@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.feature import FEATURE
-from ansible_collections.npu.affinity.plugins.module_utils._features.threads.places import SETTINGS, THREADS_SERVICE, THREADS_TIMER
-from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN
+from ansible_collections.npu.affinity.plugins.module_utils._features.threads.places import SETTINGS
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, unit
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, watched
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import workloads
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import present_ids
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 OWNED = FEATURE.owned
 _MOVES_NOTHING = "npu_affinity_threads_memory_limit has no effect: npu_affinity_memory=none leaves processes all memory nodes."
-ABOUT = f"{MARKER}: changes are overwritten. Which processes {THREADS_SERVICE} places, and by which names."
+ABOUT = f"{MARKER}: changes are overwritten. The threads that are placed, by process and name."
 
 
 def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
@@ -48,19 +47,11 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     )
     limit = settings["memory_limit"]
     moves_nothing = bool(limit) and not any(map(memory_nodes, plan["npus"]))
-    return Feature(
-        notes=(Sentence("NPU_NO_EFFECT", _MOVES_NOTHING),) * moves_nothing,
-        files=(
-            {"path": SETTINGS, "content": names, "mode": "0644"},
-            unit(THREADS_SERVICE, _service(settings)),
-            unit(THREADS_TIMER, _timer(settings)),
-        ),
+    return watched(
+        {"path": SETTINGS, "content": names, "mode": "0644"},
+        settings["python"],
         owned=OWNED,
-        enabled=(THREADS_TIMER,),
-        started=(THREADS_TIMER,),
-        python=settings["python"],
-        runtime=True,
-        needs_plan=True,
+        notes=(Sentence("NPU_NO_EFFECT", _MOVES_NOTHING),) * moves_nothing,
         live={"processes": found, "patterns": patterns, "memory": "migrate" if limit else "none", "memory_limit": limit},
     )
 
@@ -82,18 +73,3 @@ def processes(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> li
         if npus or not named:
             found.append({**entry, "npus": npus})
     return found
-
-
-def _service(settings: Mapping[str, Any]) -> str:
-    return (
-        "[Unit]\nDescription=Place the threads of workloads on the CPUs of their roles\n"
-        f"ConditionPathExists={PLAN}\n\n"
-        f"[Service]\nType=oneshot\n{ENVIRONMENT}ExecStart={settings['python']} -m npu_affinity threads\nTimeoutStartSec=240\n"
-    )
-
-
-def _timer(settings: Mapping[str, Any]) -> str:
-    return (
-        "[Unit]\nDescription=Place the threads of workloads that have started since\n\n"
-        f"[Timer]\nOnBootSec=1min\nOnUnitActiveSec={settings['interval'] or '1min'}\nAccuracySec=5s\n\n[Install]\nWantedBy=timers.target\n"
-    )

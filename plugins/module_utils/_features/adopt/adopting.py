@@ -22,6 +22,7 @@ from ..._state.files import FileState
 from ..._state.plan_file import memory_nodes
 from ..._state.systemd import Systemd
 from ..._users.engines import CRI
+from ..._users.finding import is_whole
 from . import services, tasks
 from .choosing import NOTHING, Expected, targets
 from .engines import Engines
@@ -75,7 +76,8 @@ class Adoption:
     """The adoption of one host: ``targets`` with what would or did become of each, ``refreshed`` the drop-ins that only a next start reads.
 
     :meth:`run` takes the host's lock to be held. ``wanted``: ``move_memory``, whether memory may move, too, and ``environment``, which
-    variables the drop-ins of services set. ``state``: the desired state that is applied, None where that in force is followed.
+    variables the drop-ins of services set. ``state``: the desired state that is applied, None where that in force is followed. ``is_part``:
+    ``users`` are some of those of the host, of which processes in sessions alone are adopted.
     """
 
     def __init__(
@@ -86,25 +88,28 @@ class Adoption:
         expected: Expected,
         wanted: Mapping[str, Any] = NOTHING,
         state: Mapping[str, Any] | None = None,
+        is_part: bool = False,
     ) -> None:
         self.host = host
+        self.is_part = is_part
         self.engines = Engines(host)
-        self.targets = targets(host, plan, users, expected, wanted, self.engines, state)
+        self.targets = targets(host, plan, users, expected, wanted, self.engines, state, is_part)
         self.record = Record(host)
         self.follow = services.follow_at_once(host)
         self.drop_ins: dict[str, FileState] = {}
-        self.refreshed = _stale(self.record, self.targets, plan, wanted)
+        self.refreshed = {} if is_part else _stale(self.record, self.targets, plan, wanted)
         named = {unit: services.configured(host, unit, state) for unit in self.record.services}
         moved = [unit for unit, cpus in named.items() if cpus is not None and cpus != set(expand(self.record.services[unit]["cpus"]))]
         moved += [pid for pid, entry in self.record.processes.items() if posixpath.basename(entry["group"]) in moved]
         if not wanted.get("pods"):
             moved += self.record.of_pods()
         self.leaving = Leaving(host, plan, _used(host, self.targets).difference(moved), moved)
-        self.leaving.look()
+        if not is_part:
+            self.leaving.look()
 
     @property
     def adopted(self) -> list[Target]:
-        return [target for target in self.targets if target.state == ADOPTED]
+        return [target for target in self.targets if target.state == ADOPTED and not (self.is_part and is_whole(target.user))]
 
     @property
     def changed(self) -> bool:

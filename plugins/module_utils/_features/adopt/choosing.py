@@ -47,10 +47,11 @@ def targets(
     wanted: Mapping[str, Any],
     engines: Engines,
     state: Mapping[str, Any] | None = None,
+    is_part: bool = False,
 ) -> list[Target]:
     """Return the users that hold NPUs of a plan, with what would become of each: inside, adopted or refused.
 
-    ``expected`` has the CPUs that units get in the same transaction: what runs in them follows. ``wanted`` and ``state``: see
+    ``expected`` has the CPUs that units get in the same transaction: what runs in them follows. ``wanted``, ``state`` and ``is_part``: see
     :class:`Adoption`.
     """
     planned = {(Device.of(npu).kind, npu["id"]) for npu in plan["npus"]}
@@ -59,7 +60,7 @@ def targets(
     record, nodes, pods = Record(host), Nodes(host, wanted.get("move_memory", False)), Pods(host, wanted.get("pods", False))
     found: list[Target] = []
     users = list(users)
-    users += _idle(host, record, {posixpath.basename(user["group"]) for user in users})
+    users += [] if is_part else _idle(host, record, {posixpath.basename(user["group"]) for user in users})
     engines.expect((user["engine"], user["container"] or "") for user in users if is_whole(user) and user["engine"] in ENGINES)
     for user in (part for whole in users for part in _parts(host, plan, whole, pods)):
         keys = sorted((npu["kind"], npu["id"]) for npu in user["npus"])

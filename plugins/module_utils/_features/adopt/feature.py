@@ -5,16 +5,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ..._host.installed import UNIT_FOLDER
 from ..feature import Choices, Feature
-from .places import ADOPT_SERVICE, DROP_INS, SECTION
+from ..watching import WATCH_SERVICE
+from .places import DROP_INS, SECTION, SETTINGS
 
 if TYPE_CHECKING:
     from ..._base.documents import AppliedState
     from ..._host.host import Host
     from ..._state.release import Release
+    from ..watching import Watching
     from .step import Adopt
 
 
@@ -33,10 +35,10 @@ def _release() -> type[Release]:
     return Release
 
 
-def _program(argv: Sequence[str]) -> int:
-    from .watching import main
+def _watch(host: Host) -> Watching:
+    from .watching import Watcher
 
-    return main(argv)
+    return Watcher(host)
 
 
 def _check(data: Any) -> None:
@@ -48,10 +50,10 @@ def _check(data: Any) -> None:
 FEATURE = Feature(
     "adopt",
     live={"mode": str, "move_memory?": bool, "pods?": bool, "environment?": dict},
-    owned=(UNIT_FOLDER + "/" + ADOPT_SERVICE, DROP_INS),
+    owned=(SETTINGS, UNIT_FOLDER + "/" + WATCH_SERVICE, DROP_INS),
     sections={SECTION: _check},
-    programs=(ADOPT_SERVICE,),
+    programs=(WATCH_SERVICE,),
     step=_step,
     release=_release,
-    program=_program,
+    watch=_watch,
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from ..._host.installed import UNIT_FOLDER
 
 SECTION = "adopt"
-ADOPT_SERVICE = "npu-affinity-adopt.service"
+SETTINGS = "/etc/npu-affinity/adopt.json"
+"""Which running work the watcher adopts; there only where it adopts any."""
 DROP_IN = "50-npu-affinity-adopt.conf"
 DROP_INS = "%s/*.service.d/%s" % (UNIT_FOLDER, DROP_IN)

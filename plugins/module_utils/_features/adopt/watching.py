@@ -1,124 +1,33 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Adopt work that starts later: ``python3 -m npu_affinity adopt``, a service that runs on.
-
-A new cgroup wakes it up, whichever engine makes it (inotify on the folders of slices, on cgroup v2 and v1). Devices are opened later than
-that, so it looks again after 1, 5 and 30 seconds, and every minute for work that nothing announces. Containers of pods are announced before
-they start (:mod:`.starting`). It takes the host's lock only if there is something to adopt. Its looks take a bounded part of one CPU,
-however busy the host is.
-"""
+"""The part of the watcher that adopts work which starts later."""
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import ctypes
-import os
-import select
 import time
-from typing import Any, Container, Iterable, Iterator, Mapping, Sequence
+from typing import Container, Iterable
 
-from ..._state.diffs import diffs
-from ..._host.host import CommandError, Host
-from ..._kernel.machine import CGROUPS, HIERARCHIES
-from ..._base.fitting import SWITCHES
-from ..._base.outside import say
-from ..._state.plan_file import PATH as PLAN
+from ..._base.cpulist import compress
 from ..._base.findings import with_lost
-from ..._state.plan_file import read
+from ..._base.outside import json_of, require_shape, say
+from ..._base.table import count
+from ..._host.host import CommandError, Host
+from ..._state.diffs import diffs
 from ..._state.lock import changing
 from ..._state.log import Change, log_change
-from ..._base.table import count
-from ..._users.finding import users
-from ..._users.groups import of_pods
+from ..._state.plan_file import read
+from ..._users.finding import is_whole, members_with, users
+from ..watching import PROGRAM, Births, Watching
 from . import services
 from .adopting import Adoption
-from .choosing import NOTHING
 from .engines import program_of
+from .places import SETTINGS
 from .starting import Announcements, bind, waiting
 from .target import ADOPTED, CONTAINER, FAILED, REFUSED, SERVICE, Target
 
-PROGRAM = "npu_affinity adopt"
 WITHIN = 3600.0
-AFTER_WAKE = (1.0, 5.0, 30.0)
-EVERY = 60.0
-SHARE = 20.0
-"""A look is followed by so many times its CPU time without one: 5 % of a CPU while groups come and go all the time."""
-_IN_CREATE, _IN_CLOEXEC, _IN_NONBLOCK = 0x100, 0o2000000, 0o4000
-_PLACES = ("", "/docker")
-"""Where engines make groups besides slices: docker without systemd's driver."""
-
-
-class Wakes:
-    """Tells when a cgroup is made. ``descriptor`` is that of inotify(7), -1 where the kernel has none: then the clock alone counts.
-
-    With ``pods``, those of the kubelet count, too, and ``announcements`` has the containers that the runtime of pods created.
-    """
-
-    def __init__(self, host: Host, pods: bool = False) -> None:
-        self.host = host
-        self.pods = pods
-        self.announcements = Announcements(host)
-        self._library = ctypes.CDLL(None, use_errno=True)
-        self.descriptor: int = self._library.inotify_init1(_IN_CLOEXEC | _IN_NONBLOCK)
-        self.watch()
-
-    def watch(self) -> None:
-        """Watch all slices; those that are watched already stay so."""
-        for folder in self._folders() if self.descriptor >= 0 else ():
-            with contextlib.suppress(UnicodeError):  # a name that this locale does not have
-                self._library.inotify_add_watch(self.descriptor, os.fsencode(self.host.path(folder)), _IN_CREATE)
-
-    def _folders(self) -> Iterator[str]:
-        tops = [CGROUPS + top for top in (*HIERARCHIES, "/cpuset")]
-        for top in (top for top in tops if self.host.exists(top + "/cgroup.procs")):
-            yield from (top + place for place in _PLACES if self.host.exists(top + place))
-            yield from self._slices(top)
-
-    def _slices(self, top: str) -> Iterator[str]:
-        left = [top]
-        while left:
-            outer = left.pop()
-            inner = ["%s/%s" % (outer, name) for name in self.host.names(outer, "*.slice") if self.pods or not of_pods([name])]
-            yield from inner
-            left += inner
-
-    def wait(self, seconds: float) -> bool:
-        """Wait until a group or container is made, and return whether one was, or until the time is over."""
-        if self.pods:
-            self.announcements.start()
-        descriptors = [number for number in (self.descriptor, self.announcements.descriptor) if number >= 0]
-        ready = select.select(descriptors, [], [], seconds)[0]
-        while self.descriptor in ready:
-            try:
-                if not os.read(self.descriptor, 1 << 16):
-                    break
-            except BlockingIOError:
-                break
-        if self.descriptor in ready:
-            self.watch()
-        return bool(ready)
-
-
-class Schedule:
-    """When to look next. Times are those of a monotonic clock, in seconds."""
-
-    def __init__(self, now: float) -> None:
-        self._due = [now]
-        self._free = now
-
-    def wake(self, now: float) -> None:
-        self._due = sorted({*self._due, *(now + after for after in AFTER_WAKE)})[: 2 * len(AFTER_WAKE)]
-
-    def looked(self, now: float, cost: float) -> None:
-        """Note a look that has ended and took ``cost`` seconds of a CPU."""
-        self._free = now + SHARE * cost
-        self._due = [due for due in self._due if due > now] or [now + EVERY]
-
-    def pause(self, now: float) -> float:
-        """Return how long to wait for the next look; 0 when it is due."""
-        return max(0.0, min(self._due[0], now + EVERY) - now, self._free - now)
+_SHAPE = {"about": str, "rebind_limit": int, "move_memory": bool, "pods": bool, "environment": dict}
 
 
 class Tries:
@@ -158,52 +67,90 @@ def culprit(host: Host, target: Target) -> str:
     return "likely the process itself, or a program that sets the affinity of others"
 
 
-class Watcher:
-    """Looks, adopts and reports; what it has said once, it says again only when it has changed. ``wanted``: see :class:`Adoption`."""
+def _key(host: Host, target: Target) -> str:
+    """Return what tells a try from others: work that opens more devices gets other CPUs."""
+    return "%s %s" % (target.key(host), compress(target.wanted))
 
-    def __init__(self, host: Host, plan: str, limit: int, wanted: Mapping[str, Any] = NOTHING) -> None:
+
+class Watcher(Watching):
+    """Looks, adopts and reports; what it has said once, it says again only when it has changed."""
+
+    def __init__(self, host: Host) -> None:
         self.host = host
-        self.plan = plan
-        self.wanted = wanted
-        self.tries = Tries(limit)
+        self.tries = Tries(0)
+        self._announcements = Announcements(host)
         self._said: set[str] = set()
         self._left: set[str] = set()
 
     def look(self) -> bool:
-        """Adopt what is to be adopted, and return whether there is a plan at all."""
+        self._run(None)
+        if self.pods:
+            self._announcements.start()
+        else:
+            self._announcements.stop()
+        return self.host.exists(SETTINGS)
+
+    @property
+    def descriptor(self) -> int:
+        return self._announcements.descriptor
+
+    def announced(self) -> bool:
+        containers = self._announcements.read()
+        for container in containers:
+            self.prepare(container)
+        return bool(containers)
+
+    def concerns(self, group: str) -> bool:
+        return False
+
+    def knows(self, pid: int) -> bool:
+        return False
+
+    def born(self, births: Births) -> bool:
+        """Adopt processes of sessions. A service or container opens its devices one after the other, and is adopted with all of them."""
+        opened = [pid for pid, threads in births.items() if threads is None]
+        found = self._run(members_with(self.host, opened)) if opened else None
+        return any(target.state == ADOPTED and is_whole(target.user) for target in (found.targets if found else ()))
+
+    def _run(self, pids: list[int] | None) -> Adoption | None:
+        """Adopt what is to be adopted, with ``pids`` only what these processes are, and return what was found."""
         try:
-            found = self._adoption()
+            found = self._adoption(pids)
             if found and found.adopted:
                 with changing(self.host, PROGRAM):  # what was waited for may have changed everything
-                    found = self._adoption()
+                    found = self._adoption(pids)
                     if found:
                         self._adopt(found)
         except (CommandError, OSError, ValueError) as error:
-            self._say(["Nothing is adopted: %s" % error])
-            return True
-        if found:
-            self._report(found)
-        return found is not None
-
-    def prepare(self, containers: Iterable[str]) -> None:
-        """Give containers of pods that have not started their CPUs."""
-        for container in containers:
-            try:
-                with changing(self.host, PROGRAM):
-                    plan = read(self.host, self.plan)
-                    target = waiting(self.host, plan, container) if plan else None
-                    if target and bind(self.host, target):
-                        self._tell([target])
-            except (CommandError, OSError, ValueError) as error:
-                say("Container %s did not get its CPUs before its start: %s" % (container[:12], error))
-
-    def _adoption(self) -> Adoption | None:
-        plan = read(self.host, self.plan)
-        if plan is None:
+            self._say(["Nothing is adopted: %s" % error], pids is None)
             return None
-        adoption = Adoption(self.host, plan, users(self.host, with_lost(plan)), {}, self.wanted)
-        keys = {target.key(self.host): target for target in adoption.targets}
-        self.tries.keep(keys)
+        if found:
+            self._report(found, pids is None)
+        return found
+
+    def prepare(self, container: str) -> None:
+        """Give a container of a pod that has not started its CPUs."""
+        try:
+            with changing(self.host, PROGRAM):
+                plan = read(self.host)
+                target = waiting(self.host, plan, container) if plan else None
+                if target and bind(self.host, target):
+                    self._tell([target])
+        except (CommandError, OSError, ValueError) as error:
+            say("Container %s did not get its CPUs before its start: %s" % (container[:12], error))
+
+    def _adoption(self, pids: list[int] | None) -> Adoption | None:
+        text, self.pods = self.host.text(SETTINGS), False
+        plan = read(self.host) if text is not None else None
+        if text is None or plan is None:
+            return None
+        settings = json_of(text)
+        require_shape(settings, _SHAPE, SETTINGS)
+        self.tries.limit, self.pods = settings["rebind_limit"], settings["pods"]
+        adoption = Adoption(self.host, plan, users(self.host, with_lost(plan), among=pids), {}, settings, is_part=pids is not None)
+        keys = {_key(self.host, target): target for target in adoption.targets}
+        if pids is None:
+            self.tries.keep(keys)
         for key, target in keys.items():
             if target.state == ADOPTED and self.tries.are_over(key):
                 self._leave(key, target)
@@ -223,7 +170,7 @@ class Watcher:
             log_change(self.host, Change("stop", PROGRAM, target.sentence))
 
     def _adopt(self, adoption: Adoption) -> None:
-        tried = {target.key(self.host): target for target in adoption.adopted}
+        tried = {_key(self.host, target): target for target in adoption.adopted}
         try:
             adoption.run()
         except (CommandError, OSError, ValueError):
@@ -239,47 +186,13 @@ class Watcher:
         for line in lines:
             say(line)
 
-    def _report(self, adoption: Adoption) -> None:
+    def _report(self, adoption: Adoption, is_all: bool) -> None:
         self._tell(adoption.adopted)
         left = [target.sentence for target in adoption.targets if target.state in (REFUSED, FAILED)]
-        self._say(left + [target.remark for target in adoption.targets if target.remark])
+        self._say(left + [target.remark for target in adoption.targets if target.remark], is_all)
 
-    def _say(self, sentences: Iterable[str]) -> None:
+    def _say(self, sentences: Iterable[str], is_all: bool) -> None:
         found = set(sentences)
         for sentence in sorted(found - self._said):
             say(sentence)
-        self._said = found
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Watch until the plan is gone, and then return 0."""
-    parser = argparse.ArgumentParser(prog=PROGRAM, description="Confine work, also if it starts later, to the CPUs of its NPUs.")
-    parser.add_argument("--plan", default=PLAN, help="the plan as applied (default: %(default)s)")
-    parser.add_argument("--rebind-limit", type=int, default=0, help="how often to adopt an object within an hour (default: without limit)")
-    parser.add_argument("--pods", action="store_true", help="adopt pods, too, on nodes where the kubelet assigns no CPUs")
-    parser.add_argument("--move-memory", action="store_true", help="give work the memory nodes of its NPUs, too, which moves its memory")
-    parser.add_argument(
-        "--environment",
-        type=lambda text: dict.fromkeys(text.split(","), True),
-        default={},
-        metavar=",".join(SWITCHES),
-        help="set variables in the drop-ins of services, which count from their next start on",
-    )
-    parser.add_argument("--root", default="/", help="root directory of the host's file tree")
-    options = parser.parse_args(argv)
-    host = Host(options.root)
-    watcher = Watcher(host, options.plan, options.rebind_limit, vars(options))
-    wakes, schedule = Wakes(host, options.pods), Schedule(time.monotonic())
-    while True:
-        pause = schedule.pause(time.monotonic())
-        if pause > 0:
-            if wakes.wait(pause):
-                watcher.prepare(wakes.announcements.read())
-                schedule.wake(time.monotonic())
-            continue
-        before = time.process_time()
-        there = watcher.look()
-        if not there:
-            say("There is no %s: nothing is adopted." % options.plan)
-            return 0
-        schedule.looked(time.monotonic(), time.process_time() - before)
+        self._said = found if is_all else self._said | found

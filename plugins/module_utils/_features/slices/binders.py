@@ -18,10 +18,11 @@ from ..._kernel.processes import command_of, started_with, variables_of
 from ..._state.systemd import UNIT_FOLDER
 from ..comparing import Comparing
 from ..threads import torch_npu
+from ..threads.places import SETTINGS as THREADS
+from ..watching import WATCH_SERVICE
 
 FORCE = "force"
 IRQ_TIMER = "npu-affinity-irq.timer"
-THREADS_TIMER = "npu-affinity-threads.timer"
 
 
 class _Started(NamedTuple):
@@ -52,8 +53,8 @@ def check_binders(comparing: Comparing, unit: str, processes: Sequence[str], cpu
     host, findings = comparing.host, comparing.findings
     granted, online = set(expand(cpus)), set(comparing.online)
     may_bind = comparing.host_binds and architecture(host) == "aarch64"
-    timers = ((THREADS_TIMER, "its threads"), (IRQ_TIMER, "them"))
-    fights = ["; until then %s puts %s back" % timer if host.exists("%s/%s" % (UNIT_FOLDER, timer[0])) else "" for timer in timers]
+    units = ((WATCH_SERVICE, "its threads", THREADS), (IRQ_TIMER, "them", "%s/%s" % (UNIT_FOLDER, IRQ_TIMER)))
+    fights = ["; until then %s puts %s back" % (unit, what) if host.exists(path) else "" for unit, what, path in units]
     found: dict[str, list[str]] = {}
     for pid in [process.rpartition("/")[2] for process in processes]:
         started = _Started(started_with(host, pid), command_of(host, pid), unit, granted & online or granted, online, *fights)

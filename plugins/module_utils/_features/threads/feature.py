@@ -5,17 +5,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Sequence
+from typing import TYPE_CHECKING
 
 from ..._host.installed import UNIT_FOLDER
 from ..feature import Choices, Feature
-from .places import PROGRESS, SETTINGS, THREADS_SERVICE, THREADS_TIMER
+from ..watching import WATCH_SERVICE
+from .places import PROGRESS, SETTINGS
 
 if TYPE_CHECKING:
     from ..._base.documents import AppliedState
     from ..._host.host import Host
     from ..._state.release import Release
     from ..comparing import Comparing
+    from ..watching import Watching
     from .step import Threads
 
 
@@ -34,10 +36,10 @@ def _release() -> type[Release]:
     return Release
 
 
-def _program(argv: Sequence[str]) -> int:
-    from .placing import main
+def _watch(host: Host) -> Watching:
+    from .watching import Threads
 
-    return main(argv)
+    return Threads(host)
 
 
 def _compare(comparing: Comparing) -> None:
@@ -51,15 +53,11 @@ def _compare(comparing: Comparing) -> None:
 FEATURE = Feature(
     "threads",
     live={"processes": [dict], "patterns": dict},
-    owned=(
-        SETTINGS,
-        UNIT_FOLDER + "/" + THREADS_SERVICE,
-        UNIT_FOLDER + "/" + THREADS_TIMER,
-    ),
-    programs=("npu-affinity-threads*",),
+    owned=(SETTINGS, UNIT_FOLDER + "/" + WATCH_SERVICE),
+    programs=(WATCH_SERVICE,),
     leftovers=(PROGRESS,),
     step=_step,
     release=_release,
-    program=_program,
+    watch=_watch,
     compare=_compare,
 )

@@ -8,4 +8,3 @@ from __future__ import annotations
 SETTINGS = "/etc/npu-affinity/threads.json"
 PROGRESS = "/run/npu-affinity/migration.json"
 """What a migration has done and still has to do, for those who wait for it; gone when it has ended."""
-THREADS_SERVICE, THREADS_TIMER = "npu-affinity-threads.service", "npu-affinity-threads.timer"

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Place the threads of NPU processes on the CPUs of their roles.
 
-The same code runs in the module and, installed on the host, in a timer's unit: ``python3 -m npu_affinity threads``.
+The same code runs in the module and, installed on the host, in the watcher.
 
 The rule is the published one: all threads of a worker process to the role main, then its ``acl_thread`` to acl and its
 ``release_thread`` to release (vllm-project/vllm-ascend@182b75ea, ``vllm_ascend/cpu_binding.py``, ``bind_threads``). There it runs
@@ -13,28 +13,23 @@ these threads are main threads.
 
 from __future__ import annotations
 
-import argparse
 import errno
 import fnmatch
-from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
+from typing import Any, Collection, Iterable, Iterator, Mapping, Optional, Sequence
 
-from ..._base.outside import json_of, say
-from ..._base.table import count
+from ..._base.outside import json_of
 from ..._base.cpulist import compress, expand
 from ..._host.host import FORBIDDEN, GONE, Host
 from ..._kernel.cpus import CPU_FOLDER, read_list
 from ..._kernel.interrupts import Thread
 from ..._kernel.masks import cpuset
 from ..._kernel.processes import started_with
-from ..._state.plan_file import PATH as PLAN
-from ..._state.lock import changing
-from ..._state.log import Change, log_change
+from ..watching import Births
 from . import torch_npu
 from .places import SETTINGS
-from .tasks import ROLES, Found, Process, find, groups_of, plan_in_force, threads
+from .tasks import ROLES, Found, Process, find, groups_of, threads
 
 Patterns = Mapping[str, Optional[Sequence[str]]]
-PROGRAM = "npu_affinity threads"
 PATTERNS = {
     "acl": ["acl_thread*"],
     "release": ["release_thread*"],
@@ -128,10 +123,10 @@ class _Process:
         else:
             self.roles, self.sentences = cpus_of_roles(process.npus, online, self.granted)
 
-    def place(self, check: bool) -> None:
-        """Place all threads, and those that appear meanwhile."""
+    def place(self, check: bool, only: Collection[int] | None = None) -> None:
+        """Place all threads, and those that appear meanwhile, or ``only`` some."""
         for _round in range(1 if check else _ROUNDS):
-            new = [(tid, name) for tid, name in threads(self.host, self.process.pid) if tid not in self.entries]
+            new = [(tid, name) for tid, name in threads(self.host, self.process.pid, only) if tid not in self.entries]
             if not new:
                 return
             for tid, name in new:
@@ -236,16 +231,18 @@ def place(
     patterns: Patterns | None = None,
     check: bool = False,
     release: bool = False,
+    among: Births | None = None,
 ) -> Report:
     """Place the threads of processes and return the :class:`Report`.
 
     ``wanted``: see :func:`threads.tasks.groups_of`. ``patterns``: lists of shell patterns by role, where others than :data:`PATTERNS`.
-    ``check``: read and predict only. ``release``: give them all online CPUs instead, which is what undoes it.
+    ``check``: read and predict only. ``release``: give them all online CPUs instead, which is what undoes it. ``among``: place
+    these processes and threads alone.
 
     Raises ``ValueError`` for what is not a plan or asks for an NPU that it does not have.
     """
     patterns = dict(PATTERNS, **{role: found for role, found in (patterns or {}).items() if found is not None})
-    found = find(host, plan, groups_of(plan, wanted))
+    found = find(host, plan, groups_of(plan, wanted), among=among)
     online = read_list(host, CPU_FOLDER + "/online") or {cpu for npu in plan["npus"] for cpu in expand(npu["pool"])}
     report = Report(found)
     for process in found.processes:
@@ -254,7 +251,7 @@ def place(
         if setting:
             report.warnings.append(_BY_TORCH_NPU % (process.title, setting[0]))
         else:
-            placement.place(check)
+            placement.place(check, among[process.pid] if among else None)
         report.add(placement)
     return report
 
@@ -307,32 +304,3 @@ def moves(processes: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a sentence for all threads of the processes of a report that moved together."""
     groups = [(row["title"], group) for row in processes for group in grouped(row["threads"]) if group["before"] != group["after"]]
     return ["%s: %s moved from CPUs %s to %s" % (title, subject(group), group["before"], group["after"]) for title, group in groups]
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Place the threads of all processes that the installed settings name, and print :func:`lines`; a timer's unit runs it.
-
-    Returns 0 when every thread is placed, and when there is no plan, for then nothing is wanted; 1 otherwise.
-    """
-    parser = argparse.ArgumentParser(prog=PROGRAM, description="Place the threads of NPU processes on their CPUs.")
-    parser.add_argument("--plan", default=PLAN, help="the plan as applied (default: %(default)s)")
-    parser.add_argument("--settings", default=SETTINGS, help="which processes, and which threads have which role (default: %(default)s)")
-    parser.add_argument("--root", default="/", help="root directory of the host's file tree")
-    options = parser.parse_args(argv)
-    host = Host(options.root)
-    try:
-        with changing(host, PROGRAM):
-            if not host.exists(options.plan):
-                say("There is no %s: no thread is placed." % options.plan)
-                return 0
-            processes, patterns = settings_of(host, options.settings)
-            report = place(host, plan_in_force(host, options.plan), processes, patterns)
-    except (OSError, ValueError) as error:
-        say("No thread is placed: %s" % error)
-        return 1
-    if report.changed:
-        moved = moves(report.processes)
-        log_change(host, Change("rebind", PROGRAM, count(len(moved), "change") + " of threads", moved))
-    for line in lines(report):
-        say(line)
-    return 1 if report.failed else 0

@@ -11,11 +11,17 @@ cgroups(7), and systemd's ``docs/CGROUP_DELEGATION.md`` for the paths.
 
 from __future__ import annotations
 
+import posixpath
 import sys
-from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Collection, Iterable, Mapping, Sequence
 
 from ..._base.cpulist import expand
 from ..._host.host import Host
+from ..._kernel.device_opens import device_folder
+from ..._kernel.processes import command_of, started_with, variables_of
+from ..._ranks.devices import there
+from ..._ranks.rank import index_of
+from ..._ranks.visible import VARIABLES, visible
 from ..._state.plan_file import PATH as PLAN
 from ..._base.findings import Device, noun
 from ..._state.plan_file import plan_npus, read
@@ -153,11 +159,11 @@ def depth_of(paths: Iterable[list[str]], unit: str) -> int | None:
     return max((len(names) for names in above if all(name.endswith(".slice") for name in names)), default=None)
 
 
-def find(host: Host, plan: Mapping[str, Any], groups: Sequence[Group], pods: bool = False) -> Found:
+def find(host: Host, plan: Mapping[str, Any], groups: Sequence[Group], pods: bool = False, among: Iterable[int] | None = None) -> Found:
     """Return what :class:`Found` describes. A process in several groups belongs to the nearest one.
 
-    A process that has devices of some of its group's NPUs open belongs to these only. Processes in pods are the kubelet's and left
-    alone unless ``pods``.
+    A process that has devices of some of its group's NPUs open belongs to these only; one that has opened none yet, to that of its rank.
+    Processes in pods are the kubelet's and left alone unless ``pods``. ``among``: look at these processes only.
     """
     by_device = [group for group in groups if group.by_device]
     files = numbers(host)
@@ -165,7 +171,7 @@ def find(host: Host, plan: Mapping[str, Any], groups: Sequence[Group], pods: boo
     processes: list[Process] = []
     in_pods: list[Process] = []
     warnings = []
-    for pid in sorted(int(name) for name in host.names("/proc", "[0-9]*")):
+    for pid in sorted(map(int, host.names("/proc", "[0-9]*")) if among is None else among):
         paths = cgroups(host, pid)
         ranks = [(group.rank(pid, paths), group) for group in groups] if paths else []
         nearest = max((rank for rank, _group in ranks if rank is not None), default=None)
@@ -180,7 +186,7 @@ def find(host: Host, plan: Mapping[str, Any], groups: Sequence[Group], pods: boo
         if not near:
             continue
         npus = {Device.of(npu): npu for group in near for npu in group.npus}
-        chosen = sorted(held & set(npus)) or sorted(npus)
+        chosen = sorted(held & set(npus)) or rank_of(host, pid, plan, npus) or sorted(npus)
         process = Process(pid, host.read("/proc/%d/comm" % pid) or "ended", [npus[key] for key in chosen], near[0].title)
         if held and not held & set(npus):
             others = ", ".join(device.title for device in sorted(held))
@@ -191,17 +197,40 @@ def find(host: Host, plan: Mapping[str, Any], groups: Sequence[Group], pods: boo
         "%s runs in a pod of Kubernetes, where the kubelet places threads, and is left alone" % process.title for process in in_pods
     ]
     pids = {process.pid for process in processes + in_pods}
-    for group in groups:
+    for group in groups if among is None else ():
         missing = sorted((group.pids or set()) - pids)
         warnings += ["there is no process %d of %s (any more)" % (pid, titles_of(group.npus)) for pid in missing]
     return Found(processes, warnings)
 
 
-def threads(host: Host, pid: int) -> list[tuple[int, str]]:
+def rank_of(host: Host, pid: int, plan: Mapping[str, Any], npus: Collection[Device]) -> list[Device]:
+    """Return the NPU or GPU of a process, among some, by what its launcher gave it; none where nothing tells.
+
+    Its environment has that until the program sets its title, which overwrites it. A job of Slurm numbers the devices that its cgroup
+    allows, which cannot be seen from outside.
+    """
+    variables, command = variables_of(started_with(host, pid)), command_of(host, pid)
+    folder = device_folder(host, pid) if host.live else "/dev"
+    if "SLURM_JOB_ID" in variables or not folder:
+        return []
+    try:
+        rank, root = index_of(variables, command), host.path(posixpath.dirname(folder))
+        for kind in [kind for kind in VARIABLES if any(npu.kind == kind for npu in npus) and (rank or VARIABLES[kind] in variables)]:
+            seen = visible(kind, there(root, kind, plan["npus"], plan.get("lost") or ()), variables)
+            index = 0 if len(seen) == 1 else rank[0] if rank else len(seen)
+            entry = seen[index].entry if index < len(seen) else None
+            if entry and Device.of(entry) in npus:
+                return [Device.of(entry)]
+    except ValueError:
+        pass
+    return []
+
+
+def threads(host: Host, pid: int, only: Iterable[int] | None = None) -> list[tuple[int, str]]:
     """Return ``[(thread id, name)]`` of a process, ascending; none when it has ended. The kernel keeps 15 characters of a name."""
     folder = "/proc/%s/task" % pid
     found = []
-    for tid in sorted(int(name) for name in host.names(folder, "[0-9]*")):
+    for tid in sorted(map(int, host.names(folder, "[0-9]*")) if only is None else only):
         name = host.read("%s/%d/comm" % (folder, tid))
         if name is not None:
             found.append((tid, name))

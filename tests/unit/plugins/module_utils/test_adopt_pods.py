@@ -238,7 +238,7 @@ def test_a_container_gets_its_cpus_before_it_starts(machine, capsys, files, stat
     for path, text in files.items():
         machine.put(path, text)
     machine.runtime.state = state
-    watching.Watcher(machine, PATH, 0, PODS).prepare([ID])
+    watching.Watcher(machine).prepare(ID)
     assert (machine.runtime.cpu.get("cpus"), machine.exists(previous.PATH)) == (cpus, recorded)
     said = "~ container ml/llm-0/worker (NPU 1): CPUs 0-7 -> 4-7\n"
     assert capsys.readouterr().out == (said if recorded and BUNDLE not in files else "")

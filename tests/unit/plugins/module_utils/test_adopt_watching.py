@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 import json
-import os
-import time
 
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt import services, step, watching
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.places import SETTINGS
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.step import Adopt
-from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.watching import Schedule, Wakes, Watcher
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.watching import Watcher
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN_PATH
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
@@ -33,8 +32,8 @@ class Found:
     def __init__(self, function=list):
         self.function = function
 
-    def __call__(self, _host, _npus):
-        return self.function()
+    def __call__(self, _host, _npus, among=None):
+        return [found for found in self.function() if among is None or {process["pid"] for process in found["processes"]} & set(among)]
 
 
 @pytest.fixture
@@ -122,11 +121,18 @@ def test_below_another_root_a_container_is_left_to_its_engine(machine, found):
     ]
 
 
+def watching_with(machine, plan=PLAN, rebind_limit=LIMIT, move_memory=False):
+    machine.put(PLAN_PATH, json.dumps(plan))
+    machine.put(
+        SETTINGS, json.dumps({"about": "", "rebind_limit": rebind_limit, "move_memory": move_memory, "pods": False, "environment": {}})
+    )
+    return Watcher(machine)
+
+
 @pytest.fixture
 def watcher(machine):
-    assert not Watcher(machine, PLAN_PATH, LIMIT).look(), "without a plan there is nothing to watch"
-    machine.put(PLAN_PATH, json.dumps(PLAN))
-    return Watcher(machine, PLAN_PATH, LIMIT)
+    assert not Watcher(machine).look(), "without settings there is nothing to watch"
+    return watching_with(machine)
 
 
 def test_work_started_later_is_adopted_and_idling_takes_no_lock(machine, found, watcher, monkeypatch):
@@ -134,7 +140,7 @@ def test_work_started_later_is_adopted_and_idling_takes_no_lock(machine, found, 
     monkeypatch.setattr(watching, "changing", lambda host, program: held.append(program) or original(host, program))
     assert watcher.look() and held == []
     found.function = container(machine)
-    assert watcher.look() and held == ["npu_affinity adopt"]
+    assert watcher.look() and held == ["npu_affinity watch"]
     assert machine.cpus(200) == "4-7" and not machine.exists(LOCK)
     assert watcher.look() and len(held) == 1
 
@@ -164,9 +170,8 @@ def updates(machine):
 
 @pytest.mark.parametrize(("limit", "tries", "times"), [(LIMIT, LIMIT, 1), (0, LIMIT + 3, 0)], ids=["a limit", "no limit"])
 def test_work_that_cannot_be_adopted_is_left_alone_at_the_limit(machine, found, capsys, limit, tries, times):
-    machine.put(PLAN_PATH, json.dumps(PLAN))
     machine.deaf, found.function = True, container(machine)
-    watcher = Watcher(machine, PLAN_PATH, limit)
+    watcher = watching_with(machine, rebind_limit=limit)
     for _time in range(LIMIT + 3):
         watcher.look()
     assert updates(machine) == tries
@@ -215,11 +220,10 @@ def test_work_without_a_set_is_adopted_after_each_restart(machine, found, watche
 @pytest.mark.parametrize("move", [False, True])
 def test_memory_of_work_that_starts_later_moves_on_request(machine, found, move):
     plan = {"npus": [dict(npu, memory_nodes="1") for npu in PLAN["npus"]]}
-    machine.put(PLAN_PATH, json.dumps(plan))
     machine.put("/sys/devices/system/node/has_memory", "0-1")
     machine.put("/sys/fs/cgroup" + DOCKER + "/memory.numa_stat", "anon N0=0 N1=0\nfile N0=0 N1=0\n")
     found.function = container(machine)
-    Watcher(machine, PLAN_PATH, LIMIT, {"move_memory": move}).look()
+    watching_with(machine, plan, move_memory=move).look()
     assert (machine.cpus(200), machine.mems(DOCKER)) == ("4-7", "1" if move else "0-1")
 
 
@@ -256,46 +260,21 @@ def test_an_idle_container_in_a_login_session_is_left_alone(machine, found, watc
     assert machine.cpus(300) == "0-7" and "it has no process" in capsys.readouterr().out
 
 
-def test_looks_follow_a_new_group_and_then_the_clock():
-    schedule = Schedule(100.0)
-    assert schedule.pause(100.0) == 0
-    schedule.looked(100.0, 0.01)
-    assert schedule.pause(100.0) == 60
-    schedule.wake(110.0)
-    pauses, now = [], 110.0
-    for _look in range(4):
-        pauses.append(schedule.pause(now))
-        now += pauses[-1]
-        schedule.looked(now, 0.0)
-    assert pauses == [1, 4, 25, 20]
+def test_a_session_is_adopted_at_an_open_and_a_service_soon(machine, found, watcher):
+    found.function = everything(machine)
+    before = all_cpus(machine)
+    assert not watcher.born({300: {300}}) and all_cpus(machine) == before, "the name of a thread is no open device"
+    assert not watcher.born({300: None})
+    assert set(all_cpus(machine)[300].split(",")) <= {"0-1"}
+    assert watcher.born({100: None}) and machine.cpus(100) == before[100], "it may open more devices"
+    assert watcher.look() and machine.cpus(100) == "4-7" and not watcher.born({100: None})
 
 
-def test_looks_take_a_bounded_share_of_a_cpu():
-    schedule = Schedule(0.0)
-    now = cost = 0.0
-    while now < 600:
-        schedule.wake(now)
-        now += max(schedule.pause(now), 0.1)
-        if schedule.pause(now) == 0:
-            now, cost = now + 0.5, cost + 0.5
-            schedule.looked(now, 0.5)
-    assert 0.03 < cost / now <= 0.051
-
-
-def test_a_new_group_wakes_and_so_does_one_in_a_new_slice(tmp_path):
-    folder = tmp_path / "sys/fs/cgroup"
-    (folder / "system.slice").mkdir(parents=True)
-    (folder / "kubepods.slice").mkdir()
-    (folder / "cgroup.procs").write_text("")
-    wakes = Wakes(Host(str(tmp_path)))
-    assert not wakes.wait(0)
-    for name in ("system.slice/docker-1.scope", "machine.slice", "machine.slice/libpod-1.scope"):
-        (folder / name).mkdir()
-        assert wakes.wait(1), name
-        assert not wakes.wait(0), name
-    (folder / "kubepods.slice/pod").mkdir()
-    assert not wakes.wait(0)
-    os.close(wakes.descriptor)
-    before = time.monotonic()
-    wakes.descriptor = -1
-    assert not wakes.wait(0.01) and time.monotonic() - before >= 0.01
+def test_work_that_opens_one_device_after_the_other_is_no_fight(machine, found, watcher):
+    machine.process(100, SERVICE)
+    numbers = []
+    found.function = lambda: [user(machine, SERVICE, *numbers)]
+    for number in (0, 1, 0, 1, 0, 1):
+        numbers = [0, 1] if number else [0]
+        watcher.look()
+    assert machine.cpus(100) == "0-1,4-7"

@@ -441,18 +441,18 @@ def test_a_unit_of_an_earlier_stop_restarts_once_no_foreign_one(live):
 
 
 def test_a_program_stops_with_its_unit_and_restarts_on_failure(live):
-    host, path = live, UNITS + "/npu-affinity-adopt.service"
+    host, path = live, UNITS + "/npu-affinity-watch.service"
     request = {"owned": [UNITS + "/npu-affinity-*.service"]}
     unit = a_file(path, MARK + "[Service]\nType=exec\nExecStart=/bin/sh\n")
     host.put("/bin/sh", "")
     os.chmod(host.path("/bin/sh"), 0o755)
-    apply(host, Request(files=[unit], started=["npu-affinity-adopt.service"], **request))
-    assert host.running == {"npu-affinity-adopt.service"}
+    apply(host, Request(files=[unit], started=["npu-affinity-watch.service"], **request))
+    assert host.running == {"npu-affinity-watch.service"}
     predicted = apply(host, Request(**request), check=True)
-    assert (predicted.actions, predicted.restart_needed) == (["stop npu-affinity-adopt.service"], [])
+    assert (predicted.actions, predicted.restart_needed) == (["stop npu-affinity-watch.service"], [])
     transaction = Transaction(host, Request(**request))
     transaction.look()
     transaction.run()
     assert host.running == set() and not host.exists(path)
     transaction.undo()
-    assert host.running == {"npu-affinity-adopt.service"} and host.exists(path)
+    assert host.running == {"npu-affinity-watch.service"} and host.exists(path)

@@ -18,6 +18,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import 
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads import placing
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.placing import cpus_of_roles, lines, place, put_back, role_of
+from ansible_collections.npu.affinity.plugins.module_utils._features.threads.watching import Threads
 
 PLAN = {"npus": [npu(0, 0), npu(1, 8), npu(2, 16)]}
 WORKER = ["VLLM::Worker", "acl_thread", "release_thread", "pt_data_pin"]
@@ -253,25 +254,27 @@ def test_a_thread_that_something_else_moves_back_is_named(tree, host, monkeypatc
     )
 
 
-def test_the_installed_program_does_the_same_by_its_settings(tree, host, capsys):
-    arguments = ["--root", tree.root]
-    assert placing.main(arguments) == 0
-    assert capsys.readouterr().out == "There is no /etc/npu-affinity/plan.json: no thread is placed.\n"
+def test_the_watcher_does_the_same_by_its_settings(tree, host, capsys):
+    watcher = Threads(tree.host)
+    assert not watcher.look()
     settings = {"about": "Managed by npu.affinity", "processes": [{"npus": [1], "unit": "vllm.service"}], "patterns": {"leave": ["pt_*"]}}
     tree.write({"/etc/npu-affinity/plan.json": json.dumps(PLAN), "/etc/npu-affinity/threads.json": json.dumps(settings)})
     process(tree, 400, "/system.slice/vllm.service", WORKER)
-    assert placing.main(arguments) == 0
+    assert watcher.look()
     assert "process 400 (VLLM::Worker) of NPU 1: thread 401 (acl_thread) moved from CPUs 0-31 to 14\n" in capsys.readouterr().out
     assert allowed(tree, 100)["acl_thread"] == "0-7"
     assert allowed(tree, 400)["pt_data_pin"] == "0-31"
-    assert (placing.main(arguments), capsys.readouterr().out) == (0, "")
+    assert (watcher.look(), capsys.readouterr().out) == (True, "")
+    assert watcher.concerns("0::/system.slice/vllm.service/inner\n") and not watcher.concerns("0::/system.slice/vllm@1.service\n")
+    assert watcher.knows(400) and not watcher.knows(100)
 
 
 @pytest.mark.parametrize("plan, answer", [("{", "is not valid JSON"), ("{}", "no list 'npus'")])
-def test_the_installed_program_tells_what_is_wrong_with_the_plan(tree, capsys, plan, answer):
-    tree.write({"/etc/npu-affinity/plan.json": plan})
-    assert placing.main(["--root", tree.root]) == 1
-    assert answer in capsys.readouterr().out
+def test_the_watcher_says_once_what_is_wrong_with_the_plan(tree, capsys, plan, answer):
+    tree.write({"/etc/npu-affinity/plan.json": plan, "/etc/npu-affinity/threads.json": "{}"})
+    watcher = Threads(tree.host)
+    assert watcher.look() and watcher.look()
+    assert capsys.readouterr().out.count(answer) == 1
 
 
 CPUS = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []

@@ -98,10 +98,9 @@ def install(folder):
 
 
 ANSWERS = {
-    "adopt": "nothing is adopted",
     "irq": "nothing is bound",
     "device_share": "npu-smi was not found",
-    "threads": "no thread is placed",
+    "watch": "No feature of this host places what starts later",
     "metrics": "no metrics are written",
     "tuning": "",
     "hard_vnpu": "",
@@ -128,7 +127,7 @@ def test_an_unknown_program_lists_the_known_ones(capsys, words):
     assert main.main(words) == 2
     assert (
         capsys.readouterr().err
-        == "usage: python3 -m npu_affinity adopt|command|device_share|hard_vnpu|hugepages|irq|metrics|nic|threads|tuning [--help]\n"
+        == "usage: python3 -m npu_affinity command|device_share|hard_vnpu|hugepages|irq|metrics|nic|tuning|watch [--help]\n"
     )
 
 

@@ -582,19 +582,19 @@ def test_a_program_that_binds_itself_is_named(live, environment, arguments, rema
 
 
 @pytest.mark.parametrize(
-    "environment, timer, what",
+    "environment, unit, path, what",
     [
-        ("SGLANG_SET_CPU_AFFINITY=1", "npu-affinity-threads.timer", "its threads"),
-        ("BIND_CPU=1\0ATB_SPEED_HOME_PATH=/atb", "npu-affinity-threads.timer", "its threads"),
-        ("CPU_AFFINITY_CONF=1,npu0:0-1,bind_irq:1", "npu-affinity-irq.timer", "them"),
+        ("SGLANG_SET_CPU_AFFINITY=1", "npu-affinity-watch.service", "/etc/npu-affinity/threads.json", "its threads"),
+        ("BIND_CPU=1\0ATB_SPEED_HOME_PATH=/atb", "npu-affinity-watch.service", "/etc/npu-affinity/threads.json", "its threads"),
+        ("CPU_AFFINITY_CONF=1,npu0:0-1,bind_irq:1", "npu-affinity-irq.timer", UNITS + "/npu-affinity-irq.timer", "them"),
     ],
 )
-def test_what_a_program_fights_is_named(live, environment, timer, what):
+def test_what_a_program_fights_is_named(live, environment, unit, path, what):
     live.put("/proc/100/environ", environment)
     for there in (False, True):
         remarks = [remark for remark in compared(live, LIVE_WANTED)[1].remarks if remark.startswith("process 100 (worker) of npu-0.slice")]
-        assert [remark.endswith("; until then %s puts %s back [NPU_WORKER_BINDS_ITSELF]" % (timer, what)) for remark in remarks] == [there]
-        live.put(UNITS + "/" + timer, MARK + "[Timer]\n")
+        assert [remark.endswith("; until then %s puts %s back [NPU_WORKER_BINDS_ITSELF]" % (unit, what)) for remark in remarks] == [there]
+        live.put(path, "{}")
 
 
 @pytest.mark.parametrize("visible, said", [("", 0), ("\0ASCEND_RT_VISIBLE_DEVICES=0,1", 2)])

@@ -384,7 +384,7 @@ def test_explain_a_process_in_its_slice_with_its_threads_roles(run, host):
         "NPU 0 (0000:c1:00.0) has CPUs 0-15",
         "of role main (python3",
         "of role acl (acl_thread) on CPUs 0-15, and should be on 14",
-        "placed by /etc/systemd/system/npu-affinity-threads.service (since",
+        "placed by /etc/systemd/system/npu-affinity-watch.service (since",
         "ASCEND_RT_VISIBLE_DEVICES=0",
     ):
         assert text in out, out

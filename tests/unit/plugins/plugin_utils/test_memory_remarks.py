@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
@@ -95,23 +97,23 @@ ADOPTING = {**features.of_features({"npu_affinity_adopt": "always"})["adopt"], "
 @pytest.mark.parametrize(
     ("asked", "option"),
     [
-        ({}, ""),
-        ({"openmp": False, "visible_devices": False}, ""),
-        ({"allocator": True, "openmp": True, "task_queue": None}, " --environment openmp,allocator"),
+        ({}, []),
+        ({"openmp": False, "visible_devices": False}, []),
+        ({"allocator": True, "openmp": True, "task_queue": None}, ["openmp", "allocator"]),
     ],
 )
 def test_the_watcher_sets_the_variables_of_the_setting(asked, option):
     found = adopt.wanted({}, {"npus": [{"memory_nodes": "0"}]}, {**ADOPTING, "environment": asked})
-    (line,) = (line for line in found.files[0]["content"].splitlines() if line.startswith("ExecStart="))
-    assert line.endswith(f"npu_affinity adopt --rebind-limit 4{option}")
-    assert ",".join(found.live["environment"]) == option.rpartition(" ")[2]
+    settings = json.loads(found.files[-1]["content"])
+    assert settings["rebind_limit"] == 4 and settings["environment"] == dict.fromkeys(option, True)
+    assert list(found.live["environment"]) == option
 
 
 @pytest.mark.parametrize(("nodes", "move"), [("0", True), ("", True), ("", False)])
 def test_a_request_that_adopted_work_cannot_follow_is_said(nodes, move):
     found = adopt.wanted({}, {"npus": [{"memory_nodes": nodes}]}, {**ADOPTING, "move_memory": move})
     assert ["npu_affinity_move_memory has no effect on running work" in note for note in found.notes] == [True] * (move and not nodes)
-    assert ("--move-memory" in found.files[0]["content"]) is move
+    assert json.loads(found.files[-1]["content"])["move_memory"] is move
     assert found.live["move_memory"] is move, "a bind with another request differs from the state in force"
 
 

@@ -1,0 +1,168 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""``python3 -m npu_affinity watch``, a service that runs on: it places work when it starts.
+
+Programs that start, names of threads and opened device files wake it up, where the kernel tells these; so does a new cgroup, whichever
+engine makes it. It reads them every 20 ms, and looks at everything when some were lost, and every minute for what nothing announces.
+Without these sources, that is all: 1, 5 and 30 seconds after a new cgroup, because devices are opened later than that. It takes the host's
+lock only if it has something to place, and its CPU time is bounded, however busy the host is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import time
+from typing import Dict, Optional, Sequence, Set
+
+from ..._base.outside import say
+from ..._features.register import FEATURES
+from ..._features.watching import PROGRAM
+from ..._host.host import Host
+from ..._kernel.device_opens import Opens
+from ..._kernel.process_events import EXEC, Lost, ProcessEvents
+from .groups import Groups
+
+AFTER_WAKE = (1.0, 5.0, 30.0)
+MINUTE = 60.0
+SHARE_OF_LOOKS = 20.0
+"""A look is followed by so many times its CPU time without one: 5 % of a CPU while groups come and go all the time."""
+DRAIN = 0.02
+"""Seconds in which events are collected: read one by one, they would cost twice as much."""
+SHARE = 9.0
+"""Placing is followed by so many times its CPU time without any: 10 % of a CPU while work starts all the time."""
+
+
+class Schedule:
+    """When to look next. Times are those of a monotonic clock, in seconds."""
+
+    def __init__(self, now: float) -> None:
+        self._due = [now]
+        self._free = now
+
+    def wake(self, now: float) -> None:
+        self._due = sorted({*self._due, *(now + after for after in AFTER_WAKE)})[: 2 * len(AFTER_WAKE)]
+
+    def look_now(self, now: float) -> None:
+        self._due = [now, *(due for due in self._due if due > now)]
+
+    def looked(self, now: float, cost: float) -> None:
+        """Note a look that has ended and took ``cost`` seconds of a CPU."""
+        self._free = now + SHARE_OF_LOOKS * cost
+        self._due = [due for due in self._due if due > now] or [now + MINUTE]
+
+    def pause(self, now: float) -> float:
+        """Return how long to wait for the next look; 0 when it is due."""
+        return max(0.0, min(self._due[0], now + MINUTE) - now, self._free - now)
+
+
+class Watch:
+    """The sources of one host, and the parts of features that place what they tell."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.parts = [feature.watch(host) for feature in FEATURES.values() if feature.watch]
+        self.processes = ProcessEvents(host)
+        self.opens = Opens(host)
+        self.groups = Groups(host)
+        self.schedule = Schedule(time.monotonic())
+        self._free = 0.0
+
+    def sources(self) -> str:
+        """Return a sentence on what wakes it up."""
+        found = ["programs that start" if self.processes.descriptor >= 0 else "", "device files" if self.opens.descriptors else ""]
+        missing = [text for text in (self.processes.why, self.opens.why) if text]
+        words = " and ".join([text for text in found if text] + ["new cgroups" if self.groups.descriptor >= 0 else "the clock"])
+        return "Watches %s%s" % (words, "".join("; " + text for text in missing))
+
+    def run(self) -> None:
+        """Watch until no feature wants it any more."""
+        while True:
+            pause = self.schedule.pause(time.monotonic())
+            if pause > 0:
+                self.wait(pause)
+            elif not self.look():
+                return
+
+    def look(self) -> bool:
+        """Look at everything, and return whether a feature is on."""
+        before = time.process_time()
+        self.opens.watch()
+        on = [part.look() for part in self.parts]
+        if any(part.pods for part in self.parts) and not self.groups.pods:
+            self.groups.pods = True
+            self.groups.watch()
+        self.schedule.looked(time.monotonic(), time.process_time() - before)
+        return any(on)
+
+    def wait(self, seconds: float) -> None:
+        """Wait for events, at most some seconds, and place what they tell."""
+        own = {part.descriptor: part for part in self.parts if part.descriptor >= 0}
+        descriptors = [number for number in (self.processes.descriptor, self.groups.descriptor, *self.opens.descriptors) if number >= 0]
+        ready = select.select([*descriptors, *own], [], [], seconds)[0]
+        if not ready:
+            return
+        for part in [own[descriptor] for descriptor in ready if descriptor in own]:  # at once: a container starts in milliseconds
+            if part.announced():
+                self.schedule.wake(time.monotonic())
+        if not {self.processes.descriptor, *self.opens.descriptors}.isdisjoint(ready):
+            time.sleep(max(DRAIN, self._free - time.monotonic()))
+            ready = select.select(descriptors, [], [], 0)[0]
+        births: Dict[int, Optional[Set[int]]] = {}
+        is_lost = self.processes.descriptor in ready and not self._read_processes(births)
+        opened, others = self.opens.read() if set(ready).intersection(self.opens.descriptors) else (set(), False)
+        births.update(dict.fromkeys(opened))
+        if is_lost or others:
+            self.schedule.look_now(time.monotonic())
+        if self.groups.descriptor in ready and self.groups.read():
+            self.schedule.wake(time.monotonic())
+        if births:
+            before = time.process_time()
+            for part in self.parts:
+                if part.born(births):
+                    self.schedule.wake(time.monotonic())
+            self._free = time.monotonic() + SHARE * (time.process_time() - before)
+
+    def _read_processes(self, births: Dict[int, Optional[Set[int]]]) -> bool:
+        """Note the processes and threads to place, and return whether the events were all there."""
+        try:
+            events = self.processes.read()
+        except Lost:
+            return False
+        for event in events:
+            if event.what == EXEC:
+                self.opens.watch_of(event.process)
+                group = self._group_of(event.process)
+                if any(part.concerns(group) for part in self.parts):
+                    births[event.process] = None
+            elif any(part.knows(event.process) for part in self.parts):
+                threads = births.setdefault(event.process, set())
+                if threads is not None:
+                    threads.add(event.thread)
+        return True
+
+    def _group_of(self, pid: int) -> str:
+        """Return the text of ``cgroup`` of a process, in half the time that :meth:`Host.read` takes; '' where it has ended."""
+        try:
+            descriptor = os.open(self.host.path("/proc/%d/cgroup" % pid), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return ""
+        try:
+            return os.read(descriptor, 1 << 14).decode("utf-8", "replace")
+        except OSError:
+            return ""
+        finally:
+            os.close(descriptor)
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Watch until nothing is to be placed any more, and then return 0."""
+    parser = argparse.ArgumentParser(prog=PROGRAM, description="Place what uses NPUs when it starts.")
+    parser.add_argument("--root", default="/", help="root directory of the host's file tree")
+    watch = Watch(Host(parser.parse_args(argv).root))
+    say(watch.sources())
+    watch.run()
+    say("No feature of this host places what starts later.")
+    return 0

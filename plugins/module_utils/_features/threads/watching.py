@@ -1,0 +1,77 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The part of the watcher that places threads: those of processes that start or open a device, and those that get a name later."""
+
+from __future__ import annotations
+
+from typing import Iterable
+
+from ..._base.outside import say
+from ..._base.table import count
+from ..._host.host import Host
+from ..._state.lock import changing
+from ..._state.log import Change, log_change
+from ..._state.plan_file import PATH as PLAN
+from ..watching import PROGRAM, Births, Watching
+from .places import SETTINGS
+from .placing import Report, moves, place, settings_of
+from .tasks import groups_of, plan_in_force
+
+
+class Threads(Watching):
+    """Places what the installed settings name. What it has said once, it says again only when that has changed."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self._units: frozenset[str] = frozenset()
+        self._known: set[int] = set()
+        self._said: set[str] = set()
+
+    def look(self) -> bool:
+        found = self._place(None)
+        self._known = {process.pid for process in found.found} if found else set()
+        return self.host.exists(SETTINGS)
+
+    def concerns(self, group: str) -> bool:
+        return bool(self._units) and not self._units.isdisjoint(group.replace("\n", "/").split("/"))
+
+    def knows(self, pid: int) -> bool:
+        return pid in self._known
+
+    def born(self, births: Births) -> bool:
+        found = self._place(births)
+        self._known.update(process.pid for process in (found.found if found else ()))
+        return False
+
+    def _place(self, births: Births | None) -> Report | None:
+        """Place threads, and return the report; None where nothing is to be placed, or it is not known what."""
+        try:
+            found = self._report(births, check=True)
+            if found and (found.changed or found.failed):
+                with changing(self.host, PROGRAM):  # what was waited for may have changed everything
+                    found = self._report(births, check=False)
+        except (OSError, ValueError) as error:
+            self._say(["No thread is placed: %s" % error], births is None)
+            return None
+        if found and found.changed:
+            moved = moves(found.processes)
+            log_change(self.host, Change("rebind", PROGRAM, count(len(moved), "change") + " of threads", moved))
+            for line in moved:
+                say(line)
+        self._say(found.warnings + found.failed if found else [], births is None)
+        return found
+
+    def _report(self, births: Births | None, check: bool) -> Report | None:
+        if not (self.host.exists(SETTINGS) and self.host.exists(PLAN)):
+            self._units = frozenset()
+            return None
+        plan, (processes, patterns) = plan_in_force(self.host), settings_of(self.host)
+        self._units = frozenset(group.unit for group in groups_of(plan, processes) if group.unit)
+        return place(self.host, plan, processes, patterns, check, among=births)
+
+    def _say(self, sentences: Iterable[str], is_all: bool) -> None:
+        found = set(sentences)
+        for sentence in sorted(found - self._said):
+            say(sentence)
+        self._said = found if is_all else self._said | found

@@ -1,0 +1,46 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What one watcher does for several features: it places work as soon as that has a device, and now and then looks at everything."""
+
+from __future__ import annotations
+
+from typing import Collection, Mapping, Optional
+
+WATCH_SERVICE = "npu-affinity-watch.service"
+PROGRAM = "npu_affinity watch"
+Births = Mapping[int, Optional[Collection[int]]]
+"""Processes that have executed a program or opened a device; with the threads that got a name, where that alone happened."""
+
+
+class Watching:
+    """The part of a feature. It raises nothing: the journal of the service names what fails.
+
+    ``pods``: whether new groups of pods lead to a look. ``descriptor`` is that of events of its own, -1 without any.
+    """
+
+    pods = False
+
+    @property
+    def descriptor(self) -> int:
+        return -1
+
+    def look(self) -> bool:
+        """Look at everything, and return whether the feature is on."""
+        raise NotImplementedError
+
+    def concerns(self, group: str) -> bool:
+        """Whether a process is placed as soon as it executes a program, by the text of its ``cgroup`` in procfs."""
+        raise NotImplementedError
+
+    def knows(self, pid: int) -> bool:
+        """Whether threads of a process are placed by their names."""
+        raise NotImplementedError
+
+    def born(self, births: Births) -> bool:
+        """Place processes and threads, and return whether a look at everything should follow soon."""
+        raise NotImplementedError
+
+    def announced(self) -> bool:
+        """Read its own events, and return whether a look at everything should follow soon."""
+        return False

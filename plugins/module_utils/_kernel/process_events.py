@@ -1,0 +1,119 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Programs that start and threads that get a name, as the process connector of Linux tells them (``include/uapi/linux/cn_proc.h``).
+
+It needs the initial PID, user and network namespaces, and before Linux 6.6 CAP_NET_ADMIN. In other namespaces events can come with the
+numbers of other processes, so only its acknowledgement counts. It has no event for an open file.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import struct
+import time
+from typing import NamedTuple
+
+from .._host.host import Host
+from .machine import is_since
+
+_NETLINK_CONNECTOR, _DONE = 11, 3
+_INDEX = _VALUE = 1
+_LISTEN, _ACKNOWLEDGEMENT = 1, 0
+EXEC, COMM = 0x2, 0x200
+_MESSAGE = struct.Struct("=IHHII")
+_CONNECTOR = struct.Struct("=IIIIHH")
+_EVENT = struct.Struct("=IIQ")
+_TASK = struct.Struct("=II")
+_BEGIN = _MESSAGE.size + _CONNECTOR.size
+_DATA = _BEGIN + _EVENT.size
+_BUFFER = 4 << 20
+"""Bytes of the kernel's queue: each event takes 832, so the default has room for 256 of them."""
+_PATIENCE = 1.0
+"""Seconds to wait for the acknowledgement."""
+
+
+class Event(NamedTuple):
+    """``what`` is :data:`EXEC` or :data:`COMM`; ``thread`` and ``process`` are numbers."""
+
+    what: int
+    thread: int
+    process: int
+
+
+class Lost(Exception):
+    """The kernel dropped events, because nobody read them in time."""
+
+
+class ProcessEvents:
+    """The events of a host from now on. ``descriptor`` is -1 where there are none, and ``why`` says why."""
+
+    def __init__(self, host: Host) -> None:
+        self.descriptor = -1
+        self.why = "another root is not the running system"
+        self._socket: socket.socket | None = None
+        if not host.live:
+            return
+        try:
+            self._socket = _listening(is_since(host, 6, 6))
+            self.descriptor, self.why = self._socket.fileno(), ""
+        except OSError as error:
+            self.why = "the process connector of this kernel: %s" % (error.strerror or error)
+
+    def read(self) -> list[Event]:
+        """Return what has happened since the last call. Raises :class:`Lost`."""
+        found: list[Event] = []
+        while self._socket:
+            try:
+                data = _received(self._socket)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                if error.errno == errno.ENOBUFS:
+                    raise Lost()
+                raise
+            if len(data) >= _DATA + _TASK.size:
+                what = _EVENT.unpack_from(data, _BEGIN)[0]
+                if what in (EXEC, COMM):
+                    found.append(Event(what, *_TASK.unpack_from(data, _DATA)))
+        return found
+
+
+def _listening(has_filter: bool) -> socket.socket:
+    """Return a socket that gets the events. Raises ``OSError`` where the kernel does not acknowledge that it sends them."""
+    found = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, _NETLINK_CONNECTOR)
+    try:
+        try:
+            found.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_RCVBUFFORCE", 33), _BUFFER)
+        except PermissionError:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
+        found.bind((0, _INDEX))
+        _send(found, struct.pack("=I", _LISTEN))
+        deadline = time.monotonic() + _PATIENCE
+        while select.select([found], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            data = _received(found)
+            if len(data) >= _DATA + 4 and _EVENT.unpack_from(data, _BEGIN)[0] == _ACKNOWLEDGEMENT:
+                number = struct.unpack_from("=I", data, _DATA)[0]
+                if number:
+                    raise OSError(number, os.strerror(number))
+                if has_filter:
+                    _send(found, struct.pack("=II", _LISTEN, EXEC | COMM))  # which would hide the acknowledgement as well
+                return found
+        raise OSError(errno.ENODATA, "it acknowledges nothing; the initial PID, user and network namespaces are needed")
+    except OSError:
+        found.close()
+        raise
+
+
+def _send(connector: socket.socket, request: bytes) -> None:
+    body = _CONNECTOR.pack(_INDEX, _VALUE, 0, 0, len(request), 0) + request
+    connector.send(_MESSAGE.pack(_MESSAGE.size + len(body), _DONE, 0, 0, os.getpid()) + body)
+
+
+def _received(found: socket.socket) -> bytes:
+    """Return a message of the kernel; b"" for one of another process."""
+    data, (sender, _groups) = found.recvfrom(1 << 12)
+    return data if sender == 0 else b""
