@@ -220,3 +220,7 @@ def test_a_new_group_wakes_and_so_does_one_in_a_new_slice(tmp_path):
         assert not groups.read(), name
     (folder / "kubepods.slice/pod").mkdir()
     assert not groups.read()
+    groups.pods = True
+    groups.watch()
+    (folder / "kubepods.slice/other").mkdir()
+    assert groups.read()

@@ -122,7 +122,7 @@ def test_a_node_without_pods_to_adopt_is_said(policy, why):
     topology = {"kubelet": {"policy": policy} if policy else None}
     found = adopt.wanted(topology, {"npus": [{"memory_nodes": "0"}]}, {**ADOPTING, "pods": True})
     assert [why in note for note in found.notes] == ([True] if why else [])
-    assert " --pods" in found.files[0]["content"] and found.live["pods"] is True
+    assert json.loads(found.files[-1]["content"])["pods"] is True and found.live["pods"] is True
 
 
 def test_pods_stay_adopted_with_the_mode_that_is_kept():
