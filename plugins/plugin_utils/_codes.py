@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ParamSpec
 
 from ansible_collections.npu.affinity.plugins.module_utils._base import findings
+from ansible_collections.npu.affinity.plugins.module_utils._smi.errors import UNSUPPORTED
 
 _BOTH = {
     "NPU_DRIVER_TOO_OLD": "The Ascend driver is too old for what the settings want.",
@@ -83,6 +84,7 @@ _NOTES = {
     "NPU_NIC_PLACED": "Where network interrupts go.",
     "NPU_NIC_UNPLACED": "Network interrupts stay where they are.",
     "NPU_POLL_SHARED": "The kernel's poll threads may run on pools.",
+    "NPU_QUERY_UNSUPPORTED": "npu-smi has no answer on this product or driver version.",
     "NPU_ROLES_SHARED": "A pool is too small for its roles.",
     "NPU_THREAD_UNPLACED": "A thread or process stays where it is.",
     "NPU_WORKLOADS_BOUND": "How workloads are bound.",
@@ -164,7 +166,9 @@ def told(remarks: Collection[str], muted: Mapping[str, str], found: Mapping[str,
 
 def problems(topology: Mapping[str, Any] | None) -> list[str]:
     """Return the remarks on what could not be read of a host, or contradicts itself."""
-    return findings.coded("NPU_FACTS_INCOMPLETE", (topology or {}).get("problems") or ())
+    found: Iterable[str] = (topology or {}).get("problems") or ()
+    said = (Sentence("NPU_QUERY_UNSUPPORTED", text) if UNSUPPORTED in text else Sentence("NPU_FACTS_INCOMPLETE", text) for text in found)
+    return list(map(coded, said))
 
 
 def by_code(sentences: Iterable[Sentence]) -> dict[str, list[str]]:

@@ -68,13 +68,18 @@ _UNAVAILABLE = re.compile(
 )
 
 
+_NO_ANSWER = "npu-smi cannot answer"
+UNSUPPORTED = _NO_ANSWER + " (unsupported)"
+"""What the sentence on a query has that the product or the version of the driver does not know."""
+
+
 class NpuSmiError(ValueError):
     """npu-smi answered with an error. ``kind`` is a key of :data:`NEXT_STEP`; the text names the line of the error."""
 
     def __init__(self, kind: str, line: str) -> None:
         self.in_guest = _IN_GUEST in line.lower()
         step = "npu-smi does that on the physical machine only" if self.in_guest else NEXT_STEP[kind]
-        super().__init__("npu-smi cannot answer (%s): '%s'; %s" % (kind, line, step))
+        super().__init__("%s (%s): '%s'; %s" % (_NO_ANSWER, kind, line, step))
         self.kind = kind
 
 

@@ -15,6 +15,7 @@ from planner_hosts import host
 
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import CODES
 from ansible_collections.npu.affinity.plugins.module_utils._features.parts import applied
+from ansible_collections.npu.affinity.plugins.module_utils._smi import errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import (
     REFUSALS,
     REMARKS,
@@ -22,6 +23,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._codes import (
     by_code,
     code_of,
     of_error,
+    problems,
     rank,
     shown,
 )
@@ -127,6 +129,13 @@ def test_a_summary_has_the_code_of_a_refusal(variables, code):
 def test_a_refusal_cannot_be_muted(code):
     with pytest.raises(ValueError, match=f"entry 1 has the code {code} of a refusal, which cannot be muted"):
         mutes.checked([{"code": code, "until": "2026-12-01", "reason": "ticket 7"}])
+
+
+def test_what_npu_smi_does_not_know_asks_for_nothing():
+    unknown = f"'npu-smi info -t topo' ended with status 0: {errors.find_error('This device does not support querying topo.')}."
+    said = problems({"problems": [unknown, "NPU 1: npu-smi and the kernel contradict each other"]})
+    assert list(map(code_of, said)) == ["NPU_QUERY_UNSUPPORTED", "NPU_FACTS_INCOMPLETE"]
+    assert list(map(rank, said)) == ["note", "to do"]
 
 
 WHY = "muted until 2026-12-01 00:00 UTC: ticket 7"
