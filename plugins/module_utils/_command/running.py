@@ -31,6 +31,9 @@ from .known import Known
 if TYPE_CHECKING:
     from .._base.documents import PlanEntry, UnitSets
 
+_CLIENTS = {"docker", "docker-compose", "podman", "podman-compose", "nerdctl", "ctr", "crictl", "kubectl"}
+"""Programs that only ask for work to be started."""
+_STARTERS = {"sudo", "env", "nohup", "time"}
 _FOLDERS = ("/usr/bin", "/bin")
 
 
@@ -54,6 +57,7 @@ def launch(known: Known, name: str, command: Sequence[str], user: str | None = N
     if known.plan is None:
         raise ValueError("there is no plan in force on this host: bind it first")
     place = _find(known, name)
+    _refuse_client(place, command)
     _refuse_lost(known, place)
     online = read_list(known.host, CPU_FOLDER + "/online") or {cpu for npu in place.npus for cpu in expand(npu["pool"])}
     home = next((unit for unit in place.slices if unit in known.expected()), None)
@@ -71,6 +75,16 @@ def launch(known: Known, name: str, command: Sequence[str], user: str | None = N
     words += [*_as_user(known.host, user), *command]
     where = "%s in %s, CPUs %s" % (place.title, home, compress(mask))
     return Launch(words, environment, where + (", memory nodes %s" % sets["mems"] if sets["mems"] else ""))
+
+
+def _refuse_client(place: _Place, command: Sequence[str]) -> None:
+    """Refuse a program that lets an engine start the work, which would run outside the slice."""
+    client = os.path.basename(next((word for word in command if os.path.basename(word) not in _STARTERS and "=" not in word), ""))
+    if client in _CLIENTS:
+        raise ValueError(
+            "%s lets its engine start the work, which would run outside %s: pass it the options for %s that filter npu.affinity.launch "
+            "prints, or start it as usual and adopt the work with npu_affinity_adopt" % (client, place.slices[0] or "the pool", place.title)
+        )
 
 
 def _find(known: Known, name: str) -> _Place:

@@ -550,6 +550,12 @@ def test_run_refuses_in_words(host, name, change, sentence):
     assert sentence in str(refused.value)
 
 
+@pytest.mark.parametrize("command", ["docker run vllm", "sudo /usr/bin/podman run vllm", "env A=1 nerdctl run vllm"])
+def test_run_refuses_what_an_engine_would_start_elsewhere(bound, command):
+    with pytest.raises(ValueError, match="lets its engine start the work, which would run outside npu-0.slice: .* npu.affinity.launch"):
+        running.launch(known(Host(str(bound))), "0", command.split())
+
+
 def test_run_refuses_devices_that_are_not_those_of_its_cpus(bound, monkeypatch):
     monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "1")
     with pytest.raises(ValueError, match="ASCEND_RT_VISIBLE_DEVICES=1 is set, and the devices here are 0"):
