@@ -122,7 +122,7 @@ class LookupModule(LookupBase):
         if refusal:  # in a play, where ansible-core prints the lines of the playbook with every exception that it catches
             Display().error(refusal, wrap_text=False)
             raise SystemExit(1)
-        if not given and wanted == "all" and one is None:
+        if not given and wanted == "all" and one is None and len(groups["all"]) > 1:
             Display().warning(
                 f"The inventory has no group {hosts.GROUP}, so all of its hosts are used: "
                 f"{count(len(groups['all']), 'host')}. Put the hosts with NPUs "

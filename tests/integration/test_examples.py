@@ -28,6 +28,7 @@ NOT_RUN = re.compile(r"not run by the tests: \w+")
 IN_CHECK_MODE = {"Command would have run if not in check mode", "Nothing is packed in check mode."}
 ROOTED = sorted(path.stem for path in REPOSITORY.glob("plugins/modules/*.py") if "\n  root:\n    description:" in path.read_text())
 """Modules with an option ``root``."""
+PRINTS = "ANSIBLE_DISPLAY_OK_HOSTS=true"
 ON_HOST = {
     "etc/default/kubelet": "KUBELET_EXTRA_ARGS=--config-dir=/etc/kubernetes/kubelet.conf.d\n",
     "usr/local/hami-vnpu-core/limiter": "#!/bin/sh\n",
@@ -181,9 +182,14 @@ def test_every_task_of_the_documents_runs(hosts):
     assert len(wanted) > 90
 
 
-def test_every_play_of_the_documents_runs(hosts):
+def test_every_play_of_the_documents_runs_and_prints(hosts, monkeypatch):
+    pages = [path for path in PAGES if "ansible.builtin.debug" in path.read_text() and path.parent.name == "docs"]
+    assert [path.name for path in pages if PRINTS not in path.read_text()] == [], "ansible.cfg hides what debug prints"
+    monkeypatch.setenv(*PRINTS.split("="))
     done = run(hosts, [here(hosts, example.item) for example in PLAYS])
     assert failures(done) == [], "\n".join(failures(done))
+    debugged = [entry for entry in done.results if entry["action"] == "ansible.builtin.debug" and entry["outcome"] == "ok"]
+    assert debugged and done.output.count("    msg:") + done.output.count("=> ") >= len(debugged)
     assert done.status == 0, done.output
     assert len(PLAYS) > 15
 
