@@ -73,12 +73,11 @@ def keep(machine: Machine, applied: Mapping[str, Any] | None, options: Options, 
 
 
 def spare_housekeeping(machine: Machine, applied: Mapping[str, Any] | None, options: Options) -> None:
-    """Leave pools in force the CPUs that a number of cores for the system would now include, because a lower core is offline.
-
-    What was kept for the system still is.
+    """Keep for the system what was kept, although CPUs are offline, and leave pools in force the CPUs that a number of cores for the
+    system would now include, because a lower core is offline.
     """
-    if isinstance(options.housekeeping, int) and applied and _same(applied, options):
-        records = [*applied.get("npus", ()), *(applied.get("lost") or ())]
+    if options.housekeeping and applied and _same(applied, options):
+        records = [*applied.get("npus", ()), *(applied.get("lost") or ())] if isinstance(options.housekeeping, int) else []
         taken = machine.housekeeping & union(mask(record.get("pool") or "") for record in records)
         machine.housekeeping &= ~machine.whole_cores(machine.cores(taken))
         machine.housekeeping |= mask(applied.get("housekeeping") or "") & machine.online

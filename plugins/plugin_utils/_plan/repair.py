@@ -88,11 +88,11 @@ def repaired(groups: Groups, name: str, strategy: Strategy, asked: Collection[Ca
 def _stable(groups: Groups, best: Division, floor: int) -> Division:
     """Return the pools in force with as few changes as possible, unless the best division moves less.
 
-    They may be smaller than ``floor`` by less than a core, and need not become larger than they were.
+    They may be smaller than ``floor``, and than the smallest of them was, by less than a core.
     """
     machine = groups.machine
     threads = machine.threads_per_unit
-    enough = min(floor - threads + 1, *map(int.bit_count, machine.in_force.values()))
+    enough = min(floor, *map(int.bit_count, machine.in_force.values())) - threads + 1
     if not (stable := adapted(groups, best.masks, enough)):
         return best
     kept = Division(IN_FORCE, stable, goals.score(groups, stable, enough))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import product
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import union
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups
@@ -16,8 +17,9 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import 
 def adapted(groups: Groups, new: Mapping[Card, int], floor: int) -> dict[Card, int] | None:
     """Return the pools in force without CPUs that may not be used, and with those of a ``new`` plan that could not be used before.
 
-    Pools take single cores from others only where they have fewer than ``floor`` CPUs, or where those of a group differ by more than a
-    core. None where there is no plan in force for these cards, or where that breaks an invariant.
+    Pools take single cores from others only where they have fewer than ``floor`` CPUs (or, if that cannot be met, fewer than the smallest
+    pool of the ``new`` plan), or where those of a group differ by more than a core. None where there is no plan in force for these
+    cards, or where that breaks an invariant.
     """
     machine = groups.machine
     if not new or set(machine.in_force) != set(new):
@@ -27,8 +29,9 @@ def adapted(groups: Groups, new: Mapping[Card, int], floor: int) -> dict[Card, i
         return left
     free = union(new.values()) & ~union(left.values())
     back = free & ~machine.divided
-    needs = {card: max(machine.least(card), floor) for card in left}
-    for unused in (back, 0) if back else (0,):
+    smallest = min(map(int.bit_count, new.values()))
+    for least, unused in product(dict.fromkeys([floor, min(floor, smallest)]), dict.fromkeys([back, 0])):
+        needs = {card: max(machine.least(card), least) for card in left}
         pools = dict(left)
         _give(groups, pools, new, unused, needs)
         _give(groups, pools, {}, free & ~unused, needs)

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
 
 import pytest
-from planner_hosts import host, plan, pools
+from planner_hosts import host, plan, pools, switch_off
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from tests.simulator.faults import lose_card, lose_chip
@@ -271,9 +273,32 @@ def test_pools_in_force_that_are_as_good_as_new_ones_stay():
     assert pools(plan(bound)) == in_force, "a CPU of no pool goes to the pool that has the other thread of its core"
 
 
-def test_a_cpu_that_goes_offline_moves_only_the_npu_that_had_it():
-    topology = host(NODES, applied=BEFORE)
-    topology["cpus"].update(online="0-4,6-191", offline="5")
-    after = plan(topology)
-    assert {entry["id"] for entry, old in zip(after["npus"], BEFORE["npus"], strict=True) if entry["pool"] != old["pool"]} == {4}
-    assert after["npus"][4]["pool"] == "0-4,6-23"
+SLICED = host([number // 2 for number in range(16)], cores=80, family="a3")
+UNPRINTED = host([0, 0, 2, 3, 3, 3, 1, 1], nodes=4, cores=48, family="310", affinity=[None] * 8)
+GPUS = host([0, 0, 0, 0, 1, 1, 1, 1], nodes=2, cores=32, family="gpu")
+WITH_A5 = host([0, 1, 2], nodes=3, cores=[7, 7, 5])
+WITH_A5["npus"][2]["family"] = "a5"
+PAIRS = host([0, 1], nodes=2, cores=8, threads=2)
+
+# host, options, the CPU that goes offline, and pools that differ then, with their numbers of CPUs before and after
+GONE = [
+    ("outside the set that is divided", SLICED, {"cpus": "0-319"}, 400, {}),
+    ("kept for the system", SLICED, {"housekeeping": "0-15"}, 3, {}),
+    ("of one pool of an A3", SLICED, {"housekeeping": "0-15"}, 400, {10: (39, 38)}),
+    ("of an NPU whose CPUs npu-smi does not print", UNPRINTED, {}, 5, {0: (24, 23)}),
+    ("of a GPU", GPUS, {}, 5, {0: (8, 7)}),
+    ("of a core that is kept for the system", PAIRS, {"housekeeping": "1-1"}, 1, {}),
+    ("of a pool of which the smallest has too few", WITH_A5, {"roles": {"irq": 4}, "min_cpus": 1}, 0, {0: (7, 7), 2: (5, 4)}),
+]
+
+
+@pytest.mark.parametrize("topology, options, cpu, expected", [row[1:] for row in GONE], ids=[row[0] for row in GONE])
+def test_a_cpu_that_is_gone_changes_only_pools_in_need(topology, options, cpu, expected):
+    before = plan(topology, **options)
+    changed = copy.deepcopy(topology)
+    switch_off(changed, {cpu})
+    after = plan({**changed, "applied": json.loads(json.dumps(before))}, **options)
+    counts = {number: (len(expand(pool)), len(expand(pools(after)[number]))) for number, pool in pools(before).items()}
+    assert {number: counts[number] for number, pool in pools(before).items() if pools(after)[number] != pool} == expected
+    back = pools(plan({**topology, "applied": json.loads(json.dumps(after))}, **options))
+    assert back == pools(before) or len(expected) > 1, "only a pool that gave CPUs to another does not get its own back"

@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from planner_hosts import host
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.table import plan_table
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import machine as _machine
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan import options, planner
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import goals, options, planner
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import quality
 
@@ -110,6 +113,20 @@ POOLS = [
         {"local": 0.25, "own_node": 0.25, "remote": 240, "smallest": 20, "smallest_possible": 20, "options": {"cpus": "0-319"}, **NEARER},
     ),
 ]
+
+
+REFERENCE = Path(__file__).parents[4] / "docs/strategies-reference.md"
+
+
+def numbered(text):
+    """Return the numbered sentences of a text, of which each list starts with 1."""
+    return [" ".join(sentence.split()) for sentence in re.findall(r"^\d\. ((?:.+\n)+?)(?=\d\. |\n)", text, re.MULTILINE)]
+
+
+def test_the_reference_has_all_goals_word_for_word():
+    told = numbered(goals.__doc__)
+    assert len(told) == len(goals.Score._fields) == 8
+    assert numbered(REFERENCE.read_text().partition("## Goals")[2].partition("\n## ")[0]) == told
 
 
 PERFECT = {"disjoint": True, "whole_cores": True, "local": 1.0, "own_node": 1.0, "remote": 0, "balance": 0, "smallest": 0, "idle": ""}
