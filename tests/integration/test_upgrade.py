@@ -25,7 +25,7 @@ def test_a_host_of_each_version_goes_on_with_this_one(recorded, tmp_path):
     hosts.succeed("verify")
     bound = hosts.succeed("bind", npu_affinity_housekeeping="2", **ALL_AT_ONCE)
     assert all(map(bound.changed, hosts.hosts)), bound.output
-    hosts.succeed("rollback", npu_affinity_to="1", **ALL_AT_ONCE)
+    hosts.succeed("rollback", npu_affinity_to="-1", **ALL_AT_ONCE)
     hosts.succeed("verify")
     hosts.succeed("unbind", **ALL_AT_ONCE)
     for host in hosts.hosts:
@@ -38,7 +38,7 @@ def test_a_host_of_a_newer_version_is_refused_and_left_as_it_is(tmp_path):
     for host, name in names.items():
         path = hosts.tree(host) / "etc/npu-affinity" / name
         path.write_text(json.dumps({**json.loads(path.read_text()), "schema": SCHEMA + 1}))
-    for playbook, more in [("bind", ALL_AT_ONCE), ("rollback", {"npu_affinity_to": "1", **ALL_AT_ONCE}), ("unbind", ALL_AT_ONCE)]:
+    for playbook, more in [("bind", ALL_AT_ONCE), ("rollback", {"npu_affinity_to": "2099-01-01", **ALL_AT_ONCE}), ("unbind", ALL_AT_ONCE)]:
         with hosts.untouched():
             run = hosts.play(playbook, **more)
         assert run.status != 0, run.output
