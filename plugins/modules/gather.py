@@ -20,7 +20,7 @@ options:
         in force. Other code is a difference.
     type: str
   applied_state:
-    description: Whether RV(in_force) has the state itself, too. This requires O(host_code).
+    description: Whether to return the newest entry of the history as RV(entry).
     type: bool
     default: false
   entry:
@@ -98,11 +98,6 @@ in_force:
       description: Who applied it.
       type: str
       sample: operator
-    state:
-      description: The state, as role P(npu.affinity.plan#role) made it.
-      returned: with O(applied_state)
-      type: dict
-      sample: {schema: 1}
     differs:
       description:
         - What applying it once more would change, or what it waits for, a line each. Empty on a host that matches.
@@ -122,8 +117,8 @@ in_force:
       type: dict
       sample: null
 entry:
-  description: The entry of the history, as RV(npu.affinity.history_info#module:entry).
-  returned: with O(entry)
+  description: The entry of the history, as RV(npu.affinity.history_info#module:entry). V(null) with O(applied_state) and without a history.
+  returned: with O(entry) or O(applied_state)
   type: dict
   sample: {id: 7, time: '2026-09-01T12:00:00Z', state: {schema: 1}}
 hardware_changes:
@@ -158,6 +153,14 @@ def earlier(host: Host, number: int, topology: Topology) -> dict[str, Any]:
         raise ValueError("hardware of entry %d has an unexpected form (%s: %s)" % (entry.id, type(error).__name__, error))
 
 
+def applied_entry(host: Host) -> dict[str, Any] | None:
+    """Return the newest entry of the history, or None without a history."""
+    from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import newest
+
+    known = newest(host)
+    return known._asdict() if known else None
+
+
 def in_force(module: AnsibleModule, host: Host, topology: Topology) -> dict[str, Any] | None:
     """Return the state in force, and what applying it once more would change. Its warnings are those of the module.
 
@@ -171,8 +174,6 @@ def in_force(module: AnsibleModule, host: Host, topology: Topology) -> dict[str,
     if known is None:
         return None
     found: dict[str, Any] = {"digest": digest(known.state), "id": known.id, "time": known.time, "author": known.author}
-    if module.params["applied_state"]:
-        found["state"] = known.state
     path = placed(ARCHIVE, library_of(known.state))
     archive = host.content(path) or b""
     if hashlib.sha256(archive).hexdigest() != module.params["host_code"]:
@@ -199,6 +200,8 @@ def main() -> None:
         host, topology = gathered(module.params)
         if module.params["entry"] is not None:
             found.update(earlier(host, module.params["entry"], topology))
+        if module.params["applied_state"]:
+            found["entry"] = applied_entry(host)
         if module.params["host_code"]:
             found["in_force"] = in_force(module, host, topology)
     except ValueError as error:

@@ -59,15 +59,21 @@ def changes(document: AppliedState, in_force: Mapping[str, Any] | None) -> list[
     """Return what a bind would change besides the plan, a line each: what differs from the state in force, as module gather returns it,
     and what applying that once more changes. On a first bind, this is what it switches on. None where it is not known."""
     if in_force is None:
-        return [f"feature {name}: absent -> {present}" for name, present in document["features"].items() if present != "absent"]
+        found = [f"feature {name}: absent -> {present}" for name, present in document["features"].items() if present != "absent"]
+        return [*found, *_host_settings({}, document)]
     before = in_force.get("state")
     if before is None:
         return None
     found = states.difference(document, cast("AppliedState", {**before, "plan": document["plan"]}))
-    tuned = document["live"].get("tuning")
-    if tuned and tuned != before["live"].get("tuning"):
-        found.append("host settings: " + ", ".join(f"{name} {value}" for name, value in tuned.items()))
-    return [*found, *in_force["differs"]]
+    return [*found, *_host_settings(before["live"].get("tuning") or {}, document), *in_force["differs"]]
+
+
+def _host_settings(before: Mapping[str, Any], document: AppliedState) -> list[str]:
+    """Return a line on the settings of the host that a bind sets to another value, or restores."""
+    wanted: Mapping[str, Any] = document["live"].get("tuning") or {}
+    sets = [f"{name} {value}" for name, value in wanted.items() if before.get(name) != value]
+    restores = [f"{name} as before the first bind" for name in before if name not in wanted]
+    return [f"host settings: {', '.join([*sets, *restores])}"] if sets or restores else []
 
 
 def _npu(record: Mapping[str, Any] | None, entry: Mapping[str, Any] | None, sentence: str | None) -> DifferingNpu:

@@ -97,6 +97,7 @@ def desired_state(
     plan: Plan | None = None,
     shown: bool = False,
     in_force: Mapping[str, Any] | None = None,
+    tell: bool = False,
 ) -> DesiredState:
     """Return the desired state of the host with its sentences.
 
@@ -104,8 +105,8 @@ def desired_state(
     change what a bind does, ``profile``, a sentence on where they are from, ``of_profile``, the variables with its values, and ``muted``. A
     host that cannot be bound has ``refusals``, and its document has no feature, so it changes nothing. ``shown``: the plan is only shown:
     CPUs that pods hold now do not refuse it, and interrupts of other devices are remarks. ``plan``: the plan to take, as it is, in place of
-    one that is made; an empty one takes everything off. ``in_force``: what module gather found of the state in force. Raises
-    ``ValueError`` for what cannot be made of that.
+    one that is made; an empty one takes everything off. ``in_force``: what module gather found of the state in force. ``tell``:
+    what a bind would change is a remark, as where the plan is shown. Raises ``ValueError`` for what cannot be made of that.
 
     Keys of the result: those of :func:`of_plan`, ``plan`` (also of a host that is refused, if there is one), ``refusals``, ``remarks``
     (what a bind would move, and what to look at, each with its code at the end), ``codes`` (refusals by their code), ``summary`` (how
@@ -117,7 +118,7 @@ def desired_state(
     made = _made_of(topology, settings, plan, shown)
     known = in_force or {}
     made["converged"] = bool(made["digest"]) and made["digest"] == known.get("digest") and not known["differs"]
-    if shown and made["difference"] and made["digest"] and made["plan"] and (in_force or not topology.get("applied")):
+    if (shown or tell) and made["difference"] and made["digest"] and made["plan"] and (in_force or not topology.get("applied")):
         made["difference"]["changes"] = told = changes(applied(made), in_force)
         made["remarks"] += [coded(Sentence(BIND_EFFECT, f"A bind changes: {'; '.join(told)}."))] if told else []
     return made

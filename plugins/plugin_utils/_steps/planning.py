@@ -63,7 +63,13 @@ def plan(task: StepTask) -> dict[str, Any]:
 def plan_to_show(task: StepTask) -> dict[str, Any]:
     """Gather and plan, with what only a printed plan shows."""
     result = _gathered(task, others=True, host_code=runtime.digest(), applied_state=True)
-    return result if result.get("failed") else result | _planned(task, shown_to_user=True, in_force=result.pop("in_force", None))
+    return result if result.get("failed") else result | _planned(task, shown_to_user=True, in_force=_in_force(result))
+
+
+def _in_force(result: dict[str, Any]) -> dict[str, Any] | None:
+    """Take what was gathered of the state in force out of a result, with the state itself where that was gathered, too."""
+    in_force, entry = (result.pop(name, None) for name in ("in_force", "entry"))
+    return {**in_force, "state": entry["state"]} if in_force and entry else in_force
 
 
 def plan_to_compare(task: StepTask) -> dict[str, Any]:
@@ -73,12 +79,13 @@ def plan_to_compare(task: StepTask) -> dict[str, Any]:
 
 
 def plan_to_bind(task: StepTask) -> dict[str, Any]:
-    """Gather and plan, compare with the state in force, and decide whether the host is to be changed."""
-    result = _gathered(task, host_code=runtime.digest())
+    """Gather and plan, compare with the state in force, and decide whether the host is to be changed. Check mode tells what changes."""
+    result = _gathered(task, host_code=runtime.digest(), applied_state=task.check_mode)
     if result.get("failed"):
         return result
-    in_force = result.get("in_force")
-    found = _planned(task, in_force=in_force)
+    in_force = _in_force(result)
+    found = _planned(task, in_force=in_force, tell=task.check_mode)
+    result["in_force"] = in_force and {key: value for key, value in in_force.items() if key != "state"}
     if "state" not in found:
         return result | found
     state, topology, of_playbooks = found["state"], task.variables[TOPOLOGY], task.settings.of_playbooks()
@@ -145,10 +152,10 @@ def choose_entry(task: StepTask) -> dict[str, Any]:
     return facts | found | {"ready": not found["refusals"]}
 
 
-def _planned(task: StepTask, shown_to_user: bool = False, in_force: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def _planned(task: StepTask, shown_to_user: bool = False, in_force: Mapping[str, Any] | None = None, tell: bool = False) -> dict[str, Any]:
     """Return the desired state of the host, its sentences by code, and why a bind is refused."""
     try:
-        state = desired_state(task.variables[TOPOLOGY], task.settings.of_features(), shown=shown_to_user, in_force=in_force)
+        state = desired_state(task.variables[TOPOLOGY], task.settings.of_features(), shown=shown_to_user, in_force=in_force, tell=tell)
     except (AnsibleError, ValueError) as error:
         return {"ready": False, **_refused("NPU_SETTING_INVALID", _text_of(error))}
     return {"state": state, "codes": state["codes"], "refusals": shown(state["refusals"], state["codes"])}

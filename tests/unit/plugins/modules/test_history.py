@@ -132,6 +132,16 @@ def test_the_state_of_an_entry_can_be_applied_again(bind, history, machine, run_
         assert newest["entries"][0]["action"] == "rollback" and newest["entry"]["state"] == entry["state"]
 
 
+def test_the_state_in_force_is_gathered_as_it_is(bind, machine, run_module):
+    assert run_module("gather", root=str(machine), applied_state=True)["entry"] is None
+    bind()
+    kept = json.loads((machine / HISTORY[1:] / "1.json").read_text())["state"]
+    assert any("\n" in file["content"] for file in kept["files"])
+    assert run_module("gather", root=str(machine), applied_state=True)["entry"]["state"] == kept
+    earlier = run_module("gather", root=str(machine), entry=1)
+    assert (earlier["entry"]["id"], earlier["entry"]["state"], earlier["hardware_changes"]) == (1, kept, [])
+
+
 def test_what_cannot_be_found_is_said(bind, history, machine):
     bind()
     for number in (7, -1):

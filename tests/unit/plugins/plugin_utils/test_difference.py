@@ -168,6 +168,16 @@ def test_a_plan_that_is_shown_has_all_that_a_bind_changes():
     topology = host([0, 0])
     before = desired_state(topology, of_features({"npu_affinity_irq_enabled": False}), shown=True)
     assert "feature slices: absent -> present" in before["remarks"][-1] and "feature irq" not in before["remarks"][-1]
+    throughput = of_features({"npu_affinity_irq_enabled": False, "npu_affinity_tuning": {"governor": "performance", "swappiness": 0}})
+    first = desired_state(topology, throughput, tell=True)
+    assert "feature tuning: absent -> present; host settings: governor performance, swappiness 0. [" in first["remarks"][-1]
+    later = {**topology, "applied": first["plan"]}
+    tuned = {"digest": first["digest"], "state": applied(first), "differs": []}
+    less = desired_state(
+        later, of_features({"npu_affinity_irq_enabled": False, "npu_affinity_tuning": {"governor": "schedutil"}}), tell=True, in_force=tuned
+    )
+    assert "host settings: governor schedutil, swappiness as before the first bind. [" in less["remarks"][-1]
+    assert not any("A bind changes:" in text for text in desired_state(later, throughput, tell=True, in_force=tuned)["remarks"])
     in_force = {"digest": before["digest"], "state": applied(before), "differs": []}
     topology = {**topology, "applied": before["plan"]}
     for settings, differs, words in (
