@@ -153,7 +153,7 @@ def test_every_switch_of_every_role_means_what_its_text_says(fleet, tmp_path):
     for name in hosts.hosts:
         units = hosts.tree(name) / "etc/systemd/system"
         assert (hosts.tree(name) / STATE).exists() == (name == "false")
-        for unit in ("threads.timer", "device-share.service", "metrics.timer"):
+        for unit in ("watch.service", "device-share.service", "metrics.timer"):
             assert (units / f"npu-affinity-{unit}").exists(), unit
 
     known = {}
