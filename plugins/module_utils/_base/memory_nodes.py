@@ -49,8 +49,9 @@ def owners(
                 unknown.setdefault(near[0] if len(near) == 1 else -1, []).append(number)
     guessed = []
     candidates = [(gpu["pci"], homes.get(-1 if gpu["numa"] is None else gpu["numa"])) for gpu in gpus]
+    is_last = len(candidates) == 1 == sum(map(len, unknown.values()))
     for socket, members in unknown.items() if candidates else ():
-        own = [pci for pci, home in candidates if home == socket]
+        own = [pci for pci, home in candidates if home == socket or is_last]
         pairs = zip(members, own) if len(own) == len(members) else ()
         found.update({**dict.fromkeys(members), **{number: {"gpu": pci} for number, pci in pairs}})
         guessed += members if len(own) == len(members) else []

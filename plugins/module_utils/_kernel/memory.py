@@ -98,6 +98,17 @@ def nodes_of_gpus(host: Host) -> dict[int, str]:
     return found
 
 
+def may_be_node(host: Host, pci: str, of_gpus: Mapping[int, str]) -> bool:
+    """Return whether the memory of a GPU may be a node that the driver does not tell of.
+
+    A driver that tells of no GPU of a host, although it has files on them, has no such nodes. ``of_gpus`` are those that it tells of.
+    """
+    folder = "%s/%s" % (NVIDIA_GPUS, pci)
+    if not host.exists(folder):
+        return True
+    return bool(of_gpus) and pci not in of_gpus.values() and "disabled" not in (host.read(folder + "/numa_status") or "").lower()
+
+
 def room_of_nodes(host: Host) -> dict[int, int]:
     """Return ``{node: bytes}`` that nodes can still hold: free pages and inactive ones of the page cache, less what the kernel keeps.
 

@@ -20,7 +20,7 @@ from .._kernel import pci
 from .._kernel.allocators import allocator
 from .._kernel.isolation import isolation
 from .._kernel.machine import machine
-from .._kernel.memory import NVIDIA_GPUS, memory, nodes_of_gpus
+from .._kernel.memory import NVIDIA_GPUS, may_be_node, memory, nodes_of_gpus
 from .._kernel.neighbours import neighbours
 from .._kernel.nics import nics
 from .._kernel.surroundings import identity, surroundings
@@ -149,7 +149,7 @@ def _owned(host: Host, nodes: list[Any], sockets: list[str], gpus: list[Any], pr
     """Return the nodes with the ``owner`` of their memory, and with those that a driver has announced and that are not online yet."""
     of_gpus = nodes_of_gpus(host)
     coming = sorted(of_gpus.keys() - {node["id"] for node in nodes})
-    untold = [gpu for gpu in gpus if gpu["pci"] and not host.exists("%s/%s" % (NVIDIA_GPUS, gpu["pci"]))]
+    untold = [gpu for gpu in gpus if gpu["pci"] and may_be_node(host, gpu["pci"], of_gpus)]
     found, guessed = owners(nodes, sockets, of_gpus, sorted(untold, key=lambda gpu: gpu["pci"]))
     if guessed:
         text = "Memory nodes %s are taken for those of GPUs by distance and order, because %s does not tell whose they are."

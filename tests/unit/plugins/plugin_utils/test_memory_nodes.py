@@ -131,6 +131,27 @@ def test_memory_nodes_have_owners(tmp_path, description, told, wide, strict):
     assert bool(guessed) == (not told and any("gpu" in (node["owner"] or {}) for node in topology["numa"]))
 
 
+OMITTED = [
+    # what the driver tells of GPU 1, and the memory nodes of GPUs 0 and 1
+    ("GB200", machine(GB200, GB200[2:], rows(GB200, gb200), ON_GB200), None, ["0,2", "0,10"]),
+    ("AC922 whose distances tell nothing", machine(AC922, AC922[2:], rows(AC922, ac922), ON_AC922), None, ["0,255", "0,254"]),
+    ("a node that is not told", machine(GB200, GB200[2:], rows(GB200, gb200), ON_GB200), "Node: -1\nStatus: offline\n", ["0,2", "0,10"]),
+]
+
+
+@pytest.mark.parametrize("description, told, expected", [row[1:] for row in OMITTED], ids=[row[0] for row in OMITTED])
+def test_a_gpu_that_the_driver_omits_has_the_node_that_is_left(tmp_path, description, told, expected):
+    generate(description, tmp_path / "host")
+    status = tmp_path / "host/proc/driver/nvidia/gpus/0001:01:00.0/numa_status"
+    status.write_text(told) if told else status.unlink()
+    topology, made, allowed = planned(Host(str(tmp_path / "host")), "wide")
+    assert (allowed[:2], plan_refusals(topology, made, Named())) == (expected, [])
+    assert any("by distance and order" in problem for problem in topology["problems"])
+    status.write_text("Node: -1\nStatus: disabled\n")
+    owners = {node["id"]: node["owner"] for node in gather(Host(str(tmp_path / "host")))["numa"]}
+    assert "gpu" not in (owners[int(expected[1].partition(",")[2])] or {})
+
+
 def test_a_slice_without_the_memory_of_its_gpu_is_refused(tmp_path):
     generate(machine(AC922, AC922[2:], rows(AC922, ac922), ON_AC922), tmp_path / "host")
     nvidia = tmp_path / "host/proc/driver/nvidia"
