@@ -15,6 +15,9 @@ from typing import Any, NamedTuple
 from ..._base.cpulist import expand
 from ..._base.findings import DRIVER_RELOAD, EDIT, FOUGHT_OVER, IN_PROCESS, IRQBALANCE, OFFLINE_CPU, Cause
 
+FINDER = "bpftrace -e 'kprobe:irq_affinity_proc_write,kprobe:irq_affinity_list_proc_write { printf(\"%s %d\\n\", comm, pid); }'"
+"""The command that prints which program moves an interrupt."""
+
 
 class Seen(NamedTuple):
     """What can be seen of it.
@@ -48,4 +51,6 @@ def cause_of_move(kind: str, entry: dict[str, Any], everything: bool, online: se
         return Cause(DRIVER_RELOAD, "the driver was loaded again, or the host booted, and nothing has bound it since")
     if kind == "interrupts" and seen.irqbalance:
         return Cause(IRQBALANCE, seen.irqbalance)
-    return Cause(EDIT, "moved by hand or by another program")
+    return Cause(
+        EDIT, "moved by hand or by another program" + ("; at the next write, %s shows it" % FINDER if kind == "interrupts" else "")
+    )

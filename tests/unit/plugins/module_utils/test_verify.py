@@ -205,7 +205,8 @@ TOLD = "#!/bin/sh\ncase */%s) echo ban=true ;; esac" % FIRST
 CHANGES = {
     "an interrupt was moved": (
         lambda host: move(host, 2755, "7"),
-        "NPU 0 cq_update_irq: CPUs 25, not CPUs 7 (IRQ 2755); manual change: moved by hand",
+        "NPU 0 cq_update_irq: CPUs 25, not CPUs 7 (IRQ 2755); manual change: moved by hand or by another program; at the next write, "
+        "bpftrace -e 'kprobe:irq_affinity_proc_write",
     ),
     "several interrupts were moved, to different places": (
         lambda host: [move(host, 2754, "7"), move(host, 2755, "7"), move(host, 2769, "3")],
