@@ -34,7 +34,8 @@ def split(card: Card, pool: list[int], min_cpus: int, sizes: RoleSizes = PUBLISH
 
     Source: vllm-project/vllm-ascend@182b75ea, ``vllm_ascend/cpu_binding.py``, which has two CPUs for irq and one each for acl and
     release; and its PR 10007, which proposes two more there for threads that transfer KV caches. Smaller pools, which ``min_cpus`` has to
-    allow, give each role what there is: one irq CPU, and acl, release and main together where CPUs run out. Raises ``ValueError`` when the
+    allow, give each role what there is: one irq CPU for NPUs whose PCI function is known, because others have no interrupts that can be
+    found, and acl, release and main together where CPUs run out. Raises ``ValueError`` when the
     pool has fewer than ``min_cpus``.
     """
     if not card.has_roles:
@@ -53,8 +54,8 @@ def split(card: Card, pool: list[int], min_cpus: int, sizes: RoleSizes = PUBLISH
         return Roles(pool[: sizes.irq], pool[sizes.irq : kv], pool[kv:acl], pool[acl:release], pool[release:])
     if sizes != PUBLISHED:
         return split(card, pool, min_cpus)
-    before_last = pool[-2] if len(pool) == 4 else pool[-1]
-    return Roles([pool[0]], [pool[min(1, len(pool) - 1)]], [], [before_last], [pool[-1]])
+    rest = pool[1:] or pool if card.pci else pool
+    return Roles(pool[:1] if card.pci else [], rest[: max(1, len(rest) - 2)], [], [rest[-2] if len(rest) > 2 else rest[-1]], [rest[-1]])
 
 
 def of_workloads(machine: Machine, options: Options, numbers: Mapping[Card, int]) -> dict[Card, RoleSizes]:

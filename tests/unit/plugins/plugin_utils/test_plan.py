@@ -729,6 +729,14 @@ def test_small_pools_share_cpus_between_roles_if_allowed():
     assert found == {1: "0 0 0 0", 2: "0 1 1 1", 3: "0 1 2 2", 4: "0 1 2 3", 5: "0-1 2 3 4"}
 
 
+def test_small_pools_without_interrupts_keep_no_cpu_for_them():
+    boards = {size: host([0], nodes=1, cores=size) for size in range(1, 5)}
+    for board in boards.values():
+        board["npus"][0]["pci"] = None
+    found = {size: roles(plan(board, min_cpus=1)["npus"][0]) for size, board in boards.items()}
+    assert found == {1: " 0 0 0", 2: " 0 1 1", 3: " 0 1 2", 4: " 0-1 2 3"}
+
+
 ROLES = [
     ("five cores and more", host([0], nodes=1, cores=5, threads=2), "0,2 1,3-6,8 7 9"),
     ("three cores: the irq CPUs share one", host([0], nodes=1, cores=3, threads=2), "0-1 2,4 3 5"),
