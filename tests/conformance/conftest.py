@@ -4,7 +4,7 @@
 """Run a directory of case files and captures through the real filters and parsers, one test per case.
 
 ``pytest tests/conformance --shared=DIR``. DIR holds ``cases/*.json``, ``captures/expected.json`` with its captures and, optionally,
-``sysfs/*.json`` with its trees, ``npu-smi-runs/index.json`` with its texts, and ``cases/reports`` with machines (``reports.py``).
+``sysfs/*.json`` with its trees, ``npu-smi-runs/index.json`` with its texts, and ``cases/reports`` with machines (``test_reports.py``).
 ``adaptors/table.py`` names the check of every family of cases; a file that it does not know is a skip that names it.
 """
 
@@ -14,7 +14,6 @@ import json
 from pathlib import Path
 
 import pytest
-import reports
 from adaptors import table
 
 OUTCOMES = ("passed", "failed", "skipped")
@@ -56,8 +55,6 @@ def pytest_generate_tests(metafunc):
                 found.append((label, _not_covered(f"{file.parent.name}/{file.name}")))
             else:
                 found += [(f"{label}: {case_id}", check) for case_id, check in cases]
-    if shared and (shared / "cases/reports").is_dir():
-        found += [(f"reports: {name}", check) for name, check in reports.cases(shared / "cases/reports")]
     metafunc.parametrize("conformance_case", [check for case_id, check in found], ids=[case_id for case_id, check in found])
 
 

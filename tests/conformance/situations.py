@@ -1,76 +1,71 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Situations of GPU hosts and of hosts in general: each is a host in the language of ``tests/simulator``, gathered and planned."""
+"""Situations of hosts: each as hosts in the language of ``tests/simulator``, and what is right once these are bound."""
 
 from __future__ import annotations
 
 import pathlib
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import pytest
+from played import Described, Played
 
-from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
-from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import code_of
-from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import verify
-from ansible_collections.npu.affinity.plugins.module_utils._features.comparing import Wanted
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.pages import HugePages
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.hugepages import path_of
-from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals import place_refusals
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.remarks import guests
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
+from tests.fakes.small_host import UNITS, write
 from tests.simulator.faults import set_faults
-from tests.simulator.generate import generate
 
 Case = Mapping[str, Any]
 SIZE = 2048
 PAGES_OF_ONE_WRITE = 60
 """Percent of a first write that the kernel of report 30 grants."""
+AC922, GB200 = [0, 8, 252, 253, 254, 255], [0, 1, 2, 10, 18, 26]
 
 
-@contextmanager
-def host(cards: Iterable[Case], cpus: Case, nodes: Case, **more: Any) -> Iterator[Host]:
-    gpus = {"gpus": {"name": "NVIDIA H100", "memory_mib": 81559, "cards": list(cards)}} if cards else {}
-    with tempfile.TemporaryDirectory(prefix="situation-") as folder:
-        generate({"cpus": cpus, "nodes": nodes, **gpus, **more}, pathlib.Path(folder) / "host")
-        yield Host(f"{folder}/host", timeout=60)
-
-
-def pools(made: Any) -> dict[str, str]:
-    return {str(entry["id"]): entry["pool"] for entry in made["npus"]}
-
-
-def allowed(made: Any) -> list[str]:
-    return [entry["memory_nodes"] for entry in made["npus"]]
+def host(cards: Iterable[Case], cpus: Case, nodes: Case, **more: Any) -> dict[str, Any]:
+    processes = more.pop("processes", [])
+    gpus = {"gpus": {"name": "NVIDIA H100", "memory_mib": 81559, "cards": list(cards), "processes": processes}} if cards else {}
+    return {"cpus": cpus, "nodes": nodes, **gpus, **more}
 
 
 def addresses(number: int) -> list[str]:
     return [f"0000:{bus:02x}:00.0" for bus in range(0x40, 0x40 + 8 * number, 8)]
 
 
-def numa_unknown(given: Case, right: Case) -> None:
+def numa_unknown(given: Case) -> dict[str, Described]:
     cards = [{"bdf": bdf, "node": node} for bdf, node in zip(addresses(given["gpus"]), given["numa_node"], strict=True)]
     size = len(expand(given["nodes"]["0"]))
-    with host(cards, {"per_node": size, "packages": 2, "smt": "adjacent"}, {"count": 2}) as found:
-        made = plan(gather(found))
-    assert (made["quality"]["local"], made["quality"]["own_node"]) == (right["quality_local"], right["quality_own_node"])
+    return {"": Described(host(cards, {"per_node": size, "packages": 2, "smt": "adjacent"}, {"count": 2}))}
 
 
-def known_by_the_tool(given: Case, right: Case) -> None:
+def is_numa_unknown(played: Played, name: str, given: Case, right: Case) -> None:
+    quality = played.plan(name)["quality"]
+    assert (quality["local"], quality["own_node"]) == (right["quality_local"], right["quality_own_node"])
+    assert "share of local CPUs not known" in played.shown(name)
+    nodes = [set(expand("0-63")), set(expand("64-127"))]
+    for pool in map(expand, played.pools(name).values()):
+        assert any(node >= set(pool) for node in nodes) and all(cpu ^ 1 in pool for cpu in pool), "whole cores, each inside one node"
+
+
+def known_by_the_tool(given: Case) -> dict[str, Described]:
     cards = [{"bdf": bdf, "node": given["sysfs_numa_node"], "closest": given["smi_topo"][gpu][0]} for gpu, bdf in given["gpus"].items()]
-    for faults in ({}, {"nvidia_old": True}):
-        with host(cards, {"per_node": 32, "packages": 2, "smt": "split"}, {"count": 2}, faults=faults) as found:
-            made = plan(gather(found))
-        assert pools(made) == right["pools"]
-        assert {str(entry["id"]): entry["mems"] for entry in made["npus"]} == right["mems"]
+    faults: dict[str, Case] = {"": {}, "old": {"nvidia_old": True}}
+    return {
+        name: Described(host(cards, {"per_node": 32, "packages": 2, "smt": "split"}, {"count": 2}, faults=fault))
+        for name, fault in faults.items()
+    }
 
 
-def memory_elsewhere(given: Case, right: Case) -> None:
+def is_known_by_the_tool(played: Played, name: str, given: Case, right: Case) -> None:
+    for each in (name, f"{name}-old"):
+        assert played.pools(each) == right["pools"]
+        assert {str(entry["id"]): entry["mems"] for entry in played.plan(each)["npus"]} == right["mems"]
+
+
+def memory_elsewhere(given: Case) -> dict[str, Described]:
     nodes = {int(node): told for node, told in given["nodes"].items()}
     described = {
         "ids": list(nodes),
@@ -78,48 +73,94 @@ def memory_elsewhere(given: Case, right: Case) -> None:
         "memory_mib": {node: told["mib"] for node, told in nodes.items()},
         "distances": {"package": 20, "other": 20},
     }
-    with host([{"bdf": "0000:41:00.0", "node": given["numa_node"]}], {"per_node": 8}, described) as found:
-        made = plan(gather(found))
-    assert [entry["mems"] for entry in made["npus"]] == allowed(made) == [right["mems"]]
-    assert sum(nodes[node]["mib"] for node in expand(allowed(made)[0])) == right["mib"]
+    return {"": Described(host([{"bdf": "0000:41:00.0", "node": given["numa_node"]}], {"per_node": 8}, described))}
 
 
-def given_to_guests(given: Case, right: Case) -> None:
+def is_memory_elsewhere(played: Played, name: str, given: Case, right: Case) -> None:
+    assert played.allowed_memory(name) == [right["mems"]]
+    assert sum(given["nodes"][str(node)]["mib"] for node in expand(right["mems"])) == right["mib"]
+
+
+def given_to_guests(given: Case) -> dict[str, Described]:
     listed = ["0000:01:00.0", "0000:21:00.0", "0000:41:00.0", "0000:61:00.0"]
     cards = [{"bdf": bdf, "node": 0} for bdf in listed] + [{"bdf": bdf, "node": 1, "driver": "vfio-pci"} for bdf in given["vfio_pci"]]
-    with host(cards, {"per_node": given["cpus"] // 2, "packages": 2}, {"count": given["nodes"]}) as found:
-        topology = gather(found)
-        made = plan(topology, min_cpus=1)
-    (said,) = guests(topology)
-    assert all(word in said for word in ("driver vfio-pci", "guests", *given["vfio_pci"])) and right["said"].startswith("driver vfio-pci")
-    assert (len(made["npus"]), topology["problems"]) == (given["listed"], [])
+    machine = host(cards, {"per_node": given["cpus"] // 2, "packages": 2}, {"count": given["nodes"]})
+    return {"": Described(machine, {"npu_affinity_min_cpus": 1})}
 
 
-def virtual_online(given: Case, right: Case) -> None:
-    with host([{"bdf": "0000:41:00.0", "node": given["gpu_node"]}], {"per_node": 16, "packages": 2}, {"count": 2}) as found:
-        root = pathlib.Path(found.root)
+def is_given_to_guests(played: Played, name: str, given: Case, right: Case) -> None:
+    for run in (played.bound, played.verified, played.again):
+        said = "\n".join(run.summary["hosts"][name]["remarks"])
+        assert all(word in said for word in ("driver vfio-pci", "guests", *given["vfio_pci"])) and "NPU_FACTS_INCOMPLETE" not in said
+    assert right["said"].startswith("driver vfio-pci") and len(played.pools(name)) == given["listed"]
+
+
+def narrowed_by_the_manager(given: Case) -> dict[str, Described]:
+    """A service and a container use GPU 0. They started with the CPUs that systemd and containerd handed down."""
+    nodes = [expand(cpus) for cpus in given["gpus"].values()]
+    cards = [{"bdf": bdf, "node": node} for node, bdf in enumerate(addresses(len(nodes)))]
+    narrow = given["containerd_drop_in"].partition("=")[2]
+    processes = [{"gpu": 0, "pid": pid, "comm": comm, "cpus": narrow} for pid, comm in ((7001, "vllm"), (7002, "serve"))]
+    machine = host(cards, {"per_node": len(nodes[0]), "packages": 2}, {"count": 2}, kernel="6.18.0-1.x86_64", processes=processes)
+
+    def tweak(tree: pathlib.Path) -> None:
+        write(tree, "/etc/systemd/system.conf", f"[Manager]\n{given['system_conf']}\n")
+        write(tree, UNITS + "containerd.service.d/10-cpus.conf", f"[Service]\n{given['containerd_drop_in']}\n")
+        for unit in ("vllm", "containerd"):
+            write(tree, f"/usr/lib/systemd/system/{unit}.service", f"[Service]\nExecStart=/usr/bin/{unit}\n")
+        write(tree, "/proc/900/status", f"Name:\tcontainerd\nCpus_allowed_list:\t{narrow}\n")
+        write(tree, "/proc/900/comm", "containerd\n")
+        write(tree, "/proc/900/cgroup", "0::/system.slice/containerd.service\n")
+        write(tree, "/proc/7002/stat", "7002 (serve) S 900 900 900 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 3 0 7002 0\n")
+
+    return {"": Described(machine, {"npu_affinity_services": [{"unit": unit, "npus": [0]} for unit in given["service"]]}, tweak)}
+
+
+def is_narrowed_by_the_manager(played: Played, name: str, given: Case, right: Case) -> None:
+    (unit,) = given["service"]
+    lines = played.file(name, f"{UNITS}{unit}.d/50-npu-affinity.conf").splitlines()
+    (reset, widened) = (line for line in lines if line.startswith("CPUAffinity="))
+    sliced = next(line for line in played.file(name, f"{UNITS}{given['service'][unit]}.slice").splitlines() if "AllowedCPUs=" in line)
+    has = set(expand(widened.partition("=")[2])) & set(expand(sliced.partition("=")[2]))
+    assert (reset, compress(has)) == (right["drop_in"][0], right["service_cpus"])
+    said = " ".join(played.verified.summary["hosts"][name]["reasons"])
+    assert "/etc/systemd/system.conf says CPUAffinity=0-3" in said and "containerd.service.d/10-cpus.conf says CPUAffinity=0-3" in said
+
+
+def virtual_online(given: Case) -> dict[str, Described]:
+    def tweak(root: pathlib.Path) -> None:
         (root / "sys/devices/system/cpu/online").write_text(given["online"])
         (root / "sys/fs/cgroup/cpuset.cpus.effective").write_text(given["root_effective"])
         status = root / "proc/1/status"
         status.write_text(status.read_text().replace("\t0-31", "\t" + given["pid1_allowed"]))
-        (said,) = place_refusals(gather(found))
-    assert "container" in said and given["root_effective"] in said and right["alternative"].startswith("refused: a container")
+
+    machine = host([{"bdf": "0000:41:00.0", "node": given["gpu_node"]}], {"per_node": 16, "packages": 2}, {"count": 2})
+    return {"": Described(machine, {}, tweak)}
 
 
-def lost_alone(given: Case, right: Case) -> None:
+def is_virtual_online(played: Played, name: str, given: Case, right: Case) -> None:
+    for run in (played.bound, played.again):
+        said = " ".join(run.summary["hosts"][name]["reasons"])
+        assert "container" in said and given["root_effective"] in said and right["alternative"].startswith("refused: a container")
+
+
+def lost_alone(given: Case) -> dict[str, Described]:
     cards = [{"bdf": bdf, "node": 0} for bdf in addresses(given["gpus"])]
-    with host(cards, {"per_node": 32}, {"count": 1}) as found:
-        bound = plan(gather(found))
-        set_faults(found.root, nvidia_lost=[given["lost"]])
-        topology = gather(found)
-        _bound, findings = verify(found, Wanted(topology=topology), bound)
-        kept = plan({**topology, "applied": bound})
-    assert [npu["id"] for npu in topology["npus"]] == given["smi_rows"]
-    assert [code_of(entry.kind, entry.cause.word) for entry in findings.drift if entry.kind == "npus"] == ["NPU_CARD_LOST"]
-    assert pools(kept) == right["pools"]
+    machine = host(cards, {"per_node": 32}, {"count": 1})
+    return {"": Described(machine, happens=lambda tree: set_faults(tree, nvidia_lost=[given["lost"]]))}
 
 
-def huge_pages_short_once(given: Case, right: Case) -> None:
+def is_lost_alone(played: Played, name: str, given: Case, right: Case) -> None:
+    found = [code for line in played.found(name) for code in ("NPU_CARD_LOST", "NPU_SMI_SILENT", "NPU_CARD_NEW") if code in line]
+    assert found == ["NPU_CARD_LOST"] and right["verify"].startswith("fails")
+    assert sorted(map(int, played.pools(name))) == given["smi_rows"] and played.pools(name) == right["pools"]
+
+
+def without_accelerators(_given: Case) -> dict[str, Described]:
+    return {"": Described(host([], {"per_node": 8}, {"count": 1, "memory_mib": 131072}))}
+
+
+def is_granted_in_several_writes(played: Played, name: str, given: Case, right: Case) -> None:
     class Kernel(Host):
         writes = 0
 
@@ -128,38 +169,36 @@ def huge_pages_short_once(given: Case, right: Case) -> None:
             granted = PAGES_OF_ONE_WRITE if self.writes == 1 else 100
             super().set_attribute(path, str(now + (int(value) - now) * granted // 100))
 
-    with host([], {"per_node": 8}, {"count": 1, "memory_mib": 131072}) as found:
-        assert HugePages().write(Kernel(found.root), path_of(SIZE, 0), str(given["pages"])) == str(right["reached"])
+    tree = str(played.fleet.tree(name))
+    assert HugePages().write(Kernel(tree), path_of(SIZE, 0), str(given["pages"])) == str(right["reached"])
 
 
-def memory_of_gpus(given: Case, right: Case) -> None:
-    told, found = given["p9"]["numa_status"], []
+def memory_of_gpus(given: Case) -> dict[str, Described]:
+    told = given["p9"]["numa_status"]
     far = [[10 if a == b else 40 if {a, b} == {0, 8} else given["p9"]["distance"] for b in AC922] for a in AC922]
     cards = [{"bdf": bdf, "node": 0 if bdf < "0035" else 8, "memory_node": node} for bdf, node in told.items()]
-    with host(cards, {"per_node": 32, "packages": 2}, {"ids": AC922, "without_cpus": AC922[2:], "distances": far}) as p9:
-        found += allowed(plan(gather(p9)))
+    p9 = host(cards, {"per_node": 32, "packages": 2}, {"ids": AC922, "without_cpus": AC922[2:], "distances": far})
     cards = [{"bdf": bdf, "node": place // 2, "memory_node": GB200[2 + place]} for place, bdf in enumerate(addresses(4))]
-    with host(cards, {"per_node": 16, "packages": 2}, {"ids": GB200, "without_cpus": GB200[2:]}) as gb200:
-        found += allowed(plan(gather(gb200)))
+    gb200 = host(cards, {"per_node": 16, "packages": 2}, {"ids": GB200, "without_cpus": GB200[2:]})
+    return {"p9": Described(p9), "gb200": Described(gb200)}
+
+
+def is_memory_of_gpus(played: Played, name: str, given: Case, right: Case) -> None:
+    found = [*played.allowed_memory(f"{name}-p9"), *played.allowed_memory(f"{name}-gb200")]
     assert all(nodes in right["mems"] for nodes in found) and len(set(found)) == 8
 
 
-AC922, GB200 = [0, 8, 252, 253, 254, 255], [0, 1, 2, 10, 18, 26]
-
-
-def _of_playbooks(_given: Case, _right: Case) -> None:
-    pytest.skip("a situation of a run of playbooks, which tests/integration has")
-
-
-SITUATIONS: Mapping[str, Callable[[Case, Case], None]] = {
-    "linux-01": numa_unknown,
-    "linux-02": known_by_the_tool,
-    "linux-04": memory_elsewhere,
-    "linux-09": given_to_guests,
-    "linux-17": virtual_online,
-    "linux-19": lost_alone,
-    **dict.fromkeys(("linux-20", "linux-22", "linux-23"), _of_playbooks),
-    "linux-30": huge_pages_short_once,
-    "linux-33": memory_of_gpus,
+OF_PLAYBOOKS = "a situation of a run of playbooks, which tests/integration has"
+SITUATIONS: Mapping[str, str | tuple[Callable[[Case], dict[str, Described]], Callable[[Played, str, Case, Case], None]]] = {
+    "01": (numa_unknown, is_numa_unknown),
+    "02": (known_by_the_tool, is_known_by_the_tool),
+    "04": (memory_elsewhere, is_memory_elsewhere),
+    "09": (given_to_guests, is_given_to_guests),
+    "15": (narrowed_by_the_manager, is_narrowed_by_the_manager),
+    "17": (virtual_online, is_virtual_online),
+    "19": (lost_alone, is_lost_alone),
+    **dict.fromkeys(("20", "22", "23"), OF_PLAYBOOKS),
+    "30": (without_accelerators, is_granted_in_several_writes),
+    "33": (memory_of_gpus, is_memory_of_gpus),
 }
-"""``{number of the folder: check(given, right)}``."""
+"""``{number of the case: (its hosts by the end of their names, check(played, name, given, right))}``, or why there is none."""
