@@ -18,7 +18,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.adopt impor
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.adopting import Adoption
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.places import SECTION
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.section import check
-from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Unreadable
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host, Unreadable
 from ansible_collections.npu.affinity.plugins.module_utils._kernel import interrupts
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Device, with_lost
 from ansible_collections.npu.affinity.plugins.module_utils._state import plan_file, previous
@@ -344,6 +344,16 @@ def test_work_that_is_only_reported(machine, values, wrong):
     assert states(found) == {"outside.service": "refused"}
     assert wrong in found.targets[0].sentence and "outside its pool" in found.targets[0].sentence
     assert machine.cpus(100) == "0-7" and not machine.exists(previous.PATH)
+
+
+@pytest.mark.parametrize("file", ["/dev/vdavinci116", "/dev/davinci117"], ids=["on the host", "in a container"])
+def test_work_on_a_hard_vnpu_gets_the_cpus_of_its_npu(machine, file):
+    machine.process(100, SERVICE)
+    os.makedirs(machine.path("/proc/100/fd"))
+    os.symlink(file, machine.path("/proc/100/fd/40"))
+    found = adopt(machine, finding.users(Host(machine.root), PLAN["npus"]))
+    assert states(found) == {"outside.service": "adopted"}
+    assert machine.cpus(100) == "4-7"
 
 
 def test_a_slice_that_withholds_cpusets_is_named_first(machine):

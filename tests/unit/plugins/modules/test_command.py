@@ -182,6 +182,19 @@ def test_work_outside_its_pool_is_a_state_of_its_own(run, host):
     assert code == 3 and away in out.splitlines()
 
 
+@pytest.mark.parametrize("file", ["/dev/vdavinci103", "/dev/davinci100"], ids=["on the host", "in a container"])
+def test_work_on_a_hard_vnpu_is_work_on_its_npu(run, host, file):
+    (link,) = (host / "proc/4242/fd").iterdir()
+    link.unlink()
+    link.symlink_to(file)
+    assert run("status")[1].startswith("bound: ")
+    assert "all of its threads have the CPUs of their roles" in run("explain", "pid", "4242")[1]
+    for status in (host / "proc/4242/task").glob("*/status"):
+        status.write_text(status.read_text().replace("Cpus_allowed_list:\t0-15", "Cpus_allowed_list:\t0-31"))
+    away = "1 NPU process runs outside its pool: python3.service (pid 4242, NPU 0) on CPUs 0-31, pool 0-15"
+    assert away in run("status")[1] and away in " ".join(run("explain", "pid", "4242")[1].split())
+
+
 @pytest.mark.parametrize("version", ["v1", "v2"])
 def test_explain_says_the_same_as_status(run, host, version):
     """A container whose mask is narrower than its role, by its number and by its name."""
