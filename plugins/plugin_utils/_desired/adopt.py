@@ -55,7 +55,8 @@ def is_on(settings: Mapping[str, Any]) -> bool:
 def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
     """Return what adopts running work; ``settings``: those of role adopt."""
     if not settings["enabled"]:
-        return Feature(owned=OWNED)
+        idle = Sentence("NPU_NO_EFFECT", "npu_affinity_adopt_pods has no effect: nothing is adopted; set npu_affinity_adopt, too.")
+        return Feature(owned=OWNED, notes=(idle,) if settings["pods"] else ())
     mode = settings["adopt"]
     if settings["bound_by"] == "workers":
         raise ValueError(

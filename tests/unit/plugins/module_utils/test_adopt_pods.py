@@ -12,6 +12,7 @@ import time
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
+from ansible_collections.npu.affinity.plugins.module_utils._drift.placement import Judge
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt import adopting, cri, starting, watching
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.adopting import Adoption
 from ansible_collections.npu.affinity.plugins.module_utils._host.grpc import NOT_FOUND, StatusError, decoded, encoded
@@ -221,6 +222,14 @@ def test_pods_that_are_no_longer_asked_for_get_their_cpus_back(machine):
     assert [machine.cpus(pid) for pid in (100, 200)] == ["4-7", "4-7"]
     adopt(machine, both())
     assert [machine.cpus(pid) for pid in (100, 200)] == ["4-7", "0-7"]
+
+
+@pytest.mark.parametrize(("state", "adopts"), [({"policyName": "none", "defaultCpuSet": "", "checksum": 1}, True), (STATIC, False)])
+def test_verify_judges_pods_where_they_are_adopted(machine, state, adopts):
+    machine.put(STATE, json.dumps(state))
+    machine.process(200, POD)
+    found = Judge.of(machine, PLAN, [], {"adopt": PODS}).placed([pod(machine, 1)])
+    assert ([away["cpus"] for away in found.outside], bool(found.pods)) == (["0-7"] if adopts else [], not adopts)
 
 
 STARTING = {

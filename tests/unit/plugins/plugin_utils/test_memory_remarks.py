@@ -125,6 +125,11 @@ def test_a_node_without_pods_to_adopt_is_said(policy, why):
     assert json.loads(found.files[-1]["content"])["pods"] is True and found.live["pods"] is True
 
 
+def test_pods_without_adoption_are_said():
+    (note,) = adopt.wanted({}, {"npus": []}, {**ADOPTING, "enabled": False, "pods": True}).notes
+    assert note == "npu_affinity_adopt_pods has no effect: nothing is adopted; set npu_affinity_adopt, too."
+
+
 def test_pods_stay_adopted_with_the_mode_that_is_kept():
     kept = adopt.kept({"adopt": {"mode": "always", "pods": True}}, {"adopt": "keep", "move_memory": False, "pods": False})
     assert (kept["adopt"], kept["pods"]) == ("always", True)
