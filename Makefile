@@ -257,7 +257,7 @@ bench: setup-unit fleet ## print speed and size against baselines of the same ru
 	$(BIN)/python -m tests.benchmarks.exec
 	$(BIN)/python -m tests.benchmarks.watch
 
-compare: setup ## plans of this and other rules on 60 machines: docs/comparison-of-plans.md (runs hwloc-distrib where it is installed)
+compare: setup ## plans of this and other rules on 60 machines: docs/comparison-of-plans.md (runs hwloc-distrib where it is installed, and code of vLLM and SGLang, 380 MB)
 	$(BIN)/python -m tests.compare --write
 
 package: setup ## what a release publishes, built twice with the same bytes; its playbooks bind the simulated fleet from a strange place

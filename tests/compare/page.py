@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.version import VERSION
 from tests.compare.results import RULES, UNKNOWN, Row
-from tests.compare.rules import hwloc
+from tests.compare.rules import engines, hwloc
 from tests.compare.scores import HEADINGS, Score, better
 
 DATE = re.compile(r"^Made on (\d{4}-\d\d-\d\d)", re.MULTILINE)
@@ -42,7 +42,10 @@ def text(rows: Sequence[Row], date: str) -> str:
         free=_table(["machine", "rule", *measures], free),
         priced=_table(["machine", "rule", *measures], priced),
         refused=_table(["machine", "rule", *measures], refused),
-        summary=_table(["rule", "divided", "remote CPUs (%)", "smallest pool (%)", "imbalance"], [_summary(rows, rule) for rule in RULES]),
+        summary=_table(
+            ["rule", "divided", "disjoint", "remote CPUs (%)", "smallest pool (%)", "imbalance"], [_summary(rows, rule) for rule in RULES]
+        ),
+        versions=engines.recorded()["versions"],
         unknown=sum(outcome.state == UNKNOWN for row in rows for outcome in row.outcomes.values()),
     )
 
@@ -131,25 +134,18 @@ def _better(rows: Sequence[Row], free: Sequence[list[str]], priced: Sequence[lis
 
 
 def _summary(rows: Sequence[Row], rule: str) -> list[str]:
-    divided = _divided(rows, rule)
-    if not divided:
-        return [rule, "0", *["–"] * 3]
-    scores = [score for _row, score in divided]
+    divided = [(row, score) for row in rows if (score := row.outcomes[rule].score)]
+    disjoint = [(row, score) for row, score in divided if not score.overlapping]
+    counts = [rule, str(len(divided)), str(len(disjoint))]
+    if not disjoint:
+        return [*counts, *["–"] * 3]
+    scores = [score for _row, score in disjoint]
     return [
-        rule,
-        str(len(divided)),
+        *counts,
         f"{statistics.mean(score.remote for score in scores) / 10:.0f}",
-        f"{statistics.mean(_of_equal_share(*pair) for pair in divided) * 100:.0f}",
+        f"{statistics.mean(score.smallest / (row.cpus / row.cards) for row, score in disjoint) * 100:.0f}",
         f"{statistics.mean(score.imbalance for score in scores):.1f}",
     ]
-
-
-def _divided(rows: Iterable[Row], rule: str) -> list[tuple[Row, Score]]:
-    return [(row, score) for row in rows if (score := row.outcomes[rule].score)]
-
-
-def _of_equal_share(row: Row, score: Score) -> float:
-    return score.smallest / (row.cpus / row.cards)
 
 
 def _title(row: Row) -> str:

@@ -17,7 +17,7 @@ KINDS: Mapping[str, str] = {
     "split": "split cores",
     "overlap": "overlapping pools",
     "refused": "refused",
-    "unknown": "not known",
+    "unknown": "not known, or the rule is for other cards",
 }
 LIGHT = {"local": "#009e73", "remote": "#56b4e9", "split": "#e69f00", "overlap": "#d55e00", "refused": "#9aa4af", "unknown": "#e2e6ea"}
 DARK = {"local": "#19b88c", "remote": "#3d9fdb", "split": "#f0b53a", "overlap": "#e8772a", "refused": "#b4bdc7", "unknown": "#7d8590"}

@@ -8,20 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from tests.compare import packages
 from tests.compare.machines import Shape
-from tests.compare.rules import NotExpressed, Rule, balloons, hwloc, kubelet, sglang, slurm, strategies, torch_npu
+from tests.compare.rules import NotExpressed, Rule, balloons, engines, hwloc, kubelet, slurm, strategies, torch_npu
 from tests.compare.scores import Score, score
 from tests.compare.subject import Subject, subjects
 
 OURS = strategies.OURS
 RULES: dict[str, Rule] = {
-    rule.name: rule for module in (strategies, kubelet, balloons, hwloc, slurm, torch_npu, sglang) for rule in module.RULES
+    rule.name: rule for module in (strategies, kubelet, balloons, hwloc, slurm, torch_npu, engines) for rule in module.RULES
 }
-REFUSED, UNKNOWN = "refused", "not known"
+REFUSED, UNKNOWN, OTHER_CARDS = "refused", "not known", "other cards"
 
 
 class Outcome(NamedTuple):
-    """What a rule makes of a machine: its score, or :data:`REFUSED` or :data:`UNKNOWN` with the reason."""
+    """What a rule makes of a machine: its score, or :data:`REFUSED` or :data:`UNKNOWN` with the reason, or :data:`OTHER_CARDS`."""
 
     score: Score | None
     state: str = ""
@@ -47,10 +48,17 @@ class Row(NamedTuple):
 
 
 def results(machines: list[Shape], record: bool = False) -> list[Row]:
-    """Return the rows of machines. With ``record``, hwloc-distrib runs if it is installed, and its outputs are recorded."""
+    """Return the rows of machines. With ``record``, programs run, and their outputs are recorded: hwloc-distrib if it is installed, and
+    those of packages that pip can download.
+    """
     with subjects(machines) as found:
         if record and not hwloc.record(found):
             print("hwloc-distrib is not installed: its recorded outputs are used")
+        if record:
+            try:
+                engines.record(found)
+            except packages.CONNECTION_FAILED as error:
+                print(f"packages of engines cannot be downloaded: their recorded outputs are used: {error}")
         return [
             Row(
                 subject.shape.family,
@@ -64,6 +72,8 @@ def results(machines: list[Shape], record: bool = False) -> list[Row]:
 
 
 def outcome(subject: Subject, rule: Rule) -> Outcome:
+    if not rule.is_for(subject):
+        return Outcome(None, OTHER_CARDS)
     try:
         return Outcome(score(subject.groups, rule.divide(subject)))
     except ValueError as refusal:

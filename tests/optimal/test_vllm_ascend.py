@@ -9,13 +9,10 @@ stubs, and it is given a parsed host in place of the output of commands.
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import re
-import subprocess
 import sys
 import types
-import zipfile
 from pathlib import Path
 from random import Random
 
@@ -27,50 +24,34 @@ from planner_hosts import host  # noqa: E402
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand  # noqa: E402
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan  # noqa: E402
-from tests import cache  # noqa: E402
+from tests.compare import packages  # noqa: E402
 
-PLATFORMS = ("manylinux_2_24_aarch64", "manylinux_2_28_aarch64", "manylinux_2_34_aarch64")
 VERSIONS = {"0.18.0": ("a2", "a3", "310p"), "0.23.0": ("a2", "a3", "310p", "a5")}
 MACHINES = 200
-SECONDS = 300
-"""So long pip may take for a package of about 30 MB."""
 
 
-def fetch(version):
-    def make(folder):
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", "--python-version", "3.11"]
-        command += [word for platform in PLATFORMS for word in ("--platform", platform)]
-        command += ["--dest", str(folder), f"vllm-ascend=={version}"]
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=SECONDS)
-        (wheel,) = folder.glob("*.whl")
-        with zipfile.ZipFile(wheel) as package:
-            (folder / "cpu_binding.py").write_bytes(package.read("vllm_ascend/cpu_binding.py"))
-        wheel.unlink()
+STUBS = {
+    "psutil": {},
+    "regex": {name: getattr(re, name) for name in ("compile", "fullmatch", "match", "search", "split")},
+    "vllm": {},
+    "vllm.logger": {"logger": logging.getLogger("vllm")},
+    "vllm_ascend": {},
+    "vllm_ascend.utils": {
+        "AscendDeviceType": types.SimpleNamespace(A2="a2", A3="a3", _310P="310p", A5="a5"),
+        "get_ascend_device_type": lambda: None,
+    },
+}
 
+
+@pytest.fixture(params=VERSIONS)
+def released(request):
+    """Return a version and its program."""
     try:
-        return cache.folder("vllm-ascend", [version], make) / "cpu_binding.py"
-    except (subprocess.SubprocessError, OSError) as error:
-        pytest.skip(f"no index has vllm-ascend {version}: {getattr(error, 'stderr', None) or error}"[:300])
-
-
-def load(version, monkeypatch):
-    kinds = types.SimpleNamespace(A2="a2", A3="a3", _310P="310p", A5="a5")
-    stubs = {
-        "psutil": {},
-        "regex": {name: getattr(re, name) for name in ("compile", "fullmatch", "match", "search", "split")},
-        "vllm": {},
-        "vllm.logger": {"logger": logging.getLogger("vllm")},
-        "vllm_ascend": {},
-        "vllm_ascend.utils": {"AscendDeviceType": kinds, "get_ascend_device_type": lambda: None},
-    }
-    for name, values in stubs.items():
-        stub = types.ModuleType(name)
-        vars(stub).update(values)
-        monkeypatch.setitem(sys.modules, name, stub)
-    spec = importlib.util.spec_from_file_location("cpu_binding", fetch(version))
-    program = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(program)
-    return program
+        folder = packages.files("vllm-ascend", request.param, ["vllm_ascend/cpu_binding.py"])
+    except packages.CONNECTION_FAILED as error:
+        pytest.skip(f"no index has vllm-ascend {request.param}: {getattr(error, 'stderr', None) or error}"[:300])
+    with packages.loaded(folder / "cpu_binding.py", STUBS) as program:
+        yield request.param, program
 
 
 def theirs(program, topology):
@@ -108,9 +89,8 @@ def machine(seed, families):
     )
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_published_pools_are_those_of_the_released_program(version, monkeypatch):
-    program = load(version, monkeypatch)
+def test_published_pools_are_those_of_the_released_program(released):
+    version, program = released
     bound = 0
     for seed in range(MACHINES):
         topology = machine(seed, VERSIONS[version])

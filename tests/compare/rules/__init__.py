@@ -19,7 +19,14 @@ class NotExpressed(Exception):
 
 
 class Rule(NamedTuple):
-    """A rule by its name on the page. ``divide`` raises ``ValueError`` for a machine that it refuses, or :class:`NotExpressed`."""
+    """A rule by its name on the page, and the kinds of cards that it is for.
+
+    ``divide`` raises ``ValueError`` for a machine that it refuses, or :class:`NotExpressed`.
+    """
 
     name: str
     divide: Divide
+    kinds: tuple[str, ...] = ("npu", "gpu")
+
+    def is_for(self, subject: Subject) -> bool:
+        return {card.kind for card in subject.cards} <= {*self.kinds}

@@ -11,7 +11,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import Units, distributed, packed
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.measures import machine_of
 
-from tests.compare.rules import balloons, sglang, slurm, torch_npu
+from tests.compare.rules import balloons, slurm, torch_npu
 from tests.compare.subject import Subject
 
 
@@ -154,12 +154,3 @@ def test_slurm_refuses_sockets_of_different_sizes():
 # Ascend/pytorch@9e73e708, docs/zh/api/environment_variable/performance_tuning/CPU_AFFINITY_CONF.md: 160 CPUs and 8 NPUs
 def test_torch_npu_default_is_that_of_its_documentation():
     assert [text_of(cpus) for cpus in torch_npu.blocks(160, 8)[:2]] == ["0-19", "20-39"]
-
-
-# sgl-project/sglang has no test of set_gpu_proc_affinity; the values follow from its text
-@pytest.mark.parametrize(
-    ("cpus", "cores", "expected"),
-    [(64, 32, ["0-7,32-39", "8-15,40-47", "16-23,48-55", "24-31,56-63"]), (32, 32, ["0-7", "8-15", "16-23", "24-31"])],
-)
-def test_sglang_slices_count_cores(cpus, cores, expected):
-    assert [text_of(found) for found in sglang.slices(cpus, cores, 4)] == expected
