@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Any, cast
 
+from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
 from ansible_collections.npu.affinity.plugins.module_utils._state.history import difference as states
 from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest import text_digest
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
@@ -65,7 +67,17 @@ def changes(document: AppliedState, in_force: Mapping[str, Any] | None) -> list[
     if before is None:
         return None
     found = states.difference(document, cast("AppliedState", {**before, "plan": document["plan"]}))
+    found = list(dict.fromkeys([*found, *_without_files(before, document)]))
     return [*found, *_host_settings(before["live"].get("tuning") or {}, document), *in_force["differs"]]
+
+
+def _without_files(before: Mapping[str, Any], document: AppliedState) -> Iterator[str]:
+    """Yield a line for each feature that stays and changes in nothing that its files say."""
+    files = [{entry["path"]: entry for entry in state["files"]} for state in (before, document)]
+    paths = [path for path in files[0].keys() | files[1].keys() if files[0].get(path) != files[1].get(path)]
+    for name, wanted in document["live"].items():
+        if wanted != before["live"].get(name, wanted) and not any(fnmatch(path, own) for own in FEATURES[name].owned for path in paths):
+            yield f"settings of feature {name}: changed"
 
 
 def _host_settings(before: Mapping[str, Any], document: AppliedState) -> list[str]:

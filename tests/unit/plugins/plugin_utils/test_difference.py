@@ -172,6 +172,12 @@ def test_a_plan_that_is_shown_has_all_that_a_bind_changes():
     first = desired_state(topology, throughput, tell=True)
     assert "feature tuning: absent -> present; host settings: governor performance, swappiness 0. [" in first["remarks"][-1]
     later = {**topology, "applied": first["plan"]}
+    adopting = of_features({"npu_affinity_irq_enabled": False, "npu_affinity_adopt": "now"})
+    adopted = {"digest": "", "state": applied(desired_state(topology, adopting)), "differs": []}
+    moving = of_features({"npu_affinity_adopt": "now", "npu_affinity_move_memory": True, "npu_affinity_irq_enabled": False})
+    moving["slices"] = {**moving["slices"], "enabled": False}
+    moved = desired_state(later, moving, tell=True, in_force=adopted)
+    assert "settings of feature adopt: changed" in moved["remarks"][-1] and "feature slices: present -> absent" in moved["remarks"][-1]
     tuned = {"digest": first["digest"], "state": applied(first), "differs": []}
     less = desired_state(
         later, of_features({"npu_affinity_irq_enabled": False, "npu_affinity_tuning": {"governor": "schedutil"}}), tell=True, in_force=tuned
