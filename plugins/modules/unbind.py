@@ -157,19 +157,22 @@ actions:
   sample: [stop npu-affinity-irq.timer, widen npu-0.slice, stop npu-1.slice, restart irqbalance.service]
 interrupts:
   description:
-    - Interrupts, workqueues and kernel threads that were restored, as in RV(npu.affinity.host_files#module:interrupts), by PCI function.
-  returned: success
-  type: list
-  elements: dict
+    - Interrupts, workqueues and kernel threads that were restored, as in RV(npu.affinity.host_files#module:interrupts), with C(npus) by PCI
+      function.
+  returned: with the feature
+  type: dict
   sample:
-    - id: null
-      pci: "0000:c1:00.0"
-      device: null
-      text: ""
-      interrupts:
-        - {name: sq_send_trigger_irq, irqs: '2753', before: '144', wanted: 144-167, after: 144-167, state: changed, text: ''}
-      workqueues: []
-      threads: []
+    npus:
+      - id: null
+        pci: "0000:c1:00.0"
+        device: null
+        text: ""
+        interrupts:
+          - {name: sq_send_trigger_irq, irqs: '2753', before: '144', wanted: 144-167, after: 144-167, state: changed, text: ''}
+        workqueues: []
+        threads: []
+    unchangeable: []
+    failures: []
 settings:
   description: Settings of the host that were restored.
   returned: success
@@ -230,8 +233,6 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.parts impor
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES, require_known
 from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import Applied, keep, newest
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host
-from ansible_collections.npu.affinity.plugins.module_utils._features.irq.affinity import grouped
-from ansible_collections.npu.affinity.plugins.module_utils._kernel.interrupts import KINDS
 from ansible_collections.npu.affinity.plugins.module_utils._state.diffs import diffs
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
 from ansible_collections.npu.affinity.plugins.module_utils._state.log import Change, log_change
@@ -314,8 +315,7 @@ def main() -> None:
     pending = list(report.pending.values())
     if waits:
         module.exit_json(changed=False, bound=True, message=pending[0], pending=pending)
-    share, affinities = report.of("device_share"), report.of("irq")
-    npus = affinities.npus if affinities else []
+    share = report.of("device_share")
     ignored: dict[int, str] = (
         {card: text for card, text in share.failed.items() if params["ignore_busy"] and card in share.busy} if share else {}
     )
@@ -332,7 +332,7 @@ def main() -> None:
         "files": [path for path, (before, after) in report.changes.items() if after.text is not None],
         "removed": [path for path, (before, after) in report.changes.items() if after.text is None],
         "actions": report.actions,
-        "interrupts": [dict(npu, **{kind: grouped(npu[kind]) for kind in KINDS}) for npu in npus],
+        **{part.key: part.result() for part in report.releases.values() if part.key},
         "settings": report.settings(),
         "chips": chips,
         "busy": share.busy if share else [],

@@ -108,7 +108,7 @@ def tuned(host, **wanted):
 def released(release, host, check=False):
     """Undo a feature by its class; return the outcome, and what was undone."""
     outcome = Outcome(previous.recorded(host))
-    undone = release(host, outcome, Options())
+    undone = release(host=host, outcome=outcome, options=Options())
     undone.look()
     if not check:
         undone.release()

@@ -254,7 +254,6 @@ def run_roles(machine, irqbalance="policy", share=False, files=FILES_OF_SLICES, 
     slices = [posixpath.basename(entry["path"]) for entry in files if entry["path"].endswith(".slice")]
     owned = [UNITS + "/npu.slice", UNITS + "/npu-*.slice", UNITS + "/*.service.d/50-npu-affinity.conf"]
     apply(machine, Request(files=files, owned=owned, enabled=["npu.slice"], started=slices, **choices))
-    previous.record(machine, binding.SECTION, binding.previous(machine, PLAN))
     assert binding.bind(machine, PLAN).failed == []
     policy = FILES_OF_POLICY if irqbalance == "policy" else []
     request = Request(

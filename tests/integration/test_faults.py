@@ -187,7 +187,7 @@ def test_features_off_in_a_bind_that_fails_stay_as_they_were(bound):
     entry = json.loads((tree / HISTORY[1:] / f"{done['history']}.json").read_text())
     assert [name for name, found in entry["state"]["features"].items() if f"npu_affinity_{name}_enabled" in OFF and found != "absent"] == []
     sections = json.loads((tree / RECORD[1:]).read_text()).keys()
-    assert not {"interrupts", "irqbalance.service", "tuning", "device_share", "metrics"} & sections
+    assert not {"irq", "irqbalance.service", "tuning", "device_share", "metrics"} & sections
     count, after = steps_of(tree), compared(tree)
     assert count > 60 and (tree / "proc/sys/vm/swappiness").read_text() == "60\n" and shared(tree) == []
     hosts.copy("kept", "off")

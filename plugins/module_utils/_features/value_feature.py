@@ -63,8 +63,10 @@ def value_feature(
         "compare": compare,
         "compared": -1,
         "codes": lambda: code(name, meaning),
+        "step": step,
+        "program": program,
     }
-    return Feature(name, step=step, program=program, **{**own, **more})
+    return Feature(name, **{**own, **more})
 
 
 def service(name: str) -> str:

@@ -58,8 +58,10 @@ class Release:
     """How one feature gives back what is neither a file nor a managed unit. Every step can be repeated.
 
     ``report``: what was or would be released, in the shape that the feature has for it; ``actions``: what is done besides, in words.
+    ``key``: under which a module returns its result.
     """
 
+    key = ""
     report: Any = None
 
     def __init__(self, host: Host, outcome: Outcome, options: Options) -> None:
@@ -72,9 +74,8 @@ class Release:
     def changed(self) -> bool:
         return self.report is not None and self.report.changed
 
-    def rows(self) -> list[dict[str, str]]:
-        """Return ``{path, before, after}`` of every setting that was restored."""
-        return []
+    def result(self) -> Any:
+        """Return what a module returns of it, as plain data."""
 
     def lines(self) -> dict[str, list[str]]:
         """Return the lines of the diff by their title."""

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import argparse
 import fnmatch
 import os
 import posixpath
 import re
 from typing import Any, Iterable, Mapping, NamedTuple, Sequence
 
-from .._base.outside import require_shape
+from .._base.outside import json_of, require_shape
 from .._host.host import Host
 from . import sections
 
@@ -47,14 +48,39 @@ class Change(NamedTuple):
 class Values:
     """The values of the feature ``name``, whose ``settings`` lie in files: the key of each is its path.
 
-    A feature with others overrides what differs. Its boot unit sets what ``file`` has; ``title`` is their plural in a sentence.
+    A feature with others overrides what differs. Its boot unit sets what ``file`` has; ``title`` is their plural in a sentence, ``part``
+    that of a diff, and ``key`` the name of what modules return. ``late`` ones come and go with their driver: they are set when all else
+    has succeeded, as far as the kernel lets them, and units try again.
     """
+
+    key = "settings"
+    part = "host settings"
+    late = False
 
     def __init__(self, name: str, settings: Mapping[str, Setting], title: str = "settings") -> None:
         self.name = name
         self.settings = settings
         self.title = title
         self.file = "/etc/npu-affinity/%s.json" % name
+
+    def applied(self, host: Host) -> dict[str, Any] | None:
+        """Return what the last bind wanted, or None. Raises ``ValueError`` for a file that the role does not write."""
+        text = host.text(self.file)
+        if text is None:
+            return None
+        try:
+            live = {key: value for key, value in json_of(text).items() if key != "about"}
+            self.wanted(host, live)
+        except (AttributeError, TypeError, ValueError) as error:
+            raise ValueError("%s is not what role %s writes (%s); remove it and bind the host again" % (self.file, self.name, error))
+        return live
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add those of the program that units run."""
+
+    def begin(self, host: Host, options: argparse.Namespace) -> None:
+        """Prepare a run of that program. The host is not locked yet."""
+        self.retry(boot=True)
 
     def wanted(self, host: Host, live: Mapping[str, Any]) -> dict[str, str]:
         """Return ``{key: value}`` of what the feature wants. Raises ``ValueError`` for what is not a setting."""
@@ -83,6 +109,18 @@ class Values:
             raise ValueError("%s cannot be read; run as root (become: true)" % key)
         chosen = _CHOSEN.search(text)
         return chosen.group(1) if chosen else text.strip()
+
+    def original(self, host: Host, key: str, value: str) -> str:
+        """Return what to record of a value that was read, in order to restore it."""
+        return value
+
+    def is_over(self, key: str) -> bool:
+        """Whether a value that is not wanted any more gets its original back."""
+        return True
+
+    def keeps(self, host: Host, key: str, original: str) -> bool:
+        """Whether the record of a value that is not wanted is still needed."""
+        return self.read(host, key) != original
 
     def write(self, host: Host, key: str, value: str) -> str:
         """Write a value and return the one that the host then has. Raises ``ValueError`` for one that is refused."""
@@ -132,6 +170,22 @@ class Values:
     def unreached(self, key: str, original: str, value: str, since: str) -> list[str]:
         """Return a sentence where a value does not become what it was before ``since``."""
         return []
+
+    def failures(self) -> list[str]:
+        """Return a sentence for everything that the last run could not set although it did not end with an error."""
+        return []
+
+    def lost(self, host: Host) -> list[str]:
+        """Return sentences on recorded values that are not there any more."""
+        return []
+
+    def unsettled(self) -> list[str]:
+        """Return what the host itself completes later."""
+        return []
+
+    def result(self, changes: Sequence[Change]) -> Any:
+        """Return what modules return of changes, as plain data."""
+        return [change.row for change in changes]
 
     def warnings(self, host: Host, live: Mapping[str, Any]) -> list[str]:
         """Return a sentence for each setting that has no effect."""

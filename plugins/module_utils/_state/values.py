@@ -15,11 +15,10 @@ import contextlib
 from typing import Any, Iterable, Mapping, Sequence
 
 from .._base.findings import EDIT, INTERRUPTED_RUN, Cause, Findings, coded
-from .._base.outside import json_of, say
+from .._base.outside import say
 from .._base.table import count
 from .._host.host import Host, reason
 from . import previous, release
-from .diffs import diffs
 from .lock import changing
 from .log import Change as Logged
 from .log import log_change
@@ -32,11 +31,10 @@ def entries(host: Host, values: Values) -> dict[str, Any]:
     return dict(previous.recorded(host).get(values.name, {}))
 
 
-def targets(host: Host, values: Values, live: Mapping[str, Any]) -> dict[str, str]:
+def targets(host: Host, values: Values, wanted: Mapping[str, str]) -> dict[str, str]:
     """Return ``{key: value}``: what is wanted, and the original of everything that a former run gave and that is not wanted any more."""
-    wanted = values.wanted(host, live)
     values.require(host, wanted)
-    return {**{key: entry["original"] for key, entry in entries(host, values).items()}, **wanted}
+    return {**{key: entry["original"] for key, entry in entries(host, values).items() if values.is_over(key)}, **wanted}
 
 
 def look(host: Host, values: Values, wanted: Mapping[str, str], check: bool = False) -> list[Change]:
@@ -55,18 +53,18 @@ def look(host: Host, values: Values, wanted: Mapping[str, str], check: bool = Fa
 
 def carry_out(host: Host, values: Values, changes: Sequence[Change], begun: list[Change]) -> None:
     """Record the originals and what is given, and write. ``begun`` gets what was reached, also where a later write fails."""
-    if not changes:
-        return
     recorded = entries(host, values)
     for change in changes:
-        entry = recorded.get(change.key, {"original": change.before, "given": []})
+        entry = recorded.get(change.key) or {"original": values.original(host, change.key, change.before), "given": []}
         given = [value for value in entry["given"] if value != change.wanted] + [change.wanted]
         recorded[change.key] = dict(entry, given=given)
-    previous.replace(host, values.name, recorded)
+    if changes:
+        previous.replace(host, values.name, recorded)
     for change in changes:
         begun.append(change)
         begun[-1] = change._replace(after=values.write(host, change.key, change.after))
     values.done(host, begun)
+    begun[:] = [change for change in begun if change.before != change.after]
 
 
 def take_back(host: Host, values: Values, changes: Sequence[Change]) -> list[str]:
@@ -81,7 +79,7 @@ def take_back(host: Host, values: Values, changes: Sequence[Change]) -> list[str
         except Exception as error:
             failed.append(reason(error))
     values.done(host, changes, undone=True)
-    return failed
+    return list(dict.fromkeys(failed))
 
 
 def confirm(host: Host, values: Values, wanted: Iterable[str]) -> None:
@@ -90,49 +88,72 @@ def confirm(host: Host, values: Values, wanted: Iterable[str]) -> None:
     for key, entry in entries(host, values).items():
         if key in wanted:
             kept[key] = dict(entry, given=entry["given"][-1:])
-        elif values.read(host, key) != entry["original"]:
+        elif values.keeps(host, key, entry["original"]):
             kept[key] = entry
     previous.replace(host, values.name, kept or None)
 
 
 class Step(LiveStep):
-    """The values of a feature as a step of a bind."""
-
-    key = "settings"
+    """The values of a feature as a step of a bind. Late ones are set by :meth:`complete`, when all else has succeeded."""
 
     def __init__(self, host: Host, values: Values, live: Mapping[str, Any]) -> None:
         LiveStep.__init__(self)
         self.host, self.values, self.live = host, values, live
-        self.title = values.title
+        self.title, self.key = "" if values.late else values.title, values.key
         self.changes: list[Change] = []
+        self._wanted: Mapping[str, str] = {}
 
     @property
     def changed(self) -> bool:
         return bool(self.changes)
 
     def look(self, check: bool) -> None:
-        self.changes = look(self.host, self.values, targets(self.host, self.values, self.live), check)
+        self._wanted = self.values.wanted(self.host, self.live)
+        self.changes = look(self.host, self.values, targets(self.host, self.values, self._wanted), check)
+        self._note(ahead=True)
+        if check:
+            self._require_all()
+
+    def _note(self, ahead: bool = False) -> None:
         self.warnings = self.values.warnings(self.host, self.live)
-        self.remarks = self.values.remarks(self.host, self.live, self.changes, ahead=True)
+        self.remarks = self.values.remarks(self.host, self.live, self.changes, ahead)
+
+    def _require_all(self) -> None:
+        failed = self.values.failures()
+        if failed:
+            raise ValueError("not everything could be bound: " + "; ".join(failed))
 
     def run(self) -> None:
-        changes, self.changes = self.changes, []
-        carry_out(self.host, self.values, changes, self.changes)
-        self.remarks = self.values.remarks(self.host, self.live, self.changes)
+        if not self.values.late:
+            changes, self.changes = self.changes, []
+            carry_out(self.host, self.values, changes, self.changes)
+            self._note()
 
     def undo(self) -> None:
-        failed = take_back(self.host, self.values, self.changes)
+        failed = [] if self.values.late else take_back(self.host, self.values, self.changes)
         if failed:
             raise ValueError("; ".join(failed))
 
     def finish(self) -> None:
-        confirm(self.host, self.values, self.values.wanted(self.host, self.live))
+        if not self.values.late:
+            confirm(self.host, self.values, self._wanted)
 
-    def result(self) -> list[dict[str, str]]:
-        return [change.row for change in self.changes]
+    def complete(self) -> None:
+        if self.values.late:
+            self.values.retry()
+            with changing(self.host, "setting %s" % self.values.title):
+                self.changes = bring(self.host, self.values, self.live)
+            self._note()
+            self._require_all()
+
+    def unsettled(self) -> list[str]:
+        return self.values.unsettled()
+
+    def result(self) -> Any:
+        return self.values.result(self.changes)
 
     def lines(self) -> dict[str, list[str]]:
-        return {diffs.SETTINGS: self.values.lines(self.host, self.changes)}
+        return {self.values.part: self.values.lines(self.host, self.changes)}
 
 
 class Release(release.Release):
@@ -142,7 +163,7 @@ class Release(release.Release):
 
     def __init__(self, values: Values, host: Host, outcome: release.Outcome, options: release.Options) -> None:
         super().__init__(host, outcome, options)
-        self.values = values
+        self.values, self.key = values, values.key
         self.report = []
         self._originals = {key: entry["original"] for key, entry in outcome.recorded.get(values.name, {}).items()}
         self._left: set[str] = set()
@@ -164,6 +185,7 @@ class Release(release.Release):
                 self._left.add(change.key)
             else:
                 done.append(change._replace(after=after))
+        self.outcome.attempt(self.values.name, self.values.done, self.host, done, True)
         self.report = done
 
     def finish(self, check: bool) -> None:
@@ -183,11 +205,14 @@ class Release(release.Release):
                     self._left.add(key)
                     self.outcome.leave(self.values.name, sentence)
 
-    def rows(self) -> list[dict[str, str]]:
-        return [change.row for change in self.report]
+    def result(self) -> Any:
+        return self.values.result(self.report)
 
     def lines(self) -> dict[str, list[str]]:
-        return {diffs.SETTINGS: self.values.lines(self.host, self.report)}
+        return {self.values.part: self.values.lines(self.host, self.report)}
+
+    def warnings(self) -> list[str]:
+        return self.values.lost(self.host)
 
     def take_back(self) -> None:
         failed = take_back(self.host, self.values, self.report)
@@ -224,15 +249,16 @@ def main(values: Values, argv: Sequence[str] | None = None) -> int:
     program = "npu_affinity " + values.name
     parser = argparse.ArgumentParser(prog=program, description="Set the %s of this host, as they were applied." % values.title)
     parser.add_argument("--root", default="/", help="root directory of the host's file tree")
-    host = Host(parser.parse_args(argv).root)
-    values.retry(boot=True)
+    values.add_arguments(parser)
+    options = parser.parse_args(argv)
+    host = Host(options.root)
     try:
+        values.begin(host, options)
         with changing(host, program):
-            live = applied(host, values)
+            live = values.applied(host)
             if live is None:
                 return 0
-            done = set_all(host, values, look(host, values, targets(host, values, live)))
-            confirm(host, values, values.wanted(host, live))
+            done = bring(host, values, live)
             remarks = values.warnings(host, live) + values.remarks(host, live, done)
     except (OSError, ValueError) as error:
         say(error)
@@ -240,29 +266,21 @@ def main(values: Values, argv: Sequence[str] | None = None) -> int:
     lines = [line[2:] for line in values.lines(host, done)]
     if lines:
         log_change(host, Logged("rebind", program, "%s of %s" % (count(len(done), "change"), values.title), lines))
-    for sentence in lines + remarks:
+    failed = values.failures()
+    for sentence in lines + remarks + failed:
         say(sentence)
-    return 0
+    return 1 if failed else 0
 
 
-def set_all(host: Host, values: Values, changes: Sequence[Change]) -> list[Change]:
-    """Make all changes or none, without a transaction."""
-    begun: list[Change] = []
+def bring(host: Host, values: Values, live: Mapping[str, Any]) -> list[Change]:
+    """Make all changes or none, without a transaction; late values are set as far as the kernel lets them."""
+    wanted, begun = values.wanted(host, live), []  # type: Mapping[str, str], list[Change]
     try:
-        carry_out(host, values, changes, begun)
+        carry_out(host, values, look(host, values, targets(host, values, wanted)), begun)
     except Exception as error:
+        if values.late:
+            raise
         raise ValueError("; ".join([reason(error), *take_back(host, values, begun)]))
+    if not values.failures():
+        confirm(host, values, wanted)
     return begun
-
-
-def applied(host: Host, values: Values) -> dict[str, Any] | None:
-    """Return what the last bind wanted, or None. Raises ``ValueError`` for a file that the role does not write."""
-    text = host.text(values.file)
-    if text is None:
-        return None
-    try:
-        live = {key: value for key, value in json_of(text).items() if key != "about"}
-        values.wanted(host, live)
-    except (AttributeError, TypeError, ValueError) as error:
-        raise ValueError("%s is not what role %s writes (%s); remove it and bind the host again" % (values.file, values.name, error))
-    return live

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import fnmatch
 import functools
-import posixpath
 from typing import Any, Iterable, Mapping, Sequence
 
 from .._host import installed
@@ -22,7 +21,6 @@ from .._features import parts
 from .._features.register import FEATURES
 from .._state.history import entries
 from .._host.host import Host
-from .._features.irq.places import UNCHANGEABLE
 from .._state.plan_file import PATH as PLAN
 from .._state.plan_file import refuse_newer_plan
 from .._state import journal, previous
@@ -45,7 +43,7 @@ _SHARED = (
 ) + (installed.ARCHIVE, installed.COMMAND, installed.COMPLETION)
 """Files to remove with the last feature: those that all features use."""
 OWNED = _SHARED + tuple(pattern for feature in FEATURES.values() for pattern in feature.owned)
-_FOLDERS = ["/etc/npu-affinity", "/etc/npu-affinity/vnpu", entries.FOLDER, posixpath.dirname(UNCHANGEABLE), _LIBRARY]
+_FOLDERS = ["/etc/npu-affinity", "/etc/npu-affinity/vnpu", entries.FOLDER, "/run/npu-affinity", _LIBRARY]
 
 
 _ALL = Options()
@@ -74,7 +72,7 @@ class Report(Outcome):
 
     def settings(self) -> list[dict[str, str]]:
         """Return ``{path, before, after}`` of every setting that was restored."""
-        return [row for part in self.releases.values() for row in part.rows()]
+        return [row for part in self.releases.values() if part.key == "settings" for row in part.result()]
 
     def of(self, feature: str) -> Any:
         """Return what a feature gave back, in its own shape, or None."""

@@ -121,6 +121,8 @@ class HugePages(Values):
 
     def done(self, host: Host, changes: Sequence[Change], undone: bool = False) -> None:
         """Keep until the next boot what the kernel granted. Without that note, if ``/run`` is full, the next bind tries again."""
+        if not changes:
+            return
         from ..._state.files import atomic_write, make_folder, remove_file
 
         self._end, keys = None, {change.key for change in changes}

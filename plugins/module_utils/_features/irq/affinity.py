@@ -11,33 +11,34 @@ has bound for good answers EINVAL.
 from __future__ import annotations
 
 import errno
-import time
-from typing import Any, Callable, Iterable, Mapping
+from typing import Any, Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 from ..._base.cpulist import compress, expand
 from ..._host.host import FORBIDDEN, GONE, Host
-from ..._kernel.cpus import CPU_FOLDER, read_list
-from ..._kernel.interrupts import KINDS, Target, Thread
+from ..._kernel.interrupts import KINDS, Interrupt, Target, Thread, Workqueue
 from ..._base.outside import require_shape
 
+PARTS = ("name", "before", "wanted", "after", "state", "text")
+"""What an entry of a report has besides the number of an interrupt."""
 ELSEWHERE = ("managed", "full", "pending", "replaced")
 """The states of what is not on its CPU, or not yet, though nothing failed."""
+_KIND_OF = {Interrupt: "interrupts", Workqueue: "workqueues", Thread: "threads"}
 _TRANSIENT = {errno.EBUSY, errno.EAGAIN, errno.ERANGE, errno.ENOMEM}
-_PAUSES = (0, 0.1, 0.3, 0.6)
 
 
 class Step:
     """One interrupt, workqueue or thread, and its planned place.
 
-    ``choices`` are cpulists, best first; ``key`` identifies it within its PCI function or driver at any time; ``known`` is what
-    :meth:`memory` returned after the last bind; ``effective`` are the CPUs of an interrupt that is stuck.
+    ``choices`` are cpulists, best first; ``key`` identifies it within its PCI function at any time; ``known`` is what :meth:`memory`
+    returned after the last bind; ``settled``: whether there is nothing to write; ``effective`` are the CPUs of an interrupt that is stuck.
     """
 
-    def __init__(self, target: Target, choices: list[str], key: str, known: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, target: Target, choices: list[str], key: str) -> None:
         self.target = target
         self.choices = choices
         self.key = key
-        self.known = known
+        self.known: Mapping[str, Any] | None = None
+        self.settled = False
         self.before: str | None = None
         self.after: str | None = None
         self.online: set[int] = set()
@@ -48,9 +49,14 @@ class Step:
         self.why_left: Callable[[], str] = lambda: ""
         """Says why it is not restored when it was moved, or ''."""
 
-    def look(self, host: Host, online: set[int]) -> bool:
-        """Read where it is and return whether there is nothing to write. CPUs that are offline do not count."""
+    def look(self, host: Host, online: set[int]) -> None:
+        """Read where it is. CPUs that are offline do not count."""
         self.online = online
+        self.state, self.text = "bound", ""
+        self.settled = self._looked(host)
+
+    def _looked(self, host: Host) -> bool:
+        online = self.online
         self.before = self.after = self.target.read(host)
         if self.before is None:
             self.state, self.text = "failed", "cannot be read at %s; bind again when the driver is loaded" % self.target.path
@@ -71,9 +77,9 @@ class Step:
     def _managed(self) -> None:
         self.state, self.text = "managed", "is placed by the kernel itself and stays on CPUs %s" % self.before
 
-    def predict(self) -> None:
-        """Say what :meth:`take` would do, without a write: the kernel's refusals are known from the last bind only."""
-        known = self.known or {}
+    def predict(self, again: bool) -> None:
+        """Say what :meth:`take` would do: the kernel's refusals are known from the last bind only, and may be over with ``again``."""
+        known = {} if again else self.known or {}
         if known.get("wanted") == self.choices[0] and self.before == known.get("after"):
             self.state, self.text = known["state"], known["text"]
         else:
@@ -81,7 +87,7 @@ class Step:
 
     def take(self, host: Host) -> bool:
         """Write the first choice that the kernel accepts and return True, or return False when it asks to be tried again."""
-        full = []
+        self.after, full = self.before, []
         for choice in self.choices:
             try:
                 if choice != self.before:
@@ -133,7 +139,7 @@ class Step:
             return True
         self.state, advice = "failed", "see the kernel log"
         if error.errno in _TRANSIENT:
-            self.state, advice = "busy", "it was tried %d times; bind again, or leave it to the timer" % len(_PAUSES)
+            self.state, advice = "busy", "it was tried several times; bind again, or leave it to the timer"
         elif error.errno in FORBIDDEN:
             advice = "run as root on the machine itself; in containers /proc/irq and /sys are read-only"
         elif error.errno in GONE:
@@ -167,56 +173,23 @@ def require_memory(known: Any, title: str) -> None:
         raise ValueError("%s does not report the result" % title)
 
 
-def settle(host: Host, steps: Iterable[Step], check: bool = False, before_first_write: Callable[[], object] = lambda: None) -> None:
-    """Look at every step, and (unless ``check``) write those that are not right, asking a busy kernel a few times in all.
-
-    ``before_first_write`` is called when all have been looked at and one is to be written.
-    """
-    online = read_list(host, CPU_FOLDER + "/online")
-    waiting = [step for step in steps if not step.look(host, online)]
-    if check:
-        for step in waiting:
-            step.predict()
-        return
-    if waiting:
-        before_first_write()
-    for pause in _PAUSES:
-        if not waiting:
-            return
-        time.sleep(pause)
-        waiting = [step for step in waiting if not step.take(host)]
-
-
-def put_back(host: Host, rows: Iterable[Row]) -> None:
-    """Put what was moved back where it was. Raises ``ValueError`` with a sentence for everything that does not go."""
-    failed = []
-    for step in [step for row in rows for step in row.all_steps()]:
-        try:
-            if step.before is not None and step.target.read(host) != step.before:
-                step.target.write(host, step.before)
-        except OSError as error:
-            failed.append("%s could not be moved to CPUs %s (%s)" % (step.target.name, step.before or "none", error.strerror or error))
-    if failed:
-        raise ValueError("; ".join(failed))
-
-
 class Row:
-    """The steps of one NPU, or of one PCI function or driver, and what else is to be said of it.
+    """The steps of one NPU, or of one PCI function, and what else is to be said of it.
 
     ``missing`` are the names, or in a row of a record the keys, of interrupts that its driver has not requested.
     """
 
-    def __init__(self, pci: str, npu: int | None = None) -> None:
+    def __init__(self, pci: str, npu: int | None = None, title: str = "") -> None:
         self.id = npu
         self.pci = pci
+        self.title = title or (pci if npu is None else "NPU %s (%s)" % (npu, pci))
         self.device: int | None = None
         self.text = ""
         self.missing: list[str] = []
         self.steps: dict[str, list[Step]] = {kind: [] for kind in KINDS}
 
-    @property
-    def title(self) -> str:
-        return self.pci if self.id is None else "NPU %s (%s)" % (self.id, self.pci)
+    def add(self, step: Step) -> None:
+        self.steps[_KIND_OF[type(step.target)]].append(step)
 
     def all_steps(self) -> list[Step]:
         return [step for kind in KINDS for step in self.steps[kind]]
@@ -228,45 +201,45 @@ class Row:
 
 
 class Report:
-    """The results for settled ``rows``: ``npus`` has the :meth:`Row.entries` of each; the lists besides are sentences."""
+    """The results for ``rows``: ``npus`` has the :meth:`Row.entries` of each; the lists besides are sentences."""
 
-    def __init__(self, rows: list[Row], warnings: Iterable[str] = (), failed: Iterable[str] = ()) -> None:
+    def __init__(self, rows: Sequence[Row], warnings: Iterable[str] = (), failed: Iterable[str] = ()) -> None:
         self.rows = rows
         self.npus = [row.entries() for row in rows]
-        self.changed = False
+        self.changed = any(step.before != step.after for row in rows for step in row.all_steps())
         self.unchangeable: list[str] = []
         self.warnings = list(warnings)
         self.failed = list(failed)
+        lists = {**dict.fromkeys(ELSEWHERE, self.unchangeable), **dict.fromkeys(("stuck", "fought over"), self.warnings)}
+        lists.update(dict.fromkeys(("busy", "failed"), self.failed))
         for row, npu in zip(rows, self.npus):
-            for kind in KINDS:
-                for group in grouped(npu[kind]):
-                    self._add(group, "%s: %s %s" % (row.title, subject(kind, group), group["text"]))
+            for state, sentence in told(row, npu):
+                lists.get(state, []).append(sentence)
 
-    def _add(self, group: Mapping[str, Any], sentence: str) -> None:
-        self.changed |= group["before"] != group["after"]
-        if group["state"] in ELSEWHERE:
-            self.unchangeable.append(sentence)
-        elif group["state"] in ("stuck", "fought over"):
-            self.warnings.append(sentence)
-        elif group["state"] in ("busy", "failed"):
-            self.failed.append(sentence)
+
+def told(row: Row, entries: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[tuple[str, str]]:
+    """Yield a state and a sentence for all entries of a row, by their kinds, of which the same is to be said."""
+    for kind in KINDS:
+        for group in grouped(entries[kind], ("name", "state", "text")):
+            yield group["state"], "%s: %s %s" % (row.title, subject(kind, group), group["text"])
 
 
 def subject(kind: str, entry: Mapping[str, Any]) -> str:
     """Return how sentences call an entry of a kind, or a group of them."""
     if kind == "interrupts":
         numbers = entry.get("irqs", entry.get("irq"))
-        return str(entry["name"]) if numbers is None else "IRQ %s %s" % (numbers, entry["name"])
+        return ("IRQ %s (%s):" if " " in entry["name"] else "IRQ %s %s") % (numbers, entry["name"])
     return "%s %s" % (kind[:-1], entry["name"])
 
 
-def grouped(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the entries of one kind with those joined that differ in the number only: ``irqs``, in the notation of cpulists."""
+def grouped(entries: Iterable[Mapping[str, Any]], keys: Container[str] = PARTS) -> list[dict[str, Any]]:
+    """Return the entries of one kind with those joined that are the same by some keys: ``irqs``, in the notation of cpulists."""
     groups: dict[tuple[Any, ...], tuple[dict[str, Any], list[int]]] = {}
     for entry in entries:
         values = dict(entry, text=entry["text"].replace("/irq/%s/" % entry.get("irq"), "/irq/<n>/"))
         number = values.pop("irq", None)
-        group, numbers = groups.setdefault(tuple(sorted(values.items(), key=lambda item: item[0])), (values, []))
+        values = {key: value for key, value in values.items() if key in keys}
+        group, numbers = groups.setdefault(tuple(values.values()), (values, []))
         if number is not None:
             numbers.append(number)
             group["irqs"] = compress(numbers)

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Sequence
+from typing import TYPE_CHECKING
 
 from ..._host.installed import UNIT_FOLDER
 from ..._state import sections
-from ..feature import Choices, Feature
+from ..feature import Choices
+from ..value_feature import value_feature
 from .places import (
     COUNTERS,
     IRQ_INSTANCE,
@@ -19,7 +20,6 @@ from .places import (
     IRQBALANCE_FILES,
     REBINDS,
     RULES,
-    SECTION,
     UNCHANGEABLE,
 )
 
@@ -27,29 +27,25 @@ if TYPE_CHECKING:
     from ..._base.documents import AppliedState
     from ..._base.findings import Code
     from ..._host.host import Host
-    from ..._state.release import Release
+    from ..._state.values import Step
     from ..comparing import Comparing
-    from .step import Interrupts
+    from .binding import Interrupts
 
 
-def _step(host: Host, state: AppliedState, choices: Choices) -> Interrupts | None:
-    if not (state["live"].get("irq") and state["plan"]):
+def _kind() -> Interrupts:
+    from .binding import Interrupts
+
+    return Interrupts()
+
+
+def _step(host: Host, state: AppliedState, choices: Choices) -> Step | None:
+    failure, plan = state["live"].get("irq"), state["plan"]
+    if not (failure and plan):
         return None
-    from .step import Interrupts
+    from ..._state.values import Step
+    from .binding import Interrupts
 
-    return Interrupts(host, state["plan"], state["live"]["irq"] == "warn")
-
-
-def _release() -> type[Release]:
-    from .release import Release
-
-    return Release
-
-
-def _program(argv: Sequence[str]) -> int:
-    from .binding import main
-
-    return main(argv)
+    return Step(host, Interrupts(tolerant=failure == "warn"), {"plan": plan})
 
 
 def _compare(comparing: Comparing) -> None:
@@ -73,21 +69,11 @@ def _codes() -> dict[str, Code]:
     }
 
 
-def _check(data: dict[str, Any]) -> None:
-    from ..._base.cpulist import expand
-
-    for member in [data["functions"], data["workqueues"], data["threads"], *data["functions"].values()]:
-        if not isinstance(member, dict):
-            raise ValueError("it has no affinities by name")
-    for member in [data["workqueues"], data["threads"], *data["functions"].values()]:
-        for name, cpus in member.items():
-            if not isinstance(cpus, (str, type(None))):
-                raise ValueError("%s was on %r" % (name, cpus))
-            expand(cpus or "", name)
-
-
-FEATURE = Feature(
+FEATURE = value_feature(
     "irq",
+    {},
+    "",
+    kind=_kind,
     live=str,
     owned=IRQBALANCE_FILES
     + (
@@ -96,13 +82,12 @@ FEATURE = Feature(
         UNIT_FOLDER + "/" + IRQ_TIMER,
         RULES,
     ),
-    sections={SECTION: _check, IRQBALANCE: sections.check_unit},
+    sections={"irq": lambda recorded: _kind().check(recorded), IRQBALANCE: sections.check_unit},
     programs=("npu-affinity-irq*", "system-npu*affinity*irq*.slice"),
     leftovers=(UNCHANGEABLE, REBINDS, COUNTERS),
     restarted=((IRQBALANCE, IRQBALANCE_FILES),),
     step=_step,
-    release=_release,
-    program=_program,
     compare=_compare,
+    compared=0,
     codes=_codes,
 )

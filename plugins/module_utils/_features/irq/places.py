@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from ..._host.installed import UNIT_FOLDER
 
-SECTION = "interrupts"
-"""The section of previous.json: ``{functions, workqueues, threads}``, affinities by name."""
 UNCHANGEABLE = "/run/npu-affinity/unchangeable.json"
 """What the last bind could not place, ``{pci: {key: Step.memory()}}``, so a check, which never writes, does not call it drift."""
 COUNTERS = "/run/npu-affinity/counters.json"

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Sequence, Set
 from ..._base.cpulist import compress, expand
 from ..._base.findings import KERNEL, Cause, Findings, Value, coded
 from ..comparing import Comparing
+from ..irq.affinities import place
 from ..irq.affinity import Step
 from ..irq.irqbalance import freedom
 from ..irq.moves import Seen, cause_of_move
 from ..irq.rebinds import Rebinds
-from .places import NEAR
-from .queues import TITLE, bind, name, remarks, wanted_of
+from .queues import TITLE, Queues
 
 if TYPE_CHECKING:
     from ..._base.documents import NicLive
@@ -27,22 +27,18 @@ _STUCK = Cause(KERNEL, "they have the right list and do not follow it; see effec
 
 def compare(comparing: Comparing, wanted: NicLive) -> None:
     """Compare the queues of each function, and add what there is to know about them."""
-    host, findings = comparing.host, comparing.findings
-    found = wanted_of(wanted)
-    findings.remarks += coded("NPU_NIC_UNPLACED", remarks(host, found))
-    if wanted["mode"] != NEAR:
-        return
-    free, tolerant = freedom(host), comparing.tolerant
-    placed = bind(host, found, check=True, rebinds=Rebinds(host))
-    findings.remarks += coded("NPU_NIC_UNPLACED", placed.unchangeable + (placed.failed if tolerant else []))
+    host, findings, values = comparing.host, comparing.findings, Queues(comparing.tolerant)
+    free, values.rebinds = freedom(host), Rebinds(host)
+    placed = place(host, values, wanted, check=True)
+    findings.remarks += values.remarks(host, wanted, ()) + coded("NPU_NIC_UNPLACED", placed.failed if comparing.tolerant else [])
     for row in placed.rows:
         groups: dict[str, list[Step]] = {TITLE: []}
         for step in row.all_steps():
             groups.setdefault(step.target.name, []).append(step)
         findings.queues[row.pci] = _counts([step.state for step in groups[TITLE]])
         for what, steps in groups.items():
-            wrong = [step for step in steps if step.state in _WRONG or step.state == "failed" and not tolerant]
-            title = "%s of %s" % (what, name(host, row.pci))
+            wrong = [step for step in steps if step.state in _WRONG or step.state == "failed" and not comparing.tolerant]
+            title = "%s of %s" % (what, row.title)
             if wrong:
                 everything = len(wrong) == len(steps) > 1
                 _differs(findings, title, wrong, everything, comparing.online, free(row.pci) if what == TITLE else "")

@@ -5,40 +5,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ..._host.installed import UNIT_FOLDER
-from ..feature import Choices, Feature
-from .places import ADDRESS, FILE, NIC_INSTANCE, NIC_SERVICE, NIC_TIMER, RULES, SECTION
+from ..feature import Choices
 from ..irq.places import IRQBALANCE
+from ..value_feature import value_feature
+from .places import FILE, NIC_INSTANCE, NIC_SERVICE, NIC_TIMER, RULES
 
 if TYPE_CHECKING:
     from ..._base.documents import AppliedState
     from ..._host.host import Host
-    from ..._state.release import Release
-    from ..._state.step import LiveStep
+    from ..._state.values import Step
     from ..comparing import Comparing
+    from .queues import Queues
 
 
-def _step(host: Host, state: AppliedState, choices: Choices) -> LiveStep | None:
-    wanted = state["live"].get("nic")
+def _kind() -> Queues:
+    from .queues import Queues
+
+    return Queues()
+
+
+def _step(host: Host, state: AppliedState, choices: Choices) -> Step | None:
+    wanted: Any = state["live"].get("nic")
     if wanted is None:
         return None
-    from .step import NetworkInterrupts
+    from ..._state.values import Step
+    from .queues import Queues
 
-    return NetworkInterrupts(host, wanted, state["live"].get("irq") == "warn")
-
-
-def _release() -> type[Release]:
-    from .release import Release
-
-    return Release
-
-
-def _program(argv: Sequence[str]) -> int:
-    from .program import main
-
-    return main(argv)
+    return Step(host, Queues(tolerant=state["live"].get("irq") == "warn"), wanted)
 
 
 def _compare(comparing: Comparing) -> None:
@@ -49,27 +45,17 @@ def _compare(comparing: Comparing) -> None:
         compare(comparing, wanted)
 
 
-def _check(data: dict[str, Any]) -> None:
-    from ..._base.cpulist import expand
-
-    for pci, entries in data["functions"].items():
-        if not ADDRESS.match(pci):
-            raise ValueError("%r is not a PCI function" % pci)
-        for name, cpus in entries.items():
-            if not isinstance(cpus, str):
-                raise ValueError("%s was on %r" % (name, cpus))
-            expand(cpus, name)
-
-
-FEATURE = Feature(
+FEATURE = value_feature(
     "nic",
+    {},
+    "",
+    kind=_kind,
     live={"mode": str, "functions": {str: str}},
     owned=(FILE, RULES) + tuple("%s/%s" % (UNIT_FOLDER, name) for name in (NIC_SERVICE, NIC_INSTANCE, NIC_TIMER)),
-    sections={SECTION: _check},
     programs=("npu-affinity-nic*", "system-npu*affinity*nic*.slice"),
     restarted=((IRQBALANCE, (FILE,)),),
     step=_step,
-    release=_release,
-    program=_program,
     compare=_compare,
+    compared=0,
+    codes=None,
 )

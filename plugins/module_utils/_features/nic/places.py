@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import re
 
-SECTION = "nic"
-"""The section of previous.json: ``{functions: {pci: {"<ordinal> <queue>": cpulist}}}``."""
 FILE = "/etc/npu-affinity/nic.json"
 RULES = "/etc/udev/rules.d/91-npu-affinity-nic.rules"
 NIC_SERVICE, NIC_INSTANCE, NIC_TIMER = "npu-affinity-nic.service", "npu-affinity-nic@.service", "npu-affinity-nic.timer"

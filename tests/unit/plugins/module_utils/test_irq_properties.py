@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
-from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import CQ, SQ, bind, previous, restore
-from tests.fakes.kernel import EVERYWHERE, FIRST, SECOND, Kernel, add_device, affinity, npu, texts, told
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import CQ, SQ, bind
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import FEATURE
+from ansible_collections.npu.affinity.plugins.module_utils._state import previous
+from tests.fakes.kernel import EVERYWHERE, FIRST, SECOND, Kernel, add_device, affinity, npu, released, texts, told
 
 cpus = st.sets(st.integers(0, 15), min_size=2)
 MAILBOXES = {FIRST: "trs-mbox-7-0", SECOND: "trs-mbox-8-0"}
@@ -74,7 +76,6 @@ def test_interrupts_are_found_by_function_and_name_and_reported(tmp_path_factory
     with tempfile.TemporaryDirectory(dir=str(tmp_path_factory.getbasetemp())) as folder:
         kernel = kernel_with(folder + "/now", vectors, online)
         untouched = texts(kernel)
-        state = previous(kernel, plan)
         predicted = bind(kernel, plan, check=True)
         assert texts(kernel) == untouched
         kernel.refuse = lambda path, value: refused.get(int(path.split("/")[3])) if path.startswith("/proc/irq/") else None
@@ -99,9 +100,10 @@ def test_interrupts_are_found_by_function_and_name_and_reported(tmp_path_factory
         kernel.writes = []
         assert not bind(kernel, plan).changed and kernel.writes == []
         back_with_other_numbers = kernel_with(folder + "/later", later, online)
+        previous.replace(back_with_other_numbers, "irq", previous.recorded(kernel).get("irq"))
         bind(back_with_other_numbers, plan)
         for host in (kernel, back_with_other_numbers):
-            assert restore(host, state).failed == []
+            assert released(FEATURE.release(), host)[0].failed == []
             assert {affinity(host, irq) for irq in range(100, 100 + len(vectors))} <= {EVERYWHERE, None}
 
 

@@ -9,6 +9,8 @@ import pytest
 from tests.fakes.workers import Kernel, allowed, npu, process
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import FEATURE
+from tests.fakes.kernel import released
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.masks import asked_for, cpuset
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.placing import place
 
@@ -98,20 +100,10 @@ def test_a_kernel_thread_goes_back_to_the_mask_that_it_had(kernel, before, after
     kernel.write({"/sys/bus/pci/devices/0000:c1:00.0/msi_irqs/60": "msix", "/proc/irq/60/smp_affinity_list": "0-13"})
     kernel.write({"/proc/interrupts": "      CPU0\n   60: 0 MSI 60 Edge %s" % binding.SQ})
     plan = {"npus": [npu(0, 0)]}
-    recorded = binding.previous(kernel.host, plan)
     assert not [sentence for sentence in binding.bind(kernel.host, plan).failed if "dev0_sq_task" in sentence]
     assert kernel.allowed(900) == "0"
-    assert not binding.restore(kernel.host, recorded).failed
+    assert not released(FEATURE.release(), kernel.host)[0].failed
     assert kernel.allowed(900) == ("0-3" if before == "0-3" else "0-13")
     kernel.write({"/sys/devices/system/cpu/online": "0-15"})
     kernel.set_cpuset("", "0-15")
     assert not kernel.keeps or kernel.allowed(900) == after
-
-
-def test_a_record_of_an_older_version_means_the_cpus_then_online(kernel):
-    kernel.write({**THREAD, "/proc/900/status": "Name:\tdev0_sq_task\nCpus_allowed:\t1\nCpus_allowed_list:\t0"})
-    kernel.write({"/sys/fs/cgroup/cpuset.cpus.effective": "0-13", "/sys/devices/system/cpu/online": "0-13"})
-    done = binding.restore(kernel.host, {"functions": {}, "workqueues": {}, "threads": {"dev0_sq_task": "0-13"}})
-    assert (done.changed, done.failed) == (True, [])
-    kernel.set_cpuset("", "0-15")
-    assert kernel.allowed(900) == "0-15"

@@ -15,13 +15,11 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.findings import
 from ansible_collections.npu.affinity.plugins.module_utils._features.comparing import Comparing, Wanted
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.places import REBINDS, UNCHANGEABLE
 from ansible_collections.npu.affinity.plugins.module_utils._features.nic.feature import FEATURE
-from ansible_collections.npu.affinity.plugins.module_utils._features.nic.places import FILE, SECTION
-from ansible_collections.npu.affinity.plugins.module_utils._features.nic.program import main
-from ansible_collections.npu.affinity.plugins.module_utils._features.nic.release import Release
-from ansible_collections.npu.affinity.plugins.module_utils._features.nic.step import NetworkInterrupts
+from ansible_collections.npu.affinity.plugins.module_utils._features.nic.places import FILE
+from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.nics import RPS, XPS, nics, queue_of, steered_cpus
-from ansible_collections.npu.affinity.plugins.module_utils._state import previous
+from ansible_collections.npu.affinity.plugins.module_utils._state import previous, values
 from tests.fakes.kernel import Kernel, released
 
 BUS = "/sys/bus/pci/devices/"
@@ -53,12 +51,17 @@ def kernel(tree):
     return Kernel(tree.root)
 
 
+def recorded(host):
+    return {key: entry["original"] for key, entry in previous.recorded(host).get("nic", {}).items()}
+
+
 def places(host, *irqs):
     return [host.read(f"/proc/irq/{irq}/smp_affinity_list") for irq in irqs]
 
 
 def bind(host, wanted=None, check=False, tolerant=False):
-    step = NetworkInterrupts(host, wanted or WANTED, tolerant)
+    live = {"nic": wanted or WANTED, "irq": "warn" if tolerant else "fail"}
+    step = FEATURE.step(host, {"live": live}, Choices())
     step.look(check)
     if not check:
         step.prepare()
@@ -112,11 +115,11 @@ def test_queues_are_placed_recorded_and_restored(kernel):
     step = bind(kernel)
     assert places(kernel, 100, 101, 102, 103, 104) == [EVERYWHERE, "4", "5", "6", "7"]
     assert step.lines() == predicted.lines() == {"interrupts": [f"~ {FIRST}: 4 queue interrupts 0-15 -> spread over 4-7"]}
-    assert previous.recorded(kernel)[SECTION]["functions"][FIRST] == {f"{number + 1} TxRx-{number}": EVERYWHERE for number in range(4)}
+    assert recorded(kernel) == {f"{FIRST} {number + 1} TxRx-{number}": EVERYWHERE for number in range(4)}
     written = len(kernel.writes)
     assert not bind(kernel).changed and len(kernel.writes) == written
-    assert released(Release, kernel, check=True)[1].changed and places(kernel, 101) == ["4"]
-    outcome, undone = released(Release, kernel)
+    assert released(FEATURE.release(), kernel, check=True)[1].changed and places(kernel, 101) == ["4"]
+    outcome, undone = released(FEATURE.release(), kernel)
     assert not outcome.failed and places(kernel, 101, 102, 103, 104) == [EVERYWHERE] * 4
     undone.take_back()
     assert places(kernel, 101, 102) == ["4", "5"]
@@ -134,7 +137,7 @@ def test_queues_of_a_renamed_interface_are_restored(kernel, tree, is_off):
     bind(kernel, {"mode": "near", "functions": {FIRST: "4-7", SECOND: "4-7"}})
     renamed(tree, "eth1-TxRx", "kv0-TxRx")
     assert not bind(kernel, {"mode": "near", "functions": {FIRST: "4-7", SECOND: "4-7"}}).changed
-    undone = bind(kernel) if is_off else released(Release, kernel)[1]
+    undone = bind(kernel) if is_off else released(FEATURE.release(), kernel)[1]
     assert undone.changed and places(kernel, 200, 201) == [EVERYWHERE] * 2
 
 
@@ -143,7 +146,8 @@ def test_recorded_queues_that_are_gone_are_told(kernel, tree, is_off):
     bind(kernel)
     renamed(tree, "TxRx-3", "TxRx-misc")
     function(tree, SECOND, 200, [], interface="net/eth1")
-    said = bind(kernel, {"mode": "near", "functions": {SECOND: "4"}}).warnings if is_off else released(Release, kernel)[1].warnings()
+    others = {"mode": "near", "functions": {SECOND: "4"}}
+    said = bind(kernel, others).warnings if is_off else released(FEATURE.release(), kernel)[1].warnings()
     assert places(kernel, 101, 104) == [EVERYWHERE, "7"]
     assert said == [
         f"eth0 ({FIRST}): 1 of 4 recorded queue interrupts cannot be restored, because its driver no longer has them (queues 3)"
@@ -174,8 +178,8 @@ def test_queues_of_every_kind_of_function_are_spread(kernel, tree):
     assert places(kernel, 101, 102, 103, 104, 200, 201, 202) == ["4", "5", "6", "7", EVERYWHERE, "6", "7"]
     assert places(kernel, 300, 301, 302, 303, 304) == [EVERYWHERE, "8", "8", "9", "9"]
     assert places(kernel, 400, 401) == [EVERYWHERE, "12"]
-    assert previous.recorded(kernel)[SECTION]["functions"]["0000:00:04.0"] == {"1 virtqueues": EVERYWHERE}
-    assert not released(Release, kernel)[0].failed and places(kernel, 201, 301, 401) == [EVERYWHERE] * 3
+    assert recorded(kernel)["0000:00:04.0 1 virtqueues"] == EVERYWHERE
+    assert not released(FEATURE.release(), kernel)[0].failed and places(kernel, 201, 301, 401) == [EVERYWHERE] * 3
 
 
 def test_cpus_that_are_offline_get_no_queue(kernel, tree):
@@ -197,7 +201,7 @@ def test_kernel_managed_interrupts_are_remarks_and_no_drift(kernel, is_known):
     step = bind(kernel)
     assert places(kernel, 101, 102, 103, 104) == [EVERYWHERE, EVERYWHERE, "6", "7"]
     assert step.remarks == [
-        f"eth0 ({FIRST}): IRQ 101-102 (queue interrupts): the kernel places them itself, and they stay [NPU_NIC_UNPLACED]"
+        f"eth0 ({FIRST}): IRQ 101-102 (queue interrupts): is placed by the kernel itself and stays on CPUs 0-15 [NPU_NIC_UNPLACED]"
     ]
     assert not bind(kernel).changed
     findings = compared(kernel)
@@ -217,7 +221,7 @@ def test_a_function_that_is_not_wanted_any_more_gets_what_it_had(kernel, tree):
     bind(kernel, {"mode": "near", "functions": {FIRST: "4-7", SECOND: "4-7"}})
     assert bind(kernel, check=True).changed and places(kernel, 201) == ["6"]
     assert bind(kernel).changed and places(kernel, 101, 201) == ["4", EVERYWHERE]
-    assert previous.recorded(kernel)[SECTION]["functions"].keys() == {FIRST}
+    assert {key.split()[0] for key in recorded(kernel)} == {FIRST}
     tree.write({"/proc/irq/201/smp_affinity_list": "9"})
     assert not bind(kernel).changed and places(kernel, 201) == ["9"]
 
@@ -233,7 +237,7 @@ def test_a_queue_that_a_report_cannot_restore_is_kept(kernel, tolerant):
         with pytest.raises(ValueError, match="could not be moved to CPUs 0-15"):
             bind(kernel, report)
     kernel.refused = {}
-    assert SECTION in previous.recorded(kernel) and places(kernel, 101, 103) == [EVERYWHERE, "6"]
+    assert recorded(kernel) and places(kernel, 101, 103) == [EVERYWHERE, "6"]
     assert bind(kernel, report).changed and places(kernel, 103) == [EVERYWHERE] and not previous.recorded(kernel)
 
 
@@ -260,8 +264,8 @@ NO_FUNCTIONS = [[], {FIRST: ""}, {FIRST: "4-x"}, {FIRST: 4}, {"../7d": "4"}, {"0
 
 @pytest.mark.parametrize("wanted", [{}, *({"functions": functions} for functions in NO_FUNCTIONS)])
 def test_what_is_no_network_function_is_refused(kernel, wanted):
-    with pytest.raises(ValueError, match="network function|CPUs of"):
-        NetworkInterrupts(kernel, wanted)
+    with pytest.raises(ValueError, match="network function|functions|CPUs of"):
+        bind(kernel, {"mode": "near", **wanted})
 
 
 def compared(host, wanted=None):
@@ -284,7 +288,8 @@ def test_queues_that_were_moved_are_drift_of_their_function(kernel, tree):
 
 
 def test_the_unit_places_again_what_a_driver_or_program_moved(kernel, tree, capsys, monkeypatch):
-    monkeypatch.setattr("ansible_collections.npu.affinity.plugins.module_utils._features.nic.program.Host", Kernel)
+    monkeypatch.setattr(values, "Host", Kernel)
+    main = FEATURE.program
     assert main(["--root", tree.root]) == 0 and places(kernel, 101) == [EVERYWHERE]
     tree.write({FILE: json.dumps({"functions": WANTED["functions"]})})
     assert main(["--root", tree.root, "--pci", SECOND]) == 0 and places(kernel, 101) == [EVERYWHERE]
@@ -296,10 +301,10 @@ def test_the_unit_places_again_what_a_driver_or_program_moved(kernel, tree, caps
     assert places(kernel, 101) == ["0"] and "was bound 2 times within an hour" in capsys.readouterr().out
     assert compared(kernel).drift[0].cause.word == "fought over"
     assert main(["--root", tree.root, "--pci", FIRST]) == 0 and places(kernel, 101) == ["4"]
-    released(Release, kernel)
+    released(FEATURE.release(), kernel)
     assert not kernel.exists(REBINDS)
     tree.write({FILE: "[]"})
-    assert main(["--root", tree.root]) == 1 and "Nothing is placed" in capsys.readouterr().out
+    assert main(["--root", tree.root]) == 1 and "is not what role nic writes" in capsys.readouterr().out
 
 
 def test_a_kernel_refusal_is_remembered_next_to_other_features(kernel, tree):

@@ -15,10 +15,11 @@ from test_verify import lines
 from ansible_collections.npu.affinity.plugins.module_utils._transaction import unbind
 from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import verify
 from ansible_collections.npu.affinity.plugins.module_utils._features.comparing import Wanted
-from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding, rebinds
+from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq import affinities, binding, rebinds
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import CQ
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import FEATURE
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.irqbalance import POLICY, UNKNOWN, suspect
-from ansible_collections.npu.affinity.plugins.module_utils._features.irq.step import Interrupts
 from tests.fakes.kernel import FIRST, PLAN_OF_TWO, SECOND, Kernel, add_device, add_function, affinity, names_of
 
 MINUTES = 60
@@ -63,7 +64,11 @@ def host(tmp_path, monkeypatch):
 
 
 def run(host, *arguments, limit=4):
-    return binding.main(["--root", host.root, "--rebind-limit", str(limit), *arguments])
+    return FEATURE.program(["--root", host.root, "--rebind-limit", str(limit), *arguments])
+
+
+def interrupts(host):
+    return FEATURE.step(host, {"live": {"irq": "fail"}, "plan": PLAN_OF_TWO}, Choices())
 
 
 def move(host, irqs=CQS, cpus="7"):
@@ -110,7 +115,7 @@ def test_the_first_bind_counts_as_one_whatever_the_clock_does(host, minutes):
 def test_only_what_is_fought_over_is_left(host):
     fight(host, 6)
     counts = host.read(rebinds.PATH)
-    Interrupts(host, PLAN_OF_TWO).look(check=True)
+    interrupts(host).look(check=True)
     assert host.read(rebinds.PATH) == counts, "a check neither counts nor forgets"
     move(host, [2753, 3010])
     run(host)
@@ -136,7 +141,7 @@ def test_counts_of_an_earlier_boot_do_not_count(host):
 
 
 def bind_by_hand(host):
-    step = Interrupts(host, PLAN_OF_TWO)
+    step = interrupts(host)
     step.look(check=False)
     assert step.changed
     step.complete()
@@ -161,7 +166,7 @@ def test_what_begins_anew(host, begin):
     begin(host)
     assert affinity(host, 2754) == "25"
     assert fight(host, 3) == ["25"] * 3
-    Interrupts(host, PLAN_OF_TWO).complete()
+    interrupts(host).complete()
     assert not host.exists(rebinds.PATH), "a bind that finds all in place"
 
 
@@ -185,7 +190,7 @@ def test_verify_says_that_it_is_fought_over_and_by_whom(host):
 
 def test_the_journal_says_it_once_with_who_it_is(host, monkeypatch):
     logged = []
-    monkeypatch.setattr(binding, "log_change", lambda _host, change: logged.append(change))
+    monkeypatch.setattr(affinities, "log_change", lambda _host, change: logged.append(change))
     fight(host, 6)
     (stop,) = [change for change in logged if change.action == "stop"]
     assert (stop.author, stop.what, stop.reason) == (binding.PROGRAM, "16 objects are no longer restored", UNKNOWN)

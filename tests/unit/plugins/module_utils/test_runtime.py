@@ -98,7 +98,7 @@ def install(folder):
 
 
 ANSWERS = {
-    "irq": "nothing is bound",
+    "irq": "",
     "device_share": "npu-smi was not found",
     "watch": "No feature of this host places what starts later",
     "metrics": "no metrics are written",

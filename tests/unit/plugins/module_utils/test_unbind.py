@@ -22,6 +22,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.feature imp
 from ansible_collections.npu.affinity.plugins.module_utils._features.parts import traces
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host, Result
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import FEATURE
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._state.release import Options
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import apply
@@ -62,7 +63,7 @@ def test_unbind_restores_the_machine_and_no_workload_is_stopped(machine):
     bound = snapshot(machine.root)
     machine.calls.clear()
     predicted = unbind(machine, check=True)
-    assert snapshot(machine.root) == bound and predicted.of("irq").changed
+    assert snapshot(machine.root) == bound and predicted.releases["irq"].changed
     assert not CHANGES_SOMETHING & {call.split()[0] for call in machine.calls}
     report = unbind(machine)
     assert snapshot(machine.root) == before
@@ -251,7 +252,7 @@ def test_an_npu_added_after_the_bind_is_recorded_by_its_unit(machine):
     machine.put("/proc/irq/90/smp_affinity_list", "5\n")
     machine.put("/proc/interrupts", machine.read("/proc/interrupts") + "\n   90: 0 MSI 90 Edge %s\n" % binding.SQ)
     machine.put(binding.PLAN, json.dumps({"about": MARK, "npus": PLAN["npus"] + [{"id": 1, "pci": late, "pool": "4-7", "irq": "4"}]}))
-    binding.main(["--root", machine.root, "--pci", late])
+    FEATURE.program(["--root", machine.root, "--pci", late])
     assert machine.read("/proc/irq/90/smp_affinity_list") == "4"
     unbind(machine)
     assert machine.read("/proc/irq/90/smp_affinity_list") == "5"
@@ -266,8 +267,8 @@ def test_a_refused_interrupt_is_named_and_restored_later(machine):
     os.rename(place, place + ".away")
     os.makedirs(place)
     report = unbind(machine)
-    assert len(report.failed) == 1 and "IRQ 62 cq_update_irq" in report.failed[0]
-    assert report.kept == {"interrupts"}
+    assert len(report.failed) == 1 and "cq_update_irq cannot be read at /proc/irq/<n>/" in report.failed[0]
+    assert report.kept == {"irq"}
     assert machine.names("/etc/npu-affinity") == ["previous.json"]
     os.rmdir(place)
     os.rename(place + ".away", place)
@@ -351,14 +352,10 @@ BROKEN = [
     ("folders", "/etc", ""),
     (IRQBALANCE, "stopped", ""),
     (IRQBALANCE, {"running": "yes"}, ""),
-    ("interrupts", {"functions": {}, "workqueues": [], "threads": {}}, ""),
-    ("interrupts", {}, ""),
-    ("interrupts", {"functions": {FUNCTION: []}, "workqueues": {}, "threads": {}}, ""),
-    (
-        "interrupts",
-        {"functions": {FUNCTION: {"1 " + binding.SQ: "0-x"}}, "workqueues": {}, "threads": {}},
-        ".*'0-x' is not a CPU number or range",
-    ),
+    ("irq", [1], ""),
+    ("irq", {FUNCTION: {"original": "0-3", "given": []}}, ".*is nothing that has an affinity"),
+    ("irq", {FUNCTION + " workqueue ../a": {"original": "0-3", "given": []}}, ".*is nothing that has an affinity"),
+    ("irq", {"%s 1 %s" % (FUNCTION, binding.SQ): {"original": "0-x", "given": []}}, ".*'0-x' is not a CPU number or range"),
     ("files", {UNITS + "/npu.slice": "text"}, ""),
     ("files", {UNITS + "/npu.slice": dict(FILE, mode="rw")}, ""),
     ("files", {"relative": FILE}, ".*'relative' is not an absolute path"),
@@ -371,17 +368,15 @@ BROKEN = [
     ("hugepages", {"2M": {"0": 1}}, ""),
     ("hugepages", {"2048": [1]}, ""),
     ("hugepages", [1], ""),
-    ("nic", {}, ""),
-    ("nic", {"functions": {"eth0": {}}}, ""),
-    ("nic", {"functions": {FUNCTION: {"1 a": 4}}}, ""),
-    ("nic", {"functions": {FUNCTION: {"1 a": "x"}}}, ""),
+    ("nic", {"eth0 1 a": {"original": "0-3", "given": []}}, ".*is nothing that has an affinity"),
+    ("nic", {FUNCTION + " 1 a": {"original": 4, "given": []}}, ""),
     ("of a newer version", {}, " .* use the version of the collection"),
 ]
 NO_RECORDS = [
     ("", "is not valid JSON"),
-    ('{"interrupts": ', "is not valid JSON"),
+    ('{"irq": ', "is not valid JSON"),
     ("[]", "does not hold sections"),
-    ('{"schema": 2, "interrupts": {}}', "was written by a newer version of npu.affinity: it has schema 2, "),
+    ('{"schema": 2, "irq": {}}', "was written by a newer version of npu.affinity: it has schema 2, "),
     ('{"irqbalance.service\\n": {}}', "it is unknown"),
     *((json.dumps({name: content}), "section '%s' cannot be restored%s" % (name, more)) for name, content, more in BROKEN),
 ]
@@ -610,7 +605,7 @@ def test_features_off_in_a_bind_that_fails_stay_as_they_were(machine, twins, irq
 
     off = fail_at_any_step(machine, twins, "features that were to be switched off (irq, tuning, vnpu) were restored", switch_off)
     assert off.read(SWAPPINESS) == "60"
-    assert not {"interrupts", "tuning", "vnpu", IRQBALANCE} & set(previous.recorded(off))
+    assert not {"irq", "tuning", "vnpu", IRQBALANCE} & set(previous.recorded(off))
     assert "npu-affinity-irq.timer" not in off.running and IRQBALANCE in off.running
 
 

@@ -143,6 +143,7 @@ class Story:
         (folder / "host/run").mkdir(parents=True)
         self.host = Kernel(str(folder / "host"))
         self.host.put("/sys/devices/system/cpu/online", "0-47")
+        self.host.put("/etc/hostname", "host")
         prepare(self.host)
         self.original, self.fresh = self.found(self.host), set(self.texts(self.host))
         earlier, change = CHANGES[change]

@@ -14,6 +14,7 @@ import pytest
 from ansible_collections.npu.affinity.plugins.module_utils._features.metrics import textfile
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import FEATURE
 from ansible_collections.npu.affinity.plugins.module_utils._command.metrics import samples, writing
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
@@ -189,11 +190,11 @@ def test_a_change_that_waits_for_the_drain_of_a_node_is_counted(run_module, root
 def test_what_the_units_put_back_is_counted(bind, root):
     bind()
     move_an_interrupt(root)
-    assert binding.main(["--root", str(root)]) == 0
+    assert FEATURE.program(["--root", str(root)]) == 0
     for _time in range(2):
         move_an_interrupt(root, SECOND)
-        assert binding.main(["--root", str(root), "--pci", SECOND]) == 0
-    assert binding.main(["--root", str(root)]) == 0
+        assert FEATURE.program(["--root", str(root), "--pci", SECOND]) == 0
+    assert FEATURE.program(["--root", str(root)]) == 0
     found = run(root)
     counted = {name: value for name, value in found.items() if "_total" in name}
     assert counted == {

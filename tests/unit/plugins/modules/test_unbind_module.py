@@ -63,14 +63,17 @@ def test_a_run_puts_everything_back_and_says_what(run_module, bound):
     assert result["files"] == [SLICE]
     assert {"/etc/npu-affinity/plan.json", "/etc/npu-affinity/previous.json"} <= set(result["removed"])
     assert [(chip["card"], chip["before"], chip["after"]) for chip in result["chips"]] == [(0, True, False), (1, True, False)]
-    (entry,) = [entry for entry in result["interrupts"][0]["interrupts"] if entry["name"] == "sq_send_trigger_irq"]
-    assert (result["interrupts"][0]["pci"], entry["before"], entry["after"]) == ("0000:01:00.0", "16", "16-31")
+    (entry,) = [entry for entry in result["interrupts"]["npus"][0]["interrupts"] if entry["name"] == "sq_send_trigger_irq"]
+    assert (result["interrupts"]["npus"][0]["pci"], entry["before"], entry["after"]) == ("0000:01:00.0", "16", "16-31")
     told, text = result["diff"]
     assert (text["before_header"], text["after"]) == (SLICE, before[SLICE].decode())
     lines = told["prepared"].splitlines()
     assert lines[:3] == ["plan:", "  - NPU 0 (0000:c1:00.0): CPUs 0-7, irq 0-1", "  - NPU 1 (0000:01:00.0): CPUs 16-23, irq 16-17"]
     assert "  - /etc/npu-affinity/previous.json" in lines
-    assert "  ~ 0000:c1:00.0: sq_send_trigger_irq 0 -> 0-15; 16 cq_update_irq 1 -> 0-15" in lines
+    restored = (
+        "  ~ 0000:c1:00.0: sq_send_trigger_irq 0 -> 0-15; 16 cq_update_irq 1 -> 0-15; dev0_sq_send_wq 0 -> 0-31; dev0_sq_task 0 -> 0-31"
+    )
+    assert restored in lines
     file = "  ~ /etc/device_share.cfg: as before the first bind"
     assert lines[-3:] == ["device share:", "  ~ card 0-1 chip 0: on -> off", file]
     again = run_module("unbind", root=str(root))
