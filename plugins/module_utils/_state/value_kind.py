@@ -49,8 +49,8 @@ class Values:
     """The values of the feature ``name``, whose ``settings`` lie in files: the key of each is its path.
 
     A feature with others overrides what differs. Its boot unit sets what ``file`` has; ``title`` is their plural in a sentence, ``part``
-    that of a diff, and ``key`` the name of what modules return. ``late`` ones come and go with their driver: they are set when all else
-    has succeeded, as far as the kernel lets them, and units try again.
+    that of a diff, and ``key`` the name of what modules return. ``late`` ones exist while their driver is loaded: they are set when
+    all else has succeeded, as far as the kernel lets them, and units try again.
     """
 
     key = "settings"

@@ -4,7 +4,7 @@
 """Affinities as values of a feature: those of interrupts, and of a driver's workqueues and threads.
 
 The key of each is its PCI function with what identifies it there whatever numbers the kernel gives: ``0000:c1:00.0 1 cq_update_irq``,
-``0000:c1:00.0 workqueue dev0_sq_send_wq``. They come and go with their driver, and the kernel can refuse them for many reasons
+``0000:c1:00.0 workqueue dev0_sq_send_wq``. They exist while their driver is loaded, and the kernel can refuse to move them
 (:mod:`irq.affinity`): what it does not take is reported, and tried again by the next bind and by units.
 """
 

@@ -79,7 +79,7 @@ class Queues(Affinities):
         return rows
 
     def keeps(self, host: Host, key: str, original: str) -> bool:
-        """Whether it is there and not as it was: one that is gone is told once."""
+        """Whether it exists and is not as it was: one that no longer exists is reported once."""
         gone = self.is_over(key) and self.read(host, key) is None
         return not gone and Affinities.keeps(self, host, key, original)
 
