@@ -41,12 +41,12 @@ class Engines:
         for engine, container in containers:
             self._expected.setdefault(engine, set()).add(container)
 
-    def _look(self, engine: str) -> None:
-        asked = sorted(self._expected[engine] - set(self._known))
-        if engine == CRI:
-            described = {container: self._ask(engine, self.runtime.described, container) for container in asked}
-            self._known.update({container: found.sets for container, found in described.items() if found})
+    def _look(self, engine: str, container: str) -> None:
+        if engine == CRI:  # one call per container
+            described = self._ask(engine, self.runtime.described, container)
+            self._known.update({container: described.sets} if described else {})
             return
+        asked = sorted(self._expected[engine] - set(self._known))
         try:
             answer = self._run(engine, "container", "inspect", "--format", _FORM, *asked).answer
         except CommandError:
@@ -65,7 +65,7 @@ class Engines:
         """
         self.expect([(engine, container)])
         if container not in self._known:
-            self._look(engine)
+            self._look(engine, container)
         if container in self._known:
             return self._known[container]
         if not members_of(self.host, group) and not stores(self.host, engine, container):

@@ -15,6 +15,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import 
 from ansible_collections.npu.affinity.plugins.module_utils._drift.placement import Judge
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt import adopting, cri, starting, watching
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.adopting import Adoption
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.engines import Engines
 from ansible_collections.npu.affinity.plugins.module_utils._host.grpc import NOT_FOUND, StatusError, decoded, encoded
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host, Result
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
@@ -128,6 +129,13 @@ def test_a_pod_is_adopted_once_and_gets_an_explicit_set_back(machine, monkeypatc
     assert (report.failed, report.warnings, machine.runtime.cpu, machine.cpus(200)) == ([], [], {"cpus": "0-7"}, "0-7")
     assert not machine.exists(previous.PATH)
     assert states(adopt(machine, [pod(machine, 1)], wanted=PODS)) == [("container", "adopted")], "an explicit full set is no set"
+
+
+def test_ended_containers_cost_one_call_each(machine):
+    engines, others = Engines(machine), ["%064x" % number for number in range(5)]
+    engines.expect(("cri", other) for other in others)
+    assert [engines.sets_of("cri", other, "/gone") for other in others] == [None] * 5
+    assert machine.calls.count("ContainerStatus") == 5
 
 
 STATIC = {"policyName": "static", "defaultCpuSet": "0-7", "checksum": 1}
