@@ -29,6 +29,7 @@ _CSV_NAMES = {
     "name": "name",
     "gpu_name": "name",
     "memory.total": "memory_mib",
+    "pid": "pid",
 }
 
 
@@ -108,6 +109,16 @@ def parse_nvidia_csv(text: str) -> list[dict[str, Any]]:
 def parse_nvidia_mig(text: str) -> set[int | None]:
     """Return the indexes of the GPUs in MIG mode by ``nvidia-smi --query-gpu=index,mig.mode.current --format=csv``."""
     return {number_of(row.get("index") or "") for row in _csv_rows(text) if row.get("mig") == "Enabled"}
+
+
+def parse_nvidia_apps(text: str) -> dict[int, set[str]]:
+    """Return ``{process: PCI functions}`` by ``nvidia-smi --query-compute-apps=pid,gpu_bus_id --format=csv``."""
+    found: dict[int, set[str]] = {}
+    for row in _csv_rows(text):
+        pid, pci = number_of(row.get("pid") or ""), pci_of(row.get("pci") or "")
+        if pid is not None and pci:
+            found.setdefault(pid, set()).add(pci)
+    return found
 
 
 def _csv_rows(text: str) -> list[dict[str, str | None]]:

@@ -85,6 +85,7 @@ _NOTES = {
     "NPU_NIC_UNPLACED": "Network interrupts stay where they are.",
     "NPU_POLL_SHARED": "The kernel's poll threads may run on pools.",
     "NPU_QUERY_UNSUPPORTED": "npu-smi has no answer on this product or driver version.",
+    "NPU_RANKS_PLACED": "Where the ranks of a service run.",
     "NPU_ROLES_SHARED": "A pool is too small for its roles.",
     "NPU_THREAD_UNPLACED": "A thread or process stays where it is.",
     "NPU_WORKLOADS_BOUND": "How workloads are bound.",

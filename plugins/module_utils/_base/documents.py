@@ -112,6 +112,16 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         devices: List[str]
         cpus: str
 
+    class Rank(TypedDict):
+        """A process of a service or container that has some of its devices: ``local`` is the share of its pages on the nodes of these, in
+        percent, by a sample; None where that is not known."""
+
+        rank: int
+        pid: int
+        npus: List[UsedNpu]
+        cpus: str
+        local: int | None
+
     class UsedNpu(TypedDict):
         kind: str
         id: int
@@ -140,12 +150,15 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         it has no ``processes``), npu-smi (``tool``) is the only one to list it, or it had one open when it was adopted (``recorded``).
         ``unassigned``, where there are any, are its devices of other NPUs than those that were asked for; ``memory_mib`` is its memory by
         NUMA node, of a service or container where the kernel tells; ``around`` the CPUs that can be given to its threads: those of the
-        group around a service or container, or of its own group, where these are not all.
+        group around a service or container, or of its own group, where these are not all. ``ranks`` are those of a gathered service or
+        container of several devices, and ``rank`` is the number of a user that is one of them.
         """
 
         unassigned: List[str]
         around: str
         memory_mib: Dict[str, int]
+        ranks: List[Rank]
+        rank: int
 
     class _OutsideUser(TypedDict):
         title: str

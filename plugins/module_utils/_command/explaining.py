@@ -28,7 +28,7 @@ from .._features.threads.tasks import ROLES, Process, cgroups, find, groups_of, 
 from .._state.systemd import Systemd, UNIT_FOLDER, UNIT_SUFFIX, settings
 from .._state.unit_environment import VARIABLES
 from .._state.unit_files import drop_in_of
-from .._users import pools
+from .._users import pools, ranks
 from .._users.finding import by_process, pids_of, users
 from .._users.groups import classified, path_of
 from .known import Known
@@ -82,8 +82,14 @@ def of_process(known: Known, pid: int) -> Lines:
 def _placed(known: Known, pid: int) -> Lines:
     """Yield whether a process that holds NPUs is placed as planned, in the words of the comparison."""
     npus = with_lost(known.plan) if known.plan else []
-    parts = [part for user in users(known.host, npus) for part in by_process(known.host, npus, user) if npus]
+    used = users(known.host, npus) if npus else []
+    parts = [part for user in used for part in by_process(known.host, npus, user)]
     own = [part for part in parts if part["processes"][0]["pid"] == pid]
+    for user in (user for user in used if own and user["group"] == own[0]["group"]):
+        described = ranks.described(known.host, npus, user, [])
+        for rank, text in zip(described, ranks.titles({**user, "ranks": described}, known.plan or {"npus": []})):
+            if rank["pid"] == pid:
+                yield "rank", text
     live = known.state["live"] if known.state else {}
     found = Judge.of(known.host, known.plan or {}, known.expected().values(), live).placed(own) if own else None
     if found and found.outside:

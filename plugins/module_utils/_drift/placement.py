@@ -26,6 +26,7 @@ from .._state.plan_file import memory_nodes
 from .._users.finding import by_process, is_whole
 from .._users.pools import Placed, called, confined_user, placed, pool_of
 from .._users.inherited import Origin, binder_of, origin
+from .._users.ranks import ranks
 
 if TYPE_CHECKING:
     from .._base.documents import NpuUser, OutsideUser
@@ -38,7 +39,7 @@ _SETS_POLICY = "start it without numactl or its own memory binding, or set npu_a
 
 class Judge(NamedTuple):
     """What work is measured by. ``expected``: the CPUs of units that get a part of a pool; ``patterns``: names of threads by role;
-    ``pods``: whether pods are adopted."""
+    ``pods``: whether pods are adopted, ``ranks``: whether each rank of a service or container is to have its own pool."""
 
     host: Host
     plan: Mapping[str, Any]
@@ -46,6 +47,7 @@ class Judge(NamedTuple):
     patterns: Patterns = PATTERNS
     host_binds: bool = True
     pods: bool = False
+    ranks: bool = False
 
     @classmethod
     def of(cls, host: Host, plan: Mapping[str, Any], expected: Iterable[Mapping[str, Any]], live: Mapping[str, Any]) -> Judge:
@@ -54,7 +56,7 @@ class Judge(NamedTuple):
         patterns = (live.get("threads") or {}).get("patterns") or {}
         host_binds = (live.get("slices") or {}).get("bound_by", "host") == "host"
         adopts_pods = bool((live.get("adopt") or {}).get("pods")) and not Pods(host, True).why()
-        return cls(host, plan, parts, dict(PATTERNS, **patterns), host_binds, adopts_pods)
+        return cls(host, plan, parts, dict(PATTERNS, **patterns), host_binds, adopts_pods, bool(live.get("adopt")))
 
     def placed(self, users: Iterable[NpuUser]) -> Placed:
         """Compare users with the pools of their NPUs, and those inside with their roles: these are ``outside`` with a cause.
@@ -66,6 +68,11 @@ class Judge(NamedTuple):
         users = [user for part in parts for user in part]
         found = placed(users, self.plan, self.host_binds, self.pods)
         away = {user["title"] for user in found.outside}
+        for user in users if self.ranks else ():
+            of_user = ranks(self.host, npus, user) if len(user["npus"]) > 1 and called(user) not in away else []
+            outside = placed(of_user, self.plan, self.host_binds, self.pods).outside
+            found.outside.extend(outside)
+            away.update([called(user)] if outside else [])
         confined = [user for user in map(self.confined, (user for user in users if called(user) not in away)) if user]
         return found._replace(inside=found.inside - len(confined), outside=found.outside + confined)
 

@@ -16,6 +16,7 @@ from .._features.slices.binders import check_binders
 from .._host.host import Forbidden, Host
 from .._kernel.machine import architecture
 from .._state import previous
+from .._users import ranks
 from .._users.finding import by_process, pids_of
 from .._users.groups import in_group
 from .._users.pools import in_other_pools, pool_of
@@ -45,7 +46,7 @@ def check_users(comparing: Comparing, users: Sequence[NpuUser], compared: Collec
     findings.outside = [user for user in found.outside if user["unit"] not in drifted]
     if alone:
         findings.remarks += coded(WORK_OUTSIDE_POOL, in_other_pools([user for user in findings.outside if "cause" not in user], plan))
-    findings.remarks += coded(WORK_OUTSIDE_POOL, found.remarks())
+    findings.remarks += coded(WORK_OUTSIDE_POOL, found.remarks()) + coded("NPU_RANKS_PLACED", ranks.remarks(users, plan))
 
 
 def _check_binders(comparing: Comparing, users: Sequence[NpuUser]) -> None:

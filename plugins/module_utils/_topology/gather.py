@@ -29,6 +29,7 @@ from .._state.executables import programs
 from .._state.unit_environment import set_elsewhere
 from .._state.unit_files import drop_ins_of_services, fragment, similar
 from .._users.finding import users
+from .._users.ranks import described
 from . import gpus as _gpus
 from . import npus as _npus
 
@@ -120,6 +121,10 @@ def gather(
         "allocator": allocator(host),
         "problems": problems,
     }
+    for user in facts["users"]:
+        found = described(host, facts["npus"], user, problems) if len(user["npus"]) > 1 else []
+        if found:
+            user["ranks"] = found
     if guests:
         facts["guests"] = guests
     if silent:

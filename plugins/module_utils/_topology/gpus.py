@@ -18,9 +18,9 @@ from .._kernel.pci import numa_node
 from .._nvidia_smi import parse_nvidia_closest, parse_nvidia_csv, parse_nvidia_list, parse_nvidia_mig, parse_nvidia_topo
 from .._smi.text import cpulist_of
 from .._smi.tool import Tool, find
+from .._users.finding import NVIDIA_FOLDERS
 from .._users.register import register_gpus
 
-FOLDERS = ("/usr/bin", "/usr/local/bin", "/usr/local/nvidia/bin", "/opt/bin")
 _QUERY = ("--query-gpu=index,uuid,pci.bus_id,name,memory.total", "--format=csv")
 _MIG = ("--query-gpu=index,mig.mode.current", "--format=csv")
 _LOST = re.compile(r"device handle for GPU|GPU is lost")
@@ -37,7 +37,7 @@ def gather(
     present = {pci: device for pci, device in devices.items() if device["family"] == "gpu"}
     if not present and not named:
         return []
-    tool = find(host, named, "nvidia-smi", FOLDERS, problems, present)
+    tool = find(host, named, "nvidia-smi", NVIDIA_FOLDERS, problems, present)
     if not tool:
         return []
     aside = Tool(host, tool.argv, [])

@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping
 
 from .._base.cpulist import compress, expand
 from .._host.host import Host
+from .._kernel.devices import minor
 from .._kernel.masks import cpuset, online
 from .._kernel.memory import mib_of_group
 from .._kernel.machine import CGROUPS, HIERARCHIES
 from .._kernel.processes import START, folder_of, groups_below, members, stat_fields
 from .._base.findings import Device
+from .._nvidia_smi import parse_nvidia_apps
+from .._smi.tool import find
 from .devices import numbers, opened, owners
 from .engines import allowed, given_by, group_in, name_in_pod, name_of
 from .groups import Group, classified, in_group, is_of_login, of_pods, path_of
@@ -29,6 +32,7 @@ from .shared import is_shared
 if TYPE_CHECKING:
     from .._base.documents import NpuUser, UsedNpu, UserProcess
 
+NVIDIA_FOLDERS = ("/usr/bin", "/usr/local/bin", "/usr/local/nvidia/bin", "/opt/bin")
 OPEN, ALLOWED, TOOL, RECORDED = "open", "allowed", "tool", "recorded"
 _HIDDEN = "Who uses the accelerators is not fully known, because only root can read all open files: gather as root (become: true)."
 
@@ -58,6 +62,8 @@ def users(
         for names in [set(opened(host, pid, files).values())]
         if names
     }
+    if among is None:
+        found.update((pid, (OPEN, names)) for pid, names in on_gpus(host, found, [] if problems is None else problems).items())
     found.update({pid: (TOOL, set()) for pid in listed or () if pid not in found and host.exists("/proc/%d" % pid)})
     groups: dict[Group, list[int]] = {}
     for pid in sorted(pid for pid in found if monitors or not is_monitor(host, pid)):
@@ -79,6 +85,26 @@ def users(
         result.append(_user(host, group, (witness, {name for pid in pids for name in found[pid][1]}), processes, whose, keys))
     result += [_user(host, group, (ALLOWED, names), [], whose) for group, names in given.items()]
     return sorted(result, key=lambda user: (user["group"], user["name"]))
+
+
+def on_gpus(host: Host, found: Mapping[int, tuple[str, set[str]]], problems: list[str]) -> dict[int, set[str]]:
+    """Return the device files of the GPUs that processes use, where they have several open, as far as nvidia-smi tells.
+
+    CUDA can open all of a host for a process that computes on one.
+    """
+    several = {pid: names for pid, (_witness, names) in found.items() if sum(name.startswith("nvidia") for name in names) > 1}
+    several = {pid: names for pid, names in several.items() if not is_monitor(host, pid)}
+    tool = find(host, None, "nvidia-smi", NVIDIA_FOLDERS, [], ()) if several else None
+    listed = tool.ask(parse_nvidia_apps, "--query-compute-apps=pid,gpu_bus_id", "--format=csv") if tool else None
+    used = {
+        pid: {"nvidia%s" % minor(host, pci) for pci in functions} & several[pid]
+        for pid, functions in (listed or {}).items()
+        if pid in several
+    }
+    text = "Process %d (%s) has %d GPUs open, and nvidia-smi lists it on none: it counts as a user of all of them."
+    for pid in [pid for pid in sorted(several) if not used.get(pid)]:
+        problems.append(text % (pid, host.read("/proc/%d/comm" % pid) or "ended", len(several[pid])))
+    return {pid: names for pid, names in used.items() if names}
 
 
 def _watches(host: Host, group: Group) -> bool:

@@ -18,7 +18,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.register im
 from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest import digest
 from ansible_collections.npu.affinity.plugins.module_utils._state.executables import USUAL
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import absent
-from ansible_collections.npu.affinity.plugins.module_utils._users import pools
+from ansible_collections.npu.affinity.plugins.module_utils._users import pools, ranks
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import BIND_EFFECT, Sentence, by_code, coded, of_error
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import (
     adopt,
@@ -244,6 +244,7 @@ def _said(
         found += remarks.slices_off(plan, named, settings["threads"]["enabled"])
     found += environment.remarks(there, plan, named, settings["adopt"]["adopt"] != adopt.REPORT, settings["slices"]["enabled"])
     found += adopt.remarks(topology, settings["adopt"])
+    found += [Sentence("NPU_RANKS_PLACED", text) for text in ranks.remarks(topology.get("users") or (), plan)] if shown else []
     found += memory.remarks(topology, document)
     found += memory.remarks_on_users(topology, plan, document)
     if shown:

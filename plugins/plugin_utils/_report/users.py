@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Device
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.module_utils._users.pools import called
+from ansible_collections.npu.affinity.plugins.module_utils._users.ranks import titles
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import union
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import members, title
 
@@ -40,6 +41,18 @@ def holders_of(record: Mapping[str, Any], topology: Topology | Mapping[str, Any]
         }
         for user in topology.get("users") or ()
         if user["processes"]
+    ]
+    inside += [
+        {
+            "title": line,
+            "cpus": rank["cpus"],
+            "pool": union(pools.get((npu["kind"], npu["id"]), "") for npu in rank["npus"]),
+            "next": "",
+            "command": "",
+            "cause": "",
+        }
+        for user in topology.get("users") or ()
+        for rank, line in zip(user.get("ranks", ()), titles(user, topology.get("applied") or {"npus": []}), strict=True)
     ]
     return [*({**user, "outside": True} for user in away), *({**user, "outside": False} for user in inside if user["title"] not in named)]
 

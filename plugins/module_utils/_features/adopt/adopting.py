@@ -126,8 +126,11 @@ class Adoption:
             self._write_drop_ins(by_way[SERVICE])
             for target in by_way[CONTAINER]:
                 self._attempt(target, self._update, target)
-        for target in by_way[THREADS] + ([] if self.follow else by_way[SERVICE]):
+        for target in ([] if self.follow else by_way[SERVICE]) + by_way[THREADS]:  # ranks after all of their service
             self._confine(target)
+        groups = {target.user["group"] for target in self.adopted if not target.is_rank}
+        for target in (rank for rank in self.targets if rank.is_rank and rank.is_kept and rank.user["group"] in groups):
+            self._confine(target)  # all of its service were widened, or forgot their CPUs with the new set (before Linux 6.2)
         for target in self.adopted:
             self._read_back(target)
             move(self.host, target)
@@ -231,12 +234,15 @@ class Adoption:
             elif target.way == CONTAINER:
                 self.record.note_container(target.user, target.engine, target.engine_before, dict(target.sets, npus=npus))
             is_remembered = target.by_group and not target.handed_down and tasks.are_remembered(self.host)
-            for pid in () if is_remembered else target.pids(self.host):
+            ranks = {pid for rank in self.targets if rank.is_rank and not target.is_rank for pid in rank.pids(self.host)}
+            for pid in () if is_remembered else set(target.pids(self.host)) - ranks:
                 self._note_process(target, pid)
 
     def _note_process(self, target: Target, pid: int) -> None:
         npus = [[Device.of(npu).kind, npu["id"]] for npu in target.npus]
-        sets = {"cpus": ""} if target.by_group else dict(target.sets, **({"mems": target.mems} if target.mems else {}))
+        sets: dict[str, Any] = {"cpus": ""} if target.by_group else dict(target.sets, **({"mems": target.mems} if target.mems else {}))
+        if "rank" in target.user:
+            sets["rank"] = target.user["rank"]
         self.record.note_process(pid, target.user, target.title, dict(sets, npus=npus))
 
     def undo(self) -> None:

@@ -23,12 +23,13 @@ from ..._state.systemd import Systemd
 from ..._state.unit_files import withheld
 from ..._users.advice import way
 from ..._users.finding import by_process, has_pods, is_whole, members_of, user_of
+from ..._users.ranks import ranks
 from . import services
 from .engines import ENGINES, Engines, are_all, program_of
 from .memory import Nodes
 from .pods import Pods
 from .record import Record, all_given
-from .target import ADOPTED, CONTAINER, SERVICE, THREADS, Target
+from .target import ADOPTED, CONTAINER, REFUSED, SERVICE, THREADS, Target
 
 if TYPE_CHECKING:
     from ..._base.documents import NpuUser
@@ -62,17 +63,20 @@ def targets(
     users = list(users)
     users += [] if is_part else _idle(host, record, {posixpath.basename(user["group"]) for user in users})
     engines.expect((user["engine"], user["container"] or "") for user in users if is_whole(user) and user["engine"] in ENGINES)
-    for user in (part for whole in users for part in _parts(host, plan, whole, pods)):
+    for user in (part for whole in users for part in _parts(host, plan, whole, pods, is_part)):
         keys = sorted((npu["kind"], npu["id"]) for npu in user["npus"])
-        if planned.isdisjoint(keys):
+        refused = {target.user["group"] for target in found if target.state == REFUSED} if "rank" in user else ()
+        if planned.isdisjoint(keys) or user["group"] in refused:
             continue
         npus = [entries[key] for key in keys if key in entries]
         pools = {cpu for npu in npus for cpu in expand(npu["pool"])}
         target = Target(host, user, npus, pools & online if online else pools)
         found.append(target)
         follows = any("/%s/" % unit in user["group"] + "/" and cpus <= target.wanted for unit, cpus in expected.items())
-        is_inside = target.before and target.before <= target.wanted
         known = _recorded(host, target, record)
+        if not (known or target.is_rank) and any(record.is_rank(str(pid)) for pid in target.pids(host)):
+            target.before |= target.granted(host)  # its ranks alone were placed, at an open
+        is_inside = target.before and target.before <= target.wanted
         written = [entry.get("mems", "") for entry in known if target.by_group or "threads" in entry]
         is_outdated = any(entry.get("given") or set(expand(entry["cpus"])) not in (set(), target.wanted) for entry in known)
         if not any("/%s/" % unit in user["group"] + "/" for unit in expected):
@@ -111,26 +115,23 @@ def _recorded(host: Host, target: Target, record: Record) -> list[Mapping[str, A
     else:
         known = [record.services.get(target.unit)] if target.way == SERVICE else []
     if not target.by_group:
-        known += [record.processes[str(pid)] for pid in target.pids(host) if str(pid) in record.processes and record.lives(str(pid))]
+        pids = [str(pid) for pid in target.pids(host) if target.is_rank or not record.is_rank(str(pid))]
+        known += [record.processes[pid] for pid in pids if pid in record.processes and record.lives(pid)]
     return [entry for entry in known if entry]
 
 
-def _parts(host: Host, plan: Mapping[str, Any], user: NpuUser, pods: Pods) -> Iterator[NpuUser]:
+def _parts(host: Host, plan: Mapping[str, Any], user: NpuUser, pods: Pods, is_part: bool) -> Iterator[NpuUser]:
     """Yield each process of a session as a user of its own, because each is confined by itself; other users as they are.
 
-    The container of a pod is confined as a whole, and within it each process that holds some of its NPUs alone.
+    A service or container is confined as a whole, and within it each rank. Where it may open more devices, a process with all of them is
+    one, too.
     """
-    is_pod = user["kind"] == "pod" and is_whole(user)
     if is_whole(user) or not user["processes"]:
         yield user
-    if not user["processes"] or is_whole(user) and not (is_pod and pods.wanted and len(user["npus"]) > 1):
-        return
-    for part in by_process(host, with_lost(plan), user):
-        if not is_pod:
-            yield part
-        elif part["npus"] and part["npus"] != user["npus"]:
-            part.update({"container": None, "engine": ""})
-            yield part
+    if is_whole(user) and (user["kind"] != "pod" or pods.wanted) and (len(user["npus"]) > 1 or is_part):
+        yield from ranks(host, with_lost(plan), user, alone=is_part)
+    elif not is_whole(user):
+        yield from by_process(host, with_lost(plan), user)
 
 
 def _judge(host: Host, target: Target, record: Record, expected: Expected, engines: Engines, pods: Pods) -> None:
@@ -176,7 +177,7 @@ def _judge_place(host: Host, target: Target, expected: Expected) -> None:
     if (host.read(folder + "/cpuset.cpus.partition") or "member") != "member":
         target.refuse("its cpuset is a partition (%s/cpuset.cpus.partition)" % folder)
         return
-    around = granted(host, folder if target.way == THREADS and not target.is_of_pod else posixpath.dirname(folder))
+    around = granted(host, folder if target.way == THREADS and not target.is_rank else posixpath.dirname(folder))
     around = set(expand(host.read("/sys/devices/system/cpu/online") or "")) if around is None else around
     for unit, cpus in expected.items():
         if "/%s/" % unit in folder:

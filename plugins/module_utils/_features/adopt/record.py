@@ -91,6 +91,10 @@ class Record:
         groups = {entry["group"]: key for key, entry in self.containers.items() if entry["engine"] == CRI}
         return [*groups.values(), *(pid for pid, entry in self.processes.items() if entry["group"] in groups)]
 
+    def is_rank(self, pid: str) -> bool:
+        """Whether a process has CPUs of its own within those of its service or container."""
+        return "rank" in self.processes.get(pid, {})
+
     def confirm(self, *keys: str) -> None:
         """Note that what these entries were given last is in force."""
         for entries in (self.services, self.containers, self.processes):

@@ -17,7 +17,7 @@ _SETS: dict[str, Any] = {"cpus": str, "mems?": str, "given?": [{"cpus?": str, "m
 _SHAPE = {
     "services?": {str: dict(_SETS, folders=[str], **{"foreign?": dict})},
     "containers?": {str: dict(_SETS, engine=str, name=str, before=str, group=str)},
-    "processes?": {str: dict(_SETS, start=int, boot=str, title=str, group=str, threads={str: str})},
+    "processes?": {str: dict(_SETS, start=int, boot=str, title=str, group=str, threads={str: str}, **{"rank?": int})},
 }
 _ENGINES = ("docker", "podman", "cri")
 

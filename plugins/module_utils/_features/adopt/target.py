@@ -70,6 +70,10 @@ class Target:
         return self.user["kind"] == "pod"
 
     @property
+    def is_rank(self) -> bool:
+        return "rank" in self.user
+
+    @property
     def unit(self) -> str:
         return posixpath.basename(self.user["group"])
 

@@ -81,6 +81,7 @@ class Watcher(Watching):
         self._announcements = Announcements(host)
         self._said: set[str] = set()
         self._left: set[str] = set()
+        self._unsure: set[int] = set()
 
     def look(self) -> bool:
         self._run(None)
@@ -110,7 +111,10 @@ class Watcher(Watching):
         """Adopt processes of sessions. A service or container opens its devices one after the other, and is adopted with all of them."""
         opened = [pid for pid, threads in births.items() if threads is None]
         found = self._run(members_with(self.host, opened)) if opened else None
-        return any(target.state == ADOPTED and is_whole(target.user) for target in (found.targets if found else ()))
+        users = [target.user for target in (found.targets if found else ()) if target.state == ADOPTED or len(target.npus) > 1]
+        unsure = {process["pid"] for user in users for process in user["processes"] if len(process["devices"]) > 1} - self._unsure
+        self._unsure |= unsure  # of several GPUs, nvidia-smi tells those that it uses
+        return bool(unsure) or any(target.state == ADOPTED and is_whole(target.user) for target in (found.targets if found else ()))
 
     def _run(self, pids: list[int] | None) -> Adoption | None:
         """Adopt what is to be adopted, with ``pids`` only what these processes are, and return what was found."""

@@ -201,6 +201,33 @@ def test_a_gpu_is_known_by_the_minor_number_of_its_driver(tree):
     assert (user["devices"], user["npus"]) == (["nvidia3"], [{"kind": "gpu", "id": 0}])
 
 
+SMI = "#!/bin/sh\necho 'pid, gpu_bus_id'\necho '%s, 00000000:17:00.0'\n"
+
+
+@pytest.mark.parametrize(
+    ("listed", "gpus", "doubt"),
+    [
+        (1, ["nvidia3"], 0),
+        (2, ["nvidia3", "nvidia4"], 1),
+        (None, ["nvidia3", "nvidia4"], 1),
+    ],
+    ids=["listed on one", "not listed", "no nvidia-smi"],
+)
+def test_of_several_open_gpus_nvidia_smi_tells_the_one_in_use(tree, listed, gpus, doubt):
+    npus = [{"kind": "gpu", "id": number, "pci": "0000:%d:00.0" % (17 + number)} for number in (0, 1)]
+    for npu in npus:
+        path = "/proc/driver/nvidia/gpus/%s/information" % npu["pci"]
+        tree.write({path: "Model: x\nDevice Minor: \t %d\n" % (3 + npu["id"])})
+    if listed:
+        tree.write({"/usr/bin/nvidia-smi": SMI % listed})
+        os.chmod(tree.host.path("/usr/bin/nvidia-smi"), 0o755)
+    run(tree, 1, "a", "/system.slice/a.service", "/dev/nvidia3", "/dev/nvidia4", "/dev/nvidiactl")
+    problems = []
+    (user,) = users(tree.host, npus, problems=problems)
+    assert user["devices"] == gpus and len(problems) == doubt
+    assert all("has 2 GPUs open, and nvidia-smi lists it on none" in text for text in problems)
+
+
 def test_what_npu_smi_alone_lists_is_known_by_that(tree):
     run(tree, 7, "python3", "/user.slice/user-0.slice/session-3.scope")
     (user,) = users(tree.host, NPUS, {7: [Device.of(NPUS[1])], 4000: [Device.of(NPUS[0])]})
