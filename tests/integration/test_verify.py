@@ -135,7 +135,7 @@ def test_a_muted_finding_is_listed_and_passes_until_it_expires(fleet, tmp_path):
     run = hosts.succeed("verify", npu_affinity_mute=[mute], npu_affinity_reports=str(tmp_path))
     assert run.summary["states"] == {"as bound": ["a"]}, run.output
     assert "likely manual change: removed [NPU_FILE_CHANGED]; muted until 2100-01-01 00:00 UTC: ticket 7" in run.output, run.output
-    assert "1 note; -v shows it" in run.output, run.output
+    assert "2 notes; -v shows them" in run.output, run.output
     assert not list(suite_of(tmp_path, "a").iter("failure")) and len(list(suite_of(tmp_path, "a").iter("skipped"))) == 1
     for changed, sentence in (
         ({"until": "2026-01-01"}, "the mute of NPU_FILE_CHANGED (ticket 7) expired at 2026-01-01 00:00 UTC"),
