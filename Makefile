@@ -181,6 +181,9 @@ more-properties: MACHINES := 1000
 properties more-properties: setup-unit ## plans of MACHINES=… machines that nobody has built
 	HYPOTHESIS_EXAMPLES=$(MACHINES) $(PYTEST) $(PROPERTIES)
 
+fuzz: setup-unit ## what comes from outside, damaged at random: FUZZ=30 damages of each kind of file, answer and document
+	FUZZ=$(or $(FUZZ),30) $(PYTEST) tests/unit/plugins/test_damaged_input.py
+
 optimal: setup-lab ## plans of 5,200 machines next to the best that a solver finds; how far large ones are from it (root on Debian installs hwloc)
 	tests/install-packages "make optimal" hwloc-distrib=hwloc
 	$(PYTEST) -rP tests/optimal
@@ -262,6 +265,9 @@ compare: setup ## plans of this and other rules on 60 machines: docs/comparison-
 
 package: setup ## what a release publishes, built twice with the same bytes; its playbooks bind the simulated fleet from a strange place
 	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-package
+
+importer: setup-unit ## Galaxy's importer on the tarball, and the build contexts of the execution and the decision environment
+	PATH="$(CURDIR)/$(BIN):$$PATH" tests/run-importer
 
 release: setup-lint ## CHANGELOG.rst from the fragments, which it removes, and the tarball in build/dist; VERSION=1.1.0 or that of galaxy.yml; commit and tag as v1.1.0
 	@$(if $(VERSION),sed -i -E 's/^((|        )version: |VERSION = ")[0-9]+[.][0-9.]+/\1$(VERSION)/' \
