@@ -8,9 +8,9 @@ https://docs.ansible.com/projects/partner-certification-requirements/; of patter
 https://github.com/ansible/pattern-service/tree/main/specifications. Each function returns what does not meet a point.
 
 Other points are tested by ``make sanity`` (plugins without entries to ignore), ``make docs`` (documentation that refers to what exists),
-``make style`` (ansible-lint, changelog of fragments), ``make licence``, ``make package`` (build and installation) and ``make matrix`` (each
-ansible-core). Not to be tested here: that the repository and its issues are public, that releases are tagged (the workflow runs for tags
-alone), and that maintainers answer.
+``make style`` (ansible-lint, changelog of fragments), ``make licence``, ``make package`` (build and installation), ``make importer``
+(Galaxy's importer, definitions of environments) and ``make matrix`` (each ansible-core). Not to be tested here: that the repository and
+its issues are public, that releases are tagged (the workflow runs for tags alone), and that maintainers answer.
 """
 
 from __future__ import annotations
