@@ -19,6 +19,8 @@ HIGHEST_CPU = 65535
 """No kernel has more CPUs; a larger number is a typing error, and expanding it would only fill memory."""
 _MOST_NAMED = 16 * (HIGHEST_CPU + 1)
 """So often a list may name CPUs, repetitions included; expanding a longer one would take minutes."""
+_LONGEST_MASK = (HIGHEST_CPU + 1) // 4
+"""Hexadecimal digits of a mask; reading a longer one would take minutes."""
 
 
 def expand(text: object, name: str = "cpulist") -> list[int]:
@@ -99,6 +101,8 @@ def to_mask(cpus: Iterable[int]) -> str:
 def from_mask(text: object, name: str = "CPU mask") -> set[int]:
     """Return the set of CPUs in a mask such as ``ff,00000000`` (workqueue ``cpumask``, IRQ ``smp_affinity``)."""
     groups = str(text).strip("\n\0 ").split(",")
+    if sum(map(len, groups)) > _LONGEST_MASK:
+        raise ValueError("%s has %d groups, and is beyond CPU %d" % (name, len(groups), HIGHEST_CPU))
     bits = 0
     for group in groups:
         try:

@@ -77,6 +77,8 @@ def test_the_kernels_padded_and_short_masks_are_read():
 def test_a_bad_mask_is_refused():
     with pytest.raises(ValueError, match="^cpumask: 'zz' in '0,zz' is not a hexadecimal group$"):
         from_mask("0,zz", "cpumask")
+    with pytest.raises(ValueError, match="^cpumask has 100000 groups, and is beyond CPU 65535$"):
+        from_mask(",".join(["ffffffff"] * 100_000), "cpumask")
 
 
 def test_a_list_that_repeats_itself_ends_soon():
