@@ -179,19 +179,11 @@ settings:
   type: list
   elements: dict
   sample: [{path: /proc/sys/vm/swappiness, before: '0', after: '60'}]
-chips:
+device_share:
   description: The chips whose device share was recorded, as in RV(npu.affinity.host_files#module:device_share).
-  returned: success
-  type: list
-  elements: dict
-  sample:
-    - {card: 0, chip: 0, before: true, after: false, enabled: false}
-busy:
-  description: Cards whose device share could not be restored because a container has them open.
-  returned: success
-  type: list
-  elements: int
-  sample: []
+  returned: with the feature
+  type: dict
+  sample: {chips: [{card: 0, chip: 0, before: true, after: false, enabled: false}], busy: [], failures: []}
 restart_needed:
   description: Running services and scopes that keep their limits until you restart them.
   returned: success
@@ -315,15 +307,10 @@ def main() -> None:
     pending = list(report.pending.values())
     if waits:
         module.exit_json(changed=False, bound=True, message=pending[0], pending=pending)
-    share = report.of("device_share")
-    ignored: dict[int, str] = (
-        {card: text for card, text in share.failed.items() if params["ignore_busy"] and card in share.busy} if share else {}
-    )
-    failed = {card: text for card, text in share.failed.items() if card not in ignored} if share else {}
-    for sentence in report.warnings + pending + diffs.card_sentences(ignored) + (share.warnings if share else []):
+    parts = report.releases.values()
+    for sentence in [*report.warnings, *pending, *(sentence for part in parts for sentence in part.warnings())]:
         module.warn(sentence)
-    chips = diffs.chips_of(share) if share else []
-    failures = report.failed + diffs.card_sentences(failed)
+    failures = report.failed + [sentence for part in parts for sentence in part.failures()]
     result: dict[str, Any] = {
         "changed": report.changed,
         "bound": report.bound,
@@ -332,10 +319,8 @@ def main() -> None:
         "files": [path for path, (before, after) in report.changes.items() if after.text is not None],
         "removed": [path for path, (before, after) in report.changes.items() if after.text is None],
         "actions": report.actions,
-        **{part.key: part.result() for part in report.releases.values() if part.key},
+        **{part.key: part.result() for part in parts if part.key},
         "settings": report.settings(),
-        "chips": chips,
-        "busy": share.busy if share else [],
         "restart_needed": report.restart_needed,
         "slices_left": report.slices_left,
         "kept": sorted(report.kept),

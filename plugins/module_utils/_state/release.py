@@ -15,12 +15,14 @@ T = TypeVar("T")
 class Options(NamedTuple):
     """How features are undone.
 
-    ``npu_smi``: the path of the tool, None to look for it; ``device_share``: whether device share is restored, too; ``move_memory``: see
+    ``npu_smi``: the path of the tool, None to look for it; ``device_share``: whether device share is restored, too, and ``ignore_busy``
+    whether a card in use may keep it; ``move_memory``: see
     :class:`_transaction.request.Request`; ``kubelet_wait``: see :class:`_features.feature.Choices`.
     """
 
     npu_smi: str | None = None
     device_share: bool = True
+    ignore_busy: bool = False
     move_memory: bool = False
     kubelet_wait: int | None = None
 

@@ -24,7 +24,7 @@ class SwitchedOff(Step):
         Step.__init__(self)
         self.title = "features that were to be switched off (%s)" % ", ".join(features)
         self.report = _Strict(previous.recorded(host))
-        self._unbinding = Unbinding(host, self.report, Options(npu_smi, True, move_memory), features, strict=True)
+        self._unbinding = Unbinding(host, self.report, Options(npu_smi, move_memory=move_memory), features, strict=True)
 
     @property
     def changed(self) -> bool:

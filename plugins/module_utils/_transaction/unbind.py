@@ -74,10 +74,6 @@ class Report(Outcome):
         """Return ``{path, before, after}`` of every setting that was restored."""
         return [row for part in self.releases.values() if part.key == "settings" for row in part.result()]
 
-    def of(self, feature: str) -> Any:
-        """Return what a feature gave back, in its own shape, or None."""
-        return self.releases[feature].report if feature in self.releases else None
-
 
 def unbind(
     host: Host,

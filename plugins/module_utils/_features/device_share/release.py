@@ -5,18 +5,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..._host.host import CommandError
 from ..._state.diffs import diffs
 from ..._state import release
 from . import switching
 from .calls import Report
 from .places import SECTION
+from .step import result_of
 from .tool import Refusal, ShareTool
 
 
 class Release(release.Release):
     """``report`` is one of :func:`device_share.switching.restore`, or None."""
 
+    key = SECTION
     report: Report | None
     begun: Report | None = None
 
@@ -44,11 +48,20 @@ class Release(release.Release):
         restored = ["~ %s: as before the first bind" % path for path in self.report.restored]
         return {diffs.SHARE: diffs.device_share(diffs.chips_of(self.report)) + restored}
 
+    def _failed(self, is_ignored: bool) -> list[str]:
+        """Return sentences on cards that could not be restored: on those that may stay busy, or on the others."""
+        report = self.report or Report()
+        ignored = report.busy if self.options.ignore_busy else []
+        return diffs.card_sentences({card: text for card, text in report.failed.items() if (card in ignored) is is_ignored})
+
     def failures(self) -> list[str]:
-        return diffs.card_sentences(self.report.failed) if self.report else []
+        return self._failed(is_ignored=False)
 
     def warnings(self) -> list[str]:
-        return self.report.warnings if self.report else []
+        return self._failed(is_ignored=True) + (self.report.warnings if self.report else [])
+
+    def result(self) -> dict[str, Any]:
+        return result_of(self.report or Report())
 
     def take_back(self) -> None:
         if self.begun is None:

@@ -75,7 +75,9 @@ def test_each_kind_of_work_is_adopted_once_and_restored(machine):
     predicted, report = unbind(machine, check=True), unbind(machine)
     assert (report.changed, report.failed, report.warnings) == (True, [], [])
     assert predicted.restart_needed == report.restart_needed == []
-    assert predicted.of("adopt").rows == report.of("adopt").rows and len(report.of("adopt").rows) == 3
+    assert (
+        predicted.releases["adopt"].report.rows == report.releases["adopt"].report.rows and len(report.releases["adopt"].report.rows) == 3
+    )
     assert (all_cpus(machine), machine.engines) == (before, {ID: "0-7"})
     assert not machine.exists(os.path.dirname(services.drop_in("outside.service"))) and not machine.exists(previous.PATH)
 

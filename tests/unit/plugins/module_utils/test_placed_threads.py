@@ -40,13 +40,13 @@ def bound(tree):
 
 def test_threads_get_all_their_cgroup_grants_and_files_vanish(tree, host):
     predicted = unbind(host, check=True)
-    assert predicted.of("threads").changed and allowed(tree, 100) == {"worker": "2-5", "acl_thread": "6"}
+    assert predicted.releases["threads"].report.changed and allowed(tree, 100) == {"worker": "2-5", "acl_thread": "6"}
     done = unbind(host)
     assert done.changed and not done.failed and not done.warnings
     assert allowed(tree, 100) == {"worker": "0-7", "acl_thread": "0-7"}
     assert not host.exists(SETTINGS) and not host.exists(PROGRESS)
     again = unbind(host)
-    assert (again.bound, again.changed, again.of("threads")) == (False, False, None)
+    assert (again.bound, again.changed, again.releases["threads"].report) == (False, False, None)
 
 
 def killable(steps, host, path, value):

@@ -417,7 +417,10 @@ def test_device_share_and_the_driver_s_file_are_put_back(box, content):
     assert len(box.box.shared) == 3 and box.read(path) + "\n" != content
     predicted, report = unbind(box, check=True), unbind(box)
     assert box.box.shared == [] and not (report.failed or report.kept)
-    assert path in predicted.of("device_share").restored and predicted.of("device_share").restored == report.of("device_share").restored
+    assert (
+        path in predicted.releases["device_share"].report.restored
+        and predicted.releases["device_share"].report.restored == report.releases["device_share"].report.restored
+    )
     assert snapshot(box.root) == before
 
 
@@ -426,14 +429,14 @@ def test_a_busy_card_keeps_only_its_record_until_a_later_run(box):
     bind(box, share=True)
     box.box.faults(busy=[1])
     report = unbind(box)
-    assert report.of("device_share").busy == [1] and report.kept == {"device_share"}
+    assert report.releases["device_share"].report.busy == [1] and report.kept == {"device_share"}
     assert box.box.shared == ["1:0"]
     left = snapshot(box.root)
     assert set(left) - set(before) == {"/etc/npu-affinity", "/etc/npu-affinity/previous.json", "/etc/device_share.cfg"}
     assert list(previous.recorded(box)) == ["device_share"]
     box.calls.clear()
     again = unbind(box)
-    assert not again.changed and again.of("device_share").busy == [1]
+    assert not again.changed and again.releases["device_share"].report.busy == [1]
     assert snapshot(box.root) == left and box.calls == []
     box.box.faults()
     assert unbind(box).kept == set()
@@ -446,7 +449,7 @@ def test_device_share_left_for_later_survives_a_killed_run(box, killed_at):
     before = snapshot(box.root)
     bind(box, share=True)
     report = unbind(box, Options(device_share=False))
-    assert report.kept == {"device_share"} and report.of("device_share") is None and len(box.box.shared) == 3
+    assert report.kept == {"device_share"} and report.releases["device_share"].report is None and len(box.box.shared) == 3
     assert not unbind(box, Options(device_share=False)).changed
     calls = []
 

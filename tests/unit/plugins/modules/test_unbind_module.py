@@ -62,7 +62,10 @@ def test_a_run_puts_everything_back_and_says_what(run_module, bound):
     assert result["changed"] and result["message"] == "This host is as it was before the first bind."
     assert result["files"] == [SLICE]
     assert {"/etc/npu-affinity/plan.json", "/etc/npu-affinity/previous.json"} <= set(result["removed"])
-    assert [(chip["card"], chip["before"], chip["after"]) for chip in result["chips"]] == [(0, True, False), (1, True, False)]
+    assert [(chip["card"], chip["before"], chip["after"]) for chip in result["device_share"]["chips"]] == [
+        (0, True, False),
+        (1, True, False),
+    ]
     (entry,) = [entry for entry in result["interrupts"]["npus"][0]["interrupts"] if entry["name"] == "sq_send_trigger_irq"]
     assert (result["interrupts"]["npus"][0]["pci"], entry["before"], entry["after"]) == ("0000:01:00.0", "16", "16-31")
     told, text = result["diff"]
@@ -97,7 +100,7 @@ def test_a_busy_card_fails_at_the_end_or_warns_on_request(run_module, bound):
     root, before = bound
     faults.set_faults(root, busy=[1])
     result = run_module("unbind", root=str(root))
-    assert result["failed"] and result["busy"] == [1] and result["kept"] == ["device_share"]
+    assert result["failed"] and result["device_share"]["busy"] == [1] and result["kept"] == ["device_share"]
     assert "not everything could be restored: card 1: chip 0 is not off, because a container holds the card" in result["msg"]
     assert set(files_of(root)) - set(before) == {"/etc/npu-affinity/previous.json", "/etc/device_share.cfg"}
     result = run_module("unbind", root=str(root), ignore_busy=True)
