@@ -16,7 +16,7 @@ from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.memory_nodes import FAR
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
-from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, cut, mask, text_of, union
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, cut, text_of, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, cards_named
 
 UNREACHABLE = FAR + 1
@@ -62,12 +62,11 @@ class Groups:
             self.cards.setdefault(home, []).append(card)
 
     def _nodes(self, card: Card) -> tuple[int, ...]:
-        """Return the NUMA node of a card, else those of its affinity; none where that names every node, which tells nothing."""
+        """Return the NUMA node of a card, else those of its affinity; none where that tells nothing."""
         if card.numa in self.machine.nodes:
             return (card.numa,)
-        affinity = mask(card.affinity or "", f"affinity of {card.name}")
-        nodes = tuple(node.id for node in self.machine.nodes.values() if affinity & node.cpus)
-        return () if affinity & self.machine.online == self.machine.online else nodes
+        affinity = self.machine.told(card)
+        return tuple(node.id for node in self.machine.nodes.values() if affinity & node.cpus)
 
     def _room(self, node: int, more: int) -> float:
         """Return the cores for each card of a node, after ``more`` cards have joined."""

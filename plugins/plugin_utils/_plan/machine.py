@@ -120,8 +120,15 @@ class Machine:
 
     def knows(self, card: Card) -> bool:
         """Return whether the kernel or npu-smi tells which CPUs are near to a card."""
+        return bool(self.told(card)) or card.numa in self.nodes
+
+    def told(self, card: Card) -> int:
+        """Return the CPUs that npu-smi printed for a card; none where they tell nothing: all of them, or where the kernel knows no node of
+        a PCI function, those of the first node, which npu-smi prints then."""
         affinity = mask(card.affinity or "", f"affinity of {card.name}") & self.online
-        return card.numa in self.nodes or affinity not in (0, self.online)
+        first = next((node.cpus for _id, node in sorted(self.nodes.items()) if node.cpus), 0)
+        is_guess = card.pci and card.numa not in self.nodes and affinity == first
+        return 0 if is_guess or affinity == self.online else affinity
 
     @property
     def exhausted(self) -> bool:

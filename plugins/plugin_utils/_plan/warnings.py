@@ -80,10 +80,11 @@ def unmet(groups: Groups, pools: Mapping[Card, int], strategy: str) -> Iterator[
             "cores, to none.",
         )
     several = sum(bool(node.cpus) for node in machine.nodes.values()) > 1
-    if several and (unknown := [card for card in pools if card.numa not in machine.nodes and not card.affinity]):
+    if several and (unknown := [card for card in pools if not machine.knows(card)]):
         yield Sentence(
             "NPU_NUMA_UNKNOWN",
-            f"The kernel and npu-smi name no NUMA node for {cards_named(unknown)}, so it is unknown whether the CPUs of a pool are near.",
+            f"Neither the kernel nor the vendor's tool tells the NUMA node of {cards_named(unknown)}, so it is unknown whether the CPUs of "
+            "a pool are near.",
         )
 
 

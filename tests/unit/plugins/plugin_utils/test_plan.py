@@ -411,8 +411,17 @@ def test_without_any_affinity_topo_affinity_slices_the_host():
     assert made["reason"] == "topo_affinity is the rule for the family a2, but npu-smi printed no affinity, which leaves global_slice."
     assert made["warnings"] == [
         "NPU topo affinity not found. action: fallback to global-slice CPU binding.",
-        "The kernel and npu-smi name no NUMA node for NPUs 0-1, so it is unknown whether the CPUs of a pool are near.",
+        "Neither the kernel nor the vendor's tool tells the NUMA node of NPUs 0-1, so it is unknown whether the CPUs of a pool are near.",
     ]
+
+
+@pytest.mark.parametrize(("family", "architecture"), [("a2", "aarch64"), ("a5", "aarch64"), ("a5", "x86_64"), ("310p", "x86_64")])
+def test_cpus_of_the_first_node_for_all_without_one_are_a_guess(family, architecture):
+    topology = host([None] * 4, nodes=4, cores=16, family=family, affinity=["0-15"] * 4, machine={"architecture": architecture})
+    made = plan(topology)
+    assert pools(made) == {0: "0-15", 1: "16-31", 2: "32-47", 3: "48-63"}
+    assert [entry["memory_nodes"] for entry in made["npus"]] == [""] * 4
+    assert any("tells the NUMA node of NPUs 0-3" in warning for warning in made["warnings"])
 
 
 def test_where_npu_smi_fails_the_kernel_knows_the_nodes():
