@@ -58,7 +58,7 @@ def test_a_run_is_resolved_once_for_all_hosts(fleet):
         check = hosts.succeed("rollback", "--check", npu_affinity_to="-1")
     assert check.summary["states"] == {"would change": ["a"], "unchanged": ["b", "c"]}
     meant = f"before:{second['id']}"
-    assert f"npu_affinity_to=-1 is the state before run {second['id']}  bind by " in check.output
+    assert f"npu_affinity_to=-1 is the state before run {second['id']}: bind by " in check.output
     assert rollbacks(check) == [meant]
     with hosts.untouched("b", "c"):
         back = hosts.succeed("rollback", npu_affinity_to="-1")

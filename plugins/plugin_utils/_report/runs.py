@@ -38,12 +38,12 @@ class Run(NamedTuple):
     inventory: str
     hosts: list[str]
 
-    def line(self) -> str:
-        """Return what it was: the action, who began it, from which inventory, on which hosts, and why."""
+    def about(self) -> str:
+        """Return what it was: the action, who began it, with which inventory, on which hosts, and why."""
         who = f" by {self.author}" if self.author else ""
         source = f" with {self.inventory}" if self.inventory else ""
         why = f": {self.reason}" if self.reason else ""
-        return f"{self.id}  {self.action}{who}{source} on {folded(self.hosts)}{why}"
+        return f"{self.action}{who}{source} on {folded(self.hosts)}{why}"
 
 
 def runs(histories: Mapping[str, History]) -> list[Run]:
@@ -87,7 +87,8 @@ def resolved(histories: Mapping[str, History], to: str, unread: Collection[str] 
             raise ValueError(f"none of these hosts has run {name} in its history; {_listed(found)}")
     else:
         raise ValueError(f"{to!r} is not a state to restore: expected {FORMS}; {_listed(found)}")
-    return target, [f"npu_affinity_to={to} is {'the state before' if target.startswith(BEFORE) else 'the state after'} run {run.line()}"]
+    side = "before" if target.startswith(BEFORE) else "after"
+    return target, [f"npu_affinity_to={to} is the state {side} run {run.id}: {run.about()}"]
 
 
 def unsure(to: str, target: str, unread: Sequence[str]) -> str:

@@ -84,7 +84,7 @@ def show_runs(task: StepTask) -> dict[str, Any]:
     """Print the runs of the hosts of the play, newest first, each with its hosts."""
     names, variables = task.variables["ansible_play_hosts_all"], task.variables["hostvars"]
     histories = {name: (variables[name].get("__npu_affinity_history") or {}).get("entries") or [] for name in names}
-    lines = [run.line() for run in runs.runs(histories)[::-1]]
+    lines = [f"{run.id}  {run.about()}" for run in runs.runs(histories)[::-1]]
     task.say(lines)
     return {"lines": lines}
 

@@ -50,7 +50,7 @@ def test_what_is_meant_and_where_each_host_goes(fleet, to, target, entries):
     histories = {name: history(letters) for name, letters in fleet.items()}
     found, (line,) = runs.resolved(histories, named(to) if to[-1] in ACTIONS else to)
     assert found == named(target)
-    assert line.partition(" is the state ")[2].startswith(f"{'before' if ':' in target else 'after'} run {named(target[-1])}  ")
+    assert line.partition(" is the state ")[2].startswith(f"{'before' if ':' in target else 'after'} run {named(target[-1])}: ")
     chosen = {name: runs.entry_of(entries, found) for name, entries in histories.items()}
     assert {name: entry and entry["id"] for name, entry in chosen.items()} == entries
     assert runs.resolved(histories, found)[0] == found, "it means the same in the next run"
@@ -96,7 +96,7 @@ def test_the_last_run_is_not_known_while_a_host_does_not_answer():
 
 def test_runs_are_listed_with_their_hosts():
     histories = {f"node{number}": history("AB" if number < 4 else "A") for number in range(1, 6)}
-    assert [run.line() for run in runs.runs(histories)] == [
-        f"{named('A')}  bind by alice with hosts.yml on node[1:5]",
-        f"{named('B')}  bind by alice with hosts.yml on node[1:3]",
-    ]
+    assert {run.id: run.about() for run in runs.runs(histories)} == {
+        named("A"): "bind by alice with hosts.yml on node[1:5]",
+        named("B"): "bind by alice with hosts.yml on node[1:3]",
+    }
