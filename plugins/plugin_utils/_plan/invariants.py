@@ -13,6 +13,10 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import G
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, cards_named
 
 
+UNEQUAL_CORES = "unequal cores"
+"""The kind of violation where pools of a group differ by a core at most, but have cores with different numbers of CPUs."""
+
+
 class Violation(NamedTuple):
     """What kind of invariant is broken, in words in which ``<cards>`` and ``<cpus>`` stand for the cards and CPUs concerned."""
 
@@ -104,4 +108,4 @@ def _uneven(groups: Groups, cores: Mapping[Card, int], pools: Mapping[Card, int]
         if max(sizes) - min(sizes) > threads or max(counts) - min(counts) > 1:
             cores_told = "" if counts == sizes else f" on {min(counts)} to {max(counts)} cores"
             words = f"<cards> of {groups.place(home)} have pools of {min(sizes)} to {max(sizes)} CPUs{cores_told}"
-            yield Violation("sizes", words, members)
+            yield Violation("sizes" if max(counts) - min(counts) > 1 else UNEQUAL_CORES, words, members)

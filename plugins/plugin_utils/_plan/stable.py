@@ -10,7 +10,7 @@ from itertools import product
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import union
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.invariants import violations
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.invariants import UNEQUAL_CORES, violations
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card
 
 
@@ -36,7 +36,7 @@ def adapted(groups: Groups, new: Mapping[Card, int], floor: int) -> dict[Card, i
         _give(groups, pools, new, unused, needs)
         _give(groups, pools, {}, free & ~unused, needs)
         _level(groups, pools, needs)
-        if not violations(groups, pools, pools):
+        if all(broken.kind == UNEQUAL_CORES for broken in violations(groups, pools, pools)):
             return pools
     return None
 
@@ -78,7 +78,7 @@ def _level(groups: Groups, pools: dict[Card, int], needs: Mapping[Card, int]) ->
         if pools[taker].bit_count() < needs[taker]:
             donors = [card for card in largest.values() if card is not taker and _spare(groups, pools[card], needs[card])]
         else:
-            taker, *donors = next(_uneven(groups, pools, units), (taker,))
+            taker, *donors = next(_uneven(groups, units), (taker,))
         if not donors:
             return
         place = places[taker]
@@ -91,15 +91,12 @@ def _level(groups: Groups, pools: dict[Card, int], needs: Mapping[Card, int]) ->
         pools[taker] |= cpus
 
 
-def _uneven(groups: Groups, pools: Mapping[Card, int], units: Mapping[Card, int]) -> Iterator[tuple[Card, Card]]:
-    """Yield the smallest and the largest pool of groups where these differ by more than a core, or by more CPUs than a core has."""
-    sizes = {card: cpus.bit_count() for card, cpus in pools.items()}
-    threads = groups.machine.threads_per_unit
-    for of, most in ((units, 1), (sizes, threads)):
-        for cards in groups.alike.values():
-            smallest, largest = min(cards, key=of.__getitem__), max(cards, key=of.__getitem__)
-            if of[largest] - of[smallest] > most:
-                yield smallest, largest
+def _uneven(groups: Groups, units: Mapping[Card, int]) -> Iterator[tuple[Card, Card]]:
+    """Yield the smallest and the largest pool of groups where these differ by more than a core."""
+    for cards in groups.alike.values():
+        smallest, largest = min(cards, key=units.__getitem__), max(cards, key=units.__getitem__)
+        if units[largest] - units[smallest] > 1:
+            yield smallest, largest
 
 
 def _spare(groups: Groups, cpus: int, need: int) -> list[int]:

@@ -287,6 +287,13 @@ GONE = [
     ("of one pool of an A3", SLICED, {"housekeeping": "0-15"}, 400, {10: (39, 38)}),
     ("of an NPU whose CPUs npu-smi does not print", UNPRINTED, {}, 5, {0: (24, 23)}),
     ("of a GPU", GPUS, {}, 5, {0: (8, 7)}),
+    (
+        "of a GPU with fewer cores than others of its node",
+        host([0, 0, 0], nodes=1, cores=20, threads=2, family="gpu"),
+        {},
+        39,
+        {2: (12, 11)},
+    ),
     ("of a core that is kept for the system", PAIRS, {"housekeeping": "1-1"}, 1, {}),
     ("of a pool of which the smallest has too few", WITH_A5, {"roles": {"irq": 4}, "min_cpus": 1}, 0, {0: (7, 7), 2: (5, 4)}),
 ]
