@@ -370,10 +370,13 @@ ansible_facts:
             - Network functions that have a driver, except virtual functions.
             - C(distances) has the ids of NPUs by their NUMA distance to the function. C(numa) has the meaning of
               RV(ansible_facts.npu_affinity_topology.npus[].numa).
+            - C(rdma) has the names of its RDMA devices, and C(near) the NPUs and GPUs that have no nearer function, by NUMA distance and
+              then by PCI bridges. If any function has RDMA, only those with RDMA count.
           returned: always
           type: list
           elements: dict
-          sample: [{pci: "0000:7d:00.0", name: eth0, driver: hns3, numa: 0, distances: {"10": "0-1", "20": "2-7"}}]
+          sample:
+            - {pci: "0000:7d:00.0", name: eth0, driver: hns3, numa: 0, distances: {"10": "0-1", "20": "2-7"}, rdma: [hns_0], near: [npu-0, npu-1]}
         driver:
           description: Versions of the NPU driver.
           type: dict

@@ -92,13 +92,18 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         numa: int | None
 
     class Nic(TypedDict):
-        """A network function. ``distances``: the ids of NPUs, as a cpulist, by the NUMA distance between them and this function."""
+        """A network function. ``distances``: the ids of NPUs, as a cpulist, by the NUMA distance between them and this function.
+
+        ``rdma``: the names of its RDMA devices. ``near``: the NPUs and GPUs, as in the names of slices, to which none is nearer.
+        """
 
         pci: str
         name: str
         driver: str
         numa: int | None
         distances: Dict[str, str]
+        rdma: List[str]
+        near: List[str]
 
     class UserProcess(TypedDict):
         """A process that uses accelerators: ``start`` is field 22 of ``/proc/<pid>/stat``, which tells it from a later one of that number.

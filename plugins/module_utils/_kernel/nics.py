@@ -10,9 +10,10 @@ together where the device has few vectors. All others, such as those for events 
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
-from typing import TYPE_CHECKING, Iterable
+from typing import TYPE_CHECKING, Iterable, Sequence
 
 from .._base.cpulist import from_mask
 from .._host.host import Host
@@ -31,6 +32,7 @@ _QUEUE = re.compile(r"(?:-(?:TxRx|[TtRr]x)-|_(?:qp|rxq|txq|comp)|-(?:input|outpu
 RPS, XPS = "RPS", "XPS"
 """Received packets are handed on to other CPUs; packets to send choose their queue by the CPU that sends them."""
 _STEERING = {RPS: ("rx-", "rps_cpus"), XPS: ("tx-", "xps_cpus")}
+_ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}\Z")
 _REPRESENTOR = re.compile(r"pf\d+(vf|sf)\d")
 """The name of a port that stands for a virtual function, of Linux ``net/core/devlink.c``."""
 
@@ -58,8 +60,24 @@ def nics(host: Host) -> list[Nic]:
         driver = driver_of(host, folder)
         if driver and driver != "vfio-pci":
             name = name_of(host, folder) or pci
-            found.append({"pci": pci, "name": name, "driver": driver, "numa": numa_node(host, pci), "distances": {}})
+            rdma = host.names(folder + "/infiniband")
+            found.append(
+                {"pci": pci, "name": name, "driver": driver, "numa": numa_node(host, pci), "distances": {}, "rdma": rdma, "near": []}
+            )
     return found
+
+
+def bridges(host: Host, pci: str) -> list[str]:
+    """Return the root and the bridges above a PCI function, and itself, which its path in sysfs has."""
+    parts = os.path.realpath(host.path("%s/%s" % (DEVICE_FOLDER, pci))).split("/")
+    roots = [place for place, part in enumerate(parts) if _ROOT.match(part)]
+    return parts[roots[0] :] if roots else []
+
+
+def hops(one: Sequence[str], other: Sequence[str]) -> int | None:
+    """Return how many bridges lie between two functions, by :func:`bridges`; None where they have not even the root in common."""
+    common = len(os.path.commonprefix([list(one), list(other)]))
+    return len(one) + len(other) - 2 * common if common else None
 
 
 def queues(host: Host, pci: str, names: dict[int, str] | None = None) -> list[tuple[int, Vector]]:

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Iterable, cast
+import sys
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Sequence, cast
 
 from .._state.history.entries import newest
 from .._state import plan_file
@@ -22,7 +23,7 @@ from .._kernel.isolation import isolation
 from .._kernel.machine import machine
 from .._kernel.memory import NVIDIA_GPUS, may_be_node, memory, nodes_of_gpus
 from .._kernel.neighbours import neighbours
-from .._kernel.nics import nics
+from .._kernel.nics import bridges, hops, nics
 from .._kernel.surroundings import identity, surroundings
 from .._features.kubelet.facts import kubelet
 from .._state.executables import programs
@@ -108,7 +109,7 @@ def gather(
         "numa": nodes,
         "npus": cast("list[Npu]", npus + gpus),
         "unlisted": unlisted,
-        "nics": _nics(host, npus, nodes),
+        "nics": _nics(host, npus, gpus, nodes),
         "driver": driver,
         "hugepages": _hugepages.facts(host),
         "isolation": _attempt(problems, {}, isolation, host, problems),
@@ -183,7 +184,7 @@ def _pages_before(host: Host) -> dict[str, dict[str, int]]:
         return {}
 
 
-def _nics(host: Host, npus: Iterable[Any], nodes: Iterable[Any]) -> list[Nic]:
+def _nics(host: Host, npus: Sequence[Any], gpus: Sequence[Any], nodes: Iterable[Any]) -> list[Nic]:
     """Return the network functions with the NUMA distance between each NPU and each of them, as far as nodes are known."""
     between = {node["id"]: {int(other): distance for other, distance in node["distances"].items()} for node in nodes}
     found = nics(host)
@@ -194,7 +195,30 @@ def _nics(host: Host, npus: Iterable[Any], nodes: Iterable[Any]) -> list[Nic]:
             if distance is not None:
                 ids.setdefault(distance, []).append(npu["id"])
         nic["distances"] = {str(distance): compress(members) for distance, members in sorted(ids.items())}
+    for name, functions in _nearest(host, [*npus, *gpus], found, between).items():
+        for nic in (nic for nic in found if nic["pci"] in functions):
+            nic["near"].append(name)
     return found
+
+
+def _nearest(host: Host, devices: Iterable[Any], found: Sequence[Nic], between: Mapping[int, Mapping[int, int]]) -> dict[str, list[str]]:
+    """Return the nearest network functions of each NPU and GPU: by the NUMA distance, then by the bridges in between.
+
+    Of functions with RDMA only, where there are any. None of a device whose node is not known.
+    """
+    functions = [nic for nic in found if nic["rdma"]] or found
+    above = {nic["pci"]: bridges(host, nic["pci"]) for nic in functions}
+    result: dict[str, list[str]] = {}
+    for device in (device for device in devices if device["id"] is not None and device["pci"]):
+        own, ranked = bridges(host, device["pci"]), []
+        for nic in functions:
+            distance = between.get(device["numa"], {}).get(nic["numa"]) if nic["numa"] is not None else None
+            steps = hops(own, above[nic["pci"]])
+            if distance is not None:
+                ranked.append(((distance, sys.maxsize if steps is None else steps), nic["pci"]))
+        if ranked:
+            result["%s-%d" % (device["kind"], device["id"])] = [pci for rank, pci in ranked if rank == min(ranked)[0]]
+    return result
 
 
 def _attempt(problems: list[str], fallback: Any, function: Callable[..., Any], *arguments: Any) -> Any:

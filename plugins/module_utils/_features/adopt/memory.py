@@ -22,6 +22,7 @@ from ..._kernel import memory
 from ..._kernel.masks import granted
 from ..._state.plan_file import memory_nodes
 from ..threads.memory import SMALL, Unreadable, memory_of, missing_tool, move_all
+from ..threads.placing import PATTERNS, kv_thread
 from ..threads.tasks import Process
 from . import services
 
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from .target import Target
 
 _MIB = 1 << 20
+LINKS = (
+    "%s transfers KV caches, and its links can time out while its memory moves; restart it there, or move its memory with "
+    "npu_affinity_threads_memory_limit"
+)
 
 
 class Nodes:
@@ -36,6 +41,7 @@ class Nodes:
 
     def __init__(self, host: Host, move: bool) -> None:
         self.host = host
+        self.patterns = {"kv": PATTERNS["kv"]}
         self.move = move
         self.room = memory.Room(host)
 
@@ -84,6 +90,9 @@ class Nodes:
         paths = services.memory_policies(self.host, target.unit) if target.by_group and not target.user["container"] else []
         if paths:
             return "it would not start again there with the memory policy in %s" % ", ".join(paths)
+        link = kv_thread(self.host, target.pids(self.host), self.patterns)
+        if link:
+            return LINKS % link
         try:
             moved = memory.outside(self._used(target), nodes)
         except Unreadable as error:

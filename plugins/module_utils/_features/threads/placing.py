@@ -33,13 +33,15 @@ Patterns = Mapping[str, Optional[Sequence[str]]]
 PATTERNS = {
     "acl": ["acl_thread*"],
     "release": ["release_thread*"],
-    "kv": ["KVCache*", "ascend-wk-*"],
+    "kv": ["KVCache*", "ascend-wk-*", "vllm-mooncake-*", "mooncake_*", "AccWrk:*", "AccListener", "lmc-*"],
     "leave": ["uvb_poll_window*"],
 }
 """Names of threads by role. All others are main threads; ``leave`` are left where they are (the published code has a CPU of its own for
 that one, which polls for the whole host). Those of ``kv`` transfer KV caches, and are main threads where a plan has no CPUs for them:
 ``KVCacheSendingThread`` and its like of vLLM-Ascend's connectors, which the kernel knows by these names from Python 3.14 on, and
-``ascend-wk-<n>`` of Mooncake's Ascend transport (kvcache-ai/Mooncake PR 2672)."""
+``ascend-wk-<n>`` of Mooncake's Ascend transport (kvcache-ai/Mooncake PR 2672), its senders and its programs mooncake_master and
+mooncake_client (Mooncake@3b5a594), the workers of MemFabric's links (memfabric_hybrid@7171ad35, ``acc_tcp_common.h``), and LMCache-Ascend's
+staging threads (LMCache-Ascend@169ee72, ``hccl_channel.py``)."""
 _ROUNDS = 3
 """How often the threads of a process are listed: threads that start meanwhile have the CPUs of the thread that started them."""
 
@@ -80,6 +82,12 @@ def role_of(name: str, patterns: Patterns) -> str:
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns.get(role) or ()):
             return role
     return "main"
+
+
+def kv_thread(host: Host, pids: Iterable[int], patterns: Patterns) -> str:
+    """Return a thread of processes that transfers KV caches, '' for none."""
+    found = ((pid, tid, name) for pid in pids for tid, name in threads(host, pid) if role_of(name, patterns) == "kv")
+    return next(("thread %d (%s) of process %d" % (tid, name, pid) for pid, tid, name in found), "")
 
 
 def cpus_of_roles(

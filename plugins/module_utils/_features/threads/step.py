@@ -37,6 +37,7 @@ class Threads(LiveStep):
         self.memory = wanted.get("memory", "none")
         self.report = placing.Report(Found([], []))
         self.migration: Migration | None = None
+        self.links: list[str] = []
         self._check = False
         self._begun = False
 
@@ -51,6 +52,9 @@ class Threads(LiveStep):
             asked = find(self.host, self.plan, groups_of(self.plan, self.wanted["processes"])).processes
             self.migration = Migration(self.host, asked, self.host.timeout)
             self.migration.refuse_above(self.wanted["memory_limit"])
+            patterns = dict(placing.PATTERNS, **{role: names for role, names in self.wanted["patterns"].items() if names is not None})
+            linked = [placing.kv_thread(self.host, [process.pid], patterns) for process, _table, _amount in self.migration.todo]
+            self.links = ["%s transfers KV caches: its links can time out while its memory moves" % link for link in linked if link]
         self._place(check=True)
         if check:
             self._require_all()
@@ -66,7 +70,7 @@ class Threads(LiveStep):
 
     def _place(self, check: bool) -> None:
         self.report = placing.place(self.host, self.plan, self.wanted["processes"], self.wanted["patterns"], check)
-        self.warnings = self.report.warnings
+        self.warnings = self.report.warnings + self.links
 
     def _require_all(self) -> None:
         if self.report.failed:

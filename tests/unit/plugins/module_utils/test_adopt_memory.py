@@ -249,3 +249,12 @@ def test_nodes_that_somebody_else_has_set_since_stay(machine):
 def test_a_bind_is_told_whether_memory_may_move(machine, move):
     state = {"plan": HOME, "live": {"adopt": {"mode": "now", "move_memory": move}}, "expected": []}
     assert FEATURE.step(machine, state, Choices()).wanted["move_memory"] is move
+
+
+@pytest.mark.parametrize(("name", "moves"), [("ascend-wk-0", False), ("AccWrk:1", False), ("worker", True)])
+def test_memory_under_links_of_kv_caches_stays(machine, name, moves):
+    machine.put("/proc/100/task/100/comm", name)
+    adoption = adopt(machine, groups=[SERVICE])
+    assert bool(migrations(machine)) is moves and machine.mems(SERVICE) == ("1" if moves else "0-1")
+    remarks = [target.remark for target in adoption.targets if target.remark]
+    assert [("thread 100 (%s) of process 100 transfers KV caches" % name) in remark for remark in remarks] == [True] * (not moves)

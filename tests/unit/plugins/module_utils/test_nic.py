@@ -18,6 +18,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.nic.feature
 from ansible_collections.npu.affinity.plugins.module_utils._features.nic.places import FILE
 from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._topology import gather
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.nics import RPS, XPS, nics, queue_of, steered_cpus
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous, values
 from tests.fakes.kernel import Kernel, released
@@ -104,9 +105,49 @@ def test_network_functions_with_a_driver_are_found(kernel, tree):
     function(tree, DISK, 220, ["nvme0q0"], "nvme", "0x010802", "nvme/nvme0")
     function(tree, "0000:80:00.0", 230, [], "mlx5_core", "0x020700", "net/ib0")
     assert nics(kernel) == [
-        {"pci": FIRST, "name": "eth0", "driver": "hns3", "numa": 0, "distances": {}},
-        {"pci": "0000:80:00.0", "name": "ib0", "driver": "mlx5_core", "numa": 0, "distances": {}},
+        {"pci": FIRST, "name": "eth0", "driver": "hns3", "numa": 0, "distances": {}, "rdma": [], "near": []},
+        {"pci": "0000:80:00.0", "name": "ib0", "driver": "mlx5_core", "numa": 0, "distances": {}, "rdma": [], "near": []},
     ]
+
+
+NEAREST = {
+    # RDMA devices by function, the function and node of an NPU, and what is nearest to it
+    "the same switch": (
+        {"80:01.0/0000:81:00.0": ["mlx5_0"], "80:02.0/0000:82:00.0": ["mlx5_1"]},
+        ("80:02.0/0000:83:00.0", 1),
+        {"0000:82:00.0"},
+    ),
+    "the same root": (
+        {"80:01.0/0000:81:00.0": ["mlx5_0"], "c0:01.0/0000:c1:00.0": ["mlx5_1"]},
+        ("80:02.0/0000:83:00.0", 1),
+        {"0000:81:00.0"},
+    ),
+    "only those with RDMA": (
+        {"80:02.0/0000:82:00.0": [], "80:01.0/0000:81:00.0": ["mlx5_1"]},
+        ("80:02.0/0000:83:00.0", 1),
+        {"0000:81:00.0"},
+    ),
+    "two that are as near": (
+        {"80:01.0/0000:81:00.0": [], "80:01.0/0000:81:00.1": []},
+        ("80:02.0/0000:83:00.0", 1),
+        {"0000:81:00.0", "0000:81:00.1"},
+    ),
+    "a node that is not known": ({"80:01.0/0000:81:00.0": ["mlx5_0"]}, ("80:02.0/0000:83:00.0", None), None),
+}
+
+
+@pytest.mark.parametrize(("functions", "npu", "near"), list(NEAREST.values()), ids=list(NEAREST))
+def test_the_nearest_network_function_of_an_npu(tmp_path, functions, npu, near):
+    bus = tmp_path / "sys/bus/pci/devices"
+    bus.mkdir(parents=True)
+    for place in [*functions, npu[0]]:
+        folder = tmp_path / ("sys/devices/pci0000:%s/0000:%s" % (place[:2], place))
+        folder.mkdir(parents=True)
+        (bus / folder.name).symlink_to(folder)
+    found = [{"pci": place.rpartition("/")[2], "numa": 1, "rdma": rdma} for place, rdma in functions.items()]
+    device = {"kind": "npu", "id": 3, "pci": npu[0].rpartition("/")[2], "numa": npu[1]}
+    nearest = gather._nearest(Host(str(tmp_path)), [device], found, {1: {1: 10}})
+    assert {name: set(pcis) for name, pcis in nearest.items()} == ({"npu-3": near} if near else {})
 
 
 def test_queues_are_placed_recorded_and_restored(kernel):

@@ -40,6 +40,10 @@ def states(report):
         ("KVCacheSendingT", {}, "kv"),  # of KVCacheSendingThread, by the kernel
         ("KVCacheRecvingT", {}, "kv"),
         ("ascend-wk-15", {}, "kv"),
+        ("vllm-mooncake-s", {}, "kv"),  # of vllm-mooncake-sender_0
+        ("mooncake_client", {}, "kv"),
+        ("AccWrk:3", {}, "kv"),
+        ("lmc-staging-cop", {}, "kv"),
         ("ucm_worker", {"kv": ["ucm*"]}, "kv"),
         ("KVCacheSendingT", {"kv": []}, "main"),
         ("my_acl_thread", {"acl": ["*acl_thread"]}, "acl"),
