@@ -38,6 +38,7 @@ options:
       - read_history
       - resolve_run
       - say
+      - show_measures
       - show_plans
       - show_progress
       - show_runs

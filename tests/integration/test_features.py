@@ -214,15 +214,16 @@ def test_every_feature_comes_drifts_goes_and_comes_back(fleet):
     succeed("bind", "base")
     before, without = shown(trees), {name: hosts.snapshot(name) for name in STORIES}
     assert [path for name, story in STORIES.items() for path, text in story.files.items() if before[name].get(path, text) != text] == []
-    planned = " ".join(succeed("plan", "on").output.split())
+    planned = " ".join(succeed("plan", "on", "-v").output.split())
     assert [story.planned for story in STORIES.values() if story.planned not in planned] == []
     predicted = succeed("bind", "on", "--check", "--diff")
     assert {name: hosts.snapshot(name) for name in STORIES} == without
     done = succeed("bind", "on")
     assert shown(trees) == {name: story.shows for name, story in STORIES.items()}
     for name, story in STORIES.items():
-        would, did = ({key: result(of, name)[key] for key in ("changed", "diff", "files", "settings")} for of in (predicted, done))
-        assert would == did and did["changed"] and all(line in str(did["diff"]) for line in story.lines), name
+        would, did = ({key: result(of, name)[key] for key in ("changed", "files", "settings")} for of in (predicted, done))
+        assert would == did and did["changed"] and all(line in str(predicted.diff(name)) for line in story.lines), name
+        assert predicted.diff(name) == done.diff(name), name
         written = {path for path in touched(without[name], hosts.snapshot(name)) if not CONSEQUENCE.match(path)}
         moved = {path for path, text in story.shows.items() if text != before[name][path]}
         assert written == {ETC + "history/2.json"} | story.made | story.edited | moved, name

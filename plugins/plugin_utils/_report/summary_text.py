@@ -116,6 +116,26 @@ def _grouped(title: str, sentences: Mapping[str, Sequence[str]]) -> Iterator[str
     yield from capped([f"{title} {folded(names)}: {sentence}" for names, sentence in alike], "sentence")
 
 
+def alike(texts: Mapping[str, Sequence[str]], verbose: bool = True) -> list[str]:
+    """Return the lines of hosts, once for all that have the same, below their names; ``verbose``: all, however many differ."""
+    hosts: dict[tuple[str, ...], list[str]] = {}
+    for name, text in texts.items():
+        hosts.setdefault(tuple(text), []).append(name)
+    blocks = [[f"{folded(names)}:", *text] for text, names in hosts.items() if text]
+    if not verbose and len(blocks) > SHOWN + 1:
+        blocks = [*blocks[:SHOWN], [f"and {len(blocks) - SHOWN} other results; to see them, run again with -v or --limit"]]
+    return [line for block in blocks for line in block]
+
+
+def said(sentences: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return each sentence once, after the names of its hosts."""
+    hosts: dict[str, list[str]] = {}
+    for name, found in sentences.items():
+        for sentence in found:
+            hosts.setdefault(sentence, []).append(name)
+    return [f"{folded(names)}: {sentence}" for sentence, names in hosts.items()]
+
+
 def listed(found: Sequence[str], most: int) -> list[str]:
     """Return so many texts, and how many there are besides."""
     return [*found[:most], *([f"and {len(found) - most} more"] if len(found) > most else [])]

@@ -11,7 +11,7 @@ from typing import Any
 from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import without
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import lines_after, role_line
-from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import StepTask, comparison_options
+from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import DIFFERENCES, StepTask, comparison_options
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import sources
 
 LISTS = ("files", "removed")
@@ -34,6 +34,8 @@ def apply(task: StepTask, feature: str = "", entry: Mapping[str, Any] | None = N
     result = _applied(task, state, feature, entry, drained)
     if result.get("failed") or (result["drain"] and not task.check_mode):
         return result
+    if not feature:
+        _leave_diff(task, result)
     lines = list(_lines(task, state, result, feature))
     if task.check_mode == task.variables["ansible_check_mode"]:  # before npu_affinity_before_host, the same tasks look ahead in check mode
         task.say(lines)
@@ -46,6 +48,13 @@ def _lines(task: StepTask, state: Mapping[str, Any], result: Mapping[str, Any], 
         yield from without(lines_after(feature, state["notes"], result), state.get("muted") or {})
     if feature and not (result.get("kubelet") or {}).get("pending"):
         yield role_line(feature, task.host, result, task.check_mode)
+
+
+def _leave_diff(task: StepTask, result: dict[str, Any]) -> None:
+    """Leave the diff of a host to the end of a batch of several, which shows it once for all that have the same."""
+    found = result.get("diff") or []
+    if task.shows_diff and len(task.variables["ansible_play_batch"]) > 1 and found and all("prepared" in part for part in found):
+        result[DIFFERENCES] = [line for part in result.pop("diff") for line in part["prepared"].splitlines()]
 
 
 def unbind(task: StepTask, drained: bool = False) -> dict[str, Any]:
@@ -63,6 +72,7 @@ def unbind(task: StepTask, drained: bool = False) -> dict[str, Any]:
         "kubelet_wait": _kubelet_wait(settings, drained),
     }
     result = task.change("unbind", options)
+    _leave_diff(task, result)
     return result | {"drain": options["kubelet_wait"] == 0 and bool(result.get("pending"))}
 
 

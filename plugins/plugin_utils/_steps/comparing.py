@@ -19,7 +19,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._codes import RANKS, 
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import OF_USER, drift_fails, failure, record, remarks, sentences
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import mutes
 from ansible_collections.npu.affinity.plugins.plugin_utils._steps.files import write
-from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import StepTask, comparison_options
+from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import FOUND, StepTask, comparison_options
 
 
 def compare(task: StepTask) -> dict[str, Any]:
@@ -63,7 +63,9 @@ def _reported(task: StepTask, result: dict[str, Any], summarized: bool = False) 
     found_here = [f"{host}: {sentence}" for sentence in sentences(result)]
     said = sorted(remarks(result, task.variables), key=lambda text: RANKS.index(rank(text)))
     lines = found_here + [f"{host}: {rank(text)}: {text}" for text in said]
-    task.say(lines if not summarized else found_here if len(found_here) > 1 else [])
+    task.say([] if summarized else lines)
+    if summarized and result.get("drift"):
+        result[FOUND] = list(sentences(result))
     return result | {"lines": lines, "drift_fails": drift_fails(result, own["fail_on"]), "workloads_fail": "workloads" in own["fail_on"]}
 
 

@@ -62,9 +62,12 @@ def measure(task: StepTask) -> dict[str, Any]:
     if result.get("failed"):
         return result
     found = {"host": task.host, "label": label, **{key: result[key] for key in KEPT if key in result}}
-    result["lines"] = [f"{task.host}:", *measures_table(found, before, label, BEFORE)]
-    task.say(result["lines"])
-    result["files"] = write({str(folder / f"{label}.json"): json.dumps(found, indent=4, sort_keys=True)})
+    result["table"] = list(measures_table(found, before, label, BEFORE))
+    try:
+        result["files"] = write({str(folder / f"{label}.json"): json.dumps(found, indent=4, sort_keys=True)})
+    except AnsibleActionFail:  # what was counted cannot be counted again
+        task.say([f"{task.host}:", *result["table"]])
+        raise
     return result
 
 

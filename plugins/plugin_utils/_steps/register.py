@@ -48,6 +48,7 @@ STEPS: dict[str, Callable[..., dict[str, Any]]] = {
         planning.read_history,
         planning.resolve_run,
         say,
+        reporting.show_measures,
         reporting.show_plans,
         reporting.show_progress,
         reporting.show_runs,

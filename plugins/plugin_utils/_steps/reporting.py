@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._review.file import r
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import hosts
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.of_host import HostSettings
 from ansible_collections.npu.affinity.plugins.plugin_utils._steps.files import content, records, write
-from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import RUN, StepTask
+from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import DIFFERENCES, FOUND, RUN, StepTask
 
 NO_REQUEST = (
     "Say what the job asks for, for instance with "
@@ -37,6 +38,7 @@ NO_REQUEST = (
 CHANGING = ("bind", "rollback", "unbind")
 ELSEWHERE = Typed(options=("-i", "INVENTORY"))
 """How hosts are bound that the inventory of this run does not have: those of saved records and of archives."""
+_TIME = re.compile(r"T\d\d:\d\d:\d\dZ")
 UNREACHABLE = "unreachable"
 STOPPED = "__npu_affinity_stopped"
 """What approve_batch.yml sets."""
@@ -71,13 +73,32 @@ def show_plans(task: StepTask) -> dict[str, Any]:
 
 
 def show_progress(task: StepTask, playbook: str, before: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Print how far a playbook is in its batches; ``before``: the result after the batch before, whose hosts are not counted again."""
+    """Print what the hosts of a batch said, once for all that say the same, and how far the playbook is; ``before``: the result after the
+    batch before, whose hosts are not counted again."""
     names = task.variables["ansible_play_hosts_all"], task.variables["ansible_play_batch"]
     sizes = task.settings.of_playbooks()["batches"] if playbook in CHANGING else hosts.COMPARED
     at = after_batch(task.variables["hostvars"], *names, {"playbook": playbook, "before": before, "batches": sizes}, task.check_mode)
-    if at["batches"] > 1:
-        task.say([at["line"]])
-    return {"at": at}
+    lines = summary_text.alike(_of_batch(task, "unbound" if playbook == "unbind" else "host_result", DIFFERENCES))
+    lines += summary_text.said(_of_batch(task, "verified", FOUND))
+    lines += [at["line"]] if at["batches"] > 1 else []
+    task.say(lines)
+    return {"at": at, "lines": lines}
+
+
+def _of_batch(task: StepTask, result: str, key: str) -> dict[str, Any]:
+    """Return what a task registered on the hosts of this batch under a key."""
+    found = {name: task.variables["hostvars"][name].get(f"__npu_affinity_{result}") or {} for name in task.variables["ansible_play_batch"]}
+    return {name: of[key] for name, of in found.items() if of.get(key)}
+
+
+def show_measures(task: StepTask) -> dict[str, Any]:
+    """Print the measurements of all hosts, once for those that have the same."""
+    tables = _of_batch(task, "measured", "table")
+    if len(tables) > 1:  # the time of day would tell hosts apart that have the same counts
+        tables = {name: [_TIME.sub("", head), *rows] for name, (head, *rows) in tables.items()}
+    lines = summary_text.alike(tables, task.verbose)
+    task.say(lines)
+    return {"lines": lines}
 
 
 def show_runs(task: StepTask) -> dict[str, Any]:

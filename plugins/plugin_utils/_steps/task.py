@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 RUN = new_run()
 """This call of ansible-playbook. The process that starts the workers imports this file, so all tasks of all hosts have the same."""
+DIFFERENCES, FOUND = "differences", "found"
+"""What a host says that is printed once for all hosts of a batch that say the same: the lines of its diff, and what a comparison found."""
 NOT_GATHERED: dict[str, Any] = {"npus": [], "problems": ["not gathered"]}
 JSON_CALLBACKS = {"json", "jsonl"}
 _LISTS = ("actions", "files", "removed")
@@ -35,6 +37,8 @@ _OF_SSH = "Shared connection to "
 """What ssh itself writes last, on a terminal."""
 _BY_SSH = re.compile(r"^(Data could not be sent to remote host .*? over ssh|Failed to connect to the host via ssh): (?=.)")
 """What ansible-core puts before the message of ssh."""
+_UNSENT = re.compile(r"Data could not be sent to remote host .*\. Make sure this host can be reached over SSH\.")
+"""The whole message where ssh ended before it took the module."""
 IN_PART = "The host may be changed in part. Run again when it answers, which completes the change"
 
 
@@ -47,7 +51,7 @@ def lost(error: AnsibleConnectionFailure, known: str) -> dict[str, Any]:
 def silent(error: AnsibleConnectionFailure) -> dict[str, Any]:
     """Return the result of a task whose host does not answer, which the summary says once for all such hosts."""
     sentence = " ".join(str(error).split())
-    return {"msg": _BY_SSH.sub("", sentence), "lost": True}
+    return {"msg": "it cannot be reached over SSH" if _UNSENT.fullmatch(sentence) else _BY_SSH.sub("", sentence), "lost": True}
 
 
 def told(result: dict[str, Any], verbosity: int) -> dict[str, Any]:
@@ -95,6 +99,10 @@ class StepTask(ActionBase):
     @property
     def check_mode(self) -> bool:
         return bool(self._task.check_mode)
+
+    @property
+    def shows_diff(self) -> bool:
+        return bool(self._task.diff)
 
     @property
     def settings(self) -> HostSettings:

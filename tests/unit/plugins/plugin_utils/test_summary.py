@@ -508,6 +508,15 @@ def test_a_topology_of_an_earlier_run_is_not_that_of_this_one(gathered, known):
     assert ("topology" in record("a", variables)) is (known or not gathered)
 
 
+def test_what_hosts_say_alike_is_there_once():
+    texts = {"n1": ["a", "b"], "n2": ["a", "b"], "odd": ["a"], "silent": []}
+    assert summary_text.alike(texts) == ["n1, n2:", "a", "b", "odd:", "a"]
+    assert summary_text.said(texts) == ["n1, n2, odd: a", "n1, n2: b"]
+    many = {f"n{number}x": [str(number)] for number in range(40)}
+    more = "and 28 other results; to see them, run again with -v or --limit"
+    assert len(summary_text.alike(many)) == 80 and summary_text.alike(many, verbose=False)[-2:] == ["11", more]
+
+
 def test_the_text_stays_short_when_all_hosts_differ():
     hosts = {
         f"h{name}x{name}y": {**PLANNED, RESULT: {"changed": False, "remarks": [f"note {name} [NPU_FACTS_INCOMPLETE]"]}}
