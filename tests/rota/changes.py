@@ -21,7 +21,7 @@ AREAS = [
     # (patterns of paths, parts of the core that can break, patterns of proofs that come first); the first row that fits a path counts
     ("docs/* *.md CHANGELOG.rst changelogs/*", "style docs licence package unit integration", "docs-site"),
     ("tests/unit/* tests/fakes/*", "style licence unit properties integration conformance", "python-*"),
-    ("tests/integration/*", "style licence unit integration lab-core", ""),
+    ("tests/integration/*", "style licence unit integration conformance lab-core", ""),
     ("tests/conformance/*", "style licence unit conformance", ""),
     ("tests/lab/test_*", "style licence unit lab-core", "*:{name}::*"),
     ("tests/lab/*", "style licence unit lab-core", ""),
