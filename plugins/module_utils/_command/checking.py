@@ -18,6 +18,7 @@ from .._state.host_code import compared_with
 from .._state.journal import INTERRUPTED
 from .._topology.gather import gather
 from .._users.pools import sentence
+from .._users.ranks import titles
 from .known import Known, known, summary
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Standing(NamedTuple):
     waiting: Sequence[str]
     remarks: Sequence[str]
     outside: Sequence[OutsideUser] = ()
+    ranks: Sequence[str] = ()
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -51,6 +53,7 @@ class Standing(NamedTuple):
             "waiting": list(self.waiting),
             "remarks": list(self.remarks),
             "outside": list(self.outside),
+            "ranks": list(self.ranks),
             "last_change": last,
         }
 
@@ -90,7 +93,8 @@ def standing(host: Host) -> Standing:
     if state == BOUND and findings.outside:
         state = OUTSIDE
     remarks = [*(topology["problems"] if topology else ()), *findings.remarks]
-    return Standing(state, found, drift, findings.checked, waiting, remarks, findings.outside)
+    ranks = [line for user in (topology["users"] if topology else ()) for line in titles(user, found.plan or {"npus": []})]
+    return Standing(state, found, drift, findings.checked, waiting, remarks, findings.outside, ranks)
 
 
 def _state(bound: bool, drift: Sequence[Drift], waiting: Sequence[str]) -> str:

@@ -110,7 +110,7 @@ def _status(host: Host, options: argparse.Namespace) -> int:
     if options.json:
         _print_data(found.document())
     else:
-        _print([found.line()])
+        _print([found.line(), *found.ranks])
     return checking.CODES[found.state]
 
 

@@ -182,6 +182,20 @@ def test_work_outside_its_pool_is_a_state_of_its_own(run, host):
     assert code == 3 and away in out.splitlines()
 
 
+def test_status_and_explain_list_the_ranks_of_a_service(run, host):
+    shutil.copytree(host / "proc/4242", host / "proc/4343", symlinks=True)
+    (host / "proc/4343/task/4242").rename(host / "proc/4343/task/4343")
+    (link,) = (host / "proc/4343/fd").iterdir()
+    link.unlink()
+    link.symlink_to("/dev/davinci1")
+    first = "rank 0 of python3.service: NPU 0, 16 CPUs, local pages unknown"
+    second = "rank 1 of python3.service: NPU 1, CPUs 0-15, pool 16-31, local pages unknown"
+    assert run("status")[1].splitlines()[1:] == [first, second]
+    assert json.loads(run("status", "--json")[1])["ranks"] == [first, second]
+    assert f"remark: {first}; {second} [NPU_RANKS_PLACED]" in run("verify")[1].splitlines()
+    assert second in " ".join(run("explain", "pid", "4343")[1].split()) and first not in " ".join(run("explain", "pid", "4343")[1].split())
+
+
 @pytest.mark.parametrize("file", ["/dev/vdavinci103", "/dev/davinci100"], ids=["on the host", "in a container"])
 def test_work_on_a_hard_vnpu_is_work_on_its_npu(run, host, file):
     (link,) = (host / "proc/4242/fd").iterdir()
