@@ -50,7 +50,7 @@ def make(tmp_path):
 
 FILES = [
     ("verify", {"reports": "build/reports"}),
-    ("report", {"report": "build/report.html"}),
+    ("report", {"report": "build/report.html", "measures": "build/measures"}),
     ("collect", {"archives": "build/archives"}),
     ("inspect", {"archives": "build/archives", "report": "build/inspect.html"}),
     ("measure", {"measures": "build/measures"}),
