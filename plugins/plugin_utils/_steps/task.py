@@ -37,8 +37,8 @@ _OF_SSH = "Shared connection to "
 """What ssh itself writes last, on a terminal."""
 _BY_SSH = re.compile(r"^(Data could not be sent to remote host .*? over ssh|Failed to connect to the host via ssh): (?=.)")
 """What ansible-core puts before the message of ssh."""
-_UNSENT = re.compile(r"Data could not be sent to remote host .*\. Make sure this host can be reached over SSH\.")
-"""The whole message where ssh ended before it took the module."""
+_UNSENT = re.compile(r"^Data could not be sent to remote host .*? Make sure this host can be reached over SSH\b")
+"""What it says where ssh ended before it took the module."""
 IN_PART = "The host may be changed in part. Run again when it answers, which completes the change"
 
 
@@ -51,7 +51,7 @@ def lost(error: AnsibleConnectionFailure, known: str) -> dict[str, Any]:
 def silent(error: AnsibleConnectionFailure) -> dict[str, Any]:
     """Return the result of a task whose host does not answer, which the summary says once for all such hosts."""
     sentence = " ".join(str(error).split())
-    return {"msg": "it cannot be reached over SSH" if _UNSENT.fullmatch(sentence) else _BY_SSH.sub("", sentence), "lost": True}
+    return {"msg": _UNSENT.sub("it cannot be reached over SSH", _BY_SSH.sub("", sentence)), "lost": True}
 
 
 def told(result: dict[str, Any], verbosity: int) -> dict[str, Any]:
