@@ -31,8 +31,8 @@ SHARE_OF_LOOKS = 20.0
 """A look is followed by so many times its CPU time without one: 5 % of a CPU while groups come and go all the time."""
 DRAIN = 0.02
 """Seconds in which events are collected: read one by one, they would cost twice as much."""
-SHARE = 9.0
-"""Placing is followed by so many times its CPU time without any: 10 % of a CPU while work starts all the time."""
+SHARE, CREDIT = 0.1, 5.0
+"""Placing takes this part of a CPU while work starts all the time, besides so many seconds: the ranks of a job start together."""
 
 
 class Schedule:
@@ -58,6 +58,22 @@ class Schedule:
         return max(0.0, min(self._due[0], now + MINUTE) - now, self._free - now)
 
 
+class Budget:
+    """The CPU time that placing may take."""
+
+    def __init__(self, now: float) -> None:
+        self._used = 0.0
+        self._since = now
+
+    def spent(self, now: float, cost: float) -> None:
+        self._used = max(0.0, self._used - SHARE * (now - self._since)) + cost
+        self._since = now
+
+    def pause(self, now: float) -> float:
+        """Return how long to wait before the next placing, 0 for not at all."""
+        return max(0.0, (self._used - CREDIT) / SHARE - (now - self._since))
+
+
 class Watch:
     """The sources of one host, and the parts of features that place what they tell."""
 
@@ -68,7 +84,7 @@ class Watch:
         self.opens = Opens(host)
         self.groups = Groups(host)
         self.schedule = Schedule(time.monotonic())
-        self._free = 0.0
+        self.budget = Budget(time.monotonic())
 
     def sources(self) -> str:
         """Return a sentence on what wakes it up."""
@@ -108,7 +124,7 @@ class Watch:
             if part.announced():
                 self.schedule.wake(time.monotonic())
         if not {self.processes.descriptor, *self.opens.descriptors}.isdisjoint(ready):
-            time.sleep(max(DRAIN, self._free - time.monotonic()))
+            time.sleep(max(DRAIN, self.budget.pause(time.monotonic())))
             ready = select.select(descriptors, [], [], 0)[0]
         births: Dict[int, Optional[Set[int]]] = {}
         is_lost = self.processes.descriptor in ready and not self._read_processes(births)
@@ -123,7 +139,7 @@ class Watch:
             for part in self.parts:
                 if part.born(births):
                     self.schedule.wake(time.monotonic())
-            self._free = time.monotonic() + SHARE * (time.process_time() - before)
+            self.budget.spent(time.monotonic(), time.process_time() - before)
 
     def _read_processes(self, births: Dict[int, Optional[Set[int]]]) -> bool:
         """Note the processes and threads to place, and return whether the events were all there."""

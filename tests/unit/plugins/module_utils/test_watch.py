@@ -15,7 +15,7 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._command.watch import program
 from ansible_collections.npu.affinity.plugins.module_utils._command.watch.groups import Groups
-from ansible_collections.npu.affinity.plugins.module_utils._command.watch.program import Schedule, Watch
+from ansible_collections.npu.affinity.plugins.module_utils._command.watch.program import Budget, Schedule, Watch
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._kernel import device_opens
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.process_events import COMM, EXEC, Lost, ProcessEvents
@@ -126,6 +126,19 @@ def test_without_fanotify_an_open_leads_to_a_look(machine, worker, monkeypatch):
     watch.look()
     watch.schedule.looked(time.monotonic(), 0)
     assert placed(watch, told(worker()), CPUS[:1])
+
+
+def test_ranks_start_without_a_pause_and_storms_wait():
+    budget, now, cost = Budget(0.0), 0.0, 0.0
+    for _rank in range(16):
+        assert budget.pause(now) == 0
+        now, cost = now + 0.02, cost + 0.3
+        budget.spent(now, 0.3)
+    while now < 600:
+        now += max(budget.pause(now), 0.02)
+        now, cost = now + 0.3, cost + 0.3
+        budget.spent(now, 0.3)
+    assert 0.1 < cost / now < 0.12
 
 
 def test_lost_events_lead_to_one_look(machine, monkeypatch):
