@@ -131,7 +131,8 @@ def watched(settings: FileEntry, python: str, **more: Any) -> Feature:
         "[Unit]\nDescription=Place what uses NPUs when it starts\n"
         f"ConditionPathExists={PLAN}\n\n"
         "# It reads the events of the initial namespaces: no PrivateNetwork=, PrivateUsers= or PrivatePIDs=\n"
-        f"[Service]\nType=exec\n{ENVIRONMENT}ExecStart={python} -m npu_affinity watch\nRestart=on-failure\nRestartSec=30\n\n"
+        f"[Service]\nType=exec\n{ENVIRONMENT}Environment=PYTHONUNBUFFERED=1\n"
+        f"ExecStart={python} -m npu_affinity watch\nRestart=on-failure\nRestartSec=30\n\n"
         "[Install]\nWantedBy=multi-user.target\n"
     )
     return Feature(

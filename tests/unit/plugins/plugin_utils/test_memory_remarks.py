@@ -104,6 +104,7 @@ ADOPTING = {**features.of_features({"npu_affinity_adopt": "always"})["adopt"], "
 )
 def test_the_watcher_sets_the_variables_of_the_setting(asked, option):
     found = adopt.wanted({}, {"npus": [{"memory_nodes": "0"}]}, {**ADOPTING, "environment": asked})
+    assert "Environment=PYTHONUNBUFFERED=1\nExecStart=" in found.files[0]["content"], "the journal has its lines at once"
     settings = json.loads(found.files[-1]["content"])
     assert settings["rebind_limit"] == 4 and settings["environment"] == dict.fromkeys(option, True)
     assert list(found.live["environment"]) == option
