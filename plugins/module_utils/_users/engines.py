@@ -106,15 +106,20 @@ def allowed(host: Host, files: Mapping[int, str]) -> Iterator[tuple[Group, set[s
         match = _SLICE.search(host.read("%s/%s" % (SCOPES, scope)) or "")
         group = classified("%s/%s" % (slice_path(match.group(1) if match else "system.slice"), scope))
         if group and group.container:
-            texts = [host.read("%s/%s.d/%s" % (SCOPES, scope, name)) or "" for name in host.names("%s/%s.d" % (SCOPES, scope), "*.conf")]
-            rules = [rule for text in texts for rule in _ALLOWED.findall(text)]
-            found = {files.get(os.makedev(int(major), int(minor))) if major else name for major, minor, name in rules}
-            yield group, {name for name in found if name} | _given(host, group)
+            yield group, allowed_to(host, scope, files) | _given(host, group)
     for top in ("", "/systemd"):
         for container in host.names("%s%s/docker" % (CGROUPS, top), "*"):
             group = classified("/docker/" + container) if _ID.match(container) else None
             if group:
                 yield group, _given(host, group)
+
+
+def allowed_to(host: Host, scope: str, files: Mapping[int, str]) -> set[str]:
+    """Return the devices that systemd allows a scope."""
+    texts = [host.read("%s/%s.d/%s" % (SCOPES, scope, name)) or "" for name in host.names("%s/%s.d" % (SCOPES, scope), "*.conf")]
+    rules = [rule for text in texts for rule in _ALLOWED.findall(text)]
+    found = {files.get(os.makedev(int(major), int(minor))) if major else name for major, minor, name in rules}
+    return {name for name in found if name}
 
 
 def group_in(spec: Mapping[str, Any]) -> str:

@@ -17,11 +17,13 @@ from ..._host.host import CommandError, Host
 from ..._base.findings import Device
 from ..._base.fitting import Variables, values_of
 from ..._kernel.device_access import device_access
+from ..._kernel.machine import CONTROLLERS
 from ..._kernel.memory import nodes_with_memory, patience
 from ..._state.files import FileState
 from ..._state.plan_file import memory_nodes
 from ..._state.systemd import Systemd
-from ..._users.engines import CRI
+from ..._users.devices import numbers
+from ..._users.engines import CRI, allowed_to
 from ..._users.finding import is_whole
 from . import services, tasks
 from .choosing import NOTHING, Expected, targets
@@ -175,8 +177,12 @@ class Adoption:
         pids = target.pids(self.host) if target.engine == CRI and self.host.live else []
         before = device_access(self.host, pids[0]) if pids else ()
         self.engines.update(target.engine, target.user["container"] or "", target.sets)
-        if pids and device_access(self.host, pids[0]) != before:
+        if pids and device_access(self.host, pids[0]) != before and not self._allows(target):
             raise ValueError("its runtime changed which devices it may open; if it has lost one, delete its pod")
+
+    def _allows(self, target: Target) -> bool:
+        """Whether systemd allows the devices of a container: on cgroup v2, it adds a program to that of runc when it changes a scope."""
+        return self.host.exists(CONTROLLERS) and set(target.user["devices"]) <= allowed_to(self.host, target.unit, numbers(self.host))
 
     def _attempt(self, target: Target, function: Any, *arguments: Any) -> None:
         try:

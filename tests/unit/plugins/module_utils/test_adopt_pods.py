@@ -186,6 +186,13 @@ def test_a_pod_that_loses_a_device_gets_its_cpus_back(machine):
     assert (machine.runtime.cpu, machine.cpus(200), machine.exists(previous.PATH)) == ({"cpus": "0-7"}, "0-7", False)
 
 
+def test_a_scope_that_systemd_allows_its_devices_loses_none(machine):
+    machine.process(200, POD)
+    machine.runtime.loses = True  # other programs decide on devices than before
+    machine.put("/run/systemd/transient/%s.d/50-DeviceAllow.conf" % os.path.basename(POD), "[Scope]\nDeviceAllow=/dev/davinci1 rwm\n")
+    assert states(adopt(machine, [pod(machine, 1)], wanted=PODS)) == [("container", "adopted")]
+
+
 def test_a_set_that_others_gave_is_left_alone(machine):
     machine.process(200, POD)
     machine.runtime.update({"cpus": "0-1"})
