@@ -14,7 +14,6 @@ import pytest
 from ansible_collections.npu.affinity.plugins.module_utils._apply.apply import Application
 from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
 from ansible_collections.npu.affinity.plugins.module_utils._features.parts import traces
-from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.hugepages import path_of
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import PATH as LOCK
@@ -105,7 +104,7 @@ AFTER_ALL = ("irq", "nic")
 def apply(name, given):
     """Return what applies the state of a feature; the feature is absent where nothing is given."""
     presence = {"features": {name: "present" if given else "absent"}}
-    absent = {} if given else {name: traces(FEATURES[name])}
+    absent = {} if given else traces([name], {})
     state = a_state(**{"plan": None, "live": {}, **given}, **presence, absent=absent)
 
     def run(host):

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from ansible_collections.npu.affinity.plugins.module_utils._features.threads.watching import Threads
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import PLAN
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.places import UNCHANGEABLE
@@ -126,7 +127,6 @@ CHANGING = [
     module("host_files", state=a_state()),
     module("unbind"),
     program("irq", "/"),
-    program("threads", "/"),
     program("device_share", "/"),
     program("metrics", "/"),
     program("tuning", "/"),
@@ -193,17 +193,17 @@ def test_a_malformed_plan_is_reported_by_programs(tmp_path, entry, sentence):
     plan = {"npus": [{**BOUND["npus"][0], **entry}]}
     install_plan(tmp_path)
     (tmp_path / PLAN[1:]).write_text(json.dumps(plan))
-    for name in ("irq", "threads"):
-        done = run_below(tmp_path, *program(name, "/"))
-        assert (done.returncode, sentence in done.stdout) == (1, True), done.stdout + done.stderr
+    done = run_below(tmp_path, *program("irq", "/"))
+    assert (done.returncode, sentence in done.stdout) == (1, True), done.stdout + done.stderr
 
 
-def test_malformed_settings_are_reported_by_their_programs(tmp_path):
+def test_malformed_settings_are_reported_by_their_programs(tmp_path, capsys):
     install_plan(tmp_path)
     (tmp_path / "etc/npu-affinity/tuning.json").write_text('{"swappiness": [0]}')
     (tmp_path / "etc/npu-affinity/threads.json").write_text('{"processes": 5}')
     (tmp_path / "etc/npu-affinity/metrics.json").write_text('{"textfile": "npu.prom"}')
-    for name, role in (("tuning", "tuning"), ("threads", "threads"), ("metrics", "metrics")):
-        sentence = f"is not what role {role} writes"
+    for name in ("tuning", "metrics"):
         done = run_below(tmp_path, *program(name, "/"))
-        assert (done.returncode, sentence in done.stdout) == (1, True), done.stdout + done.stderr
+        assert (done.returncode, f"is not what role {name} writes" in done.stdout) == (1, True), done.stdout + done.stderr
+    assert Threads(Host(str(tmp_path))).look(), "the watcher stays"
+    assert "is not what role threads writes" in capsys.readouterr().out

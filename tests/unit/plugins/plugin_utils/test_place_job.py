@@ -169,7 +169,7 @@ def test_the_summary_names_host_and_npus_of_every_task():
         {"one": a2(), "two": a2(busy=(0, 1, 2, 3))}, {"tasks": [{"name": "decode", "npus": 4, "cpus": 10, "replicas": 2}, ROUTER]}
     )
     assert found["message"] == "The job can run: 2 tasks decode with 4 NPUs and 10 CPUs each on two, one; a task router with 8 CPUs on one."
-    start = found["table"].index("task  name    host  NPUs  CPUs   NUMA")
+    start = found["table"].index("task  name    host  NPUs  CPUs     NUMA")
     assert [line.split()[:4] for line in found["table"][start + 1 : start + 4]] == [
         ["0", "decode", "two", "4-7"],
         ["1", "decode", "one", "0-3"],
