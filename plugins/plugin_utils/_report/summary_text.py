@@ -112,7 +112,7 @@ def _grouped(title: str, sentences: Mapping[str, Sequence[str]]) -> Iterator[str
     for name, said in sentences.items():
         for sentence in said:
             found.setdefault(_ADDRESS.sub("…", sentence), {})[name] = sentence
-    alike = [(list(of), next(iter(of.values())) if len(set(of.values())) == 1 else shown) for shown, of in found.items()]
+    alike = [(list(of), [*of.values()][0] if len(set(of.values())) == 1 else shown) for shown, of in found.items()]
     yield from capped([f"{title} {folded(names)}: {sentence}" for names, sentence in alike], "sentence")
 
 

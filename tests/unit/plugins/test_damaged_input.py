@@ -271,7 +271,7 @@ REVIEWED = {"hosts": {"a": {"plan": "0"}}, **{name: {"0": {}} for name in review
 TEXTS = {
     # what it is: its reader, and an example
     "systemd's properties": (systemd.settings, "AllowedCPUs=0-3 8\nSlice=npu-0.slice\n[Unit]\n# x\n"),
-    "environment files": (lambda text: irqbalance._logical_lines(text), "A=b \\\n c\n#x\n"),
+    "environment files": (irqbalance._logical_lines, "A=b \\\n c\n#x\n"),
     "configuration of the kubelet": (
         kubelet_settings.read,
         "cpuManagerPolicy: static\nkubeReserved: {cpu: 500m}\nfeatureGates:\n  A: true # b\n",

@@ -232,10 +232,9 @@ def test_processes_in_a_pod_get_the_cpus_of_their_own_npus(machine):
 def test_pods_that_are_no_longer_asked_for_get_their_cpus_back(machine):
     machine.process(100, SERVICE)
     machine.process(200, POD)
-    both = lambda: [pod(machine, 1), user(machine, SERVICE, 1)]  # noqa: E731
-    adopt(machine, both(), wanted=PODS)
+    adopt(machine, [pod(machine, 1), user(machine, SERVICE, 1)], wanted=PODS)
     assert [machine.cpus(pid) for pid in (100, 200)] == ["4-7", "4-7"]
-    adopt(machine, both())
+    adopt(machine, [pod(machine, 1), user(machine, SERVICE, 1)])
     assert [machine.cpus(pid) for pid in (100, 200)] == ["4-7", "0-7"]
 
 
