@@ -92,6 +92,8 @@ def units(name, target="multi-user"):
 
 IRQBALANCE = {"installed": True, "active": True, "unit": "debian", "options": ""}
 A5 = merge(two_cards(0, 1), {"cpus": {"per_node": 32}, "irqbalance": IRQBALANCE, "npus": {"family": "a5", "name": "Ascend950DT"}})
+CLUSTER = {"npu_affinity_strategy": "cluster"}
+"""It leaves CPUs to the threads that poll."""
 POLL_THREADS = [f"/proc/{pid}/status" for pid in POLL_THREAD_PIDS]
 
 
@@ -121,9 +123,9 @@ STORIES = {
     ),
     "polling": Story(
         machine=A5,
-        base={"npu_affinity_irq_enabled": False},
-        on={"npu_affinity_irq_enabled": True},
-        other={"npu_affinity_irq_enabled": True, "npu_affinity_interval": "1h"},
+        base={**CLUSTER, "npu_affinity_irq_enabled": False},
+        on={**CLUSTER, "npu_affinity_irq_enabled": True},
+        other={**CLUSTER, "npu_affinity_irq_enabled": True, "npu_affinity_interval": "1h"},
         shows=polls("00000000,ffffff00", "8-31"),
         shows_other=polls("00000000,ffffff00", "8-31"),
         made={*units("irq"), *(f"{UNITS}{folder}npu-affinity-irq.timer" for folder in ("", "timers.target.wants/"))},
