@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.parts import applied, traces
@@ -64,6 +64,8 @@ FEATURES = {name: module.wanted for name, module in _MODULES.items()}
 """The functions that say what a feature wants of a host, in the order in which a bind applies them."""
 PRESENT, ABSENT = "present", "absent"
 _MUST_EXIST = " Install what is missing, or remove services from npu_affinity_fail_on."
+MOST_FILES = 3
+"""So many files that a bind changes are named in a sentence."""
 IN_SUMMARY = [name for name, module in _MODULES.items() if getattr(module, "NOTES_IN_SUMMARY", False)]
 """The features whose notes the summary and the playbook bind show, and which are no remarks."""
 PLANNED = (
@@ -120,8 +122,17 @@ def desired_state(
     made["converged"] = bool(made["digest"]) and made["digest"] == known.get("digest") and not known["differs"]
     if (shown or tell) and made["difference"] and made["digest"] and made["plan"] and (in_force or not topology.get("applied")):
         made["difference"]["changes"] = told = changes(applied(made), in_force)
-        made["remarks"] += [coded(Sentence(BIND_EFFECT, f"A bind changes: {'; '.join(told)}."))] if told else []
+        made["remarks"] += [coded(Sentence(BIND_EFFECT, f"A bind changes: {'; '.join(_counted(told))}."))] if told else []
     return made
+
+
+def _counted(changes: Sequence[str] | None) -> list[str]:
+    """Return changes with a number in place of many files."""
+    found = list(changes or ())
+    files = [line for line in found if line.startswith("file ")]
+    if len(files) <= MOST_FILES:
+        return found
+    return [*(line for line in found if line not in files), f"{len(files)} files, which --check --diff shows"]
 
 
 def _made_of(topology: Topology, settings: Mapping[str, Any], plan: Plan | None, shown: bool) -> DesiredState:

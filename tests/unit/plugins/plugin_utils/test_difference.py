@@ -190,6 +190,7 @@ def test_a_plan_that_is_shown_has_all_that_a_bind_changes():
         ({}, [], []),
         ({"npu_affinity_tuning": {"governor": "performance"}}, [], ["feature tuning: absent -> present", "governor performance"]),
         ({}, ["start npu-0.slice"], ["A bind changes: start npu-0.slice."]),
+        ({}, [f"file /etc/{name}: changed" for name in "abcd"], ["A bind changes: 4 files, which --check --diff shows."]),
     ):
         given = of_features({"npu_affinity_irq_enabled": False, **settings})
         made = desired_state(topology, given, shown=True, in_force={**in_force, "differs": differs})
