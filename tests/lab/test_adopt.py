@@ -11,7 +11,7 @@ import time
 import pytest
 
 from tests.lab import image
-from tests.lab.conftest import changes, drift, plan_of, said, success
+from tests.lab.conftest import ALONE, KILL_MODULES, changes, drift, plan_of, root, said, success
 from tests.lab.kernel import main_process, numbers, pages
 from tests.lab.machine import PATIENCE
 from tests.lab.shapes import DUO, ENGINES, ENGINES_V1, V1
@@ -78,6 +78,20 @@ START = {
     "quadlet": "systemctl daemon-reload && systemctl start by-quadlet",
     "ctr": "ctr run --detach --device=/dev/davinci{number} docker.io/library/infer:latest by-ctr " + PROGRAM_IN_CONTAINER,
 }
+# An engine whose update of a count fails once: it is refused, or kills who asked for it before or after it.
+FAULTY = f"""#!/bin/sh
+if [ "$1" = update ] && read -r count what 2>/dev/null </run/fault; then
+  if [ $count -gt 1 ]; then
+    echo $((count - 1)) $what >/run/fault
+  else
+    rm /run/fault
+    case $what in refused) echo a refusal >&2; exit 1 ;; after) {{engine}} "$@" ;; esac
+    {KILL_MODULES}
+  fi
+fi
+exec {{engine}} "$@"
+"""
+SMALLER = {"npu_affinity_cpus": "0-4,6-10", "npu_affinity_replan": True}
 
 
 def install(machine, name, words):
@@ -198,6 +212,32 @@ def test_running_work_is_adopted_and_given_back(lab, claims, tmp_path, shape):
     if CONTAINERS:
         inspect = "docker inspect --format {{.HostConfig.CpusetCpus}} by-docker"
         claims.equal("CPU set in docker's record", numbers(machine.run(inspect).strip()), everything)
+
+
+@pytest.mark.skipif(not CONTAINERS, reason="only images of engines can show it")
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_adoption_that_is_refused_or_killed_is_given_back(lab, claims, shape):
+    """Running containers: binds of other plans, in which an engine refuses, or the bind is killed before and after an update; unbind"""
+    machine = lab.fresh(shape)
+    held = start(machine)
+    everything = together(look(machine, held), "by-process")
+    for engine in ("docker", "podman"):
+        machine.write(f"/usr/local/bin/{engine}", FAULTY.format(engine=machine.run(f"command -v {engine}").strip()))
+        machine.run(f"chmod 755 /usr/local/bin/{engine}")
+    pools = []
+    for settings in SMALLER, {"npu_affinity_replan": True}:
+        claims.equal("exit status of bind", success(lab.play(machine, "bind", npu_affinity_adopt="now", **settings)), (0, ""))
+        pools.append(planned(machine))
+        in_their_pools(claims, machine, held, "after bind")
+    for fault, settings in ("1 refused", SMALLER), ("1 before", SMALLER), ("2 after", {"npu_affinity_replan": True}), ("1 after", SMALLER):
+        machine.write("/run/fault", fault + "\n")
+        run = lab.play_as(root(machine, ALONE), machine, "bind", npu_affinity_adopt="now", **settings)
+        claims.equal(f"a bind with this fault fails: {fault}", run.status != 0, fault != "1 refused")
+        claims.equal("it says what an engine refused", "a refusal" in run.output, fault == "1 refused")
+        found = look(machine, held)
+        sets = {name: together(found, name) for name in held}
+        claims.true(f"CPUs after it: {sets}", all(sets[name] in [pool[number] for pool in pools] for name, number in held.items()))
+    given_back(claims, lab, machine, held, everything)
 
 
 @pytest.mark.skipif(image.NAME == "engines-v1", reason="one image shows it")

@@ -229,7 +229,7 @@ def _followed(groups: Groups, name: str, reason: str, options: Options, asked: f
     ]
     told += _warnings.remote(groups, division.pools, division.strategy)
     if told:
-        told.append(Sentence("NPU_RULE_FAILS", f"To repair that, {instead}."))
+        told.append(Sentence("NPU_RULE_FAILS", f"CPUs that the workers divide themselves are not repaired: to have that, {instead}."))
     return division._replace(warnings=[*division.warnings, *told], violations=[])
 
 

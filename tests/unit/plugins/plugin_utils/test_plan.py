@@ -49,7 +49,8 @@ def test_pools_for_workers_are_as_published_and_defects_reported():
     assert [entry["irq"] for entry in made["npus"]] == [entry["irq"] for entry in published["npus"]]
     assert made["violations"] == made["repaired"] == []
     assert f"The workers bind themselves, and this is what they do: {published['violations'][0]}" in made["warnings"]
-    assert made["warnings"][-1] == "To repair that, use npu_affinity_bound_by: host, with in-process binding off."
+    instead = "use npu_affinity_bound_by: host, with in-process binding off."
+    assert made["warnings"][-1] == f"CPUs that the workers divide themselves are not repaired: to have that, {instead}"
     alone = plan(host([0, 1, 2, 3], nodes=4, cores=8), bound_by="workers")
     assert alone["npus"][0]["mems"] == "0-1", "memory of the whole pool: the workers move their pages themselves"
     stock = plan(host(A2), bound_by="workers")
