@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
@@ -28,7 +30,7 @@ named = threading.Event()
 def run():
     named.wait()
     ctypes.CDLL(None).prctl(15, b"acl_thread", 0, 0, 0)
-    print(threading.get_native_id(), flush=True)
+    print(os.readlink("/proc/thread-self").rpartition("/")[2], flush=True)  # Python 3.7 has no get_native_id
     threading.Event().wait()
 print("ready", flush=True)
 sys.stdin.readline()
@@ -47,10 +49,13 @@ sys.stdin.readline()
 
 @pytest.fixture
 def machine(tmp_path):
-    try:
-        return Watched(tmp_path)
-    except PermissionError:
-        pytest.skip("only root can make device files")
+    """One at a time: it watches all processes, those of a test in another process, too."""
+    with open(os.path.join(tempfile.gettempdir(), "npu-affinity-test-watch"), "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            yield Watched(tmp_path)
+        except PermissionError:
+            pytest.skip("only root can make device files")
 
 
 @pytest.fixture
