@@ -22,11 +22,15 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def sampled(host: Host, pid: int) -> dict[int, int]:
-    """Return ``{node: pages}`` of a sample. Raises ``ValueError`` with the reason if it cannot be read."""
+    """Return ``{node: pages}`` of a sample, nothing of a process that has ended or does not run here.
+
+    Raises ``ValueError`` with the reason if it cannot be read.
+    """
     syscall, maps = _SYSCALLS.get(os.uname().machine), host.text("/proc/%d/maps" % pid)
-    if not host.live or syscall is None or maps is None:
-        why = "it does not run here" if not host.live else "it has ended" if maps is None else "not on %s" % os.uname().machine
-        raise ValueError("The pages of process %d are not known: %s" % (pid, why))
+    if not host.live or maps is None:
+        return {}
+    if syscall is None:
+        raise ValueError("The pages of process %d are not known: not on %s" % (pid, os.uname().machine))
     places = _places(maps)
     count = len(places)
     pages, nodes = (ctypes.c_void_p * count)(*places), (ctypes.c_int * count)()
