@@ -58,7 +58,7 @@ def test_ansible_playbook_from_a_checkout(fleet):
 def test_the_commands_of_the_readme_in_their_order(fleet, tmp_path):
     hosts = fleet(node001="i310_pro")
     before = hosts.snapshot("node001")
-    section = (REPOSITORY / "README.md").read_text().partition("## Usage")[2].partition("\n## ")[0]
+    section = (REPOSITORY / "README.md").read_text().partition("\n## Use Cases")[2].partition("\n## ")[0]
     lines = re.findall(r"^ansible-playbook -i hosts.yml npu[.]affinity[.](\w+)(.*?) +#", section, re.MULTILINE)
     assert {playbook for playbook, _options in lines} == {"plan", "measure", "bind", "verify", "report", "history", "collect", "unbind"}
     folders = {f"npu_affinity_{name}": str(tmp_path / name) for name in ("measures", "archives")}
