@@ -107,7 +107,7 @@ def test_a_kubelet_follows_the_plan_on_the_users_word_only(fleet, tmp_path):
         "npu_affinity_kubelet_uncordon": told[1],
     }
 
-    run = hosts.succeed("bind", **variables)
+    run = hosts.succeed("bind", "-v", **variables)
     assert "Pods have no CPUs of their own on this node" in run.output
     assert (
         "cpuManagerPolicy: none -> static" in run.output
