@@ -34,3 +34,31 @@ attributes:
     details:
       - Nothing is changed on the host.
 """
+
+    AUTHOR = r"""
+options:
+  author:
+    description: Author of the change, recorded in the history and the journal of systemd.
+    type: str
+    default: ''
+  reason:
+    description: Reason for the change, recorded in the history and the journal of systemd.
+    type: str
+    default: ''
+  run:
+    description: The run that the change belongs to, recorded in the history. The default is a run of its own.
+    type: dict
+    suboptions:
+      id:
+        description: Id of the run.
+        type: str
+        required: true
+      time:
+        description: When it began, in UTC.
+        type: str
+        required: true
+      inventory:
+        description: The inventory that it was started with.
+        type: str
+        default: ''
+"""

@@ -63,30 +63,6 @@ options:
     type: str
     choices: [bind, rollback]
     default: bind
-  author:
-    description: Author of the change, recorded in the history and the journal.
-    type: str
-    default: ''
-  reason:
-    description: Reason for the change, recorded in the history and the journal.
-    type: str
-    default: ''
-  run:
-    description: The run that the change belongs to, recorded in the history. The default is a run of its own.
-    type: dict
-    suboptions:
-      id:
-        description: Id of the run.
-        type: str
-        required: true
-      time:
-        description: When it began, in UTC.
-        type: str
-        required: true
-      inventory:
-        description: The inventory that it was started with.
-        type: str
-        default: ''
   kubelet_wait:
     description:
       - Seconds to wait for the kubelet of a drained node to start. Without it, the module does not change the kubelet, and returns RV(kubelet).
@@ -109,6 +85,7 @@ options:
         default: 60
 extends_documentation_fragment:
   - npu.affinity._attributes
+  - npu.affinity._attributes.author
 author:
   - npu.affinity contributors (@npu-affinity)
 """
@@ -281,6 +258,7 @@ compared:
 import os
 from typing import Any, Mapping
 
+from ansible_collections.npu.affinity.plugins.module_utils._module.authored import AUTHORED
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
 from ansible_collections.npu.affinity.plugins.module_utils._apply.apply import Application
@@ -296,16 +274,7 @@ def argument_spec() -> dict[str, Any]:
         "features": {"type": "list", "elements": "str", "default": []},
         "move_memory": {"type": "bool", "default": False},
         "action": {"type": "str", "choices": ["bind", "rollback"], "default": "bind"},
-        "author": {"type": "str", "default": ""},
-        "reason": {"type": "str", "default": ""},
-        "run": {
-            "type": "dict",
-            "options": {
-                "id": {"type": "str", "required": True},
-                "time": {"type": "str", "required": True},
-                "inventory": {"type": "str", "default": ""},
-            },
-        },
+        **AUTHORED,
         "kubelet_wait": {"type": "int"},
         "compare": {
             "type": "dict",

@@ -49,30 +49,6 @@ options:
         file sets memory nodes.
     type: bool
     default: false
-  author:
-    description: Author of the change, recorded in the history and the journal of systemd.
-    type: str
-    default: ''
-  reason:
-    description: Reason for the change, recorded in the history and the journal of systemd.
-    type: str
-    default: ''
-  run:
-    description: The run that the change belongs to, recorded in the history. The default is a run of its own.
-    type: dict
-    suboptions:
-      id:
-        description: Id of the run.
-        type: str
-        required: true
-      time:
-        description: When it began, in UTC.
-        type: str
-        required: true
-      inventory:
-        description: The inventory that it was started with.
-        type: str
-        default: ''
   npu_smi:
     description: The C(npu-smi) command. By default, the module searches where Ascend drivers install it.
     type: str
@@ -87,6 +63,7 @@ options:
     default: 90
 extends_documentation_fragment:
   - npu.affinity._attributes
+  - npu.affinity._attributes.author
 author:
   - npu.affinity contributors (@npu-affinity)
 """
@@ -220,6 +197,7 @@ failures:
 
 from typing import Any, Mapping, Sequence
 
+from ansible_collections.npu.affinity.plugins.module_utils._module.authored import AUTHORED
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._features.parts import without
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES, require_known
@@ -239,16 +217,7 @@ def argument_spec() -> dict[str, Any]:
         "device_share": {"type": "bool", "default": True},
         "ignore_busy": {"type": "bool", "default": False},
         "move_memory": {"type": "bool", "default": False},
-        "author": {"type": "str", "default": ""},
-        "reason": {"type": "str", "default": ""},
-        "run": {
-            "type": "dict",
-            "options": {
-                "id": {"type": "str", "required": True},
-                "time": {"type": "str", "required": True},
-                "inventory": {"type": "str", "default": ""},
-            },
-        },
+        **AUTHORED,
         "npu_smi": {"type": "str"},
         "kubelet_wait": {"type": "int"},
         "timeout": {"type": "int", "default": 90},

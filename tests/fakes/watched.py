@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The running kernel with a plan, settings and device files of its own, for what watches processes."""
+"""The running kernel with a plan, settings and device files of its own: what watches processes sees these."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def summarize(task: StepTask, playbook: str) -> dict[str, Any]:
 
 
 def end(task: StepTask, state: str) -> dict[str, Any]:
-    """Fail a host whose result is in the summary; one that did not answer ends as unreachable, for the recap and the status of the run."""
+    """Fail a host whose result is in the summary; one that did not answer ends as unreachable in the recap and the status of the run."""
     said = {"msg": f"{state}: the summary says why"}
     return {"unreachable": True, **said} if state == UNREACHABLE else refused(said)
 

@@ -4,7 +4,7 @@
 """What inference engines bind their workers to, one for each card.
 
 vLLM's ``--numa-bind`` and both bindings of SGLang are those of the released packages. What they read of the host is stubbed, and what
-they decide is recorded, so that the page can be made without them. TensorRT-LLM is restated, because the index of pip has no package
+they decide is recorded: the page can be made without them. TensorRT-LLM is restated, because the index of pip has no package
 of it: NVIDIA/TensorRT-LLM@08314e8e, ``docs/source/deployment-guide/configuring-cpu-affinity.md``, without
 ``TLLM_NUMA_AWARE_WORKER_AFFINITY``. A worker gets the CPUs near its GPU, or all if something has restricted them.
 """
