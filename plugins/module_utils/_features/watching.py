@@ -5,7 +5,12 @@
 
 from __future__ import annotations
 
-from typing import Collection, Mapping, Optional
+from typing import Collection, Iterable, Mapping, Optional, Sequence
+
+from .._base.outside import say
+from .._base.table import count
+from .._host.host import Host
+from .._state.log import Change, log_change
 
 WATCH_SERVICE = "npu-affinity-watch.service"
 PROGRAM = "npu_affinity watch"
@@ -14,12 +19,17 @@ Births = Mapping[int, Optional[Collection[int]]]
 
 
 class Watching:
-    """The part of a feature. It raises nothing: the journal of the service names what fails.
+    """The part of a feature. It raises nothing: the journal of the service names what fails. What it has said once, it says again only
+    when that has changed.
 
     ``pods``: whether new groups of pods lead to a look. ``descriptor`` is that of events of its own, -1 without any.
     """
 
     pods = False
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self._said: set[str] = set()
 
     @property
     def descriptor(self) -> int:
@@ -31,11 +41,11 @@ class Watching:
 
     def concerns(self, group: str) -> bool:
         """Whether a process is placed as soon as it executes a program, by the text of its ``cgroup`` in procfs."""
-        raise NotImplementedError
+        return False
 
     def knows(self, pid: int) -> bool:
         """Whether threads of a process are placed by their names."""
-        raise NotImplementedError
+        return False
 
     def born(self, births: Births) -> bool:
         """Place processes and threads, and return whether a look at everything should follow soon."""
@@ -44,3 +54,17 @@ class Watching:
     def announced(self) -> bool:
         """Read its own events, and return whether a look at everything should follow soon."""
         return False
+
+    def _log(self, lines: Sequence[str], of: str) -> None:
+        """Say what was changed, a line each, and write it to the journal of the host."""
+        if lines:
+            log_change(self.host, Change("rebind", PROGRAM, "%s of %s" % (count(len(lines), "change"), of), lines))
+        for line in lines:
+            say(line)
+
+    def _say(self, sentences: Iterable[str], is_all: bool) -> None:
+        """Say what is new among sentences; ``is_all``: they are on everything, so that all others no longer hold."""
+        found = set(sentences)
+        for sentence in sorted(found - self._said):
+            say(sentence)
+        self._said = found if is_all else self._said | found

@@ -233,23 +233,21 @@ class Adoption:
         self.record.forget_ended()
         for unit, (sets, _variables) in self.refreshed.items():
             self.record.note_service(unit, sets)
+        ranks = {pid for rank in self.targets if rank.is_rank for pid in rank.pids(self.host)}
         for target in self.adopted:
-            npus = [[Device.of(npu).kind, npu["id"]] for npu in target.npus]
             if target.way == SERVICE:
-                self.record.note_service(target.unit, dict(target.sets, npus=npus))
+                self.record.note_service(target.unit, dict(target.sets, npus=target.keys))
             elif target.way == CONTAINER:
-                self.record.note_container(target.user, target.engine, target.engine_before, dict(target.sets, npus=npus))
+                self.record.note_container(target.user, target.engine, target.engine_before, dict(target.sets, npus=target.keys))
             is_remembered = target.by_group and not target.handed_down and tasks.are_remembered(self.host)
-            ranks = {pid for rank in self.targets if rank.is_rank and not target.is_rank for pid in rank.pids(self.host)}
-            for pid in () if is_remembered else set(target.pids(self.host)) - ranks:
+            for pid in () if is_remembered else set(target.pids(self.host)) - (set() if target.is_rank else ranks):
                 self._note_process(target, pid)
 
     def _note_process(self, target: Target, pid: int) -> None:
-        npus = [[Device.of(npu).kind, npu["id"]] for npu in target.npus]
         sets: dict[str, Any] = {"cpus": ""} if target.by_group else dict(target.sets, **({"mems": target.mems} if target.mems else {}))
-        if "rank" in target.user:
+        if target.is_rank:
             sets["rank"] = target.user["rank"]
-        self.record.note_process(pid, target.user, target.title, dict(sets, npus=npus))
+        self.record.note_process(pid, target.user, target.title, dict(sets, npus=target.keys))
 
     def undo(self) -> None:
         """Give back what this run changed, in the reverse order. Raises ``ValueError`` with what failed; then the record stays."""

@@ -124,8 +124,7 @@ def bind(host: Host, target: Target) -> bool:
     A start that is under way may have read its specification before; then the look at running work decides. Raises ``ValueError``.
     """
     record, container = Record(host), target.user["container"] or ""
-    npus = [[Device.of(npu).kind, npu["id"]] for npu in target.npus]
-    record.note_container(target.user, CRI, target.engine_before, {"cpus": compress(target.wanted), "npus": npus})
+    record.note_container(target.user, CRI, target.engine_before, {"cpus": compress(target.wanted), "npus": target.keys})
     record.store()
     try:
         Runtime(host).update(container, {"cpus": compress(target.wanted)})

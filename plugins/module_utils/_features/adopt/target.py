@@ -66,6 +66,11 @@ class Target:
         return "%s (%s)" % (title_of(self.user), " and ".join(Device.of(npu).title for npu in self.npus))
 
     @property
+    def keys(self) -> list[list[Any]]:
+        """What a record calls its NPUs and GPUs."""
+        return [[Device.of(npu).kind, npu["id"]] for npu in self.npus]
+
+    @property
     def is_of_pod(self) -> bool:
         return self.user["kind"] == "pod"
 

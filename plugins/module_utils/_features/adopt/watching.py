@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 import time
-from typing import Container, Iterable
+from typing import Container
 
 from ..._base.cpulist import compress
 from ..._base.findings import with_lost
 from ..._base.outside import json_of, require_shape, say
-from ..._base.table import count
 from ..._host.host import CommandError, Host
 from ..._state.diffs import diffs
 from ..._state.lock import changing
@@ -73,13 +72,12 @@ def _key(host: Host, target: Target) -> str:
 
 
 class Watcher(Watching):
-    """Looks, adopts and reports; what it has said once, it says again only when it has changed."""
+    """Looks, adopts and reports."""
 
     def __init__(self, host: Host) -> None:
-        self.host = host
+        Watching.__init__(self, host)
         self.tries = Tries(0)
         self._announcements = Announcements(host)
-        self._said: set[str] = set()
         self._left: set[str] = set()
         self._unsure: set[int] = set()
 
@@ -100,12 +98,6 @@ class Watcher(Watching):
         for container in containers:
             self.prepare(container)
         return bool(containers)
-
-    def concerns(self, group: str) -> bool:
-        return False
-
-    def knows(self, pid: int) -> bool:
-        return False
 
     def born(self, births: Births) -> bool:
         """Adopt processes of sessions. A service or container opens its devices one after the other, and is adopted with all of them."""
@@ -139,7 +131,7 @@ class Watcher(Watching):
                 plan = read(self.host)
                 target = waiting(self.host, plan, container) if plan else None
                 if target and bind(self.host, target):
-                    self._tell([target])
+                    self._log(diffs.work([target.row()]), "running work")
         except (CommandError, OSError, ValueError) as error:
             say("Container %s did not get its CPUs before its start: %s" % (container[:12], error))
 
@@ -183,20 +175,7 @@ class Watcher(Watching):
         for key, target in tried.items():
             self.tries.note(key, time.monotonic(), target.text)
 
-    def _tell(self, targets: Iterable[Target]) -> None:
-        lines = diffs.work([target.row() for target in targets])
-        if lines:
-            log_change(self.host, Change("rebind", PROGRAM, count(len(lines), "change") + " of running work", lines))
-        for line in lines:
-            say(line)
-
     def _report(self, adoption: Adoption, is_all: bool) -> None:
-        self._tell(adoption.adopted)
+        self._log(diffs.work([target.row() for target in adoption.adopted]), "running work")
         left = [target.sentence for target in adoption.targets if target.state in (REFUSED, FAILED)]
         self._say(left + [target.remark for target in adoption.targets if target.remark], is_all)
-
-    def _say(self, sentences: Iterable[str], is_all: bool) -> None:
-        found = set(sentences)
-        for sentence in sorted(found - self._said):
-            say(sentence)
-        self._said = found if is_all else self._said | found

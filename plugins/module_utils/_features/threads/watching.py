@@ -5,13 +5,8 @@
 
 from __future__ import annotations
 
-from typing import Iterable
-
-from ..._base.outside import say
-from ..._base.table import count
 from ..._host.host import Host
 from ..._state.lock import changing
-from ..._state.log import Change, log_change
 from ..._state.plan_file import PATH as PLAN
 from ..watching import PROGRAM, Births, Watching
 from .places import SETTINGS
@@ -20,13 +15,12 @@ from .tasks import groups_of, plan_in_force
 
 
 class Threads(Watching):
-    """Places what the installed settings name. What it has said once, it says again only when that has changed."""
+    """Places what the installed settings name."""
 
     def __init__(self, host: Host) -> None:
-        self.host = host
+        Watching.__init__(self, host)
         self._units: frozenset[str] = frozenset()
         self._known: set[int] = set()
-        self._said: set[str] = set()
 
     def look(self) -> bool:
         found = self._place(None)
@@ -55,10 +49,7 @@ class Threads(Watching):
             self._say(["No thread is placed: %s" % error], births is None)
             return None
         if found and found.changed:
-            moved = moves(found.processes)
-            log_change(self.host, Change("rebind", PROGRAM, count(len(moved), "change") + " of threads", moved))
-            for line in moved:
-                say(line)
+            self._log(moves(found.processes), "threads")
         self._say(found.warnings + found.failed if found else [], births is None)
         return found
 
@@ -69,9 +60,3 @@ class Threads(Watching):
         plan, (processes, patterns) = plan_in_force(self.host), settings_of(self.host)
         self._units = frozenset(group.unit for group in groups_of(plan, processes) if group.unit)
         return place(self.host, plan, processes, patterns, check, among=births)
-
-    def _say(self, sentences: Iterable[str], is_all: bool) -> None:
-        found = set(sentences)
-        for sentence in sorted(found - self._said):
-            say(sentence)
-        self._said = found if is_all else self._said | found
