@@ -139,6 +139,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._topology.arguments i
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
     from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
+    from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import Entry
 
 
 def earlier(host: Host, number: int, topology: Topology) -> dict[str, Any]:
@@ -153,26 +154,26 @@ def earlier(host: Host, number: int, topology: Topology) -> dict[str, Any]:
         raise ValueError("hardware of entry %d has an unexpected form (%s: %s)" % (entry.id, type(error).__name__, error))
 
 
-def applied_entry(host: Host) -> dict[str, Any] | None:
-    """Return the newest entry of the history, or None without a history."""
+def of_newest(module: AnsibleModule, host: Host, topology: Topology) -> dict[str, Any]:
+    """Return the newest entry of the history and the state in force, as far as the options want them."""
     from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import newest
 
-    known = newest(host)
-    return known._asdict() if known else None
+    known, found = newest(host), {}
+    if module.params["applied_state"]:
+        found["entry"] = known._asdict() if known else None
+    if module.params["host_code"]:
+        found["in_force"] = in_force(module, host, topology, known) if known else None
+    return found
 
 
-def in_force(module: AnsibleModule, host: Host, topology: Topology) -> dict[str, Any] | None:
+def in_force(module: AnsibleModule, host: Host, topology: Topology, known: Entry) -> dict[str, Any]:
     """Return the state in force, and what applying it once more would change. Its warnings are those of the module.
 
     The code for that is on the host, where a bind installed it. If that is other code, this is all that differs.
     """
     from ansible_collections.npu.affinity.plugins.module_utils._host.installed import ARCHIVE, library_of, placed
     from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest import digest
-    from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import newest
 
-    known = newest(host)
-    if known is None:
-        return None
     found: dict[str, Any] = {"digest": digest(known.state), "id": known.id, "time": known.time, "author": known.author}
     path = placed(ARCHIVE, library_of(known.state))
     archive = host.content(path) or b""
@@ -200,10 +201,8 @@ def main() -> None:
         host, topology = gathered(module.params)
         if module.params["entry"] is not None:
             found.update(earlier(host, module.params["entry"], topology))
-        if module.params["applied_state"]:
-            found["entry"] = applied_entry(host)
-        if module.params["host_code"]:
-            found["in_force"] = in_force(module, host, topology)
+        if module.params["applied_state"] or module.params["host_code"]:
+            found.update(of_newest(module, host, topology))
     except ValueError as error:
         module.fail_json(msg=str(error))
     module.exit_json(changed=False, ansible_facts={"npu_affinity_topology": topology}, **found)

@@ -246,8 +246,7 @@ def log(host: Host, params: Mapping[str, Any], report: Report) -> None:
     if last:
         number = keep(host, Applied("unbind", without(last.state, unbound), params["author"], params["reason"], params["run"]))
     changes = ["restore or remove " + path for path in report.changes] + report.actions
-    run = params["run"]["id"] if params["run"] else ""
-    log_change(host, Change("unbind", params["author"], ", ".join(unbound), changes, params["reason"], number, run))
+    log_change(host, Change("unbind", params["author"], ", ".join(unbound), changes, params["reason"], number, params["run"]))
 
 
 def main() -> None:

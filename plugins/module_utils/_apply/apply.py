@@ -180,8 +180,7 @@ class Application:
     def _log(self, text: str, changes: list[str]) -> None:
         """Say in the journal of the host what was changed, or that a change was taken back."""
         choices = self.choices
-        run = choices.run["id"] if choices.run else ""
-        log_change(self.host, Change(choices.action, choices.author, text, changes, choices.reason, self._report.history, run))
+        log_change(self.host, Change(choices.action, choices.author, text, changes, choices.reason, self._report.history, choices.run))
 
 
 def refuse_parted_code(in_force: AppliedState | None, state: AppliedState) -> None:

@@ -63,7 +63,7 @@ class Watching:
             say(line)
 
     def _say(self, sentences: Iterable[str], is_all: bool) -> None:
-        """Say what is new among sentences; ``is_all``: they are on everything, so that all others no longer hold."""
+        """Say what is new among sentences; ``is_all``: they are on everything, and no other one holds any more."""
         found = set(sentences)
         for sentence in sorted(found - self._said):
             say(sentence)

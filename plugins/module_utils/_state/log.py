@@ -17,6 +17,7 @@ from .._base.outside import shown
 from .._base.version import VERSION
 
 if TYPE_CHECKING:
+    from .._base.documents import Run
     from .._host.host import Host
 
 SOCKET = "/run/systemd/journal/socket"
@@ -30,7 +31,7 @@ _SECONDS = 2
 class Change(NamedTuple):
     """``action``: bind, rebind, stop, rollback or unbind; ``author``: who began it, a person on the controller or one of our programs;
     ``what``: what was done, in few words; ``lines``: one for everything that changed; ``history``: the id of the entry that was made;
-    ``run``: the id of the run."""
+    ``run``: the run that it belongs to."""
 
     action: str
     author: str
@@ -38,7 +39,7 @@ class Change(NamedTuple):
     lines: Sequence[str] = ()
     reason: str = ""
     history: int | None = None
-    run: str = ""
+    run: Run | None = None
 
 
 def log_change(host: Host, change: Change) -> None:
@@ -51,10 +52,11 @@ def log_change(host: Host, change: Change) -> None:
     import socket  # for those who write nothing its import would be the longest part of a run
 
     what, author, reason = shown(change.what), shown(change.author), shown(change.reason)
+    run = shown(change.run["id"]) if change.run else ""
     sentence = "%s%s: %s%s" % (change.action, " by " + author if author else "", what, ": " + reason if reason else "")
     priority = _WARNING if change.action == "stop" else _NOTICE
     line = {"MESSAGE": sentence, "MESSAGE_ID": MESSAGE_ID, "PRIORITY": priority, "SYSLOG_IDENTIFIER": "npu-affinity"}
-    ours = {"ACTION": change.action, "AUTHOR": author, "REASON": reason, "RUN": shown(change.run), "VERSION": VERSION}
+    ours = {"ACTION": change.action, "AUTHOR": author, "REASON": reason, "RUN": run, "VERSION": VERSION}
     ours["CHANGES"] = "\n".join(map(shown, change.lines[:_MOST_CHANGES]))
     ours["HISTORY"] = "" if change.history is None else str(change.history)
     line.update(("NPU_AFFINITY_" + name, value) for name, value in ours.items() if value)

@@ -9,7 +9,7 @@ A history is the list of entries of one host, newest first, as module ``history_
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary_text import folded
@@ -59,9 +59,9 @@ def runs(histories: Mapping[str, History]) -> list[Run]:
     return sorted(found.values(), key=lambda run: (run.time, run.id))
 
 
-def resolved(histories: Mapping[str, History], to: str, unread: Collection[str] = ()) -> tuple[str, list[str]]:
+def resolved(histories: Mapping[str, History], to: str) -> tuple[str, list[str]]:
     """Return what ``to`` of a user means in this run: a run, or ``before:`` and a run, which mean the same in every later run, and lines
-    that say so. ``unread`` are the hosts whose history is not known.
+    that say so.
 
     ``-1`` means before the last run that was no rollback, so it stays where it is once it is there. Raises ``ValueError`` where that is
     not known.

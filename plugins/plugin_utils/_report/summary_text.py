@@ -107,13 +107,8 @@ def _plan(plan: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _grouped(title: str, sentences: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Yield each sentence once, with the hosts of which it was said; sentences that differ by the addresses of hosts are one."""
-    found: dict[str, dict[str, str]] = {}
-    for name, said in sentences.items():
-        for sentence in said:
-            found.setdefault(_ADDRESS.sub("…", sentence), {})[name] = sentence
-    alike = [(list(of), [*of.values()][0] if len(set(of.values())) == 1 else shown) for shown, of in found.items()]
-    yield from capped([f"{title} {folded(names)}: {sentence}" for names, sentence in alike], "sentence")
+    """Yield the lines of :func:`said` behind a title."""
+    yield from capped([f"{title} {line}" for line in said(sentences)], "sentence")
 
 
 def alike(texts: Mapping[str, Sequence[str]], verbose: bool = True) -> list[str]:
@@ -128,12 +123,12 @@ def alike(texts: Mapping[str, Sequence[str]], verbose: bool = True) -> list[str]
 
 
 def said(sentences: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return each sentence once, after the names of its hosts."""
-    hosts: dict[str, list[str]] = {}
+    """Return each sentence once, after the names of its hosts; sentences that differ by the addresses of hosts are one."""
+    hosts: dict[str, dict[str, str]] = {}
     for name, found in sentences.items():
         for sentence in found:
-            hosts.setdefault(sentence, []).append(name)
-    return [f"{folded(names)}: {sentence}" for sentence, names in hosts.items()]
+            hosts.setdefault(_ADDRESS.sub("…", sentence), {})[name] = sentence
+    return [f"{folded(list(of))}: {[*of.values()][0] if len(set(of.values())) == 1 else shown}" for shown, of in hosts.items()]
 
 
 def listed(found: Sequence[str], most: int) -> list[str]:

@@ -30,29 +30,21 @@ def holders_of(record: Mapping[str, Any], topology: Topology | Mapping[str, Any]
     away = [{key: str(user.get(key) or "") for key in _OF_HOLDER} for user in record.get("outside") or ()]
     named = {user["title"] for user in away}
     pools = {Device.of(npu)[:2]: npu["pool"] for npu in (topology.get("applied") or {}).get("npus") or ()}
+    found = [user for user in topology.get("users") or () if user["processes"]]
+    placed = [(called(user), union(process["cpus"] for process in user["processes"]), user["npus"]) for user in found]
+    for user in found:
+        lines = titles(user, topology.get("applied") or {"npus": []})
+        placed += [(line, rank["cpus"], rank["npus"]) for rank, line in zip(user.get("ranks", ()), lines, strict=True)]
     inside = [
         {
-            "title": called(user),
-            "cpus": union(process["cpus"] for process in user["processes"]),
-            "pool": union(pools.get((npu["kind"], npu["id"]), "") for npu in user["npus"]),
+            "title": said,
+            "cpus": cpus,
+            "pool": union(pools.get((npu["kind"], npu["id"]), "") for npu in npus),
             "next": "",
             "command": "",
             "cause": "",
         }
-        for user in topology.get("users") or ()
-        if user["processes"]
-    ]
-    inside += [
-        {
-            "title": line,
-            "cpus": rank["cpus"],
-            "pool": union(pools.get((npu["kind"], npu["id"]), "") for npu in rank["npus"]),
-            "next": "",
-            "command": "",
-            "cause": "",
-        }
-        for user in topology.get("users") or ()
-        for rank, line in zip(user.get("ranks", ()), titles(user, topology.get("applied") or {"npus": []}), strict=True)
+        for said, cpus, npus in placed
     ]
     return [*({**user, "outside": True} for user in away), *({**user, "outside": False} for user in inside if user["title"] not in named)]
 

@@ -112,8 +112,7 @@ def read_history(task: StepTask) -> dict[str, Any]:
 
 def resolve_run(task: StepTask) -> dict[str, Any]:
     """Return which run the user means, once for all hosts of the play, and print it."""
-    given, variables = task.known(TO), task.variables["hostvars"]
-    known = {name: variables[name].get("__npu_affinity_history") or {} for name in task.variables["ansible_play_hosts_all"]}
+    given, known = task.known(TO), task.registered("history", task.variables["ansible_play_hosts_all"])
     to = "" if given is None else str(given)
     if not to:
         return {"to": "", "refusal": NOWHERE}

@@ -87,8 +87,7 @@ def show_progress(task: StepTask, playbook: str, before: Mapping[str, Any] | Non
 
 def _of_batch(task: StepTask, result: str, key: str) -> dict[str, Any]:
     """Return what a task registered on the hosts of this batch under a key."""
-    found = {name: task.variables["hostvars"][name].get(f"__npu_affinity_{result}") or {} for name in task.variables["ansible_play_batch"]}
-    return {name: of[key] for name, of in found.items() if of.get(key)}
+    return {name: of[key] for name, of in task.registered(result, task.variables["ansible_play_batch"]).items() if of.get(key)}
 
 
 def show_measures(task: StepTask) -> dict[str, Any]:
@@ -103,8 +102,8 @@ def show_measures(task: StepTask) -> dict[str, Any]:
 
 def show_runs(task: StepTask) -> dict[str, Any]:
     """Print the runs of the hosts of the play, newest first, each with its hosts."""
-    names, variables = task.variables["ansible_play_hosts_all"], task.variables["hostvars"]
-    histories = {name: (variables[name].get("__npu_affinity_history") or {}).get("entries") or [] for name in names}
+    known = task.registered("history", task.variables["ansible_play_hosts_all"])
+    histories = {name: history["entries"] for name, history in known.items() if "entries" in history}
     lines = [f"{run.id}  {run.about()}" for run in runs.runs(histories)[::-1]]
     task.say(lines)
     return {"lines": lines}

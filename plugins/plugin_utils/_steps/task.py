@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -120,6 +120,11 @@ class StepTask(ActionBase):
         """Return a variable of the host as Ansible reads it, which a play may have set by a template; None where it has none."""
         value = self.variables.get(name)
         return value if value is None else self._templar.copy_with_new_env(available_variables=self.variables).template(value)
+
+    def registered(self, result: str, names: Iterable[str]) -> dict[str, Mapping[str, Any]]:
+        """Return what a task registered on hosts, nothing in it for those on which it did not run."""
+        variables = self.variables["hostvars"]
+        return {name: variables[name].get(f"__npu_affinity_{result}") or {} for name in names}
 
     def warn(self, sentence: str) -> None:
         self._display.warning(sentence)

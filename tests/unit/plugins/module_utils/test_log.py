@@ -30,7 +30,8 @@ def journald(tmp_path):
 
 def test_a_line_has_fields(journald):
     host, receiver = journald
-    log_change(host, Change("bind", "alice", "2 changes", ["write /a", "start b"], reason="first nodes", history=7, run="R1"))
+    run = {"id": "R1", "time": "2026-11-22T13:30:00Z", "inventory": "hosts.yml"}
+    log_change(host, Change("bind", "alice", "2 changes", ["write /a", "start b"], reason="first nodes", history=7, run=run))
     datagram = receiver.recv(1 << 16)
     changes = b"write /a\nstart b"
     multiline = b"NPU_AFFINITY_CHANGES\n" + struct.pack("<Q", len(changes)) + changes + b"\n"
