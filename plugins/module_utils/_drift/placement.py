@@ -15,7 +15,7 @@ from .._base.cpulist import compress, expand
 from .._base.findings import Device, with_lost
 from .._features.adopt.pods import Pods
 from .._features.threads import torch_npu
-from .._features.threads.placing import PATTERNS, Patterns, cpus_of_roles, role_of
+from .._features.threads.placing import PATTERNS, Patterns, completed, cpus_of_roles, role_of
 from .._features.threads.tasks import threads
 from .._host.host import Host
 from .._kernel.interrupts import Thread
@@ -53,10 +53,10 @@ class Judge(NamedTuple):
     def of(cls, host: Host, plan: Mapping[str, Any], expected: Iterable[Mapping[str, Any]], live: Mapping[str, Any]) -> Judge:
         """Return what work is measured by, from ``expected`` and ``live`` of a desired state."""
         parts = {entry["unit"]: set(expand(entry["cpus"])) for entry in expected if entry["unit"].startswith(("npu", "gpu"))}
-        patterns = (live.get("threads") or {}).get("patterns") or {}
+        patterns = completed((live.get("threads") or {}).get("patterns"))
         host_binds = (live.get("slices") or {}).get("bound_by", "host") == "host"
         adopts_pods = bool((live.get("adopt") or {}).get("pods")) and not Pods(host, True).why()
-        return cls(host, plan, parts, dict(PATTERNS, **patterns), host_binds, adopts_pods, bool(live.get("adopt")))
+        return cls(host, plan, parts, patterns, host_binds, adopts_pods, bool(live.get("adopt")))
 
     def placed(self, users: Iterable[NpuUser]) -> Placed:
         """Compare users with the pools of their NPUs, and those inside with their roles: these are ``outside`` with a cause.

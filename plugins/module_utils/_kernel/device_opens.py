@@ -31,7 +31,6 @@ _OPEN, _OVERFLOW = 0x20, 0x4000
 _METADATA = struct.Struct("=IBBHQii")
 _NOTIFICATION = struct.Struct("=iIII")
 _IN_OPEN, _IN_OVERFLOW, _IN_DONT_FOLLOW = 0x20, 0x4000, 0x02000000
-_IN_CLOEXEC, _IN_NONBLOCK = 0o2000000, 0o4000
 
 
 class Opens:
@@ -104,7 +103,7 @@ class Opens:
 
     def _mark_by_inotify(self, path: str) -> None:
         if self._inotify < 0:
-            self._inotify = self._library.inotify_init1(ctypes.c_int(_IN_CLOEXEC | _IN_NONBLOCK))
+            self._inotify = inotify(self._library)
         if self._inotify >= 0:
             mask = ctypes.c_uint32(_IN_OPEN | _IN_DONT_FOLLOW)
             self._library.inotify_add_watch(ctypes.c_int(self._inotify), os.fsencode(path), mask)
@@ -112,7 +111,7 @@ class Opens:
     def read(self) -> tuple[set[int], bool]:
         """Return the processes that have opened device files since the last call, and whether others may have done so."""
         pids, others = set(), False
-        for data in _chunks(self._fanotify):
+        for data in chunks(self._fanotify):
             place = 0
             while place + _METADATA.size <= len(data):
                 length, _version, _reserved, _begin, mask, descriptor, pid = _METADATA.unpack_from(data, place)
@@ -123,7 +122,7 @@ class Opens:
                 elif pid > 0:
                     pids.add(pid)
                 place += max(length, _METADATA.size)
-        for data in _chunks(self._inotify):
+        for data in chunks(self._inotify):
             place = 0
             while place + _NOTIFICATION.size <= len(data):
                 _watch, mask, _cookie, length = _NOTIFICATION.unpack_from(data, place)
@@ -142,7 +141,13 @@ def device_folder(host: Host, pid: int) -> str:
     return "/proc/%d/root/dev" % pid if "/dev" in kinds and all(kind in _MEMORY for kind in concerned) else ""
 
 
-def _chunks(descriptor: int) -> Iterator[bytes]:
+def inotify(library: ctypes.CDLL) -> int:
+    """Return a descriptor of inotify(7) that never blocks, -1 where the kernel has none."""
+    return int(library.inotify_init1(ctypes.c_int(os.O_CLOEXEC | os.O_NONBLOCK)))
+
+
+def chunks(descriptor: int) -> Iterator[bytes]:
+    """Yield what there is to read of a descriptor that never blocks; nothing of -1."""
     while descriptor >= 0:
         try:
             data = os.read(descriptor, 1 << 16)

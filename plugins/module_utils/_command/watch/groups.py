@@ -11,10 +11,11 @@ import os
 from typing import Iterator
 
 from ..._host.host import Host
+from ..._kernel.device_opens import chunks, inotify
 from ..._kernel.machine import CGROUPS, HIERARCHIES
 from ..._users.groups import of_pods
 
-_IN_CREATE, _IN_CLOEXEC, _IN_NONBLOCK = 0x100, 0o2000000, 0o4000
+_IN_CREATE = 0x100
 _PLACES = ("", "/docker")
 """Where engines make groups besides slices: docker without systemd's driver."""
 
@@ -30,7 +31,7 @@ class Groups:
     def __init__(self, host: Host) -> None:
         self.host = host
         self._library = ctypes.CDLL(None, use_errno=True)
-        self.descriptor: int = self._library.inotify_init1(_IN_CLOEXEC | _IN_NONBLOCK)
+        self.descriptor = inotify(self._library)
         self.watch()
 
     def watch(self) -> None:
@@ -55,14 +56,7 @@ class Groups:
 
     def read(self) -> bool:
         """Return whether a group was made since the last call."""
-        found = False
-        while self.descriptor >= 0:
-            try:
-                if not os.read(self.descriptor, 1 << 16):
-                    break
-            except BlockingIOError:
-                break
-            found = True
+        found = list(chunks(self.descriptor))
         if found:
             self.watch()
-        return found
+        return bool(found)

@@ -76,6 +76,11 @@ _BY_TORCH_NPU = (
 )
 
 
+def completed(patterns: Patterns | None) -> Patterns:
+    """Return patterns by role, with those of :data:`PATTERNS` where none are given."""
+    return dict(PATTERNS, **{role: names for role, names in (patterns or {}).items() if names is not None})
+
+
 def role_of(name: str, patterns: Patterns) -> str:
     """Return the role of a thread by its name: acl, release, kv, main, or ``leave``."""
     for role in ("leave", "acl", "release", "kv"):
@@ -249,7 +254,7 @@ def place(
 
     Raises ``ValueError`` for what is not a plan or asks for an NPU that it does not have.
     """
-    patterns = dict(PATTERNS, **{role: found for role, found in (patterns or {}).items() if found is not None})
+    patterns = completed(patterns)
     found = find(host, plan, groups_of(plan, wanted), among=among)
     online = read_list(host, CPU_FOLDER + "/online") or {cpu for npu in plan["npus"] for cpu in expand(npu["pool"])}
     report = Report(found)

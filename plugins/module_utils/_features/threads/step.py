@@ -52,7 +52,7 @@ class Threads(LiveStep):
             asked = find(self.host, self.plan, groups_of(self.plan, self.wanted["processes"])).processes
             self.migration = Migration(self.host, asked, self.host.timeout)
             self.migration.refuse_above(self.wanted["memory_limit"])
-            patterns = dict(placing.PATTERNS, **{role: names for role, names in self.wanted["patterns"].items() if names is not None})
+            patterns = placing.completed(self.wanted["patterns"])
             linked = [placing.kv_thread(self.host, [process.pid], patterns) for process, _table, _amount in self.migration.todo]
             self.links = ["%s transfers KV caches: its links can time out while its memory moves" % link for link in linked if link]
         self._place(check=True)

@@ -104,6 +104,14 @@ def test_a_thread_with_the_cpus_of_its_role_is_right(tmp_path, monkeypatch, mask
     assert (judged(machine, **options) is None) == (name != "worker")
 
 
+def test_a_role_whose_patterns_are_null_has_the_usual_ones(tmp_path, monkeypatch):
+    machine = working(tmp_path, monkeypatch)
+    machine.process(100, SERVICE, (None, "6"))
+    machine.put("/proc/100/task/101/comm", "acl_thread")
+    judge = Judge.of(machine, PLAN, [], {"threads": {"patterns": {"acl": None, "kv": ["mine"]}}})
+    assert judge.confined(user(machine, SERVICE, 0)) is None
+
+
 POLICIES = {
     "strict on one of two nodes": ("bind:0", "its memory policy is bind:0, and the plan has memory nodes 0-1"),
     "another node": ("prefer:2", "its memory policy is prefer:2"),
