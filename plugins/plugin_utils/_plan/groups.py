@@ -50,7 +50,8 @@ class Groups:
             self._settle(cards, self._nearest_with_room(node, cards))
         self.anywhere = not self.home and set(unknown_numa) == {()}
         for nodes, cards in sorted(unknown_numa.items(), key=lambda item: (not item[0], item[0])):
-            self._settle(cards, max(nodes or sorted(self.usable), key=lambda node: self._room(node, len(cards))))
+            in_force = union(machine.in_force.get(card, 0) for card in cards)
+            self._settle(cards, max(nodes or sorted(self.usable), key=lambda node: self._fitness(node, cards, in_force)))
         self.cards = {home: [] for home in sorted(self.cards)}
         for card in machine.cards:
             if card in self.home:
@@ -68,6 +69,10 @@ class Groups:
         affinity = self.machine.told(card)
         return tuple(node.id for node in self.machine.nodes.values() if affinity & node.cpus)
 
+    def _fitness(self, node: int, more: list[Card], in_force: int) -> tuple[bool, int, float]:
+        """Return how well a node fits more cards whose pools in force are these CPUs: they stay on it while it has enough for them."""
+        return self._gives_enough(node, more), (self.usable[node] & in_force).bit_count(), self._room(node, len(more))
+
     def _room(self, node: int, more: int) -> float:
         """Return the cores for each card of a node, after ``more`` cards have joined."""
         return self._units[node] / (len(self.cards.get(node, ())) + more)
@@ -79,12 +84,11 @@ class Groups:
     def _nearest_with_room(self, node: int, more: list[Card]) -> int:
         """Return the nearest node that can give more cards as many CPUs as they need, else the nearest."""
         nearest = sorted(self.usable, key=lambda other: (self.machine.distance(node, other), other))
-        needed = max(map(self.machine.least, more))
-        for other in nearest:
-            each = int(self._room(other, len(more))) * self.usable[other].bit_count() // self._units[other]
-            if each >= needed:
-                return other
-        return nearest[0]
+        return next((other for other in nearest if self._gives_enough(other, more)), nearest[0])
+
+    def _gives_enough(self, node: int, more: list[Card]) -> bool:
+        each = int(self._room(node, len(more))) * self.usable[node].bit_count() // self._units[node]
+        return each >= max(map(self.machine.least, more))
 
     @cached_property
     def near(self) -> dict[int, tuple[int, ...]]:

@@ -294,6 +294,13 @@ GONE = [
         39,
         {2: (12, 11)},
     ),
+    (
+        "of the node on which a card of one of two nodes was counted",
+        host([0, 0, 1, 1, None], nodes=2, cores=30, affinity=["0-29", "0-29", "30-59", "30-59", "25,32"]),
+        {"strategy": "even_split"},
+        0,
+        {0: (10, 9)},
+    ),
     ("of a core that is kept for the system", PAIRS, {"housekeeping": "1-1"}, 1, {}),
     ("of a pool of which the smallest has too few", WITH_A5, {"roles": {"irq": 4}, "min_cpus": 1}, 0, {0: (7, 7), 2: (5, 4)}),
 ]

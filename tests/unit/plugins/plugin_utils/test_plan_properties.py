@@ -268,8 +268,9 @@ def a_fault_costs_a_pool_at_most_a_core(topology, arguments, before, details):
         assert pools[0] == pools[1], f"{offline} is in no pool"
     elif offline != node and all(map(seen.knows, topology["npus"])):
         lost = [len(old) - len(new) for old, new in zip(*pools, strict=True)]
-        assert max(lost) <= len(cores[cpu]), f"{offline} costs more than a core"
-        assert min(lost) > -(len(cores[cpu]) if seen.smt == "cores" else 1), f"a pool grows by a core because {offline} is gone"
+        core = len(cores[cpu]) if uniform else max(map(len, cores.values()))
+        assert max(lost) <= core, f"{offline} costs more than a core"
+        assert min(lost) > -(core if seen.smt == "cores" else 1), f"a pool grows by a core because {offline} is gone"
         taken = sum(len(old - offline - new) for old, new in zip(*pools, strict=True))
         assert not uniform or taken <= len(cores[cpu]), f"{offline} takes {taken} CPUs from others"
     back = after_fault(topology, arguments, after, frozenset())
