@@ -201,6 +201,10 @@ browser: setup-lab ## the report in a headless Chromium (root on Debian installs
 	tests/browser/setup
 	$(BIN)/python -m pytest -q tests/browser
 
+pictures: setup-lab ## take the documentation's pictures of the report again (needs pngquant)
+	tests/browser/setup
+	$(BIN)/python -m tests.browser.pictures
+
 slurm: setup-lab ## the lines for Slurm, read by slurmctld and slurmd in namespaces (root on Debian, makes a root filesystem once)
 	tests/slurm/setup
 	$(BIN)/python -m pytest -q -n 0 -o addopts= tests/slurm

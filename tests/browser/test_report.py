@@ -12,6 +12,7 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.page import report_html
+from tests.browser import pictures
 from tests.browser.fleet import before, demonstration, thousand
 
 NASTY = "<img src=x onerror=document.title='owned'>"
@@ -552,3 +553,7 @@ def test_drift_over_time_is_a_table(chromium, tmp_path):
         ]
         assert chromium.run("return document.documentElement.scrollWidth") <= width
     assert chromium.console() == []
+
+
+def test_pictures_of_the_documentation_show_the_page(chromium):
+    assert dict(pictures.opened(chromium)) == json.loads(pictures.DIGESTS.read_text()), "make pictures"

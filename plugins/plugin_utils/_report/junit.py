@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.svg import clean
+from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown_lines
 
 SUITE = "npu.affinity.verify"
+_NOT_XML = dict.fromkeys((0xFFFE, 0xFFFF), "\ufffd")
 
 
 class Case(NamedTuple):
@@ -40,13 +41,13 @@ def junit(result: object, host: str) -> str:
     names = (("tests", len(cases)), *((f"{word}s", outcomes.count(word)) for word in ("failure", "error")))
     counts = {name: str(number) for name, number in (*names, ("skipped", outcomes.count("skipped")))}
     root = ElementTree.Element("testsuites", {"name": SUITE, **counts})
-    suite = ElementTree.SubElement(root, "testsuite", {"name": clean(host), "hostname": clean(host), **counts})
+    suite = ElementTree.SubElement(root, "testsuite", {"name": _clean(host), "hostname": _clean(host), **counts})
     for case in cases:
-        element = ElementTree.SubElement(suite, "testcase", {"classname": clean(f"{host}.{case.kind}"), "name": clean(case.name)})
+        element = ElementTree.SubElement(suite, "testcase", {"classname": _clean(f"{host}.{case.kind}"), "name": _clean(case.name)})
         if case.outcome:
-            attributes = {"message": clean(case.message), **({"type": clean(case.type)} if case.type else {})}
+            attributes = {"message": _clean(case.message), **({"type": _clean(case.type)} if case.type else {})}
             text = f"{host}: {case.message}" + (f"\nIt belongs to {case.npu}." if case.npu else "")
-            ElementTree.SubElement(element, case.outcome, attributes).text = clean(text)
+            ElementTree.SubElement(element, case.outcome, attributes).text = _clean(text)
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
@@ -69,6 +70,11 @@ def _cases(result: Mapping[str, Any]) -> Iterator[Case]:
                 yield Case(kind, name, "skipped", f"{entry['sentence']}; {why}", npu=_whose(entry))
             else:
                 yield Case(kind, name, "failure", entry["sentence"], entry["cause"], _whose(entry))
+
+
+def _clean(text: str) -> str:
+    """Return a text without characters that XML cannot hold: those that are escaped wherever a text is shown, and two more."""
+    return shown_lines(text).translate(_NOT_XML)
 
 
 def _whose(entry: Mapping[str, Any]) -> str:

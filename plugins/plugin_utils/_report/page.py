@@ -17,9 +17,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown_lines
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import Typed
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.records import fleet
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.svg import LOOKS, PALETTE, clean
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.scene import LOOKS, PALETTE
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.timeline import timeline
 
 _IN_SCRIPT = {ord(character): f"\\u{ord(character):04x}" for character in "<>&"}
@@ -45,7 +46,7 @@ def report_html(
         if host["drift"]:
             host["bind"] = (typed or Typed()).line("bind", limit=host["name"])
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":")).translate(_IN_SCRIPT)
-    parts = {"TITLE": escape(clean(title)), "POLICY": escape(_policy()), "STYLE": _style(), "SCRIPT": _asset("page.js"), "DATA": text}
+    parts = {"TITLE": escape(shown_lines(title)), "POLICY": escape(_policy()), "STYLE": _style(), "SCRIPT": _asset("page.js"), "DATA": text}
     before, *rest = _asset("page.html").split("@@")
     return before + "".join(parts.get(part, part) for part in rest)
 

@@ -8,17 +8,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import WORK_OUTSIDE_POOL
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import problems, told
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.measures import measured
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan as plan_of
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.drawing import NODES_PER_ROW, colours_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import outdated
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.scene import Frame, Npu, frames_of, npus_of, owners_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.scene import Node, Npu, colours_of, nodes_of, npus_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.users import holders_of, users_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.views import (
     Drift,
@@ -198,8 +195,9 @@ class _Host:
 
     def _drawn(self, machines: Shared, views: Shared) -> dict[str, Any]:
         plans = dict(self._plans())
-        merged, indexes = _merged(self.topology, [plan for plan in plans.values() if isinstance(plan, Mapping)])
-        npus, colours, machine = _once(self.topology, machines, merged)
+        entries = _entries([plan for plan in plans.values() if isinstance(plan, Mapping)])
+        indexes = {key: index for index, key in enumerate(dict.fromkeys([*keys_of(self.topology["npus"]), *entries]))}
+        npus, colours, machine = _once(self.topology, machines, entries)
         drifting = [self._npu_of(entry, indexes) for entry in self.drift]
         found = []
         for label, plan in plans.items():
@@ -216,7 +214,7 @@ class _Host:
             "views": [views.place(view) for view in found],
             "holders": holders_of(self.record, self.topology),
             "users": users_of(self.record, self.topology.get("applied") or self.record.get("plan")),
-            "npus": [_npu(npu, colour, raw) for npu, colour, raw in zip(npus, colours, _raw(npus, self.topology), strict=True)],
+            "npus": [_npu(npu, colour) for npu, colour in zip(npus, colours, strict=True)],
             "drift": [_drift(entry, index) for entry, index in zip(self.drift, drifting, strict=True)],
         }
 
@@ -265,74 +263,51 @@ def _since(record: Record, earlier: Record | None) -> dict[str, list[str]] | Non
     }
 
 
-def _once(topology: Topology, machines: Shared, merged: Plan) -> tuple[list[Npu], list[int | None], int]:
+def _once(topology: Topology, machines: Shared, entries: Mapping[Key, Record]) -> tuple[list[Npu], list[int | None], int]:
     """Return what :func:`_machine` does, worked out once for all hosts that are alike: reading 640 CPUs takes its time."""
-    alike = json.dumps([topology.get(part) for part in ("cpus", "numa", "npus")] + [merged], sort_keys=True)
+    alike = json.dumps([topology.get(part) for part in ("cpus", "numa", "npus")] + [list(entries.items())], sort_keys=True)
     if alike not in machines.read:
-        machines.read[alike] = _machine(topology, machines, merged)
+        machines.read[alike] = _machine(topology, machines, entries)
     return machines.read[alike]
 
 
-def _machine(topology: Topology, machines: Shared, merged: Plan) -> tuple[list[Npu], list[int | None], int]:
+def _machine(topology: Topology, machines: Shared, entries: Mapping[Key, Record]) -> tuple[list[Npu], list[int | None], int]:
     """Return the host's NPUs, their colours, and where its machine is held."""
-    npus = [_at_home(npu) for npu in npus_of(merged, topology)]
-    owners = owners_of(merged, topology, npus)
-    frames = list(frames_of(topology, npus, owners))
-    per_row = -(-len(frames) // max(1, -(-len(frames) // NODES_PER_ROW)))
+    npus = list(npus_of(topology, entries))
+    nodes = list(nodes_of(topology, npus))
     memory = {node["id"]: node.get("memory_mib") or 0 for node in topology.get("numa") or ()}
     machine = {
-        "nodes": [_node(frame, memory) for frame in frames],
-        "cpus": len(owners),
+        "nodes": [_node(node, memory) for node in nodes],
+        "cpus": sum(1 for node in nodes for _cpu in node.cpus),
         "offline": str(topology["cpus"].get("offline") or ""),
     }
-    return npus, colours_of(npus, owners, frames, per_row), machines.place(machine)
+    return npus, colours_of(npus, nodes), machines.place(machine)
 
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return all(one.get(key) == other.get(key) for key in ("strategy", "cpus", "housekeeping", "npus"))
 
 
-def _merged(topology: Topology, plans: Sequence[Mapping[str, Any]]) -> tuple[Plan, dict[Key, int]]:
-    """Return one plan with the NPUs of all, and where each stands in :func:`npus_of` of it. What the topology has not is lost.
-
-    The first plan that has an NPU says what is its; logic ids are those of the topology, because they close up when a card is lost.
-    """
-    ids = {key: found["id"] for key, found in zip(keys_of(topology["npus"]), topology["npus"], strict=True)}
-    entries: dict[Key, Mapping[str, Any]] = {}
+def _entries(plans: Iterable[Mapping[str, Any]]) -> dict[Key, Record]:
+    """Return the entries of the NPUs of several plans; the first plan that has an NPU says what is its."""
+    entries: dict[Key, Record] = {}
     for plan in plans:
         given = [*plan.get("npus", ()), *(plan.get("lost") or ())]
         for key, entry in zip(keys_of(given), given, strict=True):
             entries.setdefault(key, entry)
-    first: Mapping[str, Any] = plans[0] if plans else {}
-    merged: Any = {
-        "cpus": first.get("cpus") or topology["cpus"]["online"],
-        "housekeeping": first.get("housekeeping") or "",
-        "npus": [{**entry, "id": ids[key]} for key, entry in entries.items() if key in ids],
-        "lost": [entry for key, entry in entries.items() if key not in ids],
-    }
-    order = [*ids, *(key for key in entries if key not in ids)]
-    return merged, {key: place for place, key in enumerate(order)}
+    return entries
 
 
-def _node(frame: Frame, memory: Mapping[int, int]) -> dict[str, Any]:
-    mib = None if frame.id is None else memory.get(frame.id)
-    groups = [[cache, [list(core) for core in cores]] for cache, cores in frame.groups.items()]
-    return {"id": frame.id, "label": frame.label, "note": frame.note, "mib": mib, "npus": list(frame.npus), "groups": groups}
+def _node(node: Node, memory: Mapping[int, int]) -> dict[str, Any]:
+    mib = None if node.id is None else memory.get(node.id)
+    groups = [[cache, [list(core) for core in cores]] for cache, cores in node.groups.items()]
+    return {"id": node.id, "label": node.label, "mib": mib, "npus": list(node.npus), "groups": groups}
 
 
-def _at_home(npu: Npu) -> Npu:
-    """Return an NPU that is not there any more on the NUMA node of its pool, to be drawn there."""
-    return replace(npu, label=f"{npu.label} (lost)", node=expand(npu.roles["mems"])[0]) if npu.lost and npu.roles.get("mems") else npu
-
-
-def _raw(npus: Sequence[Npu], topology: Topology) -> list[Mapping[str, Any]]:
-    """Return the topology's entries of the NPUs, in their order; what is not in it has none."""
-    return [*topology["npus"], *({} for _missing in range(len(npus) - len(topology["npus"])))]
-
-
-def _npu(npu: Npu, colour: int | None, raw: Mapping[str, Any]) -> dict[str, Any]:
+def _npu(npu: Npu, colour: int | None) -> dict[str, Any]:
     fields = {"label": npu.label, "badge": npu.badge, "name": npu.name, "pci": npu.pci, "node": npu.node, "colour": colour}
-    extra = {"card": raw.get("card"), "busy": bool(raw.get("busy")), "gone": not raw}
+    facts = npu.facts or {}
+    extra = {"card": facts.get("card"), "busy": bool(facts.get("busy")), "gone": not facts}
     return {**fields, **{key: value for key, value in extra.items() if value is not None and value is not False}}
 
 

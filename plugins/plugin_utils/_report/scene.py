@@ -1,33 +1,45 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the picture of a plan shows: NPUs with their part of the plan, whose each CPU is, and the NUMA nodes around them."""
+"""What the picture of a host is drawn from: its NPUs, the NUMA nodes around them, and a colour for each NPU."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
-from ansible_collections.npu.affinity.plugins.module_utils._base.memory_nodes import of_gpu
-from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.views import Key, keys_of
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Nic, Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 
-ROLES = {"pool": "pool", "irq": "IRQ", "main": "main", "kv": "KV", "acl": "ACL", "release": "release", "memory_nodes": "memory nodes"}
-HOUSEKEEPING, IDLE, LEFT_OUT, OFFLINE, SHARED, LOST = STATES = ("housekeeping", "idle", "left", "offline", "shared", "lost")
-Owner = tuple[int, ...] | str
-"""Whose a CPU is: indexes of NPUs, or which of STATES makes it nobody's."""
+NODES_PER_ROW = 4
+PALETTE = (
+    # light scheme: main cells, role cells, text on role cells; dark scheme: the same
+    ("#fbd88f", "#e69f00", "#000", "#7a4e00", "#e69f00", "#000"),
+    ("#93bfe0", "#0072b2", "#fff", "#0a4a75", "#3d9fdb", "#000"),
+    ("#cdb89a", "#7a5a2e", "#fff", "#4d3c24", "#b08d5c", "#000"),
+    ("#cdeafb", "#56b4e9", "#000", "#2c6382", "#9ad6f7", "#000"),
+    ("#f0b48f", "#d55e00", "#000", "#7d2f00", "#e8772a", "#000"),
+    ("#e6bfd5", "#cc79a7", "#000", "#693353", "#d98cb8", "#000"),
+    ("#faf3a0", "#e8d700", "#000", "#6d680d", "#f0e442", "#000"),
+    ("#93d4be", "#009e73", "#000", "#00523c", "#19b88c", "#000"),
+)
+"""The colours of Okabe and Ito (https://jfly.uni-koeln.de/color/) with brown for their black. Consecutive ones differ with any kind of
+colour vision."""
+LOOKS = 2 * len(PALETTE)
+"""How many NPUs can be told apart: those from the second half on are hollow, outlined in the colour of the first half."""
 
 
 @dataclass(frozen=True)
 class Npu:
-    """An NPU or GPU with its part of the plan: ``roles`` are its cpulists, with those of memory nodes; empty where the plan
-    does not have it.
+    """An NPU or GPU with its pool, "" where no plan has one.
 
-    ``badge`` is what its CPUs are marked with, ``node`` the id of the NUMA node it is attached to.
+    ``badge`` is what its CPUs are marked with, ``node`` the NUMA node it is drawn at, ``facts`` the topology's entry, None for a lost one.
     """
 
     label: str
@@ -35,28 +47,17 @@ class Npu:
     name: str
     pci: str
     node: int | None
-    roles: Mapping[str, str]
-    slice: str
-    remark: str
-    lost: bool
-
-    @property
-    def description(self) -> str:
-        known = ", ".join(part for part in (self.name, self.pci, "" if self.node is None else f"NUMA node {self.node}") if part)
-        roles = ", ".join(f"{name} {self.roles[role]}" for role, name in ROLES.items() if self.roles.get(role))
-        return "; ".join(part for part in (f"{self.label} ({known})" if known else self.label, self.remark, roles, self.slice) if part)
+    pool: str
+    facts: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True)
-class Frame:
-    """A NUMA node, or what belongs to none: its cores by the cpulist of their cache ("" unknown), indexes of the NPUs attached to it,
-    and its network adapters."""
+class Node:
+    """A NUMA node, or what belongs to none: its cores by the cpulist of their cache ("" unknown), and indexes of the NPUs drawn at it."""
 
     id: int | None
-    note: str
     groups: Mapping[str, Sequence[Sequence[int]]]
     npus: Sequence[int]
-    nics: Sequence[Nic]
 
     @property
     def label(self) -> str:
@@ -67,55 +68,27 @@ class Frame:
         return (cpu for cores in self.groups.values() for core in cores for cpu in core)
 
 
-def npus_of(plan: Plan, topology: Topology) -> Iterator[Npu]:
-    """Yield the NPUs of the topology with their part of the plan, then what only the plan has: lost ones, and those of another host."""
-    mixed = len({found.get("kind") or "npu" for found in topology["npus"]}) > 1
-    entries = {(entry["pci"], entry["id"], _kind(entry)): entry for entry in plan["npus"]}
+def npus_of(topology: Topology, entries: Mapping[Key, Mapping[str, Any]]) -> Iterator[Npu]:
+    """Yield the NPUs of the topology with their entries of a plan, then those that only the plan has: they are lost, and drawn at the node
+    of their memory."""
+    here = dict(zip(keys_of(topology["npus"]), topology["npus"], strict=True))
+    mixed = len({key[0] for key in here}) > 1
 
-    def npu(kind: str, found: Mapping[str, Any], entry: Mapping[str, Any], remark: str = "", lost: bool = False) -> Npu:
-        badge = f"{'×' if lost else ''}{kind[0].upper() if mixed else ''}{found['id']}"
-        entry = {**entry, "memory_nodes": memory_nodes(entry)}
-        roles = {role: str(entry[role]) for role in (*ROLES, "mems") if entry.get(role)}
-        name, pci, slice_name = (str(value or "") for value in (found.get("name"), found.get("pci"), entry.get("slice")))
-        return Npu(f"{kind.upper()} {found['id']}", badge, name, pci, found.get("numa"), roles, slice_name, remark, lost)
+    def npu(key: Key, what: Mapping[str, Any], node: int | None, facts: Mapping[str, Any] | None) -> Npu:
+        label, lost = f"{key[0].upper()} {what['id']}", facts is None
+        badge = f"{'×' if lost else ''}{key[0][0].upper() if mixed else ''}{what['id']}"
+        name, pci, pool = (str(value or "") for value in (what.get("name"), what.get("pci"), entries.get(key, {}).get("pool")))
+        return Npu(f"{label} (lost)" if lost else label, badge, name, pci, node, pool, facts)
 
-    for found in topology["npus"]:
-        kind = found.get("kind") or "npu"
-        entry: Mapping[str, Any] = entries.pop((found["pci"] or "", found["id"], kind), {})
-        yield npu(kind, found, entry, "" if entry else "not in this plan")
-    for entry in entries.values():
-        yield npu(_kind(entry), entry, entry, "not in the topology")
-    for entry in plan.get("lost") or ():
-        yield npu(
-            _kind(entry), entry, entry, f"{'not listed by npu-smi' if entry.get('unlisted') else 'lost'}; its pool is kept", lost=True
-        )
+    for key, facts in here.items():
+        yield npu(key, facts, facts.get("numa"), facts)
+    for key, entry in entries.items():
+        if key not in here:
+            yield npu(key, entry, expand(entry["mems"])[0] if entry.get("mems") else None, None)
 
 
-def _kind(entry: Mapping[str, Any]) -> str:
-    return "gpu" if str(entry.get("slice")).startswith("gpu-") else "npu"
-
-
-def owners_of(plan: Plan, topology: Topology, npus: Sequence[Npu]) -> dict[int, Owner]:
-    """Return the owner of every CPU of the machine."""
-    pools: dict[int, tuple[int, ...]] = {}
-    for index, npu in enumerate(npus):
-        for cpu in expand(npu.roles.get("pool", ""), f"pool of {npu.label}"):
-            pools[cpu] = (*pools.get(cpu, ()), index)
-    online = set(expand(topology["cpus"]["online"], "cpus.online of the topology"))
-    offline = set(expand(topology["cpus"].get("offline") or "", "cpus.offline of the topology"))
-    divided = set(expand(plan["cpus"], "cpus of the plan"))
-    housekeeping = set(expand(plan["housekeeping"], "housekeeping of the plan"))
-
-    def owner(cpu: int) -> Owner:
-        if cpu in offline:
-            return OFFLINE
-        return pools.get(cpu) or (HOUSEKEEPING if cpu in housekeeping else IDLE if cpu in divided else LEFT_OUT)
-
-    return {cpu: owner(cpu) for cpu in sorted(online | offline)}
-
-
-def frames_of(topology: Topology, npus: Sequence[Npu], owners: Mapping[int, Owner]) -> Iterator[Frame]:
-    """Yield the NUMA nodes that have CPUs or NPUs, then one frame for what belongs to no node (the kernel hides an offline CPU's)."""
+def nodes_of(topology: Topology, npus: Sequence[Npu]) -> Iterator[Node]:
+    """Yield the NUMA nodes that have CPUs or NPUs, then what belongs to no node (the kernel hides an offline CPU's)."""
     core_of = {cpu: core for core in topology["cpus"].get("siblings") or () for cpu in expand(core, "cpus.siblings of the topology")}
     cache_of = {cpu: cache for cache in topology["cpus"].get("caches") or () for cpu in expand(cache, "cpus.caches of the topology")}
 
@@ -128,26 +101,38 @@ def frames_of(topology: Topology, npus: Sequence[Npu], owners: Mapping[int, Owne
             caches.setdefault(cache_of.get(core[0], ""), []).append(core)
         return caches
 
-    def nics(node: int | None) -> list[Nic]:
-        return [nic for nic in topology.get("nics") or () if nic["numa"] == node]
-
-    left, of_gpus = set(owners), of_gpu(topology)
+    rest = set(expand(topology["cpus"]["online"], "cpus.online of the topology"))
+    rest |= set(expand(topology["cpus"].get("offline") or "", "cpus.offline of the topology"))
     without_node = set(range(len(npus)))
     for node in topology.get("numa") or ():
-        cpus = left.intersection(expand(node["cpus"], f"cpus of NUMA node {node['id']}"))
+        cpus = rest.intersection(expand(node["cpus"], f"cpus of NUMA node {node['id']}"))
         attached = [index for index in sorted(without_node) if npus[index].node == node["id"]]
-        left -= cpus
+        rest -= cpus
         without_node.difference_update(attached)
         if cpus or attached:
-            note = f"{compress(cpus) or 'no CPUs'}{'' if node.get('memory_mib') else ', no memory'}"
-            functions = {npus[index].pci for index in attached}
-            if own := compress(number for number, function in of_gpus.items() if function in functions):
-                note += f", memory of GPUs on {own}"
-            yield Frame(node["id"], note, groups(cpus), attached, nics(node["id"]))
-    if left or without_node:
-        yield Frame(None, compress(left), groups(left), sorted(without_node), nics(None))
+            yield Node(node["id"], groups(cpus), attached)
+    if rest or without_node:
+        yield Node(None, groups(rest), sorted(without_node))
 
 
-def indexes(owner: Owner) -> tuple[int, ...]:
-    """Return the NPUs that own a CPU, none when it is nobody's."""
-    return () if isinstance(owner, str) else owner
+def colours_of(npus: Sequence[Npu], nodes: Sequence[Node]) -> list[int | None]:
+    """Return a number below LOOKS for every NPU with a pool, None for a lost one; those with CPUs on the same or on touching nodes differ.
+
+    Where there are too few for that, the look is taken that is rarest near the NPU.
+    """
+    pools: dict[int, list[int]] = {}
+    for index, npu in enumerate(npus):
+        for cpu in expand(npu.pool, f"pool of {npu.label}"):
+            pools.setdefault(cpu, []).append(index)
+    per_row = -(-len(nodes) // max(1, -(-len(nodes) // NODES_PER_ROW)))
+    here = [list(dict.fromkeys(index for cpu in node.cpus for index in pools.get(cpu, ()))) for node in nodes]
+    colours: dict[int, int] = {}
+    for index in dict.fromkeys([*chain.from_iterable(here), *range(len(npus))]):
+        homes = [number for number, members in enumerate(here) if index in members]
+        touched = {number + step for number in homes for step in (0, 1, -1, per_row, -per_row)}
+        mates = chain.from_iterable(members for number, members in enumerate(here) if number in touched)
+        near = Counter(colours[mate] for mate in mates if mate in colours)
+        used = Counter(colours.values())
+        hues = Counter({hue: near[hue] + near[hue + len(PALETTE)] for hue in range(len(PALETTE))})
+        colours[index] = min(range(LOOKS), key=lambda look: (near[look], used[look], hues[look % len(PALETTE)], look))
+    return [colours[index] if npu.pool and npu.facts is not None else None for index, npu in enumerate(npus)]

@@ -5,7 +5,7 @@
 
 A view is ``{label, kind, ...}`` with kind "plan" or "kernel": either ``refused``, the sentence why there is no plan, or the plan's
 ``strategy``, ``reason``, ``cpus``, ``housekeeping``, ``local`` (share, or None), sentences (``repaired``, ``warnings``, ``violations``) and
-``npus``: ``{index: {pool, irq, main, kv, acl, release, mems, memory_nodes, slice}}`` of cpulists, without those that are empty.
+``npus``: ``{index: {pool, irq, main, kv, acl, release, memory_nodes, slice}}`` of cpulists, without those that are empty.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.scene import ROLES
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan
@@ -25,6 +24,7 @@ Key = tuple[str, str, int]
 """What an NPU is recognised by: kind, PCI function, and which one of that function (a Duo card has two NPUs on one)."""
 View = dict[str, Any]
 Drift = Mapping[str, Any]
+CPULISTS = ("pool", "irq", "main", "kv", "acl", "release", "memory_nodes")
 FEW = 16
 """A thread or interrupt that may run on more CPUs than this is marked where it should be, not everywhere it could be."""
 
@@ -49,14 +49,14 @@ def view_of_plan(label: str, plan: Plan, indexes: Mapping[Key, int]) -> View:
         "kind": "plan",
         "strategy": str(plan.get("strategy") or ""),
         "reason": str(plan.get("reason") or ""),
-        "cpus": str(plan.get("cpus") or ""),
-        "housekeeping": str(plan.get("housekeeping") or ""),
+        "cpus": compress(expand(plan.get("cpus") or "", "cpus of the plan")),
+        "housekeeping": compress(expand(plan.get("housekeeping") or "", "housekeeping of the plan")),
         "local": (plan.get("quality") or {}).get("local"),
         "repaired": [str(sentence) for sentence in plan.get("repaired") or ()],
         "warnings": [str(sentence) for sentence in plan.get("warnings") or ()],
         "violations": [str(sentence) for sentence in plan.get("violations") or ()],
         "npus": {
-            indexes[key]: {name: str(entry[name]) for name in (*ROLES, "slice") if entry.get(name)}
+            indexes[key]: {name: str(entry[name]) for name in (*CPULISTS, "slice") if entry.get(name)}
             for key, entry in zip(keys_of(entries), entries, strict=True)
         },
     }

@@ -218,11 +218,3 @@ def test_roles_take_the_engines_of_the_register(role):
 
     look(yaml.safe_load(text))
     assert found and all(choices == sorted(ENGINES) == list(ENGINES) for choices in found)
-
-
-def test_pictures_of_plans_are_those_that_the_report_draws_today(tmp_path):
-    subprocess.run([documents.REPOSITORY / "docs/images/make", tmp_path], check=True, capture_output=True)
-    drawn = list(tmp_path.glob("*.svg"))
-    assert drawn and all(path.read_bytes() == (documents.REPOSITORY / "docs/images" / path.name).read_bytes() for path in drawn), (
-        "draw them again with docs/images/make"
-    )

@@ -25,7 +25,6 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.remarks impo
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import of_plan
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.recipes import launch
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.drawing import plan_svg
 
 ADDRESSES = ("0000:40:00.0", "0000:48:00.0", "0000:50:00.0", "0000:58:00.0")
 
@@ -131,7 +130,7 @@ def test_no_text_about_gpus_names_an_npu(host, cards, options):
     made = plan(topology, **options)
     notes = of_plan(topology, made, {"slices": {**SETTINGS["slices"], "services": []}})["notes"] if not made.get("violations") else {}
     refused = plan_refusals(topology, made, Named(services=[{"unit": "a.service", "npus": [9]}]))
-    said = [*table.plan_table(made, topology), plan_svg(made, topology), *refused, *notes.values()]
+    said = [*table.plan_table(made, topology), *refused, *notes.values()]
     assert [text for text in map(str, said) if NPU.search(text)] == []
     assert any("a.service wants GPU 9, but the plan of this host has GPU 0, 1, 2." in text for text in refused)
     with pytest.raises(ValueError, match="Invalid GPU id 9"):

@@ -18,7 +18,6 @@ from ansible_collections.npu.affinity.plugins.module_utils._topology.gather impo
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals import plan_refusals
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.scene import frames_of, npus_of, owners_of
 
 
 def machine(ids, without, distances, gpus, per_node=16, packages=2, memory=None):
@@ -171,11 +170,6 @@ def test_the_plan_names_the_memory_of_a_gpu(tmp_path):
     generate(machine(GB200, GB200[2:], rows(GB200, gb200), ON_GB200), tmp_path / "host")
     topology, made, _allowed = planned(Host(str(tmp_path / "host")), "wide")
     (said,) = [text for title, text in sentences(made, topology) if title == "memory"]
-    shown = list(npus_of(made, topology))
-    assert [frame.note for frame in frames_of(topology, shown, owners_of(made, topology, shown))] == [
-        "0-15, memory of GPUs on 2,10",
-        "16-31, memory of GPUs on 18,26",
-    ]
     assert said.startswith("nodes 0,2 (64 GiB, memory of the GPU on 2) for GPU 0, nodes 0,10 (64 GiB")
 
 
