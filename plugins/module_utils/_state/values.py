@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from typing import Any, Iterable, Mapping, Sequence
+from typing import Any, Container, Mapping, Sequence
 
 from .._base.findings import EDIT, INTERRUPTED_RUN, Cause, Findings, coded
 from .._base.outside import say
@@ -39,16 +39,18 @@ def targets(host: Host, values: Values, wanted: Mapping[str, str]) -> dict[str, 
 
 def look(host: Host, values: Values, wanted: Mapping[str, str], check: bool = False) -> list[Change]:
     """Return what differs from ``{key: value}`` and can be changed. Raises ``ValueError`` for what may not be written."""
-    changes = []
-    for key, value in wanted.items():
-        before = values.read(host, key)
-        if before is None or before == value:
-            continue
-        after = values.possible(host, key, before, value)
-        if after != before and not values.writable(host, key):
-            raise ValueError("%s cannot be written; run as root (become: true), and not where /proc and /sys are read-only" % key)
-        changes += [Change(key, before, value, after)] if after != before else []
-    return values.planned(host, changes, check)
+    return values.planned(host, [change for key in wanted for change in difference(host, values, key, wanted[key])], check)
+
+
+def difference(host: Host, values: Values, key: str, value: str) -> list[Change]:
+    """Return the change of one value, none where nothing can be changed. Raises ``ValueError`` where it may not be written."""
+    before = values.read(host, key)
+    if before is None or before == value:
+        return []
+    after = values.possible(host, key, before, value)
+    if after != before and not values.writable(host, key):
+        raise ValueError("%s cannot be written; run as root (become: true), and not where /proc and /sys are read-only" % key)
+    return [Change(key, before, value, after)] if after != before else []
 
 
 def carry_out(host: Host, values: Values, changes: Sequence[Change], begun: list[Change]) -> None:
@@ -82,13 +84,13 @@ def take_back(host: Host, values: Values, changes: Sequence[Change]) -> list[str
     return list(dict.fromkeys(failed))
 
 
-def confirm(host: Host, values: Values, wanted: Iterable[str]) -> None:
-    """Forget what was given before, and values that are not wanted any more and are what they originally were."""
-    wanted, kept = set(wanted), {}
+def confirm(host: Host, values: Values, wanted: Mapping[str, str], left: Container[str] = ()) -> None:
+    """Forget what was given before ``wanted``, and values that are not wanted any more, are what they originally were and not ``left``."""
+    kept = {}
     for key, entry in entries(host, values).items():
         if key in wanted:
-            kept[key] = dict(entry, given=entry["given"][-1:])
-        elif values.keeps(host, key, entry["original"]):
+            kept[key] = dict(entry, given=[wanted[key]])
+        elif key in left or values.keeps(host, key, entry["original"]):
             kept[key] = entry
     previous.replace(host, values.name, kept or None)
 
@@ -174,7 +176,12 @@ class Release(release.Release):
         return bool(self.report)
 
     def look(self) -> None:
-        self.report = self.outcome.attempt(self.values.name, look, self.host, self.values, self._originals) or []
+        changes = []
+        for key, original in self._originals.items():
+            found = self.outcome.attempt(self.values.name, difference, self.host, self.values, key, original)
+            changes += found or []
+            self._left |= {key} if found is None else set()
+        self.report = self.outcome.attempt(self.values.name, self.values.planned, self.host, changes, False) or []
         self._leave({change.key: change.after for change in self.report})
 
     def release(self) -> None:
@@ -194,13 +201,13 @@ class Release(release.Release):
         self._leave({change.key: change.after for change in self.report})
         self.report = [change for change in self.report if change.before != change.after]
         if self._left and not check:
-            confirm(self.host, self.values, ())
+            confirm(self.host, self.values, {}, self._left)
 
     def _leave(self, reached: Mapping[str, str]) -> None:
         """Keep the record of values that do not become what they originally were."""
         for key, original in self._originals.items():
-            value = reached.get(key) or self.values.read(self.host, key)
-            if key not in self._left and value not in (None, original):
+            value = None if key in self._left else reached.get(key) or self.values.read(self.host, key)
+            if value not in (None, original):
                 for sentence in self.values.unreached(key, original, str(value), "the first bind"):
                     self._left.add(key)
                     self.outcome.leave(self.values.name, sentence)

@@ -137,6 +137,9 @@ def test_a_value_not_taken_back_stays_recorded_as_given(kernel):
     assert recorded(kernel)[SWAPPINESS] == {"original": "60", "given": ["30", "10"]}
     assert compared(kernel, {"swappiness": 30}) == {"swappiness": ("30", "10", "interrupted run")}
     kernel.refuse = lambda path, value: None
+    kernel.put(SWAPPINESS, "30")
+    bind(kernel, {"swappiness": 30, "numa_balancing": 0})
+    assert recorded(kernel)[SWAPPINESS] == {"original": "60", "given": ["30"]}, "what is in force, not what was tried last"
     assert unbind(kernel)[0].failed == [] and found(kernel) == BEFORE
 
 
@@ -185,6 +188,16 @@ def test_unbind_reports_what_it_could_not_restore_and_goes_on(kernel):
     assert outcome.failed == [SWAPPINESS + " does not take '60': Operation not permitted"] and outcome.kept == {"tuning"}
     assert found(kernel) == dict(BEFORE, **{SWAPPINESS: "10"})
     assert recorded(kernel).keys() == {SWAPPINESS}, "what was restored is not managed any more"
+
+
+def test_unbind_restores_what_it_can_read(kernel, monkeypatch):
+    bind(kernel, ALL)
+    read = Kernel.read
+    with monkeypatch.context() as broken:
+        broken.setattr(Kernel, "read", lambda host, path: None if path == SWAPPINESS else read(host, path))
+        outcome, _undone = unbind(kernel)
+    assert outcome.failed == [SWAPPINESS + " cannot be read; run as root (become: true)"] and outcome.kept == {"tuning"}
+    assert found(kernel) == dict(BEFORE, **{SWAPPINESS: "10"})
 
 
 def test_the_boot_unit_sets_what_was_applied(tree, capsys):
