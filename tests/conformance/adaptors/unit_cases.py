@@ -19,7 +19,6 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import as_cp
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import machine, planner
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import options as _options
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import roles as _roles
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.log_lines import log_lines
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import cluster, topo_affinity
 
 SIDE_EFFECT = "id test fact input command commands error order uvb_cpus log warning_contains writes not_run"
@@ -142,7 +141,7 @@ def side_effect(case: dict, document: dict) -> None:
     require_known(case, SIDE_EFFECT, "side effect")
     check = SIDE_EFFECTS.get(case["id"])
     if check is None:
-        pytest.skip("concerns the way in which a worker process applies its plan: commands, files and threads")
+        pytest.skip("concerns the way in which a worker process applies its plan: commands, files, threads and log")
     check(case)
 
 
@@ -174,11 +173,6 @@ def no_roles(case: dict) -> None:
     assert made["npus"][0]["irq"] == ""
 
 
-def a5_log(case: dict) -> None:
-    entry = {"id": 1, "main": "2-3", "irq": "", "acl": "", "release": "", "slice": "npu-1.slice"}
-    assert log_lines({"npus": [entry]}) == case["log"]
-
-
 SIDE_EFFECTS = {
     "s08": poll_threads,
     "s09": poll_threads,
@@ -186,5 +180,4 @@ SIDE_EFFECTS = {
     "s24": no_roles,
     "s25": masks,
     "s29": fallback,
-    "s30": a5_log,
 }

@@ -26,7 +26,6 @@ from ansible_collections.npu.affinity.plugins.module_utils._topology.gather impo
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.recipes import BINDINGS, FORMS
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import comparison
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.log_lines import log_lines
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.measures import measured
 from tests.fakes.two_npus import PLAN, TOPOLOGY
 from tests.simulator.generate import generate
@@ -101,39 +100,6 @@ def test_a_refusal_is_an_error_with_the_full_name_and_a_sentence(name, arguments
 )
 def test_cpulist_and_cpumask(value, text, mask):
     assert (call("cpulist", value), call("cpumask", value)) == (text, mask)
-
-
-MODES = [
-    ("A2", {}, "topo_affinity"),
-    ("A3", {"family": "a3"}, "global_slice"),
-    ("A2 without printed affinity, which is sliced all the same", {"affinity": None}, "topo_affinity"),
-]
-
-
-@pytest.mark.parametrize("changes, mode", [row[1:] for row in MODES], ids=[row[0] for row in MODES])
-def test_the_log_lines_of_a_rank_start_with_its_mode(changes, mode):
-    npu = {**TOPOLOGY["npus"][1], "affinity": "0-20", **changes}
-    npus = [{**npu, "id": number, "pci": f"0000:0{number}:00.0"} for number in range(3)]
-    topology = {**TOPOLOGY, "cpus": {"online": "0-20", "siblings": []}, "numa": [{"id": 0, "cpus": "0-20"}], "npus": npus}
-    made = call("plan", topology, npus=[1, 2], repair=False)
-    assert log_lines(made, rank=1, topology=topology) == [
-        f"[cpu_bind_mode] mode={mode} rank=1 visible_npus=[1, 2]",
-        "The CPU allocation plan is as follows:",
-        "NPU2: main=[16 17 18]  acl=[19]  release=[[20]]",
-    ]
-
-
-CARDS = [
-    ({}, ["NPU0: main=[2 3 4 5]  acl=[6]  release=[[7]]"]),
-    ({"family": "a5"}, ["Ascend 950 NPU0: worker=[0 1 2 3 4 5 6 7]"]),
-    ({"family": "gpu", "kind": "gpu"}, []),
-]
-
-
-@pytest.mark.parametrize("changes, lines", CARDS, ids=["with roles", "without roles", "GPU"])
-def test_log_lines_of_a_card(changes, lines):
-    topology = {**TOPOLOGY, "npus": [{**TOPOLOGY["npus"][1], "id": 0, **changes}]}
-    assert log_lines(call("plan", topology, "auto", cpus="0-7")) == ["The CPU allocation plan is as follows:", *lines]
 
 
 def test_compare_shows_the_familys_strategy_and_equal_shares():
