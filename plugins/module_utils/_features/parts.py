@@ -101,7 +101,8 @@ def without(state: AppliedState, names: Iterable[str]) -> AppliedState:
     """Return a desired state in which some of its features are absent, and nothing that they own is wanted."""
     gone = {name: FEATURES[name] for name in names}
     features = dict(state["features"], **dict.fromkeys(gone, "absent"))
-    patterns = installed.everywhere(owned(gone, _has(state)), [installed.library_of(state)])
+    released = owned(gone, _has(state))
+    patterns = installed.everywhere(released, [installed.library_of(state)])
     files = [entry for entry in state["files"] if not any(fnmatch.fnmatchcase(entry["path"], pattern) for pattern in patterns)]
     units = {unit_of(entry["path"]) for entry in state["files"] if entry not in files}
     units |= {section for feature in gone.values() for section in feature.sections}
@@ -115,9 +116,13 @@ def without(state: AppliedState, names: Iterable[str]) -> AppliedState:
         "features": features,
         "live": cast("Live", {name: wanted for name, wanted in state["live"].items() if name not in gone}),
         "notes": {name: sentences for name, sentences in state.get("notes", {}).items() if name not in gone},
-        "absent": dict(
-            state["absent"], **{name: {"owned": owned(gone, _has(state)), "sections": list(FEATURES[name].sections)} for name in gone}
-        ),
+        "absent": {
+            **state["absent"],
+            **{
+                name: {"owned": [pattern for pattern in feature.owned if pattern in released], "sections": list(feature.sections)}
+                for name, feature in gone.items()
+            },
+        },
         "runtime": state["runtime"] and "present" in features.values(),
         "enabled": left(state["enabled"]),
         "started": left(state["started"]),

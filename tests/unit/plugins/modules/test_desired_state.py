@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
-from ansible_collections.npu.affinity.plugins.module_utils._features.parts import applied, merged
+from ansible_collections.npu.affinity.plugins.module_utils._features.parts import applied, merged, without
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES as ON_HOST
 from ansible_collections.npu.affinity.plugins.module_utils._state.history import entries
 from ansible_collections.npu.affinity.plugins.module_utils._state.history.difference import difference
@@ -317,6 +317,13 @@ def test_states_without_a_difference_have_the_same_digest():
 def test_single_roles_make_the_state_of_a_bind():
     for whole, single in zip(*states_of_one_host(), strict=True):
         assert digest(whole) == digest(single), whole["features"]
+
+
+@pytest.mark.parametrize("off", [("irq", "tuning"), ("metrics", "slices"), ("irq", "slices")])
+def test_features_taken_out_are_as_if_switched_off(off, tmp_path):
+    simulator.generate(MACHINE, tmp_path)
+    topology = gather(Host(str(tmp_path)))
+    assert without(applied(state_of(topology)), off)["absent"] == applied(state_of(topology, *off))["absent"]
 
 
 def test_a_refused_state_changes_nothing(root, run_module):
