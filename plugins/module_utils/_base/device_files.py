@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 DAVINCI, VDAVINCI, NVIDIA = "davinci", "vdavinci", "nvidia"
+NAME = "(?:v?davinci|nvidia)[0-9]{1,4}"
+"""A regular expression for the name of a device file."""
 FIRST_PART, PARTS = 100, 16
 """The id of a hard vNPU is 100, plus 16 for each number of a device below that of its NPU, plus its own number there (MindCluster,
 ``cdi/devnode.go``)."""

@@ -17,9 +17,10 @@ import stat
 import struct
 from typing import Iterator
 
+from .._base.device_files import NAME
 from .._host.host import Host
 
-_NODE = re.compile(r"(?:v?davinci|nvidia)\d{1,4}\Z", re.ASCII)
+_NODE = re.compile(NAME + r"\Z")
 _MOST = 256
 """Device files of one folder: those of a container are its own choice."""
 _MEMORY = ("tmpfs", "devtmpfs")

@@ -12,13 +12,13 @@ import stat
 from typing import Any, Iterable, Mapping
 
 from .._host.host import Host
-from .._base.device_files import parts
+from .._base.device_files import NAME, parts
 from .._kernel.devices import minor, share_out
 from .._kernel.interrupts import interrupt_names, requested
 from .._base.findings import Device
 
-_DEVICE = re.compile(r"/dev/((?:v?davinci|nvidia)\d+)\Z")
-_ELSEWHERE = re.compile(r"/(?:v?davinci|nvidia)\d+(?: \(deleted\))?\Z").search
+_DEVICE = re.compile(r"/dev/(%s)\Z" % NAME)
+_ELSEWHERE = re.compile(r"/%s(?: \(deleted\))?\Z" % NAME).search
 """A device file outside /dev, as a container that has the host's /dev in another place sees it."""
 
 

@@ -16,6 +16,7 @@ from typing import Any, Iterator, Mapping
 from .._host.host import Host
 from .._kernel.machine import CGROUPS
 from .._base.cpulist import expand
+from .._base.device_files import NAME
 from .._base.outside import json_of
 from .._kernel.machine import slice_path
 from .groups import Group, classified
@@ -39,8 +40,8 @@ _CRI_STORES = tuple(
 _POD = ("io.kubernetes.cri.sandbox-namespace", "io.kubernetes.cri.sandbox-name", "io.kubernetes.cri.container-name")
 _POD_OF_CRIO = ("io.kubernetes.pod.namespace", "io.kubernetes.pod.name", "io.kubernetes.container.name")
 _NAME = re.compile(r"/?([A-Za-z0-9][\w.-]*)\Z")
-_ALLOWED = re.compile(r"^DeviceAllow=/dev/(?:char/(\d{1,9}):(\d{1,9})|((?:v?davinci|nvidia)\d+))\b", re.MULTILINE)
-_DEVICE = re.compile(r"/dev/((?:v?davinci|nvidia)\d+)\Z")
+_ALLOWED = re.compile(r"^DeviceAllow=/dev/(?:char/(\d{1,9}):(\d{1,9})|(%s))\b" % NAME, re.MULTILINE)
+_DEVICE = re.compile(r"/dev/(%s)\Z" % NAME)
 _SLICE = re.compile(r"^Slice=([\w.:\\-]+\.slice)$", re.MULTILINE)
 _RUNC = (None, "", "runc", "io.containerd.runc.v2")
 _MOST = 64
