@@ -201,7 +201,7 @@ SAID = {
     ("rollback", "--check", "--limit", "a2-01", "-e", "npu_affinity_to=2099-01-01"): "is the state after run 20",
     ("report",): "The page is report.html",
     ("collect", "--limit", "a2-01"): "a2-01: archives/a2-01.json",
-    ("inspect",): "a2-01: 0 of 71 compared objects differ",
+    ("inspect",): "1 bound, workloads not: a2-01",
     ("place", "-e", '{"npu_affinity_request": {"npus": 2, "cpus": 32}}'): "A task with 2 NPUs and 32 CPUs can run on a2-01.",
     ("unbind", "-e", "npu_affinity_confirm=yes"): f"{len(DEMO)} unbound: a2-",
 }

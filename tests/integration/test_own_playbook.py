@@ -31,8 +31,8 @@ def plays():
 
 @pytest.mark.long
 def test_what_documents_show_runs(fleet, tmp_path):
-    """In check mode, one play after the other over one host."""
-    hosts = fleet(a2=MACHINE)
+    """In check mode, one play after the other over one host of eight NPUs, as documents have it."""
+    hosts = fleet(a2="a2_8x24")
     (hosts.tree("a2") / "var/lib/prometheus/node-exporter").mkdir(parents=True)
     (tmp_path / "group.yml").write_text("npu_hosts: {hosts: {a2: }}\n")
     shown = plays()
