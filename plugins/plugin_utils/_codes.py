@@ -54,6 +54,7 @@ _TO_DO = {
     "NPU_CPUSET_PARTITION": "A cpuset partition has CPUs of the plan.",
     "NPU_FACTS_INCOMPLETE": "Something of the host could not be read, or contradicts itself.",
     "NPU_HISTORY_INCOMPLETE": "The history of the host is missing, or cannot be read.",
+    "NPU_IRQ_FAILED": "An interrupt could not be bound, which the settings tolerate.",
     "NPU_KERNEL_CONTRADICTS": "The kernel command line contradicts the plan.",
     "NPU_KUBELET_BLOCKED": "The kubelet does not start with its files or cgroups.",
     "NPU_KUBELET_PENDING": "The kubelet is to be changed by a later bind.",
@@ -78,7 +79,6 @@ _NOTES = {
     "NPU_CPUS_SHARED": "Several services use one NPU and its CPUs.",
     "NPU_INTERRUPTS_IN_POOL": "Interrupts of other devices may run on pools.",
     "NPU_IRQ_UNPLACED": "An interrupt, workqueue or thread of the driver stays where it is.",
-    "NPU_KERNEL_ADVICE": "What the kernel command line should have.",
     "NPU_KUBELET_FORECAST": "Which CPUs the kubelet will give to pods.",
     "NPU_MEASURE_INCOMPLETE": "A measurement lacks something.",
     "NPU_NIC_PLACED": "Where network interrupts go.",
@@ -90,10 +90,15 @@ _NOTES = {
     "NPU_THREAD_UNPLACED": "A thread or process stays where it is.",
     "NPU_WORKLOADS_BOUND": "How workloads are bound.",
 }
-"""Remarks that ask for nothing."""
+"""Remarks that ask for nothing. A summary counts them."""
+_ANSWERS = {
+    "NPU_KERNEL_ADVICE": "What the kernel command line should have.",
+    "NPU_NIC_ADVICE": "Where network interrupts would go.",
+}
+"""Notes that a setting asks for, such as ``npu_affinity_isolation: explain``."""
 BIND_EFFECT = "NPU_BIND_EFFECT"
 _EFFECTS = {BIND_EFFECT: "What a bind moves or takes."}
-REFUSALS, REMARKS = (dict(sorted({**own, **_BOTH}.items())) for own in (_REFUSALS, {**_TO_DO, **_NOTES, **_EFFECTS}))
+REFUSALS, REMARKS = (dict(sorted({**own, **_BOTH}.items())) for own in (_REFUSALS, {**_TO_DO, **_NOTES, **_ANSWERS, **_EFFECTS}))
 """Codes of refusals, and codes of remarks; a remark can also have the code of a finding with the same next step."""
 EFFECT, ERROR, TO_DO, NOTE = "effect", "error", "to do", "note"
 RANKS = (EFFECT, ERROR, TO_DO, NOTE)
@@ -151,7 +156,12 @@ def code_of(text: str) -> str:
 def rank(remark: str) -> str:
     """Return which of :data:`RANKS` a remark has. Only sentences on what is muted have no code."""
     code = code_of(remark)
-    return EFFECT if code in _EFFECTS else NOTE if code in _NOTES or not code else TO_DO
+    return EFFECT if code in _EFFECTS else NOTE if code in _NOTES or code in _ANSWERS or not code else TO_DO
+
+
+def is_counted(remark: str) -> bool:
+    """Return whether a summary only counts a remark, unless it is verbose: a note that no setting asks for."""
+    return rank(remark) == NOTE and code_of(remark) not in _ANSWERS
 
 
 def without(remarks: Iterable[str], codes: Collection[str]) -> list[str]:

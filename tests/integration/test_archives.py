@@ -86,7 +86,7 @@ def test_contradictions_are_shown_by_a_plan_and_from_an_archive(fleet, tmp_path)
     hosts.give({"server": KEPT})
     with hosts.untouched():
         planned = hosts.succeed("plan")
-        explained = hosts.succeed("plan", "-v", npu_affinity_isolation="explain")
+        explained = hosts.succeed("plan", npu_affinity_isolation="explain")
         hosts.succeed("collect", npu_affinity_archives=str(tmp_path / "archives"))
     assert [sentence for sentence in CONTRADICTIONS if sentence not in words(planned)] == []
     assert FITS not in words(planned) and FITS + "2-191:" in words(explained)

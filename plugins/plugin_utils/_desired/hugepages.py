@@ -66,7 +66,9 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     too_many = _crowded(topology, size, filled)
     notes += [*_remaining(topology, size, offered if too_many else filled), *_driver(topology, size, offered)]
     if size >= GIGANTIC or not offered:
-        notes += _command_line(size, offered, filled, too_many)
+        now = (topology.get("hugepages") or {}).get(str(size)) or {}
+        there = all(now.get(str(node), 0) >= count for node, count in offered.items())
+        notes += [] if there else _command_line(size, offered, filled, too_many)
         return Feature(owned=OWNED, live=live, needs_plan=bool(plan["npus"]), notes=tuple(notes))
     does, more = "Reserve huge pages on the memory nodes of pools", {"needs_plan": bool(plan["npus"]), "notes": tuple(notes)}
     return of_values(FEATURE, live, settings["python"], does, _ORDER, "basic.target", **more)
@@ -192,8 +194,6 @@ def _driver(topology: Topology, size: int, counts: Counts) -> Iterator[str]:
 @remark("NPU_KERNEL_ADVICE")
 def _command_line(size: int, counts: Counts, filled: Counts, too_many: str) -> Iterator[str]:
     """Yield what the kernel command line should have for pages that only it reserves reliably."""
-    if not counts:
-        return
     spread = filled is not counts
     number = sum(filled.values()) if spread else ",".join(f"{node}:{count}" for node, count in sorted(counts.items()))
     words = f"hugepagesz={size >> 20}G hugepages={number}"

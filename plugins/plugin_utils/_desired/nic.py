@@ -24,7 +24,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._kernel.nics import D
 from ansible_collections.npu.affinity.plugins.module_utils._state.executables import USUAL
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
 from ansible_collections.npu.affinity.plugins.module_utils._state.previous import dump
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, managed, no_effect, unit
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.irq import timer
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.isolation import SLICES
@@ -54,9 +54,10 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     functions, unplaced = _targets(topology, plan)
     mode = settings["nic"]
     live = {"mode": mode, "functions": functions}
-    notes = [*_lines(topology, functions, mode), *unplaced]
+    placed = _lines(topology, functions, mode)
     if mode != NEAR:
-        return Feature(owned=OWNED, live=live, notes=tuple(notes))
+        return Feature(owned=OWNED, live=live, notes=tuple(Sentence("NPU_NIC_ADVICE", text) for text in (*placed, *unplaced)))
+    notes = [Sentence("NPU_NIC_PLACED", text) for text in placed] + [Sentence("NPU_NIC_UNPLACED", text) for text in unplaced]
     if not functions:
         if not unplaced:
             notes.append(Sentence("NPU_NO_EFFECT", f"{no_effect('npu_affinity_nic', 'this host')}: it has no network function."))
@@ -89,7 +90,7 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     )
 
 
-def _targets(topology: Topology, plan: Plan) -> tuple[dict[str, str], list[Sentence]]:
+def _targets(topology: Topology, plan: Plan) -> tuple[dict[str, str], list[str]]:
     """Return the CPUs of each function, and a sentence for each that has none."""
     choices = list(_choices(topology, plan))
     nodes = {node["id"]: set(expand(node["cpus"])) & set(expand(topology["cpus"]["online"])) for node in topology["numa"]}
@@ -98,18 +99,12 @@ def _targets(topology: Topology, plan: Plan) -> tuple[dict[str, str], list[Sente
         cpus = nodes.get(nic["numa"], set()) if nic["numa"] is not None else set()
         near = next((cpus & choice for choice in choices if cpus & choice), None)
         if nic["driver"] not in DRIVERS:
-            notes.append(
-                Sentence(
-                    "NPU_NIC_UNPLACED", f"{_title(nic)}: its interrupts stay, because the names that this driver gives them are not known."
-                )
-            )
+            notes.append(f"{_title(nic)}: its interrupts stay, because the names that this driver gives them are not known.")
         elif nic["numa"] is None:
-            notes.append(
-                Sentence("NPU_NIC_UNPLACED", f"{_title(nic)}: its interrupts stay, because the kernel does not know its NUMA node.")
-            )
+            notes.append(f"{_title(nic)}: its interrupts stay, because the kernel does not know its NUMA node.")
         elif not near:
             why = _why_none(topology, plan, f"node {nic['numa']}", cpus)
-            notes.append(Sentence("NPU_NIC_UNPLACED", f"{_title(nic)}: its interrupts stay, because {why}."))
+            notes.append(f"{_title(nic)}: its interrupts stay, because {why}.")
         else:
             functions[nic["pci"].lower()] = compress(near)
     return functions, notes
@@ -159,7 +154,6 @@ def _why_none(topology: Topology, plan: Plan, node: str, cpus: set[int]) -> str:
     return f"{node} has no CPU outside the pools and no IRQ CPU; set npu_affinity_housekeeping to keep some"
 
 
-@remark("NPU_NIC_PLACED")
 def _lines(topology: Topology, functions: Mapping[str, str], mode: str) -> Iterator[str]:
     """Yield where queues go, one sentence for all functions of the same CPUs."""
     groups: dict[str, list[str]] = {}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.table import count
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.memory import gib
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import ERROR, NOTE, RANKS, TO_DO, rank
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import ERROR, RANKS, TO_DO, is_counted, rank
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Cost
@@ -31,7 +31,7 @@ NUMBER = re.compile(r"^(.*?)(\d*)(\D*)\Z")
 
 
 def lines(summary: Mapping[str, Any], verbose: bool = False) -> list[str]:
-    """Return the text of a summary; ``verbose``: with each note, which are otherwise only counted."""
+    """Return the text of a summary; ``verbose``: with the notes that are otherwise only counted."""
     return list(_lines(summary, verbose))
 
 
@@ -53,10 +53,10 @@ def _lines(summary: Mapping[str, Any], verbose: bool) -> Iterator[str]:
         yield from [plan] if isinstance(plan, str) else _plan(plan)
     yield from _grouped("cost on", {name: [_cost(entry["cost"])] for name, entry in hosts.items() if entry.get("cost")})
     ranked = {name: _ranked(entry) for name, entry in hosts.items()}
-    for shown in RANKS if verbose else RANKS[:-1]:
-        yield from _grouped(f"{shown} on", {name: said[shown] for name, said in ranked.items()})
-    notes = {note for said in ranked.values() for note in said[NOTE]}
-    if notes and not verbose:
+    notes = set() if verbose else set(filter(is_counted, (remark for entry in hosts.values() for remark in entry["remarks"])))
+    for shown in RANKS:
+        yield from _grouped(f"{shown} on", {name: [text for text in said[shown] if text not in notes] for name, said in ranked.items()})
+    if notes:
         yield f"{count(len(notes), 'note')}; -v shows {'it' if len(notes) == 1 else 'them'}"
     for step in summary["next"]:
         yield f"next: {step['command']}  # {step['purpose']}"

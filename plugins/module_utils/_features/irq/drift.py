@@ -47,7 +47,7 @@ def compare(comparing: Comparing) -> None:
     free = freedom(host)
     mover = in_process.mover(host, plan)
     report = bind(host, plan, check=True, rebinds=Rebinds(host))
-    findings.remarks += coded("NPU_IRQ_UNPLACED", report.unchangeable + (report.failed if tolerant else []))
+    findings.remarks += coded("NPU_IRQ_UNPLACED", report.unchangeable) + coded("NPU_IRQ_FAILED", report.failed if tolerant else [])
     for npu, row in zip(plan["npus"], report.rows):
         device = Device.of(npu)
         if not npu.get("irq") or device not in comparing.there or online and not set(expand(npu["pool"])) & online:

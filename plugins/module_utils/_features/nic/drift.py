@@ -30,7 +30,7 @@ def compare(comparing: Comparing, wanted: NicLive) -> None:
     host, findings, values = comparing.host, comparing.findings, Queues(comparing.tolerant)
     free, values.rebinds = freedom(host), Rebinds(host)
     placed = place(host, values, wanted, check=True)
-    findings.remarks += values.remarks(host, wanted, ()) + coded("NPU_NIC_UNPLACED", placed.failed if comparing.tolerant else [])
+    findings.remarks += values.remarks(host, wanted, ()) + coded("NPU_IRQ_FAILED", placed.failed if comparing.tolerant else [])
     for row in placed.rows:
         groups: dict[str, list[Step]] = {TITLE: []}
         for step in row.all_steps():

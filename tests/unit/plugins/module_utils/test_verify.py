@@ -186,6 +186,14 @@ def test_an_interrupt_that_cannot_be_placed_is_a_remark(bound, change, remark):
     assert findings.remarks == ["NPU 0 (%s): IRQ 2753 sq_send_trigger_irq %s [NPU_IRQ_UNPLACED]" % (FIRST, remark)]
 
 
+def test_missing_interrupts_that_are_tolerated_are_to_do(bound):
+    forget_interrupts(bound)
+    assert lines(compared(bound, WANTED)[1])
+    findings = compared(bound, WANTED._replace(live={"irq": "warn"}))[1]
+    (remark,) = findings.remarks
+    assert lines(findings) == [] and "its driver has not requested" in remark and remark.endswith("[NPU_IRQ_FAILED]")
+
+
 def test_a_bound_host_has_no_drift_and_names_what_was_compared(bound):
     was_bound, findings = compared(bound, WANTED)
     assert (was_bound, findings.drift, findings.remarks) == (True, [], [])

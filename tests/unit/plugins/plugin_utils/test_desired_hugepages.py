@@ -189,6 +189,12 @@ def test_pages_of_1_gib_are_explained_and_have_no_unit(kernel, words):
     assert ("40 (40.0 GiB, 56.0 GiB remain for other memory) on each of nodes 0-3" in found.notes[0]) is kernel.startswith("5.10")
 
 
+@pytest.mark.parametrize(("pages", "is_advised"), [({"0": 40, "2": 20}, False), ({"0": 40, "2": 19}, True), ({"0": 60}, True)])
+def test_pages_of_1_gib_that_are_there_are_not_advised(pages, is_advised):
+    notes = wanted({"size": "1G", "per_npu": 20}, hugepages={str(1 << 20): {"0": 0, "2": 0, **pages}}).notes
+    assert any(note.code == "NPU_KERNEL_ADVICE" for note in notes) is is_advised
+
+
 def test_pages_of_1_gib_that_crowd_a_node_are_not_advised():
     numa = [{"id": node, "memory_mib": (96 if node < 3 else 32) << 10} for node in NODES]
     *notes, advice = wanted({"size": "1G", "node": {0: 40}}, kernel="5.10.0-153", offered=(1 << 20,), numa=numa).notes

@@ -119,6 +119,9 @@ def test_a_report_has_no_file_and_off_has_nothing():
     report = wanted(plan("0-5"), topology(function()), "report")
     assert not (report.files or report.enabled or report.runtime or report.needs_plan) and report.live["mode"] == "report"
     assert report.notes == ("Network interrupts of eth0 (hns3, 0000:7d:00.0, node 0) would, with npu_affinity_nic: near, go to CPUs 6-7.",)
+    functions = [function(), function(1, numa=None), function(2, driver="i40e")]
+    codes = {value: [note.code for note in wanted(plan("0-5"), topology(*functions), value).notes] for value in ("report", "near")}
+    assert codes == {"report": ["NPU_NIC_ADVICE"] * 3, "near": ["NPU_NIC_PLACED", *["NPU_NIC_UNPLACED"] * 2]}
     assert wanted(plan("0-5"), topology(function()), "off") == wanted(plan(), topology(function())) == nic.Feature(owned=nic.OWNED)
     assert wanted(plan("0-5"), topology(function()), False) == nic.Feature(owned=nic.OWNED)
 

@@ -486,6 +486,15 @@ def test_the_text_has_each_plan_sentence_and_unit_once():
     ]
 
 
+@pytest.mark.parametrize("code", ["NPU_KERNEL_ADVICE", "NPU_NIC_ADVICE"])
+def test_what_a_setting_asks_for_is_shown_without_v(code):
+    warnings = [f"Asked for. [{code}]", "Not asked for. [NPU_CPUS_REMOTE]", "Not asked for either. [NPU_CPUS_IDLE]"]
+    found = summary.summary({"a": {**PLANNED, "npu_affinity_plan": {**PLAN, "warnings": warnings}}}, "plan")
+    shown = [f"note on a: {warning}" for warning in warnings]
+    said = [[line for line in summary_text.lines(found, verbose) if "note" in line] for verbose in (False, True)]
+    assert said == [[shown[0], "2 notes; -v shows them"], shown]
+
+
 def test_hosts_that_do_not_answer_are_one_line():
     said = "ssh: connect to host 10.0.0.{} port 22: Connection timed out"
     hosts = {f"n{number}": {GATHERED: {"lost": True, "msg": said.format(number)}} for number in (1, 2, 3)}
