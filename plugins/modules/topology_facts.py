@@ -580,7 +580,8 @@ ansible_facts:
         memory:
           description:
             - The memory of slices of NPUs and of O(units). C(units) has the memory nodes that each may use (C(mems)) and where its memory
-              lies (C(mib), by node). C(room_mib) is what each node can still hold.
+              lies (C(mib), by node; null where a kernel before 5.10 does not tell). C(room_mib) is what each node can still hold; nodes of
+              which that is not known are left out.
           returned: when one of them, or of C(users), holds memory
           type: dict
           sample: {room_mib: {"6": 41210, "7": 98304}, units: {npu-0.slice: {mems: 6-7, mib: {"6": 80120}}}}

@@ -543,7 +543,7 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
 
         smallest: int
         remote: int | None
-        memory_mib: int
+        memory_mib: int | None
         restart: List[str]
 
     class SummaryOfHost(TypedDict):

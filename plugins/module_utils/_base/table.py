@@ -183,16 +183,18 @@ def _memory(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> str:
     The memory of GPUs is named, not counted.
     """
     of_gpus = of_gpu(topology)
-    sizes = {node["id"]: node.get("memory_mib") or 0 for node in topology.get("numa") or () if node["id"] not in of_gpus}
+    sizes = {node["id"]: node.get("memory_mib") for node in topology.get("numa") or ()}
     users: dict[str, dict[str, list[int]]] = {}
     for entry in plan["npus"]:
         nodes = {"memory_nodes": entry.get("mems"), **entry}["memory_nodes"] or ""
         users.setdefault(nodes, {}).setdefault("GPU" if entry.get("kind") == "gpu" else "NPU", []).append(entry["id"])
     parts = []
     for nodes, kinds in users.items():
-        gib = sum(sizes.get(node, 0) for node in expand(nodes)) / 1024.0
+        found = [sizes.get(node) for node in expand(nodes) if node not in of_gpus]
+        mib = [size for size in found if size is not None]
         own = compress(node for node in expand(nodes) if node in of_gpus)
-        told = ["%.0f GiB" % gib] * bool(gib) + ["memory of the GPU on %s" % own] * bool(own)
+        told = ["%.0f GiB" % (sum(mib) / 1024.0)] * any(mib) if len(mib) == len(found) else ["size not known"]
+        told += ["memory of the GPU on %s" % own] * bool(own)
         what = (
             "%s %s" % ("node" if nodes.isdigit() else "nodes", nodes) + (" (%s)" % ", ".join(told) if told else "") if nodes else "any node"
         )

@@ -112,16 +112,17 @@ def may_be_node(host: Host, pci: str, of_gpus: Mapping[int, str]) -> bool:
 def room_of_nodes(host: Host) -> dict[int, int]:
     """Return ``{node: bytes}`` that nodes can still hold: free pages and inactive ones of the page cache, less what the kernel keeps.
 
-    The memory of GPUs is left to these.
+    The memory of GPUs is left to these: their nodes have no room. Nodes whose room is not known are left out.
     """
     kept = (host.read_number("/proc/sys/vm/min_free_kbytes") or 0) * 1024
     found, of_gpus = {}, nodes_of_gpus(host)
     for name in host.names(NODE_FOLDER, "node[0-9]*"):
-        if int(name[len("node") :]) in of_gpus:
-            continue
+        node = int(name[len("node") :])
         free = _FREE.findall(host.read("%s/%s/meminfo" % (NODE_FOLDER, name)) or "")
-        if free:
-            found[int(name[len("node") :])] = max(0, sum(map(int, free)) * 1024 - kept)
+        if node in of_gpus:
+            found[node] = 0
+        elif free:
+            found[node] = max(0, sum(map(int, free)) * 1024 - kept)
     return found
 
 
@@ -133,8 +134,9 @@ class Room:
         self.free: dict[int, int] = {}
         self._coming: list[tuple[str, set[int], int]] = []
 
-    def take(self, folder: str, amount: int, nodes: set[int]) -> int:
-        """Return the bytes that nodes have left for a group, and take the amount that moves there if it fits.
+    def take(self, folder: str, amount: int, nodes: set[int]) -> int | None:
+        """Return the bytes that nodes have left for a group, and take the amount that moves there if it fits. None: it is not known
+        whether it fits.
 
         The memory of a group counts in those around it, too.
         """
@@ -142,7 +144,7 @@ class Room:
         others = [taken for other, its, taken in self._coming if its & nodes and not _nested(folder, other)]
         left = max(0, sum(self.free.get(node, 0) for node in nodes) - sum(others))
         self._coming += [(folder, nodes, amount)] if amount <= left else []
-        return left
+        return left if amount <= left or nodes <= self.free.keys() else None
 
 
 def _nested(folder: str, other: str) -> bool:
@@ -164,13 +166,15 @@ def memory(host: Host, units: Container[str], has_users: bool = False) -> dict[s
     """Return ``{room_mib: {node: MiB}, units: {unit: {mems, mib: {node: MiB}}}}`` of slices of NPUs and of named services.
 
     Only those that hold memory are there; none on cgroup v1. ``mems`` are the memory nodes that a unit may use now, and nodes are texts, as
-    in JSON. Empty without any, and where no others that ``has_users`` tells of hold memory.
+    in JSON; ``mib`` is None where the kernel does not tell what running processes hold (before 5.10). Empty without any, and where no
+    others that ``has_users`` tells of hold memory.
     """
     found = {}
     for name, folder in _groups(host, units):
         mib = mib_of_group(host, folder[len(CGROUPS) :])
-        if mib:
-            found[name] = {"mems": host.read(folder + "/cpuset.mems.effective") or "", "mib": mib}
+        unknown = not mib and used_by_node(host, folder) is None and "populated 1" in (host.read(folder + "/cgroup.events") or "")
+        if mib or unknown:
+            found[name] = {"mems": host.read(folder + "/cpuset.mems.effective") or "", "mib": None if unknown else mib}
     if not found and not has_users:
         return {}
     return {"room_mib": {str(node): amount >> 20 for node, amount in sorted(room_of_nodes(host).items())}, "units": found}

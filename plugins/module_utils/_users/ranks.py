@@ -74,7 +74,7 @@ def titles(user: NpuUser, plan: Mapping[str, Any]) -> list[str]:
         keys = [(npu["kind"], npu["id"]) for npu in rank["npus"]]
         cpus, pool = set(expand(rank["cpus"])), {cpu for key in keys for cpu in expand(pools.get(key, ""))}
         where = count(len(cpus), "CPU") if not pool or cpus <= pool else "CPUs %s, pool %s" % (compress(cpus), compress(pool))
-        pages = "local pages unknown" if rank["local"] is None else "%d %% local pages" % rank["local"]
+        pages = "local pages not known" if rank["local"] is None else "%d %% local pages" % rank["local"]
         devices = " and ".join("%s %d" % (kind.upper(), number) for kind, number in keys)
         found.append("rank %d of %s: %s, %s, %s" % (rank["rank"], title_of(user), devices, where, pages))
     return found

@@ -126,8 +126,9 @@ def _offered(topology: Topology, size: int, counts: Counts) -> tuple[Counts, lis
 
 
 def _memory(topology: Topology, size: int) -> dict[int, int]:
-    """Return the bytes of each node that pages of other sizes leave once the bind has given back those of former binds."""
-    memory = {node["id"]: (node.get("memory_mib") or 0) << 20 for node in topology.get("numa") or ()}
+    """Return the bytes that pages of other sizes leave of each node whose memory is known, once the bind has given back those of former
+    binds."""
+    memory = {node["id"]: node["memory_mib"] << 20 for node in topology.get("numa") or () if node.get("memory_mib")}
     before = topology.get("hugepages_before") or {}
     for other, of_nodes in (topology.get("hugepages") or {}).items():
         for node, pages in {**of_nodes, **before.get(other, {})}.items():
@@ -152,7 +153,7 @@ def _crowded(topology: Topology, size: int, counts: Counts) -> str:
     for node, there in _memory(topology, size).items():
         floor = kept_free(sizes[node])
         taken, most = counts.get(node, 0) * size << 10, max(0, there - floor) // (size << 10)
-        if sizes[node] and counts.get(node) and there - taken < floor:
+        if counts.get(node) and there - taken < floor:
             why = (
                 f"{counts[node]:,} huge pages of {size_text(size)} take {gib(taken)} of the {gib(there)}, and {gib(floor)} must remain for "
                 f"other memory (10 % of the node, at most 8 GiB); at most {most:,} pages fit"
@@ -168,8 +169,8 @@ def _remaining(topology: Topology, size: int, counts: Counts) -> Iterator[str]:
     groups: dict[str, list[int]] = {}
     for node, count in sorted(counts.items()):
         taken = count * size << 10
-        left = f", {gib(memory[node] - taken)} remain for other memory" if memory.get(node) else ""
-        groups.setdefault(f"{count:,} ({gib(taken)}{left})", []).append(node)
+        left = f"{gib(memory[node] - taken)} remain for other memory" if node in memory else "what remains is not known"
+        groups.setdefault(f"{count:,} ({gib(taken)}, {left})", []).append(node)
     if parts := [f"{said} on {_on(nodes)}" for said, nodes in groups.items()]:
         yield f"Huge pages of {size_text(size)}: {'; '.join(parts)}."
 

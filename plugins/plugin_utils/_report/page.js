@@ -454,7 +454,7 @@ function picture(host, view, against, say, pick) {
       frames[start + column] = {x, top: framesTop, bottom: end, width: g.inner + 2 * PAD, ports: []};
       nodes.append(s("rect", {class: "node", x: x + .5, y: framesTop + .5, width: g.inner + 2 * PAD, height: end - framesTop, rx: 9}),
         t(x + PAD, framesTop + 22, "b", node.label),
-        t(x + g.inner + PAD, framesTop + 22, "small q end", [many(count, "CPU"), node.mib === 0 ? "no memory" : size(node.mib)].filter(Boolean).join(" · ")));
+        t(x + g.inner + PAD, framesTop + 22, "small q end", [many(count, "CPU"), node.mib === 0 ? "no memory" : node.mib === null && node.id !== null ? "memory not known" : size(node.mib)].filter(Boolean).join(" · ")));
       for (const [left, y, w, tall] of laid[column].caches) nodes.append(s("rect", {class: "cache", x: left, y, width: w, height: tall, rx: 5}));
       const byLine = [...laid[column].places].sort((a, b) => a[1][1] - b[1][1] || a[1][0] - b[1][0]);
       let line = null, before = null;
@@ -789,7 +789,7 @@ function memoryTable(host, view, group, most) {
       x += w;
     }
     return [h("div", {class: "name", title: `${process.name} (${process.pid})`}, npu ? h("b", {}, title(process)) : "", process.name, " ", h("span", {class: "quiet"}, process.pid)), bar,
-      h("div", {}, size(total), own.size ? [" · ", h("span", {class: near < total * .95 ? "alarm" : ""}, percent(total ? near / total : 1) + " local")] : "")];
+      h("div", {}, size(total), total && own.size ? [" · ", h("span", {class: near < total * .95 ? "alarm" : ""}, percent(near / total) + " local")] : " · share of local memory not known")];
   })), h("p", {class: "quiet"}, "Solid: on the memory nodes of its slice. Hatched: elsewhere. Every bar has the same scale.")];
 }
 document.body.append(s("svg", {width: 0, height: 0, "aria-hidden": "true"}, s("defs", {}, s("pattern", {id: "hatch", width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)"}, s("path", {class: "hatch", d: "M0 0v6"})))));

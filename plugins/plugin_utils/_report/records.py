@@ -275,7 +275,7 @@ def _machine(topology: Topology, machines: Shared, entries: Mapping[Key, Record]
     """Return the host's NPUs, their colours, and where its machine is held."""
     npus = list(npus_of(topology, entries))
     nodes = list(nodes_of(topology, npus))
-    memory = {node["id"]: node.get("memory_mib") or 0 for node in topology.get("numa") or ()}
+    memory = {node["id"]: node.get("memory_mib") for node in topology.get("numa") or ()}
     machine = {
         "nodes": [_node(node, memory) for node in nodes],
         "cpus": sum(1 for node in nodes for _cpu in node.cpus),
@@ -298,7 +298,7 @@ def _entries(plans: Iterable[Mapping[str, Any]]) -> dict[Key, Record]:
     return entries
 
 
-def _node(node: Node, memory: Mapping[int, int]) -> dict[str, Any]:
+def _node(node: Node, memory: Mapping[int, int | None]) -> dict[str, Any]:
     mib = None if node.id is None else memory.get(node.id)
     groups = [[cache, [list(core) for core in cores]] for cache, cores in node.groups.items()]
     return {"id": node.id, "label": node.label, "mib": mib, "npus": list(node.npus), "groups": groups}

@@ -74,10 +74,8 @@ def _ranked(entry: Mapping[str, Any]) -> dict[str, list[str]]:
 
 def _cost(cost: Cost) -> str:
     remote = "remote CPUs not known" if cost["remote"] is None else count(cost["remote"], "remote CPU")
-    return (
-        f"smallest pool {count(cost['smallest'], 'CPU')}, {remote}, "
-        f"{gib(cost['memory_mib'] << 20)} of memory to move, {count(len(cost['restart']), 'unit')} to restart"
-    )
+    moved = "memory to move not known" if cost["memory_mib"] is None else f"{gib(cost['memory_mib'] << 20)} of memory to move"
+    return f"smallest pool {count(cost['smallest'], 'CPU')}, {remote}, {moved}, {count(len(cost['restart']), 'unit')} to restart"
 
 
 def _adopted(summary: Mapping[str, Any]) -> Iterator[str]:

@@ -101,6 +101,8 @@ class Nodes:
             return missing_tool(self.host)
         key = target.user["group"] + ("" if target.by_group else "/%s" % target.pids(self.host))
         left = self.room.take(key, moved, nodes)
+        if left is None:
+            return "%s lies on others, and the room there is not known" % memory.gib(moved)
         if moved > left:
             text = "%s lies on others, there is room for %s, and the kernel would kill its processes"
             return text % (memory.gib(moved), memory.gib(left))

@@ -147,6 +147,11 @@ def test_work_that_cannot_have_the_nodes_is_reported(machine, path, text, why):
     assert machine.cpus(100) == "4-7" and services.said(machine, "outside.service") == {"cpus": "4-7"}
 
 
+def test_memory_stays_where_the_room_of_the_nodes_is_not_known(machine):
+    os.unlink(machine.path("/sys/devices/system/node/node1/meminfo"))
+    assert " GiB lies on others, and the room there is not known" in remarks(adopt(machine, groups=[SERVICE]))[0]
+
+
 def test_without_a_count_of_the_group_processes_are_read(machine):
     os.unlink(machine.path(CGROUPS + SERVICE + "/memory.numa_stat"))
     machine.allocate(100, N0=200)

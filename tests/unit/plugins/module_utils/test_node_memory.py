@@ -67,6 +67,13 @@ def test_slices_of_npus_and_named_services_are_looked_at(tree):
     assert found["units"]["npu-0.slice"] == {"mems": "0-1", "mib": {"0": 5, "1": 7}}
 
 
+def test_memory_is_not_known_where_the_kernel_does_not_tell(tree):
+    folders = {"/npu.slice": 1, "/npu.slice/npu-0.slice": 1, "/npu.slice/npu-1.slice": 0}
+    tree.write({"/sys/fs/cgroup%s/cgroup.events" % group: "populated %d\nfrozen 0\n" % number for group, number in folders.items()})
+    tree.write({"/sys/fs/cgroup/npu.slice/memory.numa_stat": "anon N0=4096 N1=0\n", GROUP + "/cpuset.mems.effective": "0-1"})
+    assert memory(tree.host, ())["units"] == {"npu-0.slice": {"mems": "0-1", "mib": None}}
+
+
 def test_the_memory_of_a_group_is_found_on_cgroup_v2_and_v1(tree):
     tree.write({"/sys/fs/cgroup/a.slice/memory.numa_stat": STAT % (5 * MIB, 0, 0, 7 * MIB, 0, 0)})
     assert mib_of_group(tree.host, "/a.slice") == {"0": 5, "1": 7}

@@ -85,7 +85,7 @@ def test_a_rank_on_the_union_of_its_service_is_outside(placed):
     ("cpus", "local", "line"),
     [
         ("4-7", 98, "rank 1 of outside.service: NPU 1, 4 CPUs, 98 % local pages"),
-        ("4", None, "rank 1 of outside.service: NPU 1, 1 CPU, local pages unknown"),
+        ("4", None, "rank 1 of outside.service: NPU 1, 1 CPU, local pages not known"),
         ("0-7", 0, "rank 1 of outside.service: NPU 1, CPUs 0-7, pool 4-7, 0 % local pages"),
     ],
 )

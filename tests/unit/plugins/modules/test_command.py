@@ -188,8 +188,8 @@ def test_status_and_explain_list_the_ranks_of_a_service(run, host):
     (link,) = (host / "proc/4343/fd").iterdir()
     link.unlink()
     link.symlink_to("/dev/davinci1")
-    first = "rank 0 of python3.service: NPU 0, 16 CPUs, local pages unknown"
-    second = "rank 1 of python3.service: NPU 1, CPUs 0-15, pool 16-31, local pages unknown"
+    first = "rank 0 of python3.service: NPU 0, 16 CPUs, local pages not known"
+    second = "rank 1 of python3.service: NPU 1, CPUs 0-15, pool 16-31, local pages not known"
     assert run("status")[1].splitlines()[1:] == [first, second]
     assert json.loads(run("status", "--json")[1])["ranks"] == [first, second]
     assert f"remark: {first}; {second} [NPU_RANKS_PLACED]" in run("verify")[1].splitlines()

@@ -563,7 +563,7 @@ def test_the_table_says_who_gets_what_and_why():
         "quality    pools disjoint, cores whole, 50% of the CPUs local to their",
         "           NPU, 25% on its own NUMA node, smallest pool 24 CPUs, largest",
         "           minus smallest pool 0 CPUs",
-        "memory     node 6 (128 GiB) for NPU 0, node 0 for NPU 1",
+        "memory     node 6 (128 GiB) for NPU 0, node 0 (size not known) for NPU 1",
         "warning    NPU 1 has no NUMA node.",
         "bound      By slices.",
     ]

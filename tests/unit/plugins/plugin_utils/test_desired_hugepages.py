@@ -151,7 +151,18 @@ NOTES = [
         ],
     ),
     ({"per_npu": 8}, {"offered": (524288, 1 << 24)}, {}, [f"{NO_PAGES} 512 MiB and 16 GiB."]),
-    ({"node": {0: 45056}}, {"numa": [{"id": 0, "memory_mib": None}]}, {"0": 45056}, ["Huge pages of 2 MiB: 45,056 (88.0 GiB) on node 0."]),
+    (
+        {"node": {0: 45056}},
+        {"numa": [{"id": 0, "memory_mib": None}]},
+        {"0": 45056},
+        ["Huge pages of 2 MiB: 45,056 (88.0 GiB, what remains is not known) on node 0."],
+    ),
+    (
+        {"node": {0: 512}},
+        {"numa": [{"id": 0, "memory_mib": None}], "hugepages": {"2048": {"0": 0}, "1048576": {"0": 20}}},
+        {"0": 512},
+        ["Huge pages of 2 MiB: 512 (1.0 GiB, what remains is not known) on node 0."],
+    ),
     ({"per_npu": 8}, {"offered": ()}, {}, [f"{NO_PAGES} none."]),
 ]
 

@@ -26,7 +26,9 @@ REMARKS = [
     ("it fits", ("0-1", "1"), {"0": 3, "1": 9}, {"1": 3}, HAS % ("3.0", "1") + FITS),
     ("it does not fit", ("0-1", "1"), {"0": 3, "1": 9}, {"0": 99, "1": 2}, HAS % ("3.0", "1") + KILLS % "2.0"),
     ("it fits on two nodes", ("0-3", "1-2"), {"0": 3, "3": 2}, {"1": 3, "2": 2}, HAS % ("5.0", "1-2") + FITS),
-    ("the room is not known", ("0-1", "1"), {"0": 3}, {}, HAS % ("3.0", "1") + KILLS % "0.0"),
+    ("the room is not known", ("0-1", "1"), {"0": 3}, {}, HAS % ("3.0", "1") + ", whose room is not known" + FITS),
+    ("the room of one node is not known", ("0-2", "1-2"), {"0": 3}, {"1": 2}, HAS % ("3.0", "1-2") + ", whose room is not known" + FITS),
+    ("the room of one node is enough", ("0-2", "1-2"), {"0": 3}, {"1": 3}, HAS % ("3.0", "1-2") + FITS),
     ("nothing lies on the nodes that it loses", ("0-1", "1"), {"1": 9}, {"1": 0}, None),
     ("memory of an earlier set is not lost now", ("1", "1"), {"0": 3, "1": 9}, {"1": 0}, None),
     ("more nodes", ("0", "0-1"), {"0": 3}, {}, None),
@@ -53,6 +55,20 @@ def test_units_that_lose_memory_nodes_are_named(unit, nodes, held, room, expecte
     assert list(remarks({}, document)) == []
 
 
+def test_memory_that_the_kernel_does_not_tell_is_not_known():
+    units = {"npu-0.slice": {"mems": "0-1", "mib": None}, "npu-1.slice": {"mems": "0", "mib": {"0": 5}}}
+    topology = {"memory": {"room_mib": {}, "units": units}}
+
+    def found(nodes):
+        document = {"expected": [{"unit": unit, "cpus": "0", "mems": nodes} for unit in units]}
+        return list(remarks(topology, document)), moved_mib(topology, document)
+
+    said, moved = found("1")
+    assert moved is None and len(said) == 2
+    assert said[0] == "npu-0.slice would lose memory nodes 0, and keeps nodes 1; how much memory it has there is not known" + FITS
+    assert found("0-1") == ([], 0), "no unit loses a node"
+
+
 MOVED = [
     ({"npu.slice": 5, "npu-0.slice": 3, "npu-1.slice": 1}, 5),
     ({"npu.slice": 4, "npu-0.slice": 3, "npu-1.slice": 1}, 4),
@@ -73,6 +89,7 @@ USERS = [
     # the NPUs of a user, its group, its memory by node and the room by node in GiB, and whether it would fit
     ([1], "/system.slice/a.service", {"0": 3, "2": 9}, {"0": 99, "2": 2}, False),
     ([1], "/system.slice/a.service", {"0": 3, "2": 9}, {"2": 3}, True),
+    ([1], "/system.slice/a.service", {"0": 3, "2": 9}, {}, None),
     ([0, 1], "/system.slice/a.service", {"0": 3, "2": 9}, {}, True),
     ([0, 1], "/system.slice/a.service", {"3": 3}, {"0": 1, "1": 1, "2": 0}, False),
     ([1, 9], "/system.slice/a.service", {"0": 3}, {}, True),
@@ -87,6 +104,7 @@ def test_work_that_would_not_fit_into_its_slice_is_named(npus, group, held, room
     memory = {"room_mib": {node: amount * GIB for node, amount in room.items()}, "units": {}}
     found = list(remarks_on_users({"memory": memory, "users": [user]}, PLAN, {"expected": [{"unit": "npu-1.slice"}]}))
     assert [sentence.startswith("a.service has 3.0 GiB on other memory nodes than ") for sentence in found] == [True] * (not fits)
+    assert all(("whose room is not known" in sentence and "may not fit" in sentence) is (fits is None) for sentence in found)
     without = {"npus": [{**npu, "memory_nodes": ""} for npu in PLAN["npus"]]}
     assert not list(remarks_on_users({"memory": memory, "users": [user]}, without, {}))
 

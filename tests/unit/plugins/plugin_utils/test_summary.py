@@ -102,12 +102,15 @@ def test_a_plan_lists_what_a_bind_costs_each_host():
         "npu_affinity_state": {**state, "difference": {"restart": ["a.service"]}, "expected": [{"unit": "npu-0.slice", "mems": "1"}]},
     }
     same = {**PLANNED, "npu_affinity_state": state}
-    hosts = {"a": same, "b": same, "c": moved, "refused": {**same, REFUSED: ["No."]}}
+    silent = {**moves, "units": {"npu-0.slice": {"mems": "0-1", "mib": None}}}
+    unknown = {**moved, "npu_affinity_topology": {**moved["npu_affinity_topology"], "memory": silent}}
+    hosts = {"a": same, "b": same, "c": moved, "d": unknown, "refused": {**same, REFUSED: ["No."]}}
     found = summary.summary(hosts, "plan")
     assert found["hosts"]["c"]["cost"] == {"smallest": 8, "remote": 2, "memory_mib": 1536, "restart": ["a.service"]}
     assert [line for line in summary_text.lines(found) if line.startswith("cost")] == [
         "cost on a, b: smallest pool 8 CPUs, 2 remote CPUs, 0.0 GiB of memory to move, 0 units to restart",
         "cost on c: smallest pool 8 CPUs, 2 remote CPUs, 1.5 GiB of memory to move, 1 unit to restart",
+        "cost on d: smallest pool 8 CPUs, 2 remote CPUs, memory to move not known, 1 unit to restart",
     ]
     assert found["hosts"]["refused"]["cost"] is None
     assert not any(host["cost"] for host in summary.summary(hosts, "bind")["hosts"].values())
