@@ -45,8 +45,7 @@ class Tool:
 
     ``problems`` collects sentences. ``failure`` is what was wrong with the last answer: None, :data:`HUNG` when there was none in
     time, the ``kind`` of the tool's own error, or ``unreadable``; ``unanswered`` has the queries that got none in time. ``session``:
-    whether only the PATH of this session leads to the program, so that units of the host would not find it. ``in_guest``: whether it has
-    said that it does not answer a query in a virtual machine, which is a problem once.
+    whether only the PATH of this session leads to the program, so that units of the host would not find it.
     """
 
     def __init__(self, host: Host, argv: list[str], problems: list[str]) -> None:
@@ -56,7 +55,7 @@ class Tool:
         self.failure: str | None = None
         self.unanswered: list[str] = []
         self.session = False
-        self.in_guest = False
+        self._unsupported: set[str] = set()
         self._ahead: dict[tuple[str, ...], _Query] = {}
 
     def ask_ahead(self, *queries: tuple[str, ...]) -> None:
@@ -92,14 +91,21 @@ class Tool:
             answer = parse(result.output)
         except ValueError as error:
             self.failure = getattr(error, "kind", "unreadable")
-            in_guest = getattr(error, "in_guest", False)
-            if self.failure not in quiet and not (in_guest and self.in_guest):
+            if self.failure not in quiet and not self._was_said(error, words):
                 self.problems.append("'%s' ended with status %d: %s." % (" ".join(command), result.rc, error))
-            self.in_guest = self.in_guest or in_guest
             return None
         if result.rc != 0:
             self.problems.append("'%s' printed data, but ended with status %d." % (" ".join(command), result.rc))
         return answer
+
+    def _was_said(self, error: ValueError, words: Sequence[str]) -> bool:
+        """Return whether what cannot work was said before: of another card, or, in a virtual machine, of any query."""
+        if getattr(error, "kind", "") != "unsupported":
+            return False
+        query = "" if getattr(error, "in_guest", False) else " ".join(words[:3])
+        was_said = query in self._unsupported
+        self._unsupported.add(query)
+        return was_said
 
 
 def find(host: Host, named: str | None, name: str, folders: Sequence[str], problems: list[str], evidence: Collection[str]) -> Tool | None:

@@ -10,6 +10,7 @@ import os
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._smi.errors import UNSUPPORTED
 from ansible_collections.npu.affinity.plugins.module_utils._smi.tool import find
 from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest import text_digest
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
@@ -355,12 +356,19 @@ def test_the_driver_version_comes_from_its_file_if_npu_smi_fails(tree):
     assert a2(tree, info=UNAVAILABLE, info_m=UNAVAILABLE)["driver"] == {"version": "25.5.1", "npu_smi": None}
 
 
-def test_what_cannot_work_in_a_virtual_machine_is_said_once(tree):
-    refused = "This command cannot be executed on a VM or container.\n"
-    boards = {"info -t board -i %d -c 0" % card: refused for card in range(4)}
-    facts = host_of(tree, A2, refused, info=info([chip[:4] + ("", 0) for chip in A2]), **boards)
-    (said,) = [problem for problem in facts["problems"] if "VM or container" in problem]
-    assert said.endswith("npu-smi does that on the physical machine only.") and len(tree.calls(NPU_SMI)) > len(AT_ONCE)
+@pytest.mark.parametrize(
+    "refused, times, step",
+    [
+        ("This command cannot be executed on a VM or container.", 1, "npu-smi does that on the physical machine only."),
+        ("This device does not support querying it.", 2, "this product or driver version cannot do it."),  # the topology, and the boards
+    ],
+)
+def test_what_cannot_work_on_a_machine_is_said_once(tree, refused, times, step):
+    boards = {"info -t board -i %d -c 0" % card: refused + "\n" for card in range(4)}
+    facts = host_of(tree, A2, refused + "\n", info=info([chip[:4] + ("", 0) for chip in A2]), **boards)
+    said = [problem for problem in facts["problems"] if refused in problem]
+    assert [problem.endswith(step) and UNSUPPORTED in problem for problem in said] == [True] * times
+    assert len(tree.calls(NPU_SMI)) > len(AT_ONCE)
 
 
 def test_npu_smi_that_hangs(tree):
