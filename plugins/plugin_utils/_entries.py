@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._base.findings import noun
+from ansible_collections.npu.affinity.plugins.module_utils._base.findings import noun, numbered
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 
 Entry = Mapping[str, Any]
@@ -32,37 +32,9 @@ def kind_and_number(slice_name: str) -> tuple[str, int]:
     return kind, int(number)
 
 
-def device_number(entry: Entry) -> int | None:
-    """Return the number in the name of a device file, of an entry of a topology or plan; None where it is not known.
-
-    The register of a topology tells it, else the physical id. A GPU whose topology has no register has the number of its index.
-    """
-    if device := entry.get("device"):
-        found: int | None = device["number"]
-        return found
-    return entry["id"] if entry.get("kind") == "gpu" else entry.get("phy_id")
-
-
-def unknown_device(entry: Entry) -> str:
-    """Return why the device file of an entry cannot be named, and how to find it."""
-    kind = str(entry.get("kind") or "npu")
-    look = (
-        "'npu-smi info -t phyid-remap -p <N>' tells the NPU of each /dev/davinci<N>"
-        if kind == "npu"
-        else "'nvidia-smi -q' has Minor Number"
-    )
-    return (
-        f"the device file of {kind.upper()} {printed(entry)} is not known: no tool, no file in sysfs and no interrupt tells its number, "
-        f"and the logic id is another one; gather the facts of the host as root while its driver is loaded, or look yourself: {look}"
-    )
-
-
 def printed(entry: Entry) -> str:
-    """Return the logic id of an entry, with the NPU ID and the chip of npu-smi where these differ: ``0 (NPU ID 4, chip 1)``."""
-    number = entry["id"] if "slice" not in entry else kind_and_number(entry["slice"])[1]
-    card, chip = entry.get("card"), entry.get("chip") or 0
-    is_same = card is None or (card, chip) == (number, 0) or entry.get("kind") == "gpu"
-    return str(number) if is_same else f"{number} (NPU ID {card}, chip {chip})"
+    """Return :func:`numbered` of an entry, by the number of its slice if it has one."""
+    return numbered(entry["id"] if "slice" not in entry else kind_and_number(entry["slice"])[1], entry)
 
 
 def title(entry: Entry) -> str:

@@ -16,7 +16,7 @@ from .outside import json_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable
+    from typing import Any, Callable
 
 OPENMP = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 """Variables with which OpenMP binds the threads of a program.
@@ -367,6 +367,26 @@ BINDERS = (
 OFF = {name: value for binder in BINDERS if not binder.launcher for name, value in binder.off.items() if binder is not DYNAMO}
 """Variables that ``npu-affinity exec`` sets: they keep a program from moving itself. Dynamo places memory only, near the same GPU."""
 SWITCHES = tuple(sorted({name for binder in BINDERS if not binder.launcher for name in binder.off}))
+
+
+ARM = ("aarch64", "arm64")
+NPUS_ONLY = "vLLM-Ascend's workers do so for NPUs only"
+
+
+def other_architecture(topology: Mapping[str, Any]) -> str:
+    """Return the architecture of a host that is not Arm, else ''."""
+    architecture = (topology.get("machine") or {}).get("architecture")
+    return str(architecture) if architecture and architecture not in ARM else ""
+
+
+def why_unbound(topology: Mapping[str, Any]) -> str:
+    """Return why workers of this host do not bind themselves at all, or '' where they do."""
+    architecture = other_architecture(topology)
+    if architecture:
+        return f"vLLM-Ascend's workers do so on Arm only, and this host is {architecture}"
+    if any(npu.get("kind") == "gpu" for npu in topology["npus"]):
+        return f"{NPUS_ONLY}, and this host has GPUs"
+    return ""
 
 
 class Engine:

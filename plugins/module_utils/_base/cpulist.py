@@ -86,6 +86,11 @@ def normalize(text: object, name: str = "cpulist") -> str:
     return compress(expand(text, name))
 
 
+def union(values: Iterable[str]) -> str:
+    """Return the cpulist of all CPUs (or memory nodes) of several cpulists."""
+    return compress({number for value in values for number in expand(value)})
+
+
 def to_mask(cpus: Iterable[int]) -> str:
     """Return the CPU mask of CPUs as the kernel prints it, without leading empty groups: ``{35}`` -> ``00000008,00000000``."""
     bits = 0

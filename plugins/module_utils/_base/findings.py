@@ -168,3 +168,32 @@ def with_lost(plan: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     taken = {(Device.of(npu).kind, npu["id"]) for npu in plan["npus"]}
     lost = [npu for npu in plan.get("lost") or () if npu["pool"] and (Device.of(npu).kind, npu["id"]) not in taken]
     return [*plan["npus"], *lost]
+
+
+def device_number(entry: Mapping[str, Any]) -> int | None:
+    """Return the number in the name of a device file, of an entry of a topology or plan; None where it is not known.
+
+    The register of a topology tells it, else the physical id. A GPU whose topology has no register has the number of its index.
+    """
+    device = entry.get("device")
+    found: int | None = device["number"] if device else entry["id"] if entry.get("kind") == "gpu" else entry.get("phy_id")
+    return found
+
+
+def numbered(number: int, entry: Mapping[str, Any]) -> str:
+    """Return the number of an entry, with the NPU ID and the chip of npu-smi where these differ: ``0 (NPU ID 4, chip 1)``."""
+    card, chip = entry.get("card"), entry.get("chip") or 0
+    is_same = card is None or (card, chip) == (number, 0) or entry.get("kind") == "gpu"
+    return str(number) if is_same else f"{number} (NPU ID {card}, chip {chip})"
+
+
+def unknown_device(number: int, entry: Mapping[str, Any]) -> str:
+    """Return why the device file of an entry cannot be named, and how to find it."""
+    kind = str(entry.get("kind") or "npu")
+    register = "'npu-smi info -t phyid-remap -p <N>' tells the NPU of each /dev/davinci<N>"
+    look = register if kind == "npu" else "'nvidia-smi -q' has Minor Number"
+    return (
+        f"the device file of {kind.upper()} {numbered(number, entry)} is not known: no tool, no file in sysfs and no interrupt tells its "
+        "number, and the logic id is another one; gather the facts of the host as root while its driver is loaded, or look yourself: "
+        + look
+    )

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import difflib
 import posixpath
-from typing import Iterable, Iterator, Mapping
+from typing import Any, Iterable, Iterator, Mapping
 
-from .._base.cpulist import expand
+from .._base.cpulist import expand, union
 from .._host.host import Host
 from .history.digest import text_digest
+from .plan_file import numa_policy
 from .systemd import UNIT_FOLDER
 
 FOLDERS = (
@@ -33,6 +34,25 @@ FOLDERS = (
 """Where systemd looks for units and their drop-ins; of files with one name the first counts."""
 LISTS = ("CPUAffinity", "NUMAMask", "AllowedCPUs", "AllowedMemoryNodes")
 OURS = "50-npu-affinity.conf"
+
+
+def affinity(machine: Mapping[str, Any], cpus: str, nearest: str, allowed: str) -> dict[str, str]:
+    """Return the settings of a service where systemd cannot hold CPU sets (systemd.exec(5)). ``NUMAPolicy=`` needs systemd 243.
+
+    ``nearest`` and ``allowed`` are memory nodes, as :func:`.plan_file.numa_policy` takes them.
+    """
+    policy = numa_policy(nearest, allowed) if (machine.get("systemd") or 0) >= 243 else None
+    return dict({"CPUAffinity": cpus}, **dict(zip(("NUMAPolicy", "NUMAMask"), policy)) if policy else {})
+
+
+def unconfined(topology: Mapping[str, Any], pool: str) -> dict[str, str]:
+    """Return the setting of a service in a cpuset that takes an inherited mask away: all CPUs of the host, or the pool if unknown.
+
+    From Linux 6.2 on, a process keeps the mask of what started it in every cpuset, and an empty ``CPUAffinity=`` stands for that of the
+    manager. Of all CPUs the cpuset leaves the pool, that of a later plan, too; a mask of the pool would stay until the next start.
+    """
+    cpus = topology.get("cpus") or {}
+    return {"CPUAffinity": union(cpus.get(kind) or "" for kind in ("online", "offline")) or pool}
 
 
 def drop_in_of(unit: str) -> str:

@@ -9,14 +9,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.binders import ENGINES, Engine
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import union
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
+from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import affinity, unconfined
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import visible_devices as _visible_devices
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import workloads as _workloads
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals import HOUSEKEEPING_UNITS, confined, plan_refusals
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.way import NONE, SERVICES, SLICES, affinity, unconfined, way
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import union
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.way import NONE, SERVICES, SLICES, way
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import kind_and_number, members
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import workers
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import vnpus as _vnpus

@@ -17,7 +17,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import drop_in_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import coded
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.way import SLICES
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import union
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import union
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import kind_and_number, members, title
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.moves import of_npu, pairs, with_slices
 

@@ -12,12 +12,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.machine import CONTROLLERS, sets_cpus
-from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import numa_policy
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import union
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import union
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
@@ -54,25 +52,6 @@ def way(topology: Topology, plan: Plan) -> tuple[str, str]:
         "services named in npu_affinity_services get CPUAffinity= instead. Other workloads are bound only by npu_affinity_adopt=now or "
         "always, while they run. Interrupts are bound as elsewhere."
     )
-
-
-def affinity(machine: Mapping[str, Any], cpus: str, nearest: str, allowed: str) -> dict[str, str]:
-    """Return the settings of a service where systemd cannot hold CPU sets (systemd.exec(5)). ``NUMAPolicy=`` needs systemd 243.
-
-    ``nearest`` and ``allowed`` are memory nodes, as :func:`_state.plan_file.numa_policy` takes them.
-    """
-    policy = numa_policy(nearest, allowed) if (machine.get("systemd") or 0) >= 243 else None
-    return {"CPUAffinity": cpus} | (dict(zip(("NUMAPolicy", "NUMAMask"), policy, strict=True)) if policy else {})
-
-
-def unconfined(topology: Mapping[str, Any], pool: str) -> dict[str, str]:
-    """Return the setting of a service in a cpuset that takes an inherited mask away: all CPUs of the host, or the pool if unknown.
-
-    From Linux 6.2 on, a process keeps the mask of what started it in every cpuset, and an empty ``CPUAffinity=`` stands for that of the
-    manager. Of all CPUs the cpuset leaves the pool, that of a later plan, too; a mask of the pool would stay until the next start.
-    """
-    cpus = topology.get("cpus") or {}
-    return {"CPUAffinity": union(cpus.get(kind) or "" for kind in ("online", "offline")) or pool}
 
 
 def with_kubelet(topology: Topology, policy: str) -> Topology:

@@ -9,10 +9,10 @@ the union of its cards' shares and the memory nodes that these touch; each of it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand, union
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import (
@@ -30,11 +30,6 @@ if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 VARIABLE = "npu_affinity_workloads"
-
-
-def union(values: Iterable[str]) -> str:
-    """Return the cpulist of all CPUs (or memory nodes) of several cpulists."""
-    return compress({number for value in values for number in expand(value)})
 
 
 def refusals(plan: Plan, wanted: Sequence[Mapping[str, Any]], services: Sequence[Mapping[str, Any]] = ()) -> list[Sentence]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.binders import other_architecture, why_unbound
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import noun
 from ansible_collections.npu.affinity.plugins.module_utils._base.memory_nodes import REMOTE
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
@@ -24,14 +25,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import 
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import quality
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.repair import repaired
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import Pools, cluster, discover
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.workers import (
-    ENGINE_VERSION,
-    WORKERS,
-    former_rule,
-    other_architecture,
-    taken,
-    why_unbound,
-)
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.workers import ENGINE_VERSION, WORKERS, former_rule, taken
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, PlanEntry, Topology

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.binders import why_unbound
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import keep
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Machine, cards_named
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import Options
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.workers import WORKERS, why_unbound
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.workers import WORKERS
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology

@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.binders import why_unbound
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
 
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 HOST, WORKERS = BOUND_BY = ("host", "workers")
-ARM = ("aarch64", "arm64")
-NPUS_ONLY = "vLLM-Ascend's workers do so for NPUs only"
 ENGINE_VERSION = "npu_affinity_engine_version"
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:rc(\d+)|\.post\d+)?\Z")
 _FINAL = 1 << 30
@@ -120,21 +119,6 @@ def _place(workload: str, workloads: int) -> str:
 
 def _ranks(pools: list[tuple[str, str]]) -> str:
     return ", ".join(f"rank {rank} takes {pool} ({name})" for rank, (name, pool) in enumerate(pools))
-
-
-def other_architecture(topology: Topology) -> str:
-    """Return the architecture of a host that is not Arm, else ''."""
-    architecture = (topology.get("machine") or {}).get("architecture")
-    return str(architecture) if architecture and architecture not in ARM else ""
-
-
-def why_unbound(topology: Topology) -> str:
-    """Return why workers of this host do not bind themselves at all, or '' where they do."""
-    if architecture := other_architecture(topology):
-        return f"vLLM-Ascend's workers do so on Arm only, and this host is {architecture}"
-    if any(npu.get("kind") == "gpu" for npu in topology["npus"]):
-        return f"{NPUS_ONLY}, and this host has GPUs"
-    return ""
 
 
 def in_force(topology: Topology, plan: Plan, bound_by: str) -> str:

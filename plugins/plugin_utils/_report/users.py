@@ -12,7 +12,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.findings import
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.module_utils._users.pools import called
 from ansible_collections.npu.affinity.plugins.module_utils._users.ranks import titles
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import union
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import union
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import members, title
 
 if TYPE_CHECKING:

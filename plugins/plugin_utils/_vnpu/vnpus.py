@@ -18,24 +18,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.binders import ARM
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.findings import device_number, unknown_device
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import OLDEST_DRIVER, is_older
 from ansible_collections.npu.affinity.plugins.module_utils._features.vnpu.layout import IN_CONTAINER
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import (
     NAME,
-    device_number,
     find,
     is_lost,
+    kind_and_number,
     members,
     shown,
     slices_of,
     title,
-    unknown_device,
     unknown_npus,
 )
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.workers import ARM
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import chip_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import (
@@ -111,7 +111,7 @@ def refusals(
             )
     for entry, sharing in groups:
         if _number(topology, plan, entry) is None:
-            sentences.append(Sentence("NPU_DEVICE_UNKNOWN", f"{VARIABLE}: {unknown_device(entry)}."))
+            sentences.append(Sentence("NPU_DEVICE_UNKNOWN", f"{VARIABLE}: {unknown_device(kind_and_number(entry['slice'])[1], entry)}."))
         if is_lost(plan, entry):
             continue
         found, hard = npu_of(topology, entry), [vnpu for vnpu in sharing if is_hard(vnpu)]
