@@ -10,13 +10,14 @@ and ``READS_AFFINITY`` (a pool is wrong where npu-smi's affinity contradicts sys
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Protocol, cast
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of
-from ansible_collections.npu.affinity.plugins.plugin_utils._discovery import modules_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine
 
 
@@ -53,5 +54,6 @@ class Strategy(Protocol):
 
 
 def discover() -> dict[str, Strategy]:
-    """Return the strategies of this folder by name."""
-    return {name: cast(Strategy, module) for name, module in modules_of(__name__).items()}
+    """Return the strategies of this folder by name; a file whose name begins with an underscore has none."""
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+    return {name: cast(Strategy, importlib.import_module(f"{__name__}.{name}")) for name in names}
