@@ -229,29 +229,11 @@ EXAMPLES = r"""
   ansible.builtin.debug:
     msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('docker', ascend_runtime=true, vnpu='vir05_1c_16g') }}"
 
-- name: Mount the command npu-affinity from another path
-  ansible.builtin.debug:
-    msg: >-
-      {{ npu_affinity_plan.npus[0]
-         | npu.affinity.launch('podman', topology=ansible_facts['npu_affinity_topology'], library='/opt/npu-affinity') }}
-
-- name: Mount npu-smi from another path
-  ansible.builtin.debug:
-    msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('nerdctl', npu_smi='/usr/local/sbin/npu-smi') }}"
-
 - name: Start ranks in a container on the CPUs of their NPUs, with the host code in another folder
   ansible.builtin.debug:
     msg: >-
       {{ npu_affinity_plan.npus[0] | npu.affinity.launch('docker', image='train', library='/var/lib/npu-affinity',
          command=['npu-affinity', 'exec', '--', 'python3', 'train.py'], topology=ansible_facts['npu_affinity_topology']) }}
-
-- name: Do not set ASCEND_RT_VISIBLE_DEVICES
-  ansible.builtin.debug:
-    msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('numactl', command='serve --device 0', visible_devices=false) }}"
-
-- name: Bind a container that uses no device
-  ansible.builtin.debug:
-    msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('docker', devices=false) }}"
 
 - name: Write a Compose file
   ansible.builtin.copy:
@@ -288,25 +270,21 @@ EXAMPLES = r"""
   ansible.builtin.debug:
     msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('ctr', image='docker.io/library/infer:latest', containerd_version='2.1') }}"
 
-- name: Write gres.conf for Slurm 22.05
+- name: Run SGLang without its own CPU binding, with as many OpenMP threads as its pool has CPUs
   ansible.builtin.debug:
-    msg: >-
-      {{ npu_affinity_plan.npus[0]
-         | npu.affinity.launch('slurm', topology=ansible_facts['npu_affinity_topology'], slurm_version='22.05') }}
+    msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('docker', image='sglang', engine='sglang', environment={'openmp': true}) }}"
 
-- name: Run SGLang without its own CPU binding
+- name: Bind a container that gets no devices, or one whose program chooses its devices itself and whose npu-smi is elsewhere
   ansible.builtin.debug:
-    msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('docker', image='sglang', engine='sglang') }}"
-
-- name: Start a program with as many OpenMP threads as its pool has CPUs
-  ansible.builtin.debug:
-    msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('taskset', command='serve', environment={'openmp': true}) }}"
+    msg:
+      - "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('docker', devices=false) }}"
+      - "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('nerdctl', visible_devices=false, npu_smi='/usr/local/sbin/npu-smi') }}"
 
 - name: Write gres.conf for a node whose L3 caches are sockets
   ansible.builtin.debug:
     msg: >-
       {{ npu_affinity_plan.npus[0]
-         | npu.affinity.launch('slurm', topology=ansible_facts['npu_affinity_topology'], slurm_sockets='l3') }}
+         | npu.affinity.launch('slurm', topology=ansible_facts['npu_affinity_topology'], slurm_version='26.05', slurm_sockets='l3') }}
 
 - name: Let torch_npu place the threads of a training process
   ansible.builtin.copy:

@@ -14,7 +14,7 @@ import yaml
 from adaptors.checks import require_known
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import slices
-from ansible_collections.npu.affinity.plugins.plugin_utils._launch.checks import Statement, check
+from ansible_collections.npu.affinity.plugins.module_utils._launch.checks import Statement, check
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.recipes import launch
 
 KUBELET = "policy reservedSystemCPUs exclusive"

@@ -17,7 +17,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.binders import 
 from ansible_collections.npu.affinity.plugins.module_utils._base.version import VERSION
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import CODES
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import REFUSALS, REMARKS
-from ansible_collections.npu.affinity.plugins.plugin_utils._launch.forms import FORMS
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch.recipes import FORMS
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import specs
 from tests import documents
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import importlib
 import inspect
 import json
@@ -22,9 +21,10 @@ from ansible_collections.npu.affinity.plugins.filter import launch as launch_fil
 from ansible_collections.npu.affinity.plugins.filter import plan as plan_file
 from ansible_collections.npu.affinity.plugins.module_utils._base.binders import ENGINES
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._launch import options as launch_options
+from ansible_collections.npu.affinity.plugins.module_utils._launch.launching import BINDINGS
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
-from ansible_collections.npu.affinity.plugins.plugin_utils._launch.options import Options
-from ansible_collections.npu.affinity.plugins.plugin_utils._launch.recipes import BINDINGS, FORMS
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch.recipes import FORMS
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import comparison
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.measures import measured
 from tests.fakes.two_npus import PLAN, TOPOLOGY
@@ -175,7 +175,7 @@ def test_launch_passes_on_its_options():
 
 
 def test_options_of_launch_have_documented_defaults_and_examples():
-    defaults = {field.name: field.default for field in dataclasses.fields(Options)}
+    defaults = {name: option.default for name, option in launch_options.OPTIONS.items()}
     assert set(OPTIONS) == {"_input", "form", "topology", "binding", "total_npus", *defaults}
     assert {name: OPTIONS[name].get("default", "") or "" for name in defaults} == {name: value or "" for name, value in defaults.items()}
     assert {name: OPTIONS[name]["choices"] for name in ("form", "binding", "engine")} == {
@@ -189,4 +189,4 @@ def test_options_of_launch_have_documented_defaults_and_examples():
 @pytest.mark.parametrize("option, named", [("image", True), ("arguments", True), ("ascend_runtime", True), ("command", False)])
 def test_options_of_launch_name_the_forms_that_take_them(option, named):
     described = re.findall(r"V\((\w+)\)", str(OPTIONS[option]["description"]))
-    assert set(FORMS) & set(described) == {form for form in FORMS if (option in FORMS[form].OPTIONS) is named}
+    assert set(FORMS) & set(described) == {form for form in FORMS if (option in FORMS[form].options) is named}

@@ -708,7 +708,7 @@ def test_what_to_switch_off_stands_above(entry, form, options, sentence):
     assert sentence not in launch(entry, form, notes=False, **options)
 
 
-@pytest.mark.parametrize("form", sorted(form for form in FORMS if "engine" in FORMS[form].OPTIONS))
+@pytest.mark.parametrize("form", sorted(form for form in FORMS if "engine" in FORMS[form].options))
 def test_every_form_that_starts_a_program_disables_its_binding(form):
     off = "SGLANG_SET_CPU_AFFINITY"
     plain, told = (launch(ENTRY, form, **options) for options in ({}, {"engine": "sglang"}))

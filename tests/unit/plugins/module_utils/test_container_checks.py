@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._launch.checks import Statement, check
+from ansible_collections.npu.affinity.plugins.module_utils._launch.checks import Statement, check
 
 STATIC = {"policy": "static", "reservedSystemCPUs": "0-7"}
 

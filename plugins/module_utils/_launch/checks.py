@@ -11,19 +11,16 @@ vllm-project/vllm-ascend@182b75ea ``vllm_ascend/cpu_binding.py`` (CPUs that in-p
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Iterator, Mapping, NamedTuple
 
-from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
+from .._base.cpulist import compress, expand
 
 LEAST_CPUS = 5
 """CPUs that vLLM-Ascend needs for every NPU it lists: two for interrupts, one each for main, ACL and release."""
 _SLICE = re.compile(r"^(-|[A-Za-z0-9:_.\\]+(-[A-Za-z0-9:_.\\]+)*)\.slice\Z")
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """``ok`` is True, False, or ``warn`` for what works but not as one would think; ``effective`` the cpulist that results, if known."""
 
     ok: bool | str
@@ -78,12 +75,14 @@ def kubelet_verdict(kubelet: Mapping[str, Any] | None, slice_cpus: str) -> Verdi
     if kubelet.get("policy") != "static":
         return Verdict("warn", f"The kubelet has no static CPU manager: pods float over all CPUs and run on {slice_cpus} as well.")
     for container, exclusive in (kubelet.get("exclusive") or {}).items():
-        if common := cpus & set(expand(exclusive, f"exclusive CPUs of {container}")):
+        common = cpus & set(expand(exclusive, f"exclusive CPUs of {container}"))
+        if common:
             return Verdict(False, f"the kubelet has given CPUs {compress(common)} to container {container} exclusively")
     reserved = kubelet.get("reservedSystemCPUs")
     if reserved is None:
         return Verdict("warn", f"The kubelet has a static CPU manager: let its reservedSystemCPUs cover {slice_cpus}.")
-    if outside := cpus - set(expand(reserved, "reservedSystemCPUs")):
+    outside = cpus - set(expand(reserved, "reservedSystemCPUs"))
+    if outside:
         return Verdict(
             False,
             f"the kubelet has a static CPU manager and hands out CPUs {compress(outside)}; reservedSystemCPUs, now {reserved or '(none)'}, "
@@ -123,21 +122,26 @@ class Statement(NamedTuple):
     total_npus: int = 0
 
 
+def verdicts(statement: Statement) -> Iterator[Verdict]:
+    """Yield a verdict on each of the settings that are there."""
+    cpus = statement.slice_cpus or statement.container_cpus or ""
+    if statement.cgroup_parent is not None:
+        yield parent_verdict(statement.cgroup_parent, statement.driver)
+    if statement.container_cpus is not None:
+        on_cpus = set_verdict(statement.container_cpus, statement.slice_cpus, statement.host_cpus, statement.cgroup)
+        cpus = on_cpus.effective or cpus
+        yield on_cpus
+    if statement.kubelet is not None:
+        yield kubelet_verdict(statement.kubelet, statement.slice_cpus or statement.container_cpus or "")
+    if statement.binding:
+        yield binding_verdict(statement.binding, cpus, statement.total_npus)
+
+
 def check(statement: Statement) -> Verdict:
     """Judge all settings together and return the worst verdict; among equals the first, with the effective CPUs where known."""
-    verdicts = []
-    cpus = statement.slice_cpus or statement.container_cpus or ""
-    effective = None
-    if statement.cgroup_parent is not None:
-        verdicts.append(parent_verdict(statement.cgroup_parent, statement.driver))
-    if statement.container_cpus is not None:
-        verdicts.append(set_verdict(statement.container_cpus, statement.slice_cpus, statement.host_cpus, statement.cgroup))
-        effective = verdicts[-1].effective
-    if statement.kubelet is not None:
-        verdicts.append(kubelet_verdict(statement.kubelet, cpus))
-    if statement.binding:
-        verdicts.append(binding_verdict(statement.binding, effective or cpus, statement.total_npus))
-    if not verdicts:
+    found = list(verdicts(statement))
+    if not found:
         raise ValueError("nothing to check: give cgroup_parent, container_cpus, kubelet or binding")
-    worst = min(verdicts, key=lambda verdict: (verdict.ok is not False, verdict.ok is True))
+    worst = min(found, key=lambda verdict: (verdict.ok is not False, verdict.ok is True))
+    effective = next((verdict.effective for verdict in found if verdict.effective), None)
     return Verdict(worst.ok, worst.message, effective)
