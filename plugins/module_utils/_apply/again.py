@@ -9,7 +9,7 @@ Module ``gather`` runs this from the installed host code, so it need not send wh
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Mapping
+from typing import TYPE_CHECKING, Any
 
 from .._features.feature import Choices
 from .._host.host import CommandError, Host
@@ -18,11 +18,11 @@ from .comparison import comparison
 from .._state.host_code import files_of
 
 if TYPE_CHECKING:
-    from .._base.documents import AppliedState, Comparison, NotCompared
+    from .._base.documents import AppliedState, Comparison, NotCompared, Topology
     from .._host.installed import HostCode
 
 
-def again(root: str, state: AppliedState, topology: Mapping[str, Any], archive: bytes) -> tuple[dict[str, Any], list[str]]:
+def again(root: str, state: AppliedState, topology: Topology, archive: bytes) -> tuple[dict[str, Any], list[str]]:
     """Return ``differs``, ``compared`` and ``remarks`` as module ``gather`` returns them, and warnings. ``archive`` is the
     installed one, which a bind would install."""
     host = Host(root, 90)
@@ -33,7 +33,7 @@ def again(root: str, state: AppliedState, topology: Mapping[str, Any], archive: 
     return {"differs": differs, "compared": compared, "remarks": applied.remarks()}, applied.sentences()
 
 
-def _compared(host: Host, topology: Mapping[str, Any], code: HostCode) -> Comparison | NotCompared | None:
+def _compared(host: Host, topology: Topology, code: HostCode) -> Comparison | NotCompared | None:
     """Return the comparison of a host on which a bind would change nothing; None where nothing differs and all work is placed."""
     known = {"npus": topology["npus"], "users": topology.get("users") or [], "silent": topology.get("silent") or {}}
     try:

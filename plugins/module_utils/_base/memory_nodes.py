@@ -10,9 +10,12 @@ firmware tells distances only: 13 to own HBM (Xeon Max), 80 from a socket to its
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence
 
 from .cpulist import expand
+
+if TYPE_CHECKING:
+    from .documents import Node, Topology
 
 REMOTE = 20
 """The kernel's distance to the memory of another socket, where firmware tells none (Linux include/linux/topology.h)."""
@@ -25,7 +28,7 @@ Owner = Optional[Dict[str, Any]]
 
 
 def owners(
-    nodes: Sequence[Mapping[str, Any]], sockets: Iterable[str], of_gpus: Mapping[int, str], gpus: Iterable[Mapping[str, Any]]
+    nodes: Sequence[Node], sockets: Iterable[str], of_gpus: Mapping[int, str], gpus: Iterable[Mapping[str, Any]]
 ) -> tuple[dict[int, Owner], list[int]]:
     """Return the owner of each node, and the nodes that were given to GPUs by distance and order alone.
 
@@ -71,7 +74,7 @@ def distances_of(node: Mapping[str, Any]) -> dict[int, int]:
     return {int(other): int(distance) for other, distance in (node.get("distances") or {}).items()}
 
 
-def _homes(nodes: Iterable[Mapping[str, Any]], sockets: List[str]) -> dict[int, int]:
+def _homes(nodes: Iterable[Node], sockets: List[str]) -> dict[int, int]:
     """Return the socket of every node with CPUs. Nodes of which sockets share CPUs are in one; so are, where no socket is known, nodes
     that are nearer than the kernel's limit between near and remote memory."""
     cpus = {int(node["id"]): node for node in nodes if node.get("cpus")}
@@ -99,7 +102,7 @@ def of_gpu(topology: Mapping[str, Any]) -> dict[int, str]:
     return {number: owner["gpu"] for number, owner in owned if "gpu" in owner}
 
 
-def unclaimed(topology: Mapping[str, Any]) -> list[int]:
+def unclaimed(topology: Topology) -> list[int]:
     """Return the nodes with memory that nothing owns and that are as far from all CPUs as only memory of GPUs is."""
     nodes = topology.get("numa") or ()
     with_cpus = {int(node["id"]) for node in nodes if node.get("cpus")}

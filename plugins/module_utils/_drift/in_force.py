@@ -8,7 +8,7 @@ The playbook verify, the command on the host, the metrics and the archives all u
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from .._features.comparing import Wanted
 from .._features.register import FEATURES
@@ -28,7 +28,7 @@ from .codes import result_of
 from .verify import verify
 
 if TYPE_CHECKING:
-    from .._base.documents import AppliedState, Drift, Live
+    from .._base.documents import AppliedState, Drift, Live, Topology
     from .._host.installed import HostCode
 
 
@@ -71,7 +71,7 @@ def wanted_by(state: AppliedState | None) -> Wanted:
 
 def compare(
     host: Host,
-    topology: Mapping[str, Any] | None = None,
+    topology: Topology | None = None,
     must_be_bound: bool = False,
     host_code: HostCode | None = None,
     history: InForce | None = None,

@@ -29,7 +29,7 @@ from .._users.inherited import Origin, binder_of, origin
 from .._users.ranks import ranks
 
 if TYPE_CHECKING:
-    from .._base.documents import NpuUser, OutsideUser
+    from .._base.documents import NpuUser, OutsideUser, Plan, UnitSets
 
 _Row = Tuple[int, Set[int], Origin]
 """A process, the CPUs that it has, and whose doing that is."""
@@ -42,7 +42,7 @@ class Judge(NamedTuple):
     ``pods``: whether pods are adopted, ``ranks``: whether each rank of a service or container is to have its own pool."""
 
     host: Host
-    plan: Mapping[str, Any]
+    plan: Plan
     expected: Mapping[str, set[int]] = {}
     patterns: Patterns = PATTERNS
     host_binds: bool = True
@@ -50,7 +50,7 @@ class Judge(NamedTuple):
     ranks: bool = False
 
     @classmethod
-    def of(cls, host: Host, plan: Mapping[str, Any], expected: Iterable[Mapping[str, Any]], live: Mapping[str, Any]) -> Judge:
+    def of(cls, host: Host, plan: Plan, expected: Iterable[UnitSets], live: Mapping[str, Any]) -> Judge:
         """Return what work is measured by, from ``expected`` and ``live`` of a desired state."""
         parts = {entry["unit"]: set(expand(entry["cpus"])) for entry in expected if entry["unit"].startswith(("npu", "gpu"))}
         patterns = completed((live.get("threads") or {}).get("patterns"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 
 from .._base.findings import coded
 from .._base.cpulist import compress, expand
@@ -22,6 +22,9 @@ from .._base.findings import Device
 from .._features.threads.memory import tables
 from .._features.threads.tasks import Process, find, groups_of, titles_of
 from .counters import busy, grown, interrupts, migrations, perf_migrations, runs, switches
+
+if TYPE_CHECKING:
+    from .._base.documents import Plan
 
 UNITS = {
     "involuntary_switches": "per s",
@@ -59,7 +62,7 @@ class Workload:
         self.metrics[name] = {"value": rounded, "unit": UNITS[name], "source": source, "missing": missing, "windows": parts}
 
 
-def workloads(plan: Mapping[str, Any], found: Iterable[Process], online: set[int]) -> list[Workload]:
+def workloads(plan: Plan, found: Iterable[Process], online: set[int]) -> list[Workload]:
     """Return the :class:`Workload` list: processes by their NPUs, then the NPUs of the plan that have none, in the order of the plan."""
     together: dict[tuple[str, ...], list[Process]] = {}
     for process in found:
@@ -175,7 +178,7 @@ def _share(used: float, seconds: float, cpus: int) -> float:
     return min(100.0, max(0.0, 100.0 * used / (seconds * cpus)))
 
 
-def _vectors(host: Host, plan: Mapping[str, Any]) -> dict[str, set[int]]:
+def _vectors(host: Host, plan: Plan) -> dict[str, set[int]]:
     """Return ``{title: interrupt numbers}`` of the plan's NPUs."""
     names = interrupt_names(host)
     functions: dict[str, list[Mapping[str, Any]]] = {}
@@ -233,7 +236,7 @@ def _add_memory(host: Host, load: Workload) -> list[dict[str, Any]]:
 
 def measure(
     host: Host,
-    plan: Mapping[str, Any],
+    plan: Plan,
     wanted: Iterable[Mapping[str, Any]] = (),
     seconds: float = 30,
     interval: float = 1.0,

@@ -10,7 +10,7 @@ releases have only the matrix of ``topo -m``, which has CPUs, and can cut them s
 from __future__ import annotations
 
 import re
-from typing import Any, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 
 from .._base.cpulist import compress, expand
 from .._host.host import Host
@@ -21,13 +21,16 @@ from .._smi.tool import Tool, find
 from .._users.finding import NVIDIA_FOLDERS
 from .._users.register import register_gpus
 
+if TYPE_CHECKING:
+    from .._base.documents import Node
+
 _QUERY = ("--query-gpu=index,uuid,pci.bus_id,name,memory.total", "--format=csv")
 _MIG = ("--query-gpu=index,mig.mode.current", "--format=csv")
 _LOST = re.compile(r"device handle for GPU|GPU is lost")
 
 
 def gather(
-    host: Host, named: str | None, devices: Mapping[str, dict[str, Any]], nodes: Iterable[Mapping[str, Any]], problems: list[str]
+    host: Host, named: str | None, devices: Mapping[str, dict[str, Any]], nodes: Iterable[Node], problems: list[str]
 ) -> list[dict[str, Any]]:
     """Return the GPUs, ascending by index. ``named`` is the command to use instead of an nvidia-smi that is looked for.
 

@@ -10,7 +10,7 @@ a sentence. What npu-smi prints and how it fails: Ascend npu-smi reference, and 
 from __future__ import annotations
 
 import re
-from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Sequence, Tuple
 
 from .._base.cpulist import compress, expand
 from .._host.host import Host
@@ -30,6 +30,9 @@ from .._smi.tables import damaged_rows
 from .._smi.driver import NPU_SMI_FOLDERS, installed_version
 from .._smi.tool import HUNG, Tool, find
 from .._users.register import register_npus
+
+if TYPE_CHECKING:
+    from .._base.documents import Node
 
 _BANNER = re.compile(r"npu-smi\s+(\S+)\s+Version:")
 _DEAD_ROW = re.compile(r"^\s*-1\s", re.MULTILINE)
@@ -74,7 +77,7 @@ def gather(
     host: Host,
     tool: Tool | None,
     devices: Mapping[str, dict[str, Any]],
-    nodes: Sequence[Mapping[str, Any]],
+    nodes: Sequence[Node],
     device_share: bool,
     problems: list[str],
 ) -> tuple[list[dict[str, Any]], dict[str, Any], dict[int, list[Device]]]:
@@ -303,7 +306,7 @@ def _family(chip: Mapping[str, Any]) -> str | None:
 
 
 def _inconsistencies(
-    host: Host, chips: Sequence[dict[str, Any]], present: Mapping[str, dict[str, Any]], nodes: Sequence[Mapping[str, Any]]
+    host: Host, chips: Sequence[dict[str, Any]], present: Mapping[str, dict[str, Any]], nodes: Sequence[Node]
 ) -> Iterator[str]:
     """Yield a sentence for everything in which npu-smi and sysfs do not agree, or which neither of them tells."""
     for (name, family), ids in _grouped(chips, lambda chip: None if _family(chip) else (chip["name"], chip["family"])):
@@ -324,7 +327,7 @@ def _inconsistencies(
         yield "NPU %s: %s" % (compress(ids), sentence)
 
 
-def _disagreement(chip: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> str | None:
+def _disagreement(chip: Mapping[str, Any], nodes: Sequence[Node]) -> str | None:
     """Return what is wrong with an NPU's NUMA node. npu-smi prints the CPUs of node 0 where the kernel has no node for the device."""
     if chip["pci"] is None:
         return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import posixpath
-from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from .._host.host import Host
 from .._host.installed import COMMAND, COMPLETION, is_archive
@@ -15,6 +15,9 @@ from .._state.files import FileState, States, is_file, is_ours, leftovers
 from .._state.history.entries import Applied
 from .._state.plan_file import PATH as PLAN
 from .._state.systemd import UNIT_FOLDER, Systemd, unit_of
+
+if TYPE_CHECKING:
+    from .._base.documents import UnitSets
 
 _QUIET = (PLAN, COMMAND, COMPLETION)
 """Files that disturb no workload, besides those of the host code: only our own programs read them, and are restarted with them."""
@@ -39,7 +42,7 @@ class Request(NamedTuple):
     stopped: Sequence[str] = ()
     released: Sequence[str] = ()
     restarted: Sequence[Mapping[str, Any]] = ()
-    expected: Sequence[Mapping[str, Any]] = ()
+    expected: Sequence[UnitSets] = ()
     move_memory: bool = False
     tolerant: bool = False
     applied: Optional[Callable[[], Applied]] = None

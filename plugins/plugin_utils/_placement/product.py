@@ -17,7 +17,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._placement.choice imp
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.rules import RULES
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Npu, Topology
 
 VARIABLE = "npu_affinity_labels.product"
 """The variable of the inventory that names the rule of a host; it is its label ``product``."""
@@ -81,7 +81,7 @@ def _named(name: str, family: str, chips: int) -> Product:
     return Product(name)
 
 
-def _of_950(topology: Topology, npus: Sequence[Mapping[str, Any]], chips: int, wanted: str, in_superpod: bool) -> Product:
+def _of_950(topology: Topology, npus: Sequence[Npu], chips: int, wanted: str, in_superpod: bool) -> Product:
     title = str((topology.get("machine") or {}).get("product") or "")
     names = sorted({str(npu.get("name") or "") for npu in npus})
     told = f"product {title or 'unknown'}, NPUs {', '.join(filter(None, names)) or 'without a name'}"

@@ -23,7 +23,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import 
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import Options
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import PlanEntry
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, PlanEntry
 
 
 class Kept(NamedTuple):
@@ -72,7 +72,7 @@ def keep(machine: Machine, applied: Mapping[str, Any] | None, options: Options, 
     return Kept(None, lost, numbers, _gone(lost))
 
 
-def spare_housekeeping(machine: Machine, applied: Mapping[str, Any] | None, options: Options) -> None:
+def spare_housekeeping(machine: Machine, applied: Plan | None, options: Options) -> None:
     """Keep for the system what was kept, although CPUs are offline, and leave pools in force the CPUs that a number of cores for the
     system would now include, because a lower core is offline.
     """

@@ -27,7 +27,7 @@ from ..._base.version import VERSION
 from .exposition import Metric, Sample, value_of
 
 if TYPE_CHECKING:
-    from ..._base.documents import NpuUser
+    from ..._base.documents import NpuUser, Plan
 
 LAST_VERIFY = "npu_affinity_last_verify_timestamp_seconds"
 METRICS = (
@@ -127,7 +127,7 @@ def _one(value: float) -> list[Sample]:
     return [({}, value)]
 
 
-def _of_comparison(findings: Findings, plan: Mapping[str, Any], present: Sequence[Mapping[str, Any]]) -> dict[str, list[Sample]]:
+def _of_comparison(findings: Findings, plan: Plan, present: Sequence[Mapping[str, Any]]) -> dict[str, list[Sample]]:
     found = [(finding.cause.word, code_of(finding.kind, finding.cause.word)) for finding in findings.drift]
     causes = [cause for cause, _code in found]
     there = {(npu.get("pci") or "").lower() for npu in present}
@@ -148,7 +148,7 @@ def _of_comparison(findings: Findings, plan: Mapping[str, Any], present: Sequenc
     }
 
 
-def _of_users(host: Host, findings: Findings, plan: Mapping[str, Any], users: Iterable[NpuUser]) -> list[Sample]:
+def _of_users(host: Host, findings: Findings, plan: Plan, users: Iterable[NpuUser]) -> list[Sample]:
     """Count the processes outside for each NPU that they have open; a process of two NPUs is counted for both."""
     outside = {pid for user in findings.outside for pid in user["pids"]}
     npus = with_lost(plan) if plan else []

@@ -29,6 +29,7 @@ from .affinity import Report, Row, Step, grouped
 from .rebinds import Rebinds
 
 if TYPE_CHECKING:
+    from ..._base.documents import Plan
     import argparse
 
 CQ = "cq_update_irq"
@@ -200,7 +201,7 @@ class Interrupts(Affinities):
 
 def bind(
     host: Host,
-    plan: Mapping[str, Any],
+    plan: Plan,
     pci: str | None = None,
     check: bool = False,
     tolerant: bool = False,
