@@ -27,12 +27,62 @@ attributes:
 """
 
     READS = r"""
-options: {}
+options:
+  root:
+    description: Root directory of the host's file tree.
+    type: path
+    default: /
 attributes:
   diff_mode:
     support: none
     details:
       - Nothing is changed on the host.
+"""
+
+    GATHERING = r"""
+options:
+  root:
+    description:
+      - Root directory of the host's file tree, with C(sys), C(proc), C(etc) and so on.
+      - With any value other than V(/), the module finds and runs only programs below it.
+    type: path
+    default: /
+  device_share:
+    description:
+      - Query device share (container share mode) of every chip. This needs one more C(npu-smi) call per card.
+    type: bool
+    default: false
+  npu_smi:
+    description:
+      - Command to use as C(npu-smi), with blanks between its words, as in V(ssh node npu-smi).
+      - By default, the module searches C(/usr/local/Ascend/driver/tools), C(/usr/local/sbin), C(/usr/local/bin) and, if O(root) is V(/),
+        E(PATH).
+    type: str
+  nvidia_smi:
+    description:
+      - Command to use as C(nvidia-smi), with blanks between its words.
+      - By default, on hosts with NVIDIA GPUs, the module searches C(/usr/bin), C(/usr/local/bin), C(/usr/local/nvidia/bin), C(/opt/bin)
+        and, if O(root) is V(/), E(PATH).
+    type: str
+  vnpus:
+    description: Query into which hard vNPUs the driver can split NPUs. This is two calls for each kind of chip, and one for the host.
+    type: bool
+    default: false
+  units:
+    description:
+      - Names of systemd services that should exist. The module returns those without a unit file, and the variables for visible devices
+        that the files of the others set.
+    type: list
+    elements: str
+    default: []
+  others:
+    description: Gather the interrupts of network and storage functions, which a printed plan lists if they are on its CPUs.
+    type: bool
+    default: false
+  timeout:
+    description: Time limit of each command in seconds. Calls for an NPU whose controller does not respond can take tens of seconds.
+    type: int
+    default: 30
 """
 
     AUTHOR = r"""

@@ -102,38 +102,17 @@ _value:
           description: Why there are no pools. Null when there are some.
           type: str
         quality:
-          description: The measures of the pools. Null when the rule refuses.
+          description:
+            - The measures of the pools. Null when the rule refuses.
+            - Those that RV(npu.affinity.plan#filter:_value.quality) has, and the following ones.
           type: dict
           contains:
-            disjoint:
-              description: Whether no CPU is in two pools.
-              type: bool
-              sample: false
             overlap:
               description: The CPUs in more than one pool.
               type: str
               sample: 16-31
-            whole_cores:
-              description: Whether every pool has all threads of its cores that can be divided.
-              type: bool
-              sample: true
             split_cores:
               description: The number of cores of which a pool has some threads and not all.
-              type: int
-              sample: 0
-            local:
-              description:
-                - The share of pool CPUs that are local to their NPU, which means on its own NUMA node, or on a node without NPUs to which
-                  no other NPU is nearer.
-                - A CPU on the NUMA node of another NPU is never local, even if none of the NPU's own may be divided.
-              type: float
-              sample: 0.75
-            own_node:
-              description: The share of pool CPUs that are on the NPU's own NUMA node.
-              type: float
-              sample: 0.5
-            remote:
-              description: The number of pool CPUs that are not local to their NPU.
               type: int
               sample: 0
             distance:
@@ -144,46 +123,6 @@ _value:
               description: The mean number of last-level caches of a pool. Null where no cache is known.
               type: float
               sample: 1.5
-            balance:
-              description: By how many CPUs the largest pool is larger than the smallest.
-              type: int
-              sample: 0
-            smallest:
-              description: The number of CPUs of the smallest pool. The NPUs of one job wait for the slowest.
-              type: int
-              sample: 24
-            idle:
-              description: The CPUs in no pool.
-              type: str
-              sample: 48-191
-            nearest:
-              description: Whether no division has fewer remote CPUs, each weighted by its NUMA distance. Null where that is not known.
-              type: bool
-              sample: true
-            smallest_possible:
-              description: The number of CPUs of the smallest pool of the best division. Null where that is not known.
-              type: int
-              sample: 24
-            evenness:
-              description: The sum of what the largest pool of each NUMA node with NPUs has more than the smallest, in CPUs.
-              type: int
-              sample: 0
-            idle_near:
-              description: The idle CPUs that are local to an NPU.
-              type: str
-              sample: ""
-            optimal:
-              description:
-                - Whether no division is better by the goals of a plan in their order, without that of keeping running work where it is.
-                - Null where that is not known, for example because pools overlap or the NUMA node of an NPU is not known.
-              type: bool
-              sample: true
-            gap:
-              description:
-                - How far the pools are from the best possible, as RV(npu.affinity.plan#filter:_value.quality.gap).
-                - Empty where RV(_value.rules[].quality.optimal) is not false.
-              type: dict
-              sample: {remote: 2, distance: 40}
             unusable:
               description: The CPUs of pools that are offline, that O(cpus) leaves out, or that the kubelet gave to containers.
               type: str

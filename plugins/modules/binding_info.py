@@ -21,10 +21,6 @@ description:
   - With an O(root) other than V(/), there are no running units. The module then compares only files of that tree, such as units, links that
     start them at boot, and C(/proc/irq).
 options:
-  root:
-    description: Root directory of the host's file tree.
-    type: path
-    default: /
   desired:
     description:
       - The fact C(npu_affinity_state) of role P(npu.affinity.plan#role). RV(changes) then lists what a bind would change.

@@ -26,40 +26,10 @@ options:
   entry:
     description: The id of an entry of the history, which the module returns and compares the hardware with.
     type: int
-  root:
-    description: As O(npu.affinity.topology_facts#module:root).
-    type: path
-    default: /
-  device_share:
-    description: As O(npu.affinity.topology_facts#module:device_share).
-    type: bool
-    default: false
-  npu_smi:
-    description: As O(npu.affinity.topology_facts#module:npu_smi).
-    type: str
-  nvidia_smi:
-    description: As O(npu.affinity.topology_facts#module:nvidia_smi).
-    type: str
-  vnpus:
-    description: As O(npu.affinity.topology_facts#module:vnpus).
-    type: bool
-    default: false
-  units:
-    description: As O(npu.affinity.topology_facts#module:units).
-    type: list
-    elements: str
-    default: []
-  others:
-    description: As O(npu.affinity.topology_facts#module:others).
-    type: bool
-    default: false
-  timeout:
-    description: As O(npu.affinity.topology_facts#module:timeout).
-    type: int
-    default: 30
 extends_documentation_fragment:
   - npu.affinity._attributes.reads
   - npu.affinity._attributes
+  - npu.affinity._attributes.gathering
 author:
   - npu.affinity contributors (@npu-affinity)
 """

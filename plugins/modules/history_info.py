@@ -14,10 +14,6 @@ description:
     time, reason, and the difference from the previous state.
   - Returns one of these states for M(npu.affinity.host_files) to apply again.
 options:
-  root:
-    description: Root directory of the host's file tree.
-    type: path
-    default: /
   entry:
     description:
       - The id of the entry to return in full as RV(entry). V(-1) is the one before the newest, V(-2) the one before that.

@@ -17,10 +17,6 @@ description:
   - Changes nothing. A metric that could not be read has a reason instead of a value.
   - Reads procfs. C(perf) counts moves between CPUs if the kernel has no C(/proc/<pid>/sched).
 options:
-  root:
-    description: Root directory of the host's file tree.
-    type: path
-    default: /
   plan:
     description:
       - The plan whose pools, memory nodes and IRQ CPUs to use. The default is the plan in force, C(/etc/npu-affinity/plan.json). Before the

@@ -17,72 +17,17 @@ description:
   - Takes NUMA nodes and PCI functions of accelerators from sysfs. If C(npu-smi) contradicts sysfs, the module returns both values and
     reports the contradiction in RV(ansible_facts.npu_affinity_topology.problems).
   - Also reports there what it cannot read, and does not fail. A host without accelerators is not a problem.
-options:
-  root:
-    description:
-      - Root directory of the host's file tree, with C(sys), C(proc), C(etc) and so on.
-      - With any value other than V(/), the module finds and runs only programs below it.
-    type: path
-    default: /
-  device_share:
-    description:
-      - Query device share (container share mode) of every chip. This needs one more C(npu-smi) call per card.
-    type: bool
-    default: false
-  npu_smi:
-    description:
-      - Command to use as C(npu-smi), with blanks between its words, as in V(ssh node npu-smi).
-      - By default, the module searches C(/usr/local/Ascend/driver/tools), C(/usr/local/sbin), C(/usr/local/bin) and, if O(root) is V(/),
-        E(PATH).
-    type: str
-  nvidia_smi:
-    description:
-      - Command to use as C(nvidia-smi), with blanks between its words.
-      - By default, on hosts with NVIDIA GPUs, the module searches C(/usr/bin), C(/usr/local/bin), C(/usr/local/nvidia/bin), C(/opt/bin) and, if
-        O(root) is V(/), E(PATH).
-    type: str
-  vnpus:
-    description: Query into which hard vNPUs the driver can split NPUs. This is two calls for each kind of chip, and one for the host.
-    type: bool
-    default: false
-  units:
-    description:
-      - Names of systemd services that should exist. The module returns those without a unit file, and the variables for visible devices that
-        the files of the others set.
-    type: list
-    elements: str
-    default: []
-  others:
-    description: Gather the interrupts of network and storage functions, which a printed plan lists if they are on its CPUs.
-    type: bool
-    default: false
-  timeout:
-    description: Time limit of each command in seconds. Calls for an NPU whose controller does not respond can take tens of seconds.
-    type: int
-    default: 30
 attributes:
-  check_mode:
-    description: Can run in check_mode and return changed status prediction without modifying the target.
-    support: full
-    details:
-      - This module does not modify the target.
   diff_mode:
-    description: Returns details on what has changed (or possibly needs changing in check_mode), when in diff mode.
     support: N/A
     details:
       - This module does not modify the target.
   facts:
     description: Action returns an C(ansible_facts) dictionary that will update existing host facts.
     support: full
-  idempotent:
-    description: When run twice in a row outside check mode with the same arguments, the second run changes nothing.
-    support: full
-    details:
-      - This module does not modify the target.
-  platform:
-    description: Target OS families that can be operated against.
-    support: full
-    platforms: linux
+extends_documentation_fragment:
+  - npu.affinity._attributes
+  - npu.affinity._attributes.gathering
 author:
   - npu.affinity contributors (@npu-affinity)
 """

@@ -11,6 +11,7 @@ import pytest
 
 import yaml
 
+from ansible_collections.npu.affinity.plugins.doc_fragments._attributes import ModuleDocFragment
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.hugepages import path_of
 from ansible_collections.npu.affinity.plugins.module_utils._topology.arguments import ARGUMENTS
 from ansible_collections.npu.affinity.plugins.modules import topology_facts
@@ -87,7 +88,7 @@ def test_a_time_limit_must_leave_time(root, run):
 
 
 def test_the_documentation_names_every_option_as_it_is():
-    documented = yaml.safe_load(topology_facts.DOCUMENTATION)["options"]
+    documented = yaml.safe_load(ModuleDocFragment.GATHERING)["options"]
     spec = ARGUMENTS
     assert {name: (option["type"], option.get("default")) for name, option in documented.items()} == {
         name: (option["type"], option.get("default")) for name, option in spec.items()
