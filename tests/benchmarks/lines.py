@@ -40,7 +40,7 @@ def differing(inventory: pathlib.Path) -> None:
     document = yaml.safe_load(inventory.read_text())
     for number, variables in enumerate(document["all"]["hosts"].values()):
         if number % 7 == 0:
-            variables["npu_affinity_housekeeping"] = "1"
+            variables |= {"npu_affinity_housekeeping": "1", "npu_affinity_housekeeping_confine_holders": True}
         if number % 2 == 0:
             variables["npu_affinity_strategy"] = "even_split"
     inventory.write_text(yaml.safe_dump(document))

@@ -105,7 +105,7 @@ class Run:
         results = [of["result"] for of in self.of(host, "ok")]
         found = [entry for result in results for entry in _as_list(result.get("diff"))]
         lines = [line for entry in found for key in ("prepared", "before", "after") for line in entry.get(key, "").splitlines()]
-        return lines + [line for result in results for line in result.get("differences", ())]
+        return lines + [line for result in results if not result.get("diff") for line in result.get("differences", ())]
 
     def files(self, host):
         """The paths that the host's file tasks wrote or would write, and those that they remove."""

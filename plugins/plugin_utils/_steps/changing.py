@@ -51,10 +51,14 @@ def _lines(task: StepTask, state: Mapping[str, Any], result: Mapping[str, Any], 
 
 
 def _leave_diff(task: StepTask, result: dict[str, Any]) -> None:
-    """Leave the diff of a host to the end of a batch of several, which shows it once for all that have the same."""
+    """Leave the diff of a host to the end of its batch, which shows it once for all that have the same. That of the first host is shown at
+    once.
+    """
     found = result.get("diff") or []
-    if task.shows_diff and len(task.variables["ansible_play_batch"]) > 1 and found and all("prepared" in part for part in found):
-        result[DIFFERENCES] = [line for part in result.pop("diff") for line in part["prepared"].splitlines()]
+    if task.shows_diff and found and all("prepared" in part for part in found):
+        result[DIFFERENCES] = [line for part in found for line in part["prepared"].splitlines()]
+        if len(task.variables["ansible_play_batch"]) > 1 or task.before_batch():
+            del result["diff"]
 
 
 def unbind(task: StepTask, drained: bool = False) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 from ansible import context
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown_lines
+from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest import text_digest
 from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.host import fleet, host_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.job import place as placed
@@ -72,17 +73,31 @@ def show_plans(task: StepTask) -> dict[str, Any]:
     return {"lines": lines, "written": write(texts)}
 
 
-def show_progress(task: StepTask, playbook: str, before: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Print what the hosts of a batch said, once for all that say the same, and how far the playbook is; ``before``: the result after the
-    batch before, whose hosts are not counted again."""
+def show_progress(task: StepTask, playbook: str) -> dict[str, Any]:
+    """Print what the hosts of a batch said, once for all that say the same, and how far the playbook is."""
     names = task.variables["ansible_play_hosts_all"], task.variables["ansible_play_batch"]
     sizes = task.settings.of_playbooks()["batches"] if playbook in CHANGING else hosts.COMPARED
+    before = task.before_batch()
     at = after_batch(task.variables["hostvars"], *names, {"playbook": playbook, "before": before, "batches": sizes}, task.check_mode)
-    lines = summary_text.alike(_of_batch(task, "unbound" if playbook == "unbind" else "host_result", DIFFERENCES))
+    at["shown"], lines = _differences(task, "unbound" if playbook == "unbind" else "host_result", before.get("shown") or {})
     lines += summary_text.said(_of_batch(task, "verified", FOUND))
     lines += [at["line"]] if at["batches"] > 1 else []
     task.say(lines)
     return {"at": at, "lines": lines}
+
+
+def _differences(task: StepTask, result: str, shown: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Return the first host of each diff, by its digest, and the lines of the diffs of this batch that no earlier host had."""
+    found = _of_batch(task, result, DIFFERENCES)
+    digests = {name: text_digest("\n".join(lines)) for name, lines in found.items()}
+    diffs = _of_batch(task, result, "diff")
+    lines = summary_text.alike({name: text for name, text in found.items() if name not in diffs and digests[name] not in shown})
+    again: dict[str, list[str]] = {}
+    for name, digest in digests.items():
+        if digest in shown:
+            again.setdefault(shown[digest], []).append(name)
+    lines += [f"{summary_text.folded(names)}: the same as {first}" for first, names in again.items()]
+    return {**{digest: name for name, digest in reversed(digests.items())}, **shown}, lines
 
 
 def _of_batch(task: StepTask, result: str, key: str) -> dict[str, Any]:

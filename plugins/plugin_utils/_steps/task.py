@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 RUN = new_run()
 """This call of ansible-playbook. The process that starts the workers imports this file, so all tasks of all hosts have the same."""
 DIFFERENCES, FOUND = "differences", "found"
-"""What a host says that is printed once for all hosts of a batch that say the same: the lines of its diff, and what a comparison found."""
+"""What a host says that is printed once for all hosts that say the same: the lines of its diff, and what a comparison found."""
 NOT_GATHERED: dict[str, Any] = {"npus": [], "problems": ["not gathered"]}
 JSON_CALLBACKS = {"json", "jsonl"}
 _LISTS = ("actions", "files", "removed")
@@ -125,6 +125,12 @@ class StepTask(ActionBase):
         """Return what a task registered on hosts, nothing in it for those on which it did not run."""
         variables = self.variables["hostvars"]
         return {name: variables[name].get(f"__npu_affinity_{result}") or {} for name in names}
+
+    def before_batch(self) -> Mapping[str, Any]:
+        """Return what was found after the batch before that of the host, nothing in the first: :func:`_report.progress.after_batch`."""
+        names = self.variables["ansible_play_hosts_all"]
+        first = min(map(names.index, self.variables["ansible_play_batch"]))
+        return next(iter(self.registered("progress", names[:first][-1:]).values()), {}).get("at") or {}
 
     def warn(self, sentence: str) -> None:
         self._display.warning(sentence)
