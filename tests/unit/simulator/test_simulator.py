@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import contextlib
+import doctest
 import io
 import json
 import os
 import pathlib
 import re
 import subprocess
+from stat import filemode
 
 import pytest
 import yaml
@@ -80,21 +82,6 @@ class Simulated:
 
     def read(self, path):
         return (self.tree / path).read_text().rstrip("\n")
-
-    def shares(self, card):
-        """Return the chips of a card that are shared."""
-        lines = [line.split(":") for line in self("info -t device-share -i %d" % card)[1].splitlines() if ":" in line]
-        values = [(key.strip(), value.strip()) for key, value in lines]
-        status = [value == "True" for key, value in values if key == "Device-share Status"]
-        chips = [int(value) for key, value in values if key == "Chip ID"]
-        return {chip for chip, shared in zip(chips, status, strict=True) if shared}
-
-    def set_share(self, words, stdin="Y\n"):
-        return self("set -t device-share " + words, stdin)
-
-    @property
-    def recovery_file(self):
-        return self.read("etc/device_share.cfg").split("\n")
 
 
 # --- trees ------------------------------------------------------------------------------------------------------------
@@ -481,15 +468,6 @@ def test_every_release_has_its_table(host, machine, layout, width):
     assert ("NIC0" in simulated("info -t topo")[1]) == (layout == "newest" and machine not in ("n310",))
 
 
-def test_board_gives_the_function_of_each_die(unchanged):
-    a3 = Simulated(unchanged("a3_640_split"))
-    assert re.search(r"PCIe Bus Info +: 0000:9F:00\.0$", a3("info -t board -i 0 -c 1")[1], re.M)
-    duo = Simulated(unchanged("duo"))
-    for chip in (0, 1):
-        assert re.search(r"PCIe Bus Info +: 0000:81:00\.0$", duo("info -t board -i 5 -c %d" % chip)[1], re.M)
-    assert duo("info -t board -i 4")[0] == 215
-
-
 def test_processes_are_listed_by_card(unchanged):
     text = Simulated(unchanged("a2_8x24"))("info")[1]
     assert re.search(r"\| 1 +0 +\| 21418 +\| VLLMWorker_TP +\| 28673 +\|", text)
@@ -510,180 +488,52 @@ def test_a_trees_program_answers_for_its_tree_and_logs_calls(host):
     assert simulated.start("info", "-m") == simulated("info -m")
     assert simulated.start("set", "-t", "device-share", "-i", "4", "-d", "1")[0] == 200
     assert simulated.start("set", "-t", "device-share", "-i", "4", "-d", "1", stdin="Y\n")[0] == 0
-    assert simulated.shares(4) == {0}
+    assert answer(simulated, "shared") == '["4:0"]'
     calls = simulated.read("var/log/npu-smi-calls.log").splitlines()
-    assert calls == ["info -m"] * 2 + ["set -t device-share -i 4 -d 1"] * 2 + ["info -t device-share -i 4"]
+    assert calls == ["info -m"] * 2 + ["set -t device-share -i 4 -d 1"] * 2
     assert (simulated.tree / "simulator/npu_smi.py").read_text() == (SIMULATOR / "npu_smi.py").read_text()
 
 
-# --- npu-smi: device share --------------------------------------------------------------------------------------------
+# --- npu-smi: sessions ------------------------------------------------------------------------------------------------
 
-RISK = "There are security risks when opening device sharing, Please ensure that only a single user uses the chip.\n"
-QUESTION = "Are you sure you want to continue setting?(Y/N)\n"
-
-
-def test_device_share_of_an_a2_host_over_a_day(host):
-    simulated = host(small("a2_8x24"))
-    assert simulated.shares(0) == set()
-
-    status, text = simulated.set_share("-i 0 -d 1", stdin="")
-    assert (status, text) == (200, RISK + QUESTION), "nobody answers: given up without a word"
-    assert simulated.set_share("-i 0 -d 1", stdin="yes\n")[0] == 200, "yes is not y"
-    assert simulated.shares(0) == set()
-
-    status, text = simulated.set_share("-i 0 -d 1", stdin="\n\ny\n")
-    assert status == 0
-    assert text.endswith("\tMessage                        : The device-share is set successfully.\n")
-    assert simulated.shares(0) == {0}
-    assert simulated.shares(1) == set()
-
-    set_faults(simulated.tree, busy=[0])
-    status, text = simulated.set_share("-i 0 -d 0")
-    assert status == 203
-    assert "The card 0 is occupied by Docker. Please release the device first." in text
-    assert simulated.set_share("-i 0 -c 0 -d 0") == (
-        203,
-        "\tStatus                         : Fail\n\tMessage                        : Failed to set chip device-share\n",
-    )
-    assert simulated.shares(0) == {0}
-    assert simulated.set_share("-i 0 -d 1")[0] == 0, "a value that is there already can be set while busy"
-
-    set_faults(simulated.tree)
-    status, text = simulated.set_share("-i 0 -d 0", stdin="")
-    assert (status, "(Y/N)" in text) == (0, False), "switching off asks nothing"
-    assert simulated.shares(0) == set()
-
-    simulated.set_share("-i 3 -d 1")
-    reboot(simulated.tree)
-    assert simulated.shares(3) == set(), "nothing of it outlives a reboot"
+_HEAD, *SESSIONS = (pathlib.Path(__file__).parent / "sessions.txt").read_text().split("\n\n# ")
 
 
-def test_both_dies_of_an_a3_card_change_together(host):
-    simulated = host(small("a3_640_adjacent"))
-    status, text = simulated.set_share("-i 2 -c 1 -d 1")
-    assert status == 0
-    assert text.startswith("Setting device sharing for single chip is not allowed for this product")
-    assert simulated.shares(2) == {0, 1}
-    assert simulated.set_share("-i 2 -c 0 -d 0", stdin="")[0] == 200, "on an A3 switching a chip off asks as well"
-    assert simulated.set_share("-i 2 -c 0 -d 0")[0] == 0
-    assert simulated.shares(2) == set()
+def answer(simulated, command):
+    """Return what a command of a session prints."""
+    command, _typed, typed = command.partition(" <<<")
+    word, _blank, rest = command.partition(" ")
+    if word == "faults":
+        set_faults(simulated.tree, **json.loads(rest))
+    elif word == "lose":
+        lose_card(simulated.tree, int(rest))
+    elif word == "reboot":
+        reboot(simulated.tree)
+    elif word == "shared":
+        state = simulated.tree / driver.SHARE_STATE[1:]
+        return state.read_text() if state.exists() else "[]"
+    elif word == "cat":
+        return simulated.read(rest)
+    elif word == "ls":
+        path = simulated.tree / rest
+        return filemode(path.stat().st_mode) if path.exists() else "none"
+    else:
+        user, _words, words = command.partition("npu-smi")
+        status, text = simulated(words, typed.strip().replace(",", "\n") + "\n" * bool(typed), int(user.partition("=")[2] or 0))
+        return text + f"[{status}]" * bool(status)
+    return ""
 
 
-def test_a_change_can_stop_halfway(host):
-    simulated = host(small("duo"))
-    set_faults(simulated.tree, busy=["5:1"])
-    assert simulated.set_share("-i 5 -d 1")[0] == 203
-    assert simulated.shares(5) == {0}
-    assert simulated.set_share("-i 5 -c 0 -d 0")[0] == 0
-    assert simulated.shares(5) == set()
+@pytest.mark.parametrize("session", SESSIONS, ids=[session.partition(" (")[0] for session in SESSIONS])
+def test_a_session(host, session):
+    heading, *commands = session.rstrip("\n").split("\n$ ")
+    simulated = host(small(heading.rpartition("(")[2].rstrip(")")))
+    for command, _newline, expected in (text.partition("\n") for text in commands):
+        found = answer(simulated, command)
+        assert doctest.OutputChecker().check_output(expected, found, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE), (command, found)
 
-
-@pytest.mark.parametrize(
-    ("words", "uid", "status", "first_line"),
-    [
-        ("set -t device-share -i 0 -d 1", 1000, 214, "This command can be executed only by the root user."),
-        ("info -t device-share-cfg-recover", 1000, 0, "This command can be executed only by the root user."),
-        ("info -t device-share -i 0", 1000, 0, "\tNPU ID                         : 0"),
-        ("set -t device-share -i 9 -d 1", 0, 215, "Invalid card id."),
-        ("set -t device-share -i 0 -c 7 -d 1", 0, 215, "Invalid chip id."),
-        ("set -t device-share -i 0 -d 2", 0, 215, "Error parameter of -d"),
-        ("set -t device-share -i 0", 0, 215, "Must input parameter of -d."),
-        ("set -t device-share -d 1", 0, 215, "This command must input card id."),
-        ("set -t device-share -i 0 -c 1 -d 1", 0, 217, RISK.strip()),
-        ("info -t device-share -i 0 -c 1", 0, 0, "This device does not support querying device-share."),
-        ("info -t device-share", 0, 215, ""),
-        ("info -t npu", 0, 215, "Error parameter of -t"),
-        ("info -x", 0, 215, "Error parameter of -x"),
-        ("", 0, 215, "Usage: npu-smi <Command|-h|-v> [Options...]"),
-        ("reset", 0, 211, "Command or option is not found."),
-        ("-v", 0, 0, "npu-smi version: 25.5.1"),
-    ],
-)
-def test_refusals(unchanged, words, uid, status, first_line):
-    found, text = Simulated(unchanged("a2_8x24"))(words, stdin="Y\n", uid=uid)
-    assert (found, text.split("\n")[0]) == (status, first_line)
-
-
-def test_a_910a_knows_no_device_share_and_ends_with_0(unchanged):
-    simulated = Simulated(unchanged("n910a"))
-    assert simulated("info -t device-share -i 0") == (0, "This device does not support querying device-share.\n")
-    assert simulated.set_share("-i 0 -d 1") == (0, "This device does not support setting device-share.\n")
-    assert not (simulated.tree / "etc/device_share.cfg").exists()
-
-
-def test_in_a_container_the_host_is_not_to_be_changed(host):
-    simulated = host(small("a2_8x24"))
-    set_faults(simulated.tree, container=True)
-    status, text = simulated.set_share("-i 0 -d 1")
-    assert status == 214
-    assert "Operation not permitted, only root user on physical machine" in text
-    assert text.endswith(": Failed to set card device-share\n")
-    set_faults(simulated.tree, vm=True)
-    assert simulated.set_share("-i 0 -d 1") == (0, "This command cannot be executed on a VM.\n")
-
-
-# --- npu-smi: device share over a reboot ------------------------------------------------------------------------------
 
 RECOVER = "set -t device-share-cfg-recover -d %d"
-
-
-def line(card, chip, value):
-    return "npu-smi set -t device-share -i %d -c %d -d %d" % (card, chip, value)
-
-
-START = "[device-share-config start]"
-END = "[device-share-config end]"
-ON = ["device-share-recover:enable", START]
-
-
-def test_recovery_brings_back_what_was_recorded_in_order(host):
-    simulated = host(small("duo"))
-    assert simulated("info -t device-share-cfg-recover")[1].endswith(": Disable\n")
-    simulated.set_share("-i 2 -d 1")
-    assert simulated(RECOVER % 1, stdin="")[0] == 200
-    assert simulated(RECOVER % 1, stdin="Y\n")[0] == 0
-    assert simulated.recovery_file == [*ON, END], "what was set before is not recorded"
-    simulated.set_share("-i 3 -c 1 -d 1")
-    simulated.set_share("-i 5 -d 1")
-    assert simulated.recovery_file == [*ON, line(3, 1, 1), line(5, 0, 1), line(5, 1, 1), END]
-    assert (simulated.tree / "etc/device_share.cfg").stat().st_mode & 0o777 == 0o600
-
-    reboot(simulated.tree)
-    assert [simulated.shares(card) for card in (2, 3, 5, 6)] == [set(), {1}, {0, 1}, set()]
-    assert simulated.read("var/log/device_boot_init.log").count("status 0") == 3
-
-
-RECORDED_SETS = {
-    # machine, arguments of the set commands, the lines of the file, and what is shared after a reboot where the file still counts
-    "a recorded card that changes repeats it": ("a2_8x24", ["-i 0 -d 1", "-i 0 -d 0"], [line(0, 0, 0), END, line(0, 0, 0)], None),
-    "descending order repeats lines": (
-        "a2_8x24",
-        ["-i 5 -d 1", "-i 6 -d 1", "-i 4 -d 1"],
-        [*(line(card, 0, 1) for card in (4, 5, 6, 4, 6)), END, line(4, 0, 1)],
-        None,
-    ),
-    "an A3 loses everything": ("a3_640_adjacent", ["-i 1 -d 1"], [line(1, 0, 1), line(1, 1, 1)], {1: set()}),
-    "a box of 16 loses its upper half": ("a2_910b2c_16", ["-i 7 -d 1", "-i 8 -d 1"], [line(7, 0, 1), line(8, 0, 1)], {7: {0}, 8: set()}),
-}
-
-
-@pytest.mark.parametrize(("machine", "sets", "lines", "shared"), RECORDED_SETS.values(), ids=list(RECORDED_SETS))
-def test_the_recovery_file_has_the_faults_of_the_real_program(host, machine, sets, lines, shared):
-    simulated = host(small(machine))
-    simulated(RECOVER % 1, stdin="Y\n")
-    assert [simulated.set_share(words)[0] for words in sets] == [0] * len(sets)
-    assert simulated.recovery_file == [*ON, *lines, END]
-    reboot(simulated.tree)
-    assert shared is None or {card: simulated.shares(card) for card in shared} == shared
-
-
-def test_switching_recovery_off_keeps_lines_behind_the_first_end(host):
-    simulated = host(small("a2_8x24"))
-    simulated(RECOVER % 1, stdin="Y\n")
-    simulated.set_share("-i 0 -d 1")
-    simulated.set_share("-i 0 -d 0")
-    assert simulated(RECOVER % 0)[0] == 0
-    assert simulated.recovery_file == ["device-share-recover:disable", START, END, line(0, 0, 0), END]
 
 
 def test_a_reboot_resets_affinities_and_ends_workers(host):
@@ -704,62 +554,19 @@ def test_a_reboot_resets_affinities_and_ends_workers(host):
 # --- npu-smi: what goes wrong -----------------------------------------------------------------------------------------
 
 
-def test_no_driver(unchanged):
-    simulated = Simulated(unchanged("a2_broken"))
-    for words in ("info", "info -m", "info -t topo", "set -t device-share -i 0 -d 1", "-v"):
-        status, text = simulated(words)
-        assert status == 187
-        assert text == "DrvMngGetConsoleLogLevel failed. (ret=4)\ndcmi module initialize failed. ret is -8005\n"
-    assert simulated("")[0] == 215
-    assert simulated("bogus")[0] == 211
-
-
-def test_faults_can_be_changed_while_the_host_runs(host):
+def test_an_npu_smi_that_does_not_answer(host):
     simulated = host(small("i310_pro"))
-    set_faults(simulated.tree, error=-8020)
-    assert simulated("info") == (172, "dcmi model initialized failed, because the device is used. ret is -8020\n")
-    set_faults(simulated.tree, answers={"info -m": {"text": "This device does not support querying mapping.", "status": 0}})
-    assert simulated("info -m") == (0, "This device does not support querying mapping.\n")
-    assert simulated("info -t topo")[0] == 0
     set_faults(simulated.tree, sleep=30)
     with pytest.raises(subprocess.TimeoutExpired):
         subprocess.run([str(simulated.tree) + driver.NPU_SMI, "info"], timeout=0.5, check=False, capture_output=True)
 
 
-def test_a_dead_npu_spoils_the_topology_of_all(host):
-    simulated = host(small("a2_8x24"))
-    set_faults(simulated.tree, dead=[3])
-    rows = mapping(simulated("info -m")[1])
-    assert {"NPU ID": "-1", "Chip ID": "0", "Chip Logic ID": "-", "Chip Name": "Mcu"} in rows
-    assert "3" not in [row["NPU ID"] for row in rows]
-    assert "0000:82:00.0" not in simulated("info")[1]
-    assert simulated("info -t topo")[0] == 191
-    assert simulated("info -t board -i 3")[0] == 215
-    assert simulated("info -t board -i 2")[0] == 0
-
-
-def test_a_card_that_drops_off_the_bus_closes_up_logic_ids(host):
+def test_a_card_that_drops_off_the_bus(host):
     simulated = host(small("a2_8x24"))
     lose_card(simulated.tree, 3)
-    rows = [row for row in mapping(simulated("info -m")[1]) if row["Chip Name"] != "Mcu"]
-    assert [(row["NPU ID"], row["Chip Logic ID"]) for row in rows][2:5] == [("2", "2"), ("4", "3"), ("5", "4")]
-    assert list(topo(simulated("info -t topo")[1])) == ["NPU%d" % card for card in (0, 1, 2, 4, 5, 6, 7)]
     machine = Host(simulated.tree)
     assert "0000:82:00.0" not in machine.names("/sys/bus/pci/devices")
-    assert not machine.exists("/dev/davinci3")
     assert machine.read("/proc/interrupts").count("sq_send_trigger_irq") == 7
-    reboot(simulated.tree)
-    assert len(mapping(simulated("info -m")[1])) == 2 * 7, "with a controller each"
-
-
-def test_a_container_sees_some_dies(host):
-    simulated = host(small("a3_640_adjacent"))
-    set_faults(simulated.tree, container=[12, 13])
-    rows = [row for row in mapping(simulated("info -m")[1]) if row["Chip Name"] != "Mcu"]
-    assert [(row["NPU ID"], row["Chip Logic ID"], row["Chip Phy-ID"]) for row in rows] == [("6", "0", "12"), ("6", "1", "13")]
-    assert list(topo(simulated("info -t topo")[1])) == ["Phy-ID12", "Phy-ID13"]
-    set_faults(simulated.tree, container=[12])
-    assert simulated("info -m") == (211, "npu get board type failed. ret is -9005\n")
 
 
 def test_an_incomplete_installation_is_told_after_the_table(host):
@@ -768,13 +575,6 @@ def test_an_incomplete_installation_is_told_after_the_table(host):
         .splitlines()[-1]
         .startswith("[WARNING]The driver package may not be completely installed")
     )
-
-
-def test_older_releases_loop_over_all_cards(host):
-    simulated = host(small("a2_910b2c_16"))
-    status, text = simulated("info -t device-share")
-    assert status == 0
-    assert text.count("Device-share Status            : False") == 16
 
 
 # --- nvidia-smi -------------------------------------------------------------------------------------------------------
@@ -924,7 +724,7 @@ def test_same_recovery_file_as_the_real_program(host, product):
     for words, name in zip(steps, names, strict=True):
         assert simulated(words, stdin="Y\n")[0] == 0
         recorded = pathlib.Path(SHARED, "npu-smi-runs", "%s-etc-device_share.cfg-%s.txt" % (product, name)).read_text()
-        assert "\n".join(simulated.recovery_file) + "\n" == recorded
+        assert simulated.read("etc/device_share.cfg") + "\n" == recorded
 
 
 def test_a_site_is_written_to_a_folder_that_is_named_from_here(tmp_path, monkeypatch):
