@@ -63,19 +63,19 @@ def test_a_pending_change_of_the_kubelet_leaves_the_slices(fleet, tmp_path):
     assert "feature kubelet: absent -> present" in hosts.play("history").output
 
 
-@pytest.mark.parametrize("lost", [[], ["etc/npu-affinity/previous.json"]], ids=["with a record", "without a record"])
-def test_a_node_without_a_static_kubelet_has_slices_at_once(fleet, tmp_path, lost):
-    hosts, log = node(fleet), tmp_path / "kubectl.log"
-    restarting = {"npu_affinity_kubelet_restart": True, **commands(log)}
+def test_a_node_without_a_static_kubelet_has_slices_at_once(fleet, tmp_path):
+    hosts, log = node(fleet, recordless=NODE), tmp_path / "kubectl.log"
+    read_drop_ins(hosts.tree("recordless"))
+    restarting = {"npu_affinity_kubelet_restart": True, "npu_affinity_batches": ["100%"], **commands(log)}
     hosts.succeed("bind", npu_affinity_kubelet_enabled=True, **restarting)
-    assert not list((hosts.tree("node") / UNITS).glob("npu*.slice"))
+    assert not list(hosts.folder.glob(f"*/{UNITS}/npu*.slice"))
     log.unlink()
-    for path in lost:
-        (hosts.tree("node") / path).unlink()
+    (hosts.tree("recordless") / "etc/npu-affinity/previous.json").unlink()
     run = hosts.succeed("bind", **restarting)
-    assert "1 host by slices" in run.output and log.read_text().split() == ["drain", "uncordon"], run.output
-    assert not (hosts.tree("node") / DROP_IN).exists(), "slices next to a kubelet that owns the CPUs"
-    assert list((hosts.tree("node") / UNITS).glob("npu*.slice"))
+    assert "2 hosts by slices" in run.output and sorted(log.read_text().split()) == ["drain"] * 2 + ["uncordon"] * 2, run.output
+    for name in hosts.hosts:
+        assert not (hosts.tree(name) / DROP_IN).exists(), "slices next to a kubelet that owns the CPUs"
+        assert list((hosts.tree(name) / UNITS).glob("npu*.slice"))
 
 
 def test_an_unchangeable_kubelet_leaves_the_host_as_it_was(fleet, tmp_path):

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.fakes.small_host import MACHINE, UNITS, write
 from tests.simulator.generate import merge
 
@@ -102,18 +100,15 @@ def test_a_name_with_a_typing_error_is_refused_on_request(fleet):
     assert "vlm@0.service (did you mean vllm@.service?)" in said(hosts.play("bind", **wrong))
 
 
-@pytest.mark.parametrize("playbook, arguments", [("plan", ()), ("bind", ("--check",)), ("bind", ())])
-def test_housekeeping_spares_npu_users_unless_configured(fleet, playbook, arguments):
-    process = {"npu": 0, "pid": 4711, "comm": "python"}
-    hosts = fleet(
-        docker=merge(MACHINE, {"npus": {"processes": [process]}}), old=merge(MACHINE, {"cgroup": "v1", "npus": {"processes": [process]}})
-    )
-    with hosts.untouched("docker"):
-        run = hosts.play(playbook, *arguments, npu_affinity_housekeeping="1", npu_affinity_batches=["100%"])
-    assert "python.service in system.slice (process 4711 python; /dev/davinci0)" in run.failure("docker")
-    assert "to CPUs 0,16" in run.failure("docker") and "npu_affinity_housekeeping_confine_holders: true" in run.failure("docker")
-    assert not run.of("old", "failed"), "cgroup v1 has no housekeeping"
-    if playbook == "bind" and not arguments:
-        told = {"npu_affinity_housekeeping": "1", "npu_affinity_housekeeping_confine_holders": "yes"}
-        hosts.succeed("bind", "--limit", "docker", **told)
-        assert hosts.succeed("bind", "--limit", "docker", npu_affinity_housekeeping="1").changed("docker") == 0
+def test_housekeeping_spares_npu_users_unless_configured(fleet):
+    machine = merge(MACHINE, {"npus": {"processes": [{"npu": 0, "pid": 4711, "comm": "python"}]}})
+    hosts = fleet(docker=machine, old={**machine, "cgroup": "v1"})
+    one = {"npu_affinity_housekeeping": "1"}
+    for arguments in (["plan"], ["bind", "--check"], ["bind"]):
+        with hosts.untouched("docker"):
+            run = hosts.play(*arguments, npu_affinity_batches=["100%"], **one)
+        assert "python.service in system.slice (process 4711 python; /dev/davinci0)" in run.failure("docker")
+        assert "to CPUs 0,16" in run.failure("docker") and "npu_affinity_housekeeping_confine_holders: true" in run.failure("docker")
+        assert not run.of("old", "failed"), "cgroup v1 has no housekeeping"
+    hosts.succeed("bind", "--limit", "docker", npu_affinity_housekeeping_confine_holders="yes", **one)
+    assert hosts.succeed("bind", "--limit", "docker", **one).changed("docker") == 0

@@ -30,6 +30,7 @@ A3 = {
         ],
     },
 }
+ALL_AT_ONCE = {"npu_affinity_batches": ["100%"]}
 VNPUS = [
     {"name": "a", "npu": 0, "memory_mib": 28672, "core": 20, "unit": "infer-a.service"},
     {"name": "b", "npu": 0, "memory_mib": 28672, "core": 40},
@@ -104,21 +105,21 @@ def started(tree, process, group, library):
     (folder / "fd/40").symlink_to("/dev/davinci0")
 
 
-REFUSED = [
-    ({"npu_affinity_vnpus": [VNPUS[0], {**VNPUS[1], "core": 81}]}, "b wants 28672 MiB and 81 % of NPU 0"),
-    ({"npu_affinity_vnpus": [{**VNPUS[1], "npu": 5}]}, "b wants NPU 5, but the plan of this host has NPU 0, 1"),
-    ({"npu_affinity_vnpus": VNPUS, "npu_affinity_device_share_enabled": False}, "device share of NPU 0 is off and stays off"),
-    ({"npu_affinity_vnpus": VNPUS}, "/usr/local/hami-vnpu-core/ld.so.preload is not on the host (a file that names"),
-    ({"npu_affinity_vnpus": VNPUS, "npu_affinity_vnpu_limiter": ""}, "containers of vNPUs would run without any limit. Place it"),
-]
+REFUSED = {
+    "too-much": ({"npu_affinity_vnpus": [VNPUS[0], {**VNPUS[1], "core": 81}]}, "b wants 28672 MiB and 81 % of NPU 0"),
+    "no-such-npu": ({"npu_affinity_vnpus": [{**VNPUS[1], "npu": 5}]}, "b wants NPU 5, but the plan of this host has NPU 0, 1"),
+    "not-shared": ({"npu_affinity_device_share_enabled": False}, "device share of NPU 0 is off and stays off"),
+    "no-file": ({}, "/usr/local/hami-vnpu-core/ld.so.preload is not on the host (a file that names"),
+    "no-limiter": ({"npu_affinity_vnpu_limiter": ""}, "containers of vNPUs would run without any limit. Place it"),
+}
 
 
-@pytest.mark.parametrize("variables, sentence", REFUSED)
-def test_what_does_not_add_up_is_refused_before_any_change(fleet, variables, sentence):
-    hosts = fleet(a2=MACHINE)
+def test_what_does_not_add_up_is_refused_before_any_change(fleet):
+    hosts = fleet(**dict.fromkeys(REFUSED, MACHINE))
+    hosts.give({name: {**SHARED, "npu_affinity_vnpus": VNPUS, **variables} for name, (variables, _sentence) in REFUSED.items()})
     with hosts.untouched():
-        run = hosts.play("bind", **{**SHARED, **variables})
-    assert run.status != 0 and sentence in run.failure("a2")
+        run = hosts.play("bind", npu_affinity_batches=["100%"])
+    assert [name for name, (_variables, sentence) in REFUSED.items() if sentence not in run.failure(name)] == []
 
 
 def test_a_host_that_gets_hami_files_later_is_bound_with_a_note(fleet):
@@ -127,24 +128,35 @@ def test_a_host_that_gets_hami_files_later_is_bound_with_a_note(fleet):
     assert "until HAMi's device plugin has placed it, containers run without any limit" in run.output
 
 
-@pytest.mark.parametrize("machine, chips", [(MACHINE, ["0:0", "1:0"]), (A3, ["0:0", "0:1", "4:0", "4:1"])], ids=["A2", "A3"])
-def test_off_then_on_then_a_reboot_then_still_on_then_undone(fleet, machine, chips):
-    hosts = fleet(host=machine)
-    tree = hosts.tree("host")
-    assert shared(tree) == []
-    hosts.succeed("bind", **SHARED)
-    assert shared(tree) == chips
-    reboot(tree)
-    assert shared(tree) == [], "the driver forgets"
-    (unit,) = start_units(tree, "device-share").values()
-    assert unit.returncode == 0, unit.stdout + unit.stderr
-    assert [line.endswith("device share is on") for line in unit.stdout.splitlines()] == [True] * len(chips)
-    assert shared(tree) == chips
-    verified = next(entry["result"] for entry in hosts.play("verify", **SHARED).of("host") if entry["action"].endswith("binding_info"))
-    assert len(verified["checked"]["device_share"]) == 2
-    assert "device_share" not in {entry["kind"] for entry in verified["drift"]}
-    hosts.succeed("unbind")
-    assert shared(tree) == [] and start_units(tree) == {}
+CHIPS = {"a2": ["0:0", "1:0"], "a3": ["0:0", "0:1", "4:0", "4:1"]}
+
+
+def test_off_then_on_then_a_reboot_then_still_on_then_undone(fleet):
+    hosts = fleet(a2=MACHINE, a3=A3)
+    trees = {name: hosts.tree(name) for name in CHIPS}
+    off = dict.fromkeys(CHIPS, [])
+
+    def shared_chips():
+        return {name: shared(tree) for name, tree in trees.items()}
+
+    assert shared_chips() == off
+    hosts.succeed("bind", **SHARED, **ALL_AT_ONCE)
+    assert shared_chips() == CHIPS
+    for tree in trees.values():
+        reboot(tree)
+    assert shared_chips() == off, "the driver forgets"
+    for name, tree in trees.items():
+        (unit,) = start_units(tree, "device-share").values()
+        assert unit.returncode == 0, unit.stdout + unit.stderr
+        assert [line.endswith("device share is on") for line in unit.stdout.splitlines()] == [True] * len(CHIPS[name])
+    assert shared_chips() == CHIPS
+    run = hosts.play("verify", **SHARED)
+    for name in CHIPS:
+        verified = next(entry["result"] for entry in run.of(name) if entry["action"].endswith("binding_info"))
+        assert len(verified["checked"]["device_share"]) == 2
+        assert "device_share" not in {entry["kind"] for entry in verified["drift"]}
+    hosts.succeed("unbind", **ALL_AT_ONCE)
+    assert shared_chips() == off and [start_units(tree) for tree in trees.values()] == [{}, {}]
 
 
 def test_a_card_held_at_boot_is_a_failed_unit_and_others_are_on(fleet):
