@@ -9,7 +9,7 @@ import pytest
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_npu_smi import A2, A3, A5, DUO, OLD_310, TEMPLATES
+from test_npu_smi import A2, A3, A5, ANSWERS, DUO, OLD_310
 
 from ansible_collections.npu.affinity.plugins.module_utils import _npu_smi, _nvidia_smi
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
@@ -221,6 +221,7 @@ VNPUS = """\
 """
 NVIDIA_TOPO = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tNV4\t0-31\t0\nGPU1\tNV4\t X \t32-63\t1\n"
 NVIDIA_CSV = "index, pci.bus_id, name, memory.total [MiB]\n0, 00000000:17:00.0, NVIDIA A100, 81920 MiB\n"
+TEMPLATES = ANSWERS["parse_template_info"][0].values[0]
 OUTPUTS = [A2, A3, A5, DUO, OLD_310, TEMPLATES, MAPPING, TOPO, VNPUS, NVIDIA_TOPO, NVIDIA_CSV]
 
 
