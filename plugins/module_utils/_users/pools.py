@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 8
 _MIB = 1 << 20
-_ADOPT = "bind with npu_affinity_adopt: now"
+ADOPT = "bind with npu_affinity_adopt: now"
 _ADOPT_WORKERS = "bind with npu_affinity_bound_by: host and npu_affinity_adopt: now"
 _AROUND = " (the group around it grants CPUs %s only)"
 _ADOPT_PODS = "bind with npu_affinity_adopt: now and npu_affinity_adopt_pods: true"
@@ -72,7 +72,7 @@ def placed(users: Sequence[NpuUser], plan: Mapping[str, Any], host_binds: bool =
         elif user["kind"] == "pod":
             found.pods.append("%s runs on CPUs %s, pool %s" % (called(user), compress(cpus), compress(pool)))
         else:
-            found.outside.append(_outside(user, compress(cpus), compress(pool), _ADOPT if host_binds else _ADOPT_WORKERS))
+            found.outside.append(_outside(user, compress(cpus), compress(pool), ADOPT if host_binds else _ADOPT_WORKERS))
     return found
 
 

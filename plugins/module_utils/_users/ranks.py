@@ -74,10 +74,13 @@ def titles(user: NpuUser, plan: Mapping[str, Any]) -> list[str]:
         keys = [(npu["kind"], npu["id"]) for npu in rank["npus"]]
         cpus, pool = set(expand(rank["cpus"])), {cpu for key in keys for cpu in expand(pools.get(key, ""))}
         where = count(len(cpus), "CPU") if not pool or cpus <= pool else "CPUs %s, pool %s" % (compress(cpus), compress(pool))
-        pages = "local pages not known" if rank["local"] is None else "%d %% local pages" % rank["local"]
         devices = " and ".join("%s %d" % (kind.upper(), number) for kind, number in keys)
-        found.append("rank %d of %s: %s, %s, %s" % (rank["rank"], title_of(user), devices, where, pages))
+        found.append("rank %d of %s: %s, %s, %s" % (rank["rank"], title_of(user), devices, where, local_pages(rank)))
     return found
+
+
+def local_pages(rank: Rank) -> str:
+    return "local pages not known" if rank["local"] is None else "%d %% local pages" % rank["local"]
 
 
 def remarks(users: Iterable[NpuUser], plan: Mapping[str, Any]) -> list[str]:

@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand, union
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Device
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
-from ansible_collections.npu.affinity.plugins.module_utils._users.pools import called
-from ansible_collections.npu.affinity.plugins.module_utils._users.ranks import titles
-from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import union
+from ansible_collections.npu.affinity.plugins.module_utils._users.pools import ADOPT, called
+from ansible_collections.npu.affinity.plugins.module_utils._users.ranks import local_pages
+from ansible_collections.npu.affinity.plugins.module_utils._users.sentences import title_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import members, title
 
 if TYPE_CHECKING:
@@ -23,30 +24,34 @@ _OF_HOLDER = ("title", "cpus", "pool", "next", "command", "cause")
 
 
 def holders_of(record: Mapping[str, Any], topology: Topology | Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return ``[{title, cpus, pool, next, command, cause, outside}]`` of what has NPUs open, first what is not placed as planned.
+    """Return ``[{title, cpus, pool, next, command, cause, outside}]`` of what has NPUs open and its ranks, first what is not placed as
+    planned.
 
     ``next`` says what puts it there, and ``command`` is that as a command, '' where no command alone does it.
     """
-    away = [{key: str(user.get(key) or "") for key in _OF_HOLDER} for user in record.get("outside") or ()]
-    named = {user["title"] for user in away}
+    found = [{key: str(user.get(key) or "") for key in _OF_HOLDER} for user in record.get("outside") or ()]
+    away: dict[str, dict[str, Any]] = {row["title"]: {**row, "outside": True} for row in found}
     pools = {Device.of(npu)[:2]: npu["pool"] for npu in (topology.get("applied") or {}).get("npus") or ()}
-    found = [user for user in topology.get("users") or () if user["processes"]]
-    placed = [(called(user), union(process["cpus"] for process in user["processes"]), user["npus"]) for user in found]
-    for user in found:
-        lines = titles(user, topology.get("applied") or {"npus": []})
-        placed += [(line, rank["cpus"], rank["npus"]) for rank, line in zip(user.get("ranks", ()), lines, strict=True)]
-    inside = [
-        {
-            "title": said,
-            "cpus": cpus,
-            "pool": union(pools.get((npu["kind"], npu["id"]), "") for npu in npus),
-            "next": "",
-            "command": "",
-            "cause": "",
-        }
-        for said, cpus, npus in placed
-    ]
-    return [*({**user, "outside": True} for user in away), *({**user, "outside": False} for user in inside if user["title"] not in named)]
+    inside = []
+    for user in topology.get("users") or ():
+        if not user["processes"]:
+            continue
+        inside.append(_inside(called(user), union(process["cpus"] for process in user["processes"]), user["npus"], pools))
+        for rank in user.get("ranks", ()):
+            name, process = f"rank {rank['rank']} of {title_of(user)}", user["processes"][0].copy()
+            process["pid"] = rank["pid"]
+            title = called({**user, "name": name, "container": None, "npus": rank["npus"], "processes": [process]})
+            row = _inside(title, rank["cpus"], rank["npus"], pools)
+            if row["pool"] and user["kind"] != "pod" and not set(expand(row["cpus"])) <= set(expand(row["pool"])):
+                row |= {"outside": True, "next": ADOPT}
+            row = away.pop(title, row)
+            inside.append(row | {"title": f"{title}, {local_pages(rank)}"})
+    return sorted([*away.values(), *(row for row in inside if row["title"] not in away)], key=lambda row: not row["outside"])
+
+
+def _inside(title: str, cpus: str, npus: Sequence[Mapping[str, Any]], pools: Mapping[tuple[str, int], str]) -> dict[str, Any]:
+    pool = union(pools.get((npu["kind"], npu["id"]), "") for npu in npus)
+    return {"title": title, "cpus": cpus, "pool": pool, "next": "", "command": "", "cause": "", "outside": False}
 
 
 def users_of(record: Mapping[str, Any], plan: Plan | None) -> list[dict[str, Any]]:

@@ -219,6 +219,45 @@ def test_users_inside_their_pools_follow_those_outside():
     assert host["holders"][1] | {"cpus": "0-3,16-17", "pool": "0-31", "next": ""} == host["holders"][1]
 
 
+RANKED = {
+    "container": None,
+    "name": "b.service",
+    "kind": "service",
+    "npus": [{"kind": "npu", "id": npu} for npu in (0, 1)],
+    "processes": [{"pid": pid, "cpus": "0-31"} for pid in (8, 9)],
+}
+LAST = "rank 1 of b.service (pid 9, NPU 1), local pages not known"
+# the CPUs of rank 1, what a comparison names, the kind of the service; whether the rank is marked, and what helps
+RANKS = {
+    "as planned": ("16-31", [], "service", (False, "")),
+    "outside": ("0-31", [], "service", (True, "bind with npu_affinity_adopt: now")),
+    "named": (
+        "0-31",
+        [{**AWAY[0], "title": "rank 1 of b.service (pid 9, NPU 1)", "next": "do", "cause": "a mask"}],
+        "service",
+        (True, "do"),
+    ),
+    "of a pod": ("0-31", [], "pod", (False, "")),
+}
+
+
+@pytest.mark.parametrize(("cpus", "outside", "kind", "row"), RANKS.values(), ids=RANKS)
+def test_a_rank_is_said_once_and_marked_outside_its_pool(cpus, outside, kind, row):
+    given = record(outside=outside, remarks=["rank 0 of b.service: NPU 0; rank 1 of [NPU_RANKS_PLACED]", "a [NPU_NO_EFFECT]"])
+    ranks = [
+        {"rank": number, "pid": 8 + number, "npus": RANKED["npus"][number : number + 1], "cpus": found, "local": local}
+        for number, found, local in ((0, "0-15", 98), (1, cpus, None))
+    ]
+    given["topology"]["users"] = [{**RANKED, "kind": kind, "ranks": ranks}]
+    (host,) = fleet([given])["hosts"]
+    found = [(user["title"], user["outside"], user["next"]) for user in host["holders"]]
+    first = [("b.service (pid 8, 9, NPU 0-1)", False, ""), ("rank 0 of b.service (pid 8, NPU 0), 98 % local pages", False, "")]
+    assert found == sorted([*first, (LAST, *row)], key=lambda shown: not shown[1])
+    assert host["remarks"] == ["a [NPU_NO_EFFECT]"]
+    del given["topology"]["users"]
+    assert len(fleet([given])["hosts"][0]["remarks"]) == 2, "no table has them"
+
+
 def test_other_strategies_and_an_earlier_run_can_be_compared():
     now, earlier = record(), record()
     earlier["topology"]["applied"]["npus"] = earlier["topology"]["applied"]["npus"][:1]
