@@ -93,6 +93,7 @@ def test_a_new_feature_works_in_every_playbook(host, tmp_path):
     predicted, done = host.succeed("bind", "--check", "--diff", **on), host.succeed("bind", "--diff", **on)
     line = "  ~ governor: schedutil -> performance on 2 CPUs"
     assert line in predicted.diff("a") and line in done.diff("a")
+    assert "host settings: governor performance" in predicted.output
     assert governors() == ["performance"] * 2 and json.loads((tree / FILE).read_text())["governor"] == "performance"
     assert "python3 -m npu_affinity governor" in (tree / UNIT).read_text()
     with host.untouched():

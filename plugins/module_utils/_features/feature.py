@@ -42,11 +42,12 @@ class Choices(NamedTuple):
 class Feature(NamedTuple):
     """What one feature has on a host.
 
-    ``live``: the shape of what it wants of the running host, as :func:`_base.outside.require_shape` takes it; ``owned``: shell patterns of
-    the paths where its files lie; ``sections``: what previous.json has of it, each with a function that raises ``ValueError`` (or what
-    another shape raises by itself) where it could not be restored; ``programs``: patterns of its units that run a managed program;
-    ``leftovers``: files that these programs write, and ``written(host, recorded)`` those that previous.json tells; ``restarted``: units of
-    others, each with the files that it is restarted for.
+    ``live``: the shape of what it wants of the running host, as :func:`_base.outside.require_shape` takes it; ``settings``: the names of
+    the kernel's settings where that is a value for each; ``owned``: shell patterns of the paths where its files lie; ``sections``: what
+    previous.json has of it, each with a function that raises ``ValueError`` (or what another shape raises by itself) where it could not be
+    restored; ``programs``: patterns of its units that run a managed program; ``leftovers``: files that these programs write, and
+    ``written(host, recorded)`` those that previous.json tells; ``restarted``: units of others, each with the files that it is restarted
+    for.
 
     ``step(host, state, choices)`` returns what a transaction does of a desired state besides files and units, or None; ``first``: whether
     that comes before the files. ``release()`` returns the class that gives back what is neither a file nor a unit. ``program(argv)`` is
@@ -60,6 +61,7 @@ class Feature(NamedTuple):
 
     name: str
     live: Any = dict
+    settings: Tuple[str, ...] = ()
     owned: Tuple[str, ...] = ()
     sections: Mapping[str, Callable[[Any], None]] = {}
     programs: Tuple[str, ...] = ()

@@ -56,6 +56,7 @@ def value_feature(
             compare(comparing.findings, comparing.host, values(), live[name], by_whom)
 
     own: dict[str, Any] = {
+        "settings": tuple(settings),
         "owned": ("/etc/npu-affinity/%s.json" % name, "%s/%s" % (UNIT_FOLDER, service(name))),
         "sections": {name: lambda recorded: values().check(recorded)},
         "programs": ("npu-affinity-%s*" % name,),

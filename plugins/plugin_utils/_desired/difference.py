@@ -68,7 +68,7 @@ def changes(document: AppliedState, in_force: Mapping[str, Any] | None) -> list[
         return None
     found = states.difference(document, cast("AppliedState", {**before, "plan": document["plan"]}))
     found = list(dict.fromkeys([*found, *_without_files(before, document)]))
-    return [*found, *_host_settings(before["live"].get("tuning") or {}, document), *in_force["differs"]]
+    return [*found, *_host_settings(before["live"], document), *in_force["differs"]]
 
 
 def _without_files(before: Mapping[str, Any], document: AppliedState) -> Iterator[str]:
@@ -80,12 +80,18 @@ def _without_files(before: Mapping[str, Any], document: AppliedState) -> Iterato
             yield f"settings of feature {name}: changed"
 
 
-def _host_settings(before: Mapping[str, Any], document: AppliedState) -> list[str]:
-    """Return a line on the settings of the host that a bind sets to another value, or restores."""
-    wanted: Mapping[str, Any] = document["live"].get("tuning") or {}
-    sets = [f"{name} {value}" for name, value in wanted.items() if before.get(name) != value]
-    restores = [f"{name} as before the first bind" for name in before if name not in wanted]
+def _host_settings(in_force: Mapping[str, Any], document: AppliedState) -> list[str]:
+    """Return a line on the settings of the kernel that a bind sets to another value, or restores."""
+    before, wanted = (_settings_of(live) for live in (in_force, document["live"]))
+    sets = [f"{key[1]} {value}" for key, value in wanted.items() if before.get(key) != value]
+    restores = [f"{key[1]} as before the first bind" for key in before if key not in wanted]
     return [f"host settings: {', '.join([*sets, *restores])}"] if sets or restores else []
+
+
+def _settings_of(live: Mapping[str, Any]) -> dict[tuple[str, str], Any]:
+    """Return the value of each setting of the kernel by its feature and name."""
+    wanted = {name: live.get(name) or {} for name, feature in FEATURES.items() if feature.settings}
+    return {(name, setting): value for name, values in wanted.items() for setting, value in values.items()}
 
 
 def _npu(record: Mapping[str, Any] | None, entry: Mapping[str, Any] | None, sentence: str | None) -> DifferingNpu:

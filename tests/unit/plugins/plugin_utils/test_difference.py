@@ -12,7 +12,11 @@ from planner_hosts import host
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.module_utils._features.parts import applied
+from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
+from ansible_collections.npu.affinity.plugins.module_utils._features.value_feature import value_feature
 from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest import text_digest
+from ansible_collections.npu.affinity.plugins.module_utils._state.value_kind import Setting
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.difference import changes as changes_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import FIRST_LINE
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
@@ -162,6 +166,13 @@ def test_a_host_as_planned_says_so():
         host = shown(topology, plan(topology))
         host["difference"]["changes"] = changes
         assert f"in force a plan with the same CPUs: a bind {said}." in " ".join(" ".join(plan_tables({"a": host})).split())
+
+
+def test_settings_of_every_feature_that_has_some_are_told(monkeypatch):
+    for name, settings in (("frequency", {"governor": Setting("/a")}), ("pages", {})):
+        monkeypatch.setitem(FEATURES, name, value_feature(name, settings, meaning="A."))
+    live = {"frequency": {"governor": "powersave"}, "pages": {"size": 2048}, "tuning": {"governor": "performance"}}
+    assert changes_of({"live": live, "features": {}}, None) == ["host settings: governor performance, governor powersave"]
 
 
 def test_a_plan_that_is_shown_has_all_that_a_bind_changes():
