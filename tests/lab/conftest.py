@@ -30,10 +30,10 @@ from tests.integration.conftest import Run
 from tests.lab import image
 from tests.lab.image import ARCHITECTURE
 from tests.lab.machine import BOOTED, PATIENCE, Machine, made_of
-from tests.lab.shapes import A2, A3, DUO, ENGINES, ENGINES_V1, HYBRID, ISOLATED, NONE, NVME, ODD, SELINUX, V1
+from tests.lab.shapes import A2, A3, DUO, EIGHT, ENGINES, ENGINES_V1, HYBRID, ISOLATED, NONE, NVME, ODD, SELINUX, V1
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SHAPES = [A3, ODD, NVME, NONE, V1, HYBRID, ISOLATED, ENGINES, ENGINES_V1, SELINUX, A2, DUO]
+SHAPES = [A3, ODD, NVME, NONE, EIGHT, V1, HYBRID, ISOLATED, ENGINES, ENGINES_V1, SELINUX, A2, DUO]
 """In the order of their tests: those with few tests first, for a process that goes on to another machine does not come back."""
 FILES = {"engines": ["test_engines.py", "test_adopt.py", "test_soak.py"], "engines-v1": ["test_adopt.py"], "selinux": ["test_selinux.py"]}
 """The tests of images that have more programs."""

@@ -51,6 +51,7 @@ SECONDS = {
     "test_irq.py::test_functions_that_swap_their_numbers": 20,
     "test_nic.py::test_queues_stay_near_their_function[nvme]": 200,
     "test_profiles.py::test_a_profile_holds_until_unbind": 130,
+    "test_ranks.py::test_workers_are_placed_when_they_open_a_device": 250,
     "test_selinux.py::test_from_permissive_to_enforcing": 200,
     "test_selinux.py::test_irqbalance_that_may_run_no_script": 200,
     SOAK: 60 * SOAK_MINUTES + 60,
@@ -67,7 +68,7 @@ SECONDS = {
 }
 """CPU seconds of tests, of QEMU without KVM, after the start of their machines: of all others :data:`USUAL`. Not all were measured: a
 playbook takes some 12, a reboot 50."""
-STARTS = {"image": 75, "a2": 60, "a3": 60, "odd": 60, "nvme": 0, "engines": 90, "engines-v1": 90}
+STARTS = {"image": 75, "a2": 60, "a3": 60, "eight": 90, "odd": 60, "nvme": 0, "engines": 90, "engines-v1": 90}
 """CPU seconds of an image, and of the first boot and bind of each machine: of all others :data:`USUAL`. One that cannot be saved boots in
 each test."""
 OPTIONS = ["-v", "--no-fold-skipped", "-o", "addopts=", "-p", "no:cacheprovider", "--durations=0", "--durations-min=5"]

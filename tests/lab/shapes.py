@@ -215,6 +215,13 @@ DUO = dataclasses.replace(
     threads=2,
     cgroup="v2",
 )
+EIGHT = Shape(
+    name="eight",
+    about="2 nodes of 12 CPUs, four NPUs on each",
+    family="a2",
+    nodes=(Node(512, 4),) * 2,
+    cores=12,
+)
 NONE = Shape(name="none", about="2 nodes of 2 CPUs, no accelerator", family="a2", nodes=(Node(384),) * 2, cores=2)
 HYBRID = dataclasses.replace(V1, name="hybrid", about="cgroup v1 and v2 side by side; 2 nodes of 6 CPUs, one NPU on each", cgroup="hybrid")
 ISOLATED = dataclasses.replace(
