@@ -35,10 +35,14 @@ from tests.lab.shapes import A2, A3, DUO, EIGHT, ENGINES, ENGINES_V1, HYBRID, IS
 REPOSITORY = Path(__file__).resolve().parents[2]
 SHAPES = [A3, ODD, NVME, NONE, EIGHT, V1, HYBRID, ISOLATED, ENGINES, ENGINES_V1, SELINUX, A2, DUO]
 """In the order of their tests: those with few tests first, for a process that goes on to another machine does not come back."""
-FILES = {"engines": ["test_engines.py", "test_adopt.py", "test_soak.py"], "engines-v1": ["test_adopt.py"], "selinux": ["test_selinux.py"]}
+FILES = {
+    "engines": ["test_engines.py", "test_adopt.py", "test_pods.py", "test_soak.py"],
+    "engines-v1": ["test_adopt.py", "test_pods.py"],
+    "selinux": ["test_selinux.py"],
+}
 """The tests of images that have more programs."""
 _FOUND = {path.name for path in Path(__file__).parent.glob("test_*.py")}
-collect_ignore = sorted(_FOUND - set(FILES[image.NAME]) if image.NAME in FILES else {"test_engines.py", "test_selinux.py"})
+collect_ignore = sorted(_FOUND - set(FILES[image.NAME]) if image.NAME in FILES else {"test_engines.py", "test_pods.py", "test_selinux.py"})
 BEGUN = time.monotonic()
 LOG, NOT_RUN = "asserted", "not run"
 BOUND, RECORD = "bound", "record.pickle"

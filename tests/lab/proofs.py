@@ -50,6 +50,7 @@ SECONDS = {
     "test_irq.py::test_after_the_driver_was_loaded_again": 20,
     "test_irq.py::test_functions_that_swap_their_numbers": 20,
     "test_nic.py::test_queues_stay_near_their_function[nvme]": 200,
+    "test_pods.py::test_pods_are_adopted_and_given_back": 150,
     "test_profiles.py::test_a_profile_holds_until_unbind": 130,
     "test_ranks.py::test_workers_are_placed_when_they_open_a_device": 250,
     "test_selinux.py::test_from_permissive_to_enforcing": 200,
