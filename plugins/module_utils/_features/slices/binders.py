@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Mapping, NamedTuple, Sequence
 
-from ..._base.binders import BINDERS, VLLM_ASCEND, Binder
+from ..._base.binders import BINDERS, VLLM, VLLM_ASCEND, Binder
 from ..._base.cpulist import compress, expand
 from ..._base.findings import coded
 from ..._kernel.machine import architecture
@@ -59,7 +59,9 @@ def check_binders(comparing: Comparing, unit: str, processes: Sequence[str], cpu
     for pid in [process.rpartition("/")[2] for process in processes]:
         started = _Started(started_with(host, pid), command_of(host, pid), unit, granted & online or granted, online, *fights)
         kind = _kind_of(unit, getattr(findings.devices.get(unit), "kind", ""), started.variables)
-        binders = [one for one in BINDERS if (len(one.kinds) > 1 or kind in one.kinds) and (one is not VLLM_ASCEND or may_bind)]
+        left_out = [] if may_bind else [VLLM_ASCEND]
+        left_out += [VLLM] if _is_given_cpus(started) else []
+        binders = [one for one in BINDERS if (len(one.kinds) > 1 or kind in one.kinds) and one not in left_out]
         for sentence in filter(None, [_sentence(binder, started) for binder in binders] + [_of_interrupts(started), _of_ranges(started)]):
             found.setdefault(sentence, []).append(pid)
     for sentence, pids in found.items():
@@ -74,6 +76,22 @@ def _kind_of(unit: str, known: str, variables: Mapping[str, str]) -> str:
         if kind == known or unit.startswith((kind + "-", kind + ".slice")) or variable in variables:
             return kind
     return ""
+
+
+def _is_given_cpus(started: _Started) -> bool:
+    """Whether vLLM places its workers on CPUs that it was given, all of them those of its unit: filter ``launch`` writes this."""
+    lists, is_list = [], False
+    for word in started.command:
+        name, equals, value = word.partition("=")
+        if word.startswith("-"):
+            is_list = name.replace("_", "-") == "--numa-bind-cpus"
+        if is_list and (equals or not word.startswith("-")):
+            lists.append(value if equals else word)
+    try:
+        given = {cpu for text in lists for cpu in expand(text)}
+    except ValueError:
+        return False
+    return bool(given) and given <= started.granted
 
 
 def _sentence(binder: Binder, started: _Started) -> str:

@@ -566,6 +566,13 @@ BINDERS = [
         '/usr/bin/vllm serve m --additional-config {"enable_cpu_binding":false} --numa-bind',
         ["with --numa-bind: vLLM binds its processes to nodes itself"],
     ),
+    ("", "/usr/bin/vllm serve m --config=a.yaml --numa-bind --numa-bind-nodes 0 0 --numa-bind-cpus 0 1", []),  # as launch writes it
+    (
+        "",
+        "/usr/bin/vllm serve m --config=a.yaml --numa-bind --numa_bind_cpus=0-3",
+        ["with --numa-bind: vLLM binds its processes to nodes itself"],
+    ),
+    ("", "/usr/bin/vllm serve m --config=a.yaml --numa-bind-cpus all", ["with --numa-bind-cpus: vLLM binds"]),
     ("", "/usr/bin/vllm serve m --config=a.yaml", []),
     ("", "/usr/bin/vllm bench serve --additional-config {", []),
     ("", "serve vllm.toml", []),
