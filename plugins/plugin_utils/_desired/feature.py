@@ -139,7 +139,7 @@ def watched(settings: FileEntry, python: str, **more: Any) -> Feature:
         files=(unit(WATCH_SERVICE, text), settings),
         enabled=(WATCH_SERVICE,),
         started=(WATCH_SERVICE,),
-        restarted=({"unit": WATCH_SERVICE, "files": [ARCHIVE, f"{UNIT_FOLDER}/{WATCH_SERVICE}"]},),
+        restarted=({"unit": WATCH_SERVICE, "files": [ARCHIVE, f"{UNIT_FOLDER}/{WATCH_SERVICE}", settings["path"]]},),
         python=python,
         runtime=True,
         needs_plan=True,

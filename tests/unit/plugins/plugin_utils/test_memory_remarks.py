@@ -142,6 +142,7 @@ def test_a_node_without_pods_to_adopt_is_said(policy, why):
     found = adopt.wanted(topology, {"npus": [{"memory_nodes": "0"}]}, {**ADOPTING, "pods": True})
     assert [why in note for note in found.notes] == ([True] if why else [])
     assert json.loads(found.files[-1]["content"])["pods"] is True and found.live["pods"] is True
+    assert found.files[-1]["path"] in found.restarted[0]["files"]  # the watcher reads it at its next look, up to a minute later
 
 
 def test_pods_without_adoption_are_said():
