@@ -45,6 +45,7 @@ SECONDS = {
     "test_engines.py::test_what_each_form_starts": 120,
     "test_faults.py::test_a_bind_that_is_killed_again_and_again": 95,
     "test_faults.py::test_power_that_fails_in_the_middle": 150,
+    "test_gpus.py::test_workers_of_engines_on_gpus": 100,
     "test_hardened.py::test_from_plan_to_unbind": 250,
     "test_hugepages.py::test_pages_are_granted_kept_in_use_and_complete_after_a_boot": 170,
     "test_irq.py::test_after_the_driver_was_loaded_again": 20,

@@ -140,11 +140,11 @@ def argument(command: Sequence[str], name: str) -> str | None:
 
 VLLM = Binder(
     "vLLM --numa-bind",
-    "0.21.0 read, off by default",
+    "0.33.0 read, off by default",
     "vLLM binds its processes to nodes itself, and its detection ends in an error within a narrower mask",
     "hard bind",
     "--numa-bind; _VLLM_INTERNAL_NUMACTL_ARGS",
-    "wheel 0.21.0 utils/numa_utils.py, PR 43270",
+    "wheel 0.33.0 utils/numa_utils.py, PR 43270",
     advice="leave --numa-bind, --numa-bind-nodes and --numa-bind-cpus out",
     programs=("vllm serve", "vllm.entrypoints"),
     options=("--numa-bind", "--numa-bind-nodes", "--numa-bind-cpus"),
