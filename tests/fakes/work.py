@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
-from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.adopting import Adoption
-from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.choosing import NOTHING
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.choosing import NOTHING, targets
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.step import Adopt
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.work import Work
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.memory import memory_of
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Result
 from ansible_collections.npu.affinity.plugins.module_utils._kernel import interrupts
@@ -271,10 +272,34 @@ def switched_off(machine):
     return off
 
 
+class Adoption(Adopt):
+    """The step that adopts these users; it has looked."""
+
+    def __init__(self, machine, plan, users, expected=(), wanted=NOTHING, state=None):
+        def find(*found):
+            return targets(machine, plan, users, dict(expected), wanted, *found, state)
+
+        super().__init__(machine, Work(find, plan, wanted, state))
+        self.look(check=False)
+
+    @property
+    def targets(self):
+        return self.work.targets
+
+    def run(self):
+        super().run()
+        self.finish()
+
+
 def adopt(machine, users, plan=None, expected=(), wanted=NOTHING):
-    adoption = Adoption(machine, plan or PLAN, users, dict(expected), wanted)
+    adoption = Adoption(machine, plan or PLAN, users, expected, wanted)
     adoption.run()
     return adoption
+
+
+def warnings(report):
+    """The sentences of an unbind on what stays."""
+    return [*report.warnings, *(text for part in report.releases.values() for text in part.warnings())]
 
 
 def all_cpus(machine):

@@ -9,9 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Sequence, Tuple
 
 from .._base.cpulist import expand
-from .._features.adopt import services
+from .._features.adopt import record, services
 from .._features.adopt.engines import program_of
-from .._features.adopt.record import Record
 from .._host.host import Forbidden, Host
 from .._features.irq.affinity import grouped, subject
 from .._kernel.interrupts import KINDS
@@ -129,19 +128,20 @@ def _of_unit(known: Known, unit: str) -> Lines:
 def _adopted(host: Host, pid: int, group: Sequence[str]) -> list[tuple[str, str]]:
     """Return a line on running work that was adopted; none where the record is for root to read."""
     try:
-        record = Record(host)
+        recorded = record.entries(host)
+        own = record.process(host, pid)
     except (Forbidden, ValueError):
         return []
     found = classified("/" + "/".join(group))
-    container = (found.container if found else None) or ""
-    entries = [(record.services[unit], "by " + services.drop_in(unit)) for unit in group if unit in record.services]
-    entries += [(entry, "by %s update" % program_of(entry["engine"])) for entry in [record.containers.get(container)] if entry]
-    if str(pid) in record.processes and record.lives(str(pid)):
-        entries.append((record.processes[str(pid)], "by the affinity of its threads"))
-    sets = [
-        (entry["cpus"], " and memory nodes " + entry["mems"] if entry.get("mems") else "", by) for entry, by in entries if entry["cpus"]
-    ]
-    return [("adopted", "CPUs %s%s %s; an unbind gives back what it had" % row) for row in sets[:1]]
+    keys = [key for key, entry in recorded.items() if key in group or key.partition(":")[2] == (found.container if found else None)]
+    for key in [*keys, *([own] if own in recorded else [])]:
+        ways = {record.SERVICE: "by " + services.drop_in(key), record.PROCESS: "by the affinity of its threads"}
+        by = ways.get(record.kind_of(key)) or "by %s update" % program_of(key.partition(":")[0])
+        sets = record.last(recorded[key])
+        if sets["cpus"]:
+            nodes = " and memory nodes " + sets["mems"] if sets.get("mems") else ""
+            return [("adopted", "CPUs %s%s %s; an unbind gives back what it had" % (sets["cpus"], nodes, by))]
+    return []
 
 
 def _users(known: Known) -> list[Process]:

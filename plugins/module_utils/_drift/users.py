@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Collection, Sequence
 from .._base.cpulist import compress, expand
 from .._base.findings import Device, with_lost
 from .._base.findings import coded
-from .._features.adopt.places import SECTION
+from .._features.adopt import record
 from .._features.comparing import Comparing
 from .._features.slices.binders import check_binders
 from .._host.host import Forbidden, Host
 from .._kernel.machine import architecture
-from .._state import previous
 from .._users import ranks
 from .._users.finding import by_process, pids_of
 from .._users.groups import in_group
@@ -52,10 +51,12 @@ def check_users(comparing: Comparing, users: Sequence[NpuUser], compared: Collec
 def _check_binders(comparing: Comparing, users: Sequence[NpuUser]) -> None:
     """Name what binds itself in work that is confined to the pools of its NPUs without a slice or drop-in of these, as adopted work is."""
     host, findings = comparing.host, comparing.findings
-    adopted = _adopted(host) if users else set()
+    adopted = _adopted(host) if users else {}
     for user in users:
         pool, granted = pool_of(user, comparing.plan), set(expand(user["cpus"]))
-        is_adopted = not adopted.isdisjoint([user["unit"], user["container"], *(str(process["pid"]) for process in user["processes"])])
+        pids = {process["pid"] for process in user["processes"]}
+        groups = {entry["group"] for key, entry in adopted.items() if record.kind_of(key) != record.PROCESS}
+        is_adopted = user["group"] in groups or any(record.pid_of(key) in pids for key, _entry in record.processes(adopted))
         if user["kind"] == "pod" or not pool or not (is_adopted or granted and granted <= pool):
             continue
         title = title_of(user)
@@ -63,9 +64,9 @@ def _check_binders(comparing: Comparing, users: Sequence[NpuUser]) -> None:
         check_binders(comparing, title, ["/proc/%d" % pid for pid in pids_of(host, user)], compress(pool))
 
 
-def _adopted(host: Host) -> set[str]:
-    """Return the units, containers and processes that are recorded as adopted, as far as the record can be read."""
+def _adopted(host: Host) -> dict[str, record.Entry]:
+    """Return what is recorded as adopted, as far as the record can be read."""
     try:
-        return {key for entries in previous.recorded(host).get(SECTION, {}).values() for key in entries}
+        return record.entries(host)
     except (Forbidden, ValueError):
-        return set()
+        return {}

@@ -50,12 +50,14 @@ class Values:
 
     A feature with others overrides what differs. Its boot unit sets what ``file`` has; ``title`` is their plural in a sentence, ``part``
     that of a diff, and ``key`` the name of what modules return. ``late`` ones exist while their driver is loaded: they are set when
-    all else has succeeded, as far as the kernel lets them, and units try again.
+    all else has succeeded, as far as the kernel lets them, and units try again. ``forwards``: they are taken back in the order in which
+    they were changed. ``undoing``: whether that is done at the moment.
     """
 
     key = "settings"
     part = "host settings"
     late = False
+    forwards = undoing = False
 
     def __init__(self, name: str, settings: Mapping[str, Setting], title: str = "settings") -> None:
         self.name = name
@@ -113,6 +115,14 @@ class Values:
     def original(self, host: Host, key: str, value: str) -> str:
         """Return what to record of a value that was read, in order to restore it."""
         return value
+
+    def about(self, host: Host, key: str) -> dict[str, Any]:
+        """Return what the record has of a value that is changed, besides its original and what was given."""
+        return {}
+
+    def heirs(self, host: Host, originals: Mapping[str, str]) -> dict[str, str]:
+        """Return ``{key: value}`` of what has come by what was given to these, such as the children of a process, without a record."""
+        return {}
 
     def is_over(self, key: str) -> bool:
         """Whether a value that is not wanted any more gets its original back."""

@@ -34,7 +34,8 @@ def entries(host: Host, values: Values) -> dict[str, Any]:
 def targets(host: Host, values: Values, wanted: Mapping[str, str]) -> dict[str, str]:
     """Return ``{key: value}``: what is wanted, and the original of everything that a former run gave and that is not wanted any more."""
     values.require(host, wanted)
-    return {**{key: entry["original"] for key, entry in entries(host, values).items() if values.is_over(key)}, **wanted}
+    over = {key: entry["original"] for key, entry in entries(host, values).items() if values.is_over(key)}
+    return {**over, **values.heirs(host, over), **wanted}
 
 
 def look(host: Host, values: Values, wanted: Mapping[str, str], check: bool = False) -> list[Change]:
@@ -59,7 +60,7 @@ def carry_out(host: Host, values: Values, changes: Sequence[Change], begun: list
     for change in changes:
         entry = recorded.get(change.key) or {"original": values.original(host, change.key, change.before), "given": []}
         given = [value for value in entry["given"] if value != change.wanted] + [change.wanted]
-        recorded[change.key] = dict(entry, given=given)
+        recorded[change.key] = dict(entry, given=given, **values.about(host, change.key))
     if changes:
         previous.replace(host, values.name, recorded)
     for change in changes:
@@ -72,7 +73,8 @@ def carry_out(host: Host, values: Values, changes: Sequence[Change], begun: list
 def take_back(host: Host, values: Values, changes: Sequence[Change]) -> list[str]:
     """Write what there was before ``changes``, and return a sentence for everything that could not be restored."""
     failed = []
-    for change in reversed(changes):
+    values.undoing = True
+    for change in changes if values.forwards else reversed(changes):
         try:
             now = values.read(host, change.key)
             if now not in (None, change.before):
@@ -81,6 +83,7 @@ def take_back(host: Host, values: Values, changes: Sequence[Change]) -> list[str
         except Exception as error:
             failed.append(reason(error))
     values.done(host, changes, undone=True)
+    values.undoing = False
     return list(dict.fromkeys(failed))
 
 
@@ -177,7 +180,8 @@ class Release(release.Release):
 
     def look(self) -> None:
         changes = []
-        for key, original in self._originals.items():
+        heirs = self.outcome.attempt(self.values.name, self.values.heirs, self.host, self._originals)
+        for key, original in [*self._originals.items(), *(heirs or {}).items()]:
             found = self.outcome.attempt(self.values.name, difference, self.host, self.values, key, original)
             changes += found or []
             self._left |= {key} if found is None else set()
@@ -206,7 +210,9 @@ class Release(release.Release):
     def _leave(self, reached: Mapping[str, str]) -> None:
         """Keep the record of values that do not become what they originally were."""
         for key, original in self._originals.items():
-            value = None if key in self._left else reached.get(key) or self.values.read(self.host, key)
+            value = None if key in self._left else reached.get(key)
+            if value is None and key not in self._left:
+                value = self.outcome.attempt(self.values.name, self.values.read, self.host, key)
             if value not in (None, original):
                 for sentence in self.values.unreached(key, original, str(value), "the first bind"):
                     self._left.add(key)

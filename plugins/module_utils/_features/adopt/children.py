@@ -8,65 +8,56 @@ Those in the group of recorded work, or descended from it, get back what that ha
 
 from __future__ import annotations
 
-from typing import Iterable, Iterator, NamedTuple, Tuple
+from typing import Collection, Iterable, Iterator, Mapping
 
 from ..._base.cpulist import compress, expand
 from ..._host.host import Host
 from ..._kernel.masks import online, possible
 from ..._kernel.processes import parent_of
-from ..._state.systemd import Systemd
 from ..._users.finding import members_of
 from . import services, tasks
-from .record import Record, all_given, identity
+from .record import SERVICE, Entry, given_cpus, kind_of, lives, pairs, pid_of, process, processes, text_of
 
 _SHOWN = 5
 
 
-class Child(NamedTuple):
-    """A process by when it was ``started``, the ``threads`` that inherited a mask, with that mask, and the CPUs ``before``."""
-
-    started: Tuple[int, str]
-    threads: tasks.Masks
-    before: str
-
-
-def children_of(host: Host, record: Record, released: Iterable[str]) -> dict[int, Child]:
-    """Return what started on the CPUs of recorded processes, and, where no cpuset widens it, of the drop-ins of ``released`` services."""
-    found: dict[int, Child] = {}
-    known = {int(pid) for pid in record.recorded if pid not in record.processes or record.lives(pid)}
-    if not services.has_cpusets(host):
-        groups = {unit: shown.get("ControlGroup") for unit, shown in Systemd(host).show(["ControlGroup"], sorted(released)).items()}
-        everything = compress(possible(host))
-        for unit, group in groups.items():
-            _add(host, found, known, members_of(host, group) if group else (), record.services[unit], everything)
-    parents = {pid: parent_of(host, pid) for pid in _processes(host)} if record.processes else {}
-    for number, entry in record.processes.items():
-        if entry["cpus"]:
-            below = list(_descendants(int(number), parents)) if int(number) in known else []
-            _add(host, found, known, [*below, *members_of(host, entry["group"])], entry, entry["threads"].get(number, ""))
+def heirs(host: Host, recorded: Mapping[str, Entry], released: Collection[str], groups: services.Groups) -> dict[str, str]:
+    """Return the masks to restore, by the keys of what started on the CPUs of ``released`` processes, and, where no cpuset widens it, of
+    the drop-ins of released services."""
+    found: dict[str, str] = {}
+    known = {pid_of(key) for key, _entry in processes(recorded) if lives(host, key)}
+    units = [key for key in released if kind_of(key) == SERVICE]
+    for unit, group in groups.of(units).items() if units and not services.has_cpusets(host) else ():
+        _add(host, found, known, members_of(host, group) if group else (), recorded[unit], compress(possible(host)))
+    confined = {key: entry for key, entry in processes(recorded) if key in released and given_cpus(entry)}
+    parents = {pid: parent_of(host, pid) for pid in _processes(host)} if confined else {}
+    for key, entry in confined.items():
+        pid = pid_of(key)
+        below = _descendants(pid, parents) if pid in known else ()
+        _add(host, found, known, [*below, *members_of(host, entry["group"])], entry, pairs(entry["original"]).get(str(pid), ""))
     return found
 
 
-def _add(host: Host, found: dict[int, Child], known: set[int], pids: Iterable[int], entry: dict[str, object], before: str) -> None:
+def _add(host: Host, found: dict[str, str], known: set[int], pids: Iterable[int], entry: Entry, before: str) -> None:
     for pid in pids:
-        started = identity(host, pid) if pid not in known and pid not in found else None
-        same = _same(host, pid, entry) if started else {}
-        if started and same and before:
-            found[pid] = Child(started, same, before)
+        key = process(host, pid) if pid not in known else ""
+        same = _same(host, pid, entry) if key and key not in found and before else []
+        if same:
+            found[key] = text_of({**tasks.asked_for(host, pid), **dict.fromkeys(same, before)})
 
 
-def _same(host: Host, pid: int, entry: dict[str, object]) -> tasks.Masks:
+def _same(host: Host, pid: int, entry: Entry) -> list[str]:
     """Return the threads of a process that ask for just what an entry was given, which those in a cpuset of these CPUs do not."""
     there = online(host)
-    given = [cpus for cpus in (set(expand(sets.get("cpus", ""))) for sets in all_given(entry)) if cpus and not there <= cpus]
-    return {name: text for name, text in tasks.asked_for(host, pid).items() if set(expand(text)) in given}
+    narrow = [cpus for cpus in given_cpus(entry) if not there <= cpus]
+    return [name for name, text in tasks.asked_for(host, pid).items() if set(expand(text)) in narrow]
 
 
-def strangers(host: Host, record: Record, found: Iterable[int]) -> list[str]:
-    """Return a sentence on processes with the mask of recorded ones whose origin neither group nor ancestry tells."""
-    entries = [entry for entry in record.processes.values() if entry["cpus"]]
-    ours = {*found, *map(int, record.recorded)}
-    left = [pid for pid in _processes(host) if pid not in ours and any(_same(host, pid, entry) for entry in entries)] if entries else []
+def strangers(host: Host, recorded: Mapping[str, Entry], released: Collection[str], found: Iterable[str]) -> list[str]:
+    """Return a sentence on processes with the mask of released ones whose origin neither group nor ancestry tells."""
+    confined = [entry for key, entry in processes(recorded) if key in released and given_cpus(entry)]
+    ours = {pid_of(key) for key in [*found, *(key for key, _entry in processes(recorded))]}
+    left = [pid for pid in _processes(host) if pid not in ours and any(_same(host, pid, entry) for entry in confined)] if confined else []
     shown = ", ".join("%d (%s)" % (pid, host.read("/proc/%d/comm" % pid) or "ended") for pid in left[:_SHOWN])
     more = " and %d more" % (len(left) - _SHOWN) if len(left) > _SHOWN else ""
     text = "processes %s%s have the CPUs that adopted work was given, and may be its children; taskset gives them others if they are"

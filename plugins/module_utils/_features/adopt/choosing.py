@@ -19,7 +19,6 @@ from ..._kernel.machine import CGROUPS
 from ..._kernel.masks import granted
 from ..._base.findings import Device, with_lost
 from ..._base.fitting import values_of
-from ..._state.systemd import Systemd
 from ..._state.unit_files import withheld
 from ..._users.advice import way
 from ..._users.finding import by_process, has_pods, is_whole, members_of, user_of
@@ -28,8 +27,8 @@ from . import services
 from .engines import ENGINES, Engines, are_all, program_of
 from .memory import Nodes
 from .pods import Pods
-from .record import Record, all_given
-from .target import ADOPTED, CONTAINER, REFUSED, SERVICE, THREADS, Target
+from .record import CONTAINER, PROCESS, SERVICE, Entry, entries, given, given_cpus, kind_of, last, process
+from .target import ADOPTED, REFUSED, THREADS, Target
 
 if TYPE_CHECKING:
     from ..._base.documents import NpuUser
@@ -47,38 +46,39 @@ def targets(
     expected: Expected,
     wanted: Mapping[str, Any],
     engines: Engines,
+    groups: services.Groups,
     state: Mapping[str, Any] | None = None,
     is_part: bool = False,
 ) -> list[Target]:
     """Return the users that hold NPUs of a plan, with what would become of each: inside, adopted or refused.
 
     ``expected`` has the CPUs that units get in the same transaction: what runs in them follows. ``wanted``, ``state`` and ``is_part``: see
-    :class:`Adoption`.
+    :class:`.work.Work`.
     """
     planned = {(Device.of(npu).kind, npu["id"]) for npu in plan["npus"]}
-    entries = {(Device.of(npu).kind, npu["id"]): npu for npu in with_lost(plan)}
+    there = {(Device.of(npu).kind, npu["id"]): npu for npu in with_lost(plan)}
     online = set(expand(host.read("/sys/devices/system/cpu/online") or ""))
-    record, nodes, pods = Record(host), Nodes(host, wanted.get("move_memory", False)), Pods(host, wanted.get("pods", False))
+    recorded, nodes, pods = entries(host), Nodes(host, wanted.get("move_memory", False)), Pods(host, wanted.get("pods", False))
     found: list[Target] = []
     users = list(users)
-    users += [] if is_part else _idle(host, record, {posixpath.basename(user["group"]) for user in users})
+    users += [] if is_part else _idle(host, recorded, groups, {posixpath.basename(user["group"]) for user in users})
     engines.expect((user["engine"], user["container"] or "") for user in users if is_whole(user) and user["engine"] in ENGINES)
     for user in (part for whole in users for part in _parts(host, plan, whole, pods, is_part)):
         keys = sorted((npu["kind"], npu["id"]) for npu in user["npus"])
         refused = {target.user["group"] for target in found if target.state == REFUSED} if "rank" in user else ()
         if planned.isdisjoint(keys) or user["group"] in refused:
             continue
-        npus = [entries[key] for key in keys if key in entries]
+        npus = [there[key] for key in keys if key in there]
         pools = {cpu for npu in npus for cpu in expand(npu["pool"])}
         target = Target(host, user, npus, pools & online if online else pools)
         found.append(target)
         follows = any("/%s/" % unit in user["group"] + "/" and cpus <= target.wanted for unit, cpus in expected.items())
-        known = _recorded(host, target, record)
-        if not (known or target.is_rank) and any(record.is_rank(str(pid)) for pid in target.pids(host)):
+        known = _recorded(host, target, recorded)
+        if not (known or target.is_rank) and any("rank" in recorded.get(process(host, pid), ()) for pid in target.pids(host)):
             target.before |= target.granted(host)  # its ranks alone were placed, at an open
         is_inside = target.before and target.before <= target.wanted
-        written = [entry.get("mems", "") for entry in known if target.by_group or "threads" in entry]
-        is_outdated = any(entry.get("given") or set(expand(entry["cpus"])) not in (set(), target.wanted) for entry in known)
+        written = [last(entry).get("mems", "") for key, entry in known.items() if target.by_group or kind_of(key) == PROCESS]
+        is_outdated = any(len(entry["given"]) > 1 or given_cpus(entry) not in ([], [target.wanted]) for entry in known.values())
         if not any("/%s/" % unit in user["group"] + "/" for unit in expected):
             target.find_handed_down(host)
         if target.way == SERVICE:
@@ -91,33 +91,29 @@ def targets(
                 continue
         is_moved = not follows and (not is_inside or is_outdated or bool(target.handed_down))
         if is_moved:
-            _judge(host, target, record, expected, engines, pods)
+            _judge(host, target, known, expected, engines, pods)
         if (target.state == ADOPTED or written and not (is_moved or follows)) and not (target.is_of_pod and pods.keep_memory()):
             nodes.choose(target, written)
         if target.changes_memory and not is_moved:
-            _judge(host, target, record, expected, engines, pods)
+            _judge(host, target, known, expected, engines, pods)
     return found
 
 
-def _idle(host: Host, record: Record, found: Container[str]) -> Iterator[NpuUser]:
+def _idle(host: Host, recorded: Mapping[str, Entry], groups: services.Groups, found: Container[str]) -> Iterator[NpuUser]:
     """Yield the adopted services that run and have no NPU open at the moment: they follow the plan, because they will open one again."""
-    missing = sorted(unit for unit in record.services if unit not in found) if host.live else []
-    for unit, shown in Systemd(host).show(["ControlGroup"], missing).items():
-        pids = members_of(host, shown["ControlGroup"]) if shown.get("ControlGroup") else []
-        if pids:
-            yield user_of(host, shown["ControlGroup"], pids, [Device(kind, number, "") for kind, number in record.services[unit]["npus"]])
+    missing = [key for key in recorded if kind_of(key) == SERVICE and key not in found]
+    for unit, group in groups.of(missing).items():
+        pids = members_of(host, group) if group else []
+        user = user_of(host, group, pids, [Device(kind, number, "") for kind, number in recorded[unit]["npus"]]) if pids else None
+        if user and is_whole(user):  # else it starts the work of others now
+            yield user
 
 
-def _recorded(host: Host, target: Target, record: Record) -> list[Mapping[str, Any]]:
+def _recorded(host: Host, target: Target, recorded: Mapping[str, Entry]) -> dict[str, Entry]:
     """Return what the record has of a target, by its group or of its processes."""
-    if target.way == CONTAINER:
-        known = [record.containers.get(target.user["container"] or "")]
-    else:
-        known = [record.services.get(target.unit)] if target.way == SERVICE else []
-    if not target.by_group:
-        pids = [str(pid) for pid in target.pids(host) if target.is_rank or not record.is_rank(str(pid))]
-        known += [record.processes[pid] for pid in pids if pid in record.processes and record.lives(pid)]
-    return [entry for entry in known if entry]
+    own = {} if target.by_group else {key: recorded.get(key, {}) for key in (process(host, pid) for pid in target.pids(host))}
+    keys = [target.group_key, *(key for key, entry in own.items() if target.is_rank or "rank" not in entry)]
+    return {key: recorded[key] for key in keys if key in recorded}
 
 
 def _parts(host: Host, plan: Mapping[str, Any], user: NpuUser, pods: Pods, is_part: bool) -> Iterator[NpuUser]:
@@ -134,7 +130,7 @@ def _parts(host: Host, plan: Mapping[str, Any], user: NpuUser, pods: Pods, is_pa
         yield from by_process(host, with_lost(plan), user)
 
 
-def _judge(host: Host, target: Target, record: Record, expected: Expected, engines: Engines, pods: Pods) -> None:
+def _judge(host: Host, target: Target, known: Mapping[str, Entry], expected: Expected, engines: Engines, pods: Pods) -> None:
     """Have a target adopted, or refuse what cannot be."""
     user = target.user
     target.state, target.after, target.variables_after = ADOPTED, target.wanted, values_of(target.variables)
@@ -157,12 +153,12 @@ def _judge(host: Host, target: Target, record: Record, expected: Expected, engin
     else:
         _judge_place(host, target, expected)
         if target.state == ADOPTED and target.way == CONTAINER:
-            _judge_container(host, target, record, engines)
+            _judge_container(host, target, known, engines)
         elif target.state == ADOPTED and target.way == SERVICE:
             why = withheld(host, posixpath.dirname(user["group"])) if target.by_group else ""
             if why:
                 target.refuse(why)
-            paths = services.by_hand(host, target.unit, [given for entry in _recorded(host, target, record) for given in all_given(entry)])
+            paths = services.by_hand(host, target.unit, [one for entry in known.values() for one in given(entry)])
             if paths and not why:
                 target.refuse("its CPUs are overridden by %s; remove the file and run 'systemctl daemon-reload'" % ", ".join(paths))
 
@@ -186,20 +182,18 @@ def _judge_place(host: Host, target: Target, expected: Expected) -> None:
         target.refuse("the group around it grants CPUs %s only; %s" % (compress(around) or "(none)", way(target.user)))
 
 
-def _judge_container(host: Host, target: Target, record: Record, engines: Engines) -> None:
+def _judge_container(host: Host, target: Target, known: Mapping[str, Entry], engines: Engines) -> None:
     """Refuse a container that asked for CPUs itself, or whose engine does not answer."""
-    container = target.user["container"] or ""
     if not host.live:
         target.refuse("its engine does not run below %s" % host.root)
         return
     try:
-        sets = engines.sets_of(target.engine, container, target.user["group"])
+        sets = engines.sets_of(target.engine, target.user["container"] or "", target.user["group"])
     except (CommandError, ValueError) as error:
         target.refuse(str(error))
         return
     found = sets["cpus"] if sets else ""
     if sets is None:
         target.refuse("it is gone")
-    elif not are_all(host, "cpus", found) and found not in [given.get("cpus") for given in all_given(record.containers.get(container, {}))]:
+    elif not are_all(host, "cpus", found) and found not in [one["cpus"] for entry in known.values() for one in given(entry)]:
         target.refuse("it was given CPUs %s when it was created; change them with '%s update'" % (found, program_of(target.engine)))
-    target.engine_before = found

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Iterable, Mapping
 
 from ..._base.cpulist import compress, expand
 from ..._host.host import CommandError, Host, Result
-from ..._kernel.masks import online, possible
+from ..._kernel.masks import online
 from ..._kernel.memory import nodes_with_memory
 from ..._users.engines import CRI, stores
 from ..._users.finding import members_of
@@ -77,24 +77,15 @@ class Engines:
 
     def update(self, engine: str, container: str, sets: Mapping[str, str]) -> None:
         """Give a container sets, cpulists by ``cpus`` and ``mems``. An empty one means all. Raises ``ValueError``."""
-        everything = {"cpus": compress(possible(self.host)), "mems": compress(nodes_with_memory(self.host))}
-        there = compress(online(self.host))
+        everything = {"cpus": online(self.host), "mems": nodes_with_memory(self.host)}
+        wanted = {kind: values or compress(everything[kind]) for kind, values in sets.items()}
         self._known.pop(container, None)
         if engine == CRI:
-            wanted = {kind: values or dict(everything, cpus=there)[kind] for kind, values in sets.items()}
             self._ask(engine, self.runtime.update, container, wanted)
             return
-        wanted = {kind: values or everything[kind] for kind, values in sets.items()}
-        tries = [wanted] + ([] if sets.get("cpus", "-") else [dict(wanted, cpus=there)])
-        failure = ""
-        for one in tries:
-            result = self._run(
-                engine, "update", *(word for kind, values in one.items() for word in ("--cpuset-" + kind, values)), container
-            )
-            if result.rc == 0:
-                return
-            failure = "'%s' ended with status %d: %s" % (" ".join(result.argv), result.rc, result.output.strip()[:200])
-        raise ValueError(failure)
+        result = self._run(engine, "update", *(word for kind, values in wanted.items() for word in ("--cpuset-" + kind, values)), container)
+        if result.rc:
+            raise ValueError("'%s' ended with status %d: %s" % (" ".join(result.argv), result.rc, result.output.strip()[:200]))
 
     def _run(self, engine: str, *words: str) -> Result:
         result: Result = self._ask(engine, self.host.run, [engine, *words])

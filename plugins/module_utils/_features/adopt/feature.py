@@ -5,34 +5,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..._host.installed import UNIT_FOLDER
-from ..feature import Choices, Feature
+from ..feature import Choices
+from ..value_feature import value_feature
 from ..watching import WATCH_SERVICE
-from .places import DROP_INS, SECTION, SETTINGS
+from .places import DROP_INS, SETTINGS
 
 if TYPE_CHECKING:
     from ..._base.documents import AppliedState
     from ..._host.host import Host
-    from ..._state.release import Release
     from ..watching import Watching
     from .step import Adopt
+    from .work import Work
+
+
+def _kind() -> Work:
+    from .work import Work
+
+    return Work()
 
 
 def _step(host: Host, state: AppliedState, choices: Choices) -> Adopt | None:
-    plan, wanted = state["plan"], state["live"].get("adopt")
-    if not (plan and wanted):
+    live = state["live"].get("adopt")
+    if not (state["plan"] and live):
         return None
-    from .step import Adopt
+    from .step import of_state
 
-    return Adopt(host, plan, state["expected"], wanted, state)
-
-
-def _release() -> type[Release]:
-    from .release import Release
-
-    return Release
+    return of_state(host, state, live)
 
 
 def _watch(host: Host) -> Watching:
@@ -41,19 +42,18 @@ def _watch(host: Host) -> Watching:
     return Watcher(host)
 
 
-def _check(data: Any) -> None:
-    from .section import check
-
-    check(data)
-
-
-FEATURE = Feature(
+FEATURE = value_feature(
     "adopt",
+    {},
+    "",
+    kind=_kind,
     live={"mode": str, "move_memory?": bool, "pods?": bool, "environment?": dict},
     owned=(SETTINGS, UNIT_FOLDER + "/" + WATCH_SERVICE, DROP_INS),
-    sections={SECTION: _check},
     programs=(WATCH_SERVICE,),
     step=_step,
-    release=_release,
+    compare=None,
+    compared=0,
+    codes=None,
+    program=None,
     watch=_watch,
 )

@@ -20,7 +20,7 @@ from ..._base.findings import Device
 from ..._base.fitting import Variables, fitting, kept
 from ..._host.host import CommandError, Host
 from ..._kernel.allocators import allocator
-from ..._kernel.machine import machine, sets_cpus
+from ..._kernel.machine import CGROUPS, machine, sets_cpus
 from ..._kernel.masks import possible
 from ..._kernel.memory import nodes_with_memory
 from ..._state import labels
@@ -34,6 +34,21 @@ from .places import DROP_IN
 _VARIABLE = "Environment="
 _OWN_CPUS = re.compile(r"\b(taskset|numactl)\b[^;]*?\s(?:-\w*[cC]|--cpu-list|--physcpubind)[ =]?\s*(\d[\d,-]*)")
 _OWN_MEMORY = re.compile(r"\bnumactl\b[^;]*?\s(?:-[mipP]|--membind|--interleave|--preferred)")
+
+
+class Groups:
+    """The control groups of services, ``{unit: path}``, by one query for all that are not known yet."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.known: dict[str, str] = {}
+
+    def of(self, units: Iterable[str]) -> dict[str, str]:
+        units = list(units)
+        missing = sorted(set(units) - set(self.known)) if self.host.live else []
+        shown = Systemd(self.host).show(["ControlGroup"], missing)
+        self.known.update((unit, shown.get(unit, {}).get("ControlGroup", "")) for unit in missing)
+        return {unit: self.known.get(unit, "") for unit in units}
 
 
 def has_cpusets(host: Host) -> bool:
@@ -97,6 +112,19 @@ def memory_policies(host: Host, unit: str) -> list[str]:
     found = values(host, unit)
     policies = [path for key in ("NUMAPolicy", "NUMAMask") for path, _value in found.get(key, ())]
     return list(dict.fromkeys(policies + [path for path, line in found.get("ExecStart", ()) if _OWN_MEMORY.search(line)]))
+
+
+def in_force(host: Host, unit: str, group: str) -> dict[str, str]:
+    """Return the sets and variables in the managed drop-in of a unit, and as ``now.cpus`` and ``now.mems`` those of its ``group`` where
+    they are others."""
+    found = {**(said(host, unit) or {}), **variables_said(host, unit)}
+    everything = {"cpus": possible(host), "mems": nodes_with_memory(host)}
+    for kind in everything if group and follow_at_once(host) else ():
+        text = host.read("%s%s/cpuset.%s" % (CGROUPS, group, kind))
+        own = None if text is None else numbers(text) or set()
+        if own is not None and (own != set(expand(found[kind])) if kind in found else own not in (set(), everything[kind])):
+            found["now." + kind] = compress(own)
+    return found
 
 
 def first(host: Host, unit: str) -> dict[str, Any]:
@@ -189,17 +217,6 @@ def take_away(host: Host, made: Mapping[str, Mapping[str, Any]]) -> None:
     _raise(failed)
 
 
-def put_back(host: Host, unit: str, before: FileState, entry: Mapping[str, Any]) -> None:
-    """Give a service what its drop-in said before. Raises ``ValueError``."""
-    if before.text is None or not is_ours(before.text):
-        take_away(host, {unit: entry})
-        return
-    widened = {"mems": compress(nodes_with_memory(host))} if "mems" in (said(host, unit) or ()) else {}
-    before.put(host, drop_in(unit))
-    load(host, [unit])
-    _raise(follow(host, {unit: dict(widened, **said(host, unit) or {})}))
-
-
 def forget(host: Host, unit: str, entry: Mapping[str, Any]) -> None:
     """Remove the drop-in of a service if npu.affinity manages it, and restore what was in its place. Running processes keep their CPUs."""
     state = FileState.of(host, drop_in(unit))
@@ -240,26 +257,10 @@ def _raise(failed: Mapping[str, str]) -> None:
         raise ValueError("; ".join("%s: %s" % found for found in failed.items()))
 
 
-def is_as_written(host: Host, unit: str, given: Sequence[Mapping[str, str]]) -> bool:
-    """Whether a unit has sets that it was given, or everything from a removal that was interrupted; also where it does not run."""
-    folder = Systemd(host).cgroup(unit) if host.live else None
-    there = {"cpus": [possible(host)], "mems": [nodes_with_memory(host)]}
-    own = {kind: host.read("%s/cpuset.%s" % (folder, kind)) if folder else None for kind in there}
-    ours = {kind: [*all_of, *(set(expand(sets[kind])) for sets in given if kind in sets)] for kind, all_of in there.items()}
-    is_live = all(not text or len(ours[kind]) == 1 or numbers(text) in ours[kind] for kind, text in own.items())
-    return is_live and said(host, unit) in (None, *given)
-
-
 def is_others(host: Host, unit: str) -> bool:
     """Whether somebody else wrote what is in the place of the managed drop-in of a unit."""
     text = FileState.of(host, drop_in(unit)).text
     return text is not None and not is_ours(text)
-
-
-def is_live(host: Host, unit: str, given: Iterable[Mapping[str, str]]) -> bool:
-    """Whether the cpuset of a unit has exactly the CPUs of a set that it was given."""
-    folder = Systemd(host).cgroup(unit) if host.live else None
-    return folder is not None and numbers(host.text(folder + "/cpuset.cpus") or "") in [set(expand(sets["cpus"])) for sets in given]
 
 
 def said(host: Host, unit: str) -> dict[str, str] | None:

@@ -17,19 +17,20 @@ import subprocess
 import time
 from typing import Any, Mapping
 
-from ..._base.cpulist import compress, expand
+from ..._base.cpulist import expand
 from ..._base.findings import Device, with_lost
 from ..._base.outside import json_of
-from ..._host.host import CommandError, Host, search_path
+from ..._host.host import Host, search_path
 from ..._kernel.machine import CGROUPS
 from ..._kernel.masks import granted, online
-from ..._users.engines import CRI, bundle
+from ..._users.engines import bundle
 from ..._users.finding import created
 from .cri import CREATED, SOCKETS, Runtime
 from .engines import are_all
 from .pods import Pods
-from .record import Record
+from .step import Adopt
 from .target import ADOPTED, Target
+from .work import Work
 
 _PROGRAM = "ctr"
 _CREATE = re.compile(r" /containers/create (\{.*\})\Z")
@@ -108,7 +109,7 @@ def waiting(host: Host, plan: Mapping[str, Any], container: str) -> Target | Non
     is_free = are_all(host, "cpus", found.sets["cpus"]) and not Pods(host, True).refusal(user, found.spec)
     if not (is_free and target.wanted and target.wanted <= around):
         return None
-    target.state, target.before, target.after, target.engine_before = ADOPTED, around, target.wanted, found.sets["cpus"]
+    target.state, target.before, target.after = ADOPTED, around, target.wanted
     return target
 
 
@@ -123,13 +124,9 @@ def bind(host: Host, target: Target) -> bool:
 
     A start that is under way may have read its specification before; then the look at running work decides. Raises ``ValueError``.
     """
-    record, container = Record(host), target.user["container"] or ""
-    record.note_container(target.user, CRI, target.engine_before, {"cpus": compress(target.wanted), "npus": target.keys})
-    record.store()
-    try:
-        Runtime(host).update(container, {"cpus": compress(target.wanted)})
-    except (CommandError, ValueError):
-        record.revert(container)
-        record.store()
-        raise
-    return not bundle(host, container)
+    adopting = Adopt(host, Work(lambda *_found: [target], is_part=True))
+    adopting.run()
+    adopting.finish()
+    if target.text:
+        raise ValueError(target.text)
+    return not bundle(host, target.user["container"] or "")

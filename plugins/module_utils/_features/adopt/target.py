@@ -19,16 +19,16 @@ from ..._users.engines import CRI
 from ..._users.finding import is_whole, pids_of
 from ..._users.inherited import origin
 from ..._users.sentences import title_of
-from . import services, tasks
+from . import record, services, tasks
 from .engines import ENGINES
-from .record import identity
+from .record import CONTAINER, SERVICE
 
 if TYPE_CHECKING:
     from ..._base.documents import NpuUser
 
 INSIDE, ADOPTED, REFUSED, FAILED = "inside", "adopted", "refused", "failed"
-SERVICE, CONTAINER, THREADS = "service", "container", "threads"
-"""By what work is confined: the drop-in of its service, its engine, or the affinity of its threads."""
+THREADS = "threads"
+"""Besides ``SERVICE`` and ``CONTAINER`` by what work is confined: the affinity of its threads, not a drop-in or an engine."""
 _SYSTEM_UNIT = re.compile(r"(?:/[\w:.\\@-]+\.slice)*/([\w:.\\@-]+\.service)\Z", re.ASCII)
 _CPUSETS = "/cpuset"
 
@@ -52,7 +52,6 @@ class Target:
         self.after = self.before
         self.state = INSIDE
         self.text = ""
-        self.engine_before = ""
         self.mems = self.mems_before = self.mems_recorded = self.remark = ""
         self.moved = 0
         self.handed_down: list[set[int]] = []
@@ -71,6 +70,11 @@ class Target:
         return [[Device.of(npu).kind, npu["id"]] for npu in self.npus]
 
     @property
+    def group_key(self) -> str:
+        """The key by which the record has its group, '' where its threads alone are confined."""
+        return {SERVICE: self.unit, CONTAINER: "%s:%s" % (self.engine, self.user["container"])}.get(self.way, "")
+
+    @property
     def is_of_pod(self) -> bool:
         return self.user["kind"] == "pod"
 
@@ -86,7 +90,7 @@ class Target:
         """Return what tells it from every other, and from itself before a restart: the group or process, and when that was started."""
         pids = self.pids(host)
         name = self.user["group"] if is_whole(self.user) or not pids else "%d" % pids[0]
-        return "%s-%d" % (name, min((found[0] for found in (identity(host, pid) for pid in pids) if found), default=0))
+        return "%s-%d" % (name, min((start for start in (record.started(host, pid) for pid in pids) if start is not None), default=0))
 
     def _cpus(self, host: Host) -> set[int]:
         """Return the CPUs that the threads of all its processes may use, also of those that hold no NPU: they are confined together."""

@@ -18,12 +18,14 @@ from ..._state.log import Change, log_change
 from ..._state.plan_file import read
 from ..._users.finding import is_whole, members_with, users
 from ..watching import PROGRAM, Births, Watching
-from . import services
-from .adopting import Adoption
-from .engines import program_of
+from . import choosing, services
+from .engines import Engines, program_of
 from .places import SETTINGS
+from .record import CONTAINER, SERVICE
 from .starting import Announcements, bind, waiting
-from .target import ADOPTED, CONTAINER, FAILED, REFUSED, SERVICE, Target
+from .step import Adopt
+from .target import ADOPTED, FAILED, REFUSED, Target
+from .work import Work
 
 WITHIN = 3600.0
 _SHAPE = {"about": str, "rebind_limit": int, "move_memory": bool, "pods": bool, "environment": dict}
@@ -108,15 +110,16 @@ class Watcher(Watching):
         self._unsure |= unsure  # of several GPUs, nvidia-smi tells those that it uses
         return bool(unsure) or any(target.state == ADOPTED and is_whole(target.user) for target in (found.targets if found else ()))
 
-    def _run(self, pids: list[int] | None) -> Adoption | None:
+    def _run(self, pids: list[int] | None) -> Work | None:
         """Adopt what is to be adopted, with ``pids`` only what these processes are, and return what was found."""
         try:
-            found = self._adoption(pids)
-            if found and found.adopted:
+            found = self._work(pids)
+            adopting = Adopt(self.host, found) if found else None
+            if found and adopting:
+                adopting.look(check=False)
+            if found and adopting and found.adopted:
                 with changing(self.host, PROGRAM):  # what was waited for may have changed everything
-                    found = self._adoption(pids)
-                    if found:
-                        self._adopt(found)
+                    self._adopt(adopting)
         except (CommandError, OSError, ValueError) as error:
             self._say(["Nothing is adopted: %s" % error], pids is None)
             return None
@@ -135,22 +138,27 @@ class Watcher(Watching):
         except (CommandError, OSError, ValueError) as error:
             say("Container %s did not get its CPUs before its start: %s" % (container[:12], error))
 
-    def _adoption(self, pids: list[int] | None) -> Adoption | None:
+    def _work(self, pids: list[int] | None) -> Work | None:
         text, self.pods = self.host.text(SETTINGS), False
         plan = read(self.host) if text is not None else None
         if text is None or plan is None:
             return None
         settings = json_of(text)
         require_shape(settings, _SHAPE, SETTINGS)
-        self.tries.limit, self.pods = settings["rebind_limit"], settings["pods"]
-        adoption = Adoption(self.host, plan, users(self.host, with_lost(plan), among=pids), {}, settings, is_part=pids is not None)
-        keys = {_key(self.host, target): target for target in adoption.targets}
-        if pids is None:
-            self.tries.keep(keys)
-        for key, target in keys.items():
-            if target.state == ADOPTED and self.tries.are_over(key):
-                self._leave(key, target)
-        return adoption
+        self.tries.limit, self.pods, is_part = settings["rebind_limit"], settings["pods"], pids is not None
+
+        def find(engines: Engines, groups: services.Groups) -> list[Target]:
+            used = users(self.host, with_lost(plan), among=pids)
+            found = choosing.targets(self.host, plan, used, {}, settings, engines, groups, None, is_part)
+            keys = {_key(self.host, target): target for target in found}
+            if not is_part:
+                self.tries.keep(keys)
+            for key, target in keys.items():
+                if target.state == ADOPTED and self.tries.are_over(key):
+                    self._leave(key, target)
+            return found
+
+        return Work(find, plan, settings, is_part=is_part)
 
     def _leave(self, key: str, target: Target) -> None:
         why = self.tries.failures.get(key)
@@ -165,17 +173,18 @@ class Watcher(Watching):
             self._left.add(key)
             log_change(self.host, Change("stop", PROGRAM, target.sentence))
 
-    def _adopt(self, adoption: Adoption) -> None:
-        tried = {_key(self.host, target): target for target in adoption.adopted}
+    def _adopt(self, adopting: Adopt) -> None:
         try:
-            adoption.run()
+            adopting.run()
+            adopting.finish()
         except (CommandError, OSError, ValueError):
-            adoption.undo()
+            adopting.undo()
             raise
-        for key, target in tried.items():
-            self.tries.note(key, time.monotonic(), target.text)
+        for target in adopting.work.targets:
+            if target.state in (ADOPTED, FAILED):
+                self.tries.note(_key(self.host, target), time.monotonic(), target.text)
 
-    def _report(self, adoption: Adoption, is_all: bool) -> None:
+    def _report(self, adoption: Work, is_all: bool) -> None:
         self._log(diffs.work([target.row() for target in adoption.adopted]), "running work")
         left = [target.sentence for target in adoption.targets if target.state in (REFUSED, FAILED)]
         self._say(left + [target.remark for target in adoption.targets if target.remark], is_all)

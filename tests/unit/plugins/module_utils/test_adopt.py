@@ -15,9 +15,10 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import 
 from ansible_collections.npu.affinity.plugins.module_utils._command import explaining
 from ansible_collections.npu.affinity.plugins.module_utils._command.known import known
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt import services, step
-from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.adopting import Adoption
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.feature import FEATURE
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.places import SECTION
-from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.section import check
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.record import CONTAINER, check, kind_of
+from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host, Unreadable
 from ansible_collections.npu.affinity.plugins.module_utils._kernel import interrupts
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Device, with_lost
@@ -27,6 +28,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._users import finding
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
 from tests.fakes.machine import Killed, Steps
 from tests.fakes.work import (
+    Adoption,
     CGROUPS,
     DOCKER,
     ID,
@@ -42,6 +44,7 @@ from tests.fakes.work import (
     plan_of,
     switched_off,
     user,
+    warnings,
     working,
 )
 
@@ -73,11 +76,10 @@ def test_each_kind_of_work_is_adopted_once_and_restored(machine):
     assert (again.changed, set(states(again).values()), machine.calls) == (False, {"inside"}, [])
     assert machine.read(previous.PATH) == record
     predicted, report = unbind(machine, check=True), unbind(machine)
-    assert (report.changed, report.failed, report.warnings) == (True, [], [])
+    assert (report.changed, report.failed, warnings(report)) == (True, [], [])
     assert predicted.restart_needed == report.restart_needed == []
-    assert (
-        predicted.releases["adopt"].report.rows == report.releases["adopt"].report.rows and len(report.releases["adopt"].report.rows) == 3
-    )
+    rows = report.releases["adopt"].lines()[diffs.WORK]
+    assert rows == predicted.releases["adopt"].lines()[diffs.WORK] and len(rows) == 3
     assert (all_cpus(machine), machine.engines) == (before, {ID: "0-7"})
     assert not machine.exists(os.path.dirname(services.drop_in("outside.service"))) and not machine.exists(previous.PATH)
 
@@ -155,7 +157,7 @@ def test_a_thread_that_has_left_keeps_its_cpus_alone(machine):
     report = unbind(machine)
     assert all_cpus(machine) == {300: "0-7", 301: "0-7", 302: "0"}
     title = "thread 302 of process 300 of session-1.scope (NPU 1) was given other CPUs than 4-7 by someone else"
-    assert len(report.warnings) == 1 and report.warnings[0].startswith(title)
+    assert len(warnings(report)) == 1 and warnings(report)[0].startswith(title)
 
 
 def test_a_drop_in_that_was_removed_or_edited_is_written_again(machine):
@@ -166,12 +168,11 @@ def test_a_drop_in_that_was_removed_or_edited_is_written_again(machine):
     assert not Adoption(machine, PLAN, [user(machine, SERVICE, 1)], {}).changed
     for text in (None, written.replace("4-7", "0-7")):
         machine.put(path, text) if text else os.unlink(machine.path(path))
-        adopting = step.Adopt(machine, PLAN, [])
-        adopting.adoption = Adoption(machine, PLAN, [user(machine, SERVICE, 1)], {})
+        adopting = Adoption(machine, PLAN, [user(machine, SERVICE, 1)], {})
         assert adopting.lines()[diffs.WORK] == ["~ outside.service: CPUs 4-7 at its next start"]
-        adopting.adoption.run()
+        adopting.run()
         assert machine.read(path) == written and machine.cpus(100) == "4-7"
-        adopting.adoption.undo()
+        adopting.undo()
         assert machine.read(path) == (text.rstrip("\n") if text else None), "and back"
         adopt(machine, [user(machine, SERVICE, 1)])
     machine.put(path, "[Service]\nAllowedCPUs=0-3\n")
@@ -184,7 +185,7 @@ def test_a_service_without_its_drop_in_gets_its_cpus_back(machine):
     os.unlink(machine.path(services.drop_in("outside.service")))
     machine.do_daemon_reload([])
     report = unbind(machine)
-    assert (machine.cpus(100), report.warnings, report.failed) == ("0-7", [], [])
+    assert (machine.cpus(100), warnings(report), report.failed) == ("0-7", [], [])
 
 
 def test_a_container_of_a_service_that_fails_is_not_recorded(machine, monkeypatch):
@@ -265,6 +266,14 @@ def test_a_service_that_holds_no_npu_now_follows_a_new_plan(machine, npus, remov
     assert all_cpus(machine) == before
 
 
+def test_a_service_that_starts_others_now_holds_nothing(machine):
+    machine.process(100, SERVICE)
+    adopt(machine, [user(machine, SERVICE, 1)])
+    machine.put(UNIT + ".d/90-site.conf", "[Service]\nKillMode=process\n")
+    assert states(adopt(machine, [], plan_of("0-1", "6-7"))) == {}
+    assert machine.cpus(100) == "4-7" and not unbind(machine).failed and machine.cpus(100) == "0-7"
+
+
 FITTED = {"environment": {"openmp": True, "task_queue": True, "allocator": True}}
 OPENMP = {"OMP_NUM_THREADS": "4", "OMP_PROC_BIND": "false"}
 KEPT = [
@@ -275,10 +284,8 @@ KEPT = [
 
 def variables(machine, found, wanted, plan=PLAN):
     """Adopt with a setting; return whether anything changed, its lines, and the variables of the drop-in."""
-    adoption = Adoption(machine, plan, found, {}, wanted)
-    adoption.run()
-    lines = diffs.work(target.row() for target in adoption.targets)
-    return adoption.changed, lines, services.variables_said(machine, "outside.service")
+    adoption = adopt(machine, found, plan, wanted=wanted)
+    return adoption.changed, adoption.lines()[diffs.WORK], services.variables_said(machine, "outside.service")
 
 
 def test_an_adopted_service_gets_variables_that_fit_its_pool(machine):
@@ -303,18 +310,15 @@ def test_an_adopted_service_gets_variables_that_fit_its_pool(machine):
     assert not machine.exists(services.drop_in("outside.service"))
 
 
-def test_a_variable_of_another_file_stays(machine, monkeypatch):
+def test_a_variable_of_another_file_stays(machine):
     machine.process(100, SERVICE)
     machine.put("/etc/systemd/system/outside.service.d/10-own.conf", "[Service]\nEnvironment=OMP_NUM_THREADS=2\n")
     found = [user(machine, SERVICE, 1)]
-    monkeypatch.setattr(step, "users", lambda _host, _npus: [user(machine, SERVICE, 1)])
     for wanted, said in ((FITTED, True), ({}, False)):
-        adopting = step.Adopt(machine, PLAN, [], wanted)
-        adopting.look(check=True)
+        adopting = Adoption(machine, PLAN, [user(machine, SERVICE, 1)], (), wanted)
         assert adopting.remarks == KEPT * said
     assert variables(machine, found, FITTED)[2] == {"OMP_PROC_BIND": "false", "TASK_QUEUE_ENABLE": "1"}
-    adopting = step.Adopt(machine, PLAN, [], FITTED)
-    adopting.look(check=False)
+    adopting = Adoption(machine, PLAN, [user(machine, SERVICE, 1)], (), FITTED)
     assert adopting.remarks == KEPT and not adopting.changed, "until the file is gone"
     os.unlink(machine.path("/etc/systemd/system/outside.service.d/10-own.conf"))
     assert variables(machine, [user(machine, SERVICE, 1)], FITTED)[2] == {**OPENMP, "TASK_QUEUE_ENABLE": "1"}
@@ -325,7 +329,8 @@ def test_a_stopped_service_gets_the_new_plan_at_its_next_start(machine):
     machine.running.discard("outside.service")
     machine.states["outside.service"] = ""
     other = plan_of("0-1", "6-7")
-    assert variables(machine, [], FITTED, other) == (True, [], {**OPENMP, "OMP_NUM_THREADS": "2", "TASK_QUEUE_ENABLE": "1"})
+    line = "~ outside.service: CPUs 6-7 at its next start"
+    assert variables(machine, [], FITTED, other) == (True, [line], {**OPENMP, "OMP_NUM_THREADS": "2", "TASK_QUEUE_ENABLE": "1"})
     assert services.said(machine, "outside.service") == {"cpus": "6-7"}
     machine.calls.clear()
     assert not Adoption(machine, other, [], {}, FITTED).changed
@@ -467,7 +472,7 @@ def test_a_failing_engine_keeps_the_record_of_the_first_adoption(machine):
     assert states(adopt(machine, found(), plan_of("0-1", "4-5"))) == {"llm": "failed"}
     machine.deaf = False
     report = unbind(machine)
-    assert not report.failed and not report.warnings and machine.cpus(200) == "0-7"
+    assert not report.failed and not warnings(report) and machine.cpus(200) == "0-7"
 
 
 def test_a_container_with_a_set_of_its_own_is_left_alone(machine):
@@ -515,7 +520,7 @@ def test_unbind_leaves_what_somebody_else_has_set_since(machine):
     machine.run(["systemctl", "set-property", "--runtime", "outside.service", "AllowedCPUs=2-3"])
     machine.set_affinity(300, {7})
     report = unbind(machine)
-    assert len([text for text in report.warnings if "by someone else since it was adopted" in text]) == 3
+    assert len([text for text in warnings(report) if "by someone else since it was adopted" in text]) == 3
     assert (machine.cpus(100), machine.cpus(200), machine.cpus(300)) == ("2-3", "1-3", "7")
     assert not report.failed and not machine.exists(services.drop_in("outside.service"))
 
@@ -526,8 +531,12 @@ def test_what_has_ended_needs_nothing(machine):
     machine.end(DOCKER)
     machine.process(300, SESSION, ("3",), start=2)
     report = unbind(machine)
-    assert not report.failed and not report.warnings
+    assert not report.failed and not warnings(report)
     assert machine.cpus(300) == "3"
+
+
+def containers(machine):
+    return [key for key in previous.recorded(machine)[SECTION] if kind_of(key) == CONTAINER]
 
 
 def test_containers_that_were_removed_are_forgotten(machine):
@@ -536,7 +545,7 @@ def test_containers_that_were_removed_are_forgotten(machine):
     machine.end(DOCKER)
     machine.process(320, SESSION)
     adopt(machine, [user(machine, SESSION, 0, pids=[320])])
-    assert "containers" not in previous.recorded(machine)[SECTION]
+    assert not containers(machine)
 
 
 def test_threads_that_start_during_a_pass_are_confined_too(machine, monkeypatch):
@@ -613,7 +622,7 @@ def test_a_run_that_is_killed_at_any_step_can_be_unbound(tmp_path, monkeypatch, 
     everything(untouched)
     for last, machine in Steps(monkeypatch).endings(bound, Killed(), run):
         report = unbind(machine)
-        assert (report.failed, report.warnings, all_cpus(machine)) == ([], [], all_cpus(untouched)), last
+        assert (report.failed, warnings(report), all_cpus(machine)) == ([], [], all_cpus(untouched)), last
         assert not machine.exists(previous.PATH) and not machine.exists(services.drop_in("outside.service")), last
 
 
@@ -629,10 +638,11 @@ def without_npu_1(machine):
 def bind_again(machine, monkeypatch, plan, found):
     """Apply a plan as a bind does: look, and in the transaction look again and run."""
     monkeypatch.setattr(step, "users", lambda host, npus: found(host))
-    adopting = step.Adopt(machine, plan, [])
+    adopting = FEATURE.step(machine, {"plan": plan, "expected": [], "live": {"adopt": {"mode": "now"}}}, Choices())
     adopting.look(check=False)
     predicted, changed = adopting.lines(), adopting.changed
     adopting.run()
+    adopting.finish()
     return adopting, predicted, changed
 
 
@@ -650,8 +660,7 @@ def test_work_whose_npus_left_the_plan_gets_its_cpus_back(machine, monkeypatch, 
     assert machine.cpus(300) == "0-1" and machine.engines == {ID: "0-7"} and not adopting.warnings
     assert not machine.exists(services.drop_in("outside.service"))
     assert changed and any("outside.service: CPUs 4-7 -> all" in line for lines in predicted.values() for line in lines)
-    left = json.loads(machine.read(previous.PATH))[SECTION]
-    assert set(left) == {"processes"} and set(left["processes"]) == {"300"}
+    assert list(previous.recorded(machine)[SECTION]) == ["300:1:boot"]
     adopting.undo()
     assert all_cpus(machine) == adopted and services.said(machine, "outside.service") == {"cpus": "4-7"}
     assert machine.read(previous.PATH) == record
@@ -690,36 +699,40 @@ def test_a_service_that_moved_to_a_planned_npu_keeps_to_the_plan(machine, monkey
     assert services.said(machine, "outside.service") == {"cpus": machine.cpus(100)} == {"cpus": "0-1"}
 
 
+ENTRY = {"original": "", "given": ["cpus=0-1"], "npus": [["npu", 0]], "group": "/a", "title": "a"}
 GOOD = {
-    "services": {"a.service": {"npus": [["npu", 0]], "cpus": "0-1", "folders": ["/etc/systemd/system/a.service.d"]}},
-    "containers": {ID: {"engine": "docker", "name": "llm", "npus": [["npu", 0]], "cpus": "0-1", "before": "", "group": DOCKER}},
-    "processes": {"7": {"start": 1, "boot": "b", "title": "x", "npus": [], "cpus": "", "threads": {"7": "0-7"}, "group": SESSION}},
+    "a.service": {**ENTRY, "folders": ["/etc/systemd/system/a.service.d"], "given": ["OMP_NUM_THREADS=2 cpus=0-1"]},
+    "docker:" + ID: {**ENTRY, "original": "cpus= mems="},
+    "7:1:b": {**ENTRY, "original": "7=0-7", "given": ["cpus="], "npus": [], "rank": 1},
 }
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "values"),
+    ("name", "values"),
     [
-        ("services", "a.service", {"cpus": "x"}),
-        ("services", "a.service", {"folders": ["../etc"]}),
-        ("services", "a.service", {"npus": [["npu", "0"]]}),
-        ("services", "../a", {}),
-        ("services", "a.service", {"foreign": {"mode": "0644"}}),
-        ("services", "a.service", {"given": [{"cpus": "x"}]}),
-        ("containers", ID, {"engine": "rm"}),
-        ("containers", ID, {"before": 3}),
-        ("containers", "--help", {}),
-        ("processes", "7", {"threads": {"/x": "0"}}),
-        ("processes", "7", {"start": "1"}),
-        ("processes", "7", {"npus": [["npu"]]}),
-        ("processes", "self", {}),
+        ("a.service", {"given": ["cpus=x"]}),
+        ("a.service", {"given": "cpus=0"}),
+        ("a.service", {"folders": ["../etc"]}),
+        ("a.service", {"npus": [["npu", "0"]]}),
+        ("a.service", {"foreign": {"mode": "0644"}}),
+        ("../a.service", {}),
+        ("a.slice", {}),
+        ("rm:" + ID, {}),
+        ("docker:--help", {}),
+        ("docker:" + ID, {"original": 3}),
+        ("docker:" + ID, {"given": ["LD_PRELOAD=/x"]}),
+        ("7:1:b", {"original": "/x=0"}),
+        ("7:1:b", {"npus": [["npu"]]}),
+        ("7:1:b", {"group": "7"}),
+        ("self:1:b", {}),
+        ("7:1:../b", {}),
     ],
 )
-def test_a_record_of_another_shape_or_name_is_refused(kind, name, values):
+def test_a_record_of_another_shape_or_name_is_refused(name, values):
     check(GOOD)
-    (good,) = GOOD[kind].values()
+    good = GOOD.get(name, ENTRY)
     with pytest.raises(ValueError):
-        check({**GOOD, kind: {name: {**good, **values}}})
+        check({**GOOD, name: {**good, **values}})
 
 
 def other_settings(machine):
@@ -750,7 +763,7 @@ def test_a_change_that_is_killed_at_any_step_is_ours(tmp_path, monkeypatch, vers
             later(machine)
             assert (machine.cpus(100), machine.cpus(200)) == ("5-6", "5-6"), last
         report = unbind(machine)
-        assert (report.failed, report.warnings, all_cpus(machine)) == ([], [], before), last
+        assert (report.failed, warnings(report), all_cpus(machine)) == ([], [], before), last
         assert not machine.exists(previous.PATH) and not machine.exists(services.drop_in("outside.service")), last
 
 
@@ -776,7 +789,7 @@ def test_a_change_that_is_refused_at_any_step_is_ours(tmp_path, monkeypatch, lat
             later(machine)
             assert (machine.cpus(100), machine.cpus(200)) == ("5-6", "5-6"), last
         report = unbind(machine)
-        assert (report.failed, report.warnings, all_cpus(machine)) == ([], [], before), last
+        assert (report.failed, warnings(report), all_cpus(machine)) == ([], [], before), last
 
 
 def test_a_refusing_engine_costs_no_container_its_cpus(machine):
@@ -785,14 +798,14 @@ def test_a_refusing_engine_costs_no_container_its_cpus(machine):
     adopt(machine, found())
     machine.refuses = True
     refused = adopt(machine, found(), plan_of("0-1", "4-5"))
-    assert states(refused) == {"llm": "failed"} and "undoing that failed as well" in refused.targets[0].sentence
+    assert states(refused) == {"llm": "failed"} and "Cannot update container: busy" in refused.targets[0].sentence
     machine.refuses = False
     assert states(adopt(machine, found(), plan_of("0-1", "4-5"))) == {"llm": "adopted"} and machine.cpus(200) == "4-5"
     machine.refuses = True
     adopt(machine, found(), plan_of("0-1", "6-7"))
     machine.refuses = False
     report = unbind(machine)
-    assert (report.failed, report.warnings, machine.cpus(200)) == ([], [], "0-7")
+    assert (report.failed, warnings(report), machine.cpus(200)) == ([], [], "0-7")
 
 
 def test_an_engine_is_queried_once_and_may_print_warnings(machine):
@@ -840,7 +853,7 @@ def test_a_container_is_gone_if_its_group_and_its_store_say_so(machine, ended, f
     machine.silent = not failed
     machine.process(320, SESSION)
     adopt(machine, [user(machine, SESSION, 0, pids=[320])])
-    assert ("containers" in previous.recorded(machine)[SECTION]) == bool(failed)
+    assert bool(containers(machine)) == bool(failed)
     report = unbind(machine)
     assert [part for part in failed if part not in " ".join(report.failed)] == [] and bool(report.failed) == bool(failed)
 
@@ -857,7 +870,7 @@ def test_children_of_adopted_processes_get_their_cpus_back(machine):
     assert [machine.cpus(tid) for tid in (300, 400, 410, 411, 420, 430)] == ["0-7", "0-7", "0-7", "5", "4-7", "4-6"]
     off.undo()
     assert [machine.cpus(tid) for tid in (300, 400, 410)] == ["4-7"] * 3
-    assert any("processes 420 (worker) have the CPUs that adopted work was given" in text for text in unbind(machine).warnings)
+    assert any("processes 420 (worker) have the CPUs that adopted work was given" in text for text in warnings(unbind(machine)))
 
 
 def test_a_number_that_another_process_has_now_is_not_touched(machine):
@@ -967,7 +980,7 @@ def test_a_service_named_for_another_npu_loses_its_drop_in(machine):
     adopt(machine, [user(machine, SERVICE, 1)])
     predicted = Adoption(machine, PLAN, [user(machine, SERVICE, 1)], {}, state=NAMED)
     assert "npu_affinity_services gives it CPUs 0-1 at its next start; restart it" in predicted.targets[0].sentence
-    assert predicted.leaving.lines()[diffs.WORK] == ["~ outside.service: CPUs 4-7 -> all"]
+    assert predicted.lines()[diffs.WORK] == ["~ outside.service: CPUs 4-7 -> all"]
     predicted.run()
     assert not machine.exists(services.drop_in("outside.service")) and not machine.exists(previous.PATH)
     machine.put("/etc/systemd/system/npu-0.slice", "[Slice]\nAllowedCPUs=0-1\n")

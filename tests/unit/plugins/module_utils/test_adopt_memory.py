@@ -5,18 +5,31 @@
 
 from __future__ import annotations
 
-import json
 import os
 
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt import services
-from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.adopting import Adoption
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.feature import FEATURE
 from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
-from tests.fakes.work import CGROUPS, DOCKER, ID, MIGRATEPAGES, NUMA_MAPS, PLAN, SERVICE, SESSION, switched_off, user, working
+from tests.fakes import work
+from tests.fakes.work import (
+    Adoption,
+    CGROUPS,
+    DOCKER,
+    ID,
+    MIGRATEPAGES,
+    NUMA_MAPS,
+    PLAN,
+    SERVICE,
+    SESSION,
+    switched_off,
+    user,
+    warnings,
+    working,
+)
 
 NODES = "/sys/devices/system/node"
 HOME = {"npus": [dict(npu, memory_nodes=str(npu["id"])) for npu in PLAN["npus"]]}
@@ -50,9 +63,7 @@ def holds(machine, group, mib):
 
 def adopt(machine, plan=None, move=True, groups=(SERVICE, DOCKER, SESSION)):
     pids = {SERVICE: [100], DOCKER: [200], SESSION: [300]}
-    adoption = Adoption(machine, plan or HOME, [user(machine, group, 1, pids=pids[group]) for group in groups], {}, {"move_memory": move})
-    adoption.run()
-    return adoption
+    return work.adopt(machine, [user(machine, group, 1, pids=pids[group]) for group in groups], plan or HOME, (), {"move_memory": move})
 
 
 def mems(machine):
@@ -89,14 +100,15 @@ def test_memory_moves_on_request_and_everything_is_given_back(tmp_path, monkeypa
     assert not [call for call in machine.calls if "update" in call or call.startswith("set-property")]
     assert machine.read(previous.PATH) == record
     report = unbind(machine)
-    assert (report.failed, report.warnings, mems(machine)) == ([], [], ("0-1", "0-1", "0-1"))
+    assert (report.failed, warnings(report), mems(machine)) == ([], [], ("0-1", "0-1", "0-1"))
     assert not machine.exists(services.drop_in("outside.service")) and not machine.exists(previous.PATH)
 
 
 def test_without_a_request_memory_stays(machine):
     adopted = adopt(machine, move=False)
     assert mems(machine) == ("0-1",) * 3 and not remarks(adopted) and placed(machine) == [{0: 50, 1: 50}] * 3
-    assert "mems" not in machine.read(previous.PATH) and not any("--cpuset-mems" in call for call in machine.calls)
+    given = [text for entry in previous.recorded(machine)["adopt"].values() for text in entry["given"]]
+    assert "mems" not in " ".join(given) and not any("--cpuset-mems" in call for call in machine.calls)
     assert adopt(machine).changed and mems(machine) == ("1", "1", "0-1"), "asked for later"
     assert placed(machine) == [{1: 100}] * 3 and not adopt(machine).changed
     machine.allocate(300, N0=50)
@@ -167,7 +179,7 @@ def test_where_systemd_sets_no_memory_nodes_pages_move(machine):
     assert not remarks(adopted) and machine.cpus(100) == "4-7" and machine.pages(100) == {1: 100}
     assert services.said(machine, "outside.service") == {"cpus": "4-7"}
     assert not adopt(machine, groups=[SERVICE]).changed and len(migrations(machine)) == 1
-    assert not unbind(machine).warnings and machine.pages(100) == {1: 100}
+    assert not warnings(unbind(machine)) and machine.pages(100) == {1: 100}
 
 
 def test_without_the_tool_memory_stays(machine, monkeypatch):
@@ -238,7 +250,7 @@ def test_a_service_that_does_not_run_starts_on_the_new_nodes(machine):
     machine.states["outside.service"] = ""
     Adoption(machine, {"npus": [dict(npu, memory_nodes="0", pool="6-7") for npu in PLAN["npus"]]}, [], {}).run()
     assert services.said(machine, "outside.service") == {"cpus": "6-7", "mems": "0"}
-    assert json.loads(machine.read(previous.PATH))["adopt"]["services"]["outside.service"]["mems"] == "0"
+    assert previous.recorded(machine)["adopt"]["outside.service"]["given"] == ["cpus=6-7 mems=0"]
 
 
 def test_nodes_that_somebody_else_has_set_since_stay(machine):
@@ -246,14 +258,14 @@ def test_nodes_that_somebody_else_has_set_since_stay(machine):
     machine.engine_mems = "0"
     machine.confine_memory(DOCKER, "0")
     report = unbind(machine)
-    assert report.warnings == ["llm was given other memory nodes than 1 by someone else since it was adopted, and keeps them"]
+    assert warnings(report) == ["llm was given other memory nodes than 1 by someone else since it was adopted, and keeps them"]
     assert (mems(machine), machine.cpus(200)) == (("0-1", "0", "0-1"), "0-7")
 
 
 @pytest.mark.parametrize("move", [False, True])
 def test_a_bind_is_told_whether_memory_may_move(machine, move):
     state = {"plan": HOME, "live": {"adopt": {"mode": "now", "move_memory": move}}, "expected": []}
-    assert FEATURE.step(machine, state, Choices()).wanted["move_memory"] is move
+    assert FEATURE.step(machine, state, Choices()).work.wishes["move_memory"] is move
 
 
 @pytest.mark.parametrize(("name", "moves"), [("ascend-wk-0", False), ("AccWrk:1", False), ("worker", True)])

@@ -13,15 +13,14 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.module_utils._drift.placement import Judge
-from ansible_collections.npu.affinity.plugins.module_utils._features.adopt import adopting, cri, starting, watching
-from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.adopting import Adoption
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt import cri, starting, watching, work
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.engines import Engines
 from ansible_collections.npu.affinity.plugins.module_utils._host.grpc import NOT_FOUND, StatusError, decoded, encoded
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host, Result
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
-from tests.fakes.work import CGROUPS, ID, PLAN, SERVICE, adopt, plan_of, user, working
+from tests.fakes.work import Adoption, CGROUPS, ID, PLAN, SERVICE, adopt, plan_of, user, warnings, working
 
 POD = "/kubepods.slice/kubepods-pod7.slice/cri-containerd-%s.scope" % ID
 STATE = "/var/lib/kubelet/cpu_manager_state"
@@ -94,7 +93,7 @@ def machine(tmp_path, monkeypatch):
     machine.put(CGROUPS + "/kubepods.slice/kubepods-pod7.slice/cpuset.cpus.effective", "0-7")
     machine.runtime = Runtime(machine)
     monkeypatch.setattr(cri, "call", machine.runtime.call)
-    monkeypatch.setattr(adopting, "device_access", lambda _host, _pid: machine.runtime.access)
+    monkeypatch.setattr(work, "device_access", lambda _host, _pid: machine.runtime.access)
     return machine
 
 
@@ -126,7 +125,7 @@ def test_a_pod_is_adopted_once_and_gets_an_explicit_set_back(machine, monkeypatc
     adopt(machine, [pod(machine, 1)], plan_of("0-5", "6-7"), wanted=PODS)
     assert machine.runtime.cpu == {"cpus": "6-7"}
     report = unbind(machine)
-    assert (report.failed, report.warnings, machine.runtime.cpu, machine.cpus(200)) == ([], [], {"cpus": "0-7"}, "0-7")
+    assert (report.failed, warnings(report), machine.runtime.cpu, machine.cpus(200)) == ([], [], {"cpus": "0-7"}, "0-7")
     assert not machine.exists(previous.PATH)
     assert states(adopt(machine, [pod(machine, 1)], wanted=PODS)) == [("container", "adopted")], "an explicit full set is no set"
 

@@ -16,7 +16,7 @@ from tests.fakes.workers import npu
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
-from tests.fakes.work import DOCKER, ID, SERVICE, SESSION, adopt, all_cpus, user, working
+from tests.fakes.work import DOCKER, ID, SERVICE, SESSION, adopt, all_cpus, user, warnings, working
 
 CPUS = st.sets(st.integers(0, 7), min_size=1).map(compress)
 THREADS = st.lists(st.none() | CPUS, min_size=1, max_size=3)
@@ -47,8 +47,10 @@ def test_work_is_inside_its_pool_or_as_it_was(work, pools, keeps, around, own):
                     assert {tid: after[tid] for tid in tids} == {tid: now[tid] for tid in tids}
                 else:
                     assert all(set(expand(after[tid])) <= target.wanted for tid in tids)
-            assert not adopt(machine, [user(machine, SERVICE, 0), user(machine, DOCKER, 1), user(machine, SESSION, 0, 1)], plan).adopted
+            assert not adopt(
+                machine, [user(machine, SERVICE, 0), user(machine, DOCKER, 1), user(machine, SESSION, 0, 1)], plan
+            ).work.adopted
         report = unbind(machine)
-        assert not report.failed and not report.warnings
+        assert not report.failed and not warnings(report)
         assert all_cpus(machine) == before
         assert not machine.exists(previous.PATH)

@@ -11,12 +11,12 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt import services, step, watching
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.places import SETTINGS
-from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.step import Adopt
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.watching import Watcher
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN_PATH
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import PATH as LOCK
+from ansible_collections.npu.affinity.plugins.module_utils._state.step import Check
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import TakenBack, apply
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
 from tests.fakes.machine import snapshot
@@ -50,7 +50,8 @@ def found(monkeypatch):
 
 
 def bind(machine, check=False, steps=()):
-    adopted = Adopt(machine, PLAN, [{"unit": "npu-0.slice", "cpus": "0-3", "mems": "0"}])
+    state = {"plan": PLAN, "expected": [{"unit": "npu-0.slice", "cpus": "0-3", "mems": "0"}], "live": {}}
+    adopted = step.of_state(machine, state, {})
     report = apply(machine, live_request("0-3"), check, after=[adopted, *steps])
     return adopted, report
 
@@ -87,32 +88,29 @@ def test_a_bind_succeeds_where_one_service_cannot_be_adopted(machine, found):
     adopted, _report = bind(machine)
     assert (machine.cpus(100), machine.cpus(200)) == ("0-7", "4-7")
     assert len(adopted.warnings) == 1 and "Access denied" in adopted.warnings[0]
-    assert set(previous.recorded(machine)["adopt"]) == {"containers"}
+    assert list(previous.recorded(machine)["adopt"]) == ["docker:" + ID]
 
 
-class Fails(Adopt):
+class Fails(Check):
     def look(self, check):
         pass
 
     def run(self):
         raise ValueError("no")
 
-    def undo(self):
-        pass
-
 
 def test_a_bind_that_fails_after_adopting_gives_everything_back(machine, found):
     found.function = everything(machine)
     before = all_cpus(machine)
     with pytest.raises(TakenBack, match="All files and CPUs of running work were restored"):
-        bind(machine, steps=[Fails(machine, PLAN, [])])
+        bind(machine, steps=[Fails()])
     assert all_cpus(machine) == before and not machine.exists(previous.PATH)
 
 
 def test_below_another_root_a_container_is_left_to_its_engine(machine, found):
     there = container(machine)()
     found.function = lambda: there
-    adopted = Adopt(Host(machine.root), PLAN, [])
+    adopted = step.of_state(Host(machine.root), {"plan": PLAN, "expected": [], "live": {}}, {})
     adopted.look(check=False)
     adopted.run()
     assert not adopted.changed and machine.calls == []

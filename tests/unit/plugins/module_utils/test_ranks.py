@@ -66,7 +66,7 @@ def test_each_rank_gets_its_pool_and_the_rest_the_union(placed):
 def test_a_rank_is_placed_at_its_open_before_its_service(placed):
     machine, watcher, _found = placed
     assert watcher.born({200: None}) and machine.cpus(200) == "4-7"
-    assert machine.cpus(100) == "0-7" and set(record.Record(machine).processes) >= {"200", "300"}
+    assert machine.cpus(100) == "0-7" and set(record.entries(machine)) >= {"200:1:boot", "300:1:boot"}
     watcher.look()
     assert all_cpus(machine) == {100: "0-1,4-7", 200: "4-7", 300: "0-1", 400: "0-1,4-7"}
 

@@ -644,8 +644,8 @@ def test_a_program_in_adopted_work_that_binds_itself_is_named(live, cpus, adopte
     live.add_process(301, DOCKER, "0-1")
     live.put("/proc/301/cmdline", "/usr/bin/vllm\0serve\0m")  # holds no NPU: its workers do
     if adopted:
-        entry = {"engine": "docker", "name": "llm", "npus": [["npu", 0]], "cpus": "0-1", "before": "", "group": DOCKER}
-        previous.replace(live, "adopt", {"containers": {CONTAINER_ID: entry}})
+        entry = {"original": "", "given": ["cpus=0-1"], "npus": [["npu", 0]], "group": DOCKER, "title": "llm"}
+        previous.replace(live, "adopt", {"docker:" + CONTAINER_ID: entry})
     remarks = compared(live, LIVE_WANTED._replace(topology={"users": [container(cpus)]}))[1].remarks
     found = [remark for remark in remarks if remark.startswith("process 301 (worker) of container llm started without enable_cpu_binding")]
     assert len(found) == said and all("against CPUs 0-1 of container llm" in remark for remark in found)

@@ -1,0 +1,481 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Running work as values (:mod:`_state.value_kind`): the sets of services and containers, and the masks of the threads of processes.
+
+Exit statuses prove nothing here: systemd and the engines answer 0 where nothing changed, and the kernel grants another set than was written
+where the group around has none of it. So every thread is read afterwards, and what is not inside is taken back and reported. What fails is
+no reason to take back the rest.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Mapping, Sequence
+
+from ..._base.cpulist import compress, expand
+from ..._base.findings import Device, coded
+from ..._base.fitting import Variables, values_of
+from ..._host.host import CommandError, Host
+from ..._kernel.device_access import device_access
+from ..._kernel.machine import CONTROLLERS
+from ..._kernel.masks import cpuset, possible
+from ..._kernel.memory import nodes_with_memory
+from ..._state.diffs import diffs
+from ..._state.files import FileState
+from ..._state.plan_file import memory_nodes
+from ..._state.value_kind import Change, Values
+from ..._state.values import carry_out, look, take_back
+from ..._users.devices import numbers
+from ..._users.engines import CRI, allowed_to, stores
+from ..._users.finding import is_whole, members_of
+from . import children, record, services, tasks
+from .choosing import NOTHING
+from .engines import Engines, are_all
+from .memory import move
+from .places import SECTION
+from .record import CONTAINER, PROCESS, SERVICE, SETS, kind_of, last, pairs, text_of
+from .target import ADOPTED, FAILED, REFUSED, Target
+
+if TYPE_CHECKING:
+    from typing import Iterable
+
+Find = Callable[[Engines, services.Groups], List[Target]]
+_OTHERS = "%s was given other %s than %s by someone else since it was adopted, and keeps them"
+_WORDS = {"cpus": "CPUs", "mems": "memory nodes"}
+LEFT = "left="
+"""In the place of the value of a service: somebody else has given it other sets, and its drop-in alone is removed."""
+
+
+class Work(Values):
+    """``find`` returns the ``targets``, with what is to become of each; without it, work is given back and nothing is adopted.
+
+    ``wishes``: what the desired state has of the feature (``live``). ``state``: the one that is applied, None where that in force is
+    followed. ``is_part``: what was found is a part of the work of the host; of that, processes in sessions alone are adopted.
+    """
+
+    part = diffs.WORK
+    key = ""
+    forwards = True
+
+    def __init__(
+        self,
+        find: Find | None = None,
+        plan: Mapping[str, Any] = NOTHING,
+        wishes: Mapping[str, Any] = NOTHING,
+        state: Mapping[str, Any] | None = None,
+        is_part: bool = False,
+    ) -> None:
+        Values.__init__(self, SECTION, {}, "CPUs of running work")
+        self._find, self._plan, self.wishes, self._state, self._is_part = find, plan, wishes, state, is_part
+        self.targets: list[Target] = []
+        self.sentences: list[str] = []
+        self._host: Host | None = None
+        self._gives: dict[str, str] = {}
+        self._of: dict[str, Target] = {}
+        self._over: set[str] = set()
+        self._heirs: dict[str, str] = {}
+        self._planned: dict[str, Change] = {}
+        self._settled: set[str] = set()
+        self._variables: dict[str, Variables] = {}
+        self._before: dict[str, FileState] = {}
+        self._put: dict[str, dict[str, str]] = {}
+        self._removed: list[str] = []
+
+    @property
+    def adopted(self) -> list[Target]:
+        found = [target for target in self.targets if target.state == ADOPTED]
+        return [target for target in found if not (self._is_part and target.user["processes"] and is_whole(target.user))]
+
+    def _begin(self, host: Host) -> None:
+        """Read the record, before the first value."""
+        if self._host is not host:
+            self._host, self._recorded = host, record.entries(host)
+            self._engines, self._groups = Engines(host), services.Groups(host)
+            containers = [key.split(":") for key in self._recorded if kind_of(key) == CONTAINER]
+            self._engines.expect((engine, container) for engine, container in containers)
+
+    def wanted(self, host: Host, live: Mapping[str, Any]) -> dict[str, str]:
+        """Return ``{key: value}`` of what is to be adopted. What fails alone leaves it."""
+        self._host = None
+        self._begin(host)
+        self.sentences = []
+        self.targets = self._find(self._engines, self._groups) if self._find else []
+        self._groups.known.update((target.unit, target.user["group"]) for target in self.targets if target.way == SERVICE)
+        self._over = set() if self._is_part else self._leaving(host)
+        self._settled, self._of, self._gives = set(), {}, {} if self._is_part else dict(self._next_starts(host))
+        groups = {target.user["group"] for target in self.adopted if not target.is_rank}
+        again = [target for target in self.targets if target.is_rank and target.is_kept and target.user["group"] in groups]
+        for target in [*self.adopted, *again]:  # ranks whose service is widened, or forgets their CPUs with the new set (before Linux 6.2)
+            self._give(host, target)
+        return self._gives
+
+    def _leaving(self, host: Host) -> set[str]:
+        """Return the keys of work whose NPUs have all left the plan, or that settings name for others or do not adopt any more.
+
+        The pools of lost cards stay reserved, and so does what was adopted for these.
+        """
+        planned = [[Device.of(npu).kind, npu["id"]] for npu in [*self._plan["npus"], *(self._plan.get("lost") or ())] if npu["pool"]]
+        named = {unit: services.configured(host, unit, self._state) for unit in self._keys(SERVICE)}
+        moved = {unit for unit, cpus in named.items() if cpus is not None and cpus != set(expand(last(self._recorded[unit])["cpus"]))}
+        pods = {self._recorded[key]["group"] for key in self._keys(CONTAINER) if key.startswith(CRI) and not self.wishes.get("pods")}
+        held = {key for target in self.targets for key in (target.group_key, *self._processes(host, target))}
+        found = set()
+        for key, entry in self._recorded.items():
+            is_moved = posixpath.basename(entry["group"]) in moved or entry["group"] in pods
+            has_left = entry["npus"] and not any(npu in planned for npu in entry["npus"]) and key not in held
+            found |= {key} if is_moved or has_left else set()
+        return found
+
+    def _keys(self, kind: str) -> list[str]:
+        return [key for key in self._recorded if kind_of(key) == kind]
+
+    def _next_starts(self, host: Host) -> Iterator[tuple[str, str]]:
+        """Yield the drop-ins of services that stay: those that somebody removed or edited are written again, and where a service does not
+        run those of an earlier plan or setting."""
+        npus = {(Device.of(npu).kind, npu["id"]): npu for npu in self._plan["npus"]}
+        running = {target.unit: target for target in self.targets if target.way == SERVICE}
+        stopped = [unit for unit in self._keys(SERVICE) if unit not in self._over and unit not in running]
+        for unit, target in running.items():
+            entry = self._recorded.get(unit)
+            if entry and target.is_kept and target.wanted == set(expand(last(entry)["cpus"])) and not services.is_others(host, unit):
+                self._variables[unit] = target.variables
+                yield unit, text_of({**{kind: last(entry)[kind] for kind in SETS if kind in last(entry)}, **values_of(target.variables)})
+        for unit, group in self._groups.of([unit for unit in stopped if services.said(host, unit) is not None]).items():
+            held = [npus[(kind, number)] for kind, number in self._recorded[unit]["npus"] if (kind, number) in npus]
+            sets = {"cpus": compress({cpu for npu in held for cpu in expand(npu["pool"])})}
+            if "mems" in last(self._recorded[unit]):
+                lists = [memory_nodes(npu) for npu in held]
+                sets["mems"] = compress({node for text in lists for node in expand(text)} if all(lists) else nodes_with_memory(host))
+            if sets["cpus"] and not members_of(host, group or "/none"):
+                self._variables[unit], _kept = services.variables(host, unit, held, sets["cpus"], self.wishes.get("environment") or {})
+                yield unit, text_of({**sets, **values_of(self._variables[unit])})
+
+    def _processes(self, host: Host, target: Target) -> dict[str, int]:
+        """Return the keys of the processes of a target, except for one that was not looked at and has the number of one that was."""
+        seen = {one["pid"]: one["start"] for one in target.user["processes"]}
+        found = {pid: record.started(host, pid) for pid in target.pids(host)}
+        return {record.process(host, pid): pid for pid, start in found.items() if start is not None and seen.get(pid, start) == start}
+
+    def _give(self, host: Host, target: Target) -> None:
+        """Note the values of a target that its record does not have yet."""
+        if target.group_key:
+            self._gives[target.group_key] = text_of({**target.sets, **values_of(target.variables)})
+            self._of[target.group_key], self._variables[target.unit] = target, target.variables
+        if target.by_group and not target.handed_down and tasks.are_remembered(host):
+            return
+        ranks = set() if target.is_rank else {pid for rank in self.targets if rank.is_rank for pid in rank.pids(host)}
+        sets = {"cpus": ""} if target.by_group else {**target.sets, **({"mems": target.mems} if target.mems else {})}
+        for key, pid in self._processes(host, target).items():
+            if pid not in ranks:
+                self._gives[key], self._of[key] = text_of(sets), target
+
+    def is_over(self, key: str) -> bool:
+        return key in self._over
+
+    def heirs(self, host: Host, originals: Mapping[str, str]) -> dict[str, str]:
+        self._begin(host)
+        self._heirs = children.heirs(host, self._recorded, originals, self._groups)
+        self._note(*children.strangers(host, self._recorded, originals, self._heirs))
+        return self._heirs
+
+    def _note(self, *sentences: str) -> None:
+        self.sentences += [text for text in sentences if text not in self.sentences]
+
+    def read(self, host: Host, key: str) -> str | None:
+        self._begin(host)
+        kinds = {SERVICE: self._read_service, CONTAINER: self._read_container, PROCESS: self._read_process}
+        try:
+            return kinds[kind_of(key)](host, key)
+        except (CommandError, OSError, ValueError) as error:
+            if not self.is_over(key):
+                raise
+            self._note(str(error))
+            return None
+
+    def _read_service(self, host: Host, unit: str) -> str:
+        units = [unit, *self._keys(SERVICE)] if host.live else []
+        return text_of(services.in_force(host, unit, self._groups.of(units).get(unit, "")))
+
+    def _read_container(self, host: Host, key: str) -> str | None:
+        """Return both sets, '' for all. Podman 4 does not write down what it was given, and then the group tells."""
+        engine, container = key.split(":")
+        group = self._of[key].user["group"] if key in self._of else self._recorded[key]["group"]
+        found = self._engines.sets_of(engine, container, group)
+        if found is None:
+            return None
+        sets = {kind: "" if are_all(host, kind, found[kind]) else found[kind] for kind in SETS}
+        granted = {kind: [cpuset(host, pid, kind) for pid in members_of(host, group)] for kind in SETS}
+        entry = self._recorded.get(key, {"original": "", "given": []})
+        for one in [*record.given(entry), pairs(self._gives.get(key, ""))]:
+            for kind in (kind for kind in SETS if sets[kind] in ("", pairs(entry["original"]).get(kind))):
+                sets[kind] = one[kind] if set(expand(one.get(kind, ""))) in granted[kind] else sets[kind]
+        return text_of(sets)
+
+    def _read_process(self, host: Host, key: str) -> str | None:
+        if not record.lives(host, key):
+            return None
+        found = tasks.asked_for(host, record.pid_of(key))
+        if not found:
+            title = self._recorded[key]["title"] if key in self._recorded else "adopted work"
+            raise ValueError("the CPUs of process %d of %s cannot be read" % (record.pid_of(key), title))
+        return text_of(found)
+
+    def possible(self, host: Host, key: str, before: str, wanted: str) -> str:
+        """Return what is wanted, and of an original what somebody else has not changed since."""
+        entry = self._recorded.get(key)
+        if self.undoing or self._gives.get(key) == wanted or entry is None:
+            return wanted
+        ways = {SERVICE: self._original_of_service, CONTAINER: self._original_of_container, PROCESS: self._original_of_process}
+        return ways[kind_of(key)](host, key, before, entry)
+
+    def _original_of_service(self, host: Host, unit: str, before: str, entry: record.Entry) -> str:
+        everything = {"cpus": compress(possible(host)), "mems": compress(nodes_with_memory(host))}
+        found, given = pairs(before), record.given(entry)
+        written = {kind: [one[kind] for one in given if kind in one] for kind in SETS}
+        now = {kind: found.get("now." + kind, found.get(kind)) for kind in SETS}
+        said = {kind: found[kind] for kind in SETS if kind in found}
+        is_live = all(now[kind] in (None, "", everything[kind], *written[kind]) or not written[kind] for kind in SETS)
+        if is_live and said in ({}, *({kind: one[kind] for kind in SETS if kind in one} for one in given)):
+            return "" if said or now["cpus"] in written["cpus"] else before
+        if not said:
+            return before
+        kinds = [kind for kind in SETS if kind in last(entry)]
+        self._note(_OTHERS % (unit, " and ".join(_WORDS[kind] for kind in kinds), " and ".join(last(entry)[kind] for kind in kinds)))
+        return LEFT
+
+    def _original_of_container(self, host: Host, key: str, before: str, entry: record.Entry) -> str:
+        found, original = pairs(before), pairs(entry["original"])
+        for kind in SETS:
+            written = [one[kind] for one in record.given(entry) if kind in one]
+            if written and found[kind] not in (*written, original.get(kind)):
+                self._note(_OTHERS % (entry["title"], _WORDS[kind], written[-1]))
+            elif written:
+                found[kind] = original.get(kind, "")
+        return text_of(found)
+
+    def _original_of_process(self, host: Host, key: str, before: str, entry: record.Entry) -> str:
+        found, original, pid = pairs(before), pairs(entry["original"]), record.pid_of(key)
+        given, masks = record.given_cpus(entry), tasks.masks(host, pid)
+        moved = [name for name, cpus in found.items() if cpus != original.get(name)]
+        left = [name for name in moved if given and not any(set(expand(masks.get(name, ""))) <= one for one in given)]
+        if left:
+            which = "" if left == moved else "%s %s of " % ("thread" if len(left) == 1 else "threads", ", ".join(left))
+            self._note(_OTHERS % ("%sprocess %d of %s" % (which, pid, entry["title"]), "CPUs", last(entry)["cpus"]))
+        found.update((name, original.get(name) or original.get(str(pid)) or found[name]) for name in moved if name not in left)
+        return text_of(found if given else {**found, "cpus": ""})  # written in any case
+
+    def writable(self, host: Host, key: str) -> bool:
+        return True
+
+    def require(self, host: Host, wanted: Mapping[str, str]) -> None:
+        """Nothing is refused as a whole."""
+
+    def original(self, host: Host, key: str, value: str) -> str:
+        if kind_of(key) == SERVICE:
+            return ""
+        return value + " cpus=" if self._gives.get(key) == "cpus=" else self._heirs.get(key, value)
+
+    def about(self, host: Host, key: str) -> dict[str, Any]:
+        target, is_new = self._of.get(key), key not in self._recorded
+        if target is None:
+            return {"npus": [], "group": "/", "title": "adopted work"} if is_new else {}
+        found: dict[str, Any] = {"npus": target.keys, **({"rank": target.user["rank"]} if target.is_rank else {})}
+        if is_new:
+            found.update(group=target.user["group"], title=target.user["name"] if kind_of(key) != PROCESS else target.title)
+            found.update(services.first(host, key) if kind_of(key) == SERVICE else {})
+        return found
+
+    def planned(self, host: Host, changes: list[Change], check: bool) -> list[Change]:
+        """Return groups before the threads in them, and ranks after all of their service, also where they are given back."""
+        self._planned = {change.key: change for change in changes}
+        self._settled |= self._over - set(self._planned)
+        return sorted(changes, key=lambda change: self._place(change.key))
+
+    def _place(self, key: str) -> int:
+        is_rank = self._of[key].is_rank if key in self._of else "rank" in self._recorded.get(key, ())
+        return (SERVICE, CONTAINER, PROCESS).index(kind_of(key)) + is_rank
+
+    def write(self, host: Host, key: str, value: str) -> str:
+        """What fails is a sentence where work is adopted, and raised where it is given back."""
+        kinds = {SERVICE: self._write_service, CONTAINER: self._write_container, PROCESS: self._write_process}
+        if kind_of(key) != SERVICE:
+            self._follow(host)
+        try:
+            kinds[kind_of(key)](host, key, value)
+        except (CommandError, OSError, ValueError) as error:
+            if self._find is None or self.undoing:
+                raise
+            self._failed(key, str(error))
+        else:
+            self._settled = self._settled - {key} if self.undoing or key in self._gives else self._settled | {key}
+        return value
+
+    def _failed(self, key: str, why: str) -> None:
+        if key in self._of:
+            self._of[key].text = self._of[key].text or why
+        else:
+            self._note(why)
+
+    def _write_service(self, host: Host, unit: str, value: str) -> None:
+        """Write or remove a drop-in. :meth:`_follow` makes systemd read all of them at once."""
+        found, said = pairs(value), services.said(host, unit) or {}
+        before = self._before.setdefault(unit, FileState.of(host, services.drop_in(unit)))
+        if value == LEFT:
+            services.forget(host, unit, record.entries(host)[unit])
+        elif "cpus" not in found:
+            self._removed.append(unit)
+        else:
+            sets = {kind: found[kind] for kind in SETS if kind in found}
+            if self._gives.get(unit) == value and not self.undoing:
+                services.put(host, unit, sets, self._variables[unit])
+            else:
+                before.put(host, services.drop_in(unit))
+            self._put[unit] = {**({"mems": compress(nodes_with_memory(host))} if "mems" in said else {}), **sets}
+
+    def _follow(self, host: Host) -> None:
+        """Give services the sets of the drop-ins that were written, and all of them where one was removed."""
+        put, removed, self._put, self._removed = self._put, self._removed, {}, []
+        if put:
+            services.load(host, put)
+            groups = self._groups.of(put)
+            failed = services.follow(host, {unit: sets for unit, sets in put.items() if groups[unit]})
+            if failed and self.undoing:
+                raise ValueError("; ".join("%s: %s" % found for found in failed.items()))
+            for unit, why in failed.items():
+                self._failed(unit, why)
+        if removed:
+            recorded = record.entries(host)
+            try:
+                services.take_away(host, {unit: recorded[unit] for unit in removed})
+            except ValueError as error:
+                if self._find is None or self.undoing:
+                    raise
+                self._note(str(error))
+                self._settled -= set(removed)
+
+    def _write_container(self, host: Host, key: str, value: str) -> None:
+        """Give a container its sets, by which one of a pod must not lose a device."""
+        engine, container = key.split(":")
+        target = None if self.undoing else self._of.get(key)
+        now = {} if target else pairs(self.read(host, key) or "")
+        sets = {kind: values for kind, values in pairs(value).items() if values != now.get(kind)}
+        pids = target.pids(host) if target and engine == CRI and host.live else []
+        access = device_access(host, pids[0]) if pids else ()
+        self._engines.update(engine, container, sets)
+        if target and pids and device_access(host, pids[0]) != access and not _allows(host, target):
+            raise ValueError("its runtime changed which devices it may open; if it has lost one, delete its pod")
+
+    def _write_process(self, host: Host, key: str, value: str) -> None:
+        if not record.lives(host, key):
+            return
+        found, pid = pairs(value), record.pid_of(key)
+        threads = {name: cpus for name, cpus in found.items() if name.isdecimal()}
+        if threads:
+            tasks.restore(host, pid, threads, threads.get(str(pid)))
+            return
+        target = self._of[key]
+        former = [*record.given_cpus(self._recorded.get(key, {"given": []})), *target.handed_down]
+        if found["cpus"]:
+            tasks.confine(host, pid, target.wanted, former)
+            return
+        asked = {name: set(expand(cpus)) for name, cpus in pairs(self._planned[key].before).items()}
+        own = {name: compress(cpus) for name, cpus in asked.items() if cpus < target.wanted and cpus not in former}
+        tasks.restore(host, pid, {**own, **{name: compress(target.wanted) for name, cpus in asked.items() if cpus in target.handed_down}})
+
+    def done(self, host: Host, changes: Sequence[Change], undone: bool = False) -> None:
+        """See that all is inside, what has started meanwhile, too; what is not gets back what it had."""
+        self._follow(host)
+        if undone or self._find is None:
+            return
+        begun = changes if isinstance(changes, list) else list(changes)
+        known = set(self._gives)
+        for target in (target for target in self.adopted if not target.by_group):
+            self._give(host, target)
+        if set(self._gives) - known:
+            new = {key: value for key, value in self._gives.items() if key not in known}
+            carry_out(host, self, look(host, self, new), begun)
+            return
+        for target in self.adopted:
+            target.text = target.text or outside(host, target)
+            if target.text:
+                self._take_back(host, target, begun)
+            else:
+                move(host, target)
+
+    def _take_back(self, host: Host, target: Target, begun: list[Change]) -> None:
+        """Give back what could not be adopted. Where that fails, too, the record stays for the next run or an unbind."""
+        own = [change for change in begun if self._of.get(change.key) is target]
+        failed = take_back(host, self, own)
+        for key in [key for key in self._gives if self._of.get(key) is target]:
+            del self._gives[key]
+        if not failed:
+            self._settled |= {change.key for change in own if change.key not in self._recorded}
+        begun[:] = [change for change in begun if change not in own]
+        target.refuse("; undoing that failed as well: ".join([target.text, *failed]), FAILED)
+
+    def keeps(self, host: Host, key: str, original: str) -> bool:
+        """Whether there still is what is recorded, and it is not as it was."""
+        if key in self._settled:
+            return False
+        if kind_of(key) == CONTAINER:
+            engine, container = key.split(":")
+            group = self._of[key].user["group"] if key in self._of else self._recorded[key]["group"]
+            return bool(members_of(host, group)) or stores(host, engine, container)
+        return kind_of(key) == SERVICE or record.lives(host, key)
+
+    def check(self, recorded: Mapping[str, Any]) -> None:
+        record.check(recorded)
+
+    def warnings(self, host: Host, live: Mapping[str, Any]) -> list[str]:
+        refused = [target.sentence for target in self.targets if target.state in (REFUSED, FAILED)]
+        remarks = [target.remark for target in self.targets if target.remark]
+        starts = [text for target in self.targets for text in target.hazards(host)]
+        return list(dict.fromkeys([*refused, *remarks, *starts, *self.sentences]))
+
+    def remarks(self, host: Host, live: Mapping[str, Any], changes: Sequence[Change], ahead: bool = False) -> list[str]:
+        return coded("NPU_VARIABLE_KEPT", [text for target in self.targets if target.has_drop_in(host) for text in target.kept])
+
+    def lost(self, host: Host) -> list[str]:
+        return self.sentences
+
+    def result(self, changes: Sequence[Change]) -> dict[str, Any]:
+        """Return ``{changed, users}``; a user is what :meth:`Target.row` returns."""
+        return {"changed": bool(changes), "users": [target.row() for target in self.targets]}
+
+    def lines(self, host: Host, changes: Iterable[Change]) -> list[str]:
+        others = [change for change in changes if change.key not in self._of and change.key not in self._heirs]
+        return diffs.work(target.row() for target in self.targets) + [line for change in others for line in self._line(change)]
+
+    def _line(self, change: Change) -> Iterator[str]:
+        entry = self._recorded.get(change.key)
+        if change.key in self._gives:
+            yield "~ %s: CPUs %s at its next start" % (change.key, pairs(change.wanted)["cpus"])
+        elif entry and kind_of(change.key) == PROCESS and last(entry)["cpus"]:
+            pid = record.pid_of(change.key)
+            row = pid, entry["title"], last(entry)["cpus"], pairs(entry["original"]).get(str(pid)) or "all"
+            yield "~ process %d of %s: CPUs %s -> %s" % row
+        elif entry and kind_of(change.key) != PROCESS and change.after != LEFT:
+            before, after = pairs(change.before.replace("now.", "")), pairs(change.after)
+            kinds = [kind for kind in SETS if before.get(kind, "") != after.get(kind, "")]
+            moved = ["%s %s -> %s" % (_WORDS[kind], before.get(kind) or "all", after.get(kind) or "all") for kind in kinds]
+            yield "~ %s: %s" % (entry["title"], ", ".join(moved))
+
+
+def outside(host: Host, target: Target) -> str:
+    """Return what shows that a target did not get its sets, '' where it did."""
+    found = {cpu for pid in target.pids(host) for cpus in tasks.masks(host, pid).values() for cpu in expand(cpus)}
+    granted = target.granted(host) if target.by_group else set()
+    mems = target.granted(host, "mems") if "mems" in target.sets else set()
+    if not (found <= target.wanted and granted <= target.wanted):
+        text = "it was given CPUs %s, and runs on %s" if granted <= found else "it was given CPUs %s, and its control group grants %s"
+        return text % (compress(target.wanted), compress(found if granted <= found else granted))
+    if not mems <= set(expand(target.mems)):
+        return "it was given memory nodes %s, and its control group grants %s" % (target.mems, compress(mems))
+    ended = target.by_group and target.moved and not mems
+    return "it ended while its memory was moved to nodes %s" % target.mems if ended else ""
+
+
+def _allows(host: Host, target: Target) -> bool:
+    """Whether systemd allows the devices of a container: on cgroup v2, it adds a program to that of runc when it changes a scope."""
+    return host.exists(CONTROLLERS) and set(target.user["devices"]) <= allowed_to(host, target.unit, numbers(host))
