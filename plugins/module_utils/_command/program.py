@@ -22,7 +22,7 @@ from .._base.table import plan_table, wrapped
 from .._drift.codes import WORK_OUTSIDE_POOL
 from .._users import pools
 from .._base.version import VERSION
-from . import checking, explaining, running
+from . import checking, explaining, launching, running
 from .exec.program import REFUSED, main as execute, start
 from .known import Known, known
 
@@ -38,6 +38,10 @@ _RUNNING = (
     "The command takes the place of this process. It starts in the slice of its NPUs, with their memory nodes and with "
     "ASCEND_RT_VISIBLE_DEVICES (GPUs: CUDA_VISIBLE_DEVICES); its affinity mask has the CPUs of role main where role threads is on, else "
     "those of the slice. Exit status: that of the command; 125 when it was not started, because of what standard error says."
+)
+_LAUNCHING = (
+    "Comments above the text say what else to do. A request that cannot work is refused. Several NPUs make one workload, in the slice of "
+    "all NPUs. Forms for Kubernetes need more than one host knows: filter npu.affinity.launch has them."
 )
 _QUALITY = {"disjoint": bool, "whole_cores": bool, "local?": (int, float), "balance": int, "idle": str}
 _TOLD = {"strategy": str, "requested": str, "reason": str, "cpus": str, "housekeeping": str, "repaired": [str], "warnings": [str]}
@@ -75,6 +79,9 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--user", help="start it as this user, with the groups of that user")
     run.add_argument("name", metavar="NPU|WORKLOAD", help="3, npu-3, gpu-0, a PCI function, or the name of a workload")
     run.add_argument("words", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command with its arguments")
+    launch = add("launch", _launch, "print the command or file that starts work on the CPUs and devices of NPUs", _LAUNCHING)
+    launch.usage = "%s launch [-h] FORM NPU|WORKLOAD ... [OPTION ...] [--command WORD ...]" % PROGRAM
+    launching.add_arguments(launch)
     commands.add_parser("exec", help=_EXEC[0].lower() + _EXEC[1:-1], description=_EXEC)
     add("history", _history, "list what was applied to this host, newest first, with author, time, reason and difference", data=True)
     return found
@@ -197,6 +204,13 @@ def _run(host: Host, options: argparse.Namespace) -> int:
     found = running.launch(known(host), options.name, words, options.user)
     _say([found.where])
     return start(found.argv, dict(os.environ, **found.environment))
+
+
+def _launch(host: Host, options: argparse.Namespace) -> int:
+    _require_root(host, "launch %s %s" % (options.form, " ".join(options.places)))
+    text = launching.text(known(host), options)
+    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    return 0
 
 
 def _history(host: Host, options: argparse.Namespace) -> int:

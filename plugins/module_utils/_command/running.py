@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import pwd
-from typing import TYPE_CHECKING, Mapping, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
 
 from .._base.cpulist import compress, expand
 from .._host.host import Host
@@ -31,8 +31,16 @@ from .known import Known
 if TYPE_CHECKING:
     from .._base.documents import PlanEntry, UnitSets
 
-_CLIENTS = {"docker", "docker-compose", "podman", "podman-compose", "nerdctl", "ctr", "crictl", "kubectl"}
-"""Programs that only ask for work to be started."""
+_CLIENTS = {
+    "docker": "docker",
+    "docker-compose": "compose",
+    "podman": "podman",
+    "podman-compose": "compose",
+    "nerdctl": "nerdctl",
+    "ctr": "ctr",
+}
+"""Programs that only ask an engine for work to be started, each with the form of ``npu-affinity launch`` for it."""
+_CLIENTS_OF_KUBELET = ("crictl", "kubectl")
 _STARTERS = {"sudo", "env", "nohup", "time"}
 _FOLDERS = ("/usr/bin", "/bin")
 
@@ -45,20 +53,26 @@ class Launch(NamedTuple):
     where: str
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
+    """An NPU, or a ``workload`` or ``vnpu`` as the state in force has it. The first of ``slices`` that the host has is taken."""
+
     title: str
     npus: Sequence[PlanEntry]
     slices: Sequence[str]
-    """The first of these that the host has is taken."""
+    workload: Mapping[str, Any] | None = None
+    vnpu: Mapping[str, Any] | None = None
 
 
 def launch(known: Known, name: str, command: Sequence[str], user: str | None = None) -> Launch:
     """Return how a command is started for an NPU or a workload. Raises ``ValueError`` with a sentence where it must not be, or cannot."""
-    if known.plan is None:
-        raise ValueError("there is no plan in force on this host: bind it first")
-    place = _find(known, name)
-    _refuse_client(place, command)
-    _refuse_lost(known, place)
+    place = find(known, name)
+    if place.vnpu:
+        raise ValueError(
+            "%s is a part of an NPU, which a library inside a container holds: start its container with the options of "
+            "/etc/npu-affinity/vnpu/%s.env, as 'npu-affinity launch docker %s' prints them" % (place.title, place.vnpu["name"], name)
+        )
+    _refuse_client(place, name, command)
+    refuse_lost(known, place)
     online = read_list(known.host, CPU_FOLDER + "/online") or {cpu for npu in place.npus for cpu in expand(npu["pool"])}
     home = next((unit for unit in place.slices if unit in known.expected()), None)
     environment = _environment(place.npus, user)
@@ -77,32 +91,38 @@ def launch(known: Known, name: str, command: Sequence[str], user: str | None = N
     return Launch(words, environment, where + (", memory nodes %s" % sets["mems"] if sets["mems"] else ""))
 
 
-def _refuse_client(place: _Place, command: Sequence[str]) -> None:
+def _refuse_client(place: Place, name: str, command: Sequence[str]) -> None:
     """Refuse a program that lets an engine start the work, which would run outside the slice."""
     client = os.path.basename(next((word for word in command if os.path.basename(word) not in _STARTERS and "=" not in word), ""))
+    where = place.slices[0] or "the pool"
     if client in _CLIENTS:
         raise ValueError(
-            "%s lets its engine start the work, which would run outside %s: pass it the options for %s that filter npu.affinity.launch "
-            "prints, or start it as usual and adopt the work with npu_affinity_adopt" % (client, place.slices[0] or "the pool", place.title)
+            "%s lets its engine start the work, which would run outside %s: start it with what 'npu-affinity launch %s %s' prints, or as "
+            "usual, and adopt the work with npu_affinity_adopt" % (client, where, _CLIENTS[client], name)
+        )
+    if client in _CLIENTS_OF_KUBELET:
+        raise ValueError(
+            "%s lets the kubelet start the work, which would run outside %s: give pods their CPUs as forms kubernetes, dra and balloons of "
+            "filter npu.affinity.launch do" % (client, where)
         )
 
 
-def _find(known: Known, name: str) -> _Place:
-    """Return what a name stands for: an NPU by its number, PCI function or slice, or a workload."""
+def find(known: Known, name: str) -> Place:
+    """Return what a name stands for: an NPU by its number, PCI function or slice, a workload or a vNPU."""
+    if known.plan is None:
+        raise ValueError("there is no plan in force on this host: bind it first")
     slices = known.live("slices") or {}
     for workload in slices.get("workloads", ()):
         if name in (workload["name"], workload["slice"]):
             npus = [npu for npu in known.npus if npu.get("slice") in workload["npus"]]
-            return _Place("workload %s" % workload["name"], npus, [workload["slice"]])
+            return Place("workload %s" % workload["name"], npus, [workload["slice"]], workload=workload)
     for vnpu in slices.get("vnpus", ()):
         if name in (vnpu["name"], vnpu["slice"]):
-            raise ValueError(
-                "vNPU %s is a part of an NPU, which a library inside a container holds: start its container with the options of "
-                "/etc/npu-affinity/vnpu/%s.env (filter npu.affinity.launch)" % (vnpu["name"], vnpu["name"])
-            )
+            npus = [npu for npu in known.npus if npu["id"] in vnpu["npus"] and Device.of(npu).kind == "npu"]
+            return Place("vNPU %s" % vnpu["name"], npus, [vnpu["slice"]], vnpu=vnpu)
     npu = find_npu(known, name)
     parent = "%s.slice" % Device.of(npu).kind
-    return _Place(Device.of(npu).full_title, [npu], [npu.get("slice") or "", parent])
+    return Place(Device.of(npu).full_title, [npu], [npu.get("slice") or "", parent])
 
 
 def find_npu(known: Known, name: str) -> PlanEntry:
@@ -129,7 +149,7 @@ def _unknown(known: Known, name: str) -> str:
     return text + " (%s)" % ", ".join(moved) if moved else text
 
 
-def _refuse_lost(known: Known, place: _Place) -> None:
+def refuse_lost(known: Known, place: Place) -> None:
     """Refuse NPUs that are gone, and those whose numbers have closed up since the bind because another one is gone."""
     gone = [npu for npu in known.npus if npu.get("pci") and not known.host.exists("%s/%s" % (DEVICE_FOLDER, npu["pci"].lower()))]
     if not place.npus:
@@ -163,7 +183,7 @@ def _mask(known: Known, npus: Sequence[PlanEntry], online: set[int], granted: se
     return cpus_of_roles(npus, online, granted)[0]["main"] or granted
 
 
-def _without_slice(known: Known, place: _Place, command: Sequence[str], environment: Mapping[str, str], online: set[int]) -> Launch:
+def _without_slice(known: Known, place: Place, command: Sequence[str], environment: Mapping[str, str], online: set[int]) -> Launch:
     """Return how a command is started where systemd cannot hold its CPU set."""
     found = machine(known.host)
     if sets_cpus(found):

@@ -86,11 +86,11 @@ class Option(NamedTuple):
 
 
 OPTIONS = {
-    "name": Option(_text, "", "of the container, service, scope or, for slurm, node"),
+    "name": Option(_text, "", "name of the container, service, scope or, for slurm, node"),
     "notes": Option(_flag, True, "write comments above the text"),
     "image": Option(_text, "IMAGE", "image of the container"),
     "command": Option(_words, (), "the program with its arguments"),
-    "arguments": Option(_words, (), "further arguments of the container engine, in one text"),
+    "arguments": Option(_words, (), "further arguments of the container engine, as in --arguments='--detach --rm'"),
     "devices": Option(_flag, True, "give the container its devices and the files of their driver"),
     "ascend_runtime": Option(_flag, False, "use the Ascend Docker Runtime"),
     "vnpu": Option(_text, "", "the template by which the Ascend Docker Runtime splits the NPU"),

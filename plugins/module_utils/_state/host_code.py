@@ -48,20 +48,28 @@ _COMPLETION = (
 _npu_affinity() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} names=() slice
     if ((COMP_CWORD == 1)); then
-        names=(status verify plan explain run exec history --help --version)
+        names=(status verify plan explain run launch exec history --help --version)
     else
         case ${COMP_WORDS[1]}:$before in
             status:* | verify:* | plan:* | history:*) names=(--json --help) ;;
             explain:explain) names=(pid container npu gpu cpu --json --help) ;;
             explain:pid) mapfile -t names < <(compgen -G "/proc/[0-9]*") && names=("${names[@]#/proc/}") ;;
             explain:cpu) mapfile -t names < <(compgen -G "/sys/devices/system/cpu/cpu[0-9]*") && names=("${names[@]##*/cpu}") ;;
-            explain:npu | explain:gpu | run:run | exec:--device)
+            launch:launch) names=(compose ctr docker nerdctl numactl podman quadlet slurm systemd systemd_run taskset torch_npu --help) ;;
+            launch:--engine) names=(dynamo mindie mindspore nemo_rl sglang tensorrt_llm verl vllm vllm_ascend) ;;
+            launch:--environment) names=(openmp task_queue allocator) ;;
+            explain:npu | explain:gpu | run:run | exec:--device | launch:*)
                 for slice in /etc/systemd/system/{npu,gpu}-*.slice; do
                     slice=${slice##*/} slice=${slice%.slice}
-                    [[ $before == run || $before == --device ]] && names+=("$slice")
+                    [[ $before == run || $before == --device || ${COMP_WORDS[1]} == launch ]] && names+=("$slice")
                     [[ $slice == "$before"-* ]] && names+=("${slice#*-}")
                 done
                 [[ $before == run ]] && names+=(--user --help)
+                [[ ${COMP_WORDS[1]} == launch ]] && names+=(
+                    --help --binding --name --no-notes --image --command --arguments --no-devices --ascend-runtime --vnpu --npu-smi
+                    --library --no-visible-devices --containerd-version --slurm-version --slurm-sockets --torch-npu-version --engine
+                    --environment
+                )
                 ;;
             exec:exec) names=(--device --role --print --or-run --help) ;;
             exec:--role) names=(main pool irq kv acl release) ;;

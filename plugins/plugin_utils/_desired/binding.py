@@ -34,7 +34,7 @@ def binding(topology: Topology, plan: Plan, named: Named) -> dict[str, Any]:
     ``housekeeping`` (lists of ``{name, cpus, mems, description, wants}``), ``services`` (``{name, description, settings, environment,
     devices, switches, needs}`` with the lines of the drop-in in order, the variables that it sets, those that name the devices, set or
     not, those that switch in-process binding off, and a unit that must run before, or None), ``workloads`` (``{name, slice,
-    npus}`` with the slices of their NPUs), ``vnpus`` (those of
+    npus}`` with the slices of their NPUs, and ``engine`` if given), ``vnpus`` (those of
     :func:`_vnpu.vnpus.vnpus`, with ``settings`` of the limiter), ``enabled`` and ``started`` (names of units that must start at boot, and
     run now; a limiter that its container's unit starts is neither) and ``expected`` (``{unit, cpus, mems}``, what the kernel must grant).
     CPUs and memory nodes are cpulists.
@@ -152,7 +152,10 @@ def _slices(
         "slices": slices,
         "housekeeping": housekeeping,
         "workloads": [
-            {"name": workload["name"], "slice": workload["slice"], "npus": [entry["slice"] for entry in workload["processes"]]}
+            {
+                **{name: workload[name] for name in ("name", "slice", "engine") if name in workload},
+                "npus": [entry["slice"] for entry in workload["processes"]],
+            }
             for workload in together
         ],
         "enabled": [*names, *alone],

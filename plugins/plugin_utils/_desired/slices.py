@@ -18,6 +18,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.vnpu import region
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.way import with_kubelet
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import is_hard
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.vnpus import mounts
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
@@ -32,7 +33,7 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     if not settings["enabled"]:
         return Feature(owned=OWNED)
     topology = with_kubelet(topology, settings["kubelet_becomes"])
-    limiter = settings["vnpu_limiter"]
+    limiter, folder = settings["vnpu_limiter"], settings["vnpu_folder"]
     named = Named.of(settings)
     bound = binding(topology, plan, named)
     bound["services"] = environment.added(topology, plan, named, bound)
@@ -42,7 +43,7 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     for vnpu in bound["vnpus"]:
         files.append(managed(vnpu["file"], _environment(vnpu)))
         if vnpu["limiter"]:
-            files.append(unit(vnpu["limiter"], _limiter(vnpu, limiter, region(settings["vnpu_folder"]))))
+            files.append(unit(vnpu["limiter"], _limiter(vnpu, limiter, region(folder))))
     files += [unit(f"{entry['name']}.d/50-npu-affinity.conf", _housekeeping(entry)) for entry in bound["housekeeping"]]
     return Feature(
         files=tuple(files),
@@ -52,10 +53,13 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
         expected=tuple(bound["expected"]),
         programs=(limiter,) if any(vnpu["limiter"] for vnpu in bound["vnpus"]) else (),
         notes=(bound["summary"],),
-        soft_split=settings["vnpu_folder"] if any(not is_hard(vnpu) for vnpu in bound["vnpus"]) else "",
+        soft_split=folder if any(not is_hard(vnpu) for vnpu in bound["vnpus"]) else "",
         python=settings["python"],
         needs_plan=True,
-        live={name: bound[name] for name in ("method", "services", "workloads", "vnpus", "bound_by")},
+        live={
+            **{name: bound[name] for name in ("method", "services", "workloads", "bound_by")},
+            "vnpus": [{**vnpu, "volumes": mounts(vnpu, folder, region(folder))} for vnpu in bound["vnpus"]],
+        },
     )
 
 

@@ -22,9 +22,12 @@ from ansible_collections.npu.affinity.plugins.module_utils._command.known import
 from ansible_collections.npu.affinity.plugins.module_utils._command.program import main, parser
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._host.installed import ARCHIVE, COMMAND, COMPLETION, LIBRARY
+from ansible_collections.npu.affinity.plugins.module_utils._launch.forms import FORMS
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import PATH as LOCK
 from ansible_collections.npu.affinity.plugins.module_utils._state.previous import record
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import workloads as filter_workloads
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch.recipes import launch as filter_launch
 from tests.fakes.bound import HISTORY, MACHINE, SETTINGS, state_of
 from tests.simulator import generate as simulator
 
@@ -534,15 +537,26 @@ def without_slices(host):
     path.write_text(json.dumps(entry))
 
 
+VNPU = {
+    "name": "infer",
+    "npus": [0],
+    "slice": "npu-0-infer.slice",
+    "pool": "2-5",
+    "mems": "0",
+    "environment": {"NPU_MEM_QUOTA": "1024"},
+    "volumes": ["/srv/vnpu:/hami-vnpu-core:ro"],
+}
+
+
 def with_vnpu(host):
     path = host / HISTORY[1:] / "2.json"
     entry = json.loads(path.read_text())
-    entry["state"]["live"]["slices"]["vnpus"] = [{"name": "infer", "slice": "npu-0-infer.slice"}]
+    entry["state"]["live"]["slices"]["vnpus"] = [VNPU]
     path.write_text(json.dumps(entry))
 
 
 PART = "vNPU infer is a part of an NPU, which a library inside a container holds: start its container with the options of "
-PART += "/etc/npu-affinity/vnpu/infer.env"
+PART += "/etc/npu-affinity/vnpu/infer.env, as 'npu-affinity launch docker "
 REFUSED = {
     "a vNPU": ("infer", with_vnpu, PART),
     "the slice of a vNPU": ("npu-0-infer.slice", with_vnpu, PART),
@@ -577,10 +591,75 @@ def test_run_refuses_in_words(host, name, change, sentence):
     assert sentence in str(refused.value)
 
 
-@pytest.mark.parametrize("command", ["docker run vllm", "sudo /usr/bin/podman run vllm", "env A=1 nerdctl run vllm"])
-def test_run_refuses_what_an_engine_would_start_elsewhere(bound, command):
-    with pytest.raises(ValueError, match="lets its engine start the work, which would run outside npu-0.slice: .* npu.affinity.launch"):
+@pytest.mark.parametrize(
+    "command, remedy",
+    [
+        ("docker run vllm", "start it with what 'npu-affinity launch docker 0' prints"),
+        ("sudo /usr/bin/podman run vllm", "start it with what 'npu-affinity launch podman 0' prints"),
+        ("env A=1 docker-compose up", "start it with what 'npu-affinity launch compose 0' prints"),
+        ("kubectl apply -f pod.yaml", "filter npu.affinity.launch"),
+    ],
+)
+def test_run_refuses_what_an_engine_would_start_elsewhere(bound, command, remedy):
+    with pytest.raises(ValueError, match=f"start the work, which would run outside npu-0.slice: .*{remedy}"):
         running.launch(known(Host(str(bound))), "0", command.split())
+
+
+def filtered(root, form, names, **options):
+    """Return what filter launch writes for a host that this test gathers itself, as in a playbook."""
+    topology, plan = gather(Host(str(root))), json.loads((root / PLAN).read_text())
+    llm = filter_workloads(plan, [{"name": "llm", "npus": [0, 1]}], topology)[0]
+    both = {**llm, "name": "npu-0-1", "slice": "npu.slice"}
+    entry = {"0": plan["npus"][0], "npu-1": plan["npus"][1], "llm": llm, "infer": VNPU, "0 1": both}[names]
+    return filter_launch(entry, form, topology=topology, **options).rstrip("\n") + "\n"
+
+
+LAUNCHED = [(form, "0", "", {}) for form in FORMS]
+LAUNCHED += [(form, "llm", "", {}) for form in ("docker", "compose", "torch_npu")]
+LAUNCHED += [
+    ("podman", "npu-1", "--image vllm --command serve --port 80", {"image": "vllm", "command": ["serve", "--port", "80"]}),
+    ("docker", "0 1", "--arguments=--rm --name x", {"arguments": "--rm", "name": "x"}),
+    ("docker", "llm", "--binding topo_affinity --no-devices", {"binding": "topo_affinity", "devices": False}),
+    ("systemd_run", "0", "--environment openmp --engine sglang", {"environment": {"openmp": True}, "engine": "sglang"}),
+    ("ctr", "0", "--containerd-version 2.1 --no-notes", {"containerd_version": "2.1", "notes": False}),
+]
+
+
+@pytest.mark.parametrize("form, names, words, options", LAUNCHED)
+def test_launch_prints_what_the_filter_writes(bound, run, form, names, words, options):
+    assert run("launch", form, *names.split(), *words.split()) == (0, filtered(bound, form, names, **options), "")
+
+
+def test_launch_knows_the_parts_of_npus(host, run):
+    with_vnpu(host)
+    assert run("launch", "docker", "infer") == (0, filtered(host, "docker", "infer"), "")
+    assert run("launch", "docker", "infer", "1")[2] == "npu-affinity: a vNPU is a part of one NPU: launch vNPU infer alone\n"
+
+
+def test_launch_names_no_slice_that_the_host_lacks(host, run):
+    without_slices(host)
+    assert "--cgroup-parent" not in run("launch", "docker", "0")[1]
+
+
+@pytest.mark.parametrize(
+    "change, words, sentence",
+    [
+        (unbind, "docker 0", "there is no plan in force on this host: bind it first"),
+        (
+            lambda host: None,
+            "docker 7",
+            "'7' is not the slice or PCI function of an NPU or GPU, nor a workload, on this host, which has npu-0",
+        ),
+        (lambda host: None, "taskset 0 --image x", "form taskset has no option image; it has command, engine,"),
+        (lambda host: None, "docker 0 --engine x", "engine: expected one of dynamo, "),
+        (REFUSED["a lost card"][1], "docker 1", "dropped off the PCI bus; bind again"),
+        (lambda host: (host / "sys/devices/system/cpu/online").write_text("0-7\n"), "podman 0", "Requested CPUs are not available"),
+    ],
+)
+def test_launch_refuses_in_one_sentence(host, run, change, words, sentence):
+    change(host)
+    code, out, err = run("launch", *words.split())
+    assert (code, out) == (1, "") and err.startswith("npu-affinity: ") and sentence in err and err.count("\n") == 1
 
 
 def test_run_refuses_devices_that_are_not_those_of_its_cpus(bound, monkeypatch):
@@ -628,5 +707,9 @@ def test_bash_completes_what_the_parser_knows(bound):
     assert completed("exec --r", bound) == ["--role"] and "acl" in completed("exec --role ''", bound)
     assert completed("run --u", bound) == ["--user"] and "root" in completed("run --user roo", bound)
     assert "0" in completed("explain cpu 0", bound)
+    launch = parser()._subparsers._group_actions[0].choices["launch"]  # pylint: disable=protected-access
+    options = [option for action in launch._actions for option in action.option_strings if option != "-h"]  # pylint: disable=protected-access
+    assert completed("launch ''", bound) == [*sorted(FORMS), "--help"]
+    assert completed("launch docker --", bound) == options and "sglang" in completed("launch docker --engine s", bound)
     (text,) = [file["content"] for file in runtime.files_of(None) if file["path"] == COMPLETION]
     assert "/etc/systemd/system/{npu,gpu}-*.slice" in text

@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 
 from ansible_collections.npu.affinity.plugins.filter.vnpus import FilterModule
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired import slices
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals import plan_refusals
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.remarks import remarks
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.recipes import launch
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.vnpus import vnpus
+from tests.fakes.bound import SETTINGS
 
 TOPOLOGY = {
     "machine": {"architecture": "aarch64", "systemd": 252, "cgroup": "v2"},
@@ -63,6 +65,14 @@ def test_two_containers_share_a_card_and_its_cores_in_proportion():
     assert (a["file"], a["limiter"]) == ("/etc/npu-affinity/vnpu/a.env", "npu-affinity-limiter-a.service")
     (alone, _other) = vnpus(TOPOLOGY, PLAN, [A, B], limiter=False)
     assert alone["limiter"] is None and "NPU_LOCAL_SHM_PATH" not in alone["environment"]
+
+
+def test_the_state_of_a_host_has_what_the_filter_returns():
+    """So that npu-affinity launch prints on the host what filter launch returns for it."""
+    wanted = FilterModule().filters()["vnpus"](PLAN, [A, B], TOPOLOGY)
+    options = {**SETTINGS["slices"], "services": [], "vnpus": [A, B], "vnpu_limiter": "x", "vnpu_folder": "/usr/local/hami-vnpu-core"}
+    live = slices.wanted(TOPOLOGY, PLAN, options).live["vnpus"]
+    assert [{name: vnpu[name] for name in wanted[0]} for vnpu in live] == wanted
 
 
 def test_whole_cores_stay_whole_where_cores_have_threads():

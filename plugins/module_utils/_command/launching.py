@@ -1,0 +1,91 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The forms of :mod:`_launch` on their own host: workloads by the plan in force, and the topology as it is now."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Mapping, Sequence
+
+from .._base.cpulist import union
+from .._base.findings import Device
+from .._base.fitting import SWITCHES
+from .._host.installed import library_of
+from .._launch.forms import FORMS
+from .._launch.launching import BINDINGS, launch
+from .._launch.options import OF_ALL_FORMS, OPTIONS
+from .._state.plan_file import memory_nodes
+from .._topology.gather import gather
+from .known import Known
+from .running import find, refuse_lost
+
+_TAKEN = [name for name in OPTIONS if name in OF_ALL_FORMS or any(name in form.options for form in FORMS.values())]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add form, devices and the options of all forms; argument ``set_NAME`` has the value of option NAME."""
+    parser.add_argument("form", choices=sorted(FORMS), metavar="FORM", help=", ".join(sorted(FORMS)))
+    parser.add_argument(
+        "places", nargs="+", metavar="NPU|WORKLOAD", help="3, npu-3, gpu-0, a PCI function, or the name of a workload or vNPU; several NPUs"
+    )
+    parser.add_argument("--binding", choices=BINDINGS, help="the rule by which vLLM-Ascend binds itself")
+    for name in _TAKEN:
+        option, flag, words = OPTIONS[name], name.replace("_", "-"), OPTIONS[name].words
+        told: dict[str, Any] = {"dest": "set_" + name, "help": "%s (%s)" % (words, option.default) if option.default else words}
+        if isinstance(option.default, bool):
+            flag, words = ("no-" + flag, "do not " + words) if option.default else (flag, words)
+            told.update(action="store_const", const=not option.default, help=words)
+        elif name == "environment":
+            told.update(action="append", choices=SWITCHES)
+        elif name == "command":
+            told.update(nargs=argparse.REMAINDER, metavar="WORD", help=words + "; the last option")
+        else:
+            told.update(metavar="TEXT")
+        parser.add_argument("--" + flag, **told)
+
+
+def text(known: Known, arguments: argparse.Namespace) -> str:
+    """Return the text of a form. Raises ``ValueError`` with a sentence for what cannot work, and what the topology lacks."""
+    options = {name: getattr(arguments, "set_" + name) for name in _TAKEN}
+    if options["environment"]:
+        options["environment"] = dict.fromkeys(options["environment"], True)
+    if "library" in FORMS[arguments.form].options:
+        options["library"] = options["library"] or library_of(known.state)
+    given = {name: value for name, value in options.items() if value is not None}
+    entry = _entry(known, arguments.places)
+    topology = gather(known.host, npu_smi=known.history.npu_smi)
+    try:
+        return launch(entry, arguments.form, topology=topology, binding=arguments.binding or "", **given)
+    except ValueError as error:
+        raise ValueError(". ".join([str(error), *topology["problems"]]))
+
+
+def _entry(known: Known, names: Sequence[str]) -> Mapping[str, Any]:
+    """Return what names stand for, as the filters plan, workloads and vnpus return it, in the slices that this host has."""
+    places = [find(known, name) for name in names]
+    for place in places:
+        refuse_lost(known, place)
+    first, expected = places[0], known.expected()
+    if any(place.vnpu for place in places):
+        if len(places) > 1:
+            raise ValueError("a vNPU is a part of one NPU: launch %s alone" % next(place.title for place in places if place.vnpu))
+        return dict(first.vnpu or {})
+    npus = list({Device.of(npu): npu for place in places for npu in place.npus}.values())
+    kinds = sorted({Device.of(npu).kind for npu in npus})
+    if len(kinds) > 1:
+        raise ValueError("%s are NPUs and GPUs, and a program uses one kind: name those of one" % ", ".join(names))
+    slices = first.slices if len(places) == 1 else [kinds[0] + ".slice"]
+    home = next((unit for unit in slices if unit in expected), "")
+    if len(npus) == 1 and not first.workload:
+        return dict(npus[0], slice=home)
+    workload = first.workload if len(places) == 1 and first.workload else {}
+    return {
+        "name": workload.get("name") or "-".join([kinds[0], *(str(npu["id"]) for npu in npus)]),
+        "processes": npus,
+        "pool": expected[home]["cpus"] if workload and home else union(npu["pool"] for npu in npus),
+        "mems": union(npu.get("mems") or "" for npu in npus),
+        "memory_nodes": union(map(memory_nodes, npus)),
+        "slice": home,
+        "engine": workload.get("engine"),
+    }
