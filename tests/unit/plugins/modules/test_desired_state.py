@@ -83,7 +83,7 @@ PREDICTED = ("changed", "files", "removed", "actions", "settings", "diff")
         pytest.param("nic", True, "rollback", id="nic that is reported, by a rollback"),
     ],
 )
-def test_a_feature_switched_off_leaves_no_trace(bind, root, run_module, feature, reported, action):
+def test_a_feature_that_is_off_or_undone_leaves_no_trace(bind, root, run_module, feature, reported, action):
     state = bound_to(root, REPORTED) if reported else state_of(gather(Host(str(root))), feature)
 
     def apply(**options):
@@ -103,6 +103,17 @@ def test_a_feature_switched_off_leaves_no_trace(bind, root, run_module, feature,
     assert json.loads(now[RECORD]).keys() == json.loads(never[RECORD]).keys()
     assert not apply()["changed"]
     assert bind()["changed"] and files_of(root).keys() == everything.keys()
+    if reported:
+        return
+    predicted = run_module("unbind", root=str(root), features=[feature], _ansible_check_mode=True)
+    assert predicted["message"] == f"Only these features would be removed from this host: {feature}."
+    result = run_module("unbind", root=str(root), features=[feature])
+    assert result["changed"] and result["partly"]
+    assert result["message"] == f"Only these features were removed from this host: {feature}."
+    left = {RECORD, *([POLICY] if feature == "nic" else [])}  # which looks for the file of feature nic
+    assert touched(files_of(root), never) <= left
+    again = run_module("unbind", root=str(root), features=[feature])
+    assert (again["changed"], again["message"]) == (False, f"This host has nothing of these features to remove: {feature}.")
 
 
 def test_a_slice_that_withholds_cpusets_is_named_before_a_write(bind, root):
@@ -138,22 +149,6 @@ def test_everything_off_leaves_no_setting_and_no_program(bind, root):
     bind(*APPLIED)
     left = {path for path, text in files_of(root).items() if text != before.get(path)}
     assert left <= {RECORD, "/etc/npu-affinity/plan.json"}
-
-
-@pytest.mark.parametrize("feature", APPLIED)
-def test_a_feature_is_undone_alone(bind, root, run_module, feature):
-    assert bind(feature)["changed"]
-    never = files_of(root)
-    bind()
-    predicted = run_module("unbind", root=str(root), features=[feature], _ansible_check_mode=True)
-    assert predicted["message"] == f"Only these features would be removed from this host: {feature}."
-    result = run_module("unbind", root=str(root), features=[feature])
-    assert result["changed"] and result["message"] == f"Only these features were removed from this host: {feature}."
-    assert result["partly"]
-    left = {RECORD, *([POLICY] if feature == "nic" else [])}  # which looks for the file of feature nic
-    assert touched(files_of(root), never) <= left
-    again = run_module("unbind", root=str(root), features=[feature])
-    assert (again["changed"], again["message"]) == (False, f"This host has nothing of these features to remove: {feature}.")
 
 
 def test_all_of_it_is_undone_after_features_went_one_by_one(bind, root, run_module):

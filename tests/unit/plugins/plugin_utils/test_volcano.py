@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import copy
+import json
+import pathlib
 
 import jsonschema
 import pytest
@@ -18,66 +20,9 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.volcano_chec
 
 import kubernetes_validate
 
-TEXT, NUMBER, ANYTHING = {"type": "string"}, {"type": "integer"}, {}
-
-
-def mapping(properties=None, required=(), values=None):
-    """Return the schema of an object that has these properties and no others, or any with such values."""
-    if values is not None:
-        return {"type": "object", "additionalProperties": values}
-    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
-
-
-def resource(kind, version, spec):
-    properties = {"apiVersion": {"const": version}, "kind": {"const": kind}, "metadata": {"type": "object"}, "spec": spec}
-    return mapping(properties, properties)
-
-
-NUMATOPOLOGY = resource(
-    "Numatopology",
-    "nodeinfo.volcano.sh/v1alpha1",
-    mapping(
-        {
-            "cpuDetail": mapping(values=mapping({"core": NUMBER, "numa": NUMBER, "socket": NUMBER}, ("core", "numa", "socket"))),
-            "numares": mapping(values=mapping({"allocatable": TEXT, "capacity": NUMBER})),
-            "policies": mapping(values=TEXT),
-            "resReserved": mapping(values=TEXT),
-            "podAllocations": {
-                "type": "array",
-                "items": mapping(
-                    {
-                        "uid": TEXT,
-                        "name": TEXT,
-                        "namespace": TEXT,
-                        "containerAllocations": {"type": "array", "items": mapping({"name": TEXT, "allocations": mapping(values=TEXT)})},
-                    }
-                ),
-            },
-        }
-    ),
-)
-"""The CRD nodeinfo.volcano.sh_numatopologies.yaml, with the allocations that newer exporters publish."""
-TASK = mapping(
-    {
-        **dict.fromkeys(("name", "topologyPolicy"), TEXT),
-        **dict.fromkeys(("replicas", "minAvailable", "maxRetry"), NUMBER),
-        **dict.fromkeys(("template", "policies", "dependsOn"), ANYTHING),
-    }
-)
-JOB = resource(
-    "Job",
-    "batch.volcano.sh/v1alpha1",
-    mapping(
-        {
-            **dict.fromkeys(("minAvailable", "maxRetry", "minSuccess", "ttlSecondsAfterFinished"), NUMBER),
-            **dict.fromkeys(("schedulerName", "queue", "priorityClassName", "runningEstimate"), TEXT),
-            **dict.fromkeys(("volumes", "policies", "plugins", "networkTopology"), ANYTHING),
-            "tasks": {"type": "array", "items": TASK},
-        }
-    ),
-)
-"""The CRD batch.volcano.sh_jobs.yaml, without the pod's own schema, which is that of Kubernetes."""
-
+SCHEMAS = json.loads((pathlib.Path(__file__).parent / "volcano_schemas.json").read_text())
+"""Of the CRDs nodeinfo.volcano.sh_numatopologies.yaml, with the allocations that newer exporters publish, and batch.volcano.sh_jobs.yaml,
+without the pod's own schema, which is that of Kubernetes."""
 A2 = host([6, 6, 4, 4, 0, 0, 2, 2])
 NODE = {
     **A2,
@@ -178,7 +123,7 @@ def test_the_samples_are_guaranteed_and_carry_the_policy():
     (container,) = template["spec"]["containers"]
     assert container["resources"]["requests"] == container["resources"]["limits"]
     assert container["resources"]["limits"] == {"cpu": "24", "memory": "1Gi", "huawei.com/Ascend910": "2"}
-    jsonschema.validate(made["job"], JOB)
+    jsonschema.validate(made["job"], SCHEMAS["jobs"])
     (task,) = made["job"]["spec"]["tasks"]
     assert (task["topologyPolicy"], task["replicas"], made["job"]["spec"]["minAvailable"]) == ("restricted", 3, 3)
     kubernetes({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "llm"}, "spec": task["template"]["spec"]})
@@ -206,7 +151,7 @@ def test_a_hard_vnpu_has_the_name_of_mindcluster(family, template, name):
 
 def test_the_numatopology_of_a_node():
     (made,) = volcano({"bare": A2, "a2-01": NODE})["numatopologies"]
-    jsonschema.validate(made, NUMATOPOLOGY)
+    jsonschema.validate(made, SCHEMAS["numatopologies"])
     assert made["metadata"] == {"name": "a2-01"}
     spec = made["spec"]
     assert spec["policies"] == {"CPUManagerPolicy": "static", "TopologyManagerPolicy": "restricted"}
@@ -221,7 +166,7 @@ def test_threads_of_a_core_share_a_number_and_sockets_are_facts():
     topology = copy.deepcopy(SMT)
     topology["cpus"]["sockets"] = ["0-15"]
     (made,) = volcano({"smt": topology})["numatopologies"]
-    jsonschema.validate(made, NUMATOPOLOGY)
+    jsonschema.validate(made, SCHEMAS["numatopologies"])
     assert made["spec"]["cpuDetail"]["13"] == {"numa": 1, "socket": 0, "core": 5}
     assert made["spec"]["resReserved"] == {"cpu": "1500m"} and made["spec"]["numares"]["cpu"]["allocatable"] == "0-15"
 
@@ -230,7 +175,7 @@ def test_the_schemas_are_strict():
     made = volcano({"a2-01": NODE})
     made["job"]["spec"]["tasks"][0]["topologyPolcy"] = "restricted"
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(made["job"], JOB)
+        jsonschema.validate(made["job"], SCHEMAS["jobs"])
     made["deployment"]["spec"]["replica"] = 1
     with pytest.raises(Exception, match="replica"):
         kubernetes(made["deployment"])
