@@ -9,6 +9,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.places import SETTINGS as OF_ADOPT
+from ansible_collections.npu.affinity.plugins.module_utils._features.threads.places import SETTINGS as OF_THREADS
 from ansible_collections.npu.affinity.plugins.module_utils._features.value_feature import service
 from ansible_collections.npu.affinity.plugins.module_utils._features.watching import WATCH_SERVICE
 from ansible_collections.npu.affinity.plugins.module_utils._host.installed import ARCHIVE
@@ -139,7 +141,7 @@ def watched(settings: FileEntry, python: str, **more: Any) -> Feature:
         files=(unit(WATCH_SERVICE, text), settings),
         enabled=(WATCH_SERVICE,),
         started=(WATCH_SERVICE,),
-        restarted=({"unit": WATCH_SERVICE, "files": [ARCHIVE, f"{UNIT_FOLDER}/{WATCH_SERVICE}", settings["path"]]},),
+        restarted=({"unit": WATCH_SERVICE, "files": [ARCHIVE, f"{UNIT_FOLDER}/{WATCH_SERVICE}", OF_ADOPT, OF_THREADS]},),
         python=python,
         runtime=True,
         needs_plan=True,
