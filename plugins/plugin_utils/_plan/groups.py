@@ -50,7 +50,7 @@ class Groups:
             self._settle(cards, self._nearest_with_room(node, cards))
         self.anywhere = not self.home and set(unknown_numa) == {()}
         for nodes, cards in sorted(unknown_numa.items(), key=lambda item: (not item[0], item[0])):
-            in_force = union(machine.in_force.get(card, 0) for card in cards)
+            in_force = union(machine.in_force.get(card, 0) for card in cards) & machine.usable
             self._settle(cards, max(nodes or sorted(self.usable), key=lambda node: self._fitness(node, cards, in_force)))
         self.cards = {home: [] for home in sorted(self.cards)}
         for card in machine.cards:
@@ -69,9 +69,11 @@ class Groups:
         affinity = self.machine.told(card)
         return tuple(node.id for node in self.machine.nodes.values() if affinity & node.cpus)
 
-    def _fitness(self, node: int, more: list[Card], in_force: int) -> tuple[bool, int, float]:
-        """Return how well a node fits more cards whose pools in force are these CPUs: they stay on it while it has enough for them."""
-        return self._gives_enough(node, more), (self.usable[node] & in_force).bit_count(), self._room(node, len(more))
+    def _fitness(self, node: int, more: list[Card], in_force: int) -> tuple[bool, bool, float]:
+        """Return how well a node fits more cards whose pools in force are these CPUs: they stay on the one that has all of these, while
+        it has enough for them."""
+        has_all = bool(in_force) and not in_force & ~self.usable[node]
+        return self._gives_enough(node, more), has_all, self._room(node, len(more))
 
     def _room(self, node: int, more: int) -> float:
         """Return the cores for each card of a node, after ``more`` cards have joined."""

@@ -87,6 +87,21 @@ def test_nothing_is_lost_and_nothing_is_said():
     assert again == BEFORE
 
 
+UNKNOWN_NODE = [
+    ([1, None], "packed", "0,1,2,3,6,8,9,10,13,14,15,16,17,19,20,22"),
+    ([None, 0], "distributed", "0,1,2,3,4,5,6,7,8,9,11,12,14,16,18,19,21,22,23"),
+]
+
+
+@pytest.mark.parametrize(("nodes", "strategy", "cpus"), UNKNOWN_NODE)
+def test_a_plan_with_a_card_of_unknown_node_stays(nodes, strategy, cpus):
+    """Although its pool has more CPUs of another node than of the one on which the card was counted."""
+    topology = host(nodes, nodes=2, cores=6, threads=2, affinity=[None, None])
+    before = plan(topology, strategy=strategy, cpus=cpus, min_cpus=2)
+    after = plan({**topology, "applied": json.loads(json.dumps(before))}, strategy=strategy, cpus=cpus, min_cpus=2)
+    assert after["npus"] == before["npus"] and after["repaired"] == before["repaired"]
+
+
 def test_all_cards_are_gone():
     before = plan(host(NODES), housekeeping=1)
     after = plan(without(range(8), before), housekeeping=1)
