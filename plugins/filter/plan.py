@@ -55,6 +55,7 @@ options:
       - CPUs to keep for the system. Either a cpulist, or a number of whole cores of every NUMA node, starting with the lowest.
       - With O(smt=cores), a listed CPU includes its whole core.
       - V(5) is a number of cores. For CPU 5 only, set the range V(5-5). The text V("0") is CPU 0.
+      - V(follow) keeps one core of every NUMA node, V(follow:2) two. RV(_value.follow) is then true.
     type: raw
     default: ""
   npus:
@@ -256,6 +257,11 @@ _value:
       description: The CPUs that are kept for the system.
       type: str
       sample: ""
+    follow:
+      description: Whether the system also gets the CPUs of pools that no workload uses.
+      returned: with O(housekeeping=follow)
+      type: bool
+      sample: true
     npus:
       description: The requested NPUs and GPUs, ascending by id.
       type: list

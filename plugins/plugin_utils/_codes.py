@@ -29,6 +29,7 @@ _BOTH = {
 }
 """What refuses a host by some settings, and is a remark by others."""
 _REFUSALS = {
+    "NPU_CANNOT_FOLLOW": "Housekeeping cannot follow the workloads of the host.",
     "NPU_CLAIMED_TWICE": "Two workloads, services or vNPUs have one NPU.",
     "NPU_DEVICE_SHARE_OFF": "vNPUs need device share, which is off and stays off.",
     "NPU_DEVICE_UNKNOWN": "The device file of an NPU is not known.",
@@ -77,6 +78,7 @@ _NOTES = {
     "NPU_CPUS_IDLE": "A rule leaves CPUs near a card idle.",
     "NPU_CPUS_REMOTE": "A pool has CPUs of other NUMA nodes.",
     "NPU_CPUS_SHARED": "Several services use one NPU and its CPUs.",
+    "NPU_HOUSEKEEPING_FOLLOWS": "Which CPUs the system has while housekeeping follows the workloads.",
     "NPU_INTERRUPTS_IN_POOL": "Interrupts of other devices may run on pools.",
     "NPU_IRQ_UNPLACED": "An interrupt, workqueue or thread of the driver stays where it is.",
     "NPU_KUBELET_FORECAST": "Which CPUs the kubelet will give to pods.",

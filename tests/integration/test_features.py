@@ -159,6 +159,18 @@ STORIES = {
         harm={QUEUES[1]: "5"},
         harmed={ETH0: ("CPUs 1", "CPUs 5 (IRQ 121)", "irqbalance")},
     ),
+    "following": Story(
+        base={"npu_affinity_housekeeping": "1"},
+        on={"npu_affinity_housekeeping": "follow"},
+        other={"npu_affinity_housekeeping": "follow:2"},
+        shows={},
+        shows_other={},
+        made={*units("watch"), ETC + "housekeeping.json"},
+        edited={ETC + "plan.json"},
+        lines=("housekeeping.json  floor=0,16,32,48  most=1-15,17-31,33-47,49-63",),
+        harm={f"{UNITS}npu-affinity-watch.service": None},
+        harmed={f"{UNITS}npu-affinity-watch.service": ("a file", "no such file", "manual change")},
+    ),
     "tuning": Story(
         base={"npu_affinity_tuning": {"swappiness": ""}},
         on={"npu_affinity_tuning": TUNED},

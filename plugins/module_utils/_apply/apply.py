@@ -225,6 +225,7 @@ def request_of(host: Host, state: AppliedState, choices: Choices, host_code: Hos
     What units read and run comes before them: where power fails in between, the boot meets no unit that cannot run.
     """
     undone = {pattern for traces in state["absent"].values() for pattern in traces["owned"]}
+    undone -= {pattern for feature in FEATURES.values() for pattern, file in feature.shared.items() if host.exists(file)}
     files: list[FileEntry] = []
     owned = [pattern for pattern in state["owned"] if pattern not in undone]
     if state["plan"]:

@@ -260,6 +260,7 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         lost: List[PlanEntry]
         violations: List[str]
         poll: str
+        follow: bool
         refused: str
 
     class _FileEntry(TypedDict):
@@ -278,11 +279,12 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         files: Sequence[str]
 
     class UnitSets(TypedDict):
-        """The cpulists that the kernel must grant a unit, '' where they are not checked."""
+        """The cpulists that the kernel must grant a unit, '' where they are not checked; ``more``: CPUs that it may have besides."""
 
         unit: str
         cpus: str
         mems: str
+        more: NotRequired[str]
 
     class Traces(TypedDict):
         """By which paths, as shell patterns, and sections of previous.json one finds what an earlier bind did for a feature."""

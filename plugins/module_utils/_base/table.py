@@ -227,7 +227,8 @@ def _counted(cpus: int) -> str:
 def _remarks(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     quality = plan["quality"]
     yield "strategy", f"{plan['strategy']}, {plan['requested']} was requested. {plan['reason']}"
-    housekeeping = f", housekeeping {plan['housekeeping']}" if plan["housekeeping"] else ""
+    follows = " at least" if plan.get("follow") else ""
+    housekeeping = f", housekeeping {plan['housekeeping']}{follows}" if plan["housekeeping"] else ""
     yield "CPUs", f"{plan['cpus'] or 'none'} divided{housekeeping}, idle {quality['idle'] or 'none'}"
     if plan["npus"]:
         of = noun(plan["npus"])

@@ -8,13 +8,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Sequence, Tuple
 
-from .._base.cpulist import expand
+from .._base.cpulist import compress, expand
 from .._features.adopt import record, services
 from .._features.adopt.engines import program_of
 from .._host.host import Forbidden, Host
 from .._features.irq.affinity import grouped, subject
 from .._kernel.interrupts import KINDS
 from .._features.irq import binding
+from .._features.slices.lending import given
 from .._kernel.cpus import CPU_FOLDER, NODE_FOLDER, cpus, read_list
 from .._kernel.interrupts import Interrupt, interrupt_names
 from .._kernel.processes import started_with
@@ -197,6 +198,12 @@ def of_npu(known: Known, npu: PlanEntry) -> Lines:
         yield from ((label, sentence) for sentence in sentences or () if title in sentence)
     yield from _of_unit(known, slice_name)
     yield from _granted(known, slice_name)
+    pool = set(expand(npu["pool"]))
+    lent = {unit: has & pool for unit, has in given(known.host).items() if has & pool} if plan.get("follow") else {}
+    for unit, has in lent.items():
+        yield "system", "%s has CPUs %s of it until a workload uses it" % (unit, compress(has))
+    if plan.get("follow") and not lent:
+        yield "system", "its CPUs are not lent to the system"
     live = known.live("slices") or {}
     for service in live.get("services", ()):
         if service["settings"].get("Slice") == slice_name:
@@ -252,6 +259,9 @@ def of_cpu(known: Known, cpu: int) -> Lines:
         named = " in role %s" % " and ".join(roles) if roles else ""
         since = known.author(partial(_pool_of, npu=npu))
         yield Device.of(npu).kind.upper(), "of %s%s, whose pool is %s%s" % (Device.of(npu).full_title, named, npu["pool"], since)
+    lent = [unit for unit, has in given(host).items() if owners and cpu in has] if plan.get("follow") else []
+    if lent:
+        yield "system", "lent to %s until a workload uses its pool" % " and ".join(lent)
     if cpu in expand(plan.get("housekeeping") or ""):
         yield "system", "housekeeping: CPUs %s are kept for the system" % plan["housekeeping"]
     elif not owners:

@@ -43,9 +43,10 @@ class Feature(NamedTuple):
     """What one feature has on a host.
 
     ``live``: the shape of what it wants of the running host, as :func:`_base.outside.require_shape` takes it; ``settings``: the names of
-    the kernel's settings where that is a value for each; ``owned``: shell patterns of the paths where its files lie; ``sections``: what
-    previous.json has of it, each with a function that raises ``ValueError`` (or what another shape raises by itself) where it could not be
-    restored; ``programs``: patterns of its units that run a managed program; ``leftovers``: files that these programs write, and
+    the kernel's settings where that is a value for each; ``owned``: shell patterns of the paths where its files lie; ``shared``: which of
+    them other features have, too, each with the file that says whether this one needs it, where that is not its first one; ``sections``:
+    what previous.json has of it, each with a function that raises ``ValueError`` (or what another shape raises by itself) where it could
+    not be restored; ``programs``: patterns of its units that run a managed program; ``leftovers``: files that these programs write, and
     ``written(host, recorded)`` those that previous.json tells; ``restarted``: units of others, each with the files that it is restarted
     for.
 
@@ -63,6 +64,7 @@ class Feature(NamedTuple):
     live: Any = dict
     settings: Tuple[str, ...] = ()
     owned: Tuple[str, ...] = ()
+    shared: Mapping[str, str] = {}
     sections: Mapping[str, Callable[[Any], None]] = {}
     programs: Tuple[str, ...] = ()
     leftovers: Tuple[str, ...] = ()

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Sequence, Ty
 
 from .._host import installed
 from .._state.systemd import unit_of
+from .feature import Feature
 from .register import FEATURES, require_known
 
 if TYPE_CHECKING:
-    from .._base.documents import AppliedState, Live, Traces
+    from .._base.documents import AppliedState, FileEntry, Live, Traces
 
 T = TypeVar("T")
 NAMED = ("features", "live", "absent", "notes", "pending")
@@ -49,8 +50,8 @@ def applied(state: AppliedState, names: Sequence[str] = ()) -> AppliedState:
         left = without(left, [name for name in left["features"] if name not in names])
         left = cast("AppliedState", dict(left, **{key: _named(given[key], names) for key in NAMED if key in given}))
         has = _has(given)
-        wanting = [name for name in names if any(map(has, FEATURES[name].owned[:1]))]
-        patterns = {*owned(names, has), *(pattern for name in wanting for pattern in FEATURES[name].owned)}
+        needed = {pattern for name in names for pattern in _needed(FEATURES[name], has)}
+        patterns = needed.union(pattern for pattern in owned(names, has) if not _is_only_shared(pattern, names))
         left["owned"] = sorted(pattern for pattern in left["owned"] if pattern in patterns)
     plan = left["plan"]
     left["plan"] = plan if plan and plan.get("npus") and left["runtime"] else None
@@ -93,7 +94,7 @@ def deferred(state: AppliedState, in_force: AppliedState | None, names: Sequence
         left["features"] = dict(state["features"], **presence)
         left["live"] = dict({name: wanted for name, wanted in live.items() if name not in names}, **_named(before["live"], names))
         left["absent"] = {name: found for name, found in state["absent"].items() if name not in names}
-        left["absent"].update(traces([name for name in names if presence[name] == "absent"], left["features"]))
+        left["absent"].update(traces([name for name in names if presence[name] == "absent"], left["features"], left["files"]))
     return cast("AppliedState", left)
 
 
@@ -140,20 +141,32 @@ def without(state: AppliedState, names: Iterable[str]) -> AppliedState:
 
 def owned(names: Iterable[str], has: Callable[[str], bool]) -> list[str]:
     """Return by which paths one finds the files of features, without those of others that are there: whose first file ``has`` tells."""
-    others = [feature.owned for name, feature in FEATURES.items() if name not in names and feature.owned and has(feature.owned[0])]
-    return [pattern for name in names for pattern in FEATURES[name].owned if not any(pattern in needed for needed in others)]
+    others = {pattern for name, feature in FEATURES.items() if name not in names for pattern in _needed(feature, has)}
+    return [pattern for name in names for pattern in FEATURES[name].owned if pattern not in others]
+
+
+def _is_only_shared(pattern: str, names: Iterable[str]) -> bool:
+    """Whether those of the features that own a pattern share it with others, whose files are left alone."""
+    return all(pattern in FEATURES[name].shared for name in names if pattern in FEATURES[name].owned)
+
+
+def _needed(feature: Feature, has: Callable[[str], bool]) -> list[str]:
+    """Return those of a feature's patterns that it needs, by the files that ``has`` tells."""
+    return [pattern for pattern in feature.owned if has(feature.owned[0]) and has(feature.shared.get(pattern, feature.owned[0]))]
 
 
 def _has(state: Mapping[str, Any]) -> Callable[[str], bool]:
     return {entry["path"] for entry in state["files"]}.__contains__
 
 
-def traces(names: Iterable[str], features: Mapping[str, str]) -> dict[str, Traces]:
+def traces(names: Iterable[str], features: Mapping[str, str], files: Iterable[FileEntry] = ()) -> dict[str, Traces]:
     """Return by which paths and sections of previous.json one finds what earlier binds did for features, by their names.
 
-    What a feature owns that is present by ``features`` is no trace of others.
+    What a feature owns that is present by ``features``, and needs by the ``files``, is no trace of others.
     """
-    needed = {pattern for name, presence in features.items() if presence == "present" for pattern in FEATURES[name].owned}
+    paths = {entry["path"] for entry in files}
+    present = [FEATURES[name] for name, presence in features.items() if presence == "present"]
+    needed = {pattern for feature in present for pattern in feature.owned if feature.shared.get(pattern, "") in paths.union([""])}
     return {
         name: {"owned": [pattern for pattern in FEATURES[name].owned if pattern not in needed], "sections": list(FEATURES[name].sections)}
         for name in names

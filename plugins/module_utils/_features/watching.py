@@ -22,10 +22,11 @@ class Watching:
     """The part of a feature. It raises nothing: the journal of the service names what fails. What it has said once, it says again only
     when that has changed.
 
-    ``pods``: whether new groups of pods lead to a look. ``descriptor`` is that of events of its own, -1 without any.
+    ``pods``: whether new groups of pods lead to a look; ``again``: whether its last look left something to one that follows soon.
+    ``descriptor`` is that of events of its own, -1 without any.
     """
 
-    pods = False
+    pods = again = False
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -34,6 +35,11 @@ class Watching:
     @property
     def descriptor(self) -> int:
         return -1
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether it must learn of opened devices at once, however much CPU time placing took."""
+        return False
 
     def look(self) -> bool:
         """Look at everything, and return whether the feature is on."""
@@ -54,6 +60,9 @@ class Watching:
     def announced(self) -> bool:
         """Read its own events, and return whether a look at everything should follow soon."""
         return False
+
+    def end(self) -> None:
+        """Leave the host in a state that needs no watcher, after the service has ended."""
 
     def _log(self, lines: Sequence[str], of: str) -> None:
         """Say what was changed, a line each, and write it to the journal of the host."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 from typing import Callable, Iterable, Sequence
 
+from .._features.slices.lending import withheld
 from .._host.host import CommandError, Host, reason
 from .._kernel.memory import patience
 from .._state import journal, labels, previous
@@ -79,6 +80,10 @@ class Transaction:
 
     def run(self) -> None:
         self._begun = True
+        with withheld(self.host, self.report.changes):
+            self._change()
+
+    def _change(self) -> None:
         record_changes(self.host, self.report.changes, [link for entry in self._to_enable() for link in enable_links(*entry)])
         if self.host.live:
             if self.report.changes:
@@ -137,7 +142,8 @@ class Transaction:
     def undo(self) -> None:
         """Restore everything except previous.json. Raises ``ValueError`` with what could not be; the next run then finishes."""
         if self._begun:
-            each([self._undo_enabled, self._undo_files, self._undo_units, self._stopped.undo_released, self._stopped.undo_stopped])
+            with withheld(self.host, self.written, strict=False):
+                each([self._undo_enabled, self._undo_files, self._undo_units, self._stopped.undo_released, self._stopped.undo_stopped])
 
     def _undo_enabled(self) -> None:
         for unit, text in self._enabled:

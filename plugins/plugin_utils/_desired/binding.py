@@ -9,14 +9,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.binders import ENGINES, Engine
-from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import union
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand, union
+from ansible_collections.npu.affinity.plugins.module_utils._features.slices.places import HOUSEKEEPING_UNITS
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import affinity, unconfined
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import visible_devices as _visible_devices
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import workloads as _workloads
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals import HOUSEKEEPING_UNITS, confined, plan_refusals
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals import confined, plan_refusals
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.way import NONE, SERVICES, SLICES, way
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import kind_and_number, members
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import workers
@@ -68,7 +69,7 @@ def binding(topology: Topology, plan: Plan, named: Named) -> dict[str, Any]:
         elif pool_of(entries):
             result["services"].append(_drop_in(unit, entries, _affinity(topology, entries), variables))
     result["services"] += shared
-    return result if method == SERVICES else result | _slices(plan, named.bound_by, together, result["vnpus"], alone)
+    return result if method == SERVICES else result | _slices(topology, plan, named.bound_by, together, result["vnpus"], alone)
 
 
 def _without_effect(topology: Topology, plan: Plan, named: Named) -> str:
@@ -115,6 +116,7 @@ def _settings_of(vnpu: Mapping[str, Any], topology: Topology, method: str) -> di
 
 
 def _slices(
+    topology: Topology,
     plan: Plan,
     bound_by: str,
     together: Sequence[Mapping[str, Any]],
@@ -147,6 +149,8 @@ def _slices(
     ]
     names = [unit["name"] for unit in parents]
     housekeeping = [{"name": unit, "cpus": plan["housekeeping"], "mems": ""} for unit in HOUSEKEEPING_UNITS if plan["housekeeping"]]
+    more = {"more": housekeeping_at_most(topology, plan)} if plan.get("follow") else {}
+    confined = [{"unit": unit["name"], "cpus": unit["cpus"], "mems": "", **more} for unit in housekeeping]
     return {
         "parents": parents,
         "slices": slices,
@@ -160,8 +164,18 @@ def _slices(
         ],
         "enabled": [*names, *alone],
         "started": [*names, *(unit["name"] for unit in slices), *alone],
-        "expected": [{"unit": unit["name"], "cpus": unit["cpus"], "mems": unit["mems"]} for unit in parents + slices + housekeeping],
+        "expected": [{"unit": unit["name"], "cpus": unit["cpus"], "mems": unit["mems"]} for unit in parents + slices] + confined,
     }
+
+
+def housekeeping_at_most(topology: Topology, plan: Plan) -> str:
+    """Return the CPUs that the system gets besides its own while no workload runs: those of all pools and of none.
+
+    CPUs that are isolated or for poll threads run no work of the system.
+    """
+    pools = union(entry["pool"] for entry in [*plan["npus"], *(plan.get("lost") or ())])
+    apart = {*expand((topology.get("cpus") or {}).get("isolated") or ""), *expand(plan.get("poll") or "")}
+    return compress({*expand(pools), *expand(plan["quality"]["idle"])} - apart)
 
 
 def _is_part(plan: Plan) -> bool:

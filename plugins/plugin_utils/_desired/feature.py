@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.places import SETTINGS as OF_ADOPT
+from ansible_collections.npu.affinity.plugins.module_utils._features.slices.places import HOUSEKEEPING
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.places import SETTINGS as OF_THREADS
 from ansible_collections.npu.affinity.plugins.module_utils._features.value_feature import service
 from ansible_collections.npu.affinity.plugins.module_utils._features.watching import WATCH_SERVICE
@@ -134,14 +135,15 @@ def watched(settings: FileEntry, python: str, **more: Any) -> Feature:
         f"ConditionPathExists={PLAN}\n\n"
         "# It reads the events of the initial namespaces: no PrivateNetwork=, PrivateUsers= or PrivatePIDs=\n"
         f"[Service]\nType=exec\n{ENVIRONMENT}Environment=PYTHONUNBUFFERED=1\n"
-        f"ExecStart={python} -m npu_affinity watch\nRestart=on-failure\nRestartSec=30\n\n"
+        f"ExecStart={python} -m npu_affinity watch\nExecStopPost={python} -m npu_affinity watch --end\n"
+        "Restart=on-failure\nRestartSec=30\n\n"
         "[Install]\nWantedBy=multi-user.target\n"
     )
     return Feature(
         files=(unit(WATCH_SERVICE, text), settings),
         enabled=(WATCH_SERVICE,),
         started=(WATCH_SERVICE,),
-        restarted=({"unit": WATCH_SERVICE, "files": [ARCHIVE, f"{UNIT_FOLDER}/{WATCH_SERVICE}", OF_ADOPT, OF_THREADS]},),
+        restarted=({"unit": WATCH_SERVICE, "files": [ARCHIVE, f"{UNIT_FOLDER}/{WATCH_SERVICE}", OF_ADOPT, OF_THREADS, HOUSEKEEPING]},),
         python=python,
         runtime=True,
         needs_plan=True,

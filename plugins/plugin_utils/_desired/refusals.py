@@ -13,6 +13,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import 
 from ansible_collections.npu.affinity.plugins.module_utils._base.binders import ENGINES
 from ansible_collections.npu.affinity.plugins.module_utils._base.memory_nodes import of_gpu, unclaimed
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import OLDEST_DRIVER, is_older
+from ansible_collections.npu.affinity.plugins.module_utils._features.slices.places import HOUSEKEEPING_UNITS
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.memory import NVIDIA_GPUS
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.surroundings import CHROOT, CONTAINER
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
@@ -28,7 +29,6 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import vnpus as
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
-HOUSEKEEPING_UNITS = ("system.slice", "user.slice", "init.scope")
 _NEEDED_BY = {
     "python3": "the units npu-affinity-*.service run",
     "systemctl": "the udev rule 90-npu-affinity.rules runs when a driver loads, and a bind itself needs",
@@ -130,6 +130,19 @@ def holder_refusals(topology: Topology, plan: Plan, confine: bool) -> list[Sente
             "Start them in the slices of their NPUs first (a service: bind without housekeeping, with npu_affinity_services, restart it; "
             f"a container: docker run --cgroup-parent={plan['npus'][0]['slice']}), or confine them with "
             "npu_affinity_housekeeping_confine_holders: true.",
+        )
+    ]
+
+
+def follow_refusals(topology: Topology, plan: Plan) -> list[Sentence]:
+    """Return a sentence where housekeeping cannot follow the workloads. Where it is only a number of cores, that is a remark."""
+    if not (plan["npus"] and plan.get("follow")) or way(topology, plan)[0] == SLICES:
+        return []
+    why = way(topology, plan)[1].partition(". ")[0]
+    return [
+        Sentence(
+            "NPU_CANNOT_FOLLOW",
+            f"npu_affinity_housekeeping=follow does not work on this host. {why}. Set a number of cores, a cpulist or '' for it.",
         )
     ]
 

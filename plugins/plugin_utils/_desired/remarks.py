@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.binders import ENGINES, OPENMP_BINDER, Binder, Engine
+from ansible_collections.npu.affinity.plugins.module_utils._features.slices.places import HOUSEKEEPING_UNITS
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import visible_devices as _visible_devices
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import devices, set_elsewhere, units_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import no_effect
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals import HOUSEKEEPING_UNITS
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.way import NONE, SLICES, way
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import is_lost, members, title
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import forecast, pods

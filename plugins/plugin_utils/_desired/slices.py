@@ -10,10 +10,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.slices.feature import FEATURE
+from ansible_collections.npu.affinity.plugins.module_utils._features.slices.places import HOUSEKEEPING
+from ansible_collections.npu.affinity.plugins.module_utils._state import previous
+from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import LISTS
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import environment
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, assignments, managed, unit
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, assignments, managed, unit, watched
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.vnpu import region
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.way import with_kubelet
@@ -23,8 +26,9 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.vnpus import mo
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
-OWNED = FEATURE.owned
+OWNED = tuple(pattern for pattern in FEATURE.owned if pattern not in FEATURE.shared)
 NOTES_IN_SUMMARY = True
+_ABOUT = f"{MARKER}: changes are overwritten. CPUs that the system always has, and what it has besides while no workload runs."
 
 
 def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
@@ -45,7 +49,7 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
         if vnpu["limiter"]:
             files.append(unit(vnpu["limiter"], _limiter(vnpu, limiter, region(folder))))
     files += [unit(f"{entry['name']}.d/50-npu-affinity.conf", _housekeeping(entry)) for entry in bound["housekeeping"]]
-    return Feature(
+    made = Feature(
         files=tuple(files),
         owned=OWNED,
         enabled=tuple(bound["enabled"]),
@@ -61,6 +65,13 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
             "vnpus": [{**vnpu, "volumes": mounts(vnpu, folder, region(folder))} for vnpu in bound["vnpus"]],
         },
     )
+    more = {entry["more"] for entry in bound["expected"] if entry.get("more")}
+    return made.with_those_of(_follower(plan["housekeeping"], more.pop(), settings["python"])) if more else made
+
+
+def _follower(floor: str, most: str, python: str) -> Feature:
+    content = previous.dump(_ABOUT, {"floor": floor, "most": most})
+    return watched({"path": HOUSEKEEPING, "content": content, "mode": "0644"}, python, owned=tuple(FEATURE.shared))
 
 
 def slice_text(entry: Mapping[str, Any]) -> str:

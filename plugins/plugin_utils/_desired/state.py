@@ -37,6 +37,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.library impo
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals import (
     driver_refusals,
+    follow_refusals,
     holder_refusals,
     plan_refusals,
     program_refusals,
@@ -198,6 +199,7 @@ def _refusals(topology: Topology, plan: Plan, settings: Mapping[str, Any], shown
         *(driver_refusals(topology) if share["enabled"] else []),
         *([] if shown or _kubelet_becomes(topology, settings) else pods.refusals(topology, plan)),
         *(holder_refusals(topology, plan, own["housekeeping_confine_holders"]) if slices else []),
+        *(follow_refusals(way.with_kubelet(topology, _kubelet_becomes(topology, settings)), plan) if slices else []),
     ]
 
 
@@ -306,7 +308,7 @@ def of_plan(topology: Topology, plan: Plan | None, settings: Mapping[str, Mappin
         "plan": plan if together.needs_plan else None,
         "live": cast("Live", {name: feature.live for name, feature in made.items() if feature.live is not None}),
         "notes": {name: list(map(coded, feature.notes)) for name, feature in made.items()},
-        "absent": traces(absent, features),
+        "absent": traces(absent, features, together.files),
         **together.document(),
     }
     return cast("AppliedState", state)

@@ -13,6 +13,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import as_cp
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.workers import BOUND_BY, HOST, Version, version_of
 
 SMT = ("cores", "threads")
+FOLLOW = "follow"
 WIDE, STRICT, NONE = "wide", "strict", "none"
 """Where memory may lie: on the nodes of the socket, on the nearest nodes, anywhere."""
 _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
@@ -47,7 +48,8 @@ class OfWorkload(NamedTuple):
 
 
 class Options(NamedTuple):
-    """The arguments of a plan, checked. ``housekeeping`` is a cpulist or a number of cores; ``npus`` None means all of the host."""
+    """The arguments of a plan, checked. ``housekeeping`` is a cpulist or a number of cores, and ``follow`` whether the system gets more
+    while no workload runs; ``npus`` None means all of the host."""
 
     strategy: str
     cpus: str
@@ -64,6 +66,7 @@ class Options(NamedTuple):
     workloads: tuple[OfWorkload, ...] = ()
     memory: str = WIDE
     engine_version: Version | None = None
+    follow: bool = False
 
     @property
     def sizes(self) -> tuple[RoleSizes, ...]:
@@ -127,10 +130,12 @@ class Given(NamedTuple):
 def checked(strategies: Iterable[str], given: Given) -> Options:
     """Return the options in one form; ``ValueError`` names the variable, what was found and what is expected."""
     roles = _roles("npu_affinity_roles", given.roles)
+    housekeeping, follow = _following(given.housekeeping)
     options = Options(
         strategy=_choice("npu_affinity_strategy", given.strategy, ["auto", *sorted(strategies)]),
         cpus="" if given.cpus is None else as_cpulist(given.cpus, "npu_affinity_cpus"),
-        housekeeping=_housekeeping(given.housekeeping),
+        housekeeping=_housekeeping(housekeeping),
+        follow=follow,
         npus=None if given.npus is None else _ids("npu_affinity_npus", given.npus),
         smt=_choice("npu_affinity_smt", given.smt, SMT),
         min_cpus=_number("npu_affinity_min_cpus", given.min_cpus, 1),
@@ -204,6 +209,14 @@ def flag(name: str, value: object) -> bool:
     return switch
 
 
+def _following(value: object) -> tuple[object, bool]:
+    """Return what is kept for the system at any time, and whether it gets more while no workload runs: ``follow`` or ``follow:2``."""
+    word, colon, cores = str(value).strip().partition(":")
+    if not isinstance(value, str) or word.strip() != FOLLOW:
+        return value, False
+    return _number(f"npu_affinity_housekeeping: cores after {FOLLOW}", cores.strip(), 1) if colon else 1, True
+
+
 def _housekeeping(value: object) -> str | int:
     """Return a cpulist or a number of cores. The text ``0`` is the CPU 0: as a number of cores it would ask for nothing."""
     if value is None or value == "":
@@ -213,7 +226,7 @@ def _housekeeping(value: object) -> str | int:
     try:
         return as_cpulist(value, "npu_affinity_housekeeping")
     except ValueError as error:
-        more = ", or a number of cores per NUMA node, such as 2" if str(error).endswith("0-3,8") else ""
+        more = f", or a number of cores per NUMA node, such as 2, or {FOLLOW}" if str(error).endswith("0-3,8") else ""
         raise ValueError(f"{error}{more}") from None
 
 

@@ -120,6 +120,8 @@ def _planned(topology: Topology, options: Options) -> Plan:
     }
     if poll is not None:
         made["poll"] = poll
+    if options.follow:
+        made["follow"] = True
     return made
 
 

@@ -15,11 +15,11 @@ import argparse
 import os
 import select
 import time
-from typing import Dict, Optional, Sequence, Set
+from typing import Dict, List, Optional, Sequence, Set
 
 from ..._base.outside import say
 from ..._features.register import FEATURES
-from ..._features.watching import PROGRAM
+from ..._features.watching import PROGRAM, Watching
 from ..._host.host import Host
 from ..._kernel.device_opens import Opens
 from ..._kernel.process_events import EXEC, Lost, ProcessEvents
@@ -74,12 +74,17 @@ class Budget:
         return max(0.0, (self._used - CREDIT) / SHARE - (now - self._since))
 
 
+def parts(host: Host) -> List[Watching]:
+    """Return the parts of features."""
+    return [feature.watch(host) for feature in FEATURES.values() if feature.watch]
+
+
 class Watch:
     """The sources of one host, and the parts of features that place what they tell."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self.parts = [feature.watch(host) for feature in FEATURES.values() if feature.watch]
+        self.parts = parts(host)
         self.processes = ProcessEvents(host)
         self.opens = Opens(host)
         self.groups = Groups(host)
@@ -111,6 +116,8 @@ class Watch:
             self.groups.pods = True
             self.groups.watch()
         self.schedule.looked(time.monotonic(), time.process_time() - before)
+        if any(part.again for part in self.parts):
+            self.schedule.wake(time.monotonic())
         return any(on)
 
     def wait(self, seconds: float) -> None:
@@ -124,7 +131,9 @@ class Watch:
             if part.announced():
                 self.schedule.wake(time.monotonic())
         if not {self.processes.descriptor, *self.opens.descriptors}.isdisjoint(ready):
-            time.sleep(max(DRAIN, self.budget.pause(time.monotonic())))
+            time.sleep(DRAIN)  # an opened device ends the rest of the pause where CPUs are to be taken back for it
+            quick = self.opens.descriptors if any(part.is_urgent for part in self.parts) else []
+            select.select(quick, [], [], self.budget.pause(time.monotonic()))
             ready = select.select(descriptors, [], [], 0)[0]
         births: Dict[int, Optional[Set[int]]] = {}
         is_lost = self.processes.descriptor in ready and not self._read_processes(births)
@@ -132,6 +141,9 @@ class Watch:
         births.update(dict.fromkeys(opened))
         if is_lost or others:
             self.schedule.look_now(time.monotonic())
+            for part in self.parts:
+                if part.is_urgent:
+                    part.look()
         if self.groups.descriptor in ready and self.groups.read():
             self.schedule.wake(time.monotonic())
         if births:
@@ -177,7 +189,13 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     """Watch until nothing is to be placed any more, and then return 0."""
     parser = argparse.ArgumentParser(prog=PROGRAM, description="Place what uses NPUs when it starts.")
     parser.add_argument("--root", default="/", help="root directory of the host's file tree")
-    watch = Watch(Host(parser.parse_args(argv).root))
+    parser.add_argument("--end", action="store_true", help="leave the host in a state that needs no watcher")
+    options = parser.parse_args(argv)
+    if options.end:
+        for part in parts(Host(options.root)):
+            part.end()
+        return 0
+    watch = Watch(Host(options.root))
     say(watch.sources())
     watch.run()
     say("No feature of this host places what starts later.")

@@ -6,17 +6,20 @@
 from __future__ import annotations
 
 import posixpath
-from typing import Any, Mapping, NamedTuple, Sequence
+from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 from ..._base.cpulist import compress, expand
-from ..._base.findings import CHANGED_CPUSET, EDIT, OFFLINE_CPU, Cause, Value
+from ..._base.findings import CHANGED_CPUSET, EDIT, OFFLINE_CPU, Cause, Value, coded
 from ..._kernel.machine import slice_path
 from ..._kernel.memory import nodes_with_memory
 from ..._kernel.processes import members
-from ..._state.systemd import CPUSET_KEYS, Systemd, settings
+from ..._state.systemd import CPUSET_KEYS, RUNTIME_CONTROLS, Systemd, settings
 from ..._state.unit_files import numbers, others
 from ..comparing import Comparing
+from ..watching import WATCH_SERVICE
 from .binders import check_binders
+from .lending import given, holders, lending, sentence
+from .places import FOLLOWS
 from .services import check_services
 from .tasks import compare_tasks
 
@@ -39,7 +42,7 @@ def compare(comparing: Comparing) -> None:
     """Compare services with their drop-ins, and the effective sets of units, and of the processes in them, with the expected ones."""
     with_sets = check_services(comparing)
     expected: list[Mapping[str, Any]] = [entry for entry in comparing.wanted.expected if entry["unit"] not in comparing.idle]
-    expected += with_sets
+    expected = [*_followed(comparing, expected), *with_sets]
     host, systemd = comparing.host, Systemd(comparing.host)
     there = {"cpus": comparing.online, "mems": nodes_with_memory(host)}
     folders = {entry["unit"]: entry["folder"] if "folder" in entry else systemd.cgroup(entry["unit"]) for entry in expected}
@@ -54,6 +57,22 @@ def compare(comparing: Comparing) -> None:
                 compare_tasks(comparing, "processes of " + unit, found, entry)
 
 
+def _followed(comparing: Comparing, expected: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Yield the expected sets, those of units that follow the workloads as far as these let them have what they have."""
+    host, has = comparing.host, given(comparing.host)
+    following = any(entry.get("more") for entry in expected) and has
+    found = lending(host) if following else None
+    held = found.held(holders(host, found.plan)) if found else set()
+    for entry in expected:
+        if found and entry.get("more") and entry["unit"] in has:
+            lent = has[entry["unit"]] & set(expand(entry["more"])) - held
+            yield dict(entry, cpus=compress(lent.union(expand(entry["cpus"]))))
+        else:
+            yield entry
+    if found:
+        comparing.findings.remarks += coded(FOLLOWS, [sentence(found, has)])
+
+
 def _compare_set(comparing: Comparing, entry: Mapping[str, Any], folder: str | None, key: str, there: set[int]) -> bool:
     """Compare one set of one unit and return whether the kernel grants it; ``there`` has what is online."""
     host, findings, systemd, unit = comparing.host, comparing.findings, Systemd(comparing.host), entry["unit"]
@@ -64,6 +83,8 @@ def _compare_set(comparing: Comparing, entry: Mapping[str, Any], folder: str | N
     found = None if text is None else set(expand(text))
     overrides = [path for path in systemd.set_by_hand(unit) if key in path]
     overrides += [path for path, _value in others(host, unit, key) if path not in overrides]
+    lent = RUNTIME_CONTROLS if entry.get("more") else ()
+    overrides = [path for path in overrides if not path.startswith(lent)]
     if found is None and not host.live or found == usable:
         other = [path for path in overrides if settings(host.read(path)).get(key) != entry[kind]]
         if other:
@@ -80,6 +101,8 @@ def _compare_set(comparing: Comparing, entry: Mapping[str, Any], folder: str | N
     above = (parent, systemd.effective(parent, kind)) if parent else None
     unread = host.live and systemd.show(["NeedDaemonReload"], [unit]).get(unit, {}).get("NeedDaemonReload") == "yes"
     cause = cause_of_set(usable, found, Seen(unit, above, overrides, unit in comparing.edited, unread))
+    if entry.get("more") and found and found > usable:
+        cause = Cause(CHANGED_CPUSET, "a workload holds the others, and %s did not take them back: see its journal" % WATCH_SERVICE)
     has = Value("no cpuset") if found is None else _set_of(kind, compress(found))
     findings.differs("cpusets", name, _set_of(kind, entry[kind]), has, cause, unit)
     return False

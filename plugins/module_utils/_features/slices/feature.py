@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 
 from ..._host.installed import UNIT_FOLDER
 from ..feature import Choices, Feature
+from ..watching import WATCH_SERVICE
+from .places import HOUSEKEEPING
 
 if TYPE_CHECKING:
     from ..._base.documents import AppliedState
     from ..._host.host import Host
     from ..comparing import Comparing
+    from ..watching import Watching
     from .step import Prerequisites
 
 
@@ -23,6 +26,12 @@ def _step(host: Host, state: AppliedState, choices: Choices) -> Prerequisites | 
     from .step import Prerequisites
 
     return Prerequisites(host, state)
+
+
+def _watch(host: Host) -> Watching:
+    from .watching import Housekeeping
+
+    return Housekeeping(host)
 
 
 def _compare(comparing: Comparing) -> None:
@@ -46,8 +55,13 @@ FEATURE = Feature(
         UNIT_FOLDER + "/*.service.d/50-npu-affinity.conf",
         UNIT_FOLDER + "/npu-affinity-limiter-*.service",
         "/etc/npu-affinity/vnpu/*.env",
+        HOUSEKEEPING,
+        UNIT_FOLDER + "/" + WATCH_SERVICE,
     ),
+    shared={UNIT_FOLDER + "/" + WATCH_SERVICE: HOUSEKEEPING},
+    programs=(WATCH_SERVICE,),
     step=_step,
+    watch=_watch,
     compare=_compare,
     compared=-2,
 )

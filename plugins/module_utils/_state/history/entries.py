@@ -31,7 +31,7 @@ OWNED = FOLDER + "/*.json"
 LIMIT = 10
 """How many entries are kept."""
 TIME = "%Y-%m-%dT%H:%M:%SZ"
-_UNIT_WITH_SETS = {"unit": str, "cpus?": str, "mems?": str}
+_UNIT_WITH_SETS = {"unit": str, "cpus?": str, "mems?": str, "more?": str}
 STATE = {
     "features": {str: str},
     "files": [{"path": str, "content": str, "mode?": str}],

@@ -672,6 +672,35 @@ def test_housekeeping_of_a_slice_is_compared_once_it_has_started(live):
     assert said.startswith("user.slice CPUs: 6-7, not 0-7")
 
 
+FOLLOWING = [
+    ("6-7", "user.slice has CPUs 6-7, and no pool", ""),
+    ("4-7", "user.slice has CPUs 4-7, those of NPU 1 while no workload runs there", ""),
+    ("0-1,4-7", "", "user.slice CPUs: 4-7, not 0-1,4-7; changed cpuset: a workload holds the others"),
+    ("3-7", "", "user.slice CPUs: 4-7, not 3-7"),
+    ("4-6", "", "user.slice CPUs: 4-7, not 4-6"),
+]
+
+
+@pytest.mark.parametrize(("has", "remark", "drifted"), FOLLOWING)
+def test_housekeeping_that_follows_is_no_drift(live, has, remark, drifted):
+    live.put("/etc/npu-affinity/housekeeping.json", '{"floor": "6-7", "most": "0-1,4-5"}')
+    npus = [{"id": n, "pci": "", "pool": pool, "irq": "", "slice": "npu-%d.slice" % n} for n, pool in enumerate(("0-1", "4-5"))]
+    put_plan(live, {"npus": npus})
+    live.put("/sys/fs/cgroup/npu.slice/cgroup.procs", "")
+    for group in ("npu-0.slice", "npu-0.slice/vllm@0.service"):
+        live.put("/sys/fs/cgroup/npu.slice/%s/cpuset.cpus.effective" % group, "0-1")
+    live.put("/sys/fs/cgroup/npu.slice/npu-0.slice/cgroup.procs", "")
+    live.put("/run/systemd/system.control/user.slice.d/50-AllowedCPUs.conf", "[Slice]\nAllowedCPUs=0-7\n")
+    for name in ("cpuset.cpus", "cpuset.cpus.effective"):
+        live.put("/sys/fs/cgroup/user.slice/" + name, has)
+    expected = [*EXPECTED, {"unit": "user.slice", "cpus": "6-7", "mems": "", "more": "0-1,4-5"}]
+    _was_bound, findings = compared(live, LIVE_WANTED._replace(expected=expected, live={}))
+    said = [line for line in lines(findings) if line.startswith("user.slice")]
+    assert [line[: len(drifted)] for line in said] == [drifted] * bool(drifted)
+    (told,) = [text for text in findings.remarks if "[NPU_HOUSEKEEPING_FOLLOWS]" in text]
+    assert told.startswith("Housekeeping follows the workloads: " + remark)
+
+
 def test_a_tree_that_does_not_run_has_no_sets_or_processes(bound):
     bound.put("/sys/fs/cgroup/system.slice/irqbalance.service/cgroup.procs", "951")
     bound.put("/proc/951/status", "Cpus_allowed_list:\t0-47\nMems_allowed_list:\t0")

@@ -393,6 +393,18 @@ def test_explain_says_where_an_npu_is_not_as_the_bind_set_it(run, host):
     assert "alice" not in said.partition(" why ")[0], "nobody who bound it made it so"
 
 
+@pytest.mark.parametrize(
+    ("cpus", "said"),
+    [("4-31", "system.slice has CPUs 4-15 of it until a workload uses it"), ("16-31", "its CPUs are not lent to the system")],
+)
+def test_explain_says_whether_cpus_are_lent_to_the_system(run, host, cpus, said):
+    (host / PLAN).write_text(json.dumps({**json.loads((host / PLAN).read_text()), "follow": True}))
+    (host / "sys/fs/cgroup/system.slice").mkdir(exist_ok=True)
+    (host / "sys/fs/cgroup/system.slice/cpuset.cpus").write_text(cpus)
+    assert said in run("explain", "npu", "0")[1]
+    assert ("lent to system.slice until a workload uses its pool" in run("explain", "cpu", "5")[1]) is (cpus == "4-31")
+
+
 def test_the_forms_of_a_name_say_the_same(run):
     assert (
         len({run("explain", *words.split())[1] for words in ("npu 1", "npu1", "npu-1", "NPU 1", "npu-1.slice", "0000:01:00.0", "01:00.0")})

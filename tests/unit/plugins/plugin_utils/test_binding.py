@@ -494,6 +494,42 @@ def test_a_setting_without_effect_on_the_host_is_reported(found, settings, said)
     assert (state["summary"] == f"Workloads get no slices, because {OFF}.") is (settings.get("slices_enabled") is False)
 
 
+FOLLOWING = [
+    # what the host has, the code of a refusal, the CPUs of the system and what it has besides
+    ({}, "", "0,8", "1-7,9-15"),
+    ({"isolated": "4-5"}, "", "0,8", "1-3,6-7,9-15"),
+    (OLD, "NPU_CANNOT_FOLLOW", "", ""),
+    (STATIC, "NPU_CANNOT_FOLLOW", "", ""),
+    (WITHOUT_NPUS, "", "", ""),
+]
+
+
+@pytest.mark.parametrize("found, code, floor, most", FOLLOWING)
+def test_housekeeping_that_follows_has_a_floor_and_a_watcher(found, code, floor, most):
+    topology = {**host([0, 1], nodes=2, cores=8), "machine": {"cgroup": "v2", "systemd": 255}, **found}
+    topology["cpus"] = {**topology["cpus"], "isolated": found.get("isolated", "")}
+    given = {"npu_affinity_irq_enabled": False, "npu_affinity_strategy": "auto"}
+    if found is WITHOUT_NPUS:
+        topology["npus"] = []
+    fixed, state = (desired_state(topology, of_features({**given, "npu_affinity_housekeeping": value})) for value in (1, "follow"))
+    assert list(state["codes"]) == ([code] if code else []), state["refusals"]
+    confined = [entry for entry in state["expected"] if entry["unit"] in CONFINED]
+    assert [(entry["cpus"], entry["more"]) for entry in confined] == [(floor, most)] * (3 if most else 0)
+    new = {entry["path"].rpartition("/")[2]: entry["content"] for entry in state["files"] if entry not in fixed["files"]}
+    settings, watcher = new.pop("housekeeping.json", ""), new.pop("npu-affinity-watch.service", "")
+    assert f'"floor": "{floor}"' in settings and f'"most": "{most}"' in settings if most else not settings
+    assert "ExecStopPost=/usr/bin/python3 -m npu_affinity watch --end\n" in watcher if most else not watcher
+    assert set(new) <= {"plan.json"} and ("npu-affinity-watch.service" in state["started"]) == bool(most)
+
+
+def test_the_watcher_is_one_file_of_all_features():
+    topology = {**host([0, 1], nodes=2, cores=8), "machine": {"cgroup": "v2", "systemd": 255}}
+    given = {"npu_affinity_irq_enabled": False, "npu_affinity_housekeeping": "follow", "npu_affinity_adopt": "always"}
+    state = desired_state(topology, of_features({**given, "npu_affinity_threads_enabled": True}))
+    paths = [entry["path"] for entry in state["files"]]
+    assert len(paths) == len(set(paths)) and state["started"].count("npu-affinity-watch.service") == 1
+
+
 def test_slices_that_are_off_confine_nobody():
     user = {"group": "/system.slice/a.service", "name": "a.service", "container": None, "kind": "service", "devices": ["davinci0"]}
     user |= {

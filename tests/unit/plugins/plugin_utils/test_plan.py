@@ -599,13 +599,15 @@ HOUSEKEEPING = [
     ("whole cores", host([0, 1], nodes=2, cores=8, threads=2, numbering="far"), 1, "0,8,16,24", "1-7,17-23"),
     ("a thread takes its core", host([0, 1], nodes=2, cores=8, threads=2, numbering="far"), "17-17", "1,17", "0,2-7,16,18-23"),
     ("a node without CPUs", host([0, 0], nodes=3, cores=[16, 0, 8]), 1, "0,16", "1-8"),
+    ("a core of every node at least", host([0, 0], nodes=3, cores=[16, 0, 8]), "follow", "0,16", "1-8"),
+    ("or two", TWO, "follow:2", "0-1,8-9", "2-7"),
 ]
 
 
 @pytest.mark.parametrize("topology, value, kept, first", [row[1:] for row in HOUSEKEEPING], ids=[row[0] for row in HOUSEKEEPING])
 def test_what_is_kept_for_the_system(topology, value, kept, first):
     made = plan(topology, strategy="even_split", housekeeping=value)
-    assert made["housekeeping"] == kept
+    assert made["housekeeping"] == kept and made.get("follow", False) == str(value).startswith("follow")
     assert made["npus"][0]["pool"] == first
     assert defects(topology, made, housekeeping=kept) == []
 
@@ -807,8 +809,10 @@ REFUSED = [
     (
         {"housekeeping": "two"},
         "npu_affinity_housekeeping: 'two' in 'two' is not a CPU number or range; expected e.g. 0-3,8, or a number of cores per NUMA node, "
-        "such as 2",
+        "such as 2, or follow",
     ),
+    ({"housekeeping": "follow:0"}, "npu_affinity_housekeeping: cores after follow: expected a whole number of 1 or more; got '0'"),
+    ({"housekeeping": "follow:1-2"}, "npu_affinity_housekeeping: cores after follow: expected a whole number of 1 or more; got '1-2'"),
     ({"housekeeping": -1}, "npu_affinity_housekeeping: expected a whole number of 0 or more; got -1"),
     ({"housekeeping": True}, "npu_affinity_housekeeping: expected a whole number of 0 or more; got True"),
     ({"npus": 3}, "npu_affinity_npus: expected a list of logic ids such as [0, 1]; got 3"),

@@ -1,0 +1,189 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""CPUs of idle pools, lent to the slices of the system: who holds pools, and what the slices have.
+
+What is lent is a setting of systemd that ends with the next boot, on top of drop-ins with the floor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from typing import TYPE_CHECKING, Any, Container, Dict, Iterable, Iterator, Mapping, NamedTuple, Set
+
+from ..._base.cpulist import compress, expand
+from ..._base.findings import Device, with_lost
+from ..._base.outside import json_of, require_shape
+from ..._host.host import CommandError, Host
+from ..._kernel.cpus import CPU_FOLDER, read_list
+from ..._kernel.machine import CGROUPS
+from ..._kernel.masks import granted
+from ..._kernel.processes import groups_below
+from ..._state.plan_file import read
+from ..._state.systemd import RUNTIME_CONTROLS, Systemd
+from ..._state.unit_files import drop_in_of
+from ..._users.devices import numbers, opened, owners
+from ..._users.groups import path_of
+from ..._users.monitors import is_monitor
+from .following import Sets, decided, whole_pools
+from .places import HOUSEKEEPING, HOUSEKEEPING_UNITS
+
+if TYPE_CHECKING:
+    from ..._base.documents import Plan
+
+Holders = Dict[int, Set[int]]
+"""The CPUs of the pools that a process holds, by its number."""
+_TOPS = ("npu.slice", "gpu.slice")
+_LOCK = "/etc/npu-affinity"
+"""A folder that is there wherever something can be lent: flock(2) takes it as it is, and the kernel lets go of it."""
+PATIENCE = 30.0
+
+
+class Lending(NamedTuple):
+    """What a host lends, and the plan in force."""
+
+    sets: Sets
+    plan: Plan
+
+    @property
+    def pools(self) -> list[tuple[Mapping[str, Any], set[int]]]:
+        return [(npu, set(expand(npu["pool"]))) for npu in with_lost(self.plan)]
+
+    def held(self, holders: Holders) -> set[int]:
+        """Return the CPUs of all pools that are held."""
+        return whole_pools([pool for _npu, pool in self.pools], set().union(*holders.values()))
+
+
+def lending(host: Host) -> Lending | None:
+    """Return what a host lends, None where housekeeping does not follow. Raises ``ValueError`` for files that say nothing."""
+    text = host.text(HOUSEKEEPING)
+    plan = read(host) if text is not None else None
+    if text is None or plan is None:
+        return None
+    found = json_of(text)
+    require_shape(found, {"floor": str, "most": str}, HOUSEKEEPING)
+    return Lending(Sets(set(expand(found["floor"])), set(expand(found["most"]))), plan)
+
+
+def holders(host: Host, plan: Plan, among: Iterable[int] | None = None) -> Holders:
+    """Return what holds pools: processes with an open device, except for those that only watch it, and those in slices of workloads.
+
+    ``among``: look at these processes only. Of a workload or vNPU that has a part of a pool, this part.
+    """
+    pids = [int(name) for name in host.names("/proc", "[0-9]*")] if among is None else list(among)
+    found: Holders = {}
+    files, npus = numbers(host), with_lost(plan)
+    names = {pid: set(opened(host, pid, files).values()) for pid in pids}
+    names = {pid: of_pid for pid, of_pid in names.items() if of_pid and not is_monitor(host, pid)}
+    whose = owners(host, npus) if names else {}
+    pools = {Device.of(npu): set(expand(npu["pool"])) for npu in npus}
+    for pid, of_pid in names.items():
+        found[pid] = set().union(*(pools[whose[name]] for name in of_pid if name in whose))
+    if among is None:
+        groups = [group for top in _TOPS for group in groups_below(host, "%s/%s" % (CGROUPS, top))]
+    else:
+        paths = [path_of(host.read("/proc/%d/cgroup" % pid)) or "" for pid in pids]
+        groups = [CGROUPS + path for path in paths if path.split("/")[1:2] in [[top] for top in _TOPS]]
+    for group in groups:
+        members = (host.read(group + "/cgroup.procs") or "").split()
+        cpus = granted(host, group) if members else None
+        for name in members:
+            found.setdefault(int(name), set()).update(cpus or ())
+    return {pid: cpus for pid, cpus in found.items() if cpus}
+
+
+def given(host: Host) -> dict[str, set[int]]:
+    """Return what the slices of the system have, by unit; those without a control group are not there."""
+    systemd = Systemd(host)
+    folders = {unit: systemd.cgroup(unit) for unit in HOUSEKEEPING_UNITS}
+    texts = {unit: host.read(folder + "/cpuset.cpus") for unit, folder in folders.items() if folder}
+    everything = read_list(host, CPU_FOLDER + "/online")
+    return {unit: set(expand(text)) or everything for unit, text in texts.items() if text is not None}
+
+
+def give(host: Host, sets: Mapping[str, set[int]]) -> None:
+    """Let units have CPUs until the next change or boot: each of them, also where another one fails."""
+    failed = []
+    for unit, cpus in sets.items():
+        try:
+            Systemd(host).set_live(unit, {"AllowedCPUs": cpus})
+        except (CommandError, ValueError) as error:
+            failed.append(str(error))
+    if failed:
+        raise ValueError("; ".join(failed))
+
+
+def take_all(host: Host) -> None:
+    """Leave the slices of the system the floor. A broken file lends nothing."""
+    found = None
+    with contextlib.suppress(ValueError):
+        found = lending(host)
+    if found:
+        give(host, decided(found.sets, given(host), set(found.sets.most), may_give=False))
+
+
+@contextlib.contextmanager
+def alone(host: Host, patience: float = 0.0) -> Iterator[bool]:
+    """Keep others from lending and taking back meanwhile; False where another program does so."""
+    try:
+        descriptor = os.open(host.path(_LOCK), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        yield True
+        return
+    try:
+        yield _taken(descriptor, time.monotonic() + patience)
+    finally:
+        os.close(descriptor)
+
+
+def _taken(descriptor: int, deadline: float) -> bool:
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except OSError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def withheld(host: Host, paths: Container[str], strict: bool = True) -> Iterator[None]:
+    """Lend nothing while a transaction changes the files ``paths``: what the units have is then what these say.
+
+    With ``strict`` it raises ``ValueError`` where the CPUs cannot be taken back.
+    """
+    if not host.live:
+        yield
+        return
+    with alone(host, PATIENCE) as is_alone:
+        if strict and not is_alone:
+            raise ValueError("the CPUs of the system are being changed for %d s; see 'journalctl -u npu-affinity-watch'" % PATIENCE)
+        with contextlib.suppress(*(() if strict else (ValueError,))):
+            take_all(host)
+        systemd = Systemd(host)
+        units = [unit for unit in HOUSEKEEPING_UNITS if host.exists(HOUSEKEEPING) and (HOUSEKEEPING in paths or drop_in_of(unit) in paths)]
+        overridden = [unit for unit in units if systemd.set_by_hand(unit, RUNTIME_CONTROLS)]
+        for unit in overridden:
+            systemd.drop_runtime_settings(unit)
+        if overridden:
+            systemd.reload()
+        yield
+
+
+def sentence(found: Lending, has: Mapping[str, set[int]]) -> str:
+    """Return which CPUs the units of :func:`given` have beyond the floor, and whose they are."""
+    lent = set().union(*has.values()) - found.sets.floor
+    idle: dict[str, list[int]] = {}
+    for device in [Device.of(npu) for npu, pool in found.pools if pool & lent]:
+        idle.setdefault(device.kind.upper(), []).append(device.id)
+    whose = " and ".join("%s %s" % (kind, compress(ids)) for kind, ids in idle.items())
+    said = "Housekeeping follows the workloads: %s %s CPUs %s" % (
+        ", ".join(has),
+        "have" if len(has) > 1 else "has",
+        compress(lent | found.sets.floor),
+    )
+    return "%s, %s" % (said, "those of %s while no workload runs there" % whose if idle else "and no pool")

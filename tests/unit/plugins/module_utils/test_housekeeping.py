@@ -1,0 +1,400 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Housekeeping that follows the workloads: what the system has at any time, and who takes it away and gives it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._command.watch import program
+from ansible_collections.npu.affinity.plugins.module_utils._features.slices import lending
+from ansible_collections.npu.affinity.plugins.module_utils._features.slices.following import PER_MINUTE, Gifts, Sets, decided, whole_pools
+from ansible_collections.npu.affinity.plugins.module_utils._features.slices.places import HOUSEKEEPING
+from ansible_collections.npu.affinity.plugins.module_utils._features.slices.watching import Housekeeping
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Result
+from ansible_collections.npu.affinity.plugins.module_utils._state import lock
+from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN
+from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import settings
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import apply
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
+from tests.fakes.machine import CGROUPS, Killed, Machine, Steps
+from tests.fakes.systemd import MARK, UNITS, a_file
+from tests.fakes.watched import Watched
+
+FLOOR, POOLS = "0,4", ("1-3", "5-7")
+SYSTEM, USER, INIT = "system.slice", "user.slice", "init.scope"
+WIDE, SETS = "0-7", Sets(set(expand(FLOOR)), set(expand("1-3,5-7")))
+
+
+@pytest.mark.parametrize(
+    ("has", "held", "may_give", "gets"),
+    [
+        (FLOOR, "", True, WIDE),
+        (FLOOR, "", False, FLOOR),
+        (WIDE, "1-3", True, "0,4-7"),
+        (WIDE, "1-3", False, "0,4-7"),
+        ("0,4-7", "1-3", True, "0,4-7"),
+        ("0,4-7", "5-7", True, "0-4"),
+        ("0,4-7", "5-7", False, FLOOR),
+        (WIDE, "1-3,5-7", True, FLOOR),
+        ("1-3", "1-3", False, FLOOR),
+        (WIDE, WIDE, True, FLOOR),
+        ("0-9", "", False, WIDE),
+    ],
+)
+def test_what_the_system_gets(has, held, may_give, gets):
+    found = decided(SETS, {SYSTEM: set(expand(has))}, set(expand(held)), may_give)
+    assert {unit: compress(cpus) for unit, cpus in found.items()} == ({} if has == gets else {SYSTEM: gets})
+
+
+def test_what_loses_cpus_comes_first():
+    has = {SYSTEM: set(expand(FLOOR)), USER: set(expand("0,4-7"))}
+    assert list(decided(SETS, has, set(expand("5-7")), may_give=True)) == [USER, SYSTEM]
+
+
+EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("start"), st.integers(0, 1)),
+        st.tuples(st.just("end"), st.integers(0, 1)),
+        st.tuples(st.just("look"), st.floats(0.1, 30)),
+        st.tuples(st.just("reload"), st.sampled_from([SYSTEM, USER])),
+        st.tuples(st.just("widened by others"), st.sampled_from([SYSTEM, USER])),
+    ),
+    max_size=60,
+)
+
+
+@given(EVENTS)
+def test_the_system_never_shares_a_held_pool_and_keeps_its_floor(events):
+    has = {SYSTEM: set(expand(FLOOR)), USER: set(expand(FLOOR))}
+    pools = [set(expand(pool)) for pool in POOLS]
+    workers, gifts, given_at, now = [0, 0], Gifts(), [], 0.0
+    for what, of in events:
+        if what == "start":
+            workers[of] += 1
+        elif what == "end":
+            workers[of] = max(0, workers[of] - 1)
+        elif what == "look":
+            now += of
+        else:
+            has[of] = set(expand(FLOOR if what == "reload" else WIDE))
+        cpus = {min(pool) for pool, count in zip(pools, workers) if count}
+        held = whole_pools(pools, cpus)
+        wanted = decided(SETS, has, held, may_give=what == "look" and not gifts.are_over(now))
+        if any(cpus - has[unit] for unit, cpus in wanted.items()):
+            gifts.note(now)
+            given_at.append(now)
+        has.update(wanted)
+        for cpus in has.values():
+            assert SETS.floor <= cpus <= SETS.floor | SETS.most and not cpus & held - SETS.floor
+        assert sum(at > now - 60 for at in given_at) <= PER_MINUTE
+        if what == "look" and not gifts.are_over(now):
+            assert set(map(frozenset, has.values())) == {frozenset(SETS.with_all(held))}
+
+
+def follows(machine):
+    """Make housekeeping follow two NPUs, and give the units of the system their control groups."""
+    npus = [{"id": n, "phy_id": n, "kind": "npu", "pci": "", "pool": pool, "slice": "npu-%d.slice" % n} for n, pool in enumerate(POOLS)]
+    os.makedirs(machine.path("/etc/npu-affinity"), exist_ok=True)
+    for path, document in ((PLAN, {"npus": npus}), (HOUSEKEEPING, {"floor": FLOOR, "most": "1-3,5-7"})):
+        with open(machine.path(path), "w") as file:
+            json.dump(document, file)
+
+
+class Following(Watched):
+    """The running kernel with two devices, and a systemd that writes what it is told into the tree."""
+
+    fails = False
+
+    def __init__(self, root):
+        Watched.__init__(self, root)
+        self.settings.unlink()
+        follows(self)
+        for unit in (SYSTEM, USER):
+            self.put(unit, FLOOR)
+        (root / "sys/devices/system/cpu").mkdir(parents=True)
+        (root / "sys/devices/system/cpu/online").write_text(WIDE)
+
+    def path(self, path):
+        return self.root + path if path.startswith(("/etc", "/dev", "/run", "/sys")) else path
+
+    def put(self, unit, cpus):
+        folder = self.path(CGROUPS + "/" + unit)
+        os.makedirs(folder, exist_ok=True)
+        with open(folder + "/cpuset.cpus", "w") as file:
+            file.write(cpus)
+
+    def run(self, argv, stdin="", timeout=None):
+        if self.fails:
+            raise CommandError("systemctl did not end within 60 s")
+        verb, unit, value = argv[1], argv[3], settings(argv[4])["AllowedCPUs"]
+        assert (verb, argv[2]) == ("set-property", "--runtime")
+        self.put(unit, value)
+        return Result(argv, 0, "")
+
+    @property
+    def has(self):
+        return {unit: self.read("%s/%s/cpuset.cpus" % (CGROUPS, unit)) for unit in (SYSTEM, USER)}
+
+
+@pytest.fixture
+def following(tmp_path):
+    """One at a time: it watches all processes, those of a test in another process, too."""
+    with open(os.path.join(tempfile.gettempdir(), "npu-affinity-test-watch"), "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            yield Following(tmp_path)
+        except PermissionError:
+            pytest.skip("only root can make device files")
+
+
+WORKER = (
+    "import os, sys; print('ready', flush=True); sys.stdin.readline(); os.open(sys.argv[1], 0); print('open', flush=True); sys.stdin.read()"
+)
+
+
+class Worker:
+    def __init__(self, machine, number):
+        command = [sys.executable, "-c", WORKER, machine.path("/dev/davinci%d" % number)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True, bufsize=1)
+        assert self.process.stdout.readline() == "ready\n"
+
+    def open(self):
+        self.process.stdin.write("\n")
+        assert self.process.stdout.readline() == "open\n"
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+def until(watch, machine, cpus, seconds):
+    """Watch until all units have CPUs, and return whether they got them."""
+    deadline = time.monotonic() + seconds
+    while set(machine.has.values()) != {cpus} and time.monotonic() < deadline:
+        pause = watch.schedule.pause(time.monotonic())
+        if pause == 0:
+            watch.look()
+        else:
+            watch.wait(min(pause, 0.1))
+    return set(machine.has.values()) == {cpus}
+
+
+def idle(watch):
+    """Let the next look be a minute away, and no pause be left of the last one."""
+    watch.schedule.looked(time.monotonic(), 0)
+
+
+def test_an_open_takes_cpus_and_the_last_end_returns_them(following, capsys):
+    watch = program.Watch(following)
+    assert watch.look() and set(following.has.values()) == {WIDE}
+    idle(watch)
+    first, second, other = Worker(following, 0), Worker(following, 0), Worker(following, 1)
+    for worker in (first, second):
+        worker.open()
+        assert until(watch, following, "0,4-7", 10)
+    other.open()
+    assert until(watch, following, FLOOR, 10)
+    assert "%s: CPUs 0-7 -> 0,4-7 (for process %d)" % (SYSTEM, first.process.pid) in capsys.readouterr().out
+    watch.look()
+    idle(watch)
+    first.end()
+    watch.wait(5)
+    watch.look()
+    assert set(following.has.values()) == {FLOOR}, "another process holds the pool"
+    second.end()
+    if watch.parts[0].descriptor >= 0:
+        watch.wait(5)
+        assert watch.schedule.pause(time.monotonic()) < 2
+    assert until(watch, following, "0-4", 10)
+    other.end()
+    assert until(watch, following, WIDE, 10)
+
+
+def test_without_events_a_look_takes_cpus_back(following, monkeypatch):
+    monkeypatch.setattr(program.Opens, "watch", lambda self: None)
+    watch = program.Watch(following)
+    watch.look()
+    worker = Worker(following, 1)
+    worker.open()
+    assert set(following.has.values()) == {WIDE}
+    watch.look()
+    worker.end()
+    assert set(following.has.values()) == {"0-4"}
+
+
+def test_a_storm_does_not_delay_taking_cpus_back(following):
+    watch = program.Watch(following)
+    watch.look()
+    idle(watch)
+    if not watch.opens.descriptors:
+        pytest.skip(watch.opens.why)
+    watch.budget.spent(time.monotonic(), 100.0)
+    worker, started = Worker(following, 0), time.monotonic()
+    worker.open()
+    found = until(watch, following, "0,4-7", 20)
+    worker.end()
+    assert found and time.monotonic() - started < 15
+
+
+@pytest.fixture
+def part(following):
+    return Housekeeping(following)
+
+
+def in_slice(machine, name, cpus, pid=4):
+    folder = machine.path("%s/npu.slice/%s" % (CGROUPS, name))
+    inner = folder + "/worker.service"  # systemd gives cpusets to those alone that have a setting, and to those around them
+    os.makedirs(inner)
+    for place in (folder, os.path.dirname(folder)):
+        open(place + "/cgroup.procs", "w").close()
+    for file, text in ((inner + "/cgroup.procs", "%d\n" % pid), (folder + "/cpuset.cpus.effective", cpus)):
+        with open(file, "w") as target:
+            target.write(text)
+
+
+@pytest.mark.parametrize(("granted", "left"), [("1-3", "0,4-7"), ("1", "0,4-7"), ("2,6", FLOOR)])
+def test_work_in_a_slice_holds_pools_without_a_device(following, part, granted, left):
+    in_slice(following, "npu-0.slice", granted)
+    part.look()
+    assert set(following.has.values()) == {left}
+
+
+def test_a_monitor_holds_nothing(following, part, monkeypatch):
+    monkeypatch.setattr(lending, "is_monitor", lambda _host, _pid: True)
+    worker = Worker(following, 0)
+    worker.open()
+    part.look()
+    worker.end()
+    assert set(following.has.values()) == {WIDE}
+
+
+def test_cpus_are_given_at_most_four_times_a_minute(following, part, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    seen = []
+    for _round in range(6):
+        part.look()
+        seen.append(following.has[SYSTEM])
+        for unit in (SYSTEM, USER):
+            following.put(unit, FLOOR)
+    assert seen == [WIDE] * 4 + [FLOOR] * 2
+    now[0] += 61
+    part.look()
+    assert following.has[SYSTEM] == WIDE
+
+
+def test_nothing_is_given_while_another_program_changes_the_host(following, part):
+    with lock.changing(following, "bind"):
+        part.look()
+        assert set(following.has.values()) == {FLOOR}
+    with lending.alone(following) as is_alone:
+        assert is_alone and part.look() and part.again
+    part.look()
+    assert set(following.has.values()) == {WIDE} and not part.again
+
+
+def test_the_end_of_the_service_takes_everything_back(following, part, monkeypatch):
+    part.look()
+    monkeypatch.setattr(program, "Host", lambda _root: following)
+    assert program.main(["--end"]) == 0
+    assert set(following.has.values()) == {FLOOR}
+    os.unlink(following.path(HOUSEKEEPING))
+    following.put(SYSTEM, WIDE)
+    assert program.main(["--end"]) == 0
+    assert following.has[SYSTEM] == WIDE and not part.look(), "housekeeping does not follow any more"
+
+
+def test_a_change_that_fails_is_said_and_tried_again_soon(following, part, capsys):
+    part.look()
+    worker = Worker(following, 0)
+    worker.open()
+    following.fails = True
+    assert part.born({worker.process.pid: None})
+    assert "did not end within 60 s" in capsys.readouterr().out
+    following.fails = False
+    assert not part.born({worker.process.pid: None})
+    worker.end()
+    assert set(following.has.values()) == {"0,4-7"}
+
+
+DROP_IN = UNITS + "/system.slice.d/50-npu-affinity.conf"
+
+
+def request(floor, follow=True):
+    files = [a_file(DROP_IN, MARK + "[Slice]\nAllowedCPUs=\nAllowedCPUs=%s\n" % floor)]
+    if follow:
+        files.append(a_file(HOUSEKEEPING, '{"about": %s, "floor": "%s", "most": "1-3,5-7"}' % (json.dumps(MARK.strip("# \n")), floor)))
+    more = {"more": "1-3,5-7"} if follow else {}
+    return Request(files=files, owned=[HOUSEKEEPING, DROP_IN], expected=[dict(unit=SYSTEM, cpus=floor, mems="", **more)])
+
+
+@pytest.fixture(params=[True, False])
+def lent(request, tmp_path):
+    """A machine whose system has all CPUs beyond its floor; with and without a systemd that applies sets at a reload."""
+
+    def made(number=0):
+        machine = Machine(str(tmp_path / str(number)))
+        machine.reapplies = request.param
+        follows(machine)
+        os.unlink(machine.path(HOUSEKEEPING))
+        apply(machine, globals()["request"](FLOOR))
+        lending.give(machine, {SYSTEM: set(expand(WIDE))})
+        assert machine.effective(SYSTEM)[0] == WIDE
+        return machine
+
+    return made
+
+
+def overrides(machine):
+    return machine.names("/run/systemd/system.control/system.slice.d")
+
+
+def test_a_bind_that_has_nothing_to_change_leaves_what_is_lent(lent):
+    machine = lent()
+    machine.calls.clear()
+    assert not apply(machine, request(FLOOR)).changed and machine.effective(SYSTEM)[0] == WIDE
+    assert not any(call.startswith(("set-property", "daemon-reload")) for call in machine.calls)
+    lending.give(machine, {SYSTEM: set(expand("1-7"))})
+    assert apply(machine, request(FLOOR), check=True).changed, "the floor is not there"
+
+
+@pytest.mark.parametrize("follow", [True, False])
+@pytest.mark.parametrize("floor", [FLOOR, "0"])
+def test_a_change_leaves_the_floor_of_its_files(lent, floor, follow):
+    machine = lent()
+    if (floor, follow) == (FLOOR, True):
+        machine.put(DROP_IN, MARK + "[Slice]\nAllowedCPUs=1\n")
+    apply(machine, request(floor, follow))
+    assert machine.effective(SYSTEM)[0] == floor and overrides(machine) == []
+
+
+def test_unbind_restores_the_system_after_lending(lent):
+    machine = lent()
+    assert not unbind(machine).failed
+    assert machine.effective(SYSTEM)[0] == WIDE and overrides(machine) == []
+    assert not machine.exists(HOUSEKEEPING) and not machine.exists(DROP_IN)
+
+
+@pytest.mark.parametrize("function", [lambda machine: apply(machine, request("0")), unbind], ids=["bind", "unbind"])
+def test_a_killed_run_leaves_nothing_lent(lent, monkeypatch, function):
+    for step, machine in Steps(monkeypatch).endings(lent, Killed(), function, least=2):
+        lends = set(expand(machine.effective(SYSTEM)[0])) - set(expand(FLOOR))
+        assert not lends or machine.exists(HOUSEKEEPING) or function is unbind, step
+        function(machine)
+        assert machine.effective(SYSTEM)[0] == (WIDE if function is unbind else "0"), step
+        assert overrides(machine) == [], step
