@@ -82,7 +82,10 @@ def take_back(host: Host, values: Values, changes: Sequence[Change]) -> list[str
                 failed += values.unreached(change.key, change.before, now, "this run") if now != change.before else []
         except Exception as error:
             failed.append(reason(error))
-    values.done(host, changes, undone=True)
+    try:
+        values.done(host, changes, undone=True)
+    except Exception as error:
+        failed.append(reason(error))
     values.undoing = False
     return list(dict.fromkeys(failed))
 

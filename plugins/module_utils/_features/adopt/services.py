@@ -195,6 +195,8 @@ def take_away(host: Host, made: Mapping[str, Mapping[str, Any]]) -> None:
 
     Raises ``ValueError`` with those that could not be widened. These keep their drop-ins.
     """
+    if not made:
+        return
     systemd = Systemd(host)
     running = [unit for unit in made if follow_at_once(host) and systemd.effective(unit, "cpus") is not None]
     everything = {"cpus": compress(possible(host)), "mems": compress(nodes_with_memory(host))}

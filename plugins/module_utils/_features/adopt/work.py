@@ -77,10 +77,12 @@ class Work(Values):
         self._heirs: dict[str, str] = {}
         self._planned: dict[str, Change] = {}
         self._settled: set[str] = set()
+        self._unread: set[str] = set()
         self._variables: dict[str, Variables] = {}
         self._before: dict[str, FileState] = {}
         self._put: dict[str, dict[str, str]] = {}
         self._removed: list[str] = []
+        self._failures: list[str] = []
 
     @property
     def adopted(self) -> list[Target]:
@@ -103,7 +105,7 @@ class Work(Values):
         self.targets = self._find(self._engines, self._groups) if self._find else []
         self._groups.known.update((target.unit, target.user["group"]) for target in self.targets if target.way == SERVICE)
         self._over = set() if self._is_part else self._leaving(host)
-        self._settled, self._of, self._gives = set(), {}, {} if self._is_part else dict(self._next_starts(host))
+        self._settled, self._unread, self._of, self._gives = set(), set(), {}, {} if self._is_part else dict(self._next_starts(host))
         groups = {target.user["group"] for target in self.adopted if not target.is_rank}
         again = [target for target in self.targets if target.is_rank and target.is_kept and target.user["group"] in groups]
         for target in [*self.adopted, *again]:  # ranks whose service is widened, or forgets their CPUs with the new set (before Linux 6.2)
@@ -191,6 +193,7 @@ class Work(Values):
             if not self.is_over(key):
                 raise
             self._note(str(error))
+            self._unread.add(key)
             return None
 
     def _read_service(self, host: Host, unit: str) -> str:
@@ -289,7 +292,7 @@ class Work(Values):
     def planned(self, host: Host, changes: list[Change], check: bool) -> list[Change]:
         """Return groups before the threads in them, and ranks after all of their service, also where they are given back."""
         self._planned = {change.key: change for change in changes}
-        self._settled |= self._over - set(self._planned)
+        self._settled |= self._over - self._unread - set(self._planned)
         return sorted(changes, key=lambda change: self._place(change.key))
 
     def _place(self, key: str) -> int:
@@ -312,7 +315,10 @@ class Work(Values):
         return value
 
     def _failed(self, key: str, why: str) -> None:
-        if key in self._of:
+        """Note what failed with what is to be adopted, or that something is not given back, which :meth:`done` raises where it has to."""
+        if self._find is None or self.undoing:
+            self._failures.append(why)
+        elif key in self._of:
             self._of[key].text = self._of[key].text or why
         else:
             self._note(why)
@@ -339,20 +345,14 @@ class Work(Values):
         if put:
             services.load(host, put)
             groups = self._groups.of(put)
-            failed = services.follow(host, {unit: sets for unit, sets in put.items() if groups[unit]})
-            if failed and self.undoing:
-                raise ValueError("; ".join("%s: %s" % found for found in failed.items()))
-            for unit, why in failed.items():
+            for unit, why in services.follow(host, {unit: sets for unit, sets in put.items() if groups[unit]}).items():
                 self._failed(unit, why)
-        if removed:
-            recorded = record.entries(host)
-            try:
-                services.take_away(host, {unit: recorded[unit] for unit in removed})
-            except ValueError as error:
-                if self._find is None or self.undoing:
-                    raise
-                self._note(str(error))
-                self._settled -= set(removed)
+        recorded = record.entries(host) if removed else {}
+        try:
+            services.take_away(host, {unit: recorded[unit] for unit in removed})
+        except (CommandError, OSError, ValueError) as error:
+            self._settled -= set(removed)
+            self._failed("", str(error))
 
     def _write_container(self, host: Host, key: str, value: str) -> None:
         """Give a container its sets, by which one of a pod must not lose a device."""
@@ -386,6 +386,9 @@ class Work(Values):
     def done(self, host: Host, changes: Sequence[Change], undone: bool = False) -> None:
         """See that all is inside, what has started meanwhile, too; what is not gets back what it had."""
         self._follow(host)
+        failures, self._failures = self._failures, []
+        if failures:
+            raise ValueError("; ".join(failures))
         if undone or self._find is None:
             return
         begun = changes if isinstance(changes, list) else list(changes)

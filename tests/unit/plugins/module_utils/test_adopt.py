@@ -831,6 +831,17 @@ def test_a_silent_engine_costs_one_time_limit(machine):
     assert not unbind(machine).failed and machine.cpus(200) == "0-7"
 
 
+def test_a_container_of_a_silent_engine_is_given_back_later(machine):
+    found = container(machine)
+    adopt(machine, found())
+    machine.silent = True
+    left = adopt(machine, [], PLANS_WITHOUT["left out"])
+    assert machine.cpus(200) == "4-7" and "did not answer within 30 s" in left.warnings[0]
+    machine.silent = False
+    adopt(machine, [], PLANS_WITHOUT["left out"])
+    assert machine.cpus(200) == "0-7" and not machine.exists(previous.PATH)
+
+
 GONE = {
     "removed, and its engine, too": (True, {}, []),
     "stopped, in the store of an engine that knows others": (

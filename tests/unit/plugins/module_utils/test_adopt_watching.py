@@ -91,6 +91,23 @@ def test_a_bind_succeeds_where_one_service_cannot_be_adopted(machine, found):
     assert list(previous.recorded(machine)["adopt"]) == ["docker:" + ID]
 
 
+def test_a_service_that_cannot_be_widened_keeps_no_container(machine, found, monkeypatch):
+    found.function = both(machine)
+    bind(machine)
+    run = machine.run
+
+    def refuse(argv, *rest):
+        if argv[1] == "set-property":
+            raise ValueError("Access denied")
+        return run(argv, *rest)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(machine, "run", refuse)
+        assert "outside.service: Access denied" in unbind(machine).failed
+        assert (machine.cpus(100), machine.cpus(200)) == ("4-7", "0-7")
+    assert not unbind(machine).failed and machine.cpus(100) == "0-7"
+
+
 class Fails(Check):
     def look(self, check):
         pass
