@@ -12,7 +12,7 @@ import pytest
 
 from tests.fakes.changes import SHARED, VENDOR, shared, state
 from tests.fakes.node import DROP_IN, STATE, commands, node
-from tests.fakes.split_host import MACHINE, ours, soft_split
+from tests.fakes.split_host import soft_split
 from tests.integration.conftest import touched
 from tests.simulator.faults import lose_card
 
@@ -143,44 +143,29 @@ def test_a_fleet_rolls_back_and_forth_except_on_other_hardware(fleet):
     assert differing(changed, state(hosts.tree("first"))) == set(), forth.output
 
 
-def test_soft_split_goes_and_comes_back_with_the_states(fleet, tmp_path):
-    hosts = fleet(host=MACHINE)
-    tree = hosts.tree("host")
-    library = tmp_path / "libvnpu.so"
-    library.write_bytes(b"\x7fELF\0library")
-    split = soft_split(library)
-    without = ours(hosts.snapshot("host"))
-    hosts.succeed("bind")
-    off = content(hosts)
-    hosts.succeed("bind", **split)
-    on = content(hosts)
-    assert (tree / LIBRARY).read_bytes() == library.read_bytes()
-
-    back = hosts.succeed("rollback", npu_affinity_to="-1")
-    assert content(hosts) == off, back.output
-    forth = history(hosts, "host")[1]["run"]["id"]
-    nowhere = hosts.play("rollback", npu_affinity_to=forth)
-    assert "libvnpu.so with SHA-256 " in nowhere.failure("host") and "name its source in npu_affinity_vnpu_files" in nowhere.failure("host")
-    forth = hosts.succeed("rollback", npu_affinity_to=forth, npu_affinity_vnpu_files=split["npu_affinity_vnpu_files"])
-    assert content(hosts) == on, forth.output
-    assert hosts.play("unbind").status == 0 and ours(hosts.snapshot("host")) == without
-
-
 def test_soft_split_and_kubelet_go_and_come_back_together(fleet, tmp_path):
     hosts, library, log = node(fleet), tmp_path / "libvnpu.so", tmp_path / "kubectl.log"
-    library.write_text("library")
-    restarting = {**soft_split(library), "npu_affinity_vnpu_enabled": False, "npu_affinity_kubelet_restart": True, **commands(log)}
+    library.write_bytes(b"\x7fELF\0library")
+    tree, split = hosts.tree("node"), soft_split(library)
+    sourceless = {"npu_affinity_vnpu_enabled": False, "npu_affinity_kubelet_restart": True, **commands(log)}
+    restarting = {**split, **sourceless}
+    without = state(tree)
     hosts.succeed("bind", **restarting)
-    off = state(hosts.tree("node"))
+    off = state(tree)
     hosts.succeed("bind", **{**restarting, "npu_affinity_vnpu_enabled": True}, npu_affinity_kubelet_enabled=True)
-    on = state(hosts.tree("node"))
+    on = state(tree)
     assert {"/" + LIBRARY, "/" + DROP_IN} <= on.keys() - off.keys()
-    for wanted, to in ((off, "-1"), (on, history(hosts, "node")[-1]["run"]["id"])):
-        back = hosts.succeed("rollback", npu_affinity_to=to, **restarting)
-        assert differing(wanted, state(hosts.tree("node"))) <= {"/" + STATE}, back.output
+    assert (tree / LIBRARY).read_bytes() == library.read_bytes()
+
+    def becomes(wanted, playbook, **variables):
+        run = hosts.succeed(playbook, **variables, **restarting)
+        assert differing(wanted, state(tree)) <= {"/" + STATE}, run.output
         hosts.succeed("verify", **restarting)
-    assert log.read_text().split() == ["drain", "uncordon"] * 3
 
-
-def content(hosts):
-    return {path: text for path, text in ours(hosts.snapshot("host")).items() if not path.startswith(OWN)}
+    forth = history(hosts, "node")[-1]["run"]["id"]
+    becomes(off, "rollback", npu_affinity_to="-1")
+    nowhere = hosts.play("rollback", npu_affinity_to=forth, **sourceless)
+    assert "libvnpu.so with SHA-256 " in nowhere.failure("node") and "name its source in npu_affinity_vnpu_files" in nowhere.failure("node")
+    becomes(on, "rollback", npu_affinity_to=forth)
+    becomes(without, "unbind")
+    assert log.read_text().split() == ["drain", "uncordon"] * 4
