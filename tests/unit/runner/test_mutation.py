@@ -73,6 +73,7 @@ def outcomes(tmp_path_factory):
     (checkout / "build/ansible_collections/npu/affinity").symlink_to(checkout)
     (folder / "mutants.json").write_text(json.dumps([mutant for mutant, _outcome in FOUND.values()]))
     environment = {**os.environ, "PYTHONPATH": str(checkout / "build"), "TMPDIR": str(folder)}
+    environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "_hypothesis_pytestplugin"}  # others take most of the time
 
     def run(*command):
         command = [sys.executable, MUTATION / command[0], checkout, *command[1:]]
