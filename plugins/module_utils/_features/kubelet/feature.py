@@ -33,14 +33,14 @@ def _step(host: Host, state: AppliedState, choices: Choices) -> Kubelet | None:
 
 
 def _release() -> type[Release]:
-    from .release import Release
+    from .step import Release
 
     return Release
 
 
 def _compare(comparing: Comparing) -> None:
     if "kubelet" in comparing.wanted.pending:
-        from .pending import compare
+        from .step import compare
 
         compare(comparing, comparing.wanted.pending["kubelet"])
 

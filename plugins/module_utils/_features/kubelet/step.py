@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The kubelet as a step of the transaction that applies a desired state.
+"""The kubelet's drop-in as a step of the transactions that apply a desired state and release features.
 
 The kubelet restarts with other CPU sets only on a drained node, and the controller drains it. Until then the change is pending.
 """
@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..._base.findings import coded
 from ..._host.host import Host
+from ..._state import release
 from ..._state.diffs import diffs
 from ..._state.step import LiveStep
+from ..comparing import Comparing
 from . import drop_in
-from .pending import sentence
+from .places import SECTION
 
 if TYPE_CHECKING:
     from ..._base.documents import KubeletLive
@@ -48,11 +50,9 @@ class Kubelet(LiveStep):
     def look(self, check: bool) -> None:
         if self.present and not self.wanted:
             return
-        path = self.wanted["path"] if self.wanted else next(iter(drop_in.installed(self.host)), None)
-        if path is not None:
-            self.change = drop_in.look(self.host, path, self.wanted["content"] if self.wanted else None)
-            waits = self.wait is None and self.change.needed
-            self.remarks = coded("NPU_KUBELET_PENDING", [sentence(self.change)] if waits else [])
+        self.change = _change(self.host, self.wanted)
+        if self.change and self.change.needed and self.wait is None:
+            self.remarks = coded("NPU_KUBELET_PENDING", [_sentence(self.change)])
 
     def run(self) -> None:
         if self.change and self.wait and self.change.needed:
@@ -74,3 +74,53 @@ class Kubelet(LiveStep):
 
     def lines(self) -> dict[str, list[str]]:
         return {diffs.KUBELET: self.change.differences} if self.change and self.changed else {}
+
+
+class Release(release.Release):
+    """Removes the drop-in and restarts the kubelet of a drained node. On another node it stays: without it a kubelet with the old state
+    would not start again."""
+
+    change: drop_in.Change | None = None
+
+    @property
+    def changed(self) -> bool:
+        return self.change is not None
+
+    def look(self) -> None:
+        for path in filter(self.host.exists, drop_in.installed(self.host)):
+            if self.options.kubelet_wait:
+                self.change = self.outcome.attempt(SECTION, drop_in.look, self.host, path, None)
+                return
+            self.outcome.pending["kubelet"] = (
+                "%s stays, because the kubelet runs with it: drain the node and unbind with npu_affinity_kubelet_restart: true" % path
+            )
+            self.outcome.kept.add(SECTION)
+
+    def release(self) -> None:
+        if self.change and self.options.kubelet_wait:
+            self.outcome.attempt(SECTION, drop_in.apply, self.host, self.change, self.options.kubelet_wait)
+
+    def lines(self) -> dict[str, list[str]]:
+        return {diffs.KUBELET: self.change.differences} if self.change else {}
+
+
+def compare(comparing: Comparing, wanted: KubeletLive | None) -> None:
+    """Note a change that is pending, which is not drift; ``wanted`` is None where the drop-in is to be removed."""
+    try:
+        change = _change(comparing.host, wanted)
+        pending = [_sentence(change)] if change and change.needed else []
+    except ValueError as error:
+        pending = ["the pending change of the kubelet cannot be made: %s" % error]
+    comparing.findings.pending = pending
+    comparing.findings.remarks += coded("NPU_KUBELET_PENDING", pending)
+
+
+def _change(host: Host, wanted: KubeletLive | None) -> drop_in.Change | None:
+    """Return the change of the drop-in, None where there is none and none is wanted."""
+    path = wanted["path"] if wanted else next(iter(drop_in.installed(host)), None)
+    return drop_in.look(host, path, wanted["content"] if wanted else None) if path else None
+
+
+def _sentence(change: drop_in.Change) -> str:
+    made = "; ".join(change.differences) or change.path
+    return "the kubelet's change is pending: %s; bind with npu_affinity_kubelet_restart: true to drain the node and make it" % made
