@@ -12,6 +12,7 @@ import base64
 import functools
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
@@ -21,7 +22,6 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.outside import 
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import Typed
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.records import fleet
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.scene import LOOKS, PALETTE
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.timeline import timeline
 
 _IN_SCRIPT = {ord(character): f"\\u{ord(character):04x}" for character in "<>&"}
 """A JSON text with these replaced can end no script element, whatever the browser makes of it; the rest is ASCII."""
@@ -38,7 +38,7 @@ def report_html(
     """Return the page of a fleet. :func:`_report.records.fleet` has the shapes, what is refused, and the options ``others``.
 
     ``generated`` says when the hosts were looked at, in words that are shown as they are. ``runs`` are further runs for the table of drift
-    over time (:func:`_report.timeline.timeline`). ``typed`` is how the run was started: commands of the page repeat it.
+    over time (:func:`timeline`). ``typed`` is how the run was started: commands of the page repeat it.
     """
     of_page = {"title": title, "generated": generated, "runs": timeline(runs), "solid": len(PALETTE)}
     data = {**of_page, **fleet(records, **others)}
@@ -49,6 +49,35 @@ def report_html(
     parts = {"TITLE": escape(shown_lines(title)), "POLICY": escape(_policy()), "STYLE": _style(), "SCRIPT": _asset("page.js"), "DATA": text}
     before, *rest = _asset("page.html").split("@@")
     return before + "".join(parts.get(part, part) for part in rest)
+
+
+def timeline(runs: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return how much of a fleet differed, run by run: ``[{label, hosts, compared, drifted, objects, causes}]``, the oldest first.
+
+    A run is ``{name, records}``. Its label is the time of its newest record, or its name where records have no time. ``hosts`` is the
+    number of all hosts, ``compared`` of those that could be compared with a plan, ``drifted`` of those that differed. ``objects`` is the
+    number of objects that did, ``causes`` has it by cause.
+    """
+    found = [_run(run) for run in runs]
+    return [run for _order, run in sorted(found, key=lambda entry: entry[0])]
+
+
+def _run(run: Mapping[str, Any]) -> tuple[tuple[str, str], dict[str, Any]]:
+    if not isinstance(run, Mapping) or "records" not in run:
+        raise ValueError(f"runs: a run has its name in 'name' and the records of its hosts in 'records'; got {str(run)[:80]!r}")
+    records: list[Mapping[str, Any]] = list(run["records"])
+    name = str(run.get("name") or "")
+    time = max((str(record.get("time") or "") for record in records), default="")
+    compared = [record for record in records if record.get("bound") and "drift" in record]
+    causes = Counter(str(entry["cause"]) for record in compared for entry in record["drift"])
+    return (time or name, name), {
+        "label": time.replace("T", " ").replace("Z", " UTC") or name,
+        "hosts": len(records),
+        "compared": len(compared),
+        "drifted": sum(bool(record["drift"]) for record in compared),
+        "objects": causes.total(),
+        "causes": dict(causes),
+    }
 
 
 def _policy() -> str:

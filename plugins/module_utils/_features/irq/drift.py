@@ -6,21 +6,27 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Mapping, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple, Sequence
 
-from ..._base.cpulist import expand
+from ..._base.cpulist import compress, expand
 from ..._base.findings import Device
 from ..._base.findings import DRIVER_RELOAD, KERNEL, Cause, Findings, Value, coded
 from ..._host.host import Host
+from ..._kernel.cpus import CPU_FOLDER, read_list
 from ..._kernel.devices import SQ
 from ..._kernel.interrupts import KINDS
+from ..._kernel.processes import started_with
 from ..comparing import Comparing
-from . import in_process
+from ..threads import torch_npu
+from ..threads.tasks import Process, find, groups_of
 from .affinity import Row, grouped
 from .binding import bind, choices
 from .irqbalance import freedom, until_first_pass
 from .moves import Seen, cause_of_move
 from .rebinds import Rebinds
+
+if TYPE_CHECKING:
+    from ..._base.documents import Plan
 
 _LONGEST_WAIT = 30
 _STUCK = Cause(
@@ -29,13 +35,13 @@ _STUCK = Cause(
 
 
 class _Npu(NamedTuple):
-    """The NPU of a row: ``first`` is what :func:`irq.binding.choices` gives with all IRQ CPUs online, ``mover`` tells which process has
-    moved an interrupt of it, and ``free`` is ``irqbalance`` of :class:`irq.moves.Seen`."""
+    """The NPU of a row: ``first`` is what :func:`irq.binding.choices` gives with all IRQ CPUs online, ``moved_by`` tells which process
+    has moved an interrupt of it, and ``free`` is ``irqbalance`` of :class:`irq.moves.Seen`."""
 
     device: Device
     first: Mapping[str, Sequence[int]]
     free: str
-    mover: Callable[[Device, str], str]
+    moved_by: Callable[[Device, str], str]
 
 
 def compare(comparing: Comparing) -> None:
@@ -45,7 +51,7 @@ def compare(comparing: Comparing) -> None:
     host, findings, plan, online, tolerant = comparing.host, comparing.findings, comparing.plan, comparing.online, comparing.tolerant
     _await_irqbalance(findings, host)
     free = freedom(host)
-    mover = in_process.mover(host, plan)
+    moved_by = _moved_by(host, plan)
     report = bind(host, plan, check=True, rebinds=Rebinds(host))
     findings.remarks += coded("NPU_IRQ_UNPLACED", report.unchangeable) + coded("NPU_IRQ_FAILED", report.failed if tolerant else [])
     for npu, row in zip(plan["npus"], report.rows):
@@ -55,7 +61,7 @@ def compare(comparing: Comparing) -> None:
         for name in () if tolerant else row.missing:
             cause = Cause(DRIVER_RELOAD, "the driver is not loaded, or still loading")
             findings.differs("interrupts", "%s %s" % (device.title, name), "requested", "not requested", cause, device)
-        _compare_row(comparing, row, _Npu(device, choices(npu, set(expand(npu["irq"]))), free(row.pci), mover))
+        _compare_row(comparing, row, _Npu(device, choices(npu, set(expand(npu["irq"]))), free(row.pci), moved_by))
     for row in report.rows[len(plan["npus"]) :]:
         _compare_row(comparing, row)
         findings.remarks += coded("NPU_IRQ_UNPLACED", ["%s: %s" % (row.pci, row.text)] if row.text else [])
@@ -86,7 +92,7 @@ def _compare_row(comparing: Comparing, row: Row, npu: _Npu | None = None) -> Non
 
 def _seen(npu: _Npu, kind: str, entry: Mapping[str, Any]) -> Seen:
     own = str(npu.first.get(entry["name"], npu.first[SQ])[0])
-    process = npu.mover(npu.device, entry["before"] or "") if kind == "interrupts" else ""
+    process = npu.moved_by(npu.device, entry["before"] or "") if kind == "interrupts" else ""
     return Seen(own if own != entry["wanted"] else "", npu.free, process)
 
 
@@ -106,3 +112,43 @@ def _await_irqbalance(findings: Findings, host: Host) -> None:
         findings.remarks += coded("NPU_IRQBALANCE_ACTIVE", [text % left])
     elif left > 0:
         time.sleep(left)
+
+
+def _moved_by(host: Host, plan: Plan) -> Callable[[Device, str], str]:
+    """Return a function that says, for a device and the CPUs of its interrupt, which process has put that there; '' where none has.
+
+    torch_npu with ``bind_irq`` takes the two lowest CPUs of a device. The first query searches for processes, also in pods.
+    """
+    found: list[list[tuple[Process, str, torch_npu.Setting, list[int]]]] = []
+
+    def sentence(device: Device, cpus: str) -> str:
+        if not found:
+            found.append(_with_bind_irq(host, plan))
+        for process, word, made, ids in found[0]:
+            devices = [Device.of(npu) for npu in process.npus]
+            if device not in devices:
+                continue
+            order = ids if device.id in ids else sorted(entry.id for entry in devices)
+            readings = [torch_npu.cpus_of(made, order.index(device.id), len(order), online, release) for release in torch_npu.READINGS]
+            for taken in [sorted(reading)[:2] for reading in readings if reading]:
+                if set(expand(cpus)) <= set(taken):
+                    text = "%s in %s was started with %s, by which torch_npu puts them on CPUs %s; remove bind_irq"
+                    return text % (process.title, process.found_by, word, compress(taken))
+        return ""
+
+    online = read_list(host, CPU_FOLDER + "/online")
+    return sentence
+
+
+def _with_bind_irq(host: Host, plan: Plan) -> list[tuple[Process, str, torch_npu.Setting, list[int]]]:
+    """Return the processes of NPUs that move interrupts, with what tells torch_npu to, and the NPUs that they see."""
+    settings = {}
+    for pid in map(int, host.names("/proc", "[0-9]*")):
+        environment = started_with(host, pid)
+        setting = torch_npu.setting(environment)
+        if setting and torch_npu.BIND_IRQ in setting[1].switches:
+            settings[pid] = (*setting, torch_npu.visible_ids(environment))
+    if not settings:
+        return []
+    processes = find(host, plan, groups_of(plan, [{}, {"devices": True}]), pods=True).processes
+    return [(process, *settings[process.pid]) for process in processes if process.pid in settings]

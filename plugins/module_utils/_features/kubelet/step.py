@@ -116,7 +116,7 @@ def compare(comparing: Comparing, wanted: KubeletLive | None) -> None:
 
 
 def _change(host: Host, wanted: KubeletLive | None) -> drop_in.Change | None:
-    """Return the change of the drop-in, None where there is none and none is wanted."""
+    """Return the change of the drop-in. None if it is neither installed nor wanted."""
     path = wanted["path"] if wanted else next(iter(drop_in.installed(host)), None)
     return drop_in.look(host, path, wanted["content"] if wanted else None) if path else None
 

@@ -14,7 +14,7 @@ from planner_hosts import host
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.export import COLUMNS, rows, table
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.timeline import timeline
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.page import timeline
 
 
 TOPOLOGY = host([1, 0], nodes=2, cores=16, nodes_per_socket=1)
