@@ -32,10 +32,10 @@ def check_services(comparing: Comparing) -> list[dict[str, Any]]:
     with_sets: list[dict[str, Any]] = []
     missing = {}
     for service in services:
-        unit, state = service["name"], states.get(service["name"], {})
-        if state.get("LoadState") == "not-found" if host.live else fragment(host, unit) is None:
-            missing[unit] = similar(host, unit)
-        with_sets += _Service(comparing, service, state).compare()
+        one = _Service(comparing, service, states.get(service["name"], {}))
+        if one.is_missing:
+            missing[one.unit] = similar(host, one.unit)
+        with_sets += one.compare()
     if missing:
         comparing.findings.remarks += coded("NPU_UNKNOWN_UNIT", [absent(missing)])
     return with_sets
@@ -53,6 +53,8 @@ class _Service:
         self.switches: Mapping[str, str] = service.get("switches") or {}
         self.state = state
         self.edited = self.unit in comparing.edited
+        self.is_missing = state.get("LoadState") == "not-found" if self.host.live else fragment(self.host, self.unit) is None
+        """systemd reads drop-ins of services that are installed only."""
 
     def compare(self) -> list[dict[str, Any]]:
         """Compare what files, systemd and processes have; return the set to compare, if the service has one of its own."""
@@ -78,7 +80,7 @@ class _Service:
         """Compare what all files of a service say together, and what systemd has loaded of it, with our drop-in."""
         different = {key: (found, path) for key, _value, found, path in differences(self.host, self.unit, self.wanted)}
         for key, value in self.wanted.items():
-            name, loaded = "%s %s" % (self.unit, key), self.state.get(key)
+            name, loaded = "%s %s" % (self.unit, key), None if self.is_missing else self.state.get(key)
             if key in different:
                 found, path = different[key]
                 cause = Cause(EDIT, "its files do not say so")
