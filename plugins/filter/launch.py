@@ -214,10 +214,6 @@ EXAMPLES = r"""
   ansible.builtin.debug:
     msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('docker', image='quay.io/ascend/vllm-ascend:v0.11.0') }}"
 
-- name: Use the device numbers and CPU sets of the host
-  ansible.builtin.debug:
-    msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('podman', topology=ansible_facts['npu_affinity_topology']) }}"
-
 - name: Set the name of the container, and arguments of the engine and the program
   ansible.builtin.debug:
     msg: >-
@@ -307,13 +303,6 @@ EXAMPLES = r"""
 - name: Claim NPUs and CPUs of one NUMA node in Kubernetes 1.37
   ansible.builtin.debug:
     msg: "{{ npu_affinity_plan.npus[0] | npu.affinity.launch('dra', topology=ansible_facts['npu_affinity_topology'], one_claim=true) }}"
-
-- name: Write a policy for NRI balloons
-  ansible.builtin.debug:
-    msg: >-
-      {{ npu_affinity_plan.npus[0]
-         | npu.affinity.launch('balloons', node='worker-1', memory='64Gi', topology=ansible_facts['npu_affinity_topology'],
-                               plan=npu_affinity_plan) }}
 """
 
 RETURN = r"""

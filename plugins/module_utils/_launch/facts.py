@@ -68,6 +68,7 @@ class Facts(Dict[str, Any]):
             visible_on_host=on_host,
             unknown_ids=bool(options["visible_devices"] and workload.cards and not on_host),
             all_cpus=unconfined(workload.topology, workload.cpus)["CPUAffinity"],
+            node_name=options["name"],
             service="%s.service" % (workload.name or "UNIT"),
             podman_arguments=["--cpuset-cpus=" + workload.cpus, *(["--cpuset-mems=" + workload.mems] if workload.mems else []), *arguments],
             has_parent=any(argument.startswith(("--cgroup-parent", "--cgroups")) for argument in arguments),

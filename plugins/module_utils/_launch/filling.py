@@ -5,7 +5,8 @@
 
 A template is a word of a command, or a line of a file. It is written once for each value of the facts in it, ``--device={nodes}`` for each
 node. Where a fact has no value, it is left out. ``{slice:?}`` and ``{slice:!}`` write nothing: the template is there only with, or only
-without, a value. Other words behind the colon name one of :data:`ESCAPES`; ``{words:line}`` is all of them in one command of a unit file.
+without, a value. Other words behind the colon name one of :data:`ESCAPES`; ``{words:line}`` is all of them in one command of a unit file,
+``{cpus:none}`` is "(none)" without a value.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ ESCAPES: Mapping[str, Callable[[Any], str]] = {
     "": str,
     "?": lambda fact: "",
     "!": lambda fact: "",
+    "none": lambda text: str(text) or "(none)",
     "line": lambda words: " ".join(map(_in_unit, words)),
     "unit": lambda text: str(text).replace("%", "%%"),
     "yaml": lambda text: in_yaml(str(text)),
@@ -85,7 +87,7 @@ def texts(templates: Iterable[str], facts: Mapping[str, Any]) -> Iterator[str]:
         given: dict[str, Sequence[Any]] = {name: [""] for name in conditions}
         for name, mark in fields:
             if mark not in ("?", "!"):
-                given[name] = [facts[name]] if mark == "line" and facts[name] else values(facts[name])
+                given[name] = [facts[name]] if mark == "line" and facts[name] else values(facts[name]) or [""] * (mark == "none")
         for chosen in itertools.product(*given.values()):
             yield formatter.vformat(template, (), dict(zip(given, chosen)))
 

@@ -59,8 +59,10 @@ _GIVEN = "--device={nodes} --volume={volumes} --env={variables} {arguments} {ima
 _START = "env{variables:?} {variables} {program}"
 
 FORMS = {
-    "docker": Form(command, f"docker run {_SETS} --gpus={{gpu_request}} {_GIVEN}", (*_WITH_RUNTIME, "arguments"), _NOTES, _NO_RUNTIME),
-    "nerdctl": Form(command, f"nerdctl run {_SETS} --gpus={{gpu_request}} {_GIVEN}", (*_WITH_RUNTIME, "arguments"), _NOTES, _NO_RUNTIME),
+    **{
+        name: Form(command, f"{name} run {_SETS} --gpus={{gpu_request}} {_GIVEN}", (*_WITH_RUNTIME, "arguments"), _NOTES, _NO_RUNTIME)
+        for name in ("docker", "nerdctl")
+    },
     "podman": Form(  # as root: rootless containers cannot join the slices of the system
         command, f"podman run {_SETS} --device=nvidia.com/gpu={{gpus}} {_GIVEN}", (*_CONTAINER, "arguments"), _NOTES, _NO_DEVICES
     ),
@@ -190,7 +192,10 @@ CPUAffinity={all_cpus}
     ),
     "slurm": Form(
         file,
-        ("{lines.node}Name={kind} File={file}{lines.number} Cores={lines.cores}",),
+        (
+            "NodeName={node_name} Name={kind} File={lines.file} Cores={lines.cores}",
+            "Name={kind} File={lines.file} Cores={lines.cores}{node_name:!}",
+        ),
         ("slurm_version", "slurm_sockets"),
         (
             "slurm.conf needs {conf.as_socket}NodeName={conf.node} CPUs={conf.cpus} Sockets={conf.sockets} CoresPerSocket={conf.cores} "
@@ -198,7 +203,7 @@ CPUAffinity={all_cpus}
             "socket boundaries).",
             "Compare with Core L# of lstopo -l on the host. A job that must have no other cores asks for --gres-flags=enforce-binding.",
             "CpuSpecList={busy} of the node in slurm.conf keeps jobs off the cores that take interrupts, in numbers of Slurm.",
-            "Slurm takes whole {socket}s only: {shared} besides its own. Which of them a job gets, Slurm decides, unless a TaskProlog "
+            "Slurm takes whole {conf.named}s only: {shared} besides its own. Which of them a job gets, Slurm decides, unless a TaskProlog "
             "binds it to the CPUs of its NPU (docs/workloads.md has one).",
             "CPUs {left_out} are left out: other threads of their cores are not in the pool.",
             _UNSURE,

@@ -39,8 +39,8 @@ def launch(
 
     ``topology`` is the fact of the host: it brings physical ids, CPUs, cgroup version and kubelet. ``binding`` names the rule by which
     the workload binds itself, empty when it does not; ``total_npus`` is how many NPUs it lists. The ``engine`` of a workload counts where
-    ``options`` name none. ``options`` are ``name``, ``notes``
-    (False: no comments) and those of the form. Raises ``ValueError`` for what cannot work, with a sentence that says why.
+    ``options`` name none. ``options`` are ``name``, ``notes`` (False: no comments) and those of the form. Raises ``ValueError`` for what
+    cannot work, with a sentence that says why.
     """
     if not isinstance(form, str) or form not in forms:
         raise ValueError(f"form: expected one of {', '.join(sorted(forms))}; got {form!r}")
@@ -55,8 +55,8 @@ def launch(
             f"engine: {given['engine']} is configured not to bind itself, and binding={binding} asks for that; leave one of the two out"
         )
     workload = read(entry, topology, given["name"])
-    why = _why_unbound(workload) if binding else ""
-    if why:
+    why = NPUS_ONLY if workload.kind == "gpu" else why_unbound(workload.topology) if workload.topology else ""
+    if binding and why:
         raise ValueError(f"binding: {workload.title} cannot bind itself by {binding}: {why}; leave binding out, and the host binds it")
     if workload.share and "npu_smi" not in made.options:
         others = ", ".join(sorted(name for name, other in forms.items() if "npu_smi" in other.options))
@@ -88,13 +88,6 @@ def _in_process(workload: Workload, binding: str, engine: str) -> list[str]:
     if engine:
         return [ENGINES[engine].arguments] if ENGINES[engine].arguments else []
     return [BINDS_ITSELF if binding else HOST_BINDS] if workload.kind == "npu" else []
-
-
-def _why_unbound(workload: Workload) -> str:
-    """Return why the workers of a workload do not bind themselves, or '' where they do or the host is not known."""
-    if workload.kind == "gpu":
-        return NPUS_ONLY
-    return why_unbound(workload.topology) if workload.topology else ""
 
 
 def _warnings(workload: Workload, form: Form, binding: str, total_npus: Any) -> list[str]:

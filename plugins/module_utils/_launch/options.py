@@ -51,22 +51,19 @@ def _plan(option: str, value: object) -> object:
     return value
 
 
-def _sockets(option: str, value: object) -> object:
-    if value not in ("numa", "l3"):
-        raise ValueError(f"{option}: expected numa or l3; got {value!r}")
-    return value
-
-
 def _version(option: str, value: object) -> str:
     if not isinstance(value, str) or not _RELEASE.match(value):
         raise ValueError(f"{option}: expected a release such as '24.11', as text; got {value!r}")
     return value
 
 
-def _engine(option: str, value: object) -> object:
-    if not isinstance(value, str) or value not in ENGINES:
-        raise ValueError(f"{option}: expected one of {', '.join(ENGINES)}; got {value!r}")
-    return value
+def _one_of(expected: str, choices: Iterable[str]) -> Callable[[str, object], object]:
+    def read(option: str, value: object) -> object:
+        if not isinstance(value, str) or value not in choices:
+            raise ValueError(f"{option}: expected {expected}; got {value!r}")
+        return value
+
+    return read
 
 
 def _environment(option: str, value: object) -> Mapping[str, bool]:
@@ -104,9 +101,13 @@ OPTIONS = {
     "visible_devices": Option(_flag, True, "set the variable that confines the program to its devices"),
     "containerd_version": Option(_version, "1.7", "version of containerd"),
     "slurm_version": Option(_version, "24.11", "version of Slurm"),
-    "slurm_sockets": Option(_sockets, "numa", "what Slurm takes as a socket: numa or l3"),
+    "slurm_sockets": Option(_one_of("numa or l3", ("numa", "l3")), "numa", "what Slurm takes as a socket: numa or l3"),
     "torch_npu_version": Option(_version, "7.3", "version of torch_npu"),
-    "engine": Option(_engine, "", "the program that runs, whose own CPU binding is to be disabled: " + ", ".join(ENGINES)),
+    "engine": Option(
+        _one_of("one of " + ", ".join(ENGINES), ENGINES),
+        "",
+        "the program that runs, whose own CPU binding is to be disabled: " + ", ".join(ENGINES),
+    ),
     "environment": Option(_environment, None, "variables that fit the program to its CPUs: " + ", ".join(SWITCHES)),
 }
 """Words in capitals stand for what only the user can know; no engine takes them as they are."""

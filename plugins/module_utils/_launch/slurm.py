@@ -42,22 +42,14 @@ class SlurmFacts(Facts):
         return (_by_cache if self.options["slurm_sockets"] == "l3" else _by_node)(self.workload.topology, self.workload.title)
 
     @property
-    def socket(self) -> str:
-        return self["host"].named  # type: ignore[no-any-return]
-
-    @property
     def exact(self) -> bool:
         """Whether this release takes the cores of the pool, which need not be whole sockets."""
         return release(self.options["slurm_version"])[:2] <= TAKES_ANY_CORES
 
     @property
-    def file(self) -> str:
-        return "/dev/nvidia" if self["is_gpu"] else "/dev/davinci"
-
-    @property
     def lines(self) -> list[SimpleNamespace]:
         """A line for each NPU, with the CPUs of its cores outside its pool (``others``), and those of its pool outside (``left_out``)."""
-        found, node, name = [], self["host"], self.options["name"]
+        found, node = [], self["host"]
         for card in self.workload.cards:
             pool = set(expand(card.pool))
             if self["exact"]:
@@ -69,16 +61,8 @@ class SlurmFacts(Facts):
                     f"{self.workload.title}: CPUs {card.pool} have no whole core, and Slurm counts whole cores; plan with "
                     "npu_affinity_smt: cores"
                 )
-            cpus = node.cpus(numbers)
-            found.append(
-                SimpleNamespace(
-                    node=f"NodeName={name} " if name else "",
-                    number=card.number,
-                    cores=compress(numbers),
-                    others=cpus - pool,
-                    left_out=pool - cpus,
-                )
-            )
+            cpus, file = node.cpus(numbers), "/dev/%s%d" % ("nvidia" if self["is_gpu"] else "davinci", card.number)
+            found.append(SimpleNamespace(number=card.number, file=file, cores=compress(numbers), others=cpus - pool, left_out=pool - cpus))
         return found
 
     @property
@@ -117,6 +101,7 @@ class SlurmFacts(Facts):
         return SimpleNamespace(
             as_socket=f"SlurmdParameters={node.parameter} and " if len(node.sockets) > 1 else "",
             node=self.options["name"] or "NODE",
+            named=node.named,
             cpus=sum(map(len, node.cores)),
             sockets=len(node.sockets),
             cores=cores.pop(),

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
 DEVICE = re.compile(r"^/dev/(?:davinci|nvidia)(\d+)\Z")
-HOST_ONLY = ("strategy", "quality")
-"""Keys that only a whole plan has, but none of its entries."""
 
 
 class Card(NamedTuple):
@@ -85,7 +83,7 @@ def read(entry: object, topology: object, name: str) -> Workload:
     """
     if not isinstance(entry, Mapping):
         raise ValueError(f"entry: expected an entry of npu_affinity_plan.npus or a workload; got {type(entry).__name__}")
-    if any(key in entry for key in HOST_ONLY):
+    if "strategy" in entry or "quality" in entry:
         raise ValueError("entry: this is a whole plan; take one of its npus, or make a workload of several with npu.affinity.workloads")
     host = _host(topology)
     name = name or ("" if "id" in entry else str(entry.get("name") or ""))
@@ -97,7 +95,8 @@ def read(entry: object, topology: object, name: str) -> Workload:
     cpus = normalize(str(entry.get("pool") or entry.get("cpus") or ""), f"pool of {title}")
     if not cpus:
         raise ValueError(f"{title} has no CPUs: its pool is empty; take an entry of a plan, or give pool or cpus, such as 24-47")
-    parts = [entry, *(entry.get("processes") or ())]
+    parts, is_vnpu = [entry, *(entry.get("processes") or ())], "volumes" in entry
+    has_slices = not host or (host.get("kubelet") or {}).get("policy") != "static" and sets_cpus(host.get("machine") or {})
     return Workload(
         title=title,
         name=name,
@@ -106,19 +105,11 @@ def read(entry: object, topology: object, name: str) -> Workload:
         mems=_memory_nodes(memory_nodes(entry), host, title),
         nearest=_memory_nodes(str(entry.get("mems") or ""), host, title),
         irq=union(str(part.get("irq") or "") for part in parts),
-        slice=slice_name if not host or _has_slices(host) else "",
+        slice=slice_name if has_slices else "",
         cards=tuple(_cards(entry, host, kind, cpus)),
         topology=host,
-        share=_share(entry) if "volumes" in entry else None,
+        share=Share(entry["environment"], entry["volumes"], entry.get("limiter"), entry.get("devices") or ()) if is_vnpu else None,
     )
-
-
-def _has_slices(host: Topology) -> bool:
-    return (host.get("kubelet") or {}).get("policy") != "static" and sets_cpus(host.get("machine") or {})
-
-
-def _share(vnpu: Mapping[str, Any]) -> Share:
-    return Share(vnpu["environment"], vnpu["volumes"], vnpu.get("limiter"), vnpu.get("devices") or ())
 
 
 def _host(topology: object) -> Topology:

@@ -92,7 +92,7 @@ _POLICY = """\
 apiVersion: config.nri/v1alpha1
 kind: BalloonsPolicy
 metadata:
-  name: {policy_name:yaml}
+  name: node.{node}
   namespace: kube-system
 spec:
   agent:
@@ -232,7 +232,7 @@ FORMS = {
             "    config:{one_claim:!}",
             Block(_EXACTLY),
             "---{one_claim:!}",
-            Block(_CLAIM.replace("pod_name", "claim_of_npus") + _NPUS + "\n---{one_claim:!}"),
+            Block(_CLAIM.replace("{pod_name:yaml}", "{pod_name}-npus") + _NPUS + "\n---{one_claim:!}"),
             *_pod("{from_plugin:?}", claims="      claims:\n      - name: {claims.name}\n"),
             _ON_NODE + "  resourceClaims:",
             Block("  - name: {claims.name}\n    resourceClaimName: {claims.of:yaml}"),
@@ -240,11 +240,11 @@ FORMS = {
         (*_OF_PODS, "node", "plan", "one_claim"),
         (
             "Kubernetes 1.37 or newer with feature gates DRAConsumableCapacity and DRADerivedAttributes (alpha), a dra-driver-cpu after "
-            "v0.2.0 with --group-by=numanode --reserved-cpus={reserved_or_none}, and an Ascend driver that skips results of other "
+            "v0.2.0 with --group-by=numanode --reserved-cpus={reserved:none}, and an Ascend driver that skips results of other "
             "drivers.{one_claim:?}",
             "The container gets a share of the NUMA node of its NPUs, not the CPUs of the plan.{one_claim:?}",
             "dra-driver-cpu v0.2.0 must run on the node with --cpu-device-mode=grouped --group-by=machine "
-            "--reserved-cpus={reserved_or_none}.{one_claim:!}",
+            "--reserved-cpus={reserved:none}.{one_claim:!}",
             "--reserved-cpus must have the CPUs for interrupts of all other NPUs, too: give plan.{plan:!}{one_claim:!}",
             "Kubernetes 1.34 or newer with feature gate DRAConsumableCapacity. Memory nodes are not bound: the driver gives CPUs only."
             "{one_claim:!}",

@@ -46,7 +46,6 @@ class PodFacts(Facts):
             claimed=known if by_claim else [],
             from_plugin=options["devices"] and not (by_claim and known),
             of_host=bool(topology and by_claim and known),
-            policy_name=f"node.{options['node']}",
             unserved=" and ".join(sorted({card.family or "an unknown family" for card in workload.cards} - {"a5"})),
         )
 
@@ -78,10 +77,6 @@ class PodFacts(Facts):
         return reserved_cpus(plan, work.topology)
 
     @property
-    def reserved_or_none(self) -> str:
-        return self["reserved"] or "(none)"
-
-    @property
     def reserved_size(self) -> int:
         return len(expand(self["reserved"]))
 
@@ -105,16 +100,12 @@ class PodFacts(Facts):
         return [] if self.options["one_claim"] else [self._usable(*request) for request in (named or {"cpus": work.cpus}).items()]
 
     @property
-    def claim_of_npus(self) -> str:
-        return f"{self['pod_name']}-npus"
-
-    @property
     def claims(self) -> list[SimpleNamespace]:
         """The claims of a pod of form dra: their names in it, and those of the objects."""
         name = self["pod_name"]
         if self.options["one_claim"]:
             return [SimpleNamespace(name="devices", of=name)]
-        npus = [SimpleNamespace(name="npus", of=self["claim_of_npus"])] if self["claimed"] else []
+        npus = [SimpleNamespace(name="npus", of=f"{name}-npus")] if self["claimed"] else []
         return [SimpleNamespace(name="cpus", of=name), *npus]
 
     @property
