@@ -158,7 +158,8 @@ def _judge(host: Host, target: Target, known: Mapping[str, Entry], expected: Exp
             why = withheld(host, posixpath.dirname(user["group"])) if target.by_group else ""
             if why:
                 target.refuse(why)
-            paths = services.by_hand(host, target.unit, [one for entry in known.values() for one in given(entry)])
+            ours = [one for entry in known.values() for one in given(entry)]  # and all, of an unbind that was killed
+            paths = services.by_hand(host, target.unit, [*ours, services.everything(host)] if ours else ())
             if paths and not why:
                 target.refuse("its CPUs are overridden by %s; remove the file and run 'systemctl daemon-reload'" % ", ".join(paths))
 

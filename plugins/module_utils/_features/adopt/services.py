@@ -118,11 +118,11 @@ def in_force(host: Host, unit: str, group: str) -> dict[str, str]:
     """Return the sets and variables in the managed drop-in of a unit, and as ``now.cpus`` and ``now.mems`` those of its ``group`` where
     they are others."""
     found = {**(said(host, unit) or {}), **variables_said(host, unit)}
-    everything = {"cpus": possible(host), "mems": nodes_with_memory(host)}
-    for kind in everything if group and follow_at_once(host) else ():
+    full = everything(host)
+    for kind in full if group and follow_at_once(host) else ():
         text = host.read("%s%s/cpuset.%s" % (CGROUPS, group, kind))
         own = None if text is None else numbers(text) or set()
-        if own is not None and (own != set(expand(found[kind])) if kind in found else own not in (set(), everything[kind])):
+        if own is not None and (own != set(expand(found[kind])) if kind in found else own not in (set(), set(expand(full[kind])))):
             found["now." + kind] = compress(own)
     return found
 
@@ -190,6 +190,11 @@ def reload(host: Host) -> None:
         Systemd(host).reload()
 
 
+def everything(host: Host) -> dict[str, str]:
+    """Return the sets that confine nothing."""
+    return {"cpus": compress(possible(host)), "mems": compress(nodes_with_memory(host))}
+
+
 def take_away(host: Host, made: Mapping[str, Mapping[str, Any]]) -> None:
     """Remove the drop-ins of services, by their entries of the record, and widen those that run: without its setting a set stays.
 
@@ -199,8 +204,8 @@ def take_away(host: Host, made: Mapping[str, Mapping[str, Any]]) -> None:
         return
     systemd = Systemd(host)
     running = [unit for unit in made if follow_at_once(host) and systemd.effective(unit, "cpus") is not None]
-    everything = {"cpus": compress(possible(host)), "mems": compress(nodes_with_memory(host))}
-    widened = {unit: {kind: everything[kind] for kind in said(host, unit) or everything} for unit in running}
+    full = everything(host)
+    widened = {unit: {kind: full[kind] for kind in said(host, unit) or full} for unit in running}
     failed = _set(systemd, widened, reload=False)
     for unit, entry in made.items():
         if unit not in failed:

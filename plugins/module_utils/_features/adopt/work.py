@@ -19,7 +19,7 @@ from ..._base.fitting import Variables, values_of
 from ..._host.host import CommandError, Host
 from ..._kernel.device_access import device_access
 from ..._kernel.machine import CONTROLLERS
-from ..._kernel.masks import cpuset, possible
+from ..._kernel.masks import cpuset
 from ..._kernel.memory import nodes_with_memory
 from ..._state.diffs import diffs
 from ..._state.files import FileState
@@ -233,7 +233,7 @@ class Work(Values):
         return ways[kind_of(key)](host, key, before, entry)
 
     def _original_of_service(self, host: Host, unit: str, before: str, entry: record.Entry) -> str:
-        everything = {"cpus": compress(possible(host)), "mems": compress(nodes_with_memory(host))}
+        everything = services.everything(host)
         found, given = pairs(before), record.given(entry)
         written = {kind: [one[kind] for one in given if kind in one] for kind in SETS}
         now = {kind: found.get("now." + kind, found.get(kind)) for kind in SETS}

@@ -606,26 +606,6 @@ def test_on_cgroup_v1_a_service_that_was_restarted_is_widened(machine):
     assert (machine.cpus(400), machine.cpus(401)) == ("0-7", "6")
 
 
-def adopt_everything(machine):
-    adopt(machine, everything(machine)())
-
-
-@pytest.mark.parametrize(("earlier", "run"), [((), adopt_everything), ((adopt_everything,), unbind)], ids=["adopt", "unbind"])
-def test_a_run_that_is_killed_at_any_step_can_be_unbound(tmp_path, monkeypatch, earlier, run):
-    def bound(number):
-        machine = working(tmp_path / str(number), monkeypatch, keeps=number % 2 == 0)
-        for each in earlier:
-            each(machine)
-        return machine
-
-    untouched = working(tmp_path / "untouched", monkeypatch)
-    everything(untouched)
-    for last, machine in Steps(monkeypatch).endings(bound, Killed(), run):
-        report = unbind(machine)
-        assert (report.failed, warnings(report), all_cpus(machine)) == ([], [], all_cpus(untouched)), last
-        assert not machine.exists(previous.PATH) and not machine.exists(services.drop_in("outside.service")), last
-
-
 def without_npu_1(machine):
     """Work as it is found with a plan that has NPU 0 only: the devices of others are nobody's."""
     return [
@@ -735,6 +715,10 @@ def test_a_record_of_another_shape_or_name_is_refused(name, values):
         check({**GOOD, name: {**good, **values}})
 
 
+def first(machine):
+    adopt(machine, machine.found())
+
+
 def other_settings(machine):
     adopt(machine, machine.found(), wanted={"move_memory": True, **FITTED})
 
@@ -744,9 +728,9 @@ def other_pools(machine):
 
 
 @pytest.mark.parametrize("version", ["v1", "v2", "podman that writes nothing down"])
-@pytest.mark.parametrize("change", [other_pools, other_settings])
+@pytest.mark.parametrize(("earlier", "change"), [((), first), ((first,), other_pools), ((first,), other_settings), ((first,), unbind)])
 @pytest.mark.parametrize("later", [None, other_pools], ids=["unbind", "bind"])
-def test_a_change_that_is_killed_at_any_step_is_ours(tmp_path, monkeypatch, version, change, later):
+def test_a_change_that_is_killed_at_any_step_is_ours(tmp_path, monkeypatch, version, earlier, change, later):
     """What the old plan gave and what the new one gives are recognised by the next bind and by unbind."""
 
     def bound(number):
@@ -754,7 +738,8 @@ def test_a_change_that_is_killed_at_any_step_is_ours(tmp_path, monkeypatch, vers
         machine.writes_down = version in ("v1", "v2")
         machine.found = everything(machine, DOCKER if machine.writes_down else PODMAN)
         before.update(all_cpus(machine))
-        adopt(machine, machine.found())
+        for way in earlier:
+            way(machine)
         return machine
 
     before = {}
