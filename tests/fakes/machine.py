@@ -11,8 +11,6 @@ import posixpath
 import shutil
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
-from ansible_collections.npu.affinity.plugins.module_utils._features.device_share import switching
-from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.tool import ShareTool
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.places import UNCHANGEABLE
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host, Result
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding
@@ -22,6 +20,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.machine import slice_path
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import apply
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
+from tests.fakes.share import share as share_chips
 from tests.fakes.systemd import MARK, UNITS, ModelledSystemd, a_file, slice_text
 
 FUNCTION = "0000:c1:00.0"
@@ -266,8 +265,7 @@ def run_roles(machine, irqbalance="policy", share=False, files=FILES_OF_SLICES, 
     )
     apply(machine, request)
     if share:
-        tool = ShareTool(machine)
-        assert not switching.switch(machine, tool, tool.cards(), switching.Choice(True)).failed
+        share_chips(machine)
 
 
 def bind(machine, irqbalance="policy", share=False, files=()):

@@ -10,9 +10,9 @@ import os
 import pathlib
 import sys
 
-from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.switching import Choice, switch
-from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.tool import ShareTool
+from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.sharing import Shares
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._state.values import Step
 
 SIMULATOR = pathlib.Path(__file__).parents[1] / "simulator" / "npu_smi.py"
 FAMILIES = {
@@ -52,15 +52,14 @@ class Box:
                 (root / "sys/bus/pci/devices" / entry["bdf"]).mkdir(parents=True)
                 self.description["chips"].append(entry)
         for folder in ("etc", "run/npu-smi", "var/log", "simulator", "usr/local/Ascend/driver/tools"):
-            (root / folder).mkdir(parents=True)
+            (root / folder).mkdir(parents=True, exist_ok=True)
         (root / "usr/local/Ascend/driver/version.info").write_text("Version=25.5.1\npackage_version=25.5.1\n")
         program = root / "usr/local/Ascend/driver/tools/npu-smi"
         program.write_text("#!%s -IS\n%s" % (os.path.realpath(sys.executable), SIMULATOR.read_text()))
         program.chmod(0o755)
         self.faults()
+        self.program = str(program)
         self.host = Host(str(root), 60)
-        self.tool = ShareTool(self.host)
-        self.cards = self.tool.cards()
         self.forget_calls()
 
     def faults(self, **faults):
@@ -84,6 +83,25 @@ class Box:
     def forget_calls(self):
         (self.root / "var/log/npu-smi-calls.log").write_text("")
 
-    def switch(self, enabled, *chosen, only_ours=True, **options):
+    def by_hand(self, words):
+        """Switch device share without the collection."""
+        return self.host.run([self.program, "set", "-t", "device-share", *words.split()], "Y\n")
+
+    def share(self, *chosen, **options):
         self.forget_calls()
-        return switch(self.host, self.tool, self.cards, Choice(enabled, chosen, only_ours), **options)
+        return share(self.host, *chosen, **options)
+
+
+def wanted(*chosen, **more):
+    """What a desired state has of device share on some cards or chips, or all."""
+    return {"npus": list(chosen), "ignore_busy": False, "npu_smi": "", "timeout": 60, "wait": 0, **more}
+
+
+def share(host, *chosen, check=False, values=None, **more):
+    """Bind device share of a host, and return the step that did."""
+    step = Step(host, values or Shares(), wanted(*chosen, **more))
+    step.look(check)
+    if not check:
+        step.run()
+        step.finish()
+    return step

@@ -13,7 +13,7 @@ from tests.simulator.driver import NPU_SMI
 from tests.simulator.reboot import reboot, start_units
 
 VNPUS = [{"npu": 1, "template": "vir05_1c_16g", "name": "a"}, {"npu": 1, "template": "vir10_3c_32g", "unit": "infer.service"}]
-UNIT, CONFIG = "npu-affinity-hard_vnpu.service", "etc/vnpu.cfg"
+UNIT, CONFIG = "npu-affinity-hard-vnpu.service", "etc/vnpu.cfg"
 
 
 def npu_smi(tree, words, **options):
@@ -55,7 +55,7 @@ def test_hard_vnpus_are_made_kept_over_a_reboot_and_removed(fleet):
     for name, tree in trees.items():
         reboot(tree)
         assert listed(tree) == (wanted if name == "driver" else {})
-        assert all(unit.returncode == 0 for unit in start_units(tree, "hard_vnpu").values())
+        assert all(unit.returncode == 0 for unit in start_units(tree, "hard-vnpu").values())
         assert listed(tree) == wanted
     npu_smi(trees["driver"], "set -t destroy-vnpu -i 1 -c 0 -v 117")
     npu_smi(trees["unit"], "set -t create-vnpu -i 1 -c 0 -f vir05_1c_16g")

@@ -324,12 +324,11 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         memory_limit: int
 
     class DeviceShareLive(TypedDict):
-        enabled: bool
         npus: List[Any]
-        only_ours: bool
         ignore_busy: bool
-        min_driver: str
+        npu_smi: str
         timeout: int
+        wait: int
 
     class HardVnpuLive(TypedDict):
         """``values``: the hard vNPUs of each NPU, by NPU ID and chip, and the switches of the driver."""

@@ -59,7 +59,7 @@ def value_feature(
         "settings": tuple(settings),
         "owned": ("/etc/npu-affinity/%s.json" % name, "%s/%s" % (UNIT_FOLDER, service(name))),
         "sections": {name: lambda recorded: values().check(recorded)},
-        "programs": ("npu-affinity-%s*" % name,),
+        "programs": (service(name).replace(".service", "*"),),
         "release": release,
         "compare": compare,
         "compared": -1,
@@ -72,7 +72,7 @@ def value_feature(
 
 def service(name: str) -> str:
     """Return the unit that sets the values of a feature at boot."""
-    return "npu-affinity-%s.service" % name
+    return "npu-affinity-%s.service" % name.replace("_", "-")
 
 
 def code(name: str, meaning: str) -> dict[str, Code]:

@@ -72,10 +72,14 @@ class Values:
             return None
         try:
             live = {key: value for key, value in json_of(text).items() if key != "about"}
-            self.wanted(host, live)
+            self.require_live(host, live)
         except (AttributeError, TypeError, ValueError) as error:
             raise ValueError("%s is not what role %s writes (%s); remove it and bind the host again" % (self.file, self.name, error))
         return live
+
+    def require_live(self, host: Host, live: Mapping[str, Any]) -> None:
+        """Raise ``ValueError`` for what the feature cannot want."""
+        self.wanted(host, live)
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add those of the program that units run."""
@@ -122,6 +126,10 @@ class Values:
 
     def heirs(self, host: Host, originals: Mapping[str, str]) -> dict[str, str]:
         """Return ``{key: value}`` of what has come by what was given to these, such as the children of a process, without a record."""
+        return {}
+
+    def aside(self, host: Host) -> Mapping[str, str]:
+        """Return ``{key: value}`` of what changes by itself when values are written: its originals are recorded, too."""
         return {}
 
     def is_over(self, key: str) -> bool:
@@ -207,6 +215,10 @@ class Values:
 
     def retry(self, boot: bool = False) -> None:
         """Try again what an earlier run could not do: this one restores, or runs at boot."""
+
+    def again(self) -> bool:
+        """Whether what failed at boot is tried once more, after a pause."""
+        return False
 
     def label(self, host: Host, key: str) -> tuple[str, str, int]:
         """Return what a value is called, and for how many of what it is: ``("governor", "CPU", 4)``."""

@@ -62,6 +62,8 @@ def carry_out(host: Host, values: Values, changes: Sequence[Change], begun: list
         given = [value for value in entry["given"] if value != change.wanted] + [change.wanted]
         recorded[change.key] = dict(entry, given=given, **values.about(host, change.key))
     if changes:
+        for key, value in values.aside(host).items():
+            recorded.setdefault(key, {"original": value, "given": []})
         previous.replace(host, values.name, recorded)
     for change in changes:
         begun.append(change)
@@ -136,6 +138,7 @@ class Step(LiveStep):
             changes, self.changes = self.changes, []
             carry_out(self.host, self.values, changes, self.changes)
             self._note()
+            self._require_all()
 
     def undo(self) -> None:
         failed = [] if self.values.late else take_back(self.host, self.values, self.changes)
@@ -270,22 +273,34 @@ def main(values: Values, argv: Sequence[str] | None = None) -> int:
     host = Host(options.root)
     try:
         values.begin(host, options)
-        with changing(host, program):
-            live = values.applied(host)
-            if live is None:
-                return 0
-            done = bring(host, values, live)
-            remarks = values.warnings(host, live) + values.remarks(host, live, done)
     except (OSError, ValueError) as error:
         say(error)
         return 1
+    remarks, failed = _at_boot(host, values, program)
+    while failed and values.again():
+        remarks, failed = _at_boot(host, values, program)
+    for sentence in remarks + failed:
+        say(sentence)
+    return 1 if failed else 0
+
+
+def _at_boot(host: Host, values: Values, program: str) -> tuple[list[str], list[str]]:
+    """Set what was applied and say what that changed. Returns sentences on what is left, and on what failed."""
+    try:
+        with changing(host, program):
+            live = values.applied(host)
+            if live is None:
+                return [], []
+            done = bring(host, values, live)
+            remarks = values.warnings(host, live) + values.remarks(host, live, done)
+    except (OSError, ValueError) as error:
+        return [], [str(error)]
     lines = [line[2:] for line in values.lines(host, done)]
     if lines:
         log_change(host, Logged("rebind", program, "%s of %s" % (count(len(done), "change"), values.title), lines))
-    failed = values.failures()
-    for sentence in lines + remarks + failed:
-        say(sentence)
-    return 1 if failed else 0
+    for line in lines:
+        say(line)
+    return remarks, values.failures()
 
 
 def bring(host: Host, values: Values, live: Mapping[str, Any]) -> list[Change]:

@@ -32,6 +32,7 @@ BOOT_ORDER = (
     "After=tuned.service cpupower.service cpufrequtils.service\n"
 )
 """After what else sets values of the kernel."""
+BEFORE_ENGINES = "Before=containerd.service crio.service docker.service isulad.service kubelet.service podman.service\n"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,16 +105,23 @@ def unit(name: str, text: str) -> FileEntry:
 
 
 def of_values(
-    feature: HostFeature, live: Any, python: str, does: str, order: str = BOOT_ORDER, target: str = "multi-user.target", **more: Any
+    feature: HostFeature,
+    live: Any,
+    python: str,
+    does: str,
+    order: str = BOOT_ORDER,
+    target: str = "multi-user.target",
+    limit: str = "10min",
+    **more: Any,
 ) -> Feature:
     """Return what a feature of values adds: what it sets (``live``), its file, and the unit that sets it at boot.
 
-    ``does``, ``order`` and ``target``: what the unit says of itself.
+    ``does``, ``order``, ``target`` and ``limit`` of time: what the unit says of itself.
     """
     file, name = feature.owned[0], service(feature.name)
     text = (
         f"[Unit]\nDescription={does}\n{order}ConditionPathExists={file}\n\n"
-        f"[Service]\nType=oneshot\n{ENVIRONMENT}ExecStart={python} -m npu_affinity {feature.name}\nTimeoutStartSec=10min\n\n"
+        f"[Service]\nType=oneshot\n{ENVIRONMENT}ExecStart={python} -m npu_affinity {feature.name}\nTimeoutStartSec={limit}\n\n"
         f"[Install]\nWantedBy={target}\n"
     )
     content = previous.dump(f"{MARKER}: {feature.name} is set at boot. Changes are overwritten.", live)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.hard_vnpu.feature import FEATURE
 from ansible_collections.npu.affinity.plugins.module_utils._features.hard_vnpu.splitting import MODE, RECOVER, value_of
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import BOOT_ORDER, Feature, of_values
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import BEFORE_ENGINES, BOOT_ORDER, Feature, of_values
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import find, is_lost
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import vnpus as _vnpus
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import is_hard
@@ -19,7 +19,6 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import is_
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
-_BEFORE = "Before=containerd.service crio.service docker.service isulad.service kubelet.service podman.service\n"
 _KEPT_BY_DRIVER = {"on": True, "off": False}
 
 
@@ -48,5 +47,5 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     if settings["recover"] in _KEPT_BY_DRIVER:
         switches[RECOVER] = "enable" if by_driver else "disable"
     live = {"values": {**switches, **values}, "npu_smi": settings["npu_smi"] or "", "timeout": settings["timeout"]}
-    made = of_values(FEATURE, live, settings["python"], "Split NPUs into hard vNPUs", BOOT_ORDER + _BEFORE, needs_plan=True)
+    made = of_values(FEATURE, live, settings["python"], "Split NPUs into hard vNPUs", BOOT_ORDER + BEFORE_ENGINES, needs_plan=True)
     return dataclasses.replace(made, files=made.files[:1], enabled=()) if by_driver else made

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._base.memory_nodes import of_gpu
-from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import is_older
+from ansible_collections.npu.affinity.plugins.module_utils._smi.driver import is_older
 from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.feature import FEATURE
 from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.shortage import size_of
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.hugepages import BY_NODE, GIGANTIC, kept_free, size_text
@@ -70,8 +71,9 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
         there = all(now.get(str(node), 0) >= count for node, count in offered.items())
         notes += [] if there else _command_line(size, offered, filled, too_many)
         return Feature(owned=OWNED, live=live, needs_plan=bool(plan["npus"]), notes=tuple(notes))
-    does, more = "Reserve huge pages on the memory nodes of pools", {"needs_plan": bool(plan["npus"]), "notes": tuple(notes)}
-    return of_values(FEATURE, live, settings["python"], does, _ORDER, "basic.target", **more)
+    does = "Reserve huge pages on the memory nodes of pools"
+    made = of_values(FEATURE, live, settings["python"], does, _ORDER, "basic.target")
+    return dataclasses.replace(made, needs_plan=bool(plan["npus"]), notes=tuple(notes))
 
 
 @remark("NPU_NO_EFFECT")

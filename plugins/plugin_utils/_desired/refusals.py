@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._base.binders import ENGINES
 from ansible_collections.npu.affinity.plugins.module_utils._base.memory_nodes import of_gpu, unclaimed
-from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import OLDEST_DRIVER, is_older
+from ansible_collections.npu.affinity.plugins.module_utils._smi.driver import OLDEST_DRIVER, is_older
 from ansible_collections.npu.affinity.plugins.module_utils._features.slices.places import HOUSEKEEPING_UNITS
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.memory import NVIDIA_GPUS
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.surroundings import CHROOT, CONTAINER

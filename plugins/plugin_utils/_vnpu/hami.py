@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import yaml
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
-from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import OLDEST_DRIVER, is_older
+from ansible_collections.npu.affinity.plugins.module_utils._smi.driver import OLDEST_DRIVER, is_older
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit, held, vnpus
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import requests as _requests
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import Chip, chip_of

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ansible_collections.npu.affinity.plugins.module_utils._base.binders import ARM
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import device_number, unknown_device
-from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import OLDEST_DRIVER, is_older
+from ansible_collections.npu.affinity.plugins.module_utils._smi.driver import OLDEST_DRIVER, is_older
 from ansible_collections.npu.affinity.plugins.module_utils._features.vnpu.layout import IN_CONTAINER
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark

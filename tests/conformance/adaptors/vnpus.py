@@ -11,8 +11,7 @@ import pytest
 from adaptors.checks import require_known
 
 from ansible_collections.npu.affinity.plugins.filter.fit_vnpus import fit_vnpus
-from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import plan_changes
-from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.tool import refusal, states
+from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import plan_changes, refusal, states
 from ansible_collections.npu.affinity.plugins.module_utils._npu_smi import NpuSmiError, parse_device_share, parse_recover
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import Template, chip_of, slots
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.fit import charged

@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
 from ..._base.cpulist import compress
-from ..._base.findings import Device
-from ..._base.findings import CHANGED_SETTINGS, DRIVER_RELOAD, EDIT, UNREADABLE, Cause, Findings
+from ..._base.findings import CHANGED_SETTINGS, DRIVER_RELOAD, EDIT, UNREADABLE, Cause, Device, Findings
+from ..._smi.command import Refusal
 from ..comparing import Comparing
-from .calls import Report
-from .switching import Choice, switch
-from .tool import Cards, Refusal, ShareTool
+from .calls import Cards
+from .sharing import OFF, ON, Shares, ids_of
 
 if TYPE_CHECKING:
     from ..._base.documents import DeviceShareLive
 
 _NO_ANSWER = Cause(UNREADABLE, "it did not answer; run 'npu-smi info'")
-_WORDS = {True: "on", False: "off", None: "unknown"}
 
 
 def compare(comparing: Comparing, wanted: DeviceShareLive) -> None:
@@ -27,36 +25,33 @@ def compare(comparing: Comparing, wanted: DeviceShareLive) -> None:
     host, findings = comparing.host, comparing.findings
     if not any(Device.of(npu).kind == "npu" for npu in comparing.plan["npus"]):
         return
-    enabled, topology = wanted["enabled"], comparing.wanted.topology
+    topology = comparing.wanted.topology
+    known = Cards.of_topology(topology) if topology else None
+    shares = Shares(comparing.wanted.npu_smi, known if known and known.chips else None)
+    cards: dict[int, dict[int, str | None]] = {}
     try:
-        tool = ShareTool(host, comparing.wanted.npu_smi)
-        known = Cards.of_topology(topology) if topology else None
-        cards = known if known and known.chips else tool.cards()
-        report = switch(host, tool, cards, Choice(enabled, wanted["npus"], wanted["only_ours"]), check=True)
-    except Refusal as error:
-        findings.differs("device_share", "device share", _WORDS[enabled], str(error), _NO_ANSWER)
-        return
+        for key in shares.wanted(host, wanted):
+            card, chip = ids_of(key)
+            cards.setdefault(card, {})[chip] = shares.read(host, key)
     except ValueError as error:
-        cause = Cause(CHANGED_SETTINGS, "they do not fit the cards of this host")
-        findings.differs("device_share", "device share", _WORDS[enabled], str(error), cause)
+        cause = _NO_ANSWER if isinstance(error, Refusal) else Cause(CHANGED_SETTINGS, "they do not fit the cards of this host")
+        findings.differs("device_share", "device share", ON, str(error), cause)
         return
-    for card, sentence in sorted(report.failed.items()):
-        findings.differs("device_share", "card %d" % card, _WORDS[enabled], sentence, _NO_ANSWER)
-    _compare_chips(findings, report, (topology or {}).get("npus") or ())
+    for card, sentence in sorted(shares.silent.items()):
+        findings.differs("device_share", "card %d" % card, ON, sentence, _NO_ANSWER)
+        del cards[card]
+    _compare_chips(findings, cards, (topology or {}).get("npus") or ())
 
 
-def _compare_chips(findings: Findings, report: Report, npus: Sequence[Mapping[str, Any]]) -> None:
-    states = {card: {chip: report.before[card].get(chip) for chip in chips} for card, chips in report.wanted.items()}
+def _compare_chips(findings: Findings, cards: Mapping[int, Mapping[int, str | None]], npus: Sequence[Mapping[str, Any]]) -> None:
     cause = Cause(EDIT, "npu-smi switched it, or the card was reset")
-    if all(enabled is False for state in states.values() for enabled in state.values()):
+    if all(word == OFF for chips in cards.values() for word in chips.values()):
         cause = Cause(DRIVER_RELOAD, "the driver forgets device share when it is loaded again and when the host boots")
-    for card, state in sorted(states.items()):
-        wrong = [chip for chip in state if state[chip] is not report.wanted[card][chip]]
+    for card, chips in sorted(cards.items()):
+        wrong = [chip for chip, word in chips.items() if word != ON]
         if not wrong:
             findings.same("device_share", "card %d" % card)
             continue
-        expected, found = _WORDS[report.wanted[card][wrong[0]]], _WORDS[state[wrong[0]]]
-        found += " (chips %s)" % compress(wrong) if len(wrong) < len(state) else ""
+        found = str(chips[wrong[0]]) + (" (chips %s)" % compress(wrong) if len(wrong) < len(chips) else "")
         on_it = [Device.of(npu) for npu in npus if npu.get("card") == card and npu.get("chip") in wrong]
-        device = on_it[0] if len(on_it) == 1 else None
-        findings.differs("device_share", "card %d" % card, expected, found, cause, device)
+        findings.differs("device_share", "card %d" % card, ON, found, cause, on_it[0] if len(on_it) == 1 else None)

@@ -10,17 +10,17 @@ hicann/driver ``npu_set.c``, ``npu_chip_set.c`` and ``dcmi_virtual_intf.c``.
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from typing import TYPE_CHECKING, Any, Callable, Mapping, TypeVar
 
 from ..._base.findings import UNREADABLE, Cause
 from ..._base.outside import require_shape
-from ..._host.host import CommandError, Host
-from ..._npu_smi import NpuSmiError, find_error, parse_vnpu_info, parse_vnpu_mode, parse_vnpu_recover
-from ..._smi.driver import NPU_SMI_FOLDERS
+from ..._host.host import Host
+from ..._npu_smi import find_error, parse_vnpu_info, parse_vnpu_mode, parse_vnpu_recover
+from ..._smi.command import Command, Refusal
 from ..._smi.text import first_line
-from ..._smi.tool import find
 from ..._state import previous
 from ..._state.value_kind import Change, Values
 from ..._state.values import compare as compare_values
@@ -60,6 +60,7 @@ class HardVnpus(Values):
         Values.__init__(self, NAME, {}, "hard vNPUs")
         self._npu_smi = npu_smi
         self._timeout: float | None = None
+        self._command: Command | None = None
         self._asked: set[str] = set()
         self._until = 0.0
 
@@ -86,7 +87,7 @@ class HardVnpus(Values):
         card, _colon, chip = key.partition(":")
         try:
             rows = self._ask(host, parse_vnpu_info, "-t", "info-vnpu", "-i", card, "-c", chip)
-        except NpuSmiError as error:
+        except Refusal as error:
             if error.kind == "invalid":  # there is no such card
                 return None
             raise
@@ -155,33 +156,27 @@ class HardVnpus(Values):
         match = _KEY.match(key)
         return ("hard vNPUs of NPU ID %s, chip %s" % match.groups() if match else key), "", 1
 
+    def _tool(self, host: Host) -> Command:
+        if self._command is None:
+            self._command = Command(host, self._npu_smi, self._timeout, budget=math.inf)
+        return self._command
+
     def _ask(self, host: Host, parse: Callable[[str], T], *words: str) -> T:
         while True:
             try:
-                return parse(self._run(host, "info", *words)[0])
-            except NpuSmiError as error:
+                return self._tool(host).ask(parse, *words)
+            except Refusal as error:
                 if error.kind != "unavailable" or time.monotonic() > self._until:
                     raise
                 time.sleep(_PAUSE)
 
     def _set(self, host: Host, *words: str) -> str:
         """Return what npu-smi said against a setting, as far as that can be told from success; '' for nothing."""
-        output, status = self._run(host, "set", *words)
-        if "success" in output.lower():
+        result = self._tool(host).run(["set", *words])
+        if "success" in result.output.lower():
             return ""
-        error, message = find_error(output, status), _MESSAGE.search(output)
-        return message.group(1) if message else str(error) if error else first_line(output)
-
-    def _run(self, host: Host, *words: str) -> tuple[str, int]:
-        problems: list[str] = []
-        tool = find(host, self._npu_smi, "npu-smi", NPU_SMI_FOLDERS, problems, ["NPUs"])
-        if tool is None:
-            raise ValueError(problems[0].rstrip("."))
-        try:
-            result = host.run(tool.argv + list(words), "", self._timeout)
-        except CommandError as error:
-            raise ValueError(str(error))
-        return result.output, result.rc
+        error, message = find_error(result.output, result.rc), _MESSAGE.search(result.output)
+        return message.group(1) if message else str(error) if error else first_line(result.output)
 
 
 def compare(comparing: Comparing, live: Mapping[str, Any]) -> None:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What modules tell of a report: diffs in few lines, chips as rows, and sentences on cards that need the same to be said.
+"""What modules tell of a report: diffs in few lines.
 
 A line begins with ``+`` for what is new, ``~`` for what changes (now -> then) and ``-`` for what goes.
 """
@@ -172,45 +172,12 @@ def _place(entries: Iterable[Entry], key: str) -> str:
         return ", ".join(sorted(found))
 
 
-def chips_of(report: Any) -> list[dict[str, Any]]:
-    """Return the chips of all cards that answered, as ``[{card, chip, before, after, enabled}]``; ``enabled`` is the wanted state."""
-    return [
-        {
-            "card": card,
-            "chip": chip,
-            "before": enabled,
-            "after": report.after[card].get(chip),
-            "enabled": report.wanted.get(card, {}).get(chip),
-        }
-        for card, chips in sorted(report.before.items())
-        for chip, enabled in sorted(chips.items())
-    ]
-
-
 def folders(modes: Mapping[str, tuple[int | None, int]]) -> list[str]:
     """Return a line for every directory of ``{path: (permission bits before or None, after)}``."""
     return [
         "+ %s/  mode %04o" % (path, after) if before is None else "~ %s/  mode %04o -> %04o" % (path, before, after)
         for path, (before, after) in modes.items()
     ]
-
-
-def device_share(chips: Iterable[Entry]) -> list[str]:
-    """Return a line for all cards whose chip of one number changes alike."""
-    words = {True: "on", False: "off", None: "unknown"}
-    cards: dict[tuple[int, str], list[int]] = {}
-    for chip in chips:
-        if chip["before"] is not chip["after"]:
-            cards.setdefault((chip["chip"], "%s -> %s" % (words[chip["before"]], words[chip["after"]])), []).append(chip["card"])
-    return ["~ card %s chip %d: %s" % (compress(found), chip, change) for (chip, change), found in cards.items()]
-
-
-def card_sentences(failed: Mapping[int, str]) -> list[str]:
-    """Return the failures of cards with cards joined for which the same is to be said."""
-    cards: dict[str, list[int]] = {}
-    for card, text in failed.items():
-        cards.setdefault(text, []).append(card)
-    return ["card %s: %s" % (compress(found), text) for text, found in cards.items()]
 
 
 def _text(value: Any) -> str:

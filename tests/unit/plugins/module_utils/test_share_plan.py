@@ -6,11 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import (
-    is_older,
-    plan_changes,
-    select,
-)
+from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import plan_changes, select
+from ansible_collections.npu.affinity.plugins.module_utils._smi.driver import is_older
 
 ON, OFF = {0: True}, {0: False}
 BOTH_ON, BOTH_OFF, ONE_ON = {0: True, 1: True}, {0: False, 1: False}, {0: True, 1: False}

@@ -15,8 +15,6 @@ import shutil
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.vnpu import layout
-from ansible_collections.npu.affinity.plugins.module_utils._features.device_share import switching
-from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.tool import ShareTool
 from ansible_collections.npu.affinity.plugins.module_utils._apply.apply import switched_off
 from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
 from ansible_collections.npu.affinity.plugins.module_utils._features.parts import traces
@@ -30,7 +28,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._transaction.request 
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.switched_off import SwitchedOff
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
 from tests.fakes.kernel import tuned
-from tests.fakes.share import Box
+from tests.fakes.share import Box, share
 from tests.fakes.systemd import MARK, UNITS, a_file, slice_text
 from tests.fakes.machine import (
     CHANGES_SOMETHING,
@@ -359,7 +357,7 @@ BROKEN = [
     ("files", {UNITS + "/npu.slice": "text"}, ""),
     ("files", {UNITS + "/npu.slice": dict(FILE, mode="rw")}, ""),
     ("files", {"relative": FILE}, ".*'relative' is not an absolute path"),
-    ("device_share", {"chips": {"one": {}}}, ""),
+    ("device_share", {"one": {"original": "on", "given": []}}, ""),
     ("kubelet", {"path": "relative", "folders": []}, ""),
     *(
         ("hugepages", {"2048": {node: number}}, "")
@@ -417,10 +415,9 @@ def test_device_share_and_the_driver_s_file_are_put_back(box, content):
     assert len(box.box.shared) == 3 and box.read(path) + "\n" != content
     predicted, report = unbind(box, check=True), unbind(box)
     assert box.box.shared == [] and not (report.failed or report.kept)
-    assert (
-        path in predicted.releases["device_share"].report.restored
-        and predicted.releases["device_share"].report.restored == report.releases["device_share"].report.restored
-    )
+    lines = report.releases["device_share"].lines()["device share"]
+    assert lines == predicted.releases["device_share"].lines()["device share"]
+    assert lines == ["~ card 0-2 chip 0: on -> off", "~ %s: as before the first bind" % path]
     assert snapshot(box.root) == before
 
 
@@ -429,14 +426,14 @@ def test_a_busy_card_keeps_only_its_record_until_a_later_run(box):
     bind(box, share=True)
     box.box.faults(busy=[1])
     report = unbind(box)
-    assert report.releases["device_share"].report.busy == [1] and report.kept == {"device_share"}
+    assert report.releases["device_share"].values.busy == [1] and report.kept == {"device_share"}
     assert box.box.shared == ["1:0"]
     left = snapshot(box.root)
     assert set(left) - set(before) == {"/etc/npu-affinity", "/etc/npu-affinity/previous.json", "/etc/device_share.cfg"}
     assert list(previous.recorded(box)) == ["device_share"]
     box.calls.clear()
     again = unbind(box)
-    assert not again.changed and again.releases["device_share"].report.busy == [1]
+    assert not again.changed and again.releases["device_share"].values.busy == [1]
     assert snapshot(box.root) == left and box.calls == []
     box.box.faults()
     assert unbind(box).kept == set()
@@ -449,7 +446,7 @@ def test_device_share_left_for_later_survives_a_killed_run(box, killed_at):
     before = snapshot(box.root)
     bind(box, share=True)
     report = unbind(box, Options(device_share=False))
-    assert report.kept == {"device_share"} and report.releases["device_share"].report is None and len(box.box.shared) == 3
+    assert report.kept == {"device_share"} and not report.releases["device_share"].changed and len(box.box.shared) == 3
     assert not unbind(box, Options(device_share=False)).changed
     calls = []
 
@@ -477,17 +474,13 @@ def test_a_tool_that_does_not_answer_holds_up_nothing_else(box):
 
 
 def test_a_card_that_came_after_the_first_change_is_put_back_too(box):
-    bind(box, share=True)
-    recorded = previous.recorded(box)
-    del recorded["device_share"]["chips"]["2"]
-    previous.keep(box, set(recorded) - {"device_share"})
-    previous.record(box, "device_share", recorded["device_share"])
-    tool = ShareTool(box)
-    switching.switch(box, tool, tool.cards(), switching.Choice(False, [2], only_ours=False))
-    switching.switch(box, tool, tool.cards(), switching.Choice(True, [2]))
-    assert previous.recorded(box)["device_share"]["chips"]["2"] == {"0": True}
+    box.box.by_hand("-i 2 -d 1")
+    share(box, 0)
+    box.box.by_hand("-i 2 -d 0")
+    share(box)
+    assert previous.recorded(box)["device_share"]["2:0"] == {"original": "off", "given": ["on"]}
     unbind(box)
-    assert box.box.shared == ["2:0"]
+    assert box.box.shared == []
 
 
 # --- killed, and failing, at every step -----------------------------------------------------------------------------

@@ -5,23 +5,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._apply.apply import Application
 from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
 from ansible_collections.npu.affinity.plugins.module_utils._features.parts import traces
-from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host, Result
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.hugepages import path_of
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import PATH as LOCK
 from ansible_collections.npu.affinity.plugins.module_utils._state.previous import PATH as RECORD
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
 from tests.fakes.kernel import FIRST, add_device, add_function, names_of
 from tests.fakes.machine import Killed, Steps
+from tests.fakes.share import Box
+from tests.fakes.share import wanted as shares_of
 from tests.fakes.states import a_state
+from tests.simulator import npu_smi
 
 POLICY = "/sys/devices/system/cpu/cpufreq/policy%d/scaling_governor"
 NIC = "0000:7d:00.0"
@@ -31,6 +37,16 @@ class Kernel(Host):
     """Each write to it is a step. Its new huge pages are free."""
 
     interrupt = staticmethod(lambda: None)
+
+    def run(self, argv, stdin="", timeout=None):
+        """Answer as npu-smi does, in this process."""
+        assert argv[0].endswith("/npu-smi")
+        if argv[1] == "set":
+            self.interrupt()
+        output = io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(output):
+            patch.setattr("sys.stdin", io.StringIO(stdin))
+            return Result(argv, npu_smi.main(self.root, argv[1:]), output.getvalue())
 
     def set_attribute(self, path, value):
         self.interrupt()
@@ -66,6 +82,12 @@ def with_nic(host):
     host.put(f"/sys/bus/pci/devices/{NIC}/class", "0x020000")
 
 
+def with_cards(host):
+    Box(Path(host.root), "310p")
+    host.put("/etc/device_share.cfg", "device-share-recover:enable\n[device-share-config start]\n[device-share-config end]")
+    host.run(["/npu-smi", *["set", "-t", "device-share", "-i", "2", "-c", "0", "-d", "1"]], "Y\n")
+
+
 def plan_of(pool, irq):
     return {"schema": 1, "npus": [{"id": 0, "pci": FIRST, "pool": pool, "irq": irq}]}
 
@@ -95,6 +117,12 @@ ROWS = {
         {"live": {"nic": {"mode": "near", "functions": {NIC: "0-3"}}}},
         {"live": {"nic": {"mode": "near", "functions": {NIC: "8-9"}}}},
         r".*/smp_affinity_list",
+    ),
+    "device_share": (
+        with_cards,
+        {"live": {"device_share": shares_of()}},
+        {"live": {"device_share": shares_of({"card": 2, "chip": 1}, {"card": 5, "chip": 0})}},
+        r"/run/npu-smi/share.json|/etc/device_share.cfg",
     ),
 }
 AFTER_ALL = ("irq", "nic")

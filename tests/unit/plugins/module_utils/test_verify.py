@@ -27,6 +27,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_fil
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
 from tests.fakes.kernel import EVERYWHERE, EVERYWHERE_MASK, FIRST, SECOND, Kernel, add_device, add_function, names_of
 from tests.fakes.share import Box
+from tests.fakes.share import wanted as shares_of
 from tests.fakes.systemd import MARK, UNITS, ModelledSystemd
 
 NPUS = [
@@ -980,19 +981,17 @@ def test_an_irqbalance_that_was_stopped_by_a_bind_must_stay_so(live):
 
 
 SHARED = {"npus": [dict(NPUS[0], pci="", irq="")]}
-ON = {"enabled": True, "npus": [], "only_ours": True}
-OFF = dict(ON, enabled=False)
+ON = shares_of()
 SHARES = {
     # what we switched on before, what is wanted, the lines
     "as wanted": (["0", "1", "2"], ON, []),
     "forgotten by the driver": (
         [],
-        dict(ON, npus=[0, 2]),
+        shares_of(0, 2),
         ["card 0: on, not off; driver reload: the driver forgets", "card 2: on, not off; driver reload"],
     ),
     "one card switched off": (["0", "2"], ON, ["card 1: on, not off; manual change"]),
-    "one card switched on": (["1"], dict(OFF, only_ours=False), ["card 1: off, not on; manual change"]),
-    "a card that is not there": ([], dict(ON, npus=[7]), ["device share: on, not npu_affinity_device_share_npus: there is no card 7"]),
+    "a card that is not there": ([], shares_of(7), ["device share: on, not npu_affinity_device_share_npus: there is no card 7"]),
 }
 
 
@@ -1000,7 +999,7 @@ SHARES = {
 def test_device_share_is_compared_card_by_card(tmp_path, shared, wanted, expected):
     box = Box(tmp_path, "a2")
     if shared:
-        box.switch(True, *[int(card) for card in shared])
+        box.share(*[int(card) for card in shared])
     put_plan(box.host, SHARED)
     box.forget_calls()
     assert begins(lines(verify(box.host, Wanted(live={"device_share": wanted}))[1]), expected) == expected
@@ -1009,7 +1008,7 @@ def test_device_share_is_compared_card_by_card(tmp_path, shared, wanted, expecte
 
 def test_a_card_of_one_npu_is_drift_of_that_npu(tmp_path):
     box = Box(tmp_path, "a2")
-    box.switch(True, 0)
+    box.share(0)
     put_plan(box.host, {**SHARED, "options": {"npus": []}})
     npus = [{"kind": "npu", "id": 5 - card, "card": card, "chip": 0, "pci": "0000:0%d:00.0" % card} for card in range(3)]
     findings = verify(box.host, Wanted(live={"device_share": ON}, topology={"npus": npus}))[1]
@@ -1019,19 +1018,10 @@ def test_a_card_of_one_npu_is_drift_of_that_npu(tmp_path):
     ]
 
 
-def test_a_card_that_others_switched_on_may_stay_on(tmp_path):
-    box = Box(tmp_path, "a2")
-    box.switch(True, 1)
-    shutil.rmtree(str(tmp_path / "etc/npu-affinity"))
-    put_plan(box.host, SHARED)
-    assert lines(verify(box.host, Wanted(live={"device_share": OFF}))[1]) == []
-    assert len(lines(verify(box.host, Wanted(live={"device_share": dict(OFF, only_ours=False)}))[1])) == 1
-
-
 def test_chips_of_one_card_can_differ_and_a_silent_card_is_named(tmp_path):
     box = Box(tmp_path, "310p")
-    box.switch(True)
-    box.switch(False, {"card": 2, "chip": 1}, only_ours=False)
+    box.share()
+    box.by_hand("-i 2 -c 1 -d 0")
     put_plan(box.host, SHARED)
     assert lines(verify(box.host, Wanted(live={"device_share": ON}))[1])[0].startswith("card 2: on, not off (chips 1); manual change")
     box.faults(answers={"info -t device-share -i 5": {"text": "dcmi module initialize failed. ret is -8005", "status": 187}})

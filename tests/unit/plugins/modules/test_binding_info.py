@@ -19,6 +19,7 @@ from ansible_collections.npu.affinity.plugins.modules import binding_info
 
 from tests.simulator import generate as simulator
 from tests.fakes.changes import work_outside
+from tests.fakes.share import wanted
 from tests.fakes.two_cards import two_cards
 
 MACHINE = two_cards(0, 1)
@@ -35,7 +36,7 @@ STATE = {
     "files": FILES,
     "owned": ["/etc/systemd/system/npu-*.slice"],
     "plan": PLAN,
-    "live": {"irq": "fail", "device_share": {"enabled": True, "npus": [], "only_ours": True}},
+    "live": {"irq": "fail", "device_share": wanted()},
     "absent": {},
     "hardware": {},
     "runtime": True,
@@ -128,7 +129,7 @@ def test_what_a_bind_would_change_is_no_drift(look, bound):
     other = dict(STATE, files=[dict(FILES[0], content=FILES[0]["content"].replace("0-15", "0-7"))])
     result = look(desired=other)
     assert (result["changes"], result["drift"]) == ([f"file {SLICE}: changed"], [])
-    live = dict(STATE["live"], device_share=dict(STATE["live"]["device_share"], enabled=False))
+    live = dict(STATE["live"], device_share=wanted(0))
     assert look(desired=dict(STATE, live=live))["changes"] == ["settings of feature device_share: changed"]
 
 

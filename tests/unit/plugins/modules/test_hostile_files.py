@@ -140,7 +140,7 @@ OTHER_SHAPES = [
     (PREVIOUS, '{"irq": {"0000:c1:00.0 workqueue a": {"original": 5, "given": []}}}'),
     (PREVIOUS, '{"files": {"/etc/a": {"content": "", "mode": "-1"}}}'),
     (PREVIOUS, '{"files": {"/etc/a": {"content": "", "owner": "root:root"}}}'),
-    (PREVIOUS, '{"device_share": {"chips": {"\\u00b2": {"0": true}}}}'),
+    (PREVIOUS, '{"device_share": {"\\u00b2:0": {"original": "on", "given": []}}}'),
     (PREVIOUS, '{"vnpu": {"folders": [], "modes": {"/etc/a": "99999999"}, "files": {}}}'),
     (PLAN, '{"npus": [{"id": 0, "pool": "0-3", "pci": 5}]}'),
     (ENTRY, '{"time": 5}'),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.fakes.share import wanted
 from tests.fakes.states import a_state
 
 from tests.simulator import generate as simulator
@@ -38,8 +39,7 @@ def bound(run_module, root):
     (root / SLICE[1:]).write_text("[Slice]\nAllowedCPUs=0\n")
     before[SLICE] = b"[Slice]\nAllowedCPUs=0\n"
     content = "# Managed by npu.affinity: changes are overwritten.\n[Slice]\nAllowedCPUs=0-7\n"
-    share = {"enabled": True, "npus": [], "only_ours": True, "ignore_busy": False, "min_driver": "25.5", "timeout": 60}
-    live = {"irq": "fail", "device_share": share}
+    live = {"irq": "fail", "device_share": wanted()}
     state = a_state(plan=PLAN, runtime=True, files=[{"path": SLICE, "content": content}], live=live)
     assert not run_module("host_files", root=str(root), state=state).get("failed")
     return root, before
