@@ -74,7 +74,7 @@ def test_a_machine_without_accelerators(lab, claims, shape):
     machine.run("rm -r /usr/local/Ascend /etc/ascend_install.info")
     files = machine.files()
     for options in ((), ("--check", "--diff")):
-        run = lab.play(machine, "bind", *options)
+        run = lab.play(machine, "bind", "-v", *options)
         claims.equal(f"exit status and changes of bind {' '.join(options)}", changes(run), (0, []))
     claims.true("bind says why", "no accelerator" in said(run), said(run))
     claims.equal(f"of {len(files)} files, links and folders, those that differ", changed_files(machine, files), [])

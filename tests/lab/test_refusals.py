@@ -41,7 +41,7 @@ def test_interrupts_that_the_kernel_manages(lab, claims, shape):
     before = machine.look()
     pci = next(iter(before["functions"]))
     refused(claims, machine, irqs(before["functions"][pci], CQ)[:1])
-    run = lab.play(machine, "bind")
+    run = lab.play(machine, "bind", "-v")
     claims.equal("exit status of bind", run.status, 0)
     states = {(entry["name"], entry["state"]) for _pci, entry in interrupts(run)}
     there = (CQ, "bound")  # the kernel may have placed one where the plan has it
@@ -67,7 +67,7 @@ def test_a_cpu_without_free_vectors(lab, claims, shape):
     spares = sorted(irq for function in look["functions"].values() for irq in irqs(function, "spare_irq"))
     filled = int(machine.run(FILL.format(irqs=" ".join(map(str, spares)), cpu=1)))
     claims.true(f"CPU 1 is full after {filled} of {len(spares)} spare interrupts", 100 < filled < len(spares))
-    run = lab.play(machine, "bind")
+    run = lab.play(machine, "bind", "-v")
     claims.equal("exit status of bind", run.status, 0)
     plan, look = plan_of(machine), machine.look()
     full = next(npu for npu in plan["npus"] if 1 in numbers(npu["irq"]))
