@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from .._base.documents import AppliedState, FileEntry, Run
     from .._base.findings import Code
-    from typing import Callable, List, Mapping, Optional, Sequence, Tuple
+    from typing import Callable, Container, ContextManager, List, Mapping, Optional, Sequence, Tuple
 
     from .._host.host import Host
     from .._state.release import Release
@@ -52,8 +52,9 @@ class Feature(NamedTuple):
 
     ``step(host, state, choices)`` returns what a transaction does of a desired state besides files and units, or None; ``first``: whether
     that comes before the files. ``release()`` returns the class that gives back what is neither a file nor a unit. ``program(argv)`` is
-    what its units run, ``watch(host)`` its part of the watcher. ``undone_by_step``: whether its step takes off what an earlier bind did,
-    too.
+    what its units run, ``watch(host)`` its part of the watcher, ``meanwhile(host, paths, strict)`` a context in which a transaction changes
+    files: with ``strict`` it raises ``ValueError`` where they cannot be changed now. ``undone_by_step``: whether its step takes off what an
+    earlier bind did, too.
 
     ``compare(comparing)`` notes what of the running host is not as wanted; files and units are compared without it. ``compared``: its
     place, the lowest first, and in the order of the register where it is the same. ``codes()`` returns the codes of kinds and causes that
@@ -75,6 +76,7 @@ class Feature(NamedTuple):
     release: Optional[Callable[[], Callable[..., Release]]] = None
     program: Optional[Callable[[Sequence[str]], int]] = None
     watch: Optional[Callable[[Host], Watching]] = None
+    meanwhile: Optional[Callable[[Host, Container[str], bool], ContextManager[None]]] = None
     undone_by_step: bool = False
     compare: Optional[Callable[[Comparing], None]] = None
     compared: int = 0

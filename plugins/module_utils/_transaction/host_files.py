@@ -14,9 +14,9 @@ forgotten when systemd has followed: what a killed run began the next one finish
 from __future__ import annotations
 
 import contextlib
-from typing import Callable, Iterable, Sequence
+from typing import Callable, Container, Iterable, Iterator, Sequence
 
-from .._features.slices.lending import withheld
+from .._features.register import FEATURES
 from .._host.host import CommandError, Host, reason
 from .._kernel.memory import patience
 from .._state import journal, labels, previous
@@ -80,7 +80,7 @@ class Transaction:
 
     def run(self) -> None:
         self._begun = True
-        with withheld(self.host, self.report.changes):
+        with self._meanwhile(self.report.changes):
             self._change()
 
     def _change(self) -> None:
@@ -139,10 +139,18 @@ class Transaction:
         except OSError as error:
             raise ValueError("%s could not be written: %s; make room and run again" % (previous.PATH, error.strerror or error))
 
+    @contextlib.contextmanager
+    def _meanwhile(self, paths: Container[str], strict: bool = True) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for feature in FEATURES.values():
+                if feature.meanwhile and self.host.live:
+                    stack.enter_context(feature.meanwhile(self.host, paths, strict))
+            yield
+
     def undo(self) -> None:
         """Restore everything except previous.json. Raises ``ValueError`` with what could not be; the next run then finishes."""
         if self._begun:
-            with withheld(self.host, self.written, strict=False):
+            with self._meanwhile(self.written, strict=False):
                 each([self._undo_enabled, self._undo_files, self._undo_units, self._stopped.undo_released, self._stopped.undo_stopped])
 
     def _undo_enabled(self) -> None:

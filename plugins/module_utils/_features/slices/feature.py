@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from ..._host.installed import UNIT_FOLDER
@@ -13,6 +14,8 @@ from ..watching import WATCH_SERVICE
 from .places import HOUSEKEEPING
 
 if TYPE_CHECKING:
+    from typing import Container, ContextManager
+
     from ..._base.documents import AppliedState
     from ..._host.host import Host
     from ..comparing import Comparing
@@ -32,6 +35,14 @@ def _watch(host: Host) -> Watching:
     from .watching import Housekeeping
 
     return Housekeeping(host)
+
+
+def _meanwhile(host: Host, paths: Container[str], strict: bool) -> ContextManager[None]:
+    if HOUSEKEEPING not in paths and not host.exists(HOUSEKEEPING):
+        return contextlib.nullcontext()
+    from .lending import nothing_lent
+
+    return nothing_lent(host, paths, strict)
 
 
 def _compare(comparing: Comparing) -> None:
@@ -62,6 +73,7 @@ FEATURE = Feature(
     programs=(WATCH_SERVICE,),
     step=_step,
     watch=_watch,
+    meanwhile=_meanwhile,
     compare=_compare,
     compared=-2,
 )

@@ -151,14 +151,11 @@ def _taken(descriptor: int, deadline: float) -> bool:
 
 
 @contextlib.contextmanager
-def withheld(host: Host, paths: Container[str], strict: bool = True) -> Iterator[None]:
+def nothing_lent(host: Host, paths: Container[str], strict: bool) -> Iterator[None]:
     """Lend nothing while a transaction changes the files ``paths``: what the units have is then what these say.
 
     With ``strict`` it raises ``ValueError`` where the CPUs cannot be taken back.
     """
-    if not host.live:
-        yield
-        return
     with alone(host, PATIENCE) as is_alone:
         if strict and not is_alone:
             raise ValueError("the CPUs of the system are being changed for %d s; see 'journalctl -u npu-affinity-watch'" % PATIENCE)
