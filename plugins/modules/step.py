@@ -62,9 +62,6 @@ options:
   playbook:
     description: The playbook that runs, for C(show_progress) and C(summarize).
     type: str
-  before:
-    description: The result of C(show_progress) after the batch before.
-    type: dict
   request:
     description: The job, for C(check_request) and C(place).
     type: raw

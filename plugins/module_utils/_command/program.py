@@ -20,7 +20,6 @@ from .._base.outside import require_shape, say, shown
 from .._state.plan_file import PATH
 from .._base.table import plan_table, wrapped
 from .._drift.codes import WORK_OUTSIDE_POOL
-from .._features.slices.places import FOLLOWS
 from .._users import pools
 from .._base.version import VERSION
 from . import checking, explaining, launching, running
@@ -118,7 +117,7 @@ def _status(host: Host, options: argparse.Namespace) -> int:
     if options.json:
         _print_data(found.document())
     else:
-        _print([found.line(), *(text for text in found.remarks if text.endswith("[%s]" % FOLLOWS)), *found.ranks])
+        _print([found.line(), *(text for text in found.remarks if text.endswith("[NPU_HOUSEKEEPING_FOLLOWS]")), *found.ranks])
     return checking.CODES[found.state]
 
 

@@ -19,7 +19,6 @@ from ..comparing import Comparing
 from ..watching import WATCH_SERVICE
 from .binders import check_binders
 from .lending import given, holders, lending, sentence
-from .places import FOLLOWS
 from .services import check_services
 from .tasks import compare_tasks
 
@@ -70,7 +69,7 @@ def _followed(comparing: Comparing, expected: Sequence[Mapping[str, Any]]) -> It
         else:
             yield entry
     if found:
-        comparing.findings.remarks += coded(FOLLOWS, [sentence(found, has)])
+        comparing.findings.remarks += coded("NPU_HOUSEKEEPING_FOLLOWS", [sentence(found, has)])
 
 
 def _compare_set(comparing: Comparing, entry: Mapping[str, Any], folder: str | None, key: str, there: set[int]) -> bool:

@@ -8,5 +8,3 @@ from __future__ import annotations
 HOUSEKEEPING = "/etc/npu-affinity/housekeeping.json"
 """What the system gets while no workload runs; there only where housekeeping follows the workloads."""
 HOUSEKEEPING_UNITS = ("system.slice", "user.slice", "init.scope")
-FOLLOWS = "NPU_HOUSEKEEPING_FOLLOWS"
-"""The code of the sentence that says which CPUs the system has."""
