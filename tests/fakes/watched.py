@@ -5,8 +5,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import tempfile
+
+import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.places import SETTINGS
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
@@ -42,3 +46,13 @@ class Watched(Host):
 
 def compressed(cpus):
     return ",".join(map(str, cpus))
+
+
+def one_at_a_time(kind, root):
+    """Yield the only machine of its time: it watches all processes, those of a test in another process, too."""
+    with open(os.path.join(tempfile.gettempdir(), "npu-affinity-test-watch"), "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            yield kind(root)
+        except PermissionError:
+            pytest.skip("only root can make device files")

@@ -42,7 +42,7 @@ def test_the_system_has_idle_pools_until_work_starts(lab, claims):
     reaches(claims, machine, "after the bind", everything)
     claims.equal("exit status and changes of a second bind", changes(lab.play(machine, "bind", **FOLLOW)), (0, []))
     claims.equal("CPUs of the system after it", has(machine), everything)
-    claims.true("the command says so", "those of NPU 0-1 while no workload runs there" in machine.run(STATUS))
+    claims.true("status names the NPUs whose CPUs are lent", "those of NPU 0-1 while no workload runs there" in machine.run(STATUS))
     start(machine, "first", "npu-0.slice", HOLDS)
     reaches(claims, machine, "once a worker has opened NPU 0", everything - pool)
     claims.equal("exit status of verify", success(lab.play(machine, "verify", **FOLLOW)), (0, ""))

@@ -30,7 +30,7 @@ def drift(systemd: Systemd, request: Request) -> list[str]:
             wanted = set(expand(entry.get(kind) or ""))
             found = systemd.effective(entry["unit"], kind) if wanted else None
             more = set(expand(entry.get("more") or "")) if kind == "cpus" else set()
-            if wanted and (found is None or found - more != wanted - more or not wanted <= found):
+            if wanted and (found is None or not wanted <= found <= wanted | more):
                 shown = "no cpuset at all" if found is None else compress(found) or "none"
                 sentence = "%s should have %s %s and has %s" % (entry["unit"], word, compress(wanted), shown)
                 by_hand = systemd.set_by_hand(entry["unit"])

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""CPUs of idle pools, lent to the slices of the system: who holds pools, and what the slices have.
+"""CPUs of idle pools, lent to the slices of the system: which processes hold pools, and what the slices have.
 
 What is lent is a setting of systemd that ends with the next boot, on top of drop-ins with the floor.
 """

@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 
 import pytest
@@ -32,7 +30,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._transaction.request 
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
 from tests.fakes.machine import CGROUPS, Killed, Machine, Steps
 from tests.fakes.systemd import MARK, UNITS, a_file
-from tests.fakes.watched import Watched
+from tests.fakes.watched import Watched, one_at_a_time
 
 FLOOR, POOLS = "0,4", ("1-3", "5-7")
 SYSTEM, USER, INIT = "system.slice", "user.slice", "init.scope"
@@ -115,7 +113,7 @@ def follows(machine):
 
 
 class Following(Watched):
-    """The running kernel with two devices, and a systemd that writes what it is told into the tree."""
+    """The running kernel with two devices, and a systemd that writes its settings into the tree."""
 
     fails = False
 
@@ -152,13 +150,7 @@ class Following(Watched):
 
 @pytest.fixture
 def following(tmp_path):
-    """One at a time: it watches all processes, those of a test in another process, too."""
-    with open(os.path.join(tempfile.gettempdir(), "npu-affinity-test-watch"), "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        try:
-            yield Following(tmp_path)
-        except PermissionError:
-            pytest.skip("only root can make device files")
+    yield from one_at_a_time(Following, tmp_path)
 
 
 WORKER = (

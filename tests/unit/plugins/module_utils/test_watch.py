@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import select
 import subprocess
 import sys
-import tempfile
 import time
 
 import pytest
@@ -21,7 +19,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._command.watch.progra
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._kernel import device_opens
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.process_events import COMM, EXEC, Lost, ProcessEvents
-from tests.fakes.watched import CPUS, Watched
+from tests.fakes.watched import CPUS, Watched, one_at_a_time
 
 PATIENCE = 10.0
 WORKER = """
@@ -49,13 +47,7 @@ sys.stdin.readline()
 
 @pytest.fixture
 def machine(tmp_path):
-    """One at a time: it watches all processes, those of a test in another process, too."""
-    with open(os.path.join(tempfile.gettempdir(), "npu-affinity-test-watch"), "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        try:
-            yield Watched(tmp_path)
-        except PermissionError:
-            pytest.skip("only root can make device files")
+    yield from one_at_a_time(Watched, tmp_path)
 
 
 @pytest.fixture
