@@ -12,7 +12,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import to
 
 
 class ActionModule(Normal):
-    """Runs a module on a host; the files next to this one give it to every such module.
+    """Runs a module on a host; ``meta/runtime.yml`` gives it to every such module.
 
     What a module fails with is a sentence; a traceback is left to ansible-core.
     """

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
@@ -12,8 +13,16 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown_lines
 from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import Refused, refused
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import of_this_run
-from ansible_collections.npu.affinity.plugins.plugin_utils._steps.register import STEPS
+from ansible_collections.npu.affinity.plugins.plugin_utils._steps import changing, comparing, looking, planning, reporting
 from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import StepTask, silent
+
+STEPS: dict[str, Callable[..., dict[str, Any]]] = {
+    name: function
+    for module in (changing, comparing, looking, planning, reporting)
+    for name, function in inspect.getmembers(module, inspect.isfunction)
+    if function.__module__ == module.__name__ and next(iter(inspect.signature(function).parameters), "") == "task" and name[0] != "_"
+}
+"""The public functions of these files whose first argument is the task."""
 
 
 class ActionModule(StepTask):
@@ -24,7 +33,7 @@ class ActionModule(StepTask):
         options = dict(self._task.args)
         name = str(options.pop("name", ""))
         if name not in STEPS:
-            raise AnsibleActionFail(f"npu.affinity.step: expected one of {', '.join(STEPS)} as name; got {name!r}")
+            raise AnsibleActionFail(f"npu.affinity.step: expected one of {', '.join(sorted(STEPS))} as name; got {name!r}")
         try:
             inspect.signature(STEPS[name]).bind(self, **options)
         except TypeError as error:

@@ -69,10 +69,7 @@ _value:
   description: The comparison.
   type: dict
   contains:
-    table:
-      description: All of it as lines to read. CPUs are shown as their number.
-      type: list
-      elements: str
+    table: {description: All of it as lines to read. CPUs are shown as their number., type: list, elements: str}
     rules:
       description: For every strategy, the published result, then the repaired one.
       type: list
@@ -82,118 +79,55 @@ _value:
           description: A letter. Rules that give the same pools have the same one, a rule that refuses has none.
           type: str
           sample: a
-        rule:
-          description: Name of the rule in the table.
-          type: str
-          sample: auto (topo_affinity), published
-        requested:
-          description: The strategy that was asked for.
-          type: str
-          sample: auto
-        strategy:
-          description: The strategy that was used. Null when it refuses.
-          type: str
-          sample: topo_affinity
-        repair:
-          description: Whether the published result was repaired.
-          type: bool
-          sample: false
-        refused:
-          description: Why there are no pools. Null when there are some.
-          type: str
+        rule: {description: Name of the rule in the table., type: str, sample: "auto (topo_affinity), published"}
+        requested: {description: The strategy that was asked for., type: str, sample: auto}
+        strategy: {description: The strategy that was used. Null when it refuses., type: str, sample: topo_affinity}
+        repair: {description: Whether the published result was repaired., type: bool, sample: false}
+        refused: {description: Why there are no pools. Null when there are some., type: str}
         quality:
           description:
             - The measures of the pools. Null when the rule refuses.
             - Those that RV(npu.affinity.plan#filter:_value.quality) has, and the following ones.
           type: dict
           contains:
-            overlap:
-              description: The CPUs in more than one pool.
-              type: str
-              sample: 16-31
-            split_cores:
-              description: The number of cores of which a pool has some threads and not all.
-              type: int
-              sample: 0
+            overlap: {description: The CPUs in more than one pool., type: str, sample: 16-31}
+            split_cores: {description: The number of cores of which a pool has some threads and not all., type: int, sample: 0}
             distance:
               description: The mean NUMA distance between NPUs and the CPUs of their pools. Null where no distance is known.
               type: float
               sample: 14.5
-            caches:
-              description: The mean number of last-level caches of a pool. Null where no cache is known.
-              type: float
-              sample: 1.5
+            caches: {description: The mean number of last-level caches of a pool. Null where no cache is known., type: float, sample: 1.5}
             unusable:
               description: The CPUs of pools that are offline, that O(cpus) leaves out, or that the kubelet gave to containers.
               type: str
               sample: ""
-            missing:
-              description: The NPUs and GPUs without a pool.
-              type: list
-              elements: str
-              sample: [NPU 2]
+            missing: {description: The NPUs and GPUs without a pool., type: list, elements: str, sample: [NPU 2]}
             npus:
               description: All NPUs and GPUs of the host, ascending by id.
               type: list
               elements: dict
               contains:
-                id:
-                  description: The logic id.
-                  type: int
-                  sample: 0
-                name:
-                  description: Its name in sentences.
-                  type: str
-                  sample: NPU 0
-                numa:
-                  description: Its NUMA node. Null when the kernel knows none.
-                  type: int
-                  sample: 0
-                pool:
-                  description: The CPUs of its pool.
-                  type: str
-                  sample: 0-31
-                cpus:
-                  description: The number of these CPUs.
-                  type: int
-                  sample: 32
+                id: {description: The logic id., type: int, sample: 0}
+                name: {description: Its name in sentences., type: str, sample: NPU 0}
+                numa: {description: Its NUMA node. Null when the kernel knows none., type: int, sample: 0}
+                pool: {description: The CPUs of its pool., type: str, sample: 0-31}
+                cpus: {description: The number of these CPUs., type: int, sample: 32}
                 local:
                   description: The share of them that are local to it. Null without a pool and where the NUMA node is not known.
                   type: float
                   sample: 0.75
-                distance:
-                  description: Their mean NUMA distance. Null where it is not known.
-                  type: float
-                  sample: 14.5
-                caches:
-                  description: The number of their last-level caches. Null where it is not known.
-                  type: int
-                  sample: 2
-        repaired:
-          description: Defects of the published rule on this host and their repair, in sentences.
-          type: list
-          elements: str
-        warnings:
-          description: Warnings, in sentences.
-          type: list
-          elements: str
+                distance: {description: Their mean NUMA distance. Null where it is not known., type: float, sample: 14.5}
+                caches: {description: The number of their last-level caches. Null where it is not known., type: int, sample: 2}
+        repaired: {description: "Defects of the published rule on this host and their repair, in sentences.", type: list, elements: str}
+        warnings: {description: "Warnings, in sentences.", type: list, elements: str}
     differences:
       description: The NPUs and GPUs whose pool is not the same by every rule.
       type: list
       elements: dict
       contains:
-        name:
-          description: Its name in sentences.
-          type: str
-          sample: NPU 0
-        numa:
-          description: Its NUMA node. Null when the kernel knows none.
-          type: int
-          sample: 6
-        pools:
-          description: Its cpulist by the label of the rule.
-          type: dict
-          sample: {a: 0-47, b: 144-167}
+        name: {description: Its name in sentences., type: str, sample: NPU 0}
+        numa: {description: Its NUMA node. Null when the kernel knows none., type: int, sample: 6}
+        pools: {description: Its cpulist by the label of the rule., type: dict, sample: {a: 0-47, b: 144-167}}
 """
 
 from collections.abc import Callable

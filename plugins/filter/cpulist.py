@@ -35,10 +35,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-_value:
-  description: The cpulist.
-  type: str
-  sample: 0-3,8
+_value: {description: The cpulist., type: str, sample: "0-3,8"}
 """
 
 from collections.abc import Callable

@@ -35,10 +35,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-_value:
-  description: The CPU mask.
-  type: str
-  sample: 00000008,00000000
+_value: {description: The CPU mask., type: str, sample: "00000008,00000000"}
 """
 
 from collections.abc import Callable

@@ -113,8 +113,8 @@ from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any, cast
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit, requests
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import chip_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import HARD, SOFT, chip_of, requested
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
@@ -147,7 +147,7 @@ def _complete(request: Mapping[str, Any], soft: bool) -> Mapping[str, Any]:
     if unknown := sorted(request.keys() - CONTAINER):
         raise ValueError(f"request: {', '.join(unknown)} is not of a request with chip, which has {', '.join(sorted(CONTAINER))}")
     asked = {key: value for key, value in request.items() if key != "chip"}
-    return requests.request(chip_of(str(request["chip"])), mode=requests.SOFT if soft else requests.HARD, **asked)
+    return requested(chip_of(str(request["chip"])), mode=SOFT if soft else HARD, **asked)
 
 
 class FilterModule:

@@ -316,9 +316,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
-from ansible_collections.npu.affinity.plugins.plugin_utils._launch import recipes
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch import forms
 
-launch = filter_errors(recipes.launch)
+launch = filter_errors(forms.launch)
 
 
 class FilterModule:

@@ -231,53 +231,25 @@ _value:
   description: The answer.
   type: dict
   contains:
-    request:
-      description: The request with its defaults.
-      type: dict
-      sample: {npus: 2, cpus: 32, policy: single-numa-node, replicas: 1}
-    placed:
-      description: Whether all tasks can run at the same time.
-      type: bool
-      sample: true
-    message:
-      description: The answer in words.
-      type: str
-      sample: a task with 2 NPUs and 32 CPUs can run on a2-01.
+    request: {description: The request with its defaults., type: dict, sample: {npus: 2, cpus: 32, policy: single-numa-node, replicas: 1}}
+    placed: {description: Whether all tasks can run at the same time., type: bool, sample: true}
+    message: {description: The answer in words., type: str, sample: a task with 2 NPUs and 32 CPUs can run on a2-01.}
     tasks:
       description: The tasks with their host. Empty when not all of them have a place.
       type: list
       elements: dict
       contains:
-        task:
-          description: Number of the task.
-          type: int
-          sample: 0
+        task: {description: Number of the task., type: int, sample: 0}
         name:
           description: The name of its shape, by default C(task) and its number in O(request.tasks).
           returned: with O(request.tasks), here and in RV(_value.hosts) and RV(_value.refused)
           type: str
           sample: prefill
-        host:
-          description: Its host.
-          type: str
-          sample: a2-01
-        score:
-          description: The sum of the scores by then.
-          type: int
-          sample: 794
-        scores:
-          description: The scores by then.
-          type: dict
-          sample: {numa: 0, npu: 794}
-        npus:
-          description: Logic ids of its NPUs.
-          type: list
-          elements: int
-          sample: [2, 3]
-        cpus:
-          description: Its CPUs. Null on a host of which only numbers are known.
-          type: str
-          sample: 96-127
+        host: {description: Its host., type: str, sample: a2-01}
+        score: {description: The sum of the scores by then., type: int, sample: 794}
+        scores: {description: The scores by then., type: dict, sample: {numa: 0, npu: 794}}
+        npus: {description: Logic ids of its NPUs., type: list, elements: int, sample: [2, 3]}
+        cpus: {description: Its CPUs. Null on a host of which only numbers are known., type: str, sample: 96-127}
         numa:
           description:
             - The NUMA nodes of its CPUs, or of its NPUs when it has no CPUs. If the kernel knows no NUMA node of its NPUs, a policy admits
@@ -290,24 +262,15 @@ _value:
       type: list
       elements: dict
       contains:
-        host:
-          description: The host.
-          type: str
-          sample: a2-01
-        score:
-          description: The sum of its scores.
-          type: int
-          sample: 794
+        host: {description: The host., type: str, sample: a2-01}
+        score: {description: The sum of its scores., type: int, sample: 794}
         scores:
           description:
             - C(numa) is the score of Volcano's numa-aware plugin, C(npu) that of the product's rule, C(affinity) 100 for hosts that
               affinity to switches, SuperPods or a tree selects.
           type: dict
           sample: {numa: 0, npu: 794, affinity: 0}
-        family:
-          description: The rule of its product. Null when no NPU is wanted.
-          type: str
-          sample: a2
+        family: {description: The rule of its product. Null when no NPU is wanted., type: str, sample: a2}
         assumed:
           description:
             - The assumption about the product of the host, if its facts leave it open, and what MindCluster's documents do not confirm
@@ -318,20 +281,9 @@ _value:
           description: Whether the topology manager prefers this placement; only V(best-effort) accepts others.
           type: bool
           sample: true
-        npus:
-          description: Logic ids of the NPUs.
-          type: list
-          elements: int
-          sample: [2, 3]
-        cpus:
-          description: The CPUs. Null on a host of which only numbers are known.
-          type: str
-          sample: 96-127
-        numa:
-          description: Their NUMA nodes.
-          type: list
-          elements: int
-          sample: [4]
+        npus: {description: Logic ids of the NPUs., type: list, elements: int, sample: [2, 3]}
+        cpus: {description: The CPUs. Null on a host of which only numbers are known., type: str, sample: 96-127}
+        numa: {description: Their NUMA nodes., type: list, elements: int, sample: [4]}
     fitting:
       description: Number of hosts that can take a task. With O(request.tasks), a dictionary of numbers by name.
       type: raw
@@ -341,19 +293,12 @@ _value:
       type: list
       elements: dict
       contains:
-        host:
-          description: The host.
-          type: str
-          sample: a2-02
+        host: {description: The host., type: str, sample: a2-02}
         reason:
           description: Why it cannot take a task.
           type: str
           sample: "task topology policy[restricted] is different with node[best-effort]"
-    table:
-      description: All of it as lines of a table.
-      type: list
-      elements: str
-      sample: ["A task with 2 NPUs can run on a2-01."]
+    table: {description: All of it as lines of a table., type: list, elements: str, sample: ["A task with 2 NPUs can run on a2-01."]}
 """
 
 from collections.abc import Callable

@@ -233,30 +233,15 @@ _value:
   description: The plan.
   type: dict
   contains:
-    schema:
-      description: The version of this structure.
-      type: int
-      sample: 1
-    strategy:
-      description: The strategy that was used.
-      type: str
-      sample: topo_affinity
-    requested:
-      description: The requested strategy.
-      type: str
-      sample: auto
+    schema: {description: The version of this structure., type: int, sample: 1}
+    strategy: {description: The strategy that was used., type: str, sample: topo_affinity}
+    requested: {description: The requested strategy., type: str, sample: auto}
     reason:
       description: Why RV(_value.strategy) was used, in one sentence.
       type: str
       sample: topo_affinity is the rule for the family a2.
-    cpus:
-      description: The CPUs that were divided.
-      type: str
-      sample: 0-191
-    housekeeping:
-      description: The CPUs that are kept for the system.
-      type: str
-      sample: ""
+    cpus: {description: The CPUs that were divided., type: str, sample: 0-191}
+    housekeeping: {description: The CPUs that are kept for the system., type: str, sample: ""}
     follow:
       description: Whether the system also gets the CPUs of pools that no workload uses.
       returned: with O(housekeeping=follow)
@@ -267,30 +252,15 @@ _value:
       type: list
       elements: dict
       contains:
-        kind:
-          description: Whether it is an NPU or a GPU.
-          type: str
-          sample: npu
-        id:
-          description: The logic id.
-          type: int
-          sample: 0
-        card:
-          description: The NPU ID of its card, or null.
-          type: int
-          sample: 0
-        chip:
-          description: The chip of its card; chips of a card can share a PCI function.
-          type: int
-          sample: 0
+        kind: {description: Whether it is an NPU or a GPU., type: str, sample: npu}
+        id: {description: The logic id., type: int, sample: 0}
+        card: {description: "The NPU ID of its card, or null.", type: int, sample: 0}
+        chip: {description: The chip of its card; chips of a card can share a PCI function., type: int, sample: 0}
         phy_id:
           description: The physical id, which is the number of the device file, or null where that is not known.
           type: int
           sample: 0
-        pci:
-          description: The PCI function.
-          type: str
-          sample: "0000:c1:00.0"
+        pci: {description: The PCI function., type: str, sample: "0000:c1:00.0"}
         pool:
           description: All CPUs of the NPU. With O(repair=false) their order is that of the published rule.
           type: str
@@ -299,27 +269,15 @@ _value:
           description: The CPU for the interrupt of the submission queue, then those for the completion queues.
           type: str
           sample: 144-145
-        main:
-          description: The CPUs of the worker.
-          type: str
-          sample: 146-165
+        main: {description: The CPUs of the worker., type: str, sample: 146-165}
         kv:
           description: The CPUs of the threads that transfer KV caches.
           returned: when O(roles) or the NPU's workload ask for some
           type: str
           sample: 164-165
-        acl:
-          description: The CPUs of the thread C(acl_thread).
-          type: str
-          sample: "166"
-        release:
-          description: The CPUs of the thread C(release_thread).
-          type: str
-          sample: "167"
-        mems:
-          description: The nearest memory nodes.
-          type: str
-          sample: "6"
+        acl: {description: The CPUs of the thread C(acl_thread)., type: str, sample: "166"}
+        release: {description: The CPUs of the thread C(release_thread)., type: str, sample: "167"}
+        mems: {description: The nearest memory nodes., type: str, sample: "6"}
         memory_nodes:
           description: The memory nodes that its workload may use, by O(memory). Empty if memory is not restricted.
           type: str
@@ -328,29 +286,15 @@ _value:
           description: The systemd slice. While cards of the plan in force are missing, its number is the logic id in that plan.
           type: str
           sample: npu-0.slice
-        offline:
-          description: CPUs of a kept pool that are offline.
-          returned: when there are such
-          type: str
-          sample: 150-151
-    repaired:
-      description: Defects of the published rule on this host and their repair, in sentences.
-      type: list
-      elements: str
-    warnings:
-      description: Warnings, and options that could only be met in part, in sentences.
-      type: list
-      elements: str
+        offline: {description: CPUs of a kept pool that are offline., returned: when there are such, type: str, sample: 150-151}
+    repaired: {description: "Defects of the published rule on this host and their repair, in sentences.", type: list, elements: str}
+    warnings: {description: "Warnings, and options that could only be met in part, in sentences.", type: list, elements: str}
     quality:
       description: How good the pools of all NPUs of the host are.
       type: dict
       contains:
-        disjoint:
-          description: Whether no CPU is in two pools.
-          type: bool
-        whole_cores:
-          description: Whether every pool has all threads of its cores that can be divided.
-          type: bool
+        disjoint: {description: Whether no CPU is in two pools., type: bool}
+        whole_cores: {description: Whether every pool has all threads of its cores that can be divided., type: bool}
         local:
           description:
             - The share of pool CPUs that are local to their NPU, which means on its own NUMA node, or on a node without NPUs to which no
@@ -367,18 +311,9 @@ _value:
           description: The number of pool CPUs that are not local to their NPU. Null as RV(_value.quality.local).
           type: int
           sample: 0
-        balance:
-          description: By how many CPUs the largest pool is larger than the smallest.
-          type: int
-          sample: 0
-        smallest:
-          description: The number of CPUs of the smallest pool. The NPUs of one job wait for the slowest.
-          type: int
-          sample: 24
-        idle:
-          description: The CPUs in no pool.
-          type: str
-          sample: ""
+        balance: {description: By how many CPUs the largest pool is larger than the smallest., type: int, sample: 0}
+        smallest: {description: The number of CPUs of the smallest pool. The NPUs of one job wait for the slowest., type: int, sample: 24}
+        idle: {description: The CPUs in no pool., type: str, sample: ""}
         nearest:
           description: Whether no division has fewer remote CPUs, each weighted by its NUMA distance. Null where that is not known.
           type: bool
@@ -391,10 +326,7 @@ _value:
           description: The sum of what the largest pool of each NUMA node with NPUs has more than the smallest, in CPUs.
           type: int
           sample: 0
-        idle_near:
-          description: The idle CPUs that are local to an NPU.
-          type: str
-          sample: ""
+        idle_near: {description: The idle CPUs that are local to an NPU., type: str, sample: ""}
         optimal:
           description:
             - Whether no division is better by the goals of a plan in their order, without that of keeping running work where it is.
@@ -405,33 +337,16 @@ _value:
           description: How far the pools are from the best possible. Empty where RV(_value.quality.optimal) is not false.
           type: dict
           contains:
-            remote:
-              description: How many more CPUs are remote.
-              type: int
-              sample: 2
-            distance:
-              description: By how much the sum of the NUMA distances of remote CPUs is larger.
-              type: int
-              sample: 40
-            smallest:
-              description: How many CPUs the smallest pool lacks of RV(_value.quality.smallest_possible).
-              type: int
-              sample: 1
-            idle_near:
-              description: How many idle CPUs are local to an NPU.
-              type: int
-              sample: 4
+            remote: {description: How many more CPUs are remote., type: int, sample: 2}
+            distance: {description: By how much the sum of the NUMA distances of remote CPUs is larger., type: int, sample: 40}
+            smallest: {description: How many CPUs the smallest pool lacks of RV(_value.quality.smallest_possible)., type: int, sample: 1}
+            idle_near: {description: How many idle CPUs are local to an NPU., type: int, sample: 4}
             evenness:
               description: By how many CPUs pools are more uneven than necessary. The other values have no gap then.
               type: int
               sample: 2
-            split_cores:
-              description: The number of cores of which a pool has some threads and not all.
-              type: int
-              sample: 1
-    options:
-      description: The arguments of the plan. If they change, a plan in force is not kept when cards are missing.
-      type: dict
+            split_cores: {description: The number of cores of which a pool has some threads and not all., type: int, sample: 1}
+    options: {description: "The arguments of the plan. If they change, a plan in force is not kept when cards are missing.", type: dict}
     poll:
       description: The CPUs of the kernel's poll threads (C(uvb_poll_window)), those of node 0 that are in no pool, without CPU 0.
       returned: for hosts with Ascend 950

@@ -128,14 +128,8 @@ _value:
   description: The selection.
   type: dict
   contains:
-    family:
-      description: The rule that was used.
-      type: str
-      sample: atlas800_9000
-    product:
-      description: The products of the rule.
-      type: str
-      sample: Atlas 800 (model 9000)
+    family: {description: The rule that was used., type: str, sample: atlas800_9000}
+    product: {description: The products of the rule., type: str, sample: Atlas 800 (model 9000)}
     chips:
       description: The chips in the order in which the rule takes them; logic ids when the input is a topology.
       type: list

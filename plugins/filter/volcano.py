@@ -143,10 +143,7 @@ _value:
   description: The objects.
   type: dict
   contains:
-    scheduler:
-      description: The ConfigMap of the scheduler.
-      type: dict
-      sample: {kind: ConfigMap}
+    scheduler: {description: The ConfigMap of the scheduler., type: dict, sample: {kind: ConfigMap}}
     addon:
       description:
         - The parameter of the add-on from version 1.7.1 on, with the tiers that the page shows for it. They differ from those of
@@ -161,14 +158,8 @@ _value:
       returned: with O(cluster=cce)
       type: dict
       sample: {resource_exporter_enable: "true"}
-    deployment:
-      description: A Deployment whose pods are annotated with the policy.
-      type: dict
-      sample: {kind: Deployment}
-    job:
-      description: A Volcano job whose task has the policy.
-      type: dict
-      sample: {kind: Job}
+    deployment: {description: A Deployment whose pods are annotated with the policy., type: dict, sample: {kind: Deployment}}
+    job: {description: A Volcano job whose task has the policy., type: dict, sample: {kind: Job}}
     problems:
       description: A sentence for each problem of O(check). Empty without it.
       type: list
@@ -176,11 +167,7 @@ _value:
       sample:
         - >-
           Deployment llm, container llm: 1500m CPUs are not a whole number, and the kubelet gives CPUs of their own only to whole ones.
-    numatopologies:
-      description: One object for every node.
-      type: list
-      elements: dict
-      sample: [{kind: Numatopology}]
+    numatopologies: {description: One object for every node., type: list, elements: dict, sample: [{kind: Numatopology}]}
 """
 
 from collections.abc import Callable, Mapping

@@ -28,6 +28,10 @@ options:
       - Return the names of the hosts of C(npu_affinity_hosts) for which the run has something left to do, after it has planned all of them.
     type: bool
     default: false
+  answering:
+    description: Return the names of the hosts of C(npu_affinity_hosts) that answered when an unbind looked at them.
+    type: bool
+    default: false
 """
 
 EXAMPLES = r"""
@@ -38,11 +42,18 @@ EXAMPLES = r"""
   roles:
     - role: npu.affinity.plan
 
-- name: Change those that are not as wanted
+- name: Change those that differ from their desired state
   hosts: "{{ query('npu.affinity.settings', 'npu_affinity_hosts', waiting=true) }}"
   gather_facts: false
   roles:
     - role: npu.affinity.slices
+
+- name: Restore those that answer
+  hosts: "{{ query('npu.affinity.settings', 'npu_affinity_hosts', answering=true) }}"
+  gather_facts: false
+  tasks:
+    - name: Restore the state before the first bind
+      npu.affinity.unbind:
 
 - name: Show at which interval the timer checks the interrupts of this host
   ansible.builtin.debug:
@@ -51,7 +62,9 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _raw:
-  description: The value of each setting, in its type. With O(waiting=true), names of hosts, or a pattern that matches none.
+  description:
+    - The value of each setting, in its type.
+    - With O(waiting=true) or O(answering=true), names of hosts, or a pattern that matches none.
   type: list
   elements: raw
   sample: [10min]
@@ -96,11 +109,12 @@ class LookupModule(LookupBase):
     def run(self, terms: Sequence[str], variables: Mapping[str, Any] | None = None, **kwargs: Any) -> list[Any]:
         of_task = variables or {}
         settings = HostSettings(of_task, self._templar)
-        if kwargs.get("waiting"):
+        if kwargs.get("waiting") or kwargs.get("answering"):
+            is_chosen = self._waits if kwargs.get("waiting") else self._answered
             found = self._named(self._hosts(of_task), of_task)
             if "hostvars" not in of_task:  # --list-hosts, --list-tasks and --syntax-check
                 return found
-            return [host for host in found if self._waits(of_task["hostvars"][host])] or [NOBODY]
+            return [host for host in found if is_chosen(of_task["hostvars"][host])] or [NOBODY]
         try:
             return [self._hosts(of_task) if term == HOSTS else settings.value(term) for term in terms]
         except ValueError as error:
@@ -140,7 +154,9 @@ class LookupModule(LookupBase):
             self._named(limit, variables) if limit and "@" not in limit else None,
             variables.get("ansible_inventory_sources") or (),
         )
-        playbooks = list(filter(_is_ours, context.CLIARGS.get("args") or ()))
+        ours = COLLECTION, COLLECTION / "playbooks"  # others that import one of these may have tags
+        given = context.CLIARGS.get("args") or ()
+        playbooks = [name for name in given if name.startswith("npu.affinity.") or pathlib.Path(name).resolve().parent in ours]
         loader: Any = self._loader
         for playbook in playbooks:
             name = playbook.removesuffix(".yml").rpartition("/")[2].rpartition(".")[2]
@@ -157,12 +173,10 @@ class LookupModule(LookupBase):
         converged = (known.get("state") or {}).get("converged") and not known.get("refusals")
         return bool(known.get("ready") or known.get("failing") or (converged and host.get("npu_affinity_health")))
 
+    @staticmethod
+    def _answered(host: Mapping[str, Any]) -> bool:
+        return not (host.get("__npu_affinity_reached") or {}).get("lost")
+
     def _named(self, pattern: str, variables: Mapping[str, Any]) -> list[str]:
         lookup = lookup_loader.get("ansible.builtin.inventory_hostnames", loader=self._loader, templar=self._templar)
         return list(lookup.run(pattern, variables=variables))
-
-
-def _is_ours(playbook: str) -> bool:
-    """Whether a playbook of the command line is one of this collection. Others that import it may have tags."""
-    folder = pathlib.Path(playbook).resolve().parent
-    return playbook.startswith("npu.affinity.") or folder in (COLLECTION, COLLECTION / "playbooks")

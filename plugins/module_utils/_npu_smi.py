@@ -31,7 +31,6 @@ __all__ = [
     "parse_list",
     "parse_mapping",
     "parse_phyid_remap",
-    "parse_recover",
     "parse_template_info",
     "parse_topo",
     "parse_vnpu_cores",
@@ -49,7 +48,6 @@ _COLUMN_LABEL = re.compile(r"(?:NPU|Phy-ID|NIC)[0-9]+\Z")
 _KEY = re.compile(r"[A-Za-z][\w ()%/.-]*\Z")
 _VNPU_RECOVER = re.compile(r"vnpu config recover mode\s*:\s*(enable|disable)\b", re.IGNORECASE)
 _VNPU_MODE = re.compile(r"vnpu-mode\s*:\s*(docker|vm)\b", re.IGNORECASE)
-_RECOVER = re.compile(r"device-share config recover mode\s*:\s*(enable|disable)\b", re.IGNORECASE)
 _REMAP_KEYS = {"npu id": "card", "chip id": "chip", "chip logic id": "logic_id", "chip physical id": "phy_id", "chip phy-id": "phy_id"}
 _BOARD_KEYS = {
     "npu id": ("card", number_of),
@@ -190,12 +188,6 @@ def parse_device_share(text: str) -> list[dict[str, Any]]:
     if not states:
         require_answer(False, text, "npu-smi info -t device-share", "line such as 'Device-share Status : True'")
     return states
-
-
-def parse_recover(text: str) -> bool:
-    """Return whether the driver restores device share after a reboot (``info -t device-share-cfg-recover``)."""
-    mode = _word(_RECOVER, text, "npu-smi info -t device-share-cfg-recover", "line 'Device-share config recover mode : ...'")
-    return mode == "enable"
 
 
 def parse_vnpu_recover(text: str) -> str:

@@ -67,11 +67,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-bound:
-  description: Whether the host was ever bound.
-  returned: success
-  type: bool
-  sample: true
+bound: {description: Whether the host was ever bound., returned: success, type: bool, sample: true}
 last_change:
   description:
     - The newest entry of the history of the host, or null. It has the C(id), C(time), C(action), C(author), C(reason), C(run) and C(version) of
@@ -91,16 +87,14 @@ changes:
   returned: success
   type: list
   elements: str
-  sample: ["feature threads: absent -> present", "file /etc/npu-affinity/threads.json: added"]
+  sample: ["feature threads: off -> on (places threads of workers by their role)", "file /etc/npu-affinity/threads.json: added"]
 drift:
   description: Everything that is not as expected.
   returned: success
   type: list
   elements: dict
   contains:
-    code:
-      description: What it is, as a stable name. C(docs/troubleshooting.md) has a section for each.
-      type: str
+    code: {description: "What it is, as a stable name. C(docs/troubleshooting.md) has a section for each.", type: str}
     kind:
       description: One of V(plan), V(npus), V(cpus), V(files), V(units), V(cpusets), V(services), V(processes), V(interrupts),
         V(workqueues), V(threads), V(device_share), V(tuning), V(hugepages) and V(hard_vnpu).
@@ -108,15 +102,9 @@ drift:
     object:
       description: What differs. Names stay the same from one run to the next; numbers of interrupts are in RV(drift[].found).
       type: str
-    expected:
-      description: What it should be, as a short text.
-      type: str
-    found:
-      description: What it is, as a short text.
-      type: str
-    expected_cpus:
-      description: The CPUs that it should be on, or have, as a cpulist. Null where it is not about CPUs.
-      type: str
+    expected: {description: "What it should be, as a short text.", type: str}
+    found: {description: "What it is, as a short text.", type: str}
+    expected_cpus: {description: "The CPUs that it should be on, or have, as a cpulist. Null where it is not about CPUs.", type: str}
     found_cpus:
       description: The CPUs that it is on, or has; those of all its interrupts together. Null where it is not about CPUs, or has no such set.
       type: str
@@ -125,24 +113,12 @@ drift:
         V(manual change), V(lost card), V(new card), V(not restarted), V(changed settings), V(never bound), V(npu-smi), V(kernel),
         V(failed unit), V(fought over), V(memory shortage) and V(interrupted run).
       type: str
-    remark:
-      description: What more is to be said of the cause in this case, and what to do.
-      type: str
-    npu:
-      description: The logic id of the NPU or GPU that it belongs to, or null.
-      type: int
-    device:
-      description: Whether RV(drift[].npu) is an V(npu) or a V(gpu), or null.
-      type: str
-    pci:
-      description: The PCI function of RV(drift[].npu), or null. Two chips of a card can share one.
-      type: str
-    unit:
-      description: The systemd unit that it belongs to, or null.
-      type: str
-    sentence:
-      description: All of this in one sentence, for people.
-      type: str
+    remark: {description: "What more is to be said of the cause in this case, and what to do.", type: str}
+    npu: {description: "The logic id of the NPU or GPU that it belongs to, or null.", type: int}
+    device: {description: "Whether RV(drift[].npu) is an V(npu) or a V(gpu), or null.", type: str}
+    pci: {description: "The PCI function of RV(drift[].npu), or null. Two chips of a card can share one.", type: str}
+    unit: {description: "The systemd unit that it belongs to, or null.", type: str}
+    sentence: {description: "All of this in one sentence, for people.", type: str}
   sample:
     - code: NPU_IRQBALANCE_ACTIVE
       kind: interrupts
@@ -175,46 +151,22 @@ outside:
   type: list
   elements: dict
   contains:
-    title:
-      description: How sentences call it, with its processes and NPUs.
-      type: str
-    name:
-      description: The container, the service, or else the command.
-      type: str
-    kind:
-      description: One of V(service), V(container), V(session) and V(other).
-      type: str
-    unit:
-      description: The service or scope, or null.
-      type: str
-    npus:
-      description: The NPUs and GPUs that it uses, by C(kind) and C(id).
-      type: list
-      elements: dict
-    pids:
-      description: Its processes that use them.
-      type: list
-      elements: int
-    cpus:
-      description: The CPUs that the threads of these processes may use, all together.
-      type: str
-    pool:
-      description: The CPUs of its NPUs.
-      type: str
-    next:
-      description: What puts it there.
-      type: str
+    title: {description: "How sentences call it, with its processes and NPUs.", type: str}
+    name: {description: "The container, the service, or else the command.", type: str}
+    kind: {description: "One of V(service), V(container), V(session) and V(other).", type: str}
+    unit: {description: "The service or scope, or null.", type: str}
+    npus: {description: "The NPUs and GPUs that it uses, by C(kind) and C(id).", type: list, elements: dict}
+    pids: {description: Its processes that use them., type: list, elements: int}
+    cpus: {description: "The CPUs that the threads of these processes may use, all together.", type: str}
+    pool: {description: The CPUs of its NPUs., type: str}
+    next: {description: What puts it there., type: str}
     cause:
       description: Why threads inside the pool have fewer CPUs than their role, or which memory policy differs from the plan.
       returned: when all threads run inside the pool
       type: str
-    memory_mib:
-      description: The memory of a service or container by NUMA node.
-      returned: when the kernel reports it
-      type: dict
-    command:
-      description: The command on the host that puts it there, empty where a command alone does not.
-      type: str
+    memory_mib: {description: The memory of a service or container by NUMA node., returned: when the kernel reports it, type: dict}
+    command: {description: "The command on the host that puts it there, empty where a command alone does not.", type: str}
+    adoptable: {description: "Whether a bind with C(npu_affinity_adopt=now) puts it there.", type: bool}
   sample:
     - title: vllm.service (pid 21418, NPU 1)
       name: vllm.service
@@ -226,6 +178,7 @@ outside:
       pool: 24-47
       next: "bind with npu_affinity_adopt: now, or add {unit: vllm.service, npus: [1]} to npu_affinity_services, bind and restart it"
       command: ""
+      adoptable: true
 outside_sentence:
   description: RV(outside) in one sentence, empty where there is nothing.
   returned: success
@@ -239,27 +192,24 @@ remarks:
   sample: ["NPU 0 (0000:c1:00.0): IRQ 2754-2769 cq_update_irq is placed by the kernel itself and stays on CPUs 144-167"]
 """
 
-from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._apply.comparison import comparison
+from ansible_collections.npu.affinity.plugins.module_utils._drift.in_force import comparison
 from ansible_collections.npu.affinity.plugins.module_utils._state.host_code import compared_with
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 
-
-def argument_spec() -> dict[str, Any]:
-    return {
-        "root": {"type": "path", "default": "/"},
-        "desired": {"type": "dict"},
-        "topology": {"type": "dict"},
-        "must_be_bound": {"type": "bool", "default": False},
-        "host_code": {"type": "str"},
-        "timeout": {"type": "int", "default": 60},
-    }
+ARGUMENTS = {
+    "root": {"type": "path", "default": "/"},
+    "desired": {"type": "dict"},
+    "topology": {"type": "dict"},
+    "must_be_bound": {"type": "bool", "default": False},
+    "host_code": {"type": "str"},
+    "timeout": {"type": "int", "default": 60},
+}
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     params = module.params
     try:
         host = Host(params["root"], params["timeout"])

@@ -48,44 +48,15 @@ ansible_facts:
   type: dict
   sample: {npu_affinity_topology: {schema: 1, npus: []}}
 in_force:
-  description: The state in force by the history of the host, or V(null) without one.
+  description:
+    - The state in force by the history of the host, with its C(digest), and the C(id), C(time) and C(author) of its entry. V(null) without one.
+    - C(differs) has a line for everything that applying it once more would change or waits for, or why that could not be found out.
+      C(remarks) are what cannot be bound, or has no effect on this host. C(compared) is the result of M(npu.affinity.binding_info) for a
+      host that applying does not change and that is still not as it was, and only its C(msg) if that failed.
   returned: with O(host_code)
   type: dict
-  contains:
-    digest:
-      description: The digest of that state, as C(npu_affinity_state) has it for the same state.
-      type: str
-      sample: 5f1c2a3b
-    id:
-      description: The id of its entry in the history.
-      type: int
-      sample: 7
-    time:
-      description: When it was applied, in UTC.
-      type: str
-      sample: '2026-09-01T12:00:00Z'
-    author:
-      description: Who applied it.
-      type: str
-      sample: operator
-    differs:
-      description:
-        - What applying it once more would change, or what it waits for, a line each. Empty on a host that matches.
-        - A failure to find that out is a line, too.
-      type: list
-      elements: str
-      sample: ['start npu-0.slice']
-    remarks:
-      description: What cannot be bound, or has no effect on this host.
-      type: list
-      elements: str
-      sample: []
-    compared:
-      description:
-        - What differs although applying the state once more changes nothing, as module P(npu.affinity.binding_info#module) returns it.
-        - V(null) if nothing does, and if RV(in_force.differs) is not empty. It has only C(msg) if the host could not be compared.
-      type: dict
-      sample: null
+  sample:
+    {digest: 5f1c2a3b, id: 7, time: '2026-09-01T12:00:00Z', author: operator, differs: [start npu-0.slice], remarks: [], compared: null}
 entry:
   description: The entry of the history, as RV(npu.affinity.history_info#module:entry). V(null) with O(applied_state) and without a history.
   returned: with O(entry) or O(applied_state)
@@ -104,29 +75,29 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._base import zipped
-from ansible_collections.npu.affinity.plugins.module_utils._topology.arguments import ARGUMENTS, gathered
+from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import ARGUMENTS, gathered
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
     from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
-    from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import Entry
+    from ansible_collections.npu.affinity.plugins.module_utils._state.history import Entry
 
 
 def earlier(host: Host, number: int, topology: Topology) -> dict[str, Any]:
     """Return an entry of the history, and how the host differs from its hardware. Raises ``ValueError`` where that cannot be said."""
-    from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import chosen, readable
-    from ansible_collections.npu.affinity.plugins.module_utils._topology.hardware import hardware_changes
+    from ansible_collections.npu.affinity.plugins.module_utils._state.history import chosen, readable
+    from ansible_collections.npu.affinity.plugins.module_utils._topology.hardware import changes, hardware
 
     entry = chosen(readable(host)[0], number)
     try:
-        return {"entry": entry._asdict(), "hardware_changes": hardware_changes(entry.state["hardware"], topology)}
+        return {"entry": entry._asdict(), "hardware_changes": changes(entry.state["hardware"], hardware(topology))}
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError("hardware of entry %d has an unexpected form (%s: %s)" % (entry.id, type(error).__name__, error))
 
 
 def of_newest(module: AnsibleModule, host: Host, topology: Topology) -> dict[str, Any]:
     """Return the newest entry of the history and the state in force, as far as the options want them."""
-    from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import newest
+    from ansible_collections.npu.affinity.plugins.module_utils._state.history import newest
 
     known, found = newest(host), {}
     if module.params["applied_state"]:
@@ -142,14 +113,14 @@ def in_force(module: AnsibleModule, host: Host, topology: Topology, known: Entry
     The code for that is on the host, where a bind installed it. If that is other code, this is all that differs.
     """
     from ansible_collections.npu.affinity.plugins.module_utils._host.installed import ARCHIVE, library_of, placed
-    from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest import digest
+    from ansible_collections.npu.affinity.plugins.module_utils._state.history import digest
 
     found: dict[str, Any] = {"digest": digest(known.state), "id": known.id, "time": known.time, "author": known.author}
     path = placed(ARCHIVE, library_of(known.state))
     archive = host.content(path) or b""
     if hashlib.sha256(archive).hexdigest() != module.params["host_code"]:
         return {**found, "differs": ["%s is missing, or not the host code of this collection" % path], "compared": None, "remarks": []}
-    again = zipped.imported("_apply.again", host.path(path)).again
+    again = zipped.imported("_apply.apply", host.path(path)).again
     differing, warnings = again(module.params["root"], known.state, topology, archive)
     for sentence in warnings:
         module.warn(sentence)

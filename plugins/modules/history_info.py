@@ -44,45 +44,22 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-bound:
-  description: Whether there is a plan in force.
-  returned: success
-  type: bool
-  sample: true
+bound: {description: Whether there is a plan in force., returned: success, type: bool, sample: true}
 entries:
   description: The history, newest first.
   returned: success
   type: list
   elements: dict
   contains:
-    id:
-      description: The number of the entry on this host.
-      type: int
-    time:
-      description: When it was applied, in UTC.
-      type: str
-    action:
-      description: One of V(bind), V(rollback) and V(unbind).
-      type: str
-    author:
-      description: Who started it on the controller.
-      type: str
-    reason:
-      description: The reason, if one was given.
-      type: str
-    run:
-      description: The run of a playbook that applied it, with C(id), C(time) (when it began, in UTC) and C(inventory).
-      type: dict
-    version:
-      description: The version of the collection.
-      type: str
-    features:
-      description: Which features were V(present) and which V(absent).
-      type: dict
-    difference:
-      description: A line for everything in which it differs from the entry before.
-      type: list
-      elements: str
+    id: {description: The number of the entry on this host., type: int}
+    time: {description: "When it was applied, in UTC.", type: str}
+    action: {description: "One of V(bind), V(rollback) and V(unbind).", type: str}
+    author: {description: Who started it on the controller., type: str}
+    reason: {description: "The reason, if one was given.", type: str}
+    run: {description: "The run of a playbook that applied it, with C(id), C(time) (when it began, in UTC) and C(inventory).", type: dict}
+    version: {description: The version of the collection., type: str}
+    features: {description: Which features were V(present) and which V(absent)., type: dict}
+    difference: {description: A line for everything in which it differs from the entry before., type: list, elements: str}
   sample:
     - id: 7
       time: '2026-11-22T13:30:00Z'
@@ -93,45 +70,28 @@ entries:
       version: 1.0.0
       features: {slices: present, irq: present}
       difference: ["NPU 0 (0000:c1:00.0): CPUs 144-167 -> 144-165, main 146-165 -> 146-163"]
-lines:
-  description: The history as lines of text.
-  returned: success
-  type: list
-  elements: str
-  sample:
-    - "7  2026-11-22T13:30:00Z  run 20261122T132955-7f3a: bind by alice, npu.affinity 1.0.0: More memory bandwidth for the second service"
-    - "     NPU 0 (0000:c1:00.0): CPUs 144-167 -> 144-165, main 146-165 -> 146-163"
 entry:
   description: The entry that O(entry) names, with its C(state); null without O(entry), and on a host without history that is not bound.
   returned: success
   type: dict
   contains:
-    id:
-      description: The number of the entry on this host.
-      type: int
-    time:
-      description: When it was applied, in UTC.
-      type: str
-    state:
-      description: The state, as O(npu.affinity.host_files#module:state).
-      type: dict
+    id: {description: The number of the entry on this host., type: int}
+    time: {description: "When it was applied, in UTC.", type: str}
+    state: {description: "The state, as O(npu.affinity.host_files#module:state).", type: dict}
 """
 
-from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._state import plan_file
-from ansible_collections.npu.affinity.plugins.module_utils._state.history import difference
-from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import chosen, readable
+from ansible_collections.npu.affinity.plugins.module_utils._state import difference
+from ansible_collections.npu.affinity.plugins.module_utils._state.history import chosen, readable
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 
-
-def argument_spec() -> dict[str, Any]:
-    return {"root": {"type": "path", "default": "/"}, "entry": {"type": "int"}}
+ARGUMENTS = {"root": {"type": "path", "default": "/"}, "entry": {"type": "int"}}
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     number = module.params["entry"]
     try:
         host = Host(module.params["root"])
@@ -142,8 +102,7 @@ def main() -> None:
         entry = chosen(entries, number) if number is not None and (entries or bound) else None
     except (OSError, ValueError) as error:
         module.fail_json(msg=str(error))
-    rows, lines = difference.rows(entries), difference.paragraphs(entries)
-    module.exit_json(changed=False, bound=bound, entries=rows, lines=lines, entry=entry and entry._asdict())
+    module.exit_json(changed=False, bound=bound, entries=difference.rows(entries), entry=entry and entry._asdict())
 
 
 if __name__ == "__main__":

@@ -93,14 +93,9 @@ commands:
   type: list
   elements: str
   sample: [npu-smi info, npu-smi info -m]
-warnings:
-  description: Sentences on what could not be read, or is too large.
-  returned: when there are some
-  type: list
-  elements: str
+warnings: {description: "Sentences on what could not be read, or is too large.", returned: when there are some, type: list, elements: str}
 """
 
-from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
@@ -108,24 +103,22 @@ from ansible_collections.npu.affinity.plugins.module_utils._archive.collecting i
 
 QUESTIONS = ("device_share", "units", "npu_smi", "nvidia_smi")
 
-
-def argument_spec() -> dict[str, Any]:
-    return {
-        "dest": {"type": "path", "required": True},
-        "host": {"type": "str", "required": True},
-        "anonymous": {"type": "bool", "default": False},
-        "settings": {"type": "dict", "default": {}},
-        "root": {"type": "path", "default": "/"},
-        "device_share": {"type": "bool", "default": False},
-        "units": {"type": "list", "elements": "str", "default": []},
-        "npu_smi": {"type": "str"},
-        "nvidia_smi": {"type": "str"},
-        "timeout": {"type": "int", "default": 30},
-    }
+ARGUMENTS = {
+    "dest": {"type": "path", "required": True},
+    "host": {"type": "str", "required": True},
+    "anonymous": {"type": "bool", "default": False},
+    "settings": {"type": "dict", "default": {}},
+    "root": {"type": "path", "default": "/"},
+    "device_share": {"type": "bool", "default": False},
+    "units": {"type": "list", "elements": "str", "default": []},
+    "npu_smi": {"type": "str"},
+    "nvidia_smi": {"type": "str"},
+    "timeout": {"type": "int", "default": 30},
+}
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     params = module.params
     request = Request(
         params["host"],

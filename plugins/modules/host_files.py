@@ -122,12 +122,7 @@ files:
   type: list
   elements: str
   sample: [/etc/systemd/system/npu-0.slice]
-removed:
-  description: Paths of the files that were removed.
-  returned: success
-  type: list
-  elements: str
-  sample: []
+removed: {description: Paths of the files that were removed., returned: success, type: list, elements: str, sample: []}
 actions:
   description: What systemd was asked to do besides reloading.
   returned: success
@@ -233,11 +228,7 @@ restart_needed:
   type: list
   elements: str
   sample: [vllm@0.service]
-history:
-  description: The id of the entry that the history got, or null.
-  returned: success
-  type: int
-  sample: 7
+history: {description: "The id of the entry that the history got, or null.", returned: success, type: int, sample: 7}
 remarks:
   description:
     - Sentences about interrupts that cannot be bound, values that could not be read, and huge pages that the kernel did not grant.
@@ -258,33 +249,30 @@ compared:
 import os
 from typing import Any, Mapping
 
-from ansible_collections.npu.affinity.plugins.module_utils._module.authored import AUTHORED
-from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
+from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AUTHORED, AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
 from ansible_collections.npu.affinity.plugins.module_utils._apply.apply import Application
 from ansible_collections.npu.affinity.plugins.module_utils._features import parts
 from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host
 
-
-def argument_spec() -> dict[str, Any]:
-    return {
-        "root": {"type": "path", "default": "/"},
-        "state": {"type": "dict", "required": True},
-        "features": {"type": "list", "elements": "str", "default": []},
-        "move_memory": {"type": "bool", "default": False},
-        "action": {"type": "str", "choices": ["bind", "rollback"], "default": "bind"},
-        **AUTHORED,
-        "kubelet_wait": {"type": "int"},
-        "compare": {
-            "type": "dict",
-            "options": {
-                "topology": {"type": "dict"},
-                "must_be_bound": {"type": "bool", "default": False},
-                "timeout": {"type": "int", "default": 60},
-            },
+ARGUMENTS = {
+    "root": {"type": "path", "default": "/"},
+    "state": {"type": "dict", "required": True},
+    "features": {"type": "list", "elements": "str", "default": []},
+    "move_memory": {"type": "bool", "default": False},
+    "action": {"type": "str", "choices": ["bind", "rollback"], "default": "bind"},
+    **AUTHORED,
+    "kubelet_wait": {"type": "int"},
+    "compare": {
+        "type": "dict",
+        "options": {
+            "topology": {"type": "dict"},
+            "must_be_bound": {"type": "bool", "default": False},
+            "timeout": {"type": "int", "default": 60},
         },
-    }
+    },
+}
 
 
 def staged(module: AnsibleModule) -> dict[str, str]:
@@ -296,7 +284,7 @@ def staged(module: AnsibleModule) -> dict[str, str]:
 
 def compared(params: dict[str, Any]) -> Mapping[str, Any]:
     """Return how the host compares with what was applied. A change that was made is not failed by this."""
-    from ansible_collections.npu.affinity.plugins.module_utils._apply.comparison import comparison  # a host that is as wanted needs none
+    from ansible_collections.npu.affinity.plugins.module_utils._drift.in_force import comparison  # a host that is as wanted needs none
 
     asked, desired = params["compare"], params["state"] if params["action"] == "bind" else None
     try:
@@ -306,7 +294,7 @@ def compared(params: dict[str, Any]) -> Mapping[str, Any]:
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     params = module.params
     try:
         state = parts.applied(params["state"], params["features"])

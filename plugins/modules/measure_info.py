@@ -88,16 +88,8 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-seconds:
-  description: How long the counting took.
-  returned: success
-  type: float
-  sample: 30.0
-measured_at:
-  description: When it ended, in UTC by the host's clock.
-  returned: success
-  type: str
-  sample: '2026-11-20T19:10:02Z'
+seconds: {description: How long the counting took., returned: success, type: float, sample: 30.0}
+measured_at: {description: "When it ended, in UTC by the host's clock.", returned: success, type: str, sample: '2026-11-20T19:10:02Z'}
 workloads:
   description:
     - An element for the processes of each NPU, or group of NPUs that processes have in common, and for each NPU without processes.
@@ -136,38 +128,35 @@ remarks:
 """
 
 import time
-from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._measure.measuring import measure
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.tasks import plan_in_force
 
-
-def argument_spec() -> dict[str, Any]:
-    return {
-        "root": {"type": "path", "default": "/"},
-        "plan": {"type": "dict"},
-        "processes": {
-            "type": "list",
-            "elements": "dict",
-            "default": [],
-            "options": {
-                "npus": {"type": "list", "elements": "int", "default": []},
-                "slice": {"type": "str"},
-                "unit": {"type": "str"},
-                "pids": {"type": "list", "elements": "int"},
-                "devices": {"type": "bool", "default": False},
-            },
+ARGUMENTS = {
+    "root": {"type": "path", "default": "/"},
+    "plan": {"type": "dict"},
+    "processes": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "npus": {"type": "list", "elements": "int", "default": []},
+            "slice": {"type": "str"},
+            "unit": {"type": "str"},
+            "pids": {"type": "list", "elements": "int"},
+            "devices": {"type": "bool", "default": False},
         },
-        "seconds": {"type": "int", "default": 30},
-        "interval": {"type": "float", "default": 1.0},
-        "timeout": {"type": "int", "default": 30},
-    }
+    },
+    "seconds": {"type": "int", "default": 30},
+    "interval": {"type": "float", "default": 1.0},
+    "timeout": {"type": "int", "default": 30},
+}
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     params = module.params
     for name, variable in (("seconds", "npu_affinity_measure_seconds"), ("interval", "interval")):
         if params[name] <= 0:

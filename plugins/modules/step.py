@@ -35,13 +35,14 @@ options:
       - plan_to_bind
       - plan_to_compare
       - plan_to_show
+      - reach
       - read_history
       - resolve_run
       - say
+      - show_history
       - show_measures
       - show_plans
       - show_progress
-      - show_runs
       - summarize
       - unbind
       - verify
@@ -83,9 +84,5 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-step:
-  description: The name of the step. The other values are those of the step.
-  returned: always
-  type: str
-  sample: say
+step: {description: The name of the step. The other values are those of the step., returned: always, type: str, sample: say}
 """

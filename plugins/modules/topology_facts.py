@@ -73,38 +73,17 @@ ansible_facts:
       returned: always
       type: dict
       contains:
-        schema:
-          description: Version of the shape of this fact.
-          type: int
-          sample: 1
+        schema: {description: Version of the shape of this fact., type: int, sample: 1}
         machine:
           description: The kind of machine. A value is V(null) when it is not known.
           type: dict
           contains:
-            architecture:
-              description: Architecture as C(uname -m) prints it.
-              type: str
-              sample: aarch64
-            kernel:
-              description: Release of the running kernel.
-              type: str
-              sample: 5.10.0-182.0.0.95.oe2203sp3.aarch64
-            product:
-              description: Product name in the firmware.
-              type: str
-              sample: Atlas 800I A2
-            systemd:
-              description: Installed major version of systemd.
-              type: int
-              sample: 249
-            cgroup:
-              description: The control group hierarchy, one of V(v1), V(v2) and V(hybrid).
-              type: str
-              sample: v2
-            cpusets:
-              description: Whether cgroup v2 has the controller C(cpuset). V(null) on other hosts.
-              type: bool
-              sample: true
+            architecture: {description: Architecture as C(uname -m) prints it., type: str, sample: aarch64}
+            kernel: {description: Release of the running kernel., type: str, sample: 5.10.0-182.0.0.95.oe2203sp3.aarch64}
+            product: {description: Product name in the firmware., type: str, sample: Atlas 800I A2}
+            systemd: {description: Installed major version of systemd., type: int, sample: 249}
+            cgroup: {description: "The control group hierarchy, one of V(v1), V(v2) and V(hybrid).", type: str, sample: v2}
+            cpusets: {description: Whether cgroup v2 has the controller C(cpuset). V(null) on other hosts., type: bool, sample: true}
             inside:
               description:
                 - C(kind) is V(container), V(chroot) or V(virtual machine), C(why) is what tells it. V(null) on a machine.
@@ -119,29 +98,16 @@ ansible_facts:
           description: The CPUs, whatever the affinity of the session that asks.
           type: dict
           contains:
-            online:
-              description: CPUs that can be divided.
-              type: str
-              sample: 0-191
-            offline:
-              description: CPUs that are present and switched off.
-              type: str
-              sample: ""
-            isolated:
-              description: CPUs that the kernel's command line isolates from load balancing.
-              type: str
-              sample: ""
+            online: {description: CPUs that can be divided., type: str, sample: 0-191}
+            offline: {description: CPUs that are present and switched off., type: str, sample: ""}
+            isolated: {description: CPUs that the kernel's command line isolates from load balancing., type: str, sample: ""}
             workqueues:
               description:
                 - CPUs on which the kernel runs unbound workqueues, as those of NPU drivers are. Empty where it does not report them.
                 - V(isolcpus) and V(nohz_full) on its command line leave some out.
               type: str
               sample: 0-191
-            siblings:
-              description: The cores with more than one online thread.
-              type: list
-              elements: str
-              sample: []
+            siblings: {description: The cores with more than one online thread., type: list, elements: str, sample: []}
             caches:
               description:
                 - CPUs that share a last-level cache.
@@ -159,18 +125,9 @@ ansible_facts:
           type: list
           elements: dict
           contains:
-            id:
-              description: Number of the node. There can be gaps.
-              type: int
-              sample: 0
-            cpus:
-              description: Its online CPUs. It can be empty.
-              type: str
-              sample: 0-23
-            memory_mib:
-              description: Its memory in MiB. It can be 0, and V(null) when it is not known.
-              type: int
-              sample: 65536
+            id: {description: Number of the node. There can be gaps., type: int, sample: 0}
+            cpus: {description: Its online CPUs. It can be empty., type: str, sample: 0-23}
+            memory_mib: {description: "Its memory in MiB. It can be 0, and V(null) when it is not known.", type: int, sample: 65536}
             distances:
               description: Relative distances to the nodes. The keys are the nodes' ids as text.
               type: dict
@@ -186,30 +143,15 @@ ansible_facts:
           type: list
           elements: dict
           contains:
-            kind:
-              description: One of V(npu) and V(gpu).
-              type: str
-              sample: npu
-            id:
-              description: Chip logic id of an NPU, index of a GPU.
-              type: int
-              sample: 0
-            card:
-              description: NPU ID, the argument of C(npu-smi -i). It is neither an index nor without gaps.
-              type: int
-              sample: 0
-            chip:
-              description: Number of the chip on its card.
-              type: int
-              sample: 0
+            kind: {description: One of V(npu) and V(gpu)., type: str, sample: npu}
+            id: {description: "Chip logic id of an NPU, index of a GPU.", type: int, sample: 0}
+            card: {description: "NPU ID, the argument of C(npu-smi -i). It is neither an index nor without gaps.", type: int, sample: 0}
+            chip: {description: Number of the chip on its card., type: int, sample: 0}
             phy_id:
               description: Physical id of an NPU, the number of its device file. V(null) for a GPU, and where the number is not known.
               type: int
               sample: 0
-            name:
-              description: Name of the chip as printed.
-              type: str
-              sample: 910B3
+            name: {description: Name of the chip as printed., type: str, sample: 910B3}
             family:
               description: One of V(a2), V(a3), V(a5), V(310p), V(310), V(910) and V(gpu), or V(null) when not known.
               type: str
@@ -222,14 +164,8 @@ ansible_facts:
               description: NUMA node of the PCI function in sysfs, or V(null) when the kernel does not know it and several nodes have CPUs.
               type: int
               sample: 6
-            affinity:
-              description: CPU affinity as C(npu-smi) prints it, or V(null) when it prints none.
-              type: str
-              sample: 144-167
-            memory_mib:
-              description: Device memory in MiB.
-              type: int
-              sample: 65536
+            affinity: {description: "CPU affinity as C(npu-smi) prints it, or V(null) when it prints none.", type: str, sample: 144-167}
+            memory_mib: {description: Device memory in MiB., type: int, sample: 65536}
             device_share:
               description: Whether containers can share the chip. V(null) when not asked for with O(device_share), or not supported.
               type: bool
@@ -251,10 +187,7 @@ ansible_facts:
                 - C(known_by) says what tells the number. One of V(npu-smi), V(sysfs), V(interrupts) and V(unknown).
               type: dict
               sample: {number: 0, file: /dev/davinci0, known_by: interrupts}
-            driver:
-              description: The driver that is bound to the PCI function, or V(null).
-              type: str
-              sample: devdrv_device_driver
+            driver: {description: "The driver that is bound to the PCI function, or V(null).", type: str, sample: devdrv_device_driver}
             parts:
               description: The hard vNPUs of the NPU. C(template) is V(null) where C(npu-smi) does not tell it.
               type: list
@@ -326,14 +259,8 @@ ansible_facts:
           description: Versions of the NPU driver.
           type: dict
           contains:
-            version:
-              description: Version of the driver, or V(null) without one.
-              type: str
-              sample: 25.5.1
-            npu_smi:
-              description: Version of C(npu-smi), or V(null) when it does not answer.
-              type: str
-              sample: 25.5.1
+            version: {description: "Version of the driver, or V(null) without one.", type: str, sample: 25.5.1}
+            npu_smi: {description: "Version of C(npu-smi), or V(null) when it does not answer.", type: str, sample: 25.5.1}
             path:
               description: Path of C(npu-smi). Units of the host then name it.
               returned: if only E(PATH) of the session leads to it
@@ -343,14 +270,8 @@ ansible_facts:
           description: The irqbalance service.
           type: dict
           contains:
-            installed:
-              description: Whether it has a unit.
-              type: bool
-              sample: true
-            active:
-              description: Whether it runs.
-              type: bool
-              sample: true
+            installed: {description: Whether it has a unit., type: bool, sample: true}
+            active: {description: Whether it runs., type: bool, sample: true}
             argument_key:
               description: The variable from which the unit's command line takes arguments, or V(null).
               type: str
@@ -361,70 +282,37 @@ ansible_facts:
                 - A policy script is left out.
               type: str
               sample: ""
-            policy:
-              description: The policy script that irqbalance already has; empty when there is none.
-              type: str
-              sample: ""
+            policy: {description: The policy script that irqbalance already has; empty when there is none., type: str, sample: ""}
             policy_place:
               description: Where a policy script of the collection has to lie, which SELinux can prescribe.
               type: str
               sample: /usr/local/lib/npu-affinity/irqbalance-policy
-            refusal:
-              description: Why irqbalance cannot be given a policy script; empty when it can.
-              type: str
-              sample: ""
+            refusal: {description: Why irqbalance cannot be given a policy script; empty when it can., type: str, sample: ""}
         kubelet:
           description: The kubelet's CPU manager, or V(null) on a host without kubelet files.
           type: dict
           contains:
-            version:
-              description: The release of the installed kubelet, or V(null) when it is not known.
-              type: str
-              sample: 1.36.2
-            policy:
-              description: CPU manager policy.
-              type: str
-              sample: static
+            version: {description: "The release of the installed kubelet, or V(null) when it is not known.", type: str, sample: 1.36.2}
+            policy: {description: CPU manager policy., type: str, sample: static}
             policy_without:
               description: CPU manager policy that the kubelet would have without the drop-in of role C(kubelet).
               type: str
               sample: none
-            options:
-              description: Options of the CPU manager policy.
-              type: dict
-              sample: {full-pcpus-only: "true"}
-            topology_policy:
-              description: Topology manager policy.
-              type: str
-              sample: none
-            topology_options:
-              description: Options of the topology manager policy.
-              type: dict
-              sample: {}
-            topology_scope:
-              description: Whether containers or pods are aligned.
-              type: str
-              sample: container
-            feature_gates:
-              description: Feature gates that the configuration sets.
-              type: dict
-              sample: {}
+            options: {description: Options of the CPU manager policy., type: dict, sample: {full-pcpus-only: "true"}}
+            topology_policy: {description: Topology manager policy., type: str, sample: none}
+            topology_options: {description: Options of the topology manager policy., type: dict, sample: {}}
+            topology_scope: {description: Whether containers or pods are aligned., type: str, sample: container}
+            feature_gates: {description: Feature gates that the configuration sets., type: dict, sample: {}}
             fail_cgroup_v1:
               description: Whether the kubelet refuses cgroup v1 (C(failCgroupV1)), or V(null) when that is not set.
               type: str
               sample: "false"
-            reserved_cpus:
-              description: CPUs that are reserved by number, or V(null) when none are.
-              type: str
-              sample: 0-1
+            reserved_cpus: {description: "CPUs that are reserved by number, or V(null) when none are.", type: str, sample: 0-1}
             reserved_millicpus:
               description: CPUs that C(kubeReserved) and C(systemReserved) keep together, in thousandths.
               type: int
               sample: 0
-            config:
-              description: The configuration file.
-              type: str
-              sample: /var/lib/kubelet/config.yaml
+            config: {description: The configuration file., type: str, sample: /var/lib/kubelet/config.yaml}
             config_dir:
               description: The folder of drop-ins, or V(null) when the kubelet has none (C(--config-dir)).
               type: str
@@ -434,19 +322,12 @@ ansible_facts:
               type: list
               elements: str
               sample: [/var/lib/kubelet/config.yaml]
-            default_cpus:
-              description: CPUs of the shared pool, or V(null) when they cannot be read.
-              type: str
-              sample: 0,10-15,25-31
+            default_cpus: {description: "CPUs of the shared pool, or V(null) when they cannot be read.", type: str, sample: "0,10-15,25-31"}
             exclusive:
               description: CPUs given to one container each, by pod and container, and those that the others of a pod share, by pod.
               type: dict
               sample: {"777870b5/container-1": "16-24"}
-            warnings:
-              description: What does not fit together in the kubelet's files.
-              type: list
-              elements: str
-              sample: []
+            warnings: {description: What does not fit together in the kubelet's files., type: list, elements: str, sample: []}
         applied:
           description:
             - The plan in force, as far as a later plan needs it, or V(null) when there is none.
@@ -533,7 +414,7 @@ ansible_facts:
 """
 
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
-from ansible_collections.npu.affinity.plugins.module_utils._topology.arguments import ARGUMENTS, gathered
+from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import ARGUMENTS, gathered
 
 
 def main() -> None:

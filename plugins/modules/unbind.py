@@ -99,21 +99,13 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-bound:
-  description: Whether there was anything to unbind.
-  returned: success
-  type: bool
-  sample: true
+bound: {description: Whether there was anything to unbind., returned: success, type: bool, sample: true}
 partly:
   description: Whether O(features) selected only some features. The host then stays bound.
   returned: success
   type: bool
   sample: false
-message:
-  description: The result in one sentence.
-  returned: success
-  type: str
-  sample: This host is as it was before the first bind.
+message: {description: The result in one sentence., returned: success, type: str, sample: This host is as it was before the first bind.}
 files:
   description: Paths of the overwritten files and links that were restored.
   returned: success
@@ -187,41 +179,33 @@ pending:
   type: list
   elements: str
   sample: []
-failures:
-  description: Sentences about what could not be restored.
-  returned: success
-  type: list
-  elements: str
-  sample: []
+failures: {description: Sentences about what could not be restored., returned: success, type: list, elements: str, sample: []}
 """
 
 from typing import Any, Mapping, Sequence
 
-from ansible_collections.npu.affinity.plugins.module_utils._module.authored import AUTHORED
-from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
+from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AUTHORED, AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._features.parts import without
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES, require_known
-from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import Applied, keep, newest
+from ansible_collections.npu.affinity.plugins.module_utils._state.history import Applied, keep, newest
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host
-from ansible_collections.npu.affinity.plugins.module_utils._state.diffs import diffs
+from ansible_collections.npu.affinity.plugins.module_utils._state import diffs
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import changing
-from ansible_collections.npu.affinity.plugins.module_utils._state.log import Change, log_change
-from ansible_collections.npu.affinity.plugins.module_utils._state.release import Options
+from ansible_collections.npu.affinity.plugins.module_utils._state.log import log_change
+from ansible_collections.npu.affinity.plugins.module_utils._state.step import Options
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import Report, unbind
 
-
-def argument_spec() -> dict[str, Any]:
-    return {
-        "root": {"type": "path", "default": "/"},
-        "features": {"type": "list", "elements": "str"},
-        "device_share": {"type": "bool", "default": True},
-        "ignore_busy": {"type": "bool", "default": False},
-        "move_memory": {"type": "bool", "default": False},
-        **AUTHORED,
-        "npu_smi": {"type": "str"},
-        "kubelet_wait": {"type": "int"},
-        "timeout": {"type": "int", "default": 90},
-    }
+ARGUMENTS = {
+    "root": {"type": "path", "default": "/"},
+    "features": {"type": "list", "elements": "str"},
+    "device_share": {"type": "bool", "default": True},
+    "ignore_busy": {"type": "bool", "default": False},
+    "move_memory": {"type": "bool", "default": False},
+    **AUTHORED,
+    "npu_smi": {"type": "str"},
+    "kubelet_wait": {"type": "int"},
+    "timeout": {"type": "int", "default": 90},
+}
 
 
 def message_of(report: Report, features: Sequence[str], check: bool) -> str:
@@ -246,11 +230,11 @@ def log(host: Host, params: Mapping[str, Any], report: Report) -> None:
     if last:
         number = keep(host, Applied("unbind", without(last.state, unbound), params["author"], params["reason"], params["run"]))
     changes = ["restore or remove " + path for path in report.changes] + report.actions
-    log_change(host, Change("unbind", params["author"], ", ".join(unbound), changes, params["reason"], number, params["run"]))
+    log_change(host, "unbind", params["author"], ", ".join(unbound), changes, params["reason"], number, params["run"])
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     params = module.params
     options = Options(**{name: params[name] for name in Options._fields})
     features = params["features"] or tuple(FEATURES)
@@ -276,9 +260,8 @@ def main() -> None:
     if waits:
         module.exit_json(changed=False, bound=True, message=pending[0], pending=pending)
     parts = report.releases.values()
-    for sentence in [*report.warnings, *pending, *(sentence for part in parts for sentence in part.warnings())]:
+    for sentence in [*report.warnings, *pending, *(sentence for part in parts for sentence in part.warnings)]:
         module.warn(sentence)
-    failures = report.failed + [sentence for part in parts for sentence in part.failures()]
     result: dict[str, Any] = {
         "changed": report.changed,
         "bound": report.bound,
@@ -293,11 +276,11 @@ def main() -> None:
         "slices_left": report.slices_left,
         "kept": sorted(report.kept),
         "pending": pending,
-        "failures": failures,
-        "diff": diffs.add_unbind(diffs.Diff(), report).document(),
+        "failures": report.failed,
+        "diff": diffs.Diff().add_unbind(report).document(),
     }
-    if failures:
-        module.fail_json(msg="not everything could be restored: " + "; ".join(failures), **result)
+    if report.failed:
+        module.fail_json(msg="not everything could be restored: " + "; ".join(report.failed), **result)
     module.exit_json(**result)
 
 

@@ -41,7 +41,7 @@ _REFUSALS = {
     "NPU_NOT_GATHERED": "The host could not be queried.",
     "NPU_NOT_REVIEWED": "The reviewed file does not have what a bind would do.",
     "NPU_NO_ENTRY": "The history has no such state.",
-    "NPU_OTHER_HARDWARE": "The entry of the history is for other hardware.",
+    "NPU_OTHER_HARDWARE": "The entry of the history was made for other hardware.",
     "NPU_TOO_FEW_CPUS": "Too few CPUs may be divided.",
     "NPU_VNPU_TOO_LARGE": "vNPUs do not fit on their NPU.",
     "NPU_VNPU_UNSUPPORTED": "The host or the chip cannot have vNPUs.",
@@ -51,7 +51,7 @@ _TO_DO = {
     "NPU_ALLOCATOR_MISSING": "The host has no allocator to preload.",
     "NPU_CARD_UNLISTED": "An NPU of the PCI bus is not listed by npu-smi.",
     "NPU_CPUS_ISOLATED": "CPUs are isolated from the scheduler.",
-    "NPU_CPUS_LEFT_OUT": "CPUs that a setting names cannot be had.",
+    "NPU_CPUS_LEFT_OUT": "CPUs that a setting names are offline or do not exist.",
     "NPU_CPUSET_PARTITION": "A cpuset partition has CPUs of the plan.",
     "NPU_FACTS_INCOMPLETE": "Something of the host could not be read, or contradicts itself.",
     "NPU_HISTORY_INCOMPLETE": "The history of the host is missing, or cannot be read.",
@@ -103,8 +103,8 @@ _EFFECTS = {BIND_EFFECT: "What a bind moves or takes."}
 REFUSALS, REMARKS = (dict(sorted({**own, **_BOTH}.items())) for own in (_REFUSALS, {**_TO_DO, **_NOTES, **_ANSWERS, **_EFFECTS}))
 """Codes of refusals, and codes of remarks; a remark can also have the code of a finding with the same next step."""
 EFFECT, ERROR, TO_DO, NOTE = "effect", "error", "to do", "note"
-RANKS = (EFFECT, ERROR, TO_DO, NOTE)
-"""The ranks of sentences in the order in which they are shown: what a bind changes, what fails a host, what to act on, and the rest."""
+RANKS = (ERROR, TO_DO, EFFECT, NOTE)
+"""The ranks of sentences in the order in which they are shown: what fails a host, what to act on, what a bind changes, and the rest."""
 _CODE = re.compile(r" \[(NPU_[A-Z_]+)\]\Z")
 _P = ParamSpec("_P")
 
@@ -123,6 +123,11 @@ class Sentence(str):
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
         """What leaves the process is plain text: Ansible cannot read other types that a worker returns."""
         return str, (str(self),)
+
+
+def coded_error(code: str, text: str) -> ValueError:
+    """Return an error whose sentence has this code."""
+    return ValueError(Sentence(code, text))
 
 
 def of_error(error: ValueError, code: str) -> Sentence:

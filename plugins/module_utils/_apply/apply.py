@@ -5,23 +5,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable
+import functools
+from typing import TYPE_CHECKING, Any, Callable, Mapping
 
 from .._base.findings import coded
 from .._base.outside import require_shape
 from .._host import installed
-from .._state.diffs import diffs
+from .._state import diffs
 from .._features import parts
 from .._features.feature import Choices
 from .._features.register import FEATURES
-from .._state.history.digest import digest
-from .._state.history.entries import Applied, newest
+from .._state.history import Applied, digest, newest
 from .._host.host import CommandError, Host
 from .._state.plan_file import PATH as PLAN
 from .._state import previous, sections
-from .._state.files import MARKER
+from .._state.files import MARKER, states_of
+from .._state.host_code import files_of
 from .._state.lock import changing
-from .._state.log import Change, log_change
+from .._state.log import log_change
 from .._base.table import count
 from .._transaction import programs
 from .._state.journal import INTERRUPTED
@@ -29,10 +30,10 @@ from .._transaction.host_files import TakenBack, apply
 from .._transaction.request import Report, Request, compare
 
 if TYPE_CHECKING:
-    from .._base.documents import AppliedState, FileEntry
+    from .._base.documents import AppliedState, Comparison, FileEntry, NotCompared, Topology
     from .._host.installed import HostCode
     from .._state.step import LiveStep
-    from .._transaction.switched_off import SwitchedOff
+    from .._transaction.unbind import SwitchedOff
 
 PLAN_ABOUT = MARKER + ": the plan in force. Changes are overwritten."
 
@@ -69,7 +70,10 @@ class Application:
             if isinstance(error, TakenBack):
                 self._log("failed, %s" % error, [])
         if self.changed and not self.check:
-            self._log(*self._done())
+            done = self.result()
+            changes = ["write " + path for path in done["files"]] + ["remove " + path for path in done["removed"]] + done["actions"]
+            changes += [line for step in self._steps for lines in step.lines().values() for line in lines]
+            self._log(count(len(changes), "change"), changes)
         return self
 
     def _apply(self) -> None:
@@ -146,7 +150,7 @@ class Application:
     def diff(self) -> diffs.Diff:
         found = diffs.Diff()
         if self._off:
-            diffs.add_unbind(found, self._off.report)
+            found.add_unbind(self._off.report)
         found.add_files(self._report.changes, self._report.actions, self._report.restart_needed)
         for step in self._steps:
             found.add_lines(step.lines())
@@ -171,52 +175,35 @@ class Application:
             "settings": (off.settings() if off else []) + [row for step in self._steps if step.key == "settings" for row in step.result()],
         }
 
-    def _done(self) -> tuple[str, list[str]]:
-        done = self.result()
-        changes = ["write " + path for path in done["files"]] + ["remove " + path for path in done["removed"]] + done["actions"]
-        changes += [line for step in self._steps for lines in step.lines().values() for line in lines]
-        return count(len(changes), "change"), changes
-
     def _log(self, text: str, changes: list[str]) -> None:
         """Say in the journal of the host what was changed, or that a change was taken back."""
         choices = self.choices
-        log_change(self.host, Change(choices.action, choices.author, text, changes, choices.reason, self._report.history, choices.run))
+        log_change(self.host, choices.action, choices.author, text, changes, choices.reason, self._report.history, choices.run)
 
 
 def refuse_parted_code(in_force: AppliedState | None, state: AppliedState) -> None:
     """Raise ``ValueError`` where features that this run leaves alone would lose the host code that their units run."""
     before, after = installed.library_of(in_force), installed.library_of(state)
-    if in_force and before != after:
-        left = [name for name, there in in_force["features"].items() if there == "present" and name not in state["features"]]
-        if left:
-            text = "npu_affinity_library is %s, and the host code is in %s, where feature %s needs it: bind the host as a whole"
-            raise ValueError(text % (after, before, ", ".join(left)))
+    features = in_force["features"] if in_force and before != after else {}
+    left = [name for name, there in features.items() if there == "present" and name not in state["features"]]
+    if left:
+        text = "npu_affinity_library is %s, and the host code is in %s, where feature %s needs it: bind the host as a whole"
+        raise ValueError(text % (after, before, ", ".join(left)))
 
 
 def switched_off(host: Host, state: AppliedState, choices: Choices) -> SwitchedOff | None:
-    """Return what undoes the features that the desired state no longer has; None where nothing of them is left."""
-    features = _left_behind(host, state)
+    """Return what undoes the features that are absent and have left something on the host, or that a killed run has begun to undo."""
+    recorded, features = previous.recorded(host), []
+    for name, traces in sorted(state["absent"].items()):
+        request = Request(owned=installed.everywhere(traces["owned"], recorded.get(previous.LIBRARIES, [])))
+        begun = [path for path in recorded.get(INTERRUPTED, []) if request.concerns(path)]
+        if not FEATURES[name].undone_by_step and (not recorded.keys().isdisjoint(traces["sections"]) or begun or compare(host, request)):
+            features.append(name)
     if not features:
         return None
-    from .._transaction.switched_off import SwitchedOff  # its imports cost a host more than the rest
+    from .._transaction.unbind import SwitchedOff  # its imports cost a host more than the rest
 
     return SwitchedOff(host, state.get("npu_smi"), choices.move_memory, features)
-
-
-def _left_behind(host: Host, state: AppliedState) -> list[str]:
-    """Return the features that are absent and have left something on the host, or that a killed run has begun to undo."""
-    recorded = previous.recorded(host)
-    begun = recorded.get(INTERRUPTED, [])
-    absent = {name: traces for name, traces in sorted(state["absent"].items()) if not FEATURES[name].undone_by_step}
-    libraries = recorded.get(previous.LIBRARIES, [])
-    looked = {
-        name: (traces["sections"], Request(owned=installed.everywhere(traces["owned"], libraries))) for name, traces in absent.items()
-    }
-    return [
-        name
-        for name, (sections, request) in looked.items()
-        if any(section in recorded for section in sections) or any(map(request.concerns, begun)) or compare(host, request)
-    ]
 
 
 def request_of(host: Host, state: AppliedState, choices: Choices, host_code: HostCode, applied: Callable[[], Applied]) -> Request:
@@ -235,15 +222,37 @@ def request_of(host: Host, state: AppliedState, choices: Choices, host_code: Hos
     if state["runtime"] or set(state["features"]) >= {name for name, feature in FEATURES.items() if feature.owned}:
         owned += (installed.ARCHIVE, installed.COMMAND, installed.COMPLETION)
     files += state["files"]
+    given: Mapping[str, Any] = state
     return Request(
-        files,
+        states_of(files),
         installed.everywhere(owned, previous.libraries(host)),
-        enabled=state["enabled"],
-        started=state["started"],
-        stopped=state["stopped"],
-        released=state["released"],
-        restarted=state["restarted"],
-        expected=state["expected"],
         move_memory=choices.move_memory,
         applied=applied,
+        **{name: given[name] for name in ("enabled", "started", "stopped", "released", "restarted", "expected")},
     )
+
+
+def again(root: str, state: AppliedState, topology: Topology, archive: bytes) -> tuple[dict[str, Any], list[str]]:
+    """Return what applying the state in force once more would change, and what it would leave as it should not be.
+
+    Module ``gather`` runs this from the installed host code, so it need not send what applies a state. The result is ``differs``,
+    ``compared`` and ``remarks`` as that returns them, and warnings. ``archive`` is the installed one, which a bind would install.
+    """
+    host = Host(root, 90)
+    code = functools.partial(files_of, archive=archive.decode("utf-8", "surrogateescape"))
+    applied = Application(host, state, Choices(), code, check=True).carry_out()
+    differs = [applied.failure] if applied.failure else applied.diff().told() + applied.waits()
+    compared = _compared(host, topology, code) if not differs else None
+    return {"differs": differs, "compared": compared, "remarks": applied.remarks()}, applied.sentences()
+
+
+def _compared(host: Host, topology: Topology, code: HostCode) -> Comparison | NotCompared | None:
+    """Return the comparison of a host on which a bind would change nothing; None where nothing differs and all work is placed."""
+    from .._drift.in_force import comparison  # a host that is not as wanted needs none
+
+    known = {"npus": topology["npus"], "users": topology.get("users") or [], "silent": topology.get("silent") or {}}
+    try:
+        found = comparison(host, {"topology": known, "must_be_bound": False}, None, code)
+    except (OSError, ValueError, CommandError) as error:
+        return {"msg": str(error)}
+    return found if found["drift"] or found["outside"] else None

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The host code that boot units and the command run, as files to be installed.
 
-One archive holds package ``npu_affinity``, which needs nothing but Python: :mod:`_command.main`, :mod:`_apply.again`, and all that they
+One archive holds package ``npu_affinity``, which needs nothing but Python: :mod:`_command.main`, :mod:`_apply.apply`, and all that they
 import. It is made of the sources that Ansible sends with a module.
 """
 
@@ -22,13 +22,13 @@ from .._base.version import VERSION
 from .._state import host_code
 
 if TYPE_CHECKING:  # Ansible sends what is named here with a module, too, and importing it costs the controller more than the rest
-    from . import again  # noqa: F401
+    from . import apply  # noqa: F401
     from .._base import zipped  # noqa: F401
     from .._command import main  # noqa: F401
     from .._base.documents import AppliedState, FileEntry
 
 _PACKAGE = __name__.rsplit(".", 2)[0]
-_ROOTS = ("_command/main.py", "_apply/again.py", "_base/zipped.py")
+_ROOTS = ("_command/main.py", "_apply/apply.py", "_base/zipped.py")
 _IMPORT = re.compile(r"from (\.+)([\w.]*) import (\([^)]*\)|.*)")
 _FIXED_TIME = (1980, 1, 1, 0, 0, 0)
 _INIT = 'VERSION = "%s"\n\nfrom ._base import zipped\n\nzipped.compile_once()\n'

@@ -17,12 +17,11 @@ import re
 import time
 from typing import Any, Callable, cast, Iterable, Mapping, Match, NamedTuple, Sequence, TYPE_CHECKING
 
-from .._apply.comparison import comparison
+from .._drift.in_force import comparison
 from .._base.outside import shown_data
 from .._base.version import VERSION
 from .._host.host import CommandError, Host, Result
-from .._state.history.digest import reduced
-from .._state.history.in_force import in_force, InForce
+from .._state.history import in_force, reduced
 from .._topology.gather import gather
 
 if TYPE_CHECKING:
@@ -33,6 +32,7 @@ ABOUT = "What npu.affinity knows of a host: playbook npu.affinity.inspect plans 
 SCHEMA = 1
 _TOOLS = {"npu_smi": "npu-smi", "nvidia_smi": "nvidia-smi"}
 """Options that name a command, and the tool that it runs."""
+_COMMANDS = {"npu_affinity_" + option for option in _TOOLS}
 _FIXED = re.compile(
     r"(?:mode [0-7]{4}|no such (?:file|line)|not executable|a file that no bind in force has|another text, not shown|other content"
     r"|its lines in another order or number|(?:not executable|no such file); this host has /[\w./+-]*"
@@ -99,8 +99,11 @@ def collect(root: str, timeout: float, request: Request) -> tuple[Archive, list[
     state: AppliedState | None = None
     compared: Comparison | NotCompared
     try:
-        history = _anonymous(in_force(host)) if request.anonymous else in_force(host)
+        history = in_force(host)
         state = history.state
+        if request.anonymous:
+            entries = [entry._replace(author="", reason="", run={**entry.run, "inventory": ""}) for entry in history.entries]
+            history = history._replace(entries=entries)
         found = comparison(host, {"topology": topology, "must_be_bound": True}, None, request.host_code, history)
         found["drift"] = [_without_lines(finding) for finding in found["drift"]]
         compared = found
@@ -113,7 +116,7 @@ def collect(root: str, timeout: float, request: Request) -> tuple[Archive, list[
         "version": VERSION,
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "host": request.host,
-        "settings": {name: value for name, value in request.settings.items() if not _is_wrapped(name, value)},
+        "settings": {name: value for name, value in request.settings.items() if name not in _COMMANDS or len(str(value).split()) < 2},
         "topology": topology,
         "in_force": cast("Any", reduced(state)) if state else None,
         "compared": compared,
@@ -136,19 +139,6 @@ def _without_lines(finding: Drift) -> Drift:
         return finding
     sentence = finding["sentence"].replace(finding["found"], NOT_KEPT)
     return cast("Drift", dict(finding, found=NOT_KEPT, sentence=sentence))
-
-
-def _is_wrapped(name: str, value: object) -> bool:
-    return name in {"npu_affinity_%s" % option for option in _TOOLS} and len(str(value).split()) > 1
-
-
-def _anonymous(history: InForce) -> InForce:
-    entries = []
-    for entry in history.entries:
-        run = entry.run.copy()
-        run["inventory"] = ""
-        entries.append(entry._replace(author="", reason="", run=run))
-    return history._replace(entries=entries)
 
 
 def _without_names(archive: Archive, host: Host, warnings: list[str]) -> Archive:

@@ -37,45 +37,19 @@ class Binder:
     is off. ``kinds`` are the devices that matter. A ``launcher`` binds what it starts.
     """
 
-    def __init__(
-        self,
-        title: str,
-        versions: str,
-        effect: str,
-        memory: str,
-        signs: str,
-        source: str,
-        off: Mapping[str, str] | None = None,
-        advice: str = "",
-        variable: str = "",
-        on: Sequence[str] | None = _ON,
-        by_default: bool = False,
-        lacks: str = "",
-        programs: Sequence[str] = (),
-        marks: Sequence[str] = (),
-        options: Sequence[str] = (),
-        unless: Callable[[Sequence[str]], bool] | None = None,
-        kinds: Sequence[str] = ("npu", "gpu"),
-        launcher: bool = False,
-    ) -> None:
-        self.title = title
-        self.versions = versions
-        self.effect = effect
-        self.memory = memory
-        self.signs = signs
-        self.source = source
-        self.off = off or {}
-        self.advice = advice
-        self.variable = variable
-        self.on = on
-        self.by_default = by_default
-        self.lacks = lacks
-        self.programs = programs
-        self.marks = marks
-        self.options = options
-        self.unless = unless
-        self.kinds = kinds
-        self.launcher = launcher
+    off: Mapping[str, str] = {}
+    memory = signs = advice = variable = lacks = ""
+    on: Sequence[str] | None = _ON
+    by_default = launcher = False
+    programs: Sequence[str] = ()
+    marks: Sequence[str] = ()
+    options: Sequence[str] = ()
+    unless: Callable[[Sequence[str]], bool] | None = None
+    kinds: Sequence[str] = ("npu", "gpu")
+
+    def __init__(self, title: str, versions: str, effect: str, source: str, **others: Any) -> None:
+        self.title, self.versions, self.effect, self.source = title, versions, effect, source
+        vars(self).update(others)
 
     @property
     def switches(self) -> str:
@@ -142,9 +116,9 @@ VLLM = Binder(
     "vLLM --numa-bind",
     "0.33.0 read, off by default",
     "vLLM binds its processes to nodes itself, and its detection ends in an error within a narrower mask",
-    "hard bind",
-    "--numa-bind; _VLLM_INTERNAL_NUMACTL_ARGS",
     "wheel 0.33.0 utils/numa_utils.py, PR 43270",
+    memory="hard bind",
+    signs="--numa-bind; _VLLM_INTERNAL_NUMACTL_ARGS",
     advice="leave --numa-bind, --numa-bind-nodes and --numa-bind-cpus out",
     programs=("vllm serve", "vllm.entrypoints"),
     options=("--numa-bind", "--numa-bind-nodes", "--numa-bind-cpus"),
@@ -153,9 +127,9 @@ VLLM_ASCEND = Binder(
     "vLLM-Ascend",
     "0.15.0rc1 and later, on by default, Arm only",
     "vLLM-Ascend divides its CPUs by all NPUs that it finds, and places threads itself",
-    "moves pages once",
-    "one-CPU masks of acl_thread and release_thread",
     "182b75ea cpu_binding.py, worker.py, PR 8703",
+    memory="moves pages once",
+    signs="one-CPU masks of acl_thread and release_thread",
     advice="add --additional-config '{\"enable_cpu_binding\": false}', and leave --numa-bind out",
     by_default=True,
     lacks="enable_cpu_binding=false",
@@ -167,9 +141,9 @@ SGLANG = Binder(
     "SGLang",
     "March 2026 and later, on by default (CUDA, XPU)",
     "SGLang since March 2026 starts its workers under numactl on the first node of their GPU",
-    "hard bind, else preferred",
-    "/tmp/sglang_temp_file_*.sh, policy of sglang::scheduler",
     "wheel 0.5.23 srt/utils/numa_utils.py, PRs 19452, 22989",
+    memory="hard bind, else preferred",
+    signs="/tmp/sglang_temp_file_*.sh, policy of sglang::scheduler",
     off={"SGLANG_AUTO_NUMA_BIND": "0"},
     advice="leave --numa-node out",
     variable="SGLANG_AUTO_NUMA_BIND",
@@ -182,9 +156,8 @@ SGLANG_CORES = Binder(
     "SGLang SGLANG_SET_CPU_AFFINITY",
     "off by default, set by scripts for Ascend",
     "SGLang takes cores of the whole host by number, and ends where they are not in its set",
-    "",
-    "variable",
     "sglang issues 20077, 39348, 39552",
+    signs="variable",
     off={"SGLANG_SET_CPU_AFFINITY": "0"},
     variable="SGLANG_SET_CPU_AFFINITY",
 )
@@ -192,9 +165,8 @@ TENSORRT_LLM = Binder(
     "TensorRT-LLM",
     "on by default",
     "TensorRT-LLM binds to the CPUs near the GPU, or clears the mask that it inherited",
-    "",
-    "leader thread with a narrow mask, older threads without",
     "08314e8 configuring-cpu-affinity.md, PRs 9549, 13590",
+    signs="leader thread with a narrow mask, older threads without",
     off={"TLLM_NUMA_AWARE_WORKER_AFFINITY": "0"},
     variable="TLLM_NUMA_AWARE_WORKER_AFFINITY",
     by_default=True,
@@ -205,9 +177,8 @@ MINDIE = Binder(
     "MindIE",
     "on by default",
     "MindIE divides the CPUs of its NPU's node itself",
-    "",
-    "ATB_SPEED_HOME_PATH",
     "MindIE-LLM environment_variable.md, atb_llm/utils/cpu_binding.py",
+    signs="ATB_SPEED_HOME_PATH",
     off={"BIND_CPU": "0"},
     variable="BIND_CPU",
     by_default=True,
@@ -217,9 +188,8 @@ MINDSPORE = Binder(
     "MindSpore runtime.set_cpu_affinity",
     "2.10 read; on call",
     "MindSpore divides the CPUs near the NPU by modules of its own",
-    "",
-    "masks by thread",
     "MindSpore 2.10 API",
+    signs="masks by thread",
     advice="do not call mindspore.runtime.set_cpu_affinity",
     kinds=("npu",),
 )
@@ -227,9 +197,8 @@ TORCH_NPU = Binder(
     "torch_npu CPU_AFFINITY_CONF",
     "off by default; ranges join from 26.1.0",
     "torch_npu places its threads on ranges or on its part of the host",
-    "",
-    "variable",
     "9e73e708a NPUAffinityController.cpp, NPUInterruptAffinity.cpp",
+    signs="variable",
     advice="unset CPU_AFFINITY_CONF, or give it the CPUs of the plan (launch, form torch_npu)",
     variable="CPU_AFFINITY_CONF",
     on=(),
@@ -239,9 +208,9 @@ NEMO_RL = Binder(
     "NeMo-RL",
     "0.8, on by default",
     "NeMo-RL binds its Ray workers to the CPUs near the GPU",
-    "hard bind, 0.8 preferred",
-    "NRL_GPU_CPU_AFFINITY_FILE, /tmp/nrl_gpu_cpu_affinity",
     "7ea279a numa_utils.py",
+    memory="hard bind, 0.8 preferred",
+    signs="NRL_GPU_CPU_AFFINITY_FILE, /tmp/nrl_gpu_cpu_affinity",
     off={"NRL_DISABLE_NUMA_BINDING": "1"},
     variable="NRL_DISABLE_NUMA_BINDING",
     on=("", "0", "false"),
@@ -253,9 +222,8 @@ DYNAMO = Binder(
     "Dynamo KVBM",
     "1.2.1 read, on by default",
     "Dynamo places the threads that fill pinned memory on the node of the GPU",
-    "pinned memory on that node",
-    "",
     "dynamo-memory 1.2.1",
+    memory="pinned memory on that node",
     off={"DYN_MEMORY_DISABLE_NUMA": "1"},
     variable="DYN_MEMORY_DISABLE_NUMA",
     on=(),
@@ -265,9 +233,8 @@ DLROVER = Binder(
     "DLRover --numa-affinity",
     "off by default",
     "DLRover binds each worker to the CPUs near its device, by rank",
-    "",
-    "argument of dlrover-run",
     "dlrover issue 1386",
+    signs="argument of dlrover-run",
     advice="leave --numa-affinity out",
     programs=("dlrover-run",),
     options=("--numa-affinity",),
@@ -277,9 +244,8 @@ UCM = Binder(
     "UCM",
     "off by default",
     "UCM divides the CPUs near the device between worker and store",
-    "",
-    "variable",
     "unified-cache-management PRs 854, 865, split_cores",
+    signs="variable",
     advice="unset VLLM_CPU_AFFINITY",
     variable="VLLM_CPU_AFFINITY",
     on=("1",),
@@ -289,18 +255,17 @@ VERL = Binder(
     "verl",
     "b178a3c: only its VLA environments",
     "verl leaves CPUs alone, and its rollout engine can bind",
-    "hard bind (VLA)",
-    "",
     "verl b178a3c set_numa_affinity",
+    memory="hard bind (VLA)",
     advice="with rollouts by vLLM-Ascend add +actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.enable_cpu_binding=false",
 )
 XLLM = Binder(
     "xLLM",
     "on by default (CUDA, MLU, DCU)",
     "xLLM binds engine, workers and thread pools to the node of the device",
-    "hard bind, moves pages",
-    "policy; thread pools on one CPU each",
     "87e8d6e numa_utils.cpp",
+    memory="hard bind, moves pages",
+    signs="policy; thread pools on one CPU each",
     advice="no switch is known",
     kinds=("gpu",),
 )
@@ -308,9 +273,8 @@ OPENMP_BINDER = Binder(
     "OpenMP",
     "off by default",
     "OpenMP puts the process on one CPU before it looks at its CPUs",
-    "",
-    ", ".join(OPENMP),
     "libgomp manual, vllm-ascend PR 11307",
+    signs=", ".join(OPENMP),
     off={"OMP_PROC_BIND": "false"},
     variable="OMP_PROC_BIND",
     on=None,
@@ -320,9 +284,8 @@ TORCHRUN = Binder(
     "torchrun --numa-binding",
     "2.11.0 read, off by default",
     "torchrun binds each rank to the node, socket or cores of its GPU, and counts an unknown node as 0",
-    "",
-    "argument of torchrun",
     "torch 2.11.0 numa/binding.py",
+    signs="argument of torchrun",
     advice="leave --numa-binding out",
     programs=("torchrun", "torch.distributed.run"),
     options=("--numa-binding",),
@@ -332,9 +295,8 @@ SLURM = Binder(
     "Slurm task/affinity, task/cgroup",
     "by TaskPlugin",
     "Slurm binds each task before it starts; with ConstrainCores in a cpuset",
-    "",
-    "SLURM_CPU_BIND, SLURM_JOB_ID",
     "srun(1), slurm.conf(5)",
+    signs="SLURM_CPU_BIND, SLURM_JOB_ID",
     off={"SLURM_CPU_BIND": "none"},
     advice="srun --cpu-bind=none leaves the cpuset",
     launcher=True,
@@ -343,9 +305,8 @@ OPENMPI = Binder(
     "Open MPI",
     "on by default",
     "mpirun starts each rank on one core (up to 2 ranks) or one socket",
-    "",
-    "OMPI_COMM_WORLD_LOCAL_RANK, mask of one core",
     "mpirun(1) of 4.1.4",
+    signs="OMPI_COMM_WORLD_LOCAL_RANK, mask of one core",
     advice="mpirun --bind-to none",
     launcher=True,
 )
@@ -353,9 +314,8 @@ MPICH = Binder(
     "MPICH, Intel MPI",
     "MPICH: off by default; Intel MPI: on",
     "mpiexec starts ranks on cores with -bind-to; Intel MPI pins by default",
-    "",
-    "MPI_LOCALRANKID, PMI_RANK",
     "MPICH 4.0.2 manual; Intel's default was not verified",
+    signs="MPI_LOCALRANKID, PMI_RANK",
     off={"I_MPI_PIN": "0"},
     advice="leave -bind-to out",
     launcher=True,

@@ -131,21 +131,7 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         kind: str
         id: int
 
-    class _NpuUser(TypedDict):
-        group: str
-        kind: str
-        unit: str | None
-        engine: str
-        container: str | None
-        name: str
-        devices: List[str]
-        npus: List[UsedNpu]
-        processes: List[UserProcess]
-        cpus: str
-        mems: str
-        witness: str
-
-    class NpuUser(_NpuUser, total=False):
+    class NpuUser(TypedDict):
         """What uses accelerators, by cgroup: ``group`` is its path as systemd has it.
 
         ``kind`` is one of service, container, pod, session and other; ``unit`` the service or scope; ``engine`` one of docker,
@@ -159,13 +145,33 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         container of several devices, and ``rank`` is the number of a user that is one of them.
         """
 
-        unassigned: List[str]
-        around: str
-        memory_mib: Dict[str, int]
-        ranks: List[Rank]
-        rank: int
+        group: str
+        kind: str
+        unit: str | None
+        engine: str
+        container: str | None
+        name: str
+        devices: List[str]
+        npus: List[UsedNpu]
+        processes: List[UserProcess]
+        cpus: str
+        mems: str
+        witness: str
+        unassigned: NotRequired[List[str]]
+        around: NotRequired[str]
+        memory_mib: NotRequired[Dict[str, int]]
+        ranks: NotRequired[List[Rank]]
+        rank: NotRequired[int]
 
-    class _OutsideUser(TypedDict):
+    class OutsideUser(TypedDict):
+        """A user outside the pools of its NPUs: its processes may run on ``cpus``, the NPUs have ``pool``.
+
+        ``next`` says what puts it there, ``command`` is that as a command for the host, '' where no command alone does it, and it is
+        ``adoptable`` if a bind with npu_affinity_adopt: now does it. ``title`` is how sentences call it, with its processes and NPUs; the
+        others are those of :class:`NpuUser`. One that is inside and has fewer CPUs than its role, or another memory policy, has the
+        ``cause``.
+        """
+
         title: str
         name: str
         kind: str
@@ -176,19 +182,13 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         pool: str
         next: str
         command: str
+        adoptable: bool
+        memory_mib: NotRequired[Dict[str, int]]
+        cause: NotRequired[str]
 
-    class OutsideUser(_OutsideUser, total=False):
-        """A user outside the pools of its NPUs: its processes may run on ``cpus``, the NPUs have ``pool``.
+    class Topology(TypedDict):
+        """The fact ``npu_affinity_topology``. Keys that are not required are there where something asked for them."""
 
-        ``next`` says what puts it there, ``command`` is that as a command for the host, '' where no command alone does it.
-        ``title`` is how sentences call it, with its processes and NPUs; the others are those of :class:`NpuUser`. One that is inside and
-        has fewer CPUs than its role, or another memory policy, has the ``cause``.
-        """
-
-        memory_mib: Dict[str, int]
-        cause: str
-
-    class _Topology(TypedDict):
         schema: int
         machine: Dict[str, Any]
         cpus: Cpus
@@ -207,19 +207,15 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         drop_ins: Dict[str, str]
         programs: Dict[str, str | None]
         allocator: str | None
-
-    class Topology(_Topology, total=False):
-        """The fact ``npu_affinity_topology``. The keys below are there where something asked for them."""
-
-        guests: List[Dict[str, str]]
-        silent: Dict[str, str]
-        hugepages_before: Dict[str, Dict[str, int]]
-        adopt: Dict[str, Any]
-        missing_units: Dict[str, str]
-        unit_environment: Dict[str, Dict[str, Any]]
-        memory: Dict[str, Any]
-        others: List[Dict[str, Any]]
-        vnpus: Dict[str, Any]
+        guests: NotRequired[List[Dict[str, str]]]
+        silent: NotRequired[Dict[str, str]]
+        hugepages_before: NotRequired[Dict[str, Dict[str, int]]]
+        adopt: NotRequired[Dict[str, Any]]
+        missing_units: NotRequired[Dict[str, str]]
+        unit_environment: NotRequired[Dict[str, Dict[str, Any]]]
+        memory: NotRequired[Dict[str, Any]]
+        others: NotRequired[List[Dict[str, Any]]]
+        vnpus: NotRequired[Dict[str, Any]]
 
     class PlanEntry(TypedDict):
         """What a plan gives one NPU or GPU."""
@@ -263,14 +259,12 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         follow: bool
         refused: str
 
-    class _FileEntry(TypedDict):
-        path: str
-        content: str
-
-    class FileEntry(_FileEntry, total=False):
+    class FileEntry(TypedDict):
         """A file of a desired state; ``mode`` is octal."""
 
-        mode: str
+        path: str
+        content: str
+        mode: NotRequired[str]
 
     class Restarted(TypedDict):
         """A unit that is restarted when one of the files changed."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Iterable, Mapping, NamedTuple, Sequence, TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .documents import OutsideUser
+    from .documents import OutsideUser, Plan, PlanEntry
 
 IRQBALANCE = "irqbalance"
 IN_PROCESS = "in-process binding"
@@ -28,23 +28,8 @@ FOUGHT_OVER = "fought over"
 SHORT_OF_MEMORY = "memory shortage"
 INTERRUPTED_RUN = "interrupted run"
 CAUSES = (
-    IRQBALANCE,
-    IN_PROCESS,
-    DRIVER_RELOAD,
-    CHANGED_CPUSET,
-    OFFLINE_CPU,
-    EDIT,
-    LOST_CARD,
-    NEW_CARD,
-    OLD_PROCESS,
-    CHANGED_SETTINGS,
-    NEVER_BOUND,
-    UNREADABLE,
-    KERNEL,
-    FAILED_UNIT,
-    FOUGHT_OVER,
-    SHORT_OF_MEMORY,
-    INTERRUPTED_RUN,
+    *(IRQBALANCE, IN_PROCESS, DRIVER_RELOAD, CHANGED_CPUSET, OFFLINE_CPU, EDIT, LOST_CARD, NEW_CARD, OLD_PROCESS, CHANGED_SETTINGS),
+    *(NEVER_BOUND, UNREADABLE, KERNEL, FAILED_UNIT, FOUGHT_OVER, SHORT_OF_MEMORY, INTERRUPTED_RUN),
 )
 """All likely causes that there are."""
 
@@ -163,7 +148,7 @@ def noun(entries: Iterable[Mapping[str, Any]]) -> str:
     return kinds.pop() if len(kinds) == 1 else "accelerator"
 
 
-def with_lost(plan: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def with_lost(plan: Plan) -> list[PlanEntry]:
     """Return a plan's NPUs, and the lost ones whose pools stay reserved, unless another NPU has their ids."""
     taken = {(Device.of(npu).kind, npu["id"]) for npu in plan["npus"]}
     lost = [npu for npu in plan.get("lost") or () if npu["pool"] and (Device.of(npu).kind, npu["id"]) not in taken]
@@ -190,10 +175,10 @@ def numbered(number: int, entry: Mapping[str, Any]) -> str:
 def unknown_device(number: int, entry: Mapping[str, Any]) -> str:
     """Return why the device file of an entry cannot be named, and how to find it."""
     kind = str(entry.get("kind") or "npu")
-    register = "'npu-smi info -t phyid-remap -p <N>' tells the NPU of each /dev/davinci<N>"
+    register = "'npu-smi info -t phyid-remap -p <N>' shows the NPU of each /dev/davinci<N>"
     look = register if kind == "npu" else "'nvidia-smi -q' has Minor Number"
     return (
-        f"the device file of {kind.upper()} {numbered(number, entry)} is not known: no tool, no file in sysfs and no interrupt tells its "
-        "number, and the logic id is another one; gather the facts of the host as root while its driver is loaded, or look yourself: "
+        f"the device file of {kind.upper()} {numbered(number, entry)} is not known: no tool, file of sysfs or interrupt shows its "
+        "number, and it differs from the logic id; gather the facts of the host as root while its driver is loaded, or look yourself: "
         + look
     )

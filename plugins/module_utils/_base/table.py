@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .cpulist import compress, expand
@@ -53,58 +53,43 @@ def plan_table(plan: Mapping[str, Any], topology: Mapping[str, Any], summary: st
 def rows(plan: Mapping[str, Any], topology: Mapping[str, Any], difference: Mapping[str, Any] | None = None) -> list[str]:
     """Return the lines with the NPUs, and those with their users."""
     known = {(npu["pci"], npu["id"]): npu for npu in topology["npus"]}
-    named, of = _names_of_tools(topology["npus"]), noun(plan["npus"])
+    tools, of = _keys_of_tools(topology["npus"]), noun(plan["npus"])
     now = _now(difference)
     shown = roles_shown(plan, difference)
     cells: list[tuple[str, ...]] = []
     for entry in plan["npus"]:
         npu = known.get((entry["pci"], entry["id"]), {})
-        numa = "?" if npu.get("numa") is None else str(npu["numa"])
         first = (
             Device.of(entry).title if of == "accelerator" else str(entry["id"]),
             str(npu.get("name") or "?"),
-            *named(npu),
+            *(_cell(npu, key) for key in tools.values()),
             str(entry["pci"] or "?"),
-            numa,
+            _cell(npu, "numa"),
         )
         cells.append(
             (*first, *now.get(entry.get("slice"), ()), *({"memory_nodes": entry.get("mems"), **entry}.get(role) or "-" for role in shown))
         )
     if now and difference:
-        gone = [row for row in difference["npus"] if row["then"] is None]
-        cells += [
-            (
-                row["npu"].split()[1],
-                "?",
-                *named({}),
-                row["pci"],
-                "?",
-                row["now"],
-                *({"slice": row["slice"]}.get(role, "-") for role in shown),
-            )
-            for row in gone
-        ]
-    headings = (of, HEADINGS[0], *named(None), *HEADINGS[1:], *(["now"] if now else []), *(ROLES[role] for role in shown))
+        for row in (row for row in difference["npus"] if row["then"] is None):
+            first = (row["npu"].split()[1], "?", *("?" for _key in tools), row["pci"], "?")
+            cells.append((*first, row["now"], *({"slice": row["slice"]}.get(role, "-") for role in shown)))
+    headings = (of, HEADINGS[0], *tools, *HEADINGS[1:], *(["now"] if now else []), *(ROLES[role] for role in shown))
     if topology["npus"] and all(npu.get("name", "?") is None for npu in topology["npus"]):  # a host by itself does not query their names
         headings, cells = headings[:1] + headings[2:], [row[:1] + row[2:] for row in cells]
     return [*(columns([headings, *cells]) if cells else ["no accelerator"]), *_users(difference, of)]
 
 
-def _names_of_tools(npus: Iterable[Mapping[str, Any]]) -> Callable[[Mapping[str, Any] | None], tuple[str, ...]]:
-    """Return a function for the cells with the NPU ID, the chip and the device file of an NPU, None: their headings. They are there where
-    logic ids do not tell them."""
+def _keys_of_tools(npus: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the headings and keys of the columns with NPU ID, chip and device file; they are there where logic ids do not tell them."""
     entries = [npu for npu in npus if npu.get("kind") == "npu" and "device" in npu]
     ids = any((npu["card"], npu["chip"]) != (npu["id"], 0) for npu in entries)
     devices = any(npu["device"]["number"] != npu["id"] for npu in entries)
+    return {**({"NPU ID": "card", "chip": "chip"} if ids else {}), **({"device": "device"} if devices else {})}
 
-    def cells(npu: Mapping[str, Any] | None) -> tuple[str, ...]:
-        if npu is None:
-            return (*(("NPU ID", "chip") if ids else ()), *(("device",) if devices else ()))
-        told = [npu.get(key) for key in ("card", "chip")] if ids else []
-        file = ((npu.get("device") or {}).get("file") or "?").rpartition("/")[2]
-        return (*("?" if value is None else str(value) for value in told), *((file,) if devices else ()))
 
-    return cells
+def _cell(npu: Mapping[str, Any], key: str) -> str:
+    value = ((npu.get("device") or {}).get("file") or "?").rpartition("/")[2] if key == "device" else npu.get(key)
+    return "?" if value is None else str(value)
 
 
 def roles_shown(plan: Mapping[str, Any], difference: Mapping[str, Any] | None = None) -> list[str]:
@@ -161,7 +146,7 @@ def _in_force(difference: Mapping[str, Any] | None, of: str) -> Iterator[tuple[s
     if difference and difference["in_force"] and not any(row["sentence"] for row in difference["npus"]):
         known = difference.get("changes")
         rest = f"moves no {of}; what else it changes is not known" if known is None else f"moves no {of}" if known else "changes nothing"
-        yield "in force", f"a plan with the same CPUs: a bind {rest}."
+        yield "in force", f"the same CPUs as now: a bind {rest}."
     if difference and difference["restart"]:
         yield "restart", f"a bind restarts no service; these follow when you restart them: {', '.join(difference['restart'])}"
 
@@ -207,21 +192,17 @@ def _gap(quality: Mapping[str, Any], of: str) -> str:
     gap = quality.get("gap") or {}
     parts = []
     if "remote" in gap:
-        farther = "remote CPUs farther away" if gap["remote"] < 1 else "%s more remote" % _counted(gap["remote"])
+        farther = "remote CPUs farther away" if gap["remote"] < 1 else "%s more remote" % count(gap["remote"], "CPU")
         parts.append("%s than the best possible" % farther)
     if "smallest" in gap:
         parts.append("a smallest pool of %d is possible" % (quality["smallest"] + gap["smallest"]))
     if "idle_near" in gap:
-        parts.append("%s near %ss idle" % (_counted(gap["idle_near"]), of))
+        parts.append("%s near %ss idle" % (count(gap["idle_near"], "CPU"), of))
     if "evenness" in gap:
-        parts.append("pools of one NUMA node %s more uneven than necessary" % _counted(gap["evenness"]))
+        parts.append("pools of one NUMA node %s more uneven than necessary" % count(gap["evenness"], "CPU"))
     if "split_cores" in gap:
         parts.append("%d cores split" % gap["split_cores"])
     return "".join(", " + part for part in parts)
-
-
-def _counted(cpus: int) -> str:
-    return "1 CPU" if cpus == 1 else "%d CPUs" % cpus
 
 
 def _remarks(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -229,18 +210,17 @@ def _remarks(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> Iterator[t
     yield "strategy", f"{plan['strategy']}, {plan['requested']} was requested. {plan['reason']}"
     follows = " at least" if plan.get("follow") else ""
     housekeeping = f", housekeeping {plan['housekeeping']}{follows}" if plan["housekeeping"] else ""
-    yield "CPUs", f"{plan['cpus'] or 'none'} divided{housekeeping}, idle {quality['idle'] or 'none'}"
+    yield "CPUs", f"{plan['cpus'] or 'none'} divided{housekeeping}, {'idle ' + quality['idle'] if quality['idle'] else 'no CPU idle'}"
     if plan["npus"]:
         of = noun(plan["npus"])
         near = "share of local CPUs not known"
         if quality["local"] is not None:
             near = f"{quality['local'] * 100:g}% of the CPUs local to their {of}, {quality['own_node'] * 100:g}% on its own NUMA node"
         cores = "whole" if quality["whole_cores"] else f"SPLIT between {of}s"
-        yield (
-            "quality",
-            f"pools {'disjoint' if quality['disjoint'] else 'OVERLAP'}, cores {cores}, {near}, "
-            f"smallest pool {quality['smallest']} CPUs, largest minus smallest pool {quality['balance']} CPUs{_gap(quality, of)}",
-        )
+        sizes = f"pools of {quality['smallest']} to {quality['smallest'] + quality['balance']} CPUs"
+        if not quality["balance"]:
+            sizes = f"each pool {count(quality['smallest'], 'CPU')}"
+        yield "quality", f"pools {'disjoint' if quality['disjoint'] else 'OVERLAP'}, cores {cores}, {near}, {sizes}{_gap(quality, of)}"
     yield from (("memory", sentence) for sentence in [_memory(plan, topology)] if sentence)
     for title, sentences in (
         ("repaired", plan["repaired"]),

@@ -24,17 +24,17 @@ from .._drift.placement import Judge
 from .._state.plan_file import memory_nodes
 from .._features.threads import placing
 from .._features.watching import PROGRAM
-from .._features.threads.tasks import ROLES, Process, cgroups, find, groups_of, of_kubernetes
+from .._features.threads.tasks import ROLES, Process, cgroups, find, groups_of
 from .._state.systemd import Systemd, UNIT_FOLDER, UNIT_SUFFIX, settings
 from .._state.unit_environment import VARIABLES
 from .._state.unit_files import drop_in_of
 from .._users import pools, ranks
 from .._users.finding import by_process, pids_of, users
-from .._users.groups import classified, path_of
-from .known import Known
+from .._users.groups import classified, of_pods, path_of
+from .state import Known
 
 if TYPE_CHECKING:
-    from .._base.documents import PlanEntry
+    from .._base.documents import AppliedState, Cpus, PlanEntry
 
 Lines = Iterator[Tuple[str, str]]
 """Titles with sentences."""
@@ -55,24 +55,22 @@ def of_process(known: Known, pid: int) -> Lines:
     yield "process", "%d (%s) may use %s" % (pid, name, has or "what it likes")
     group = (path_of(host.read("/proc/%d/cgroup" % pid)) or max(map("/".join, paths), key=len, default="")).strip("/").split("/")
     yield "group", "/" + "/".join(group)
-    if of_kubernetes(paths):
+    if any(map(of_pods, paths)):
         yield "kubelet", "it runs in a pod: the kubelet assigns its CPUs, and npu.affinity sets nothing there"
         return
     units = [unit for unit in group if UNIT_SUFFIX.search(unit)]
-    told = [line for unit in units for line in _of_unit(known, unit)] + _adopted(host, pid, group)
-    yield from told
-    if not told:
-        yield "slice", "nothing of npu.affinity confines it: start it with 'npu-affinity run', or name its service in npu_affinity_services"
+    confined = [line for unit in units for line in _of_unit(known, unit)] + _adopted(host, pid, group)
+    yield from confined
+    if not confined:
+        yield "slice", "none of npu.affinity: start it with 'npu-affinity run', or name its service in npu_affinity_services"
     yield from _placed(known, pid)
     npus = _npus_of(known, units)
     for npu in npus:
         yield Device.of(npu).kind.upper(), _entry(npu)
     for process in (process for process in _users(known) if process.pid == pid):
         for other in (npu for npu in process.npus if npu not in npus):
-            yield (
-                Device.of(other).kind.upper(),
-                "it has the device of %s open, and is not in %s" % (Device.of(other).full_title, other.get("slice") or "a slice of it"),
-            )
+            device, home = Device.of(other), other.get("slice") or "a slice of it"
+            yield device.kind.upper(), "it has the device of %s open, and is not in %s" % (device.full_title, home)
     yield from _threads_of(known, pid)
     devices = [word for word in started_with(host, pid) if word.partition("=")[0] in VARIABLES]
     if devices:
@@ -104,7 +102,7 @@ def of_container(known: Known, name: str) -> Lines:
     found = next((user for user in containers if name in (user["name"], user["container"], (user["container"] or "")[:12])), None)
     if found is None:
         there = ", ".join(user["name"] for user in containers) or "none"
-        raise ValueError("no container '%s' uses an accelerator here; of those that do there are: %s" % (name, there))
+        raise ValueError("no container '%s' uses an accelerator of this host; those that do: %s" % (name, there))
     yield "container", "%s of %s" % (found["name"], found["engine"] or "an unknown engine")
     pids = [process["pid"] for process in found["processes"]] or pids_of(known.host, found)[:1]
     for pid in pids:
@@ -114,16 +112,15 @@ def of_container(known: Known, name: str) -> Lines:
 def _of_unit(known: Known, unit: str) -> Lines:
     """Yield what our files say of a unit."""
     for path in ("%s/%s" % (UNIT_FOLDER, unit), drop_in_of(unit)):
-        text = known.host.read(path)
-        said = settings(text)
-        found = ", ".join("%s=%s" % (key, said[key]) for key in _SETTINGS if said.get(key))
-        kind = "slice" if unit.endswith(".slice") else "unit"
-        bound = settings(known.text_of(path) or text)
-        wrote = ", ".join("%s=%s" % (key, bound[key]) for key in _SETTINGS if bound.get(key))
-        if text is not None and found != wrote:
-            yield kind, "%s: %s by %s, which is not what the bind wrote: %s" % (unit, found or "nothing", path, wrote or "none of these")
-        elif text is not None and found:
-            yield kind, "%s: %s by %s" % (unit, found, known.origin(path))
+        text, kind = known.host.read(path), "slice" if unit.endswith(".slice") else "unit"
+        now, wrote = (
+            ", ".join("%s=%s" % (key, values[key]) for key in _SETTINGS if values.get(key))
+            for values in (settings(text), settings(known.text_of(path) or text))
+        )
+        if text is not None and now != wrote:
+            yield kind, "%s: %s by %s, which is not what the bind wrote: %s" % (unit, now or "nothing", path, wrote or "none of these")
+        elif text is not None and now:
+            yield kind, "%s: %s by %s" % (unit, now, known.origin(path))
 
 
 def _adopted(host: Host, pid: int, group: Sequence[str]) -> list[tuple[str, str]]:
@@ -228,13 +225,13 @@ def _granted(known: Known, unit: str) -> Lines:
             yield "kernel", "%s has %s %s, and the bind set %s; 'npu-affinity verify' shows why" % (unit, words, text, bound)
 
 
-def _pool_of(state: Mapping[str, Any], npu: Mapping[str, Any]) -> str | None:
+def _pool_of(state: AppliedState, npu: PlanEntry) -> str | None:
     """Return the CPUs that a state has for the NPU."""
     npus = (state["plan"] or {}).get("npus", ())
     return next((entry["pool"] for entry in npus if entry.get("pci") == npu.get("pci") and entry.get("chip") == npu.get("chip")), None)
 
 
-def _interrupts_of(known: Known, npu: Mapping[str, Any]) -> Lines:
+def _interrupts_of(known: Known, npu: PlanEntry) -> Lines:
     for row in binding.bind(known.host, known.plan or {}, check=True).npus:
         if row["id"] != npu["id"] or row["pci"] != (npu.get("pci") or "").lower():
             continue
@@ -265,18 +262,15 @@ def of_cpu(known: Known, cpu: int) -> Lines:
     if cpu in expand(plan.get("housekeeping") or ""):
         yield "system", "housekeeping: CPUs %s are kept for the system" % plan["housekeeping"]
     elif not owners:
-        yield (
-            "idle",
-            "no %s has it; " % noun(known.npus)
-            + ("the plan divides CPUs %s" % plan["cpus"] if plan.get("cpus") else "this host is not bound"),
-        )
+        divided = "the plan divides CPUs %s" % plan["cpus"] if plan.get("cpus") else "this host is not bound"
+        yield "idle", "no %s has it; %s" % (noun(known.npus), divided)
     for unit, entry in known.expected().items():
         if cpu in expand(entry["cpus"]):
             yield from _of_unit(known, unit)
     yield from _interrupts_on(known, cpu)
 
 
-def _cpu(host: Host, cpu: int, found: Mapping[str, Any]) -> str:
+def _cpu(host: Host, cpu: int, found: Cpus) -> str:
     nodes = [name for name in host.names(NODE_FOLDER, "node[0-9]*") if cpu in read_list(host, "%s/%s/cpulist" % (NODE_FOLDER, name))]
     words = ["online" if cpu in expand(found["online"]) else "offline"]
     words += ["NUMA %s" % name.replace("node", "node ") for name in nodes]
@@ -292,7 +286,8 @@ def _interrupts_on(known: Known, cpu: int) -> Lines:
     report = binding.bind(host, known.plan, check=True) if known.plan else None
     ours = {entry["irq"]: row["id"] for row in (report.npus if report else ()) for entry in row["interrupts"]}
     names = interrupt_names(host)
-    here = [number for number, name in names.items() if cpu in _places(host, number, name)]
+    interrupts = {number: Interrupt(number, name) for number, name in names.items()}
+    here = [number for number, one in interrupts.items() if cpu in expand(one.effective(host) or one.read(host) or "")]
     for npu in sorted({ours[number] for number in here if number in ours}):
         own = [names[number] for number in here if ours.get(number) == npu]
         counted = ", ".join("%d %s" % (own.count(name), name) for name in sorted(set(own)))
@@ -301,8 +296,3 @@ def _interrupts_on(known: Known, cpu: int) -> Lines:
     if others:
         shown = ", ".join("%d %s" % (number, names[number]) for number in others[:_SHOWN])
         yield "interrupts", "of others: %s%s" % (shown, " and %d more" % (len(others) - _SHOWN) if len(others) > _SHOWN else "")
-
-
-def _places(host: Host, number: int, name: str) -> list[int]:
-    interrupt = Interrupt(number, name)
-    return expand(interrupt.effective(host) or interrupt.read(host) or "")

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, Mapping, Sequence
+import re
+from typing import Any, Mapping, Match, Sequence
 
 from .._base.cpulist import union
 from .._base.findings import Device
@@ -17,32 +18,61 @@ from .._launch.launching import BINDINGS, launch
 from .._launch.options import OF_ALL_FORMS, OPTIONS
 from .._state.plan_file import memory_nodes
 from .._topology.gather import gather
-from .known import Known
+from .state import Known
 from .running import find, refuse_lost
 
 _TAKEN = [name for name in OPTIONS if name in OF_ALL_FORMS or any(name in form.options for form in FORMS.values())]
+_NAMES = "(%s)" % "|".join([*_TAKEN, "binding"])
+_WITH_VALUE = re.compile(r"(?<![-\w])%s=('?)([\w.]+)\2" % _NAMES)
+_NAMED = re.compile(r"^%s(?=: )|(?<=leave )%s(?= out)" % (_NAMES, _NAMES))
+_HAS = re.compile(r"(?<= no option )(\w+)(; it has )([\w, ]+)\Z")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add form, devices and the options of all forms; argument ``set_NAME`` has the value of option NAME."""
-    parser.add_argument("form", choices=sorted(FORMS), metavar="FORM", help=", ".join(sorted(FORMS)))
+    parser.add_argument("form", type=_form, metavar="FORM", help=", ".join(sorted(FORMS)))
     parser.add_argument(
         "places", nargs="+", metavar="NPU|WORKLOAD", help="3, npu-3, gpu-0, a PCI function, or the name of a workload or vNPU; several NPUs"
     )
     parser.add_argument("--binding", choices=BINDINGS, help="the rule by which vLLM-Ascend binds itself")
     for name in _TAKEN:
-        option, flag, words = OPTIONS[name], name.replace("_", "-"), OPTIONS[name].words
+        option, words = OPTIONS[name], OPTIONS[name].words
         told: dict[str, Any] = {"dest": "set_" + name, "help": "%s (%s)" % (words, option.default) if option.default else words}
         if isinstance(option.default, bool):
-            flag, words = ("no-" + flag, "do not " + words) if option.default else (flag, words)
-            told.update(action="store_const", const=not option.default, help=words)
+            told.update(action="store_const", const=not option.default, help="do not " + words if option.default else words)
         elif name == "environment":
             told.update(action="append", choices=SWITCHES)
         elif name == "command":
             told.update(nargs=argparse.REMAINDER, metavar="WORD", help=words + "; the last option")
         else:
             told.update(metavar="TEXT")
-        parser.add_argument("--" + flag, **told)
+        parser.add_argument(_flag(name), **told)
+
+
+def _form(name: str) -> str:
+    if name in FORMS:
+        return name
+    forms = ", ".join(sorted(FORMS))
+    raise argparse.ArgumentTypeError("'%s' is none of %s; filter npu.affinity.launch has those of Kubernetes" % (name, forms))
+
+
+def _flag(name: str) -> str:
+    """Return an option of a form as this command takes it; one that is on by default is switched off."""
+    default = OPTIONS[name].default if name in OPTIONS else ""
+    return "--%s%s" % ("no-" if default is True else "", name.replace("_", "-"))
+
+
+def typed(sentence: str) -> str:
+    """Return a sentence of the engine, which has options as the filter takes them, with those of this command."""
+
+    def with_value(found: Match[str]) -> str:
+        name, _quote, value = found.groups()
+        return _flag(name) if value in ("true", "false") else "%s %s" % (_flag(name), value)
+
+    def listed(found: Match[str]) -> str:
+        return "".join([_flag(found[1]), found[2], ", ".join(map(_flag, found[3].split(", ")))])
+
+    return _NAMED.sub(lambda found: _flag(found[0]), _HAS.sub(listed, _WITH_VALUE.sub(with_value, sentence)))
 
 
 def text(known: Known, arguments: argparse.Namespace) -> str:
@@ -58,7 +88,7 @@ def text(known: Known, arguments: argparse.Namespace) -> str:
     try:
         return launch(entry, arguments.form, topology=topology, binding=arguments.binding or "", **given)
     except ValueError as error:
-        raise ValueError(". ".join([str(error), *topology["problems"]]))
+        raise ValueError(". ".join([typed(str(error)), *topology["problems"]]))
 
 
 def _entry(known: Known, names: Sequence[str]) -> Mapping[str, Any]:

@@ -18,13 +18,13 @@ def _command(argv: Sequence[str]) -> int:
 
 
 def _metrics(argv: Sequence[str]) -> int:
-    from .metrics.writing import main
+    from .metrics import main
 
     return main(argv)
 
 
 def _watch(argv: Sequence[str]) -> int:
-    from .watch.program import main
+    from .watch import main
 
     return main(argv)
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""``npu-affinity``: show and verify the CPU binding of this host, explain it, and run commands in it."""
+"""The command ``npu-affinity``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import re
 import sys
 from typing import Any, Callable, Iterable, Sequence
 
-from .._state.history.difference import paragraphs, rows
+from .._state.difference import paragraphs, rows
 from .._host.host import CommandError, Host
 from .._host.installed import UNIT_FOLDER
 from .._kernel.pci import numa_node
@@ -22,11 +22,12 @@ from .._base.table import plan_table, wrapped
 from .._drift.codes import WORK_OUTSIDE_POOL
 from .._users import pools
 from .._base.version import VERSION
-from . import checking, explaining, launching, running
+from . import explaining, launching, running
 from .exec.program import REFUSED, main as execute, start
-from .known import Known, known
+from .state import CODES, OUTSIDE, Known, Standing, known, standing
 
 PROGRAM = "npu-affinity"
+_ABOUT = "Show and verify the CPU binding of this host, explain it, and run commands in it."
 _WIDTH = 120
 _SUBJECTS = "subjects: pid 1234, container NAME, npu 3, gpu 0, cpu 17, or in one word npu3, npu-3.slice, cpu17, 0000:c1:00.0"
 _STATES = (
@@ -51,8 +52,7 @@ _PCI = re.compile(r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\Z")
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command's arguments."""
-    found = argparse.ArgumentParser(prog=PROGRAM, description=_text(__doc__), epilog="It reads this host only, and needs no network.")
+    found = argparse.ArgumentParser(prog=PROGRAM, description=_ABOUT, epilog="It reads this host only, and needs no network.")
     found.add_argument("--version", action="version", version="%(prog)s " + VERSION)
     found.add_argument("--root", default="/", help=argparse.SUPPRESS)
     commands = found.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -88,7 +88,6 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Do what the arguments say, and return the exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["exec"]:
         return execute(words[1:])
@@ -112,29 +111,29 @@ def _require_root(host: Host, command: str) -> None:
 
 
 def _status(host: Host, options: argparse.Namespace) -> int:
-    _require_root(host, "status")
-    found = checking.standing(host)
-    if options.json:
-        _print_data(found.document())
-    else:
+    found = _standing(host, options)
+    if not options.json:
         _print([found.line(), *(text for text in found.remarks if text.endswith("[NPU_HOUSEKEEPING_FOLLOWS]")), *found.ranks])
-    return checking.CODES[found.state]
+    return CODES[found.state]
 
 
 def _verify(host: Host, options: argparse.Namespace) -> int:
-    _require_root(host, "verify")
-    found = checking.standing(host)
-    if options.json:
-        _print_data(found.document())
-    else:
-        _print([found.line().partition("; 'npu-affinity verify'")[0]])
-        _print(entry["sentence"] for entry in found.drift)
-        _print(
-            ["%s [%s]" % (pools.sentence(found.outside), WORK_OUTSIDE_POOL)] if found.outside and found.state != checking.OUTSIDE else ()
-        )
+    found = _standing(host, options)
+    if not options.json:
+        _print([found.line().partition("; 'npu-affinity verify'")[0], *(entry["sentence"] for entry in found.drift)])
+        if found.outside and found.state != OUTSIDE:
+            _print(["%s [%s]" % (pools.sentence(found.outside), WORK_OUTSIDE_POOL)])
         _print("%s: %s" % (user["title"], user["next"]) for user in found.outside)
         _print("remark: " + text for text in found.remarks)
-    return checking.CODES[found.state]
+    return CODES[found.state]
+
+
+def _standing(host: Host, options: argparse.Namespace) -> Standing:
+    _require_root(host, options.command)
+    found = standing(host)
+    if options.json:
+        _print_data(found.document())
+    return found
 
 
 def _plan(host: Host, options: argparse.Namespace) -> int:
@@ -153,9 +152,8 @@ def _plan(host: Host, options: argparse.Namespace) -> int:
         {"pci": npu.get("pci"), "id": npu["id"], "name": None, "numa": numa_node(host, npu["pci"]) if npu.get("pci") else None}
         for npu in plan["npus"]
     ]
-    notes = dict(found.notes)
-    said = [*notes.pop("slices", []), *sum(notes.values(), [])]
-    _print(plan_table({**plan, "npus": entries}, {"npus": npus}, summary=" ".join(said)))
+    notes = [*found.notes.get("slices", []), *(note for feature, notes in found.notes.items() if feature != "slices" for note in notes)]
+    _print(plan_table({**plan, "npus": entries}, {"npus": npus}, summary=" ".join(notes)))
     return 0
 
 
@@ -191,7 +189,7 @@ def _subject(text: str) -> tuple[str, str]:
     if _PCI.match(text):
         return "npu", text
     more = "; a number alone can be each of them: pid %s, npu %s, cpu %s" % (text, text, text) if text.isdigit() else ""
-    raise ValueError("'%s' is no process, container, NPU or CPU%s. %s" % (text, more, _SUBJECTS[0].upper() + _SUBJECTS[1:]))
+    raise ValueError("'%s' is not a process, container, NPU or CPU%s. %s" % (text, more, _SUBJECTS[0].upper() + _SUBJECTS[1:]))
 
 
 def _run(host: Host, options: argparse.Namespace) -> int:
@@ -219,23 +217,16 @@ def _history(host: Host, options: argparse.Namespace) -> int:
     if options.json:
         _print_data(rows(found.entries))
     else:
-        _print(paragraphs(found.entries) or ["This host has no history."])
+        _print([*paragraphs(found.entries)] or ["This host has no history."])
     _say(found.remarks)
     return 0
 
 
 def _bound(host: Host) -> Known:
-    """Return what is known of a host that is bound."""
     found = known(host, private=False)
     if found.plan is None:
         raise ValueError(" ".join(found.remarks) or "there is no plan in force: this host is not bound")
     return found
-
-
-def _text(doc: str | None) -> str:
-    """Return the sentence of a docstring after the command's name."""
-    sentence = (doc or "").partition(": ")[2].partition("\n")[0]
-    return sentence[0].upper() + sentence[1:]
 
 
 def _print(lines: Iterable[str]) -> None:

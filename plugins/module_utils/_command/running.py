@@ -26,7 +26,7 @@ from .._features.threads.placing import cpus_of_roles
 from .._state.systemd import Systemd
 from .._state.unit_environment import VISIBLE, agrees, visible_devices
 from .._ranks.devices import named
-from .known import Known
+from .state import Known
 
 if TYPE_CHECKING:
     from .._base.documents import PlanEntry, UnitSets
@@ -132,21 +132,13 @@ def find_npu(known: Known, name: str) -> PlanEntry:
         return same[0]
     if same:
         raise ValueError("%s is the PCI function of %s; name one of them" % (name, " and ".join(Device.of(npu).title for npu in same)))
-    raise ValueError(_unknown(known, name))
-
-
-def _unknown(known: Known, name: str) -> str:
-    """Return a sentence on a name that nothing has. The id of an NPU is not the number of its slice after another one was lost."""
     slices = {Device.of(npu).title: npu.get("slice") or "npu-%s.slice" % npu["id"] for npu in known.npus}
     there = [home[: -len(".slice")] for home in slices.values()]
     there += ["workload %s" % workload["name"] for workload in (known.live("slices") or {}).get("workloads", ())]
-    text = "'%s' is not the slice or PCI function of an NPU or GPU, nor a workload, on this host, which has %s" % (
-        name,
-        ", ".join(there) or "none",
-    )
-    wanted = name.lower().replace(".slice", "").replace("-", "")
+    text = "'%s' is not the slice or PCI function of an NPU or GPU, nor a workload, on this host, which has %s"
+    wanted = name.lower().replace(".slice", "").replace("-", "")  # after another one was lost, an id can be that of another slice
     moved = ["%s is in %s" % (title, home) for title, home in slices.items() if wanted in (title.lower().replace(" ", ""), title[4:])]
-    return text + " (%s)" % ", ".join(moved) if moved else text
+    raise ValueError(text % (name, ", ".join(there) or "none") + (" (%s)" % ", ".join(moved) if moved else ""))
 
 
 def refuse_lost(known: Known, place: Place) -> None:
@@ -156,7 +148,7 @@ def refuse_lost(known: Known, place: Place) -> None:
         raise ValueError("all devices of %s are missing; bind again" % place.title)
     for npu in gone:
         if npu in place.npus:
-            raise ValueError("%s dropped off the PCI bus; bind again when it is back, or gone for good" % Device.of(npu).full_title)
+            raise ValueError("%s dropped off the PCI bus; bind again when it is back or permanently removed" % Device.of(npu).full_title)
     for npu in place.npus:
         before = [other for other in gone if Device.of(other).kind == Device.of(npu).kind and other["id"] < npu["id"]]
         if before:
@@ -188,9 +180,8 @@ def _without_slice(known: Known, place: Place, command: Sequence[str], environme
     found = machine(known.host)
     if sets_cpus(found):
         notes = " ".join(sum(known.notes.values(), []))
-        raise ValueError(
-            "this host has no slice for %s. %s" % (place.title, notes or "Switch role slices on (npu_affinity_slices_enabled)")
-        )
+        advice = notes or "Switch role slices on (npu_affinity_slices_enabled)"
+        raise ValueError("this host has no slice for %s. %s" % (place.title, advice))
     pool = {cpu for npu in place.npus for cpu in expand(npu["pool"])} & online
     mask = _mask(known, place.npus, online, pool)
     nearest = compress({node for npu in place.npus for node in expand(npu.get("mems") or "")})
@@ -211,9 +202,8 @@ def _environment(npus: Sequence[PlanEntry], user: str | None) -> dict[str, str]:
         own = {name: os.environ[name] for name in wanted if name in VISIBLE and name in os.environ}
         for name, value in own.items():
             if not agrees(name, value, wanted[name]):
-                raise ValueError(
-                    "%s=%s is set, and the devices here are %s: unset it, or name the devices that it means" % (name, value, wanted[name])
-                )
+                text = "%s=%s is set, and the devices here are %s: unset it, or name the devices that it means"
+                raise ValueError(text % (name, value, wanted[name]))
         environment.update(wanted, **own)
     if user:
         entry = _user(user)

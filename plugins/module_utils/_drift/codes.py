@@ -27,7 +27,7 @@ _CODES = {
     "NPU_CPUSET_CHANGED": Code("The kernel grants a unit other CPUs or memory nodes than planned.", kinds=["cpusets"]),
     "NPU_FILE_CHANGED": Code("A managed file was changed, removed or added.", kinds=["files"]),
     "NPU_NEVER_BOUND": Code("The host has no plan in force.", [findings.NEVER_BOUND]),
-    "NPU_NOT_RESTARTED": Code("A service or container still runs as it was started.", [findings.OLD_PROCESS]),
+    "NPU_NOT_RESTARTED": Code("A service or container still runs with its former settings.", [findings.OLD_PROCESS]),
     "NPU_PLAN_CHANGED": Code("The plan in force was edited or removed.", kinds=["plan"]),
     PLAN_OUTDATED: Code("A bind would change the plan in force."),
     "NPU_SERVICE_CHANGED": Code("A service or its processes do not run as planned.", kinds=["services", "processes"]),
@@ -38,7 +38,7 @@ _CODES = {
     WORK_OUTSIDE_POOL: Code("Processes use an NPU outside its pool, or with fewer CPUs than their role."),
 }
 _KINDS = ("plan", "npus", "cpus", "files", "units", "cpusets", "services", "processes")
-_OF_FEATURES = {name: code for feature in FEATURES.values() if feature.codes for name, code in feature.codes().items()}
+_OF_FEATURES = {name: code for feature in FEATURES.values() for name, code in feature.codes.items()}
 CODES = dict(sorted([*_CODES.items(), *_OF_FEATURES.items()]))
 KINDS = (*_KINDS, *(kind for code in _OF_FEATURES.values() for kind in code.kinds))
 """What is compared."""

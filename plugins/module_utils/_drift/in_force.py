@@ -1,18 +1,17 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Compare a host with the desired state that is in force there by its own history. Reads only.
-
-The playbook verify, the command on the host, the metrics and the archives all use this one comparison.
-"""
+"""Compare a host with the desired state that is in force there by its own history: the one comparison of all who ask. Reads only."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, cast
 
-from .._features.comparing import Wanted
+from .._features.feature import Wanted
+from .._features.parts import applied
 from .._features.register import FEATURES
-from .._state.history.in_force import InForce, in_force, since
+from .._state.difference import difference
+from .._state.history import InForce, in_force, since
 from .._host import installed
 from .._host.host import CommandError, Host
 from .._state import previous
@@ -23,50 +22,50 @@ from .._state.unit_files import drop_in_of
 from .._base.version import VERSION
 from .._base.findings import INTERRUPTED_RUN, OLD_PROCESS, Cause, Finding, Findings, coded
 from .._users.pools import sentence
-from .codes import PLAN_OUTDATED
-from .codes import result_of
+from .codes import PLAN_OUTDATED, result_of
 from .verify import verify
 
 if TYPE_CHECKING:
-    from .._base.documents import AppliedState, Drift, Live, Topology
+    from .._base.documents import AppliedState, Comparison, Drift, Live, Topology
     from .._host.installed import HostCode
 
 
-class Comparison(NamedTuple):
-    """``bound``: whether the host was ever bound; ``known`` and ``wanted``: what it was compared with; ``outdated``: why a bind would
-    replace the host code although it is not drift, or ''."""
+class Compared(NamedTuple):
+    """``bound``: whether the host was ever bound; ``known`` and ``wanted``: what it was compared with."""
 
     bound: bool
     findings: Findings
     known: InForce
     wanted: Wanted
-    outdated: str
 
-    @property
-    def outside(self) -> str:
-        """One sentence on what runs outside its pool, '' for nothing."""
-        return sentence(self.findings.outside)
+
+def comparison(
+    host: Host, asked: Mapping[str, Any], desired: AppliedState | None, host_code: HostCode | None, history: InForce | None = None
+) -> Comparison:
+    """Return what module ``binding_info`` returns. ``asked``: its options ``topology`` and ``must_be_bound``; ``desired``: the state whose
+    changes it lists; the others are those of :func:`compare`, whose errors are raised."""
+    compared = compare(host, asked["topology"], asked["must_be_bound"], host_code, history)
+    findings, known = compared.findings, compared.known
+    return {
+        "bound": compared.bound,
+        "changes": difference(applied(desired), known.state) if desired and known.state else [],
+        "drift": drift_of(host, compared),
+        "checked": findings.checked,
+        "outside": findings.outside,
+        "outside_sentence": sentence(findings.outside),
+        "remarks": findings.remarks,
+        "last_change": cast("Any", known.entries[-1].header()) if known.state else None,
+    }
 
 
 def wanted_by(state: AppliedState | None) -> Wanted:
     """Return what a host is compared with by a desired state; None: by its plan alone."""
     if not state:
         return Wanted()
+    given: Mapping[str, Any] = state
     placed = [entry for feature in FEATURES.values() if feature.placed for entry in feature.placed(state)]
-    return Wanted(
-        files=[*state["files"], *placed],
-        owned=state.get("owned", ()),
-        enabled=state.get("enabled", ()),
-        started=state.get("started", ()),
-        stopped=state.get("stopped", ()),
-        expected=state.get("expected", ()),
-        programs=state.get("programs", ()),
-        features=state["features"],
-        live=state["live"],
-        soft_split=state.get("soft_split", ""),
-        pending=state.get("pending", {}),
-        npu_smi=state.get("npu_smi"),
-    )
+    wanted = Wanted(**{name: given[name] for name in Wanted._fields if name in given})
+    return wanted._replace(files=[*state["files"], *placed])
 
 
 def compare(
@@ -75,7 +74,7 @@ def compare(
     must_be_bound: bool = False,
     host_code: HostCode | None = None,
     history: InForce | None = None,
-) -> Comparison:
+) -> Compared:
     """Compare a host with its state in force. ``topology`` tells which NPUs are there; without it none counts as new. ``history`` is what
     the host has, where that was read already. ``host_code`` returns the files of the host code; without it these are not compared.
 
@@ -83,10 +82,9 @@ def compare(
     """
     known = history or in_force(host)
     state = known.state
-    wanted = wanted_by(state)
-    library = installed.library_of(state)
-    wanted = wanted._replace(owned=installed.everywhere(wanted.owned, [library]))
-    wanted = wanted._replace(topology=topology, must_be_bound=must_be_bound)
+    wanted, library = wanted_by(state), installed.library_of(state)
+    owned = installed.everywhere(wanted.owned, [library])
+    wanted = wanted._replace(owned=owned, topology=topology, must_be_bound=must_be_bound)
     if state is None and host.text(PLAN) is None:
         wanted = wanted._replace(owned=[pattern for feature in FEATURES.values() for pattern in feature.owned])
     outdated = ""
@@ -97,10 +95,10 @@ def compare(
     bound, findings = verify(host, wanted, state["plan"] if state else None)
     findings.remarks += coded("NPU_HISTORY_INCOMPLETE", [*known.remarks, *([known.missing] if bound and known.missing else [])])
     findings.remarks += coded(PLAN_OUTDATED, [outdated] if outdated else [])
-    return Comparison(bound, findings, known, wanted, outdated)
+    return Compared(bound, findings, known, wanted)
 
 
-def drift_of(host: Host, compared: Comparison) -> list[Drift]:
+def drift_of(host: Host, compared: Compared) -> list[Drift]:
     """Return the drift as plain data. The cause names the last bind or rollback where that explains the difference."""
     findings = compared.findings.drift
     before = _as_before(host, compared.known) if findings else set()

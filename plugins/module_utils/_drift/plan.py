@@ -11,15 +11,14 @@ from .._base.version import Newer
 from .._base.cpulist import compress, expand
 from .._host.host import Forbidden, Host
 from .._kernel.pci import DEVICE_FOLDER, driver_of
-from .._state.plan_file import PATH as PLAN
-from .._state.plan_file import Broken, plan_npus, read
+from .._state.plan_file import PATH as PLAN, Broken, plan_npus, read
 from .._base.findings import Device
 from .._state import previous
 from .._transaction.request import Request, compare
 from .._base.findings import CHANGED_SETTINGS, EDIT, LOST_CARD, NEVER_BOUND, NEW_CARD, OFFLINE_CPU, UNREADABLE, Cause, Findings, Value
 
 if TYPE_CHECKING:
-    from .._base.documents import Plan
+    from .._base.documents import Npu, Plan, PlanEntry
 
 _IN_FORCE = "the plan in force"
 _SETS = ("pool", "irq", "mems", "memory_nodes")
@@ -100,7 +99,7 @@ def check_tools(findings: Findings, plan: Plan, silent: Mapping[str, str]) -> No
 
 
 def check_npus(
-    findings: Findings, host: Host, plan: Plan, online: set[int], present: Sequence[dict[str, Any]], silent: Mapping[str, str]
+    findings: Findings, host: Host, plan: Plan, online: set[int], present: Sequence[Npu], silent: Mapping[str, str]
 ) -> set[Device]:
     """Compare the plan's NPUs and CPUs with those that are there; return the NPUs that are on the bus.
 
@@ -112,28 +111,29 @@ def check_npus(
     told = {Device.of(npu).kind for npu in present if npu.get("pci")} - {Device.of(npu).kind for npu in present if not npu.get("pci")}
     for npu in plan["npus"]:
         device, pci = Device.of(npu), (npu.get("pci") or "").lower()
-        others = chips.get(pci) or [npu.get("chip")]
-        if pci and pci not in chips and device.kind in told - silent.keys() and host.exists("%s/%s" % (DEVICE_FOLDER, pci)):
-            driver = driver_of(host, "%s/%s" % (DEVICE_FOLDER, pci)) or "no driver"
-            cause = Cause(LOST_CARD, "it fell off the bus, or was given to a guest; bind again when it is back, or gone for good")
-            findings.differs("npus", device.title, "PCI function " + pci, "not listed, with " + driver, cause, device)
+        others, folder = chips.get(pci) or [npu.get("chip")], "%s/%s" % (DEVICE_FOLDER, pci)
+        expected, found, why = "PCI function " + pci, "", ""
+        if pci and pci not in chips and device.kind in told - silent.keys() and host.exists(folder):
+            found = "not listed, with " + (driver_of(host, folder) or "no driver")
+            why = "it fell off the bus, or was given to a guest"
         elif npu.get("chip") is not None and npu["chip"] not in others:
-            cause = Cause(LOST_CARD, "npu-smi lists other chips of its card only; bind again when it is back, or gone for good")
             expected, found = "chip %s of PCI function %s" % (npu["chip"], pci), "chip %s" % compress(others)
+            why = "npu-smi lists other chips of its card only"
+        elif pci and not host.exists(folder):
+            found, why = "no such function", "it dropped off the bus"
+        if why:
+            cause = Cause(LOST_CARD, why + "; bind again when it is back or permanently removed")
             findings.differs("npus", device.title, expected, found, cause, device)
-        elif not pci or host.exists("%s/%s" % (DEVICE_FOLDER, pci)):
+        else:
             there.add(device)
             findings.same("npus", device.title)
-        else:
-            cause = Cause(LOST_CARD, "it dropped off the bus; bind again when it is back, or gone for good")
-            findings.differs("npus", device.title, "PCI function " + pci, "no such function", cause, device)
         _check_online(findings, "pool of " + device.title, npu["pool"], online, device)
     if plan.get("housekeeping"):
         _check_online(findings, "housekeeping", plan["housekeeping"], online)
     return there
 
 
-def _by_function(npus: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+def _by_function(npus: Iterable[Npu | PlanEntry]) -> dict[str, list[Any]]:
     """Return the chips of NPUs by PCI function: ``{pci: [chip]}``."""
     chips: dict[str, list[Any]] = {}
     for npu in npus:
@@ -141,7 +141,7 @@ def _by_function(npus: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
     return chips
 
 
-def check_new_npus(findings: Findings, plan: Plan, present: Sequence[dict[str, Any]]) -> None:
+def check_new_npus(findings: Findings, plan: Plan, present: Sequence[Npu]) -> None:
     """Note the NPUs that are there and have no CPUs by the plan, except for those that it leaves out because others were asked for."""
     known, lost = _by_function(plan["npus"]), _by_function(plan.get("lost") or [])
     options = plan.get("options") or {}

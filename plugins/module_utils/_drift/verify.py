@@ -1,32 +1,35 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What counts as drift: :func:`verify` has every comparison of a host with its plan and with what a bind writes, in order.
-
-How plan and files are compared is in the files next to this one, units are compared here, and the rest in the packages of features.
-Nothing is written, and systemd is never asked to reload.
-"""
+"""What counts as drift: :func:`verify` has every comparison of a host with its plan and with what a bind writes, in order. Reads only."""
 
 from __future__ import annotations
 
-from typing import Any, Mapping, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
 from .._base.findings import Cause, Device, EDIT, FAILED_UNIT, Findings, with_lost
-from .._features.comparing import Comparing, Wanted
+from .._base.table import count
+from .._features.feature import Comparing, Wanted
 from .._features.register import FEATURES
 from .._host.host import Host
+from .._host.installed import installed_version, is_archive
 from .._kernel.cpus import CPU_FOLDER, read_list
 from .._kernel.machine import slice_path
-from .._state.systemd import Systemd, UNIT_FOLDER
+from .._state.executables import unusable
+from .._state.files import FileState, is_ours, states_of
+from .._state.systemd import UNIT_FOLDER, Systemd, unit_of
 from .._transaction.programs import failed, WHY_FAILED
+from .._transaction.request import Request, compare
 from .._transaction.stopped_units import runs_or_would
 from .._users.finding import users
-from .files import check_executables, check_files, check_programs
 from .plan import check_new_npus, check_npus, check_plan, check_tools
-from .users import check_users
+from .placement import check_users
 
 if TYPE_CHECKING:
-    from .._base.documents import Plan
+    from .._base.documents import FileEntry, Plan
+
+_SHOWN = 3
+_OTHER_CODE = Cause(EDIT, "changed by hand, or bound from another build of this version; bind again")
 
 
 def verify(host: Host, wanted: Wanted, given: Plan | None = None) -> tuple[bool, Findings]:
@@ -74,26 +77,93 @@ def check_units(findings: Findings, host: Host, wanted: Wanted) -> set[str]:
     On the running machine an absent cgroup is a finding. Another tree has no running units: there only what it shows is compared.
     """
     systemd, texts = Systemd(host), {entry["path"]: entry["content"] for entry in wanted.files}
+
+    def note(unit: str, expected: str, found: str | None, by_whom: str, when: str = "") -> None:
+        if found:
+            findings.differs("units", unit + when, expected, found, Cause(EDIT, by_whom), unit)
+        else:
+            findings.same("units", unit + when)
+
     for unit in wanted.enabled:
         path = "%s/%s" % (UNIT_FOLDER, unit)
-        if systemd.enabled(unit, texts.get(path) or host.read(path)):
-            findings.same("units", unit + " at boot")
-        else:
-            findings.differs("units", unit + " at boot", "enabled", "not enabled", Cause(EDIT, "disabled by hand"), unit)
+        is_enabled = systemd.enabled(unit, texts.get(path) or host.read(path))
+        note(unit, "enabled", None if is_enabled else "not enabled", "disabled by hand", " at boot")
     for unit in wanted.stopped:
-        found = runs_or_would(host, systemd, unit)
-        if found:
-            findings.differs("units", unit, "stopped and disabled", found, Cause(EDIT, "started by hand or by an update"), unit)
-        else:
-            findings.same("units", unit)
+        note(unit, "stopped and disabled", runs_or_would(host, systemd, unit), "started by hand or by an update")
     active = systemd.active(wanted.started) if host.live else wanted.started
     idle = {unit for unit in wanted.started if unit not in active}
     for unit in wanted.started if host.live else ():
-        if unit in idle:
-            findings.differs("units", unit, "active", "inactive", Cause(EDIT, "stopped by hand"), unit)
-        else:
-            findings.same("units", unit)
+        note(unit, "active", "inactive" if unit in idle else None, "stopped by hand")
     for unit, result in failed(host).items():
         findings.differs("units", unit + " last run", "success", result, Cause(FAILED_UNIT, WHY_FAILED % unit), unit)
     others = [entry["unit"] for entry in wanted.expected if entry["unit"] not in wanted.started]
     return idle.union(unit for unit in others if host.live and systemd.cgroup(unit) is None)
+
+
+def check_files(findings: Findings, host: Host, files: Sequence[FileEntry], owned: Sequence[str]) -> set[str]:
+    """Compare the files and return the units whose files differ."""
+    edited = set()
+    changes = compare(host, Request(states_of(files), owned))
+    for path in [entry["path"] for entry in files if entry["path"] not in changes]:
+        findings.same("files", path)
+    for path, (before, after) in changes.items():
+        if before.text is None:
+            cause = Cause(EDIT, "removed")
+        elif is_archive(path):
+            cause = _OTHER_CODE
+        elif after.text is None:
+            cause = Cause(EDIT, "added since the last bind; the next one removes it")
+        else:
+            cause = Cause(EDIT, "changed by hand" if is_ours(before.text) else "another file took its place")
+        if is_archive(path) and before.text is not None and after.text not in (None, before.text):
+            expected, found = "version %s" % installed_version(after.text), "other content"
+        else:
+            expected, found = _file_texts(before, after)
+        findings.differs("files", path, expected, found, cause, unit_of(path))
+        edited.add(unit_of(path))
+    return {unit for unit in edited if unit is not None}
+
+
+def check_programs(findings: Findings, host: Host, programs: Sequence[str]) -> None:
+    """Look whether the programs are there that units start."""
+    for path in programs:
+        if host.exists(path):
+            findings.same("files", path)
+        else:
+            cause = Cause(EDIT, "removed, or never placed; containers of vNPUs find no limiter")
+            findings.differs("files", path, "a program that units start", "no such file", cause)
+
+
+def check_executables(findings: Findings, host: Host, files: Sequence[FileEntry]) -> None:
+    """Look whether the programs that units, udev rules and scripts name can be executed."""
+    for wrong in unusable(host, {entry["path"]: entry["content"] for entry in files}):
+        cause = Cause(EDIT, "removed or moved since the last bind, perhaps by a package; bind again, which names the one that is there")
+        findings.differs("files", wrong.program, "a program that %s runs" % wrong.file, wrong.found, cause, unit_of(wrong.file))
+
+
+def _file_texts(before: FileState, after: FileState) -> tuple[str, str]:
+    """Return what a file should be and what it is, by its state before and after a bind."""
+    if before.text is None:
+        return "a file", "no such file"
+    if after.text is None:
+        return "no such file", "a file that no bind in force has"
+    if before.text == after.text:
+        return "mode " + after.octal, "mode " + before.octal
+    if before.private or after.private:
+        return "mode %s and the text of the last bind" % after.octal, "another text, not shown"
+    missing, added = (text.encode("utf-8", "surrogateescape") for text in differing_lines(after.text, before.text))
+    return missing.decode("utf-8", "replace"), added.decode("utf-8", "replace")
+
+
+def differing_lines(expected: str, found: str) -> tuple[str, str]:
+    """Return the lines that only the one, and only the other of two texts has, each as a short text."""
+    lines = [text.splitlines() for text in (expected, found)]
+    missing, added = ([line for line in lines[mine] if line not in lines[1 - mine]] for mine in (0, 1))
+    if not missing and not added:
+        return "its lines", "its lines in another order or number"
+    return _shortened(missing) or "no further line", _shortened(added) or "no such line"
+
+
+def _shortened(lines: list[str]) -> str:
+    rest = len(lines) - _SHOWN
+    return " / ".join(lines[:_SHOWN]) + (" and %s" % count(rest, "more line") if rest > 0 else "")

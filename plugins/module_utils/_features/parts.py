@@ -50,9 +50,10 @@ def applied(state: AppliedState, names: Sequence[str] = ()) -> AppliedState:
         left = without(left, [name for name in left["features"] if name not in names])
         left = cast("AppliedState", dict(left, **{key: _named(given[key], names) for key in NAMED if key in given}))
         has = _has(given)
-        needed = {pattern for name in names for pattern in _needed(FEATURES[name], has)}
-        patterns = needed.union(pattern for pattern in owned(names, has) if not _is_only_shared(pattern, names))
-        left["owned"] = sorted(pattern for pattern in left["owned"] if pattern in patterns)
+        patterns = {pattern for name in names for pattern in _needed(FEATURES[name], has)}
+        alone = {pattern for name in names for pattern in FEATURES[name].owned if pattern not in FEATURES[name].shared}
+        patterns |= alone.intersection(owned(names, has))  # what is shared is left alone where these do not need it
+        left["owned"] = sorted(patterns.intersection(left["owned"]))
     plan = left["plan"]
     left["plan"] = plan if plan and plan.get("npus") and left["runtime"] else None
     return left
@@ -111,19 +112,21 @@ def without(state: AppliedState, names: Iterable[str]) -> AppliedState:
     def left(names: Iterable[str]) -> list[str]:
         return [unit for unit in names if unit not in units]
 
+    absent: dict[str, Traces] = {
+        name: {"owned": [pattern for pattern in feature.owned if pattern in released], "sections": list(feature.sections)}
+        for name, feature in gone.items()
+    }
+
+    def others(parts: Mapping[str, T]) -> dict[str, T]:
+        return {name: value for name, value in parts.items() if name not in gone}
+
     remaining: AppliedState = {
         **state,
         "files": files,
         "features": features,
-        "live": cast("Live", {name: wanted for name, wanted in state["live"].items() if name not in gone}),
-        "notes": {name: sentences for name, sentences in state.get("notes", {}).items() if name not in gone},
-        "absent": {
-            **state["absent"],
-            **{
-                name: {"owned": [pattern for pattern in feature.owned if pattern in released], "sections": list(feature.sections)}
-                for name, feature in gone.items()
-            },
-        },
+        "live": cast("Live", others(state["live"])),
+        "notes": others(state.get("notes", {})),
+        "absent": {**state["absent"], **absent},
         "runtime": state["runtime"] and "present" in features.values(),
         "enabled": left(state["enabled"]),
         "started": left(state["started"]),
@@ -133,7 +136,7 @@ def without(state: AppliedState, names: Iterable[str]) -> AppliedState:
         "expected": [entry for entry in state["expected"] if entry["unit"] not in units],
     }
     if "pending" in state:
-        remaining["pending"] = {name: wanted for name, wanted in state["pending"].items() if name not in gone}
+        remaining["pending"] = others(state["pending"])
     if "slices" in gone:
         remaining["programs"], remaining["soft_split"] = [], ""
     return remaining
@@ -143,11 +146,6 @@ def owned(names: Iterable[str], has: Callable[[str], bool]) -> list[str]:
     """Return by which paths one finds the files of features, without those of others that are there: whose first file ``has`` tells."""
     others = {pattern for name, feature in FEATURES.items() if name not in names for pattern in _needed(feature, has)}
     return [pattern for name in names for pattern in FEATURES[name].owned if pattern not in others]
-
-
-def _is_only_shared(pattern: str, names: Iterable[str]) -> bool:
-    """Whether those of the features that own a pattern share it with others, whose files are left alone."""
-    return all(pattern in FEATURES[name].shared for name in names if pattern in FEATURES[name].owned)
 
 
 def _needed(feature: Feature, has: Callable[[str], bool]) -> list[str]:

@@ -3,9 +3,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The features of the collection: the only list of them."""
 
+# mypy: disable-error-code="no-redef"
+# ruff: noqa: F401, F811
+
 from __future__ import annotations
 
-from typing import Iterable
+from typing import TYPE_CHECKING, Iterable
 
 from .._state import sections as _sections
 from .adopt.feature import FEATURE as ADOPT
@@ -22,6 +25,19 @@ from .threads.feature import FEATURE as THREADS
 from .tuning.feature import FEATURE as TUNING
 from .vnpu.feature import FEATURE as VNPU
 
+if TYPE_CHECKING:  # what features name with ``later``: Ansible and _apply/runtime.py pack what is imported
+    from .adopt import step, watching, work
+    from .device_share import drift, sharing
+    from .hard_vnpu import splitting
+    from .hugepages import pages, shortage
+    from .irq import binding, drift
+    from .kubelet import drop_in, step
+    from .metrics import textfile
+    from .nic import drift, queues
+    from .slices import drift, lending, watching
+    from .threads import step, watching
+    from .vnpu import layout, soft_split
+
 FEATURES: dict[str, Feature] = {
     feature.name: feature
     for feature in (HARD_VNPU, VNPU, SLICES, IRQ, NIC, DEVICE_SHARE, ADOPT, THREADS, TUNING, HUGEPAGES, METRICS, KUBELET)
@@ -31,6 +47,7 @@ FEATURES: dict[str, Feature] = {
 for _feature in FEATURES.values():
     _sections.CHECKS.update(_feature.sections)
     _sections.LIVE["%s?" % _feature.name] = _feature.live
+    _sections.EFFECTS[_feature.name] = _feature.effect
 
 
 def require_known(names: Iterable[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Collection, Iterable, Mapping, Optional, Sequence
 from .._base.outside import say
 from .._base.table import count
 from .._host.host import Host
-from .._state.log import Change, log_change
+from .._state.log import log_change
 
 WATCH_SERVICE = "npu-affinity-watch.service"
 PROGRAM = "npu_affinity watch"
@@ -67,7 +67,7 @@ class Watching:
     def _log(self, lines: Sequence[str], of: str) -> None:
         """Say what was changed, a line each, and write it to the journal of the host."""
         if lines:
-            log_change(self.host, Change("rebind", PROGRAM, "%s of %s" % (count(len(lines), "change"), of), lines))
+            log_change(self.host, "rebind", PROGRAM, "%s of %s" % (count(len(lines), "change"), of), lines)
         for line in lines:
             say(line)
 

@@ -152,16 +152,13 @@ class _Call:
                 body += content
             else:
                 headers.update(_headers(content))
-        return self._judged(headers, bytes(body))
-
-    def _judged(self, headers: dict[str, str], body: bytes) -> bytes:
         text = headers.get("grpc-status", "")
         if text != "0":
             why = urllib.parse.unquote(headers.get("grpc-message", "")) or "no status"
             raise StatusError("%s: %s" % (self.method.rpartition("/")[2], why[:400]), int(text) if text.isdigit() else None)
         if body[:1] != b"\0" or len(body) < 5 or len(body) - 5 != struct.unpack(">I", body[1:5])[0]:
             raise ValueError("the answer is cut off or compressed")
-        return body[5:]
+        return bytes(body[5:])
 
     def _request(self) -> bytes:
         """Return the headers: POST and http by their numbers in the static table, the others spelled out."""
@@ -174,8 +171,12 @@ class _Call:
         """Yield data and blocks of headers of the stream until it ends."""
         total, block, is_last = 0, b"", False
         while True:
-            kind, flags, stream, content = self._read_frame()
-            total += len(content) + 9
+            head = self._receive(9)
+            size, kind, flags, stream = int.from_bytes(head[:3], "big"), head[3], head[4], struct.unpack(">I", head[5:])[0] & 0x7FFFFFFF
+            if size > _FRAME:
+                raise ValueError("a frame has %d bytes" % size)
+            content = self._receive(size)
+            total += size + 9
             if total > 2 * _MOST:
                 raise ValueError("the answer has more than %d MiB" % (2 * _MOST >> 20))
             if kind == _SETTINGS and not flags & _ACK:
@@ -198,13 +199,6 @@ class _Call:
                     block = b""
                 if is_last:
                     return
-
-    def _read_frame(self) -> tuple[int, int, int, bytes]:
-        head = self._receive(9)
-        size, kind, flags, stream = int.from_bytes(head[:3], "big"), head[3], head[4], struct.unpack(">I", head[5:])[0] & 0x7FFFFFFF
-        if size > _FRAME:
-            raise ValueError("a frame has %d bytes" % size)
-        return kind, flags, stream, self._receive(size)
 
     def _receive(self, size: int) -> bytes:
         found = b""
@@ -269,24 +263,18 @@ def _text(block: bytes, place: int) -> tuple[str, int]:
     return (_from_huffman(content) if block[place] & 0x80 else content.decode("latin-1")), begin + size
 
 
-def _codes() -> dict[tuple[int, int], str]:
-    """Return characters by the length and value of their codes."""
-    found, code, length = {}, 0, 0
+def _from_huffman(content: bytes) -> str:
+    """Return a text; padding, and what no header of gRPC has, ends it."""
+    codes, code, length = {}, 0, 0
     for bits, symbols in _SYMBOLS:
         code, length = code << bits - length, bits
         for symbol in symbols:
-            found[(bits, code)] = symbol
+            codes[(bits, code)] = symbol
             code += 1
-    return found
-
-
-def _from_huffman(content: bytes) -> str:
-    """Return a text; padding, and what no header of gRPC has, ends it."""
-    codes, found, length, code = _codes(), [], 0, 0
+    found, length, code = [], 0, 0
     for bit in (byte >> shift & 1 for byte in content for shift in range(7, -1, -1)):
         length, code = length + 1, code << 1 | bit
-        symbol = codes.get((length, code))
-        if symbol:
-            found.append(symbol)
+        if (length, code) in codes:
+            found.append(codes[(length, code)])
             length = code = 0
     return "".join(found)

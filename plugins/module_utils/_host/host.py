@@ -117,7 +117,7 @@ class Host(Tree):
         try:
             place = self.resolve(path)
             _refuse_other_kinds(path, os.stat(place))
-            file = open(place, "rb", buffering=0, opener=_without_waiting)  # noqa: SIM115 # the caller closes it
+            file = open(place, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_NOCTTY))  # noqa: SIM115 # the caller closes it
         except (FileNotFoundError, NotADirectoryError, ProcessLookupError):
             place = self.path(path)
             if os.path.islink(place):
@@ -168,11 +168,7 @@ class Host(Tree):
         """Return the first executable of that name in the folders, then (on the running machine) on PATH; or None."""
         if self.live:
             folders = list(folders) + search_path().split(os.pathsep)
-        for folder in folders:
-            candidate = self.resolve(os.path.join(folder, name))
-            if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
-                return candidate
-        return None
+        return next((self.resolve(path) for path in (os.path.join(folder, name) for folder in folders) if self.is_program(path)), None)
 
     def is_program(self, path: str) -> bool:
         """Whether there is a file that can be executed."""
@@ -214,26 +210,14 @@ def _run(argv: Sequence[str], stdin: str, limit: float) -> Result:
     pipes = cast("list[IO[bytes]]", [process.stdin, process.stdout, process.stderr])
     try:
         output = _answer(process, pipes, stdin.encode(), time.monotonic() + limit)
-    except _NoAnswer as error:
-        why = "printed more than %d MiB" % (_MOST_OUTPUT >> 20) if error.too_long else "did not answer within %s s" % limit
-        raise CommandError("'%s' %s%s" % (" ".join(argv), why, _kill(process)))
+        if _is_too_long(output) or process.returncode is None:
+            why = "printed more than %d MiB" % (_MOST_OUTPUT >> 20) if _is_too_long(output) else "did not answer within %s s" % limit
+            raise CommandError("'%s' %s%s" % (" ".join(argv), why, _kill(process)))
     finally:
         for pipe in pipes:
             pipe.close()
     answer, errors = (text.decode("utf-8", "replace") for text in output)
     return Result(tuple(argv), process.returncode, answer + errors, errors)
-
-
-class _NoAnswer(Exception):
-    """A process has not ended: at its deadline, or because it printed too much (``too_long``)."""
-
-    def __init__(self, too_long: bool) -> None:
-        Exception.__init__(self)
-        self.too_long = too_long
-
-
-def _without_waiting(place: str, flags: int) -> int:
-    return os.open(place, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def _refuse_other_kinds(path: str, found: os.stat_result) -> None:
@@ -249,7 +233,7 @@ def kind_of(found: os.stat_result) -> str:
 
 
 def _answer(process: subprocess.Popen[bytes], pipes: Sequence[IO[bytes]], answer: bytes, deadline: float) -> list[bytearray]:
-    """Return what a process wrote to standard output and to standard error when it has ended. Raises :class:`_NoAnswer` when it has not."""
+    """Return what a process wrote to standard output and to standard error until it ended, printed too much, or did not in time."""
     for pipe in pipes:
         os.set_blocking(pipe.fileno(), False)
     prompt, *outputs = pipes
@@ -263,24 +247,19 @@ def _answer(process: subprocess.Popen[bytes], pipes: Sequence[IO[bytes]], answer
     with selectors.DefaultSelector() as selector:
         for pipe in written:
             selector.register(pipe, selectors.EVENT_READ, pipe)
-        while process.poll() is None:
-            left = deadline - time.monotonic()
-            if left <= 0 or _is_too_long(written):
-                raise _NoAnswer(_is_too_long(written))
+        while process.poll() is None and time.monotonic() < deadline and not _is_too_long(written.values()):
             pause = min(2 * pause, _LONGEST_LOOK)
-            for key, _events in selector.select(min(pause, left)):
+            for key, _events in selector.select(pause):
                 pause = _SHORTEST_LOOK
                 if not _read_into(written, key.data):
                     selector.unregister(key.fileobj)
     for pipe in written:
         _read_into(written, pipe)
-    if _is_too_long(written):
-        raise _NoAnswer(True)
     return list(written.values())
 
 
-def _is_too_long(written: Mapping[IO[bytes], bytearray]) -> bool:
-    return sum(map(len, written.values())) > _MOST_OUTPUT
+def _is_too_long(output: Iterable[bytearray]) -> bool:
+    return sum(map(len, output)) > _MOST_OUTPUT
 
 
 def _read_into(written: Mapping[IO[bytes], bytearray], pipe: IO[bytes]) -> bool:

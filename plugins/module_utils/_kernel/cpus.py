@@ -10,14 +10,18 @@ and ``Documentation/ABI/testing/sysfs-devices-system-cpu``. Nothing here depends
 from __future__ import annotations
 
 import re
-from typing import Any, Callable, Iterator
+from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 from .._base.cpulist import compress, expand, from_mask
 from .._host.host import Host
-from .interrupts import UNBOUND_CPUS
+
+if TYPE_CHECKING:
+    from .._base.documents import Cpus
 
 CPU_FOLDER = "/sys/devices/system/cpu"
 NODE_FOLDER = "/sys/devices/system/node"
+UNBOUND_CPUS = "/sys/devices/virtual/workqueue/cpumask"
+"""The CPUs that the kernel lets unbound workqueues run on: without those of isolcpus and nohz_full."""
 _TOTAL_MEMORY = re.compile(r"MemTotal:\s*(\d+)\s*kB")
 
 
@@ -31,17 +35,12 @@ def _members(host: Host, folder: str, cpulist: str, mask: str) -> set[int]:
     return read_list(host, "%s/%s" % (folder, cpulist)) or from_mask(host.read("%s/%s" % (folder, mask)) or "0")
 
 
-def _numbers(host: Host, folder: str, word: str) -> set[int]:
+def numbers(host: Host, folder: str, word: str) -> set[int]:
     """Return the numbers of a folder's entries ``<word><number>``."""
     return {int(name[len(word) :]) for name in host.names(folder, word + "[0-9]*") if name[len(word) :].isdigit()}
 
 
-def _switched_on(host: Host) -> set[int]:
-    """Return the CPUs whose folders do not say that they are off, as old kernels tell it. CPU 0 often cannot be switched off."""
-    return {cpu for cpu in _numbers(host, CPU_FOLDER, "cpu") if host.read("%s/cpu%d/online" % (CPU_FOLDER, cpu)) != "0"}
-
-
-def cpus(host: Host) -> dict[str, Any]:
+def cpus(host: Host) -> Cpus:
     """Return ``{online, offline, isolated, workqueues, siblings, caches, sockets}``: four cpulists and three lists of cpulists.
 
     ``offline`` are CPUs that are there but switched off, not those that firmware would let be added. ``workqueues`` are the online CPUs
@@ -50,9 +49,12 @@ def cpus(host: Host) -> dict[str, Any]:
     where these are larger than a core. ``sockets`` are the CPUs of each physical package. Raises ``ValueError`` when a file is no
     cpulist.
     """
-    online = read_list(host, CPU_FOLDER + "/online") or _switched_on(host)
+    online = read_list(host, CPU_FOLDER + "/online")
+    if not online:  # an old kernel; CPU 0 often cannot be switched off, and has no file then
+        online = {cpu for cpu in numbers(host, CPU_FOLDER, "cpu") if host.read("%s/cpu%d/online" % (CPU_FOLDER, cpu)) != "0"}
     present = read_list(host, CPU_FOLDER + "/present") or read_list(host, CPU_FOLDER + "/offline")
-    cores = [core for core in _partition(online, lambda cpu: _core(host, cpu)) if len(core) > 1]
+    cores = [core for core in _partition(online, lambda cpu: _group(host, cpu, "thread_siblings", "core_cpus_list")) if len(core) > 1]
+    packages = _partition(online, lambda cpu: _group(host, cpu, "core_siblings", "package_cpus_list"))
     return {
         "online": compress(online),
         "offline": compress(present - online),
@@ -60,7 +62,7 @@ def cpus(host: Host) -> dict[str, Any]:
         "workqueues": compress(from_mask(host.read(UNBOUND_CPUS) or "0", UNBOUND_CPUS) & online),
         "siblings": [compress(core) for core in cores],
         "caches": [compress(group) for group in _caches(host, online, cores)],
-        "sockets": [compress(package) for package in _partition(online, lambda cpu: _package(host, cpu))],
+        "sockets": [compress(package) for package in packages],
     }
 
 
@@ -70,7 +72,7 @@ def nodes(host: Host, online: set[int]) -> list[dict[str, Any]]:
     ``online`` is the set of online CPUs, to which ``cpus`` is cut. ``distances`` maps node ids, as text, to the firmware's relative
     distances. ``memory_mib`` is None where nothing tells. A kernel without NUMA has one memory node, 0, for everything.
     """
-    ids = sorted(read_list(host, NODE_FOLDER + "/online") or _numbers(host, NODE_FOLDER, "node"))
+    ids = sorted(read_list(host, NODE_FOLDER + "/online") or numbers(host, NODE_FOLDER, "node"))
     if not ids:
         memory = memory_mib(host, "/proc/meminfo")
         return [{"id": 0, "cpus": compress(online), "memory_mib": memory, "distances": {"0": 10}}] if online else []
@@ -106,14 +108,10 @@ def _partition(members: set[int], group_of: Callable[[int], set[int]]) -> Iterat
             yield group
 
 
-def _core(host: Host, cpu: int) -> set[int]:
+def _group(host: Host, cpu: int, old: str, new: str) -> set[int]:
+    """Return the CPUs of the same core or package, of the file that all kernels have, or of the one with the newer name."""
     folder = "%s/cpu%d/topology" % (CPU_FOLDER, cpu)
-    return _members(host, folder, "thread_siblings_list", "thread_siblings") or read_list(host, folder + "/core_cpus_list")
-
-
-def _package(host: Host, cpu: int) -> set[int]:
-    folder = "%s/cpu%d/topology" % (CPU_FOLDER, cpu)
-    return _members(host, folder, "core_siblings_list", "core_siblings") or read_list(host, folder + "/package_cpus_list")
+    return _members(host, folder, old + "_list", old) or read_list(host, "%s/%s" % (folder, new))
 
 
 def _cluster(host: Host, cpu: int) -> set[int]:

@@ -15,6 +15,7 @@ import struct
 
 from .._host.host import Host
 from .machine import CGROUPS
+from .processes import control_groups
 
 _CALLS = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "loongarch64": 280}
 _QUERY, _BY_ID, _INFO = 16, 13, 15
@@ -25,16 +26,16 @@ _MOST = 64
 
 def device_access(host: Host, pid: int) -> tuple[str, ...]:
     """Return what decides on devices for the group of a process. Raises ``ValueError`` where that is unknown."""
-    rows = [(line.split(":", 2) + ["", ""])[:3] for line in (host.read("/proc/%d/cgroup" % pid) or "").splitlines()]
-    for _number, controllers, path in rows:
+    groups = control_groups(host, pid)
+    for controllers, path in groups:
         if "devices" in controllers.split(","):
-            text = host.text("%s/devices%s/devices.list" % (CGROUPS, path.rstrip("/")))
+            text = host.text("%s/devices%s/devices.list" % (CGROUPS, path))
             if text is None:
                 raise ValueError("which devices process %d may open is not known: its devices.list is missing" % pid)
             return tuple(sorted(text.splitlines()))
-    for _number, controllers, path in rows:
+    for controllers, path in groups:
         if not controllers:
-            return _tags(host.path(CGROUPS + path.rstrip("/")))
+            return _tags(host.path(CGROUPS + path))
     raise ValueError("which devices process %d may open is not known: it has ended" % pid)
 
 

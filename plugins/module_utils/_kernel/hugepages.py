@@ -12,7 +12,7 @@ import re
 from typing import Any, NamedTuple
 
 from .._host.host import Host
-from .cpus import NODE_FOLDER
+from .cpus import NODE_FOLDER, numbers
 
 GIGANTIC = 1 << 20
 """The size in KiB from which the kernel hardly ever finds a page after the boot: its command line is the place for those."""
@@ -72,13 +72,12 @@ def reserved(host: Host, size: int) -> int:
 def facts(host: Host) -> dict[str, Any]:
     """Return ``{size in KiB: {node: pages}}`` of all sizes and nodes that the kernel offers, numbers as texts as in JSON."""
     found: dict[str, dict[str, int]] = {}
-    for name in host.names(NODE_FOLDER, "node[0-9]*"):
-        node = name[len("node") :]
-        for folder in host.names("%s/%s/hugepages" % (NODE_FOLDER, name), "hugepages-*kB"):
+    for node in sorted(numbers(host, NODE_FOLDER, "node")):
+        for folder in host.names("%s/node%d/hugepages" % (NODE_FOLDER, node), "hugepages-*kB"):
             size = _SIZE.match(folder)
-            total = host.read_number(path_of(int(size.group(1)), int(node))) if size and node.isdigit() else None
+            total = host.read_number(path_of(int(size.group(1)), node)) if size else None
             if size and total is not None:
-                found.setdefault(size.group(1), {})[node] = total
+                found.setdefault(size.group(1), {})[str(node)] = total
     return found
 
 

@@ -16,6 +16,7 @@ from typing import Container, Iterable, Mapping, NamedTuple
 
 from .._base.cpulist import compress, expand, from_mask, to_mask
 from .._host.host import Host
+from .cpus import UNBOUND_CPUS
 from .masks import asked_for, usable
 from .pci import DEVICE_FOLDER
 from .processes import stat_fields
@@ -23,10 +24,9 @@ from .processes import stat_fields
 KINDS = ("interrupts", "workqueues", "threads")
 """What a driver has that runs on CPUs."""
 WORKQUEUE_FOLDER = "/sys/devices/virtual/workqueue"
-UNBOUND_CPUS = WORKQUEUE_FOLDER + "/cpumask"
-"""The CPUs that the kernel lets unbound workqueues run on: without those of isolcpus and nohz_full."""
 _COMM_LENGTH = 15
-_KERNEL_THREAD = 0x00200000
+_FLAGS, _KERNEL_THREAD = 6, 0x00200000
+"""Which of :func:`stat_fields` are the flags of a process, and PF_KTHREAD."""
 
 
 class Vector(NamedTuple):
@@ -65,16 +65,16 @@ def requested(host: Host, pci: str, names: Mapping[int, str]) -> list[Vector]:
     return [Vector(irq, names[irq], ordinal) for ordinal, irq in enumerate(numbers) if irq in names]
 
 
-def interrupt_counts(host: Host, numbers: Container[int]) -> dict[int, int]:
-    """Return ``{number: how often it came so far, on all CPUs}`` of those of the numbers that ``/proc/interrupts`` has."""
+def interrupt_counts(host: Host, numbers: Container[int]) -> dict[int, dict[int, int]]:
+    """Return ``{number: {CPU: how often it came there so far}}`` of those of the numbers that ``/proc/interrupts`` has."""
     found = {}
     try:
         with open(host.resolve("/proc/interrupts"), encoding="ascii", errors="replace") as file:
-            cpus = len(file.readline().split())
+            cpus = [int(word[3:]) for word in file.readline().split() if word[3:].isdigit()]
             for line in file:
                 number, _colon, rest = line.partition(":")
                 if number.strip().isdigit() and int(number) in numbers:
-                    found[int(number)] = sum(int(count) for count in rest.split(None, cpus)[:cpus])
+                    found[int(number)] = {cpu: int(count) for cpu, count in zip(cpus, rest.split(None, len(cpus)))}
     except OSError:
         pass
     return found
@@ -94,7 +94,8 @@ def kernel_threads(host: Host, names: Iterable[str]) -> dict[str, int]:
                 comm = file.read().rstrip(b"\n")
         except OSError:
             continue
-        if comm in wanted and _is_kernel_thread(host, pid):
+        flags = stat_fields(host, "/proc/" + pid)[_FLAGS : _FLAGS + 1] if comm in wanted else []
+        if flags and int(flags[0]) & _KERNEL_THREAD:
             name = wanted[comm]
             others = sum(base_name(known) == name for known in found)
             found["%s #%d" % (name, others + 1) if others else name] = int(pid)
@@ -104,12 +105,6 @@ def kernel_threads(host: Host, names: Iterable[str]) -> dict[str, int]:
 def base_name(name: str) -> str:
     """Return the name of a kernel thread without what tells it from others of the same name."""
     return name.partition(" #")[0]
-
-
-def _is_kernel_thread(host: Host, pid: str) -> bool:
-    """Whether the flags of a process, the seventh field behind its name in ``/proc/<pid>/stat``, have PF_KTHREAD."""
-    fields = stat_fields(host, "/proc/" + pid)
-    return len(fields) > 6 and bool(int(fields[6]) & _KERNEL_THREAD)
 
 
 class Target:
@@ -186,27 +181,19 @@ class Interrupt(Target):
         return host.exists(self._folder + name) and not os.path.islink(host.path(self._folder + name))
 
 
-class Masked(Target):
-    """A CPU mask in the sysfs file ``path``. If the file is missing, :meth:`read` returns None."""
+class Workqueue(Target):
+    """An unbound workqueue that its driver shows in sysfs (``WQ_SYSFS``); others have no CPU mask, and :meth:`read` returns None."""
 
-    def __init__(self, name: str, path: str) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.path = path
+        self.path = "%s/%s/cpumask" % (WORKQUEUE_FOLDER, name)
 
     def read(self, host: Host) -> str | None:
         text = host.read(self.path)
         return None if text is None else compress(from_mask(text, self.path))
 
     def write(self, host: Host, cpus: str) -> None:
-        before = host.read(self.path) or ""
-        host.set_attribute(self.path, _mask_like(before, expand(cpus)))
-
-
-class Workqueue(Masked):
-    """An unbound workqueue that its driver shows in sysfs (``WQ_SYSFS``); others have no CPU mask."""
-
-    def __init__(self, name: str) -> None:
-        Masked.__init__(self, name, "%s/%s/cpumask" % (WORKQUEUE_FOLDER, name))
+        host.set_attribute(self.path, _mask_like(host.read(self.path) or "", expand(cpus)))
 
     def effective(self, host: Host) -> str | None:
         """Return the CPUs that its workers get: those of its mask that unbound workqueues may use, and all of these where there are none.

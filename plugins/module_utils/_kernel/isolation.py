@@ -17,7 +17,7 @@ from .cpus import CPU_FOLDER
 from .machine import CGROUPS
 
 if TYPE_CHECKING:
-    from typing import Iterator, Mapping
+    from typing import Iterator
 
     from .._base.documents import Isolation, Partition
 
@@ -48,7 +48,15 @@ def isolation(host: Host, problems: list[str]) -> Isolation:
     tickless = host.read(CPU_FOLDER + "/nohz_full")
     if tickless is not None or host.live:  # a record may lack the file; a kernel without it ignores the parameter
         given["nohz_full"] = (tickless or "").strip().replace("(null)", "")
-    found = cast("Isolation", dict(_values(given, _highest(host), problems)))
+    highest = max(expand(host.read(CPU_FOLDER + "/possible") or host.read(CPU_FOLDER + "/present") or "0", CPU_FOLDER + "/possible"))
+    values: dict[str, str] = {}
+    for name, value in given.items():
+        try:
+            if value or name != "nohz_full":
+                values[name] = _cpus(name, value, highest)
+        except ValueError as error:
+            problems.append("%s." % error)
+    found = cast("Isolation", values)
     if "isolcpus" in found:
         found["flags"] = [flag for flag in _FLAGS if flag in isolated] or ["domain"]
     held = list(partitions(host, problems))
@@ -66,21 +74,8 @@ def parameters(text: str) -> Iterator[str]:
         yield name + is_set + (value[:-1] if is_quoted and value.endswith('"') else value)
 
 
-def _values(given: Mapping[str, str], highest: int, problems: list[str]) -> Iterator[tuple[str, str]]:
-    for name, value in given.items():
-        try:
-            if value or name != "nohz_full":
-                yield name, _cpus(name, value, highest)
-        except ValueError as error:
-            problems.append("%s." % error)
-
-
-def _highest(host: Host) -> int:
-    """Return the CPU that ``N`` stands for."""
-    return max(expand(host.read(CPU_FOLDER + "/possible") or host.read(CPU_FOLDER + "/present") or "0", CPU_FOLDER + "/possible"))
-
-
 def _cpus(parameter: str, value: str, highest: int) -> str:
+    """Return the CPUs of a value, in which ``N`` stands for the highest one."""
     value = _NAMED.sub(lambda match: "0-%d" % highest if match.group() == "all" else str(highest), value)
     return compress(cpu for cpu in expand(value, "%s of %s" % (parameter, COMMAND_LINE)) if cpu <= highest)
 

@@ -17,6 +17,8 @@ HIERARCHIES = ("", "/systemd", "/unified")
 """Where systemd has its groups below :data:`CGROUPS`: on v2, v1 and hybrid hosts."""
 _SYSTEMD_FOLDERS = ("/usr/lib/systemd", "/lib/systemd", "/usr/lib64/systemd")
 _SYSTEMD_LIBRARY = re.compile(r"^libsystemd-shared-(\d+)")
+_ALLOCATORS = ("libjemalloc.so.2", "libtcmalloc.so.4", "libtcmalloc_minimal.so.4")
+"""vLLM-Ascend, "Optimization and Tuning", preloads jemalloc or tcmalloc."""
 _CPUINFO_ARCHITECTURES = (("CPU implementer", "aarch64"), ("vendor_id", "x86_64"), ("POWER", "ppc64le"))
 
 
@@ -56,6 +58,13 @@ def architecture(host: Host) -> str | None:
         return named
     cpuinfo = host.read("/proc/cpuinfo") or ""
     return next((architecture for word, architecture in _CPUINFO_ARCHITECTURES if word in cpuinfo), None)
+
+
+def allocator(host: Host) -> str | None:
+    """Return the path of the first memory allocator to preload that the host has, in a folder of Debian, openEuler or RHEL, or None."""
+    folders = ("/usr/lib/%s-linux-gnu" % architecture(host), "/usr/lib64")
+    paths = ["%s/%s" % (folder, library) for library in _ALLOCATORS for folder in folders]
+    return next((path for path in paths if host.exists(path)), None)
 
 
 def _systemd(host: Host) -> int | None:

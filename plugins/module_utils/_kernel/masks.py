@@ -19,23 +19,18 @@ from typing import Iterator
 
 from .._base.cpulist import expand
 from .._host.host import Host
+from .cpus import CPU_FOLDER, read_list
 from .machine import CGROUPS
-
-_FOLDER = "/sys/devices/system/cpu"
+from .processes import control_groups
 
 
 def possible(host: Host) -> set[int]:
     """Return the CPUs that the machine may ever have, or those that are online if no file lists them."""
-    return _cpus(host, "possible") or online(host)
+    return read_list(host, CPU_FOLDER + "/possible") or online(host)
 
 
 def online(host: Host) -> set[int]:
-    return _cpus(host, "online")
-
-
-def _cpus(host: Host, name: str) -> set[int]:
-    path = "%s/%s" % (_FOLDER, name)
-    return set(expand(host.read(path) or "", path))
+    return read_list(host, CPU_FOLDER + "/online")
 
 
 def usable(host: Host, pid: int) -> set[int]:
@@ -66,10 +61,9 @@ def cpuset_folder(host: Host, pid: int) -> str:
 
 def _folders(host: Host, pid: int) -> Iterator[str]:
     """Yield the folders of the groups of a process that can have a cpuset."""
-    for line in (host.read("/proc/%s/cgroup" % pid) or "").splitlines():
-        _number, controllers, path = (line.split(":", 2) + ["", ""])[:3]
+    for controllers, path in control_groups(host, pid):
         if not controllers or "cpuset" in controllers.split(","):
-            yield CGROUPS + ("/cpuset" if controllers else "") + path.rstrip("/")
+            yield CGROUPS + ("/cpuset" if controllers else "") + path
 
 
 def granted(host: Host, folder: str, kind: str = "cpus") -> set[int] | None:

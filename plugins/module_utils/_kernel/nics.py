@@ -1,34 +1,34 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Network functions on the PCI bus, and which of their interrupts are those of queues.
+"""Network and storage functions on the PCI bus, whose interrupts may share CPUs with the pools of accelerators, and their queues.
 
-The names are those that drivers request (Linux ``drivers/net``): ``hns3-<pci>-TxRx-0``, ``ice-eth0-TxRx-0``, ``eth0-TxRx-0`` (bnxt),
-``eth0_qp0`` and ``eth0_rxq0`` (hinic, hinic3), ``mlx5_comp0@pci:<pci>``, ``virtio0-input.0``, and ``virtio0-virtqueues`` for all queues
-together where the device has few vectors. All others, such as those for events and configuration, are no matter of load.
+The names of interrupts of queues are those that drivers request (Linux ``drivers/net``): ``hns3-<pci>-TxRx-0``, ``ice-eth0-TxRx-0``,
+``eth0-TxRx-0`` (bnxt), ``eth0_qp0`` and ``eth0_rxq0`` (hinic, hinic3), ``mlx5_comp0@pci:<pci>``, ``virtio0-input.0``, and
+``virtio0-virtqueues`` for all queues together where the device has few vectors. Others, such as those for events, are no matter of load.
 """
 
 from __future__ import annotations
 
 import os
-import posixpath
 import re
-from typing import TYPE_CHECKING, Iterable, Sequence
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Iterable, Sequence
 
-from .._base.cpulist import from_mask
+from .._base.cpulist import compress, from_mask
 from .._host.host import Host
 from .interrupts import Vector, interrupt_names, requested
-from .neighbours import INFINIBAND, NETWORK, STORAGE, name_of
-from .pci import DEVICE_FOLDER, driver_of, numa_node
+from .pci import DEVICE_FOLDER, driver_of, functions, numa_node
 
 if TYPE_CHECKING:
     from .._base.documents import Nic
 
+STORAGE, NETWORK, INFINIBAND = 0x01, 0x02, 0x0C06
+"""Base classes of PCI's list of class codes, and the class of InfiniBand among the serial buses."""
+_NAMES = ("net", "block", "nvme", "infiniband")
 DRIVERS = ("hns3", "hinic", "hinic3", "mlx5_core", "bnxt_en", "ice", "virtio-pci")
 """The drivers whose names of interrupts are known."""
 _QUEUE = re.compile(r"(?:-(?:TxRx|[TtRr]x)-|_(?:qp|rxq|txq|comp)|-(?:input|output)\.)(\d{1,6})(?:@\S*)?\Z|-virtqueues\Z")
-
-
 RPS, XPS = "RPS", "XPS"
 """Received packets are handed on to other CPUs; packets to send choose their queue by the CPU that sends them."""
 _STEERING = {RPS: ("rx-", "rps_cpus"), XPS: ("tx-", "xps_cpus")}
@@ -52,9 +52,7 @@ def queue_name(name: str) -> str:
 def nics(host: Host) -> list[Nic]:
     """Return the network functions that have a driver, in bus order. Virtual functions belong to virtual machines and pods."""
     found: list[Nic] = []
-    for pci in host.names(DEVICE_FOLDER):
-        folder = "%s/%s" % (DEVICE_FOLDER, pci)
-        device_class = (host.read_number(folder + "/class") or 0) >> 8
+    for pci, folder, device_class in functions(host):
         if device_class >> 8 != NETWORK and device_class != INFINIBAND or host.exists(folder + "/physfn"):
             continue
         driver = driver_of(host, folder)
@@ -88,9 +86,8 @@ def queues(host: Host, pci: str, names: dict[int, str] | None = None) -> list[tu
 
 def interfaces(host: Host, pci: str) -> list[str]:
     """Return the folders of a function's interfaces."""
-    top = "%s/%s" % (DEVICE_FOLDER, pci)
-    tops = [top] + [posixpath.join(top, name) for name in host.names(top, "virtio[0-9]*")]
-    return ["%s/net/%s" % (folder, name) for folder in tops for name in host.names(folder + "/net")]
+    parts = _parts(host, "%s/%s" % (DEVICE_FOLDER, pci))
+    return ["%s/net/%s" % (folder, name) for folder in parts for name in host.names(folder + "/net")]
 
 
 def _ports(host: Host, pci: str) -> Iterable[str]:
@@ -112,12 +109,50 @@ def steered_cpus(host: Host, pci: str, kind: str) -> set[int]:
 def managed_disks(host: Host) -> list[str]:
     """Return the names of the NVMe disks that have interrupts, which the kernel places."""
     found, names = [], interrupt_names(host)
-    for pci in host.names(DEVICE_FOLDER):
-        folder = "%s/%s" % (DEVICE_FOLDER, pci)
-        if (
-            (host.read_number(folder + "/class") or 0) >> 16 == STORAGE
-            and driver_of(host, folder) == "nvme"
-            and requested(host, pci, names)
-        ):
+    for pci, folder, device_class in functions(host):
+        if device_class >> 8 == STORAGE and driver_of(host, folder) == "nvme" and requested(host, pci, names):
             found.append("%s (%s)" % (name_of(host, folder) or "NVMe", pci))
     return found
+
+
+def neighbours(host: Host) -> list[dict[str, Any]]:
+    """Return the network and storage functions that have interrupts, in bus order: ``[{pci, name, driver, numa, irqs, shared, single}]``.
+
+    ``name`` is that of the interface or disk, or the function; ``irqs`` is the number of interrupts that the driver requested. Of these,
+    ``shared`` (``{cpulist: number}``) may each run on several CPUs. ``single`` are cpulists with one interrupt for each CPU: most drivers
+    have a queue for each CPU, and a server has thousands of them.
+    """
+    names, found = interrupt_names(host), []
+    for pci, folder, device_class in functions(host):
+        if device_class >> 8 not in (STORAGE, NETWORK) and device_class != INFINIBAND:
+            continue
+        masks = [host.read("/proc/irq/%d/smp_affinity_list" % vector.irq) for vector in requested(host, pci, names)]
+        known = [mask for mask in masks if mask]
+        if known:
+            found.append(
+                {
+                    "pci": pci,
+                    "name": name_of(host, folder) or pci,
+                    "driver": driver_of(host, folder),
+                    "numa": numa_node(host, pci),
+                    "irqs": len(known),
+                    "shared": dict(Counter(mask for mask in known if not mask.isdigit())),
+                    "single": _layers(Counter(int(mask) for mask in known if mask.isdigit())),
+                }
+            )
+    return found
+
+
+def name_of(host: Host, folder: str) -> str:
+    """Return the first name by which users know a function, or ''. Devices of virtio are one folder below it."""
+    named: Iterable[list[str]] = (host.names("%s/%s" % (part, kind)) for part in _parts(host, folder) for kind in _NAMES)
+    return next((names[0] for names in named if names), "")
+
+
+def _parts(host: Host, folder: str) -> list[str]:
+    return [folder] + ["%s/%s" % (folder, name) for name in host.names(folder, "virtio[0-9]*")]
+
+
+def _layers(times: Counter[int]) -> list[str]:
+    """Return cpulists that together have each CPU as often as it is counted."""
+    return [compress({cpu for cpu, count in times.items() if count > layer}) for layer in range(max(times.values(), default=0))]

@@ -11,22 +11,14 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any
+from typing import Any, Iterator
 
 from .._host.host import Host
 
 DEVICE_FOLDER = "/sys/bus/pci/devices"
 NODES_WITH_CPUS = "/sys/devices/system/node/has_cpu"
 ASCEND, NVIDIA = 0x19E5, 0x10DE
-ASCEND_FAMILIES = {
-    0xD100: "310",
-    0xD107: "310",
-    0xD500: "310p",
-    0xD801: "910",
-    0xD802: "a2",
-    0xD803: "a3",
-    0xD806: "a5",
-}
+ASCEND_FAMILIES = {0xD100: "310", 0xD107: "310", 0xD500: "310p", 0xD801: "910", 0xD802: "a2", 0xD803: "a3", 0xD806: "a5"}
 _FOR_GUESTS = re.compile(r"vfio|\Apci-stub\Z|\Axen-pciback\Z|\A(?:uio_pci_generic|igb_uio)\Z")
 """Drivers that hold a function for a virtual machine or a program in user space."""
 PROCESSING_ACCELERATOR, DISPLAY, DISPLAY_3D = 0x1200, 0x0300, 0x0302
@@ -52,6 +44,13 @@ def driver_of(host: Host, folder: str) -> str:
     return next((line[len("DRIVER=") :] for line in lines if line.startswith("DRIVER=")), "")
 
 
+def functions(host: Host) -> Iterator[tuple[str, str, int]]:
+    """Yield the functions of the bus in its order, each with its folder and its class (PCI code and ID assignment specification)."""
+    for pci in host.names(DEVICE_FOLDER):
+        folder = "%s/%s" % (DEVICE_FOLDER, pci)
+        yield pci, folder, (host.read_number(folder + "/class") or 0) >> 8
+
+
 def accelerators(host: Host) -> tuple[dict[str, dict[str, Any]], list[dict[str, str]]]:
     """Return the Ascend NPUs and NVIDIA GPUs of the bus as ``{pci: {family, numa}}``, in bus order, and ``[{pci, family, driver}]`` of
     those that a driver holds for a guest.
@@ -59,9 +58,8 @@ def accelerators(host: Host) -> tuple[dict[str, dict[str, Any]], list[dict[str, 
     ``pci`` is in the kernel's form (``0000:c1:00.0``), ``family`` one of a2, a3, a5, 310p, 310, 910 and gpu.
     """
     found, guests = {}, []
-    for pci in host.names(DEVICE_FOLDER):
-        folder = "%s/%s" % (DEVICE_FOLDER, pci)
-        family = _family(host, folder + "/")
+    for pci, folder, device_class in functions(host):
+        family = _family(host, folder, device_class)
         driver = driver_of(host, folder) if family else ""
         if family and _FOR_GUESTS.search(driver):
             guests.append({"pci": pci, "family": family, "driver": driver})
@@ -70,10 +68,9 @@ def accelerators(host: Host) -> tuple[dict[str, dict[str, Any]], list[dict[str, 
     return found, guests
 
 
-def _family(host: Host, folder: str) -> str | None:
-    device_class = (host.read_number(folder + "class") or 0) >> 8
-    if device_class == PROCESSING_ACCELERATOR and host.read_number(folder + "vendor") == ASCEND:
-        return ASCEND_FAMILIES.get(host.read_number(folder + "device") or 0)
-    if device_class in (DISPLAY, DISPLAY_3D) and host.read_number(folder + "vendor") == NVIDIA:
+def _family(host: Host, folder: str, device_class: int) -> str | None:
+    if device_class == PROCESSING_ACCELERATOR and host.read_number(folder + "/vendor") == ASCEND:
+        return ASCEND_FAMILIES.get(host.read_number(folder + "/device") or 0)
+    if device_class in (DISPLAY, DISPLAY_3D) and host.read_number(folder + "/vendor") == NVIDIA:
         return "gpu"
     return None

@@ -1,21 +1,23 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Programs that start and threads that get a name, as the process connector of Linux tells them (``include/uapi/linux/cn_proc.h``).
+"""Programs that start, threads that get a name, and processes that end.
 
-It needs the initial PID, user and network namespaces, and before Linux 6.6 CAP_NET_ADMIN. In other namespaces events can come with the
-numbers of other processes, so only its acknowledgement counts. It has no event for an open file.
+The process connector of Linux (``include/uapi/linux/cn_proc.h``) tells the first two. It needs the initial PID, user and network
+namespaces, and before Linux 6.6 CAP_NET_ADMIN. In other namespaces events can come with the numbers of other processes, so only its
+acknowledgement counts. It has no event for an open file.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import select
 import socket
 import struct
 import time
-from typing import NamedTuple
+from typing import Iterable, NamedTuple
 
 from .._host.host import Host
 from .machine import is_since
@@ -34,6 +36,9 @@ _BUFFER = 4 << 20
 """Bytes of the kernel's queue: each event takes 832, so the default has room for 256 of them."""
 _PATIENCE = 1.0
 """Seconds to wait for the acknowledgement."""
+_PIDFD_OPEN = 434
+"""On all architectures."""
+_MOST = 256
 
 
 class Event(NamedTuple):
@@ -117,3 +122,36 @@ def _received(found: socket.socket) -> bytes:
     """Return a message of the kernel; b"" for one of another process."""
     data, (sender, _groups) = found.recvfrom(1 << 12)
     return data if sender == 0 else b""
+
+
+class Ends:
+    """The ends of the processes that :meth:`watch` was given last, by pidfd_open(2), from Linux 5.3 on. ``descriptor`` is readable when one
+    has ended, and -1 where no kernel tells it. The process connector would report the end of every thread of the host."""
+
+    def __init__(self, host: Host) -> None:
+        self._library = ctypes.CDLL(None, use_errno=True)
+        self._poll = select.epoll() if host.live else None
+        self._watched: dict[int, int] = {}
+        self.descriptor = self._poll.fileno() if self._poll else -1
+
+    def watch(self, pids: Iterable[int]) -> None:
+        """Watch these processes in place of others: at most 256, the rest is for who looks again."""
+        wanted = sorted(set(pids))[:_MOST] if self._poll else []
+        for pid in [pid for pid in self._watched if pid not in wanted]:
+            self._forget(pid)
+        for pid in [pid for pid in wanted if pid not in self._watched]:
+            descriptor = self._library.syscall(ctypes.c_long(_PIDFD_OPEN), ctypes.c_long(pid), ctypes.c_long(0))
+            if descriptor >= 0 and self._poll:
+                self._watched[pid] = descriptor
+                self._poll.register(descriptor, select.EPOLLIN)
+
+    def _forget(self, pid: int) -> None:
+        os.close(self._watched.pop(pid))  # which also takes it out of epoll
+
+    def read(self) -> list[int]:
+        """Return which processes have ended since the last call."""
+        ready = {descriptor for descriptor, _event in self._poll.poll(0)} if self._poll else set()
+        ended = [pid for pid, descriptor in self._watched.items() if descriptor in ready]
+        for pid in ended:
+            self._forget(pid)
+        return ended

@@ -20,6 +20,11 @@ def stat_fields(host: Host, folder: str) -> list[str]:
     return (host.read(folder + "/stat") or "").rpartition(")")[2].split()
 
 
+def every_pid(host: Host) -> list[int]:
+    """Return the numbers of all processes."""
+    return [int(name) for name in host.names("/proc", "[0-9]*") if name.isdecimal()]
+
+
 def parent_of(host: Host, pid: int) -> int:
     """Return the number of a process's parent, 0 for none."""
     fields = stat_fields(host, "/proc/%d" % pid)
@@ -39,6 +44,12 @@ def variables_of(environment: Iterable[str]) -> dict[str, str]:
 def command_of(host: Host, pid: int | str) -> list[str]:
     """Return the words of the command line of a process; one empty text where it has ended, or is a thread of the kernel."""
     return (host.read("/proc/%s/cmdline" % pid) or "").split("\0")
+
+
+def control_groups(host: Host, pid: int) -> list[tuple[str, str]]:
+    """Return ``[(controllers, path)]`` of the hierarchies in which a process has a group, '' for v2's controllers; none where it ended."""
+    rows = ((line.split(":", 2) + ["", ""])[:3] for line in (host.read("/proc/%d/cgroup" % pid) or "").splitlines())
+    return [(controllers, path.rstrip("/")) for _number, controllers, path in rows]
 
 
 def folder_of(host: Host, group: str) -> str:

@@ -14,7 +14,7 @@ from .._base.cpulist import compress, expand
 from .._base.fitting import fitting, values_of
 from .._host.installed import ARCHIVE, COMMAND, placed
 from .._kernel.machine import sets_cpus
-from .._smi.driver import VERSION_FILE
+from .._smi.tool import VERSION_FILE
 from .._state.plan_file import PATH, numactl_memory
 from .._state.unit_environment import visible_devices
 from .._state.unit_files import LISTS, affinity, unconfined

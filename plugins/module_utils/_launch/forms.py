@@ -35,7 +35,7 @@ class Form(NamedTuple):
 _PROGRAM = ("visible_devices", "engine", "environment")
 _CONTAINER = ("image", "command", "devices", "npu_smi", "library", *_PROGRAM)
 _WITH_RUNTIME = (*_CONTAINER, "ascend_runtime", "vnpu")
-_UNSURE = "Device files count up from 0 like logic ids, and nothing else tells their numbers ({assumed}): check them on the host."
+_UNSURE = "Device files count up from 0 like logic ids, and nothing else shows their numbers ({assumed}): check them on the host."
 _NOTES = (
     _UNSURE,
     "The limiter must run before: systemctl start {limiter}",
@@ -47,12 +47,12 @@ _NO_DEVICES = (
 )
 _NO_RUNTIME = (
     "vnpu: only the Ascend Docker Runtime splits an NPU into {vnpu}; add ascend_runtime=true{by_runtime:!}",
-    "ascend_runtime: {title} is no NPU, and the Ascend Docker Runtime serves none but NPUs{ascend_runtime:?}{is_gpu:?}",
+    "ascend_runtime: {title} is not an NPU, and the Ascend Docker Runtime serves only NPUs{ascend_runtime:?}{is_gpu:?}",
     "vnpu: {title} is a part in soft split already; {vnpu} would split its NPU a second time{share:?}",
     *_NO_DEVICES,
 )
 _UNKNOWN_IDS = (
-    "Set ASCEND_RT_VISIBLE_DEVICES: device nodes are numbered by physical id, and only topology tells the logic ids.{unknown_ids:?}",
+    "Set ASCEND_RT_VISIBLE_DEVICES: device nodes are numbered by physical id, and only topology has the logic ids.{unknown_ids:?}",
 )
 _SETS = "--name={name} --cgroup-parent={slice} --cpuset-cpus={cpus} --cpuset-mems={mems}"
 _GIVEN = "--device={nodes} --volume={volumes} --env={variables} {arguments} {image} {command}"

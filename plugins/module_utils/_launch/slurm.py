@@ -39,7 +39,19 @@ class Node(NamedTuple):
 class SlurmFacts(Facts):
     @property
     def host(self) -> Node:
-        return (_by_cache if self.options["slurm_sockets"] == "l3" else _by_node)(self.workload.topology, self.workload.title)
+        topology, cores = self.workload.topology, numbered(self.workload.topology)
+        number_of = {cpu: number for number, core in enumerate(cores) for cpu in core}
+        if self.options["slurm_sockets"] != "l3":
+            by_numa = [sorted({number_of[cpu] for cpu in expand(numa["cpus"])}) for numa in topology.get("numa") or ()]
+            return Node(cores, [numbers for numbers in by_numa if numbers] or [range(len(cores))])
+        caches = [expand(cache) for cache in topology["cpus"].get("caches") or ()]
+        if set(number_of) != {cpu for cache in caches for cpu in cache}:
+            title = self.workload.title
+            raise ValueError(f"{title}: the L3 caches of the host are not known for all of its CPUs; leave slurm_sockets out")
+        in_order = sorted(sorted({number_of[cpu] for cpu in cache}) for cache in caches)
+        starts = [sum(map(len, in_order[:number])) for number in range(len(in_order))]
+        sockets = [range(start, start + len(numbers)) for start, numbers in zip(starts, in_order)]
+        return Node([cores[number] for numbers in in_order for number in numbers], sockets, "L3 cache", "l3cache_as_socket")
 
     @property
     def exact(self) -> bool:
@@ -128,22 +140,3 @@ def numbered(topology: Topology) -> list[list[int]]:
 
 def _threads(topology: Topology) -> list[list[int]]:
     return [sorted(expand(core)) for core in (topology.get("cpus") or {}).get("siblings") or ()]
-
-
-def _by_node(topology: Topology, _title: str) -> Node:
-    cores = numbered(topology)
-    number_of = {cpu: number for number, core in enumerate(cores) for cpu in core}
-    by_numa = [sorted({number_of[cpu] for cpu in expand(numa["cpus"])}) for numa in topology.get("numa") or ()]
-    return Node(cores, [numbers for numbers in by_numa if numbers] or [range(len(cores))])
-
-
-def _by_cache(topology: Topology, title: str) -> Node:
-    cores = numbered(topology)
-    place = {cpu: number for number, core in enumerate(cores) for cpu in core}
-    caches = [expand(cache) for cache in topology["cpus"].get("caches") or ()]
-    if set(place) != {cpu for cache in caches for cpu in cache}:
-        raise ValueError(f"{title}: the L3 caches of the host are not known for all of its CPUs; leave slurm_sockets out")
-    in_order = sorted(sorted({place[cpu] for cpu in cache}) for cache in caches)
-    starts = [sum(map(len, in_order[:number])) for number in range(len(in_order))]
-    sockets = [range(start, start + len(numbers)) for start, numbers in zip(starts, in_order)]
-    return Node([cores[number] for numbers in in_order for number in numbers], sockets, "L3 cache", "l3cache_as_socket")

@@ -8,16 +8,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple, Sequence, cast
 
+from .._base import device_files
 from .._base.cpulist import expand, normalize, union
 from .._base.findings import device_number, unknown_device
 from .._kernel.machine import sets_cpus
-from .._state.plan_file import memory_nodes
 
 if TYPE_CHECKING:
     from .._base.documents import Topology
 
 NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
-DEVICE = re.compile(r"^/dev/(?:davinci|nvidia)(\d+)\Z")
+DEVICE = re.compile(r"/dev/(?!v)%s\Z" % device_files.NAME)
 
 
 class Card(NamedTuple):
@@ -102,7 +102,7 @@ def read(entry: object, topology: object, name: str) -> Workload:
         name=name,
         kind=kind,
         cpus=cpus,
-        mems=_memory_nodes(memory_nodes(entry), host, title),
+        mems=_memory_nodes(str(entry.get("memory_nodes", entry.get("mems")) or ""), host, title),
         nearest=_memory_nodes(str(entry.get("mems") or ""), host, title),
         irq=union(str(part.get("irq") or "") for part in parts),
         slice=slice_name if has_slices else "",
@@ -131,10 +131,9 @@ def _cards(entry: Mapping[str, Any], host: Topology, kind: str, cpus: str) -> It
     """Yield the NPUs of an entry, of a workload's processes, of its list of logic ids, or of its device nodes."""
     if entry.get("devices") and "volumes" not in entry:
         for path in entry["devices"]:
-            match = DEVICE.match(str(path))
-            if not match:
+            if not DEVICE.match(str(path)):
                 raise ValueError(f"devices: {path!r} is not the node of an NPU or GPU, such as /dev/davinci0")
-            node = int(match.group(1))
+            node = int(re.sub("[^0-9]", "", path))
             npu = _of_node(node, host, kind)
             yield Card(npu.get("id"), node, cpus, npu.get("family"))
         return
@@ -145,7 +144,7 @@ def _cards(entry: Mapping[str, Any], host: Topology, kind: str, cpus: str) -> It
             raise ValueError(f"npus: expected logic ids such as [0, 1]; got {number!r}")
         npu = _of_topology(given, host, kind) if host else {}
         known = {**given, **npu, "kind": kind}
-        no_register = f"only the topology of the host tells the device file of {kind.upper()} {number}; give topology"
+        no_register = f"only the topology of the host has the device file of {kind.upper()} {number}; give topology"
         yield Card(
             number,
             device_number(known),

@@ -1,9 +1,9 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the kernel counts of threads, CPUs and interrupts. Reads only.
+"""What the kernel counts of threads and CPUs. Reads only.
 
-Sources: Linux ``Documentation/filesystems/proc.rst`` (``stat``, ``status``, ``/proc/stat``, ``/proc/interrupts``),
+Sources: Linux ``Documentation/filesystems/proc.rst`` (``stat``, ``status``, ``/proc/stat``),
 ``Documentation/scheduler/sched-stats.rst`` (``/proc/<pid>/schedstat``) and ``kernel/sched/debug.c`` (``/proc/<pid>/sched``, only in kernels
 with CONFIG_SCHED_DEBUG).
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Container, Iterable, Iterator, Mapping, NamedTuple, Pattern, Tuple
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Pattern, Tuple
 
 from .._host.host import CommandError, Host
 from .._kernel.processes import START, stat_fields
@@ -96,22 +96,6 @@ def busy(host: Host) -> dict[int, float]:
         if words and words[0].startswith("cpu") and words[0][3:].isdigit():
             found[int(words[0][3:])] = sum(int(word) for word in words[1:4]) / ticks
     return found
-
-
-def interrupts(host: Host, numbers: Container[int]) -> dict[int, int]:
-    """Return ``{cpu: count}`` of interrupts by their numbers, all together; empty where none of them is in /proc/interrupts."""
-    counts: dict[int, int] = {}
-    try:
-        with open(host.resolve("/proc/interrupts"), encoding="ascii", errors="replace") as file:
-            cpus = [int(word[3:]) for word in file.readline().split() if word[3:].isdigit()]
-            for line in file:
-                number, _colon, rest = line.partition(":")
-                if number.strip().isdigit() and int(number) in numbers:
-                    for cpu, count in zip(cpus, rest.split(None, len(cpus))):
-                        counts[cpu] = counts.get(cpu, 0) + int(count)
-    except OSError:
-        return {}
-    return counts
 
 
 def grown(before: Mapping[Any, int], after: Mapping[Any, int]) -> int:

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 
-from .._base.findings import coded
 from .._base.cpulist import compress, expand
+from .._base.findings import Device, coded
 from .._host.host import Host
-from .._kernel.devices import share_out
 from .._kernel.cpus import CPU_FOLDER, read_list
-from .._kernel.interrupts import interrupt_names, requested
-from .._base.findings import Device
+from .._kernel.devices import share_out
+from .._kernel.interrupts import interrupt_counts, interrupt_names, requested
 from .._features.threads.memory import tables
 from .._features.threads.tasks import Process, find, groups_of, titles_of
-from .counters import busy, grown, interrupts, migrations, perf_migrations, runs, switches
+from .counters import busy, grown, migrations, perf_migrations, runs, switches
 
 if TYPE_CHECKING:
     from .._base.documents import Plan
@@ -43,139 +43,142 @@ WINDOWS = 10
 
 
 class Workload:
-    """Processes of the same NPUs. ``cpus`` are the online CPUs of their pools, ``workers`` those of all roles but irq."""
-
-    def __init__(self, npus: Sequence[Mapping[str, Any]], processes: Sequence[Process], online: set[int]) -> None:
-        self.npus = npus
-        self.processes = processes
-        self.pids = [process.pid for process in processes]
-        self.pool = {cpu for npu in npus for cpu in expand(npu["pool"])}
-        self.cpus = self.pool & online if online else self.pool
-        irq = {cpu for npu in npus for cpu in expand(npu.get("irq") or "")}
-        self.workers = self.pool - irq
-        self.title = titles_of(npus)
-        self.metrics: dict[str, dict[str, Any]] = {}
-
-    def metric(self, name: str, value: float | None, source: str, missing: str | None = None, windows: Iterable[float] = ()) -> None:
-        rounded = None if value is None else round(value, 1)
-        parts = [] if value is None else [round(part, 3) for part in windows]
-        self.metrics[name] = {"value": rounded, "unit": UNITS[name], "source": source, "missing": missing, "windows": parts}
-
-
-def workloads(plan: Plan, found: Iterable[Process], online: set[int]) -> list[Workload]:
-    """Return the :class:`Workload` list: processes by their NPUs, then the NPUs of the plan that have none, in the order of the plan."""
-    together: dict[tuple[str, ...], list[Process]] = {}
-    for process in found:
-        together.setdefault(tuple(Device.of(npu).title for npu in process.npus), []).append(process)
-    result = [Workload(processes[0].npus, processes, online) for _key, processes in sorted(together.items())]
-    covered = {title for key in together for title in key}
-    return result + [Workload([npu], [], online) for npu in plan["npus"] if Device.of(npu).title not in covered]
-
-
-class _Counted:
-    """Counters of the threads and interrupts of a workload: what they have grown by, and how fast in each window.
-
-    ``numbers`` are those of its interrupts.
-    """
-
-    def __init__(self, host: Host, load: Workload, numbers: set[int]) -> None:
-        self._host = host
-        self._load = load
-        self.numbers = numbers
-        self.first = self.last = self._look()
-        self._sums = dict.fromkeys(self.first, 0)
-        self._rates: dict[str, list[float]] = {name: [] for name in self.first}
-
-    def _look(self) -> dict[str, Mapping[Any, int]]:
-        per_cpu = interrupts(self._host, self.numbers)
-        return {
-            "involuntary_switches": switches(self._host, self._load.pids),
-            "cpu_migrations": migrations(self._host, self._load.pids),
-            "interrupts": per_cpu,
-            "interrupts_on_workers": {cpu: count for cpu, count in per_cpu.items() if cpu in self._load.workers},
-        }
-
-    def end_window(self, seconds: float) -> None:
-        now = self._look()
-        for name, counts in now.items():
-            more = grown(self.last[name], counts)
-            self._sums[name] += more
-            self._rates[name].append(more / seconds)
-        self.last = now
-
-    def add_metric(self, name: str, source: str, seconds: float, missing: str | None = None) -> None:
-        value = None if missing else self._sums[name] / seconds
-        self._load.metric(name, value, source, missing, self._rates[name])
-
-    def add_metrics(self, seconds: float) -> dict[str, float]:
-        """Add the metrics of a workload's switches and interrupts, and return its interrupts as ``{cpu: per s}``."""
-        pids, name = self._load.pids, "involuntary_switches"
-        self.add_metric(name, "/proc/<pid>/status", seconds, None if self.last[name] else _ENDED if pids else _NO_PROCESS)
-        for name in ("interrupts", "interrupts_on_workers"):
-            self.add_metric(name, "/proc/interrupts", seconds, None if self.numbers else "its driver has requested no interrupts")
-        first = self.first["interrupts"]
-        rates = {cpu: (count - first.get(cpu, 0)) / seconds for cpu, count in self.last["interrupts"].items()}
-        return {str(cpu): round(rate, 1) for cpu, rate in sorted(rates.items()) if rate > 0}
-
-
-class _Others:
-    """The time that tasks of others ran on the CPUs of each workload.
+    """Processes of the same NPUs, and what was counted of them and of the ``numbers`` of their interrupts since it was made.
 
     What ran on a CPU is what /proc/stat counts; what a workload's own threads ran is in their schedstat, put down to the CPU where they
-    were seen at the end of each interval.
+    were seen at the end of each interval. perf counts moves to other CPUs for some ``seconds`` where the kernel has no such counter.
     """
 
-    def __init__(self, host: Host, loads: Sequence[Workload]) -> None:
-        self.host = host
-        self.loads = loads
-        self.seconds = {load.title: 0.0 for load in loads}
-        self.sampled_moves = {load.title: 0 for load in loads}
-        self.waited = {load.title: 0 for load in loads}
-        self.windows: dict[str, list[tuple[float, float, int]]] = {load.title: [(0.0, 0.0, 0)] for load in loads}
-        self.busy = busy(host)
-        self.runs = {load.title: runs(host, load.pids) for load in loads}
+    def __init__(
+        self,
+        host: Host,
+        npus: Sequence[Mapping[str, Any]],
+        processes: Sequence[Process],
+        online: set[int],
+        numbers: set[int],
+        seconds: float,
+    ) -> None:
+        self._host, self._npus, self._processes, self._numbers = host, npus, processes, numbers
+        self.title = titles_of(npus)
+        self.pids = [process.pid for process in processes]
+        self._pool = {cpu for npu in npus for cpu in expand(npu["pool"])}
+        self._online = self._pool & online if online else self._pool
+        self._workers = self._pool - {cpu for npu in npus for cpu in expand(npu.get("irq") or "")}
+        self._metrics: dict[str, dict[str, Any]] = {}
+        self._first = self._last = self._counters()
+        self._rates: dict[str, list[float]] = {name: [] for name in self._first}
+        self._sums = dict.fromkeys(self._first, 0)
+        self._runs = runs(host, self.pids)
+        self._others, self._waited, self._moves = 0.0, 0, 0
+        self._ends = [(0.0, self._others, self._waited)]
+        self._by_perf: list[tuple[int | None, str | None]] = []
+        self._perf = threading.Thread(target=lambda: self._by_perf.append(perf_migrations(host, self.pids, seconds)), daemon=True)
+        if self.pids and not self._first["cpu_migrations"]:
+            self._perf.start()
 
-    def sample(self) -> None:
-        now = busy(self.host)
-        for load in self.loads:
-            before, after = self.runs[load.title], runs(self.host, load.pids)
-            own = 0
-            for key, run in after.items():
-                last = before.get(key)
-                last = last if last and last.started == run.started else None
-                if run.runtime is not None and run.waited is not None:
-                    own += run.runtime - (last and last.runtime or 0) if run.cpu in load.cpus else 0
-                    self.waited[load.title] += run.waited - (last and last.waited or 0)
-                self.sampled_moves[load.title] += bool(last and last.cpu != run.cpu)
-            all_tasks = sum(now[cpu] - self.busy.get(cpu, now[cpu]) for cpu in load.cpus if cpu in now)
-            self.seconds[load.title] += all_tasks - own / _NANO
-            self.runs[load.title] = after
-        self.busy = now
+    def _counters(self) -> dict[str, Mapping[Any, int]]:
+        per_cpu: Counter[int] = Counter()
+        for counts in interrupt_counts(self._host, self._numbers).values():
+            per_cpu.update(counts)
+        return {
+            "involuntary_switches": switches(self._host, self.pids),
+            "cpu_migrations": migrations(self._host, self.pids),
+            "interrupts": per_cpu,
+            "interrupts_on_workers": {cpu: count for cpu, count in per_cpu.items() if cpu in self._workers},
+        }
+
+    def sample(self, before: Mapping[int, float], now: Mapping[int, float]) -> None:
+        """Add what ran in an interval, from the seconds that CPUs had run tasks at its ends."""
+        own, earlier = 0, self._runs
+        self._runs = runs(self._host, self.pids)
+        for key, run in self._runs.items():
+            last = earlier.get(key)
+            last = last if last and last.started == run.started else None
+            if run.runtime is not None and run.waited is not None:
+                own += run.runtime - (last and last.runtime or 0) if run.cpu in self._online else 0
+                self._waited += run.waited - (last and last.waited or 0)
+            self._moves += bool(last and last.cpu != run.cpu)
+        all_tasks = sum(now[cpu] - before.get(cpu, now[cpu]) for cpu in self._online if cpu in now)
+        self._others += all_tasks - own / _NANO
 
     def end_window(self, passed: float) -> None:
-        for load in self.loads:
-            self.windows[load.title].append((passed, self.seconds[load.title], self.waited[load.title]))
+        seconds, counters = passed - self._ends[-1][0], self._counters()
+        for name, counts in counters.items():
+            more = grown(self._last[name], counts)
+            self._sums[name] += more
+            self._rates[name].append(more / seconds)
+        self._last = counters
+        self._ends.append((passed, self._others, self._waited))
 
-    def add_metrics(self, load: Workload) -> None:
-        told = {run.runtime is not None for run in self.runs[load.title].values()}
-        source, missing = "/proc/stat, schedstat, sampled", None
-        if not self.busy:
+    def result(self, has_busy: bool) -> dict[str, Any]:
+        """Return the row of the workload; ``has_busy``: whether the time that CPUs run tasks is known."""
+        missing = None if self._last["involuntary_switches"] else _ENDED if self.pids else _NO_PROCESS
+        self._add_counter("involuntary_switches", "/proc/<pid>/status", missing)
+        for name in ("interrupts", "interrupts_on_workers"):
+            self._add_counter(name, "/proc/interrupts", None if self._numbers else "its driver has requested no interrupts")
+        self._add_moves()
+        self._add_times(has_busy)
+        memory, first = self._add_memory(), self._first["interrupts"]
+        rates = {cpu: (count - first.get(cpu, 0)) / self._ends[-1][0] for cpu, count in self._last["interrupts"].items()}
+        return {
+            "title": self.title,
+            "npus": [npu["id"] for npu in self._npus],
+            "pool": compress(self._pool),
+            "processes": [{"pid": process.pid, "name": process.name, "found_by": process.found_by} for process in self._processes],
+            "threads": len(self._last["involuntary_switches"]),
+            "metrics": {name: self._metrics[name] for name in UNITS},
+            "interrupts": {str(cpu): round(rate, 1) for cpu, rate in sorted(rates.items()) if rate > 0},
+            "memory": memory,
+        }
+
+    def _add(self, name: str, values: Sequence[float], source: str, missing: str | None = None) -> None:
+        """Add a metric: the value of the whole time, and those of its windows."""
+        value, windows = (None, []) if missing else (round(values[0], 1), [round(part, 3) for part in values[1:]])
+        self._metrics[name] = {"value": value, "unit": UNITS[name], "source": source, "missing": missing, "windows": windows}
+
+    def _add_counter(self, name: str, source: str, missing: str | None) -> None:
+        self._add(name, [self._sums[name] / self._ends[-1][0], *self._rates[name]], source, missing)
+
+    def _add_moves(self) -> None:
+        """Add moves of threads to other CPUs, as exactly as this kernel lets."""
+        if not self._perf.ident:
+            self._add_counter("cpu_migrations", "/proc/<pid>/sched", None if self.pids else _NO_PROCESS)
+            return
+        self._perf.join()
+        (moves, why), seconds = self._by_perf[0], self._ends[-1][0]
+        missing = "%s; at least %.1f per s were seen by sampling" % (why, self._moves / seconds) if moves is None else None
+        self._add("cpu_migrations", [(moves or 0) / seconds], "perf", missing)
+
+    def _add_times(self, has_busy: bool) -> None:
+        told = {run.runtime is not None for run in self._runs.values()}
+        missing = None
+        if not has_busy:
             missing = "/proc/stat could not be read"
-        elif not load.cpus:
+        elif not self._online:
             missing = "no CPU of its pool is online"
         elif False in told:
-            missing = "this kernel has no schedstat, so its own time cannot be told from that of others"
-        ends = self.windows[load.title]
-        spans = [(ends[0], ends[-1]), *zip(ends, ends[1:])]
-        share, *shares = [0.0] if missing else [_share(now[1] - last[1], now[0] - last[0], len(load.cpus)) for last, now in spans]
-        load.metric("others_share", None if missing else share, source, missing, shares)
+            missing = "this kernel has no schedstat, so its own time cannot be separated from that of others"
+        spans = [(self._ends[0], self._ends[-1]), *zip(self._ends, self._ends[1:])]
+        seconds = [(now[0] - last[0]) * len(self._online) or 1.0 for last, now in spans]
+        shares = [min(100.0, max(0.0, 100.0 * (now[1] - last[1]) / span)) for (last, now), span in zip(spans, seconds)]
+        self._add("others_share", shares, "/proc/stat, schedstat, sampled", missing)
         missing = None if True in told else "this kernel has no schedstat" if told else _NO_PROCESS
-        waiting, *parts = [(now[2] - last[2]) / 1e6 / (now[0] - last[0]) for last, now in spans]
-        load.metric("waiting", None if missing else waiting, "schedstat", missing, parts)
+        self._add("waiting", [(now[2] - last[2]) / 1e6 / (now[0] - last[0]) for last, now in spans], "schedstat", missing)
 
-
-def _share(used: float, seconds: float, cpus: int) -> float:
-    return min(100.0, max(0.0, 100.0 * used / (seconds * cpus)))
+    def _add_memory(self) -> list[dict[str, Any]]:
+        """Add the metric of memory and return the tables of the processes."""
+        rows, unread = tables(self._host, self._processes)
+        missing = None
+        if not self.pids:
+            missing = _NO_PROCESS
+        elif not rows:
+            missing = "; ".join(unread) or _ENDED
+        elif not rows[0]["wanted"]:
+            missing = "the plan has no memory nodes for it"
+        elif unread:
+            missing = "; ".join(unread)
+        self._add("remote_memory", [sum(row["remote_mib"] for row in rows)], "/proc/<pid>/numa_maps", missing)
+        return rows
 
 
 def _vectors(host: Host, plan: Plan) -> dict[str, set[int]]:
@@ -188,50 +191,21 @@ def _vectors(host: Host, plan: Plan) -> dict[str, set[int]]:
     return {Device.of(npu).title: {vector.irq for vector in own} for npu, _number, own in shares}
 
 
-class _Moves:
-    """Moves of threads to other CPUs, as exactly as this kernel lets."""
-
-    def __init__(self, host: Host, counted: Mapping[str, _Counted], loads: Iterable[Workload], seconds: float) -> None:
-        self.host = host
-        self.seconds = seconds
-        self.by_perf: dict[str, tuple[int | None, str | None]] = {}
-        untold = [load for load in loads if load.pids and not counted[load.title].first["cpu_migrations"]]
-        self.helpers = [threading.Thread(target=self._ask_perf, args=(load,), daemon=True) for load in untold]
-        for helper in self.helpers:
-            helper.start()
-
-    def _ask_perf(self, load: Workload) -> None:
-        self.by_perf[load.title] = perf_migrations(self.host, load.pids, self.seconds)
-
-    def add_metrics(self, load: Workload, counted: _Counted, seconds: float, sampled: float) -> None:
-        for helper in self.helpers:
-            helper.join()
-        if load.title not in self.by_perf:
-            counted.add_metric("cpu_migrations", "/proc/<pid>/sched", seconds, None if load.pids else _NO_PROCESS)
-            return
-        moves, why = self.by_perf[load.title]
-        if moves is not None:
-            load.metric("cpu_migrations", moves / seconds, "perf")
-        else:
-            text = "%s; at least %.1f per s were seen by sampling" % (why, sampled / seconds)
-            load.metric("cpu_migrations", None, "perf", text)
-
-
-def _add_memory(host: Host, load: Workload) -> list[dict[str, Any]]:
-    """Add the metric of a workload's memory and return the tables of its processes."""
-    rows, unread = tables(host, load.processes)
-    missing = None
-    if not load.pids:
-        missing = _NO_PROCESS
-    elif not rows:
-        missing = "; ".join(unread) or _ENDED
-    elif not rows[0]["wanted"]:
-        missing = "the plan has no memory nodes for it"
-    elif unread:
-        missing = "; ".join(unread)
-    amount = None if missing else sum(row["remote_mib"] for row in rows)
-    load.metric("remote_memory", amount, "/proc/<pid>/numa_maps", missing)
-    return rows
+def workloads(host: Host, plan: Plan, found: Iterable[Process], seconds: float) -> list[Workload]:
+    """Return the :class:`Workload` list: processes by their NPUs, then the NPUs of the plan that have none, in the order of the plan."""
+    together: dict[tuple[str, ...], list[Process]] = {}
+    for process in found:
+        together.setdefault(tuple(Device.of(npu).title for npu in process.npus), []).append(process)
+    covered = {title for key in together for title in key}
+    groups: list[tuple[Sequence[Mapping[str, Any]], list[Process]]] = [
+        (members[0].npus, members) for _, members in sorted(together.items())
+    ]
+    groups += [([npu], []) for npu in plan["npus"] if Device.of(npu).title not in covered]
+    numbers, online = _vectors(host, plan), read_list(host, CPU_FOLDER + "/online")
+    return [
+        Workload(host, npus, processes, online, {irq for npu in npus for irq in numbers[Device.of(npu).title]}, seconds)
+        for npus, processes in groups
+    ]
 
 
 def measure(
@@ -252,42 +226,22 @@ def measure(
     plan, or asks for an NPU that it does not have.
     """
     found = find(host, plan, groups_of(plan, wanted), pods=True)
-    loads = workloads(plan, found.processes, read_list(host, CPU_FOLDER + "/online"))
-    numbers = _vectors(host, plan)
-    own = {load.title: {irq for npu in load.npus for irq in numbers[Device.of(npu).title]} for load in loads}
-    counted = {load.title: _Counted(host, load, own[load.title]) for load in loads}
-    moves = _Moves(host, counted, loads, seconds)
-    others = _Others(host, loads)
-    start, passed = clock.monotonic(), 0.0
+    loads = workloads(host, plan, found.processes, seconds)
+    start, passed, last = clock.monotonic(), 0.0, busy(host)
     for window in range(1, WINDOWS + 1):
-        end, last = seconds * window / WINDOWS, passed
+        end, before = seconds * window / WINDOWS, passed
         while passed < end:
             clock.sleep(max(0.01, min(interval, end - passed)))
-            others.sample()
-            passed = clock.monotonic() - start
-        if passed > last:
-            others.end_window(passed)
-            for each in counted.values():
-                each.end_window(passed - last)
-    rows, remarks = [], list(found.warnings)
+            now = busy(host)
+            for load in loads:
+                load.sample(last, now)
+            last, passed = now, clock.monotonic() - start
+        if passed > before:
+            for load in loads:
+                load.end_window(passed)
+    rows, remarks = [load.result(bool(last)) for load in loads], list(found.warnings)
     for load in loads:
-        moves.add_metrics(load, counted[load.title], passed, others.sampled_moves[load.title])
-        others.add_metrics(load)
-        per_cpu = counted[load.title].add_metrics(passed)
-        memory = _add_memory(host, load)
         ended = [pid for pid in load.pids if not host.exists("/proc/%d" % pid)]
         if ended:
             remarks.append("%s: %d of %d processes ended meanwhile; their counts are lost" % (load.title, len(ended), len(load.pids)))
-        rows.append(
-            {
-                "title": load.title,
-                "npus": [npu["id"] for npu in load.npus],
-                "pool": compress(load.pool),
-                "processes": [{"pid": process.pid, "name": process.name, "found_by": process.found_by} for process in load.processes],
-                "threads": len(counted[load.title].last["involuntary_switches"]),
-                "metrics": {name: load.metrics[name] for name in UNITS},
-                "interrupts": per_cpu,
-                "memory": memory,
-            }
-        )
     return {"seconds": round(passed, 1), "workloads": rows, "remarks": coded("NPU_MEASURE_INCOMPLETE", remarks)}

@@ -14,6 +14,19 @@ from .._base.outside import shown, shown_data, shown_lines
 
 zipped.compile_once()  # before what modules import after this
 
+AUTHORED: dict[str, Any] = {
+    "author": {"type": "str", "default": ""},
+    "reason": {"type": "str", "default": ""},
+    "run": {
+        "type": "dict",
+        "options": {
+            "id": {"type": "str", "required": True},
+            "time": {"type": "str", "required": True},
+            "inventory": {"type": "str", "default": ""},
+        },
+    },
+}
+"""The options of modules that change a host, as ``_attributes.author`` documents them."""
 _LINES = ("archives", "diff", "exception")
 _AS_IT_IS = ("entry",)
 """Results that are applied again: a state of the history."""

@@ -123,7 +123,7 @@ def _gpus(root: str, minors: Sequence[int], entries: Sequence[PlanEntry]) -> lis
     for minor in minors:
         pci = by_minor.get(str(minor))
         if pci is None:
-            raise ValueError("the driver does not tell which GPU /dev/nvidia%d is (/%s); name the GPU with --device" % (minor, _DRIVER))
+            raise ValueError("the driver does not show which GPU /dev/nvidia%d is (/%s); name the GPU with --device" % (minor, _DRIVER))
         of = told[pci]
         file = "/dev/nvidia%d" % minor
         found.append(Accelerator(file, by_function.get(pci.lower()), pci, of.get("GPU UUID", ""), of.get("Model", "")))

@@ -25,26 +25,19 @@ NEXT_STEP = {
 }
 """The kinds of error, and what to do about each."""
 
-_KINDS_OF_CODES = {
-    -8002: "permission",
-    -8016: "aborted",
-    -8017: "busy",
-    -8020: "busy",
-    -8255: "unsupported",
-    -9001: "invalid",
-    -9002: "permission",
-    -9007: "invalid",
-    -9013: "busy",
-    -9016: "aborted",
-    -9020: "busy",
-    -9021: "busy",
-    -9255: "unsupported",
+_CODES = {
+    "permission": (-8002, -9002),
+    "aborted": (-8016, -9016),
+    "busy": (-8017, -8020, -9013, -9020, -9021),
+    "unsupported": (-8255, -9255),
+    "invalid": (-9001, -9007),
 }
 """Codes of the management interface (-8...) and of the tool (-9...); every other code means unavailable.
 
 -8001 is not our argument's fault: one dead NPU makes the topology query of all NPUs end with it.
 """
 
+_KINDS_OF_CODES = {code: kind for kind, codes in _CODES.items() for code in codes}
 _KINDS_OF_STATUSES = {code & 0xFF: kind for code, kind in _KINDS_OF_CODES.items()}
 
 _IN_GUEST = "cannot be executed on a vm"

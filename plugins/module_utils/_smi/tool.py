@@ -1,13 +1,15 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A vendor's command-line tool whose failures become sentences instead of exceptions."""
+"""A vendor's command-line tool whose failures become sentences where a host is gathered, and exceptions where values are set by it."""
 
 from __future__ import annotations
 
 import posixpath
+import re
 import shlex
-import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from shutil import which
 from typing import Callable, Collection, Container, Sequence, TypeVar
 
@@ -15,29 +17,8 @@ from .._host.host import ADMINISTRATORS_PATH, CommandError, Host, Result, search
 
 T = TypeVar("T")
 HUNG = "hung"
-
-
-class _Query(threading.Thread):
-    """One call of a tool, under way; ``answer`` waits for it and returns its result or raises its :class:`CommandError`."""
-
-    def __init__(self, host: Host, command: list[str]) -> None:
-        threading.Thread.__init__(self)
-        self.host = host
-        self.command = command
-        self.outcome: Result | CommandError
-        self.start()
-
-    def run(self) -> None:
-        try:
-            self.outcome = self.host.run(self.command)
-        except CommandError as error:
-            self.outcome = error
-
-    def answer(self) -> Result:
-        self.join()
-        if isinstance(self.outcome, CommandError):
-            raise self.outcome
-        return self.outcome
+BUDGET = 5
+"""The calls of a :class:`Command` take at most so many time limits together, so a boot goes on whatever npu-smi does."""
 
 
 class Tool:
@@ -56,7 +37,7 @@ class Tool:
         self.unanswered: list[str] = []
         self.session = False
         self._unsupported: set[str] = set()
-        self._ahead: dict[tuple[str, ...], _Query] = {}
+        self._ahead: dict[tuple[str, ...], Future[Result]] = {}
 
     def ask_ahead(self, *queries: tuple[str, ...]) -> None:
         """Start several queries (tuples of words) at once; :meth:`ask` takes their answers.
@@ -64,12 +45,13 @@ class Tool:
         A call takes tenths of a second to seconds, and until the time limit where a controller is silent: together they take as long
         as one.
         """
-        self._ahead = {words: _Query(self.host, self.argv + list(words)) for words in queries}
+        with_threads = ThreadPoolExecutor(len(queries) or 1)
+        self._ahead = {words: with_threads.submit(self.host.run, self.argv + list(words)) for words in queries}
+        with_threads.shutdown(wait=False)
 
     def settle(self) -> None:
         """Wait for the queries whose answers nobody took, so nothing is left running."""
-        for query in self._ahead.values():
-            query.join()
+        wait(self._ahead.values())
         self._ahead = {}
 
     def ask(self, parse: Callable[[str], T], *words: str, quiet: Container[str] = ()) -> T | None:
@@ -81,7 +63,7 @@ class Tool:
         self.failure = None
         try:
             ahead = self._ahead.pop(words, None)
-            result = ahead.answer() if ahead else self.host.run(command)
+            result = ahead.result() if ahead else self.host.run(command)
         except CommandError as error:
             self.failure = HUNG
             self.unanswered.append(" ".join(words))
@@ -132,3 +114,73 @@ def find(host: Host, named: str | None, name: str, folders: Sequence[str], probl
         problems.append("The command '%s', named for %s, does not exist or is not executable." % (named, name))
         return None
     return Tool(host, argv, problems)
+
+
+class Refusal(ValueError):
+    """npu-smi did not do what it was told. ``kind`` is that of an ``NpuSmiError``, or ``hung``, ``unreadable`` or ``missing``."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+class Command:
+    """npu-smi of one host; ``named`` is the command to use instead of one that is looked for. Every method raises :class:`Refusal`.
+
+    It serves one run: once a call got no answer in time, or all of them took ``budget`` time limits, it makes no more calls.
+    """
+
+    def __init__(self, host: Host, named: str | None = None, timeout: float | None = None, budget: float = BUDGET) -> None:
+        problems: list[str] = []
+        tool = find(host, named, "npu-smi", NPU_SMI_FOLDERS, problems, ["NPUs"])
+        if tool is None:
+            raise Refusal("missing", problems[0].rstrip("."))
+        self._host, self._argv = host, tool.argv
+        self._limit = timeout or host.timeout
+        self._budget = self._most = budget * self._limit
+        self._silent = ""
+
+    def run(self, words: Sequence[str], stdin: str = "") -> Result:
+        if self._silent:
+            raise Refusal(HUNG, "npu-smi was not called, because " + self._silent)
+        start = time.monotonic()
+        try:
+            return self._host.run([*self._argv, *words], stdin, min(self._budget, self._limit))
+        except CommandError as error:
+            self._silent = str(error)
+            raise Refusal(HUNG, str(error))
+        finally:
+            self._budget -= time.monotonic() - start
+            if self._budget <= 0:
+                self._silent = "its answers took %g s together, which is the limit for a run" % self._most
+
+    def ask(self, parse: Callable[[str], T], *words: str) -> T:
+        output = self.run(["info", *words]).output
+        try:
+            return parse(output)
+        except ValueError as error:
+            raise Refusal(getattr(error, "kind", "unreadable"), str(error))
+
+
+NPU_SMI_FOLDERS = ("/usr/local/Ascend/driver/tools", "/usr/local/sbin", "/usr/local/bin")
+VERSION_FILE = "/usr/local/Ascend/driver/version.info"
+OLDEST_DRIVER = "25.5"
+"""The first driver whose device share serves soft split."""
+_VERSION = re.compile(r"^Version\s*=\s*(\S+)", re.MULTILINE | re.IGNORECASE)
+
+
+def installed_version(host: Host) -> str | None:
+    """Return the version that the driver's own file states, or None."""
+    stated = _VERSION.search(host.read(VERSION_FILE) or "")
+    return stated.group(1) if stated else None
+
+
+def is_older(version: str, other: str) -> bool:
+    """Whether a driver version is older than another one; release candidates come before the release (``26.0.rc2`` < ``26.0``)."""
+    return _order(version) < _order(other)
+
+
+def _order(version: str) -> tuple[list[int], list[float]]:
+    numbers = [int(number) for number in re.findall(r"\d+", re.split(r"\.rc", version.lower())[0])]
+    candidate: list[float] = [int(number) for number in re.findall(r"\d+", "".join(re.split(r"\.rc", version.lower())[1:]))]
+    return (numbers + [0] * 4)[:4], candidate or [float("inf")]

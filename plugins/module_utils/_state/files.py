@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import posixpath
 import re
@@ -14,13 +15,15 @@ import stat
 from typing import Any, Iterable, Iterator, Mapping, Tuple
 
 from .._host.host import Host
-from . import labels
 
 MARKER = "Managed by npu.affinity"
 LEFTOVER = ".npu-affinity-"
 """How the names of temporary files begin; one is left behind only when a run is killed."""
 Owner = Tuple[int, int]
 """The numbers of a user and of a group."""
+LABEL = "security.selinux"
+_SELINUX = "/sys/fs/selinux/enforce"
+_RESTORECON = ("/usr/sbin", "/sbin")
 _OWNER = re.compile(r"([0-9]{1,9}):([0-9]{1,9})\Z")
 _NOT_EMPTY = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EBUSY}
 
@@ -40,9 +43,8 @@ def atomic_write(host: Host, path: str, text: str, mode: int = 0o644, owner: Own
     target = host.path(path)
     make_folder(host, posixpath.dirname(path))
     _refuse_folder(path, target)
-    temporary = _free_name(os.path.dirname(target))
     owner = owner or _owner_of(target)
-    with _renamed(temporary, target):
+    with _replacing(target) as temporary:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(text)
@@ -52,19 +54,47 @@ def atomic_write(host: Host, path: str, text: str, mode: int = 0o644, owner: Own
                 with contextlib.suppress(PermissionError):
                     os.fchown(file.fileno(), *owner)
             os.fchmod(file.fileno(), mode)
-            labels.inherit(host, file.fileno(), target)
+            _inherit_label(host, file.fileno(), target)
 
 
 @contextlib.contextmanager
-def _renamed(temporary: str, target: str) -> Iterator[None]:
-    """Rename what is made inside; where that fails, nothing of it is left."""
+def _replacing(target: str) -> Iterator[str]:
+    """Yield the name next to a file under which the new one is made. It is free: what a killed process of this number left there goes."""
+    temporary = os.path.join(os.path.dirname(target), LEFTOVER + str(os.getpid()))
+    if os.path.lexists(temporary):
+        os.unlink(temporary)
     try:
-        yield
+        yield temporary
         os.rename(temporary, target)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
+
+
+def _inherit_label(host: Host, descriptor: int, target: str) -> None:
+    """Give an open file the label of the file that it will replace. A new file keeps the label that the kernel derives from its folder."""
+    if host.exists(_SELINUX) and os.path.isfile(target) and not os.path.islink(target):
+        with contextlib.suppress(OSError):
+            os.setxattr(descriptor, LABEL, os.getxattr(target, LABEL))
+
+
+def restore_labels(host: Host, paths: Iterable[str]) -> None:
+    """Give files and folders the SELinux labels that the policy of the running machine has for their paths, in one call of restorecon.
+
+    Confined programs such as systemd, udev and irqbalance cannot read a file with the wrong label. Without restorecon, a file keeps the
+    label of the one that it replaced. Raises ``ValueError`` or ``CommandError`` where a label cannot be set.
+    """
+    there = sorted({path for path in paths if host.exists(path)})
+    program = host.find_program("restorecon", _RESTORECON) if host.live and there and host.exists(_SELINUX) else None
+    if program is None:
+        return
+    result = host.run([program, *there])
+    if result.rc != 0:
+        raise ValueError(
+            "'restorecon %s' ended with status %d: %s; run it by hand, correct what it reports, and run again"
+            % (" ".join(there), result.rc, result.output.strip())
+        )
 
 
 def make_folder(host: Host, path: str, mode: int = 0o755) -> None:
@@ -111,17 +141,12 @@ def remove_file(host: Host, path: str) -> None:
         os.unlink(target)
 
 
-def _free_name(folder: str) -> str:
-    """Return a temporary name in a folder that no other process uses; what a killed process of the same number left there goes."""
-    name = os.path.join(folder, LEFTOVER + str(os.getpid()))
-    if os.path.lexists(name):
-        os.unlink(name)
-    return name
-
-
-def is_leftover(path: str) -> bool:
-    """Whether a path is that of a temporary file, which a killed run may have left half-written."""
-    return posixpath.basename(path).startswith(LEFTOVER)
+def put_note(host: Host, path: str, note: Mapping[str, Any]) -> None:
+    """Write what a program notes for later runs as JSON, or remove the file where that is nothing."""
+    if note:
+        atomic_write(host, path, json.dumps(note, indent=1, sort_keys=True) + "\n")
+    else:
+        remove_file(host, path)
 
 
 def leftovers(host: Host, folder: str) -> list[str]:
@@ -173,13 +198,14 @@ class FileState:
         """Return what :meth:`record` described. Raises ``ValueError`` when it is no such thing."""
         try:
             if "link" in values:
-                return cls(None, None, _without_nul(values["link"]))
+                if "\0" in values["link"]:
+                    raise ValueError("a path has no NUL")
+                return cls(None, None, values["link"] + "")
             mode, owner = int(values.get("mode") or "0644", 8), values.get("owner")
-            if not 0 <= mode <= 0o7777:
-                raise ValueError("mode %s" % values["mode"])
-            if owner is not None:
-                owner = _owner_from(owner)
-            return cls(values["content"] + "", mode, owner=owner)
+            numbers = None if owner is None else _OWNER.match(owner)
+            if not 0 <= mode <= 0o7777 or numbers is None and owner is not None:
+                raise ValueError("mode %s, owner %s" % (values.get("mode"), owner))
+            return cls(values["content"] + "", mode, owner=(int(numbers.group(1)), int(numbers.group(2))) if numbers else None)
         except (AttributeError, KeyError, TypeError, ValueError):
             raise ValueError("a file of it has neither content and mode nor a link")
 
@@ -194,8 +220,7 @@ class FileState:
         target = host.path(path)
         if self.link is not None:
             make_folder(host, posixpath.dirname(path))
-            temporary = _free_name(os.path.dirname(target))
-            with _renamed(temporary, target):
+            with _replacing(target) as temporary:
                 os.symlink(self.link, temporary)
         elif self.text is not None:
             atomic_write(host, path, self.text, 0o644 if self.mode is None else self.mode, self.owner)
@@ -203,28 +228,17 @@ class FileState:
             remove_file(host, path)
 
 
-def _without_nul(text: str) -> str:
-    if "\0" in text:
-        raise ValueError("a path has no NUL")
-    return text + ""
-
-
-def _owner_from(text: str) -> Owner:
-    found = _OWNER.match(text)
-    if not found:
-        raise ValueError("'%s' is not an owner" % text)
-    return int(found.group(1)), int(found.group(2))
-
-
 States = Tuple[FileState, FileState]
 """A file before and after."""
 
 
-def missing_folders(host: Host, paths: Iterable[str]) -> list[str]:
-    """Return the folders that files at these paths need and that are not there, outermost first.
+def states_of(entries: Iterable[Mapping[str, Any]]) -> dict[str, FileState]:
+    """Return files by path, from entries ``{path, content, mode}`` or ``{path, link}``. Raises ``ValueError`` for what is none."""
+    return {entry["path"]: FileState.from_record(entry) for entry in entries}
 
-    Behind a link that leads nowhere, they are those that it names.
-    """
+
+def missing_folders(host: Host, paths: Iterable[str]) -> list[str]:
+    """Return the folders that files at these paths need and that are not there, behind a link to nowhere those that it names."""
     missing = set()
     for path in paths:
         place = host.resolve(posixpath.dirname(path))
@@ -236,12 +250,9 @@ def missing_folders(host: Host, paths: Iterable[str]) -> list[str]:
 
 
 def remove_empty(host: Host, folders: Iterable[str]) -> list[str]:
-    """Remove those of the folders that are empty, innermost first, and return them.
-
-    What is not there is not asked for: on a read-only mount, the kernel refuses that, too.
-    """
+    """Remove those of the folders that are empty, innermost first, and return them."""
     removed = []
-    for folder in sorted(filter(host.exists, folders), reverse=True):
+    for folder in sorted(filter(host.exists, folders), reverse=True):  # of those that are not there, a read-only mount complains
         try:
             os.rmdir(host.path(folder))
             removed.append(folder)
@@ -249,3 +260,33 @@ def remove_empty(host: Host, folders: Iterable[str]) -> list[str]:
             if error.errno not in _NOT_EMPTY:
                 raise
     return removed
+
+
+class Snapshot:
+    """Content and mode of files, and mode and owner of folders, for a step that may be taken back; what is not there is remembered, too."""
+
+    def __init__(self, host: Host, files: Iterable[str], folders: Iterable[str] = ()) -> None:
+        self._host = host
+        self._files = {path: FileState.of(host, path) for path in files}
+        self._folders = {path: _folder(host, path) for path in sorted(folders)}
+
+    def restore(self) -> None:
+        """Write back what differs."""
+        for path, found in self._folders.items():
+            if found is not None and _folder(self._host, path) != found:
+                place = self._host.path(path)
+                make_folder(self._host, path)
+                mode, owner, group = found
+                os.chown(place, owner, group)
+                os.chmod(place, mode)
+        for path, before in self._files.items():
+            if FileState.of(self._host, path) != before:
+                before.put(self._host, path)
+
+
+def _folder(host: Host, path: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.lstat(host.path(path))
+    except OSError:
+        return None
+    return (stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid) if stat.S_ISDIR(found.st_mode) else None

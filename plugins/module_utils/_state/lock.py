@@ -14,7 +14,7 @@ import fcntl
 import os
 import stat
 import time
-from typing import Iterator, Sequence
+from typing import Iterator
 
 from . import plan_file
 from .._host.host import Host
@@ -46,25 +46,18 @@ def changing(host: Host, program: str, check: bool = False) -> Iterator[None]:
         return
     made, umask = _missing(host), os.umask(_UMASK)
     try:
-        with _held(host, program, made):
+        descriptor = _acquire(host, program)
+        try:
             _validate_record(host)
             yield
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(host.path(PATH))  # those who wait have it open, and look again
+                for folder in made:
+                    os.rmdir(folder)
+            os.close(descriptor)
     finally:
         os.umask(umask)
-
-
-@contextlib.contextmanager
-def _held(host: Host, program: str, made: Sequence[str]) -> Iterator[None]:
-    """Hold the lock, and remove its file with the folders that were ``made`` for it."""
-    descriptor = _acquire(host, program)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            os.unlink(host.path(PATH))  # those who wait have it open, and look again
-            for folder in made:
-                os.rmdir(folder)
-        os.close(descriptor)
 
 
 def holder(host: Host) -> str | None:
@@ -133,7 +126,6 @@ def _acquire(host: Host, program: str) -> int:
 
 
 def _said(descriptor: int) -> str:
-    """Return what the file says of its holder."""
     return shown(os.pread(descriptor, 200, 0).decode("utf-8", "replace")) or "another program"
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from typing import TYPE_CHECKING, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Sequence
 
 from .._base.outside import shown
 from .._base.version import VERSION
@@ -28,37 +28,33 @@ _NOTICE, _WARNING = "5", "4"
 _SECONDS = 2
 
 
-class Change(NamedTuple):
-    """``action``: bind, rebind, stop, rollback or unbind; ``author``: who began it, a person on the controller or one of our programs;
+def log_change(
+    host: Host,
+    action: str,
+    author: str,
+    what: str,
+    lines: Sequence[str] = (),
+    reason: str = "",
+    history: int | None = None,
+    run: Run | None = None,
+) -> None:
+    """Write a line, except below another root, whose machine does not run. Nothing fails where there is no journald.
+
+    ``action``: bind, rebind, stop, rollback or unbind; ``author``: who began it, a person on the controller or one of our programs;
     ``what``: what was done, in few words; ``lines``: one for everything that changed; ``history``: the id of the entry that was made;
-    ``run``: the run that it belongs to."""
-
-    action: str
-    author: str
-    what: str
-    lines: Sequence[str] = ()
-    reason: str = ""
-    history: int | None = None
-    run: Run | None = None
-
-
-def log_change(host: Host, change: Change) -> None:
-    """Write a line.
-
-    Below another root nothing is written: that machine does not run. Nothing fails where there is no journald.
+    ``run``: the run that it belongs to.
     """
     if not host.live:
         return
     import socket  # for those who write nothing its import would be the longest part of a run
 
-    what, author, reason = shown(change.what), shown(change.author), shown(change.reason)
-    run = shown(change.run["id"]) if change.run else ""
-    sentence = "%s%s: %s%s" % (change.action, " by " + author if author else "", what, ": " + reason if reason else "")
-    priority = _WARNING if change.action == "stop" else _NOTICE
+    what, author, reason = shown(what), shown(author), shown(reason)
+    sentence = "%s%s: %s%s" % (action, " by " + author if author else "", what, ": " + reason if reason else "")
+    priority = _WARNING if action == "stop" else _NOTICE
     line = {"MESSAGE": sentence, "MESSAGE_ID": MESSAGE_ID, "PRIORITY": priority, "SYSLOG_IDENTIFIER": "npu-affinity"}
-    ours = {"ACTION": change.action, "AUTHOR": author, "REASON": reason, "RUN": run, "VERSION": VERSION}
-    ours["CHANGES"] = "\n".join(map(shown, change.lines[:_MOST_CHANGES]))
-    ours["HISTORY"] = "" if change.history is None else str(change.history)
+    ours = {"ACTION": action, "AUTHOR": author, "REASON": reason, "RUN": shown(run["id"]) if run else "", "VERSION": VERSION}
+    ours["CHANGES"] = "\n".join(map(shown, lines[:_MOST_CHANGES]))
+    ours["HISTORY"] = "" if history is None else str(history)
     line.update(("NPU_AFFINITY_" + name, value) for name, value in ours.items() if value)
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.settimeout(_SECONDS)

@@ -43,11 +43,8 @@ class Broken(ValueError):
 
 
 def memory_nodes(entry: Mapping[str, Any]) -> str:
-    """Return the NUMA nodes, as a cpulist, that what runs on an NPU may use: '' where its memory is not bound.
-
-    ``mems`` are the nearest ones. Plans of earlier versions have these alone, and bound memory to them.
-    """
-    return str(entry.get("memory_nodes", entry.get("mems")) or "")
+    """Return the NUMA nodes, as a cpulist, that what runs on an NPU may use: '' where its memory is not bound. ``mems`` are the nearest."""
+    return str(entry.get("memory_nodes") or "")
 
 
 def numa_policy(nearest: str, allowed: str) -> tuple[str, str] | None:

@@ -12,11 +12,11 @@ import json
 from typing import Any, Container, Mapping
 
 from .._host.host import Host
-from .._base.outside import json_of
+from .._base.outside import json_of, shown
 from .._base.version import SCHEMA, refuse_newer
 from .plan_file import RECORD
 from . import sections as _sections
-from .files import MARKER, atomic_write, remove_file
+from .files import MARKER, FileState, atomic_write, remove_file
 
 PATH = RECORD
 LIBRARIES = "libraries"
@@ -47,15 +47,14 @@ def recorded(host: Host) -> dict[str, Any]:
         except ValueError as error:
             raise ValueError(
                 "%s: section '%s' cannot be restored (%s). Nothing was touched; use the version of the collection that bound this host, or "
-                "correct the file by hand" % (PATH, name, error)
+                "correct the file by hand" % (PATH, shown(name), error)
             )
     return found
 
 
 def libraries(host: Host) -> list[str]:
     """Return the folders other than the usual one in which binds have placed the host code."""
-    found: list[str] = recorded(host).get(LIBRARIES, [])
-    return found
+    return list(recorded(host).get(LIBRARIES, []))
 
 
 def record(host: Host, section: str, data: Any) -> bool:
@@ -70,6 +69,14 @@ def record(host: Host, section: str, data: Any) -> bool:
     sections[section] = completed
     _write(host, sections)
     return True
+
+
+def record_files(host: Host, states: Mapping[str, FileState]) -> None:
+    """Store files that are not recorded yet."""
+    known = recorded(host).get("files", {})
+    files = {path: state.record() for path, state in states.items() if path not in known}
+    if files:
+        record(host, "files", files)
 
 
 def _completed(before: Any, data: Any) -> Any:
@@ -95,10 +102,7 @@ def keep(host: Host, names: Container[str]) -> None:
 
 def forget(host: Host, section: str, members: Container[str]) -> None:
     """Forget members of a section that is a list, with its last member the section, and with the last section the file."""
-    before = recorded(host)
-    left = [member for member in before.get(section, []) if member not in members]
-    rest = {name: data for name, data in before.items() if name != section}
-    _store(host, before, dict(rest, **{section: left}) if left else rest)
+    replace(host, section, [member for member in recorded(host).get(section, []) if member not in members] or None)
 
 
 def _store(host: Host, before: Mapping[str, Any], sections: Mapping[str, Any]) -> None:

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The shapes of the sections of previous.json. Nobody changes a host whose record has another one: it could not be restored.
 
-The sections of features are checked by their packages: the register of features adds them to :data:`CHECKS`, and to :data:`LIVE` what
-an entry of the history has of each.
+The sections of features are checked by their packages: the register of features adds them to :data:`CHECKS`, to :data:`LIVE` what an
+entry of the history has of each, and to :data:`EFFECTS` what each does.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from typing import Any, Callable, Dict
 
-_NUMBER = re.compile(r"[0-9]{1,9}\Z")
 _UNIT = re.compile(r"[A-Za-z0-9:_.\\@-]+\.(service|slice|scope|timer|socket|target)\Z")
 
 
@@ -29,11 +28,6 @@ def check(name: str, data: Any) -> None:
 
 def is_unit(name: str) -> bool:
     return bool(_UNIT.match(name))
-
-
-def is_number(text: str) -> bool:
-    """Whether a text is a number that a key of a record may be: of a card, a node or a process."""
-    return bool(_NUMBER.match(text))
 
 
 def check_unit(data: dict[str, Any]) -> None:
@@ -75,3 +69,5 @@ CHECKS: Dict[str, Callable[[Any], None]] = {
 }
 LIVE: Dict[str, Any] = {}
 """The shapes of the live values of features, each by its name with a question mark."""
+EFFECTS: Dict[str, str] = {}
+"""What each feature does to a host, as a clause, by its name."""

@@ -5,7 +5,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable, List, NamedTuple, Optional, TypeVar
+
+from .._host.host import Host, reason
+
+T = TypeVar("T")
 
 
 class Step:
@@ -69,11 +73,10 @@ class LiveStep(Step):
 
     def result(self) -> Any:
         """Return what a module returns of the step, as plain data."""
-        raise NotImplementedError
 
     def lines(self) -> dict[str, list[str]]:
         """Return the lines of the diff by their title."""
-        raise NotImplementedError
+        return {}
 
     def pending(self) -> list[str]:
         """Return what waits for something that the controller does first."""
@@ -88,9 +91,16 @@ class LiveStep(Step):
 
 
 class Check(LiveStep):
-    """A step that looks whether the host has what a feature needs, and changes nothing."""
+    """A step that looks whether the host has what a feature needs: ``find(*arguments)`` returns remarks, or raises ``ValueError``."""
 
     title = "requirements"
+
+    def __init__(self, find: Callable[..., Optional[List[str]]], *arguments: Any) -> None:
+        LiveStep.__init__(self)
+        self._find, self._arguments = find, arguments
+
+    def look(self, check: bool) -> None:
+        self.remarks = self._find(*self._arguments) or []
 
     @property
     def changed(self) -> bool:
@@ -102,8 +112,73 @@ class Check(LiveStep):
     def undo(self) -> None:
         """Nothing was changed."""
 
-    def result(self) -> None:
-        return None
 
-    def lines(self) -> dict[str, list[str]]:
-        return {}
+class Options(NamedTuple):
+    """How features are undone.
+
+    ``npu_smi``: the path of the tool, None to look for it; ``device_share``: whether device share is restored, too, and ``ignore_busy``
+    whether a card in use may keep it; ``move_memory`` and ``kubelet_wait``: see :class:`_features.feature.Choices`.
+    """
+
+    npu_smi: str | None = None
+    device_share: bool = True
+    ignore_busy: bool = False
+    move_memory: bool = False
+    kubelet_wait: int | None = None
+
+
+class Outcome:
+    """What an unbind says. ``recorded``: the sections of previous.json that it is about; ``kept``: those that a later run still needs.
+
+    Sentences: ``failed`` on what a later run tries again, ``warnings`` on what stays, ``pending`` on what waits for the controller, by
+    feature.
+    """
+
+    def __init__(self, recorded: dict[str, Any]) -> None:
+        self.recorded = recorded
+        self.warnings: list[str] = []
+        self.failed: list[str] = []
+        self.pending: dict[str, str] = {}
+        self.kept: set[str] = set()
+
+    def attempt(self, section: str | None, function: Callable[..., T], *arguments: Any) -> T | None:
+        """Return what a step returns; where it fails, None, with a sentence and the section of previous.json kept for a later run."""
+        try:
+            return function(*arguments)
+        except Exception as error:  # pylint: disable=broad-exception-caught # the other steps have to be taken
+            self.leave(section, reason(error))
+            return None
+
+    def leave(self, section: str | None, sentence: str) -> None:
+        if sentence not in self.failed:
+            self.failed.append(sentence)
+        if section in self.recorded:
+            self.kept.add(section)
+
+
+class Release(LiveStep):
+    """How one feature gives back what is neither a file nor a managed unit, before its files are gone: its programs are stopped.
+
+    What fails is noted in ``outcome``, and every step can be repeated. ``actions``: what is done besides, in words.
+    """
+
+    def __init__(self, host: Host, outcome: Outcome, options: Options) -> None:
+        LiveStep.__init__(self)
+        self.host, self.outcome, self.options = host, outcome, options
+        self.actions: list[str] = []
+
+    @property
+    def changed(self) -> bool:
+        return False
+
+    def look(self, check: bool) -> None:
+        """Find out without a write what there is to give back."""
+
+    def run(self) -> None:
+        """Give it back, while the files of the feature are still there."""
+
+    def undo(self) -> None:
+        """Bring it back, because the transaction failed."""
+
+    def settle(self, check: bool) -> None:
+        """Do what comes when the files are gone, and say what is left. In check mode nothing else was done."""

@@ -5,7 +5,7 @@
 
 What systemd was seen to do with cpusets (247 on kernel 5.10, 252 on 6.1, 257 on 6.12, 262 on 7.2; issue 43846, pull request 38190): a
 changed set takes effect on a running unit at ``daemon-reload``, but not with 256 and 257, where only ``set-property`` changes it
-(:mod:`_transaction.live_sets`); an exit status of 0 proves nothing; removing the last value leaves the live set narrow.
+(:func:`_transaction.live_units.follow_files`); an exit status of 0 proves nothing; removing the last value leaves the live set narrow.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def enable_links(unit: str, text: str | None) -> list[str]:
     return ["%s/%s.wants/%s" % (UNIT_FOLDER, target, unit) for target in settings(text).get("WantedBy", "").split()]
 
 
-class Systemctl:
-    """systemctl for one host: of the running systemd, or with ``--root`` for any other tree, where only enabling makes sense."""
+class Systemd:
+    """systemd of one host: the running one, or with ``--root`` that of any other tree, where only enabling makes sense."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -116,15 +116,11 @@ class Systemctl:
 
     def masked(self, unit: str) -> bool:
         """Whether a unit is masked: systemd neither enables nor starts it."""
-        path = next((path for path in self._files(unit) if self.host.exists(path)), None)
-        return path is not None and (self.text(unit) == "" or self._target(path) == "/dev/null")
+        path = next((self.host.path(path) for path in self._files(unit) if self.host.exists(path)), None)
+        return path is not None and (self.text(unit) == "" or os.path.islink(path) and os.readlink(path) == "/dev/null")
 
     def _files(self, unit: str) -> list[str]:
         return ["%s/%s" % (folder, unit) for folder in UNIT_FOLDERS]
-
-    def _target(self, path: str) -> str | None:
-        target = self.host.path(path)
-        return os.readlink(target) if os.path.islink(target) else None
 
     def enabled(self, unit: str, text: str | None) -> bool:
         """Whether every target that the unit file's ``WantedBy=`` names links to the unit."""
@@ -166,10 +162,6 @@ class Systemctl:
                 raise
             return False
         return True
-
-
-class Systemd(Systemctl):
-    """The same, and the live cgroups of units."""
 
     def cgroup(self, unit: str) -> str | None:
         """Return the folder of the unit's live cgroup (v2), or None when it has none."""
@@ -235,10 +227,17 @@ class Systemd(Systemctl):
             found |= {posixpath.basename(path) for path in populated if UNIT_SUFFIX.search(path) and not path.endswith(".slice")}
         return found
 
-    def widen(self, unit: str, keys: Container[str]) -> None:
-        """Give a live unit all CPUs or memory nodes, so that its setting can be taken away (removing it alone leaves the set narrow)."""
+    def widen(self, unit: str, keys: Container[str]) -> bool:
+        """Give a live unit all CPUs or memory nodes, because without its setting alone it stays narrow; return whether there is a key.
+
+        systemd has to be reloaded for it.
+        """
         everything = {"AllowedCPUs": possible(self.host), "AllowedMemoryNodes": nodes_with_memory(self.host)}
-        self.set_live(unit, {key: everything[key] for key in CPUSET_KEYS if key in keys})
+        sets = {key: everything[key] for key in CPUSET_KEYS if key in keys}
+        if sets:
+            self.set_live(unit, sets)
+            self.drop_runtime_settings(unit)
+        return bool(sets)
 
     def set_live(self, unit: str, sets: Mapping[str, set[int]]) -> None:
         """Give a live unit other CPUs or memory nodes at once, by a drop-in that lasts until the next boot."""

@@ -10,6 +10,7 @@ for specifiers. A program can still set a variable itself.
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
 import re
 import shlex
@@ -57,15 +58,10 @@ def in_files(host: Host, paths: Iterable[str], key: str) -> list[tuple[str, str]
         folder, pattern = posixpath.split(path.lstrip("-").strip("'\""))
         for file in ["%s/%s" % (folder, name) for name in host.names(folder, pattern)]:
             text = (host.read(file) or "").replace("\\\n", "")
-            found += [(file, _unquoted(raw)) for raw in re.findall(_ASSIGNMENT % key, text, re.MULTILINE | re.DOTALL)]
+            for raw in re.findall(_ASSIGNMENT % key, text, re.MULTILINE | re.DOTALL):
+                parts = _PART.findall(raw.strip())
+                found.append((file, "".join(_ESCAPED.sub(r"\1", double) + "".join(rest) for double, *rest in parts)))
     return found
-
-
-def _unquoted(raw: str) -> str:
-    parts = []
-    for double, single, escaped, plain in _PART.findall(raw.strip()):
-        parts.append(_ESCAPED.sub(r"\1", double) + single + escaped + plain)
-    return "".join(parts)
 
 
 def environment(host: Host, unit: str, without_ours: bool = False) -> dict[str, tuple[str, str]]:
@@ -79,30 +75,25 @@ def environment(host: Host, unit: str, without_ours: bool = False) -> dict[str, 
     files = [_specified(value, unit) for _path, value in said.get("EnvironmentFile", [])]
     found = {}
     for name in VARIABLES:
-        parts = [part for line in lines for part in _readable(line, name)] + in_files(host, files, name)
+        parts = []
+        for line in lines:
+            with contextlib.suppress(ValueError):  # systemd ignores such a line
+                parts += in_settings([line], name)
+        parts += in_files(host, files, name)
         if parts:
             path, value = parts[-1]
             found[name] = (value, path)
     return found
 
 
-def _readable(line: tuple[str, str], name: str) -> list[tuple[str, str]]:
-    try:
-        return in_settings([line], name)
-    except ValueError:
-        return []  # systemd ignores such a line
-
-
 def _specified(text: str, unit: str) -> str:
     """Return a value with the specifiers that name the unit put in; others stay as they are."""
     stem = unit.rpartition(".")[0]
     prefix, _at, instance = stem.partition("@")
-    known = {"%": "%", "n": unit, "N": stem, "p": prefix, "P": _unescaped(prefix), "i": instance, "I": _unescaped(instance)}
+    known = {"%": "%", "n": unit, "N": stem, "p": prefix, "P": prefix, "i": instance, "I": instance}
+    for name in "PI":  # unescaped
+        known[name] = _HEX.sub(lambda match: chr(int(match.group(1), 16)), known[name].replace("-", "/"))
     return _SPECIFIER.sub(lambda match: known[match.group(1)], text)
-
-
-def _unescaped(text: str) -> str:
-    return _HEX.sub(lambda match: chr(int(match.group(1), 16)), text.replace("-", "/"))
 
 
 def set_elsewhere(host: Host, unit: str) -> dict[str, Any]:

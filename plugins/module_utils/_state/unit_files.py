@@ -9,12 +9,13 @@ The rules are those of systemd.unit(5), read from the files, so they hold for a 
 from __future__ import annotations
 
 import difflib
+import hashlib
 import posixpath
+import re
 from typing import Any, Iterable, Iterator, Mapping
 
 from .._base.cpulist import expand, union
 from .._host.host import Host
-from .history.digest import text_digest
 from .plan_file import numa_policy
 from .systemd import UNIT_FOLDER
 
@@ -57,6 +58,11 @@ def unconfined(topology: Mapping[str, Any], pool: str) -> dict[str, str]:
 
 def drop_in_of(unit: str) -> str:
     return "%s/%s.d/%s" % (UNIT_FOLDER, unit, OURS)
+
+
+def text_digest(text: str) -> str:
+    """Return the SHA-256 of a text without blanks around it."""
+    return hashlib.sha256(text.strip().encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def drop_ins_of_services(host: Host) -> dict[str, str]:
@@ -115,12 +121,13 @@ def values(host: Host, unit: str) -> dict[str, list[tuple[str, str]]]:
 
 
 def values_of_files(host: Host, paths: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
-    """Return the same of files in the order in which systemd reads them."""
+    """Return the same of files in the order in which systemd reads them. A comment can lie between lines that a backslash joins."""
     found: dict[str, list[tuple[str, str]]] = {}
     for path in paths:
-        for line in (host.read(path) or "").replace("\\\n", " ").splitlines():
+        lines = [line for line in (host.read(path) or "").splitlines() if not line.lstrip().startswith(("#", ";"))]
+        for line in re.sub(r"\\[ \t]*\n", " ", "\n".join(lines)).splitlines():
             key, equals, value = line.partition("=")
-            if equals and not line.startswith(("#", ";")):
+            if equals:
                 kept = found.setdefault(key.strip(), [])
                 kept[:] = kept + [(path, value.strip())] if value.strip() else []
     return found

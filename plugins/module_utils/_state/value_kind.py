@@ -10,11 +10,14 @@ import fnmatch
 import os
 import posixpath
 import re
-from typing import Any, Iterable, Mapping, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, Mapping, NamedTuple, Sequence
 
 from .._base.outside import json_of, require_shape
 from .._host.host import Host
 from . import sections
+
+if TYPE_CHECKING:
+    from .._base.documents import AppliedState
 
 _CHOSEN = re.compile(r"\[(\S+)\]")
 
@@ -64,6 +67,11 @@ class Values:
         self.settings = settings
         self.title = title
         self.file = "/etc/npu-affinity/%s.json" % name
+
+    def of_state(self, state: AppliedState) -> Any:
+        """Return what a desired state wants of the feature, or None."""
+        live: Mapping[str, Any] = state["live"]
+        return live.get(self.name)
 
     def applied(self, host: Host) -> dict[str, Any] | None:
         """Return what the last bind wanted, or None. Raises ``ValueError`` for a file that the role does not write."""
@@ -152,7 +160,7 @@ class Values:
         return value
 
     def writable(self, host: Host, key: str) -> bool:
-        return os.access(host.path(key), os.W_OK)
+        return not key.startswith("/") or os.access(host.path(key), os.W_OK)
 
     def check(self, recorded: Mapping[str, Any]) -> None:
         """Raise ``ValueError`` where a section of previous.json could not be restored."""
@@ -207,7 +215,7 @@ class Values:
 
     def warnings(self, host: Host, live: Mapping[str, Any]) -> list[str]:
         """Return a sentence for each setting that has no effect."""
-        return ["this host has no %s to set" % name for name in sorted(live) if not self.paths(host, name)]
+        return ["this host has no %s to set" % name for name in sorted(live) if name in self.settings and not self.paths(host, name)]
 
     def remarks(self, host: Host, live: Mapping[str, Any], changes: Sequence[Change], ahead: bool = False) -> list[str]:
         """Return the sentences at the end of a bind, each with its code. ``ahead``: whether ``changes`` are yet to be made."""

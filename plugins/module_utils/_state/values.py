@@ -18,11 +18,9 @@ from .._base.findings import EDIT, INTERRUPTED_RUN, Cause, Findings, coded
 from .._base.outside import say
 from .._base.table import count
 from .._host.host import Host, reason
-from . import previous, release
+from . import previous, step
 from .lock import changing
-from .log import Change as Logged
 from .log import log_change
-from .step import LiveStep
 from .value_kind import Change, Values
 
 
@@ -103,11 +101,11 @@ def confirm(host: Host, values: Values, wanted: Mapping[str, str], left: Contain
     previous.replace(host, values.name, kept or None)
 
 
-class Step(LiveStep):
+class Step(step.LiveStep):
     """The values of a feature as a step of a bind. Late ones are set by :meth:`complete`, when all else has succeeded."""
 
     def __init__(self, host: Host, values: Values, live: Mapping[str, Any]) -> None:
-        LiveStep.__init__(self)
+        step.LiveStep.__init__(self)
         self.host, self.values, self.live = host, values, live
         self.title, self.key = "" if values.late else values.title, values.key
         self.changes: list[Change] = []
@@ -167,54 +165,49 @@ class Step(LiveStep):
         return {self.values.part: self.values.lines(self.host, self.changes)}
 
 
-class Release(release.Release):
-    """Restores the originals of a feature's values. ``report`` are the changes."""
+class Release(Step, step.Release):
+    """Restores the originals of a feature's values."""
 
-    report: list[Change]
-
-    def __init__(self, values: Values, host: Host, outcome: release.Outcome, options: release.Options) -> None:
-        super().__init__(host, outcome, options)
-        self.values, self.key = values, values.key
-        self.report = []
+    def __init__(self, values: Values, host: Host, outcome: step.Outcome, options: step.Options) -> None:
+        Step.__init__(self, host, values, {})
+        step.Release.__init__(self, host, outcome, options)
         self._originals = {key: entry["original"] for key, entry in outcome.recorded.get(values.name, {}).items()}
         self._left: set[str] = set()
         values.retry()
 
-    @property
-    def changed(self) -> bool:
-        return bool(self.report)
-
-    def look(self) -> None:
+    def look(self, check: bool) -> None:
         changes = []
         heirs = self.outcome.attempt(self.values.name, self.values.heirs, self.host, self._originals)
         for key, original in [*self._originals.items(), *(heirs or {}).items()]:
             found = self.outcome.attempt(self.values.name, difference, self.host, self.values, key, original)
             changes += found or []
             self._left |= {key} if found is None else set()
-        self.report = self.outcome.attempt(self.values.name, self.values.planned, self.host, changes, False) or []
-        self._leave({change.key: change.after for change in self.report})
+        self.changes = self.outcome.attempt(self.values.name, self.values.planned, self.host, changes, False) or []
+        self._leave()
 
-    def release(self) -> None:
+    def run(self) -> None:
         done = []
-        for change in self.report:
+        for change in self.changes:
             after = self.outcome.attempt(self.values.name, self.values.write, self.host, change.key, change.after)
             if after is None:
                 self._left.add(change.key)
             else:
                 done.append(change._replace(after=after))
         self.outcome.attempt(self.values.name, self.values.done, self.host, done, True)
-        self.report = done
+        self.changes = done
 
-    def finish(self, check: bool) -> None:
+    def settle(self, check: bool) -> None:
         if check:
-            self.report = self.values.planned(self.host, self.report, check)
-        self._leave({change.key: change.after for change in self.report})
-        self.report = [change for change in self.report if change.before != change.after]
+            self.changes = self.values.planned(self.host, self.changes, check)
+        self._leave()
+        self.changes = [change for change in self.changes if change.before != change.after]
+        self.warnings = self.values.lost(self.host)
         if self._left and not check:
             confirm(self.host, self.values, {}, self._left)
 
-    def _leave(self, reached: Mapping[str, str]) -> None:
+    def _leave(self) -> None:
         """Keep the record of values that do not become what they originally were."""
+        reached = {change.key: change.after for change in self.changes}
         for key, original in self._originals.items():
             value = None if key in self._left else reached.get(key)
             if value is None and key not in self._left:
@@ -224,17 +217,8 @@ class Release(release.Release):
                     self._left.add(key)
                     self.outcome.leave(self.values.name, sentence)
 
-    def result(self) -> Any:
-        return self.values.result(self.report)
-
-    def lines(self) -> dict[str, list[str]]:
-        return {self.values.part: self.values.lines(self.host, self.report)}
-
-    def warnings(self) -> list[str]:
-        return self.values.lost(self.host)
-
-    def take_back(self) -> None:
-        failed = take_back(self.host, self.values, self.report)
+    def undo(self) -> None:
+        failed = take_back(self.host, self.values, self.changes)
         if failed:
             raise ValueError("; ".join(failed))
 
@@ -297,7 +281,7 @@ def _at_boot(host: Host, values: Values, program: str) -> tuple[list[str], list[
         return [], [str(error)]
     lines = [line[2:] for line in values.lines(host, done)]
     if lines:
-        log_change(host, Logged("rebind", program, "%s of %s" % (count(len(done), "change"), values.title), lines))
+        log_change(host, "rebind", program, "%s of %s" % (count(len(done), "change"), values.title), lines)
     for line in lines:
         say(line)
     return remarks, values.failures()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Sequence, cast
 
-from .._state.history.entries import newest
+from .._state.history import newest
 from .._state import plan_file
 from .._base.cpulist import compress, expand
 from .._base.memory_nodes import owners
@@ -18,12 +18,10 @@ from .._features.irq.irqbalance import irqbalance
 from .._kernel import cpus as _cpus
 from .._kernel import hugepages as _hugepages
 from .._kernel import pci
-from .._kernel.allocators import allocator
 from .._kernel.isolation import isolation
-from .._kernel.machine import machine
+from .._kernel.machine import allocator, machine
 from .._kernel.memory import NVIDIA_GPUS, may_be_node, memory, nodes_of_gpus
-from .._kernel.neighbours import neighbours
-from .._kernel.nics import bridges, hops, nics
+from .._kernel.nics import bridges, hops, neighbours, nics
 from .._kernel.surroundings import identity, surroundings
 from .._features.kubelet.facts import kubelet
 from .._state.executables import programs
@@ -38,24 +36,21 @@ if TYPE_CHECKING:
     from .._base.documents import Cpus, Nic, Npu, Plan, Topology
 
 _NO_CPUS: Cpus = {"online": "", "offline": "", "isolated": "", "siblings": [], "caches": [], "sockets": [], "workqueues": ""}
+ARGUMENTS: dict[str, Any] = {
+    "root": {"type": "path", "default": "/"},
+    "device_share": {"type": "bool", "default": False},
+    "vnpus": {"type": "bool", "default": False},
+    "npu_smi": {"type": "str"},
+    "nvidia_smi": {"type": "str"},
+    "units": {"type": "list", "elements": "str", "default": []},
+    "others": {"type": "bool", "default": False},
+    "timeout": {"type": "int", "default": 30},
+}
+"""The options of modules that gather a host."""
 _APPLIED = ("strategy", "requested", "cpus", "housekeeping", "options", "lost", "poll")
 _APPLIED_NPU = (
-    "kind",
-    "id",
-    "card",
-    "chip",
-    "phy_id",
-    "pci",
-    "pool",
-    "irq",
-    "main",
-    "kv",
-    "acl",
-    "release",
-    "mems",
-    "memory_nodes",
-    "slice",
-    "offline",
+    *("kind", "id", "card", "chip", "phy_id", "pci", "pool", "irq", "main", "kv", "acl", "release", "mems", "memory_nodes"),
+    *("slice", "offline"),
 )
 
 
@@ -79,12 +74,7 @@ def gather(
     problems: list[str] = []
     devices, guests = pci.accelerators(host)
     tool = _npus.start(host, npu_smi, devices, problems)
-    cpus = _attempt(
-        problems,
-        {"online": "", "offline": "", "isolated": "", "siblings": [], "caches": [], "sockets": [], "workqueues": ""},
-        _cpus.cpus,
-        host,
-    )
+    cpus = _attempt(problems, _NO_CPUS, _cpus.cpus, host)
     online = set(expand(cpus["online"]))
     if not online:
         problems.append("No CPU is online by %s." % host.path(_cpus.CPU_FOLDER + "/online"))
@@ -158,7 +148,7 @@ def _owned(host: Host, nodes: list[Any], sockets: list[str], gpus: list[Any], pr
     untold = [gpu for gpu in gpus if gpu["pci"] and may_be_node(host, gpu["pci"], of_gpus)]
     found, guessed = owners(nodes, sockets, of_gpus, sorted(untold, key=lambda gpu: gpu["pci"]))
     if guessed:
-        text = "Memory nodes %s are taken for those of GPUs by distance and order, because %s does not tell whose they are."
+        text = "Memory nodes %s are taken for those of GPUs by distance and order, because %s does not show their owners."
         problems.append(text % (compress(guessed), NVIDIA_GPUS))
     of_coming = ({"id": node, "cpus": "", "memory_mib": 0, "distances": {}, "owner": {"gpu": of_gpus[node]}} for node in coming)
     return sorted([*(dict(node, owner=found[node["id"]]) for node in nodes), *of_coming], key=lambda node: node["id"])
@@ -240,3 +230,12 @@ def applied(host: Host) -> Plan | None:
     kept: dict[str, Any] = {key: value for key, value in plan.items() if key in _APPLIED}
     kept["npus"] = [{key: value for key, value in npu.items() if key in _APPLIED_NPU} for npu in plan["npus"]]
     return cast("Plan", kept)
+
+
+def gathered(params: Mapping[str, Any]) -> tuple[Host, Topology]:
+    """Return the host of these options and its topology. Raises ``ValueError`` for a time limit in which no command can answer."""
+    if params["timeout"] < 1:
+        raise ValueError("npu_affinity_timeout is %d s; a command needs at least 1 s to answer" % params["timeout"])
+    host = Host(params["root"], params["timeout"])
+    topology = gather(host, **{name: params[name] for name in ARGUMENTS if name not in ("root", "timeout")})
+    return host, topology

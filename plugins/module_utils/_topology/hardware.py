@@ -23,13 +23,10 @@ def hardware(topology: Topology) -> dict[str, Any]:
     }
 
 
-def hardware_changes(then: Mapping[str, Any], topology: Topology) -> list[str]:
-    """Return one sentence for everything in which the machine differs from what it was ``then``, as :func:`hardware` returned it."""
-    return changes(then, hardware(topology)) if then else []
-
-
 def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return the same for two machines, both as :func:`hardware` returned them."""
+    """Return one sentence for everything in which the machine differs from what it was ``then``, both as :func:`hardware` returned them."""
+    if not then:
+        return []
     sentences = ["the accelerator at %s is missing" % pci for pci in then["npus"] if pci not in now["npus"]]
     sentences += ["the accelerator at %s is new" % pci for pci in now["npus"] if pci not in then["npus"]]
     if then["cpus"] != now["cpus"]:

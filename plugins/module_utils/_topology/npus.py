@@ -27,8 +27,7 @@ from .._npu_smi import (
     parse_vnpu_recover,
 )
 from .._smi.tables import damaged_rows
-from .._smi.driver import NPU_SMI_FOLDERS, installed_version
-from .._smi.tool import HUNG, Tool, find
+from .._smi.tool import NPU_SMI_FOLDERS, installed_version, HUNG, Tool, find
 from .._users.register import register_npus
 
 if TYPE_CHECKING:
@@ -156,7 +155,7 @@ def _mapping(tool: Tool) -> list[dict[str, Any]] | None:
     def parse(text: str) -> list[dict[str, Any]]:
         dead = len(_DEAD_ROW.findall(text))
         if dead:
-            tool.problems.append("npu-smi info -m lists %d NPU(s) with NPU ID -1: dead, or held by someone else." % dead)
+            tool.problems.append("npu-smi info -m lists %d NPU(s) with NPU ID -1: dead, or in use by another program." % dead)
         return parse_mapping(text)
 
     return tool.ask(parse, "info", "-m")
@@ -310,7 +309,7 @@ def _inconsistencies(
 ) -> Iterator[str]:
     """Yield a sentence for everything in which npu-smi and sysfs do not agree, or which neither of them tells."""
     for (name, family), ids in _grouped(chips, lambda chip: None if _family(chip) else (chip["name"], chip["family"])):
-        told = "its PCI device id says %s" % family if family else "its PCI device id does not tell either"
+        told = "its PCI device id says %s" % family if family else "its PCI device id is unknown, too"
         yield "NPU %s: the chip name '%s' names no known family; %s." % (compress(ids), name, told)
     for (pci, family), ids in _grouped(chips, lambda chip: (chip["pci"], chip["family"]) if chip["pci"] else None):
         if len(ids) > 1 and family != "310p":

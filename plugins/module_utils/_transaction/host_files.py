@@ -14,24 +14,43 @@ forgotten when systemd has followed: what a killed run began the next one finish
 from __future__ import annotations
 
 import contextlib
-from typing import Callable, Container, Iterable, Iterator, Sequence
+import functools
+import posixpath
+from typing import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 from .._features.register import FEATURES
+from .._host import installed
 from .._host.host import CommandError, Host, reason
 from .._kernel.memory import patience
-from .._state import journal, labels, previous
-from .._state.files import FileState, is_ours, remove_empty
-from .._state.history import entries
+from .._state import history, journal, previous
+from .._state.files import LEFTOVER, FileState, Snapshot, States, is_ours, missing_folders, remove_empty, restore_labels
 from .._state.journal import INTERRUPTED
 from .._state.step import Step
-from .._state.systemd import Systemd, enable_links, settings, unit_of
+from .._state.systemd import Systemd, enable_links, settings, unit_of, units_of
 from .._state.writable import Writing
 from . import programs
 from .live_units import LiveUnits
 from .moving_memory import MovingMemory
-from .record import Record, record_changes
 from .request import Report, Request, compare
 from .stopped_units import StoppedUnits
+
+
+def record_changes(host: Host, changes: Mapping[str, States], links: list[str]) -> None:
+    """Record files of others that are overwritten, links that enable them, and folders that our files and links of our units need."""
+    others = {
+        path: before
+        for path, (before, _after) in changes.items()
+        if before.text is not None and not is_ours(before.text) and not posixpath.basename(path).startswith(LEFTOVER)
+    }
+    enabling = [link for unit in units_of(others) for link in Systemd(host).links(unit)]
+    previous.record_files(host, dict(others, **{link: FileState.of(host, link) for link in enabling}))
+    ours = [path for path, (before, after) in changes.items() if after.text is not None and is_ours(after.text)]
+    folders = [folder for folder in missing_folders(host, ours + links) if folder != posixpath.dirname(previous.PATH)]
+    if folders:
+        previous.record(host, "folders", folders)
+    libraries = {posixpath.dirname(path) for path in ours if installed.is_archive(path)} - {installed.LIBRARY}
+    if libraries:
+        previous.record(host, previous.LIBRARIES, sorted(libraries))
 
 
 class TakenBack(ValueError):
@@ -61,8 +80,8 @@ class Transaction:
         """Complete the report. Raises ``ValueError`` where the request is unsafe."""
         report, request = self.report, self.request
         report.changes = compare(self.host, request)
-        Writing(self.host, report.changes, request.states).refuse_impossible()
-        programs.refuse_missing(self.host, request.states)
+        Writing(self.host, report.changes, request.files).refuse_impossible()
+        programs.refuse_missing(self.host, request.files)
         if self.host.live:
             self._memory.look(report.changes, request.move_memory)
         report.actions += ["start %s again" % unit for unit in journal.stopped(self.host)]
@@ -71,12 +90,8 @@ class Transaction:
         if self.host.live:
             self._live.look_at_removals()
             self._live.look_at_units()
-            self._look_at_failures()
-
-    def _look_at_failures(self) -> None:
-        if programs.programs(self.request.states):
-            self.report.failed_units = list(programs.failed(self.host))
-            self.report.actions += ["run %s again, which had failed" % unit for unit in self.report.failed_units]
+            report.failed_units = list(programs.failed(self.host)) if programs.programs(request.files) else []
+            report.actions += ["run %s again, which had failed" % unit for unit in report.failed_units]
 
     def run(self) -> None:
         self._begun = True
@@ -90,10 +105,9 @@ class Transaction:
                 previous.record(self.host, INTERRUPTED, list(self.report.changes))
             self._live.widen()
         self._write()
-        self._remove_folders()
-        self._label()
+        self._tidy()
         if self.host.live:
-            programs.try_out(self.host, self.request.states)
+            programs.try_out(self.host, self.request.files)
         for entry in self._to_enable():
             self._enabled.append(entry)
             self.systemd.enable(*entry)
@@ -104,7 +118,7 @@ class Transaction:
         self._stopped.run()
 
     def _write(self) -> None:
-        writing = Writing(self.host, self.report.changes, self.request.states)
+        writing = Writing(self.host, self.report.changes, self.request.files)
         for path, (before, after) in self.report.changes.items():
             unit = unit_of(path)
             if unit and "WantedBy" in settings(before.text) and is_ours(before.text or "") and not is_ours(after.text or ""):
@@ -113,20 +127,18 @@ class Transaction:
             self.written.append(path)
             with writing.naming(path):
                 after.put(self.host, path)
-        for path, state in self.request.states.items():
+        for path, state in self.request.files.items():
             if state.link is not None and not self.host.exists(path):
                 state.put(self.host, path)
 
-    def _label(self) -> None:
-        """Label what was written, and the folders that were made for it, before systemd reads it."""
+    def _tidy(self) -> None:
+        """Remove recorded folders that are empty now, and label what was written before systemd reads it."""
+        folders = previous.recorded(self.host).get("folders", [])
+        remove_empty(self.host, folders)
         if self.written:
-            labels.restore(self.host, [*previous.recorded(self.host).get("folders", []), *self.written])
-
-    def _remove_folders(self) -> None:
-        remove_empty(self.host, previous.recorded(self.host).get("folders", []))
+            restore_labels(self.host, [*folders, *self.written])
 
     def _to_enable(self) -> list[tuple[str, str | None]]:
-        """Return the units that are not enabled yet, with the texts of their files."""
         texts = [(unit, self.request.text_of(self.systemd, unit)) for unit in self.request.enabled]
         return [(unit, text) for unit, text in texts if not self.systemd.enabled(unit, text)]
 
@@ -150,21 +162,17 @@ class Transaction:
     def undo(self) -> None:
         """Restore everything except previous.json. Raises ``ValueError`` with what could not be; the next run then finishes."""
         if self._begun:
+            disable = [functools.partial(self.systemd.disable, *entry) for entry in self._enabled]
             with self._meanwhile(self.written, strict=False):
-                each([self._undo_enabled, self._undo_files, self._undo_units, self._stopped.undo_released, self._stopped.undo_stopped])
-
-    def _undo_enabled(self) -> None:
-        for unit, text in self._enabled:
-            self.systemd.disable(unit, text)
+                each([*disable, self._undo_files, self._undo_units, self._stopped.undo_released, self._stopped.undo_stopped])
 
     def _undo_files(self) -> None:
         for path in reversed(self.written):
             before = self.report.changes[path][0]
             if FileState.of(self.host, path) != before:
                 before.put(self.host, path)
-        self._remove_folders()
         with contextlib.suppress(ValueError, CommandError):  # the files are restored, and the run has failed already
-            self._label()
+            self._tidy()
 
     def _undo_units(self) -> None:
         for unit, text in self._disabled:
@@ -203,10 +211,11 @@ def apply(host: Host, request: Request, check: bool = False, before: Sequence[St
         return transaction.report
     stopped = journal.stopped(host)
     not_started = journal.finish(host, transaction.systemd)
-    record = None
+    restore: list[Callable[[], object]] = []
     begun: list[Step] = []
     try:
-        record = Record(host)
+        folders = missing_folders(host, [previous.PATH])
+        restore = [Snapshot(host, [previous.PATH]).restore, functools.partial(remove_empty, host, folders)]
         for step in steps:
             step.prepare()
         _run(before, begun)
@@ -221,15 +230,15 @@ def apply(host: Host, request: Request, check: bool = False, before: Sequence[St
             step.finish()
         changed = new_state or transaction.report.changed or any(step.changed for step in begun)
         if changed and applied:  # last: what fails after it would be undone, and the entry not
-            transaction.report.history = entries.keep(host, applied)
+            transaction.report.history = history.keep(host, applied)
     except Exception as error:
-        raise TakenBack("%s%s" % (reason(error), _take_back(transaction, record, begun)))
+        raise TakenBack("%s%s" % (reason(error), _take_back(transaction, restore, begun)))
     transaction.finish()
     report = transaction.report
     report.actions = ["start %s again" % unit for unit in stopped if "start %s again" % unit not in report.actions] + report.actions
     report.warnings += [journal.sentence(unit) for unit in stopped]
     report.not_started = not_started
-    report.untried = programs.untried(host, request.states)
+    report.untried = programs.untried(host, request.files)
     return report
 
 
@@ -239,8 +248,8 @@ def _run(steps: Iterable[Step], begun: list[Step]) -> None:
         step.run()
 
 
-def _take_back(transaction: Transaction, record: Record | None, begun: Sequence[Step]) -> str:
-    """Undo the steps before a failed one, and return the result as the end of a sentence.
+def _take_back(transaction: Transaction, restore: Iterable[Callable[[], object]], begun: Sequence[Step]) -> str:
+    """Undo the steps before a failed one, ``restore`` previous.json, and return the result as the end of a sentence.
 
     The files come first: a thread can go back only to CPUs that its slice grants again.
     """
@@ -248,8 +257,8 @@ def _take_back(transaction: Transaction, record: Record | None, begun: Sequence[
     kinds = ["files"][: len(transaction.written)] + changed
     try:
         each([transaction.undo] + [step.undo for step in reversed(begun)])
-        if record:
-            record.restore()  # as long as anything is to be restored, it says what
+        for step in restore:  # previous.json: as long as anything is to be restored, it says what
+            step()
     except Exception as second:  # pylint: disable=broad-exception-caught # names what is left
         written = ", ".join(transaction.written)
         return "; not everything could be restored: %s%s" % (reason(second), ". Files written: %s" % written if written else "")

@@ -6,15 +6,26 @@
 from __future__ import annotations
 
 import posixpath
-from typing import Iterable, Sequence
+from typing import Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 from .._base.cpulist import compress, expand
-from .._host.host import CommandError
+from .._host.host import CommandError, Host
 from .._state.files import FileState
-from .._state.systemd import CPUSET_KEYS, UNIT_FOLDER, Systemd, settings, unit_of, units_of
+from .._state.systemd import CPUSET_KEYS, RUNTIME_CONTROLS, UNIT_FOLDER, Systemd, settings, unit_of, units_of
+from .._state.unit_files import numbers, values
 from .._kernel.machine import slice_path
-from . import live_sets
 from .request import Report, Request
+
+Sets = Mapping[str, "set[int]"]
+"""CPUs and memory nodes by the keys of unit files."""
+
+
+class _Unit(NamedTuple):
+    """``live``: what its control group is configured for, without a key where it has no cpuset; ``wanted``: what of its files differs."""
+
+    name: str
+    live: Sets
+    wanted: Sets
 
 
 def drift(systemd: Systemd, request: Request) -> list[str]:
@@ -53,6 +64,57 @@ def _is_live(before: FileState, after: FileState) -> bool:
     """Whether a file has nothing but CPU sets, which running units follow, and a mask of all CPUs within these."""
     keys = {*settings(before.text), *settings(after.text)}
     return keys <= ({*CPUSET_KEYS, "CPUAffinity"} if "AllowedCPUs" in keys else set(CPUSET_KEYS))
+
+
+def follow_files(systemd: Systemd, units: Iterable[str]) -> None:
+    """Give running units the CPU sets and memory nodes of their files, where a reload of systemd did not.
+
+    systemd 256 and 257 read changed sets at ``daemon-reload`` and leave the running unit as it was (systemd pull request 38190).
+    ``set-property`` applies a set at once. Its drop-in is removed again, and later reloads leave the set alone. A unit that somebody
+    overrides with ``set-property --runtime`` is left alone, and so is one that does not run.
+    """
+    behind = {}
+    for name in dict.fromkeys(units):
+        wanted = _sets_of_files(systemd.host, name)
+        folder = systemd.cgroup(name) if wanted and not systemd.set_by_hand(name, RUNTIME_CONTROLS) else None
+        if folder is not None:
+            texts = {key: systemd.host.read("%s/cpuset.%s" % (folder, kind)) for key, (kind, _word) in CPUSET_KEYS.items()}
+            live = {key: set(expand(text)) for key, text in texts.items() if text is not None}
+            differing = {key: value for key, value in wanted.items() if live.get(key) != value}
+            if differing:
+                behind[folder] = _Unit(name, live, differing)
+    if not behind:
+        return
+    try:
+        for name, sets in _steps(behind):
+            systemd.set_live(name, sets)
+    finally:
+        for unit in behind.values():
+            systemd.drop_runtime_settings(unit.name)
+        systemd.reload()
+
+
+def _sets_of_files(host: Host, unit: str) -> Sets:
+    settings_of_files = values(host, unit)
+    found = {key: [numbers(value) or set() for _path, value in settings_of_files.get(key, ())] for key in CPUSET_KEYS}
+    return {key: set().union(*sets) for key, sets in found.items() if any(sets)}
+
+
+def _steps(behind: Mapping[str, _Unit]) -> Iterator[tuple[str, Sets]]:
+    """Yield units by the folders of their groups, and the sets to give them, in order.
+
+    The kernel grants a group the part of its set that the group around it has, and all of that where there is no such part. So an outer
+    group has its old and its new set while those inside change: no process runs on CPUs of another NPU, and no page moves twice.
+    """
+    outer = [folder for folder in sorted(behind) if any(other.startswith(folder + "/") for other in behind)]
+    for folder in outer:
+        name, live, wanted = behind[folder]
+        yield name, {key: live[key] | value for key, value in wanted.items() if key in live and value - live[key]}
+    for folder in sorted(set(behind) - set(outer)):
+        yield behind[folder].name, behind[folder].wanted
+    for folder in reversed(outer):
+        name, live, wanted = behind[folder]
+        yield name, {key: value for key, value in wanted.items() if key not in live or live[key] - value}
 
 
 class LiveUnits:
@@ -116,18 +178,16 @@ class LiveUnits:
         report.restart_needed = sorted(set(report.restart_needed + waiting))
 
     def widen(self) -> None:
+        """Give units that lose a setting all CPUs or memory nodes, also those that a killed run left narrow."""
         interrupted = units_of(self.interrupted)
         for unit in interrupted:
             self.systemd.drop_runtime_settings(unit)  # which would override the files until the next boot
         if self.interrupted:
             self.systemd.reload()
-        units = list(self._to_widen) + [unit for unit in interrupted if unit not in self._to_widen]
-        for unit in _outermost_first(units):
-            keys = self._to_widen.get(unit) or set(self.systemd.narrow(unit))
-            if keys:
-                self._to_widen[unit] = keys
-                self.systemd.widen(unit, keys)
-                self.systemd.drop_runtime_settings(unit)
+        for unit in _outermost_first(dict.fromkeys([*self._to_widen, *interrupted])):
+            self._to_widen[unit] = self._to_widen.get(unit) or set(self.systemd.narrow(unit))
+            self.systemd.widen(unit, self._to_widen[unit])
+        self._to_widen = {unit: keys for unit, keys in self._to_widen.items() if keys}
 
     def follow(self, linked: bool) -> None:
         """Let systemd and its units follow the files; ``linked``: whether links of units were changed, too."""
@@ -135,7 +195,11 @@ class LiveUnits:
             self.systemd.reload()
         if self._to_stop:
             self.systemd.stop(self._to_stop)
-        self._stop_idle_slices()
+        users = self.systemd.users(self._slices)
+        self.report.slices_left = sorted(users)
+        self._idle = self.systemd.active([name for name in self._slices if name not in users])
+        if self._idle:
+            self.systemd.stop(self._idle)
         active = self.systemd.active(self.request.started)
         self._started = [unit for unit in self.request.started if unit not in active]
         if self._started:
@@ -145,7 +209,7 @@ class LiveUnits:
         if not self.report.changes and drift(self.systemd, self.request):
             self.systemd.reload()
         concerned = units_of([*self.report.changes, *self.interrupted])
-        live_sets.follow(self.systemd, concerned + [entry["unit"] for entry in self.request.expected])
+        follow_files(self.systemd, concerned + [entry["unit"] for entry in self.request.expected])
         wrong = drift(self.systemd, self.request)
         if wrong:
             raise ValueError("the kernel does not grant what the unit files say: " + "; ".join(wrong))
@@ -160,44 +224,22 @@ class LiveUnits:
                 raise
             self.report.unfinished.append("%s could not be restarted: %s" % (unit, error))
 
-    def _stop_idle_slices(self) -> None:
-        """Stop removed slices that nothing needs. Before the reload that would stop running services whose drop-in names the slice."""
-        users = self.systemd.users(self._slices)
-        self.report.slices_left = sorted(users)
-        self._idle = self.systemd.active([name for name in self._slices if name not in users])
-        if self._idle:
-            self.systemd.stop(self._idle)
-
     def undo(self, written: Sequence[str], linked: bool) -> None:
         """Put the units back when the files are as they were; ``linked``: whether links of units were changed, too."""
         for unit in self._to_widen:
             self.systemd.drop_runtime_settings(unit)
         if self._to_widen or linked or any(unit_of(path) for path in written):
             self.systemd.reload()
-            live_sets.follow(self.systemd, units_of(written) + list(self._to_widen))
+            follow_files(self.systemd, units_of(written) + list(self._to_widen))
         if self._to_stop + self._idle:
             self.systemd.start(self._to_stop + self._idle)
-        self._stop_started()
-        self._widen_again(written)
-        for unit in self._restarted:
-            self.systemd.restart(unit)
-
-    def _stop_started(self) -> None:
-        """Stop what the run started, now that no drop-in names it any more, except for slices in use."""
         users = self.systemd.users([unit for unit in self._started if unit.endswith(".slice")])
         idle = self.systemd.active([unit for unit in self._started if unit not in users])
-        if idle:
+        if idle:  # what the run started: no drop-in names it any more
             self.systemd.stop(idle)
-
-    def _widen_again(self, written: Sequence[str]) -> None:
-        """Widen what this run has confined: without its setting it stays narrow."""
         gained = units_of(path for path in written if _lost_settings(*reversed(self.report.changes[path])))
-        found = False
-        for unit in _outermost_first(gained):
-            keys = set(self.systemd.narrow(unit))
-            if keys:
-                self.systemd.widen(unit, keys)
-                self.systemd.drop_runtime_settings(unit)
-                found = True
-        if found:
+        widened = [unit for unit in _outermost_first(gained) if self.systemd.widen(unit, self.systemd.narrow(unit))]
+        if widened:  # what the run confined would stay narrow
             self.systemd.reload()
+        for unit in self._restarted:
+            self.systemd.restart(unit)

@@ -23,10 +23,7 @@ _MIB = 1 << 20
 
 
 class _Member(Process):
-    """A process of a unit, and the memory nodes of that."""
-
-    def __init__(self, host: Host, pid: int, unit: str, nodes: str) -> None:
-        Process.__init__(self, pid, host.read("/proc/%d/comm" % pid) or "", [{"id": unit, "memory_nodes": nodes}], unit)
+    """A process of a unit, which its title names; ``npus`` has the memory nodes of that."""
 
     @property
     def title(self) -> str:
@@ -84,5 +81,8 @@ class MovingMemory:
             unit = posixpath.basename(folder)
             pids = [pid for pid in members(self.host, folder) if pid not in seen]
             seen.update(pids)
-            sentences += move_all(self.host, [_Member(self.host, int(pid), unit, nodes) for pid in pids], unit)
+            members_of_unit = [
+                _Member(int(pid), self.host.read("/proc/%s/comm" % pid) or "", [{"id": unit, "memory_nodes": nodes}], unit) for pid in pids
+            ]
+            sentences += move_all(self.host, members_of_unit, unit)
         return sentences

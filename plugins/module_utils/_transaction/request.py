@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import fnmatch
 import posixpath
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from .._host.host import Host
 from .._host.installed import COMMAND, COMPLETION, is_archive
 from .._state.files import FileState, States, is_file, is_ours, leftovers
-from .._state.history.entries import Applied
+from .._state.history import Applied
 from .._state.plan_file import PATH as PLAN
 from .._state.systemd import UNIT_FOLDER, Systemd, unit_of
 
 if TYPE_CHECKING:
-    from .._base.documents import UnitSets
+    from .._base.documents import Restarted, UnitSets
 
 _QUIET = (PLAN, COMMAND, COMPLETION)
 """Files that disturb no workload, besides those of the host code: only our own programs read them, and are restarted with them."""
@@ -26,49 +26,44 @@ _QUIET = (PLAN, COMMAND, COMPLETION)
 class Request(NamedTuple):
     """What a host should have. All paths are absolute paths of the machine.
 
-    ``files``: list of ``{path, content, mode}`` or ``{path, link}``; ``owned``: shell patterns of paths where a managed file that is not in
+    ``files``: by path, in the order in which they are written; ``owned``: shell patterns of paths where a managed file that is not in
     ``files`` is removed; ``enabled``, ``started``, ``stopped``: unit names; ``released``: units that go back to what they were where an
     earlier run stopped them; ``restarted``: list of ``{unit, files}``, a unit restarted when one of those files changed; ``expected``: list
     of ``{unit, cpus, mems}``, cpulists that the kernel must grant ('' = not checked); ``move_memory``: whether memory nodes of a unit with
     processes may change, where its memory fits; ``tolerant``: whether a unit that cannot be restarted is left for the next run, instead of
-    failing this one; ``applied``: returns what goes into the history when something changed, after
-    all steps have looked; None for what is no state of the host.
+    failing this one; ``applied``: returns what goes into the history when something changed, after all steps have looked; None for what is
+    no state of the host.
     """
 
-    files: Sequence[Mapping[str, Any]] = ()
+    files: Mapping[str, FileState] = {}
     owned: Sequence[str] = ()
     enabled: Sequence[str] = ()
     started: Sequence[str] = ()
     stopped: Sequence[str] = ()
     released: Sequence[str] = ()
-    restarted: Sequence[Mapping[str, Any]] = ()
+    restarted: Sequence[Restarted] = ()
     expected: Sequence[UnitSets] = ()
     move_memory: bool = False
     tolerant: bool = False
     applied: Optional[Callable[[], Applied]] = None
 
-    @property
-    def states(self) -> dict[str, FileState]:
-        """The files by path. Raises ``ValueError`` for what is none."""
-        return {entry["path"]: FileState.from_record(entry) for entry in self.files}
-
     def concerns(self, path: str) -> bool:
-        return path in self.states or any(fnmatch.fnmatchcase(path, pattern) for pattern in self.owned)
+        return path in self.files or any(fnmatch.fnmatchcase(path, pattern) for pattern in self.owned)
 
     def text_of(self, systemd: Systemd, unit: str) -> str | None:
         """Return the text of a unit's file, as it is after the run."""
-        state = self.states.get("%s/%s" % (UNIT_FOLDER, unit))
+        state = self.files.get("%s/%s" % (UNIT_FOLDER, unit))
         return state.text if state else systemd.text(unit)
 
 
 class Report:
     """What was (or in check mode would be) done; ``changes`` maps a path to its :class:`FileState` before and after.
 
-    ``restart_needed``: running units that follow only at their next start;
-    ``slices_left``: slices without a file that live on because of them. Sentences: ``unfinished`` on what the next run tries again (units
-    that the kernel still confines, or that do not restart), ``not_started`` on units that an earlier run had stopped, ``untried`` on
-    programs of units that only another machine can run, and ``warnings``. ``history``: the id of the entry that the run made, or None;
-    ``failed_units``: managed units whose last run failed, which :func:`_transaction.programs.run_again` starts when the lock is released.
+    ``restart_needed``: running units that follow only at their next start; ``slices_left``: slices without a file that live on because of
+    them. Sentences: ``unfinished`` on what the next run tries again (units that the kernel still confines, or that do not restart),
+    ``not_started`` on units that an earlier run had stopped, ``untried`` on programs of units that only another machine can run, and
+    ``warnings``. ``history``: the id of the entry that the run made, or None; ``failed_units``: managed units whose last run failed, which
+    :func:`_transaction.programs.run_again` starts when the lock is released.
     """
 
     def __init__(self) -> None:
@@ -96,30 +91,30 @@ class Report:
 
 def _stale(host: Host, request: Request) -> Iterator[str]:
     """Yield the paths of our own files that the request no longer has, and of temporary files that a killed run left next to them."""
-    wanted = request.states
-    for folder in sorted(set(map(posixpath.dirname, wanted))):
+    for folder in sorted(set(map(posixpath.dirname, request.files))):
         yield from leftovers(host, folder)
     for path in owned(host, request.owned):
-        text = FileState.of(host, path).text if path not in wanted and is_file(host, path) else None
+        text = FileState.of(host, path).text if path not in request.files and is_file(host, path) else None
         if text is not None and is_ours(text):
             yield path
 
 
 def owned(host: Host, patterns: Iterable[str]) -> Iterator[str]:
     """Yield the paths of everything that is where files of the collection lie, by their shell patterns."""
+    names: dict[str, list[str]] = {}
     for pattern in patterns:
         folder, name = posixpath.split(pattern)
         parent, inner = posixpath.split(folder)
-        folders = ["%s/%s" % (parent, found) for found in host.names(parent, inner)] if "*" in inner else [folder]
-        for candidate in folders:
-            for found in host.names(candidate, name):
-                yield "%s/%s" % (candidate, found)
+        for place in ["%s/%s" % (parent, found) for found in host.names(parent, inner)] if "*" in inner else [folder]:
+            if place not in names:
+                names[place] = host.names(place)
+            yield from ("%s/%s" % (place, found) for found in fnmatch.filter(names[place], name))
 
 
 def compare(host: Host, request: Request) -> dict[str, States]:
     """Return ``{path: (before, after)}`` of the files that differ, those to be written in the given order, those to be removed last."""
     changes = {}
-    for path, after in request.states.items():
+    for path, after in request.files.items():
         if not path.startswith("/") or ".." in path.split("/"):
             raise ValueError("file path '%s' must be absolute and without '..'" % path)
         if (unit_of(path) or "").startswith("kubepods"):

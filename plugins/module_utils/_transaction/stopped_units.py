@@ -12,9 +12,8 @@ from typing import Any, Callable, Mapping, Tuple
 from .._host.host import Host
 from .._state import previous
 from .._state.files import FileState
-from .._state.release import Outcome
+from .._state.step import Outcome
 from .._state.systemd import UNIT_SUFFIX, Systemd, enable_links
-from .record import record_files
 from .request import Report, Request
 
 Standing = Tuple[bool, bool]
@@ -66,7 +65,7 @@ class StoppedUnits:
     def look(self) -> list[str]:
         """Return what is to do, in words."""
         stops = ["stop %s" % unit for unit in self.request.stopped if runs_or_would(self.host, self.systemd, unit)]
-        return stops + ["put %s back to what it was" % unit for unit in self._released]
+        return stops + ["restore %s" % unit for unit in self._released]
 
     def run(self) -> None:
         for unit in self.request.stopped:
@@ -84,7 +83,7 @@ class StoppedUnits:
         if unit not in previous.recorded(self.host):
             previous.record(self.host, unit, before)
         self._stopped.append((unit, before))
-        record_files(self.host, {path: FileState.of(self.host, path) for path in links})
+        previous.record_files(self.host, {path: FileState.of(self.host, path) for path in links})
         if self.host.live:
             self.systemd.stop([unit])
         self.systemd.disable(unit, self.request.text_of(self.systemd, unit))
@@ -130,7 +129,6 @@ class StoppedBefore:
 
     def look(self, request: Request) -> None:
         """Find the units to enable and to start, when the files of a request are written."""
-        wanted = request.states
         for unit, values in sorted(self.outcome.recorded.items()):
             if not UNIT_SUFFIX.search(unit):
                 continue
@@ -143,7 +141,7 @@ class StoppedBefore:
                 self.outcome.warnings.append("%s was stopped by a bind and is not installed any more" % unit)
                 continue
             # On a running machine always: what stands for System V's run levels is not a link of systemd's.
-            missing = [link for link in enable_links(unit, text) if not self.host.exists(link) and link not in wanted]
+            missing = [link for link in enable_links(unit, text) if not self.host.exists(link) and link not in request.files]
             if values.get("enabled", True) and (missing or self.host.live):
                 self._enabled.append((unit, text))
             if self.host.live and values.get("running") and not self.systemd.active([unit]):

@@ -12,40 +12,38 @@ let go): a run that was killed, or in which a card was busy or a unit masked, is
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import functools
-from typing import Any, Iterable, Mapping, Sequence
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence, TypeVar
 
 from .._host import installed
 from .._features import parts
 from .._features.register import FEATURES
-from .._state.history import entries
-from .._host.host import Host
-from .._state.plan_file import PATH as PLAN
-from .._state.plan_file import refuse_newer_plan
-from .._state import journal, previous
+from .._host.host import CommandError, Host
+from .._state import history, journal, previous
 from .._state.files import FileState, States, is_file, is_ours, leftovers, remove_empty
-from .._state.release import Options, Outcome, Release
-from .._state.systemd import UNIT_FOLDER, Systemd
 from .._state.journal import INTERRUPTED
+from .._state.plan_file import PATH as PLAN, refuse_newer_plan
+from .._state.step import Options, Outcome, Release, Step
+from .._state.systemd import UNIT_FOLDER, Systemd
 from .host_files import Transaction, apply, each
-from .request import Report as Files
-from .request import Request, owned
+from .request import Report as Files, Request, owned
 from .stopped_units import StoppedBefore, enables
 
-_LIBRARY = installed.LIBRARY
+T = TypeVar("T")
 _SHARED = (
     PLAN,
-    entries.OWNED,
+    history.OWNED,
     UNIT_FOLDER + "/npu-affinity-*.service",
     UNIT_FOLDER + "/npu-affinity-*.timer",
     UNIT_FOLDER + "/*.d/50-npu-affinity*.conf",
-) + (installed.ARCHIVE, installed.COMMAND, installed.COMPLETION)
+    installed.ARCHIVE,
+    installed.COMMAND,
+    installed.COMPLETION,
+)
 """Files to remove with the last feature: those that all features use."""
-OWNED = _SHARED + tuple(pattern for feature in FEATURES.values() for pattern in feature.owned)
-_FOLDERS = ["/etc/npu-affinity", "/etc/npu-affinity/vnpu", entries.FOLDER, "/run/npu-affinity", _LIBRARY]
-
-
+_FOLDERS = ["/etc/npu-affinity", "/etc/npu-affinity/vnpu", history.FOLDER, "/run/npu-affinity", installed.LIBRARY]
 _ALL = Options()
 
 
@@ -75,12 +73,7 @@ class Report(Outcome):
         return [row for part in self.releases.values() if part.key == "settings" for row in part.result()]
 
 
-def unbind(
-    host: Host,
-    options: Options = _ALL,
-    check: bool = False,
-    features: Sequence[str] = tuple(FEATURES),
-) -> Report:
+def unbind(host: Host, options: Options = _ALL, check: bool = False, features: Sequence[str] = tuple(FEATURES)) -> Report:
     """Undo some features, by default all, and return the :class:`Report`.
 
     With all of them the plan, the host code and the record go as well. ``move_memory`` of the options matters when a unit file of others
@@ -88,9 +81,9 @@ def unbind(
     """
     recorded = previous.recorded(host)
     refuse_newer_plan(host)
-    unbinding = Unbinding(host, Report(recorded), options, features)
+    report = Report(recorded)
+    unbinding = Unbinding(host, report, options, features)
     unbinding.look()
-    report = unbinding.report
     if not (recorded or report.changed):
         report.bound = False
         return report
@@ -112,80 +105,24 @@ def _concerned(recorded: dict[str, Any], features: Iterable[str], patterns: Iter
     return dict(sections, files=files) if files else sections
 
 
-def _files_of_others(host: Host, report: Report) -> list[dict[str, Any]]:
+def _files_of_others(host: Host, report: Report) -> dict[str, FileState]:
     """Return the recorded files that are to be written back: those whose place is empty, or taken by a managed file."""
-    files = []
+    files = {}
     for path, values in sorted(report.recorded.get("files", {}).items()):
-        now = FileState.of(host, path)
-        if now.text is None or is_ours(now.text) or now == FileState.from_record(values):
-            files.append(dict(values, path=path))
+        now, before = FileState.of(host, path), FileState.from_record(values)
+        if now.text is None or is_ours(now.text) or now == before:
+            files[path] = before
         else:
             report.warnings.append("%s was changed by someone else since the first bind and stays as it is" % path)
     return files
 
 
-class _Programs:
-    """The running units of features that are undone: stopped before anything else, and noted where they do not stop."""
-
-    def __init__(self, systemd: Systemd, features: Iterable[str], owned: Sequence[str]) -> None:
-        self.systemd = systemd
-        others = [pattern for name in features for pattern in FEATURES[name].owned if pattern not in owned]
-        self.patterns = [
-            pattern for name in features for pattern in FEATURES[name].programs if "%s/%s" % (UNIT_FOLDER, pattern) not in others
-        ]
-        self.units: list[str] = []
-        self.still_running = False
-
-    def look(self) -> None:
-        self.units = self.systemd.running(self.patterns) if self.patterns else []
-
-    def stop(self) -> None:
-        if self.units:
-            self.still_running = True
-            self.systemd.stop(self.units)
-            self.still_running = False
-
-    def note(self) -> None:
-        """Let a later run stop those that still run."""
-        if self.still_running:
-            previous.record(self.systemd.host, INTERRUPTED, ["%s/%s" % (UNIT_FOLDER, unit) for unit in self.units])
-
-    def start(self) -> None:
-        """Start the units that ran; without waiting for services, which wait for the lock that is held."""
-        units = [unit for unit in self.units if not unit.endswith(".slice")]
-        if units:
-            self.systemd.start(["--no-block"] + units)
-
-
-class _Leftovers:
-    """What lies on a host besides the files of the features: what their programs wrote, and what killed runs left."""
-
-    def __init__(self, host: Host, features: Iterable[str], whole: bool) -> None:
-        self.host = host
-        self.features = features
-        self.whole = whole
-
-    def paths(self, recorded: dict[str, Any]) -> list[str]:
-        written = [path for name in self.features for path in FEATURES[name].leftovers if self.host.exists(path)]
-        for told in [FEATURES[name].written for name in self.features]:
-            written += told(self.host, recorded) if told else []
-        if not self.whole:
-            return written
-        folders = [UNIT_FOLDER, "/etc/udev/rules.d", *previous.libraries(self.host)] + self.folders()
-        folders += ["%s/%s" % (UNIT_FOLDER, name) for name in self.host.names(UNIT_FOLDER, "*.*")]
-        paths = [path for folder in folders for path in leftovers(self.host, folder)]
-        return paths + written
-
-    def folders(self) -> list[str]:
-        return _FOLDERS
-
-    def empty_folders(self) -> list[str]:
-        """Return our folders that nothing is in: an earlier run was killed between its last steps."""
-        return [folder for folder in self.folders() if self.whole and self.host.exists(folder) and not self.host.names(folder)]
-
-
 class Unbinding:
-    """The undoing of one host. ``look`` reads only; what it finds is reported, and carried out afterwards."""
+    """The undoing of one host. ``look`` reads only; what it finds is reported, and carried out afterwards.
+
+    ``running``: the units that run programs of the features, which are stopped before anything else; ``leftovers``: what lies on the host
+    besides the files of the features, because their programs wrote it or a run was killed.
+    """
 
     def __init__(self, host: Host, report: Report, options: Options, features: Sequence[str], strict: bool = False) -> None:
         self.host = host
@@ -202,10 +139,11 @@ class Unbinding:
         for name in [name for name in reversed(list(FEATURES)) if name in features]:
             release = FEATURES[name].release
             if release:
-                report.releases[name] = release()(host, report, options)
-        self.programs = _Programs(self.systemd, features, self.owned)
+                report.releases[name] = release(host, report, options)
+        self.features = features
+        self.running: list[str] = []
+        self.still_running = False
         self.stopped = StoppedBefore(self.systemd, report)
-        self.besides = _Leftovers(host, features, self.whole)
         self.leftovers: list[str] = []
         self.request = Request(
             files=_files_of_others(host, report),
@@ -222,7 +160,9 @@ class Unbinding:
             if not is_file(self.host, path):
                 report.warnings.append("%s is not a file of npu.affinity and stays: remove or rename it" % path)
         if self.host.live and found.changed:
-            self.programs.look()
+            others = [pattern for name in self.features for pattern in FEATURES[name].owned if pattern not in self.owned]
+            programs = [pattern for name in self.features for pattern in FEATURES[name].programs]
+            self.running = self.systemd.running([name for name in programs if "%s/%s" % (UNIT_FOLDER, name) not in others])
         self.stopped.look(self.request)
         if self.whole and found.changes and not report.recorded:
             report.warnings.append(
@@ -230,27 +170,45 @@ class Unbinding:
                 % previous.PATH
             )
         for part in report.releases.values():
-            part.look()
-        self.leftovers = self.besides.paths(report.recorded)
+            part.look(check=False)
+        self.leftovers = self._leftovers()
         report.changes = dict(found.changes)
         report.changes.update((path, (FileState.of(self.host, path), FileState(None, None))) for path in self.leftovers)
-        report.actions = ["remove the empty folder %s" % folder for folder in self.besides.empty_folders()]
-        report.actions = list(dict.fromkeys(report.actions + ["stop %s" % unit for unit in self.programs.units] + found.actions))
+        empty = [folder for folder in _FOLDERS if self.whole and self.host.exists(folder) and not self.host.names(folder)]
+        report.actions = ["remove the empty folder %s" % folder for folder in empty]  # a run was killed between its last steps
+        report.actions = list(dict.fromkeys(report.actions + ["stop %s" % unit for unit in self.running] + found.actions))
         report.actions += self.stopped.actions
         report.actions += [action for part in report.releases.values() for action in part.actions]
         report.restart_needed, report.slices_left = found.restart_needed, found.slices_left
         self._note_unfinished(found)
 
+    def _leftovers(self) -> list[str]:
+        paths = []
+        if self.whole:
+            folders = [UNIT_FOLDER, "/etc/udev/rules.d", *previous.libraries(self.host), *_FOLDERS]
+            folders += ["%s/%s" % (UNIT_FOLDER, name) for name in self.host.names(UNIT_FOLDER, "*.*")]
+            paths = [path for folder in folders for path in leftovers(self.host, folder)]
+        for feature in [FEATURES[name] for name in self.features]:
+            paths += [path for path in feature.leftovers if self.host.exists(path)]
+            paths += feature.written(self.host, self.report.recorded) if feature.written else []
+        return paths
+
     def carry_out(self) -> None:
-        self.report.attempt(None, self.programs.stop)
+        self.report.attempt(None, self._stop_programs)
         for part in self.report.releases.values():
-            part.release()
+            part.run()
         self._change_files()
-        if self.host.live and self.programs.units:
+        if self.host.live and self.running:
             self.report.attempt(None, self.systemd.forget_failed, "npu-affinity-*")
         self.stopped.run()
         for path in self.leftovers:
             self.report.attempt(None, FileState(None, None).put, self.host, path)
+
+    def _stop_programs(self) -> None:
+        self.still_running = bool(self.running)
+        if self.running:
+            self.systemd.stop(self.running)
+        self.still_running = False
 
     def _change_files(self) -> None:
         report, done = self.report, self.report.attempt("files", self._apply)
@@ -282,42 +240,106 @@ class Unbinding:
 
     def finish_releases(self, check: bool) -> None:
         for part in self.report.releases.values():
-            part.finish(check)
+            part.settle(check)
 
     def take_back(self) -> None:
         """Bring back what was undone, in the reverse order. Raises ``ValueError`` with what does not go."""
-        steps = [part.take_back for part in reversed(list(self.report.releases.values()))]
+        steps = [part.undo for part in reversed(list(self.report.releases.values()))]
         for path in self.leftovers:
             steps.append(functools.partial(self.report.changes[path][0].put, self.host, path))
         steps += self.stopped.undo_steps()
         if self.files is not None:
             steps.append(self.files.undo)
-        each(steps + [self.programs.start])
+        each(steps + [self._start_programs])
+
+    def _start_programs(self) -> None:
+        """Start the units that ran; without waiting for services, which wait for the lock that is held."""
+        units = [unit for unit in self.running if not unit.endswith(".slice")]
+        if units:
+            self.systemd.start(["--no-block"] + units)
 
     def finish(self, check: bool) -> None:
         report, folders = self.report, self.report.recorded.get("folders", [])
         if self.files is not None:
             self.files.finish()
-        if self.programs.still_running:
+        if self.still_running:
             report.kept.add(INTERRUPTED)
         if report.kept and not check and any(self.host.exists(folder) for folder in folders):
             report.kept.add("folders")
-        if not self.whole:
-            if not check:
-                self._forget()
-            return
-        if self.record.text is not None and not report.kept:
+        if self.whole and self.record.text is not None and not report.kept:
             report.changes[previous.PATH] = (self.record, FileState(None, None))
-        if not check:
-            self.programs.note()
+        if check:
+            return
+        if self.still_running:  # a later run stops them
+            previous.record(self.host, INTERRUPTED, ["%s/%s" % (UNIT_FOLDER, unit) for unit in self.running])
+        if self.whole:
             previous.keep(self.host, report.kept)
-            remove_empty(self.host, self.besides.folders() + folders)
+            remove_empty(self.host, _FOLDERS + folders)
+        else:
+            self._forget()
 
     def _forget(self) -> None:
         """Take what was undone out of the record, which is still needed for other features."""
-        self.programs.note()
         recorded = self.report.recorded
         for name in recorded.keys() - self.report.kept:
             before = previous.recorded(self.host).get(name, {})
             left = {path: values for path, values in before.items() if path not in recorded[name]} if name == "files" else None
             previous.replace(self.host, name, left or None)
+
+
+class _Strict(Report):
+    """An unbind that ends with the first step that fails."""
+
+    def attempt(self, section: str | None, function: Callable[..., T], *arguments: Any) -> T:
+        return function(*arguments)
+
+    def leave(self, section: str | None, sentence: str) -> None:
+        raise ValueError(sentence)
+
+
+@contextlib.contextmanager
+def _named() -> Iterator[None]:
+    try:
+        yield
+    except (CommandError, OSError, ValueError) as error:
+        raise ValueError("not everything that is switched off could be unbound: %s" % error)
+
+
+class SwitchedOff(Step):
+    """What earlier binds did for absent features of a desired state, undone wholly or not at all, as the first part of a transaction."""
+
+    def __init__(self, host: Host, npu_smi: str | None, move_memory: bool, features: Sequence[str]) -> None:
+        Step.__init__(self)
+        self.title = "features that were to be switched off (%s)" % ", ".join(features)
+        self.report = _Strict(previous.recorded(host))
+        self._unbinding = Unbinding(host, self.report, Options(npu_smi, move_memory=move_memory), features, strict=True)
+
+    @property
+    def changed(self) -> bool:
+        return self.report.changed
+
+    @property
+    def needed(self) -> bool:
+        """Whatever is left, and be it a section of previous.json."""
+        return True
+
+    def sentences(self) -> list[str]:
+        """Return the warnings of all that was undone."""
+        return self.report.warnings + [sentence for part in self.report.releases.values() for sentence in part.warnings]
+
+    def look(self, check: bool) -> None:
+        with _named():
+            self._unbinding.look()
+            if check:
+                self._unbinding.finish_releases(check=True)
+
+    def run(self) -> None:
+        with _named():
+            self._unbinding.carry_out()
+            self._unbinding.finish_releases(check=False)
+
+    def undo(self) -> None:
+        self._unbinding.take_back()
+
+    def finish(self) -> None:
+        self._unbinding.finish(check=False)

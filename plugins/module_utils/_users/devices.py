@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import posixpath
 import re
@@ -56,13 +57,11 @@ def numbers(host: Host) -> dict[int, str]:
     Empty for another tree, where device files cannot be: there the paths of open files tell.
     """
     files = {}
-    for name in [name for kind in ("davinci", "vdavinci", "nvidia") for name in host.names("/dev", kind + "[0-9]*")] if host.live else ():
-        try:
+    for name in filter(re.compile(NAME + r"\Z").match, host.names("/dev") if host.live else ()):
+        with contextlib.suppress(OSError):
             state = os.stat(host.path("/dev/" + name))
-        except OSError:
-            continue
-        if _DEVICE.match("/dev/" + name) and stat.S_ISCHR(state.st_mode):
-            files[state.st_rdev] = name
+            if stat.S_ISCHR(state.st_mode):
+                files[state.st_rdev] = name
     return files
 
 
@@ -81,14 +80,10 @@ def opened(host: Host, pid: int, files: Mapping[int, str]) -> dict[str, str]:
             target = os.readlink(path)
             if target == "/dev/null" or not (target.startswith("/dev/") or _ELSEWHERE(target)):
                 continue
-            device = files.get(os.stat(path).st_rdev) if host.live else _name_of(target)
+            match = _DEVICE.match(target)
+            device = files.get(os.stat(path).st_rdev) if host.live else match and match.group(1)
         except OSError:
             continue
         if device:
             found[name] = device
     return found
-
-
-def _name_of(path: str) -> str | None:
-    match = _DEVICE.match(path)
-    return match.group(1) if match else None

@@ -26,13 +26,10 @@ PODMAN = "/var/lib/containers/storage/overlay-containers/containers.json"
 SCOPES = "/run/systemd/transient"
 CRI = "cri"
 """The engine of pods, by the interface that the kubelet uses, whichever program that is."""
-BUNDLES = tuple(
-    "%s/%%s/%s" % place
-    for place in (
-        ("/run/containerd/io.containerd.runtime.v2.task/k8s.io", "config.json"),
-        ("/run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io", "config.json"),
-        ("/run/containers/storage/overlay-containers", "userdata/config.json"),
-    )
+BUNDLES = (
+    "/run/containerd/io.containerd.runtime.v2.task/k8s.io/%s/config.json",
+    "/run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io/%s/config.json",
+    "/run/containers/storage/overlay-containers/%s/userdata/config.json",
 )
 _CRI_STORES = tuple(
     folder + "/io.containerd.grpc.v1.cri/containers/%s" for folder in ("/var/lib/containerd", "/var/lib/rancher/k3s/agent/containerd")
@@ -59,8 +56,7 @@ def name_of(host: Host, group: Group) -> str:
     if group.engine == "docker":
         name = _document(host, "%s/%s/config.v2.json" % (DOCKER, container)).get("Name")
     elif group.engine == "podman":
-        rows = _document(host, PODMAN, list)
-        names = [row.get("names") for row in rows if isinstance(row, dict) and row.get("id") == container]
+        names = [row.get("names") for row in _members(_document(host, PODMAN, list)) if row.get("id") == container]
         name = names[0][0] if names and isinstance(names[0], list) and names[0] else None
     elif group.kind == "pod":
         return name_in_pod(bundle(host, container)) or container[:12]
@@ -87,7 +83,7 @@ def stores(host: Host, engine: str, container: str) -> bool:
         return host.exists("%s/%s" % (DOCKER, container))
     if engine == CRI and any(host.exists(folder % container) for folder in _CRI_STORES):
         return True
-    return any(isinstance(row, dict) and row.get("id") == container for row in _document(host, PODMAN, list))
+    return any(row.get("id") == container for row in _members(_document(host, PODMAN, list)))
 
 
 def allowed(host: Host, files: Mapping[int, str]) -> Iterator[tuple[Group, set[str]]]:
@@ -116,7 +112,6 @@ def allowed(host: Host, files: Mapping[int, str]) -> Iterator[tuple[Group, set[s
 
 
 def allowed_to(host: Host, scope: str, files: Mapping[int, str]) -> set[str]:
-    """Return the devices that systemd allows a scope."""
     texts = [host.read("%s/%s.d/%s" % (SCOPES, scope, name)) or "" for name in host.names("%s/%s.d" % (SCOPES, scope), "*.conf")]
     rules = [rule for text in texts for rule in _ALLOWED.findall(text)]
     found = {files.get(os.makedev(int(major), int(minor))) if major else name for major, minor, name in rules}
@@ -135,7 +130,7 @@ def group_in(spec: Mapping[str, Any]) -> str:
 def listed_in(spec: Mapping[str, Any], files: Mapping[int, str]) -> set[str]:
     """Return the accelerators' device files that a specification lists, by their names on the host."""
     found = set()
-    for row in _rows(_at(spec, "linux"), "devices"):
+    for row in _members(_at(spec, "linux").get("devices")):
         match, numbers = _DEVICE.match(str(row.get("path"))), [row.get("major"), row.get("minor")]
         if files:
             major, minor = (number if isinstance(number, int) and 0 <= number < 1 << 20 else 0 for number in numbers)
@@ -147,22 +142,20 @@ def listed_in(spec: Mapping[str, Any], files: Mapping[int, str]) -> set[str]:
 
 def given_by(spec: Mapping[str, Any], files: Mapping[int, str]) -> set[str]:
     """Return the devices that a specification gives a container: those it lists, or asks Ascend Docker Runtime for."""
-    rules = _rows(_at(_at(spec, "linux"), "resources"), "devices")
+    rules = _members(_at(_at(spec, "linux"), "resources").get("devices"))
     if any(rule.get("allow") and rule.get("major") is None and "r" in str(rule.get("access")) for rule in rules):
         return set()
     asked = _asked_for(_at(spec, "process").get("env")) if "ascend-docker" in json.dumps(spec.get("hooks")) else set()
     return listed_in(spec, files) | asked
 
 
-def _at(found: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+def _at(outer: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     """Return an inner mapping, an empty one of anything else."""
-    inner = found.get(key)
+    inner = outer.get(key)
     return inner if isinstance(inner, dict) else {}
 
 
-def _rows(found: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    """Return the mappings of an inner list."""
-    rows = found.get(key)
+def _members(rows: Any) -> list[Mapping[str, Any]]:
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
@@ -171,9 +164,10 @@ def _given(host: Host, group: Group) -> set[str]:
     if group.engine != "docker":
         return set()
     settings = _document(host, "%s/%s/hostconfig.json" % (DOCKER, group.container))
-    found = {match.group(1) for match in (_DEVICE.match(str(row.get("PathOnHost"))) for row in _rows(settings, "Devices")) if match}
+    matches = [_DEVICE.match(str(row.get("PathOnHost"))) for row in _members(settings.get("Devices"))]
+    given = {match.group(1) for match in matches if match}
     config = _at(_document(host, "%s/%s/config.v2.json" % (DOCKER, group.container)), "Config")
-    return found if settings.get("Runtime") in _RUNC else found | _asked_for(config.get("Env"))
+    return given if settings.get("Runtime") in _RUNC else given | _asked_for(config.get("Env"))
 
 
 def _asked_for(words: Any) -> set[str]:
@@ -189,7 +183,7 @@ def _asked_for(words: Any) -> set[str]:
 def _document(host: Host, path: str, kind: type = dict) -> Any:
     """Return what a JSON file says, as far as it can be read and is of a kind."""
     try:
-        found = json_of(host.read(path) or "null")
+        document = json_of(host.read(path) or "null")
     except ValueError:
-        found = None
-    return found if isinstance(found, kind) else kind()
+        document = None
+    return document if isinstance(document, kind) else kind()

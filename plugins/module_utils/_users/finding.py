@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 import posixpath
-from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping
+import re
+from typing import TYPE_CHECKING, Any, Collection, Iterable, Iterator, Mapping
 
 from .._base.cpulist import compress, expand
 from .._host.host import Host
@@ -19,15 +20,14 @@ from .._kernel.devices import minor
 from .._kernel.masks import cpuset, online
 from .._kernel.memory import mib_of_group
 from .._kernel.machine import CGROUPS, HIERARCHIES
-from .._kernel.processes import START, folder_of, groups_below, members, stat_fields
+from .._kernel.processes import START, every_pid, folder_of, groups_below, members, stat_fields
 from .._base.findings import Device
 from .._nvidia_smi import parse_nvidia_apps
 from .._smi.tool import find
 from .devices import numbers, opened, owners
 from .engines import allowed, given_by, group_in, name_in_pod, name_of
 from .groups import Group, classified, in_group, is_of_login, of_pods, path_of
-from .monitors import is_monitor
-from .shared import is_shared
+from .._state.unit_files import values
 
 if TYPE_CHECKING:
     from .._base.documents import NpuUser, UsedNpu, UserProcess
@@ -45,7 +45,7 @@ def users(
     monitors: bool = False,
     among: Iterable[int] | None = None,
 ) -> list[NpuUser]:
-    """Return who uses accelerators, by cgroup; programs that only watch them (:mod:`.monitors`) on request.
+    """Return who uses accelerators, by cgroup; programs that only watch them (:func:`is_monitor`) on request.
 
     ``npus`` are those of a topology or plan; without them a user has devices and no NPUs, and none of the devices is ``unassigned``.
     ``listed`` are the processes of npu-smi's table, with their NPUs. What could not be read is added to ``problems``. ``among``: look at
@@ -56,61 +56,48 @@ def users(
         return []
     if problems is not None and files and os.geteuid() != 0:
         problems.append(_HIDDEN)
-    found = {
-        pid: (OPEN, names)
-        for pid in (_pids(host) if among is None else among)
-        for names in [set(opened(host, pid, files).values())]
-        if names
-    }
+    opens = {pid: set(opened(host, pid, files).values()) for pid in (every_pid(host) if among is None else among)}
+    held = {pid: names for pid, names in opens.items() if names}
     if among is None:
-        found.update((pid, (OPEN, names)) for pid, names in on_gpus(host, found, [] if problems is None else problems).items())
-    found.update({pid: (TOOL, set()) for pid in listed or () if pid not in found and host.exists("/proc/%d" % pid)})
+        held.update(on_gpus(host, held, [] if problems is None else problems))
+    held.update({pid: set() for pid in listed or () if pid not in held and host.exists("/proc/%d" % pid)})
     groups: dict[Group, list[int]] = {}
-    for pid in sorted(pid for pid in found if monitors or not is_monitor(host, pid)):
+    for pid in sorted(pid for pid in held if monitors or not is_monitor(host, pid)):
         path = path_of(host.read("/proc/%d/cgroup" % pid))
         group = classified(path) if path else None
         if group:
             groups.setdefault(group, []).append(pid)
     given: dict[Group, set[str]] = {}
     for group, names in allowed(host, files) if among is None else ():
-        if names and group not in groups and not _watches(host, group):
+        pids = members_of(host, group.path) if names and group not in groups else []
+        if names and group not in groups and not (pids and all(is_monitor(host, pid) for pid in pids)):
             given.setdefault(group, set()).update(names)
-    known = list(npus)
-    whose = owners(host, known) if known and (groups or given) else None
+    entries = list(npus)
+    whose = owners(host, entries) if entries and (groups or given) else None
     result: list[NpuUser] = []
     for group, pids in groups.items():
-        processes = [_process(host, pid, found[pid][1]) for pid in pids]
-        keys = {key for pid in pids if not found[pid][1] for key in (listed or {}).get(pid, ())}
+        processes = [_process(host, pid, held[pid]) for pid in pids]
+        keys = {key for pid in pids if not held[pid] for key in (listed or {}).get(pid, ())}
         witness = OPEN if any(process["devices"] for process in processes) else TOOL
-        result.append(_user(host, group, (witness, {name for pid in pids for name in found[pid][1]}), processes, whose, keys))
+        result.append(_user(host, group, (witness, {name for pid in pids for name in held[pid]}), processes, whose, keys))
     result += [_user(host, group, (ALLOWED, names), [], whose) for group, names in given.items()]
     return sorted(result, key=lambda user: (user["group"], user["name"]))
 
 
-def on_gpus(host: Host, found: Mapping[int, tuple[str, set[str]]], problems: list[str]) -> dict[int, set[str]]:
+def on_gpus(host: Host, held: Mapping[int, set[str]], problems: list[str]) -> dict[int, set[str]]:
     """Return the device files of the GPUs that processes use, where they have several open, as far as nvidia-smi tells.
 
     CUDA can open all of a host for a process that computes on one.
     """
-    several = {pid: names for pid, (_witness, names) in found.items() if sum(name.startswith("nvidia") for name in names) > 1}
+    several = {pid: names for pid, names in held.items() if sum(name.startswith("nvidia") for name in names) > 1}
     several = {pid: names for pid, names in several.items() if not is_monitor(host, pid)}
     tool = find(host, None, "nvidia-smi", NVIDIA_FOLDERS, [], ()) if several else None
-    listed = tool.ask(parse_nvidia_apps, "--query-compute-apps=pid,gpu_bus_id", "--format=csv") if tool else None
-    used = {
-        pid: {"nvidia%s" % minor(host, pci) for pci in functions} & several[pid]
-        for pid, functions in (listed or {}).items()
-        if pid in several
-    }
+    listed = (tool.ask(parse_nvidia_apps, "--query-compute-apps=pid,gpu_bus_id", "--format=csv") if tool else None) or {}
+    used = {pid: {"nvidia%s" % minor(host, pci) for pci in listed.get(pid, ())} & names for pid, names in several.items()}
     text = "Process %d (%s) has %d GPUs open, and nvidia-smi lists it on none: it counts as a user of all of them."
-    for pid in [pid for pid in sorted(several) if not used.get(pid)]:
+    for pid in sorted(pid for pid, names in used.items() if not names):
         problems.append(text % (pid, host.read("/proc/%d/comm" % pid) or "ended", len(several[pid])))
     return {pid: names for pid, names in used.items() if names}
-
-
-def _watches(host: Host, group: Group) -> bool:
-    """Whether all that a group has are programs that watch accelerators."""
-    pids = members_of(host, group.path)
-    return bool(pids) and all(is_monitor(host, pid) for pid in pids)
 
 
 def user_of(host: Host, path: str, pids: Iterable[int], npus: Iterable[Device]) -> NpuUser:
@@ -131,7 +118,7 @@ def created(host: Host, container: str, spec: Mapping[str, Any], npus: Iterable[
 
 def is_whole(user: NpuUser) -> bool:
     """Whether a group is one piece of work: a service of the system, or a container. A user's manager has everything of that user, and
-    some services have the work of others (:mod:`.shared`)."""
+    some services have the work of others (:func:`is_shared`)."""
     return bool(user["container"] or user["kind"] == "service") and not is_of_login(user["group"])
 
 
@@ -147,13 +134,11 @@ def members_of(host: Host, group: str) -> list[int]:
     return sorted({int(pid) for pid in members(host, folder) if pid.isdigit()}) if folder else []
 
 
-def members_with(host: Host, pids: Iterable[int]) -> list[int]:
+def members_with(host: Host, pids: Collection[int]) -> list[int]:
     """Return processes, with all others of their services and containers."""
-    found = set(pids)
-    groups = {classified(path) for path in (path_of(host.read("/proc/%d/cgroup" % pid)) for pid in found) if path}
-    return sorted(
-        found.union(*(members_of(host, group.path) for group in groups if group and (group.container or group.kind == "service")))
-    )
+    paths = {path_of(host.read("/proc/%d/cgroup" % pid)) for pid in pids}
+    groups = [group for group in map(classified, filter(None, paths)) if group and (group.container or group.kind == "service")]
+    return sorted(set(pids).union(*(members_of(host, group.path) for group in groups)))
 
 
 def has_pods(host: Host, group: str) -> bool:
@@ -174,10 +159,6 @@ def by_process(host: Host, npus: Iterable[Mapping[str, Any]], user: NpuUser) -> 
         if "unassigned" in user:
             part["unassigned"] = [name for name in user["unassigned"] if name in process["devices"]]
         yield part
-
-
-def _pids(host: Host) -> list[int]:
-    return [int(name) for name in host.names("/proc", "[0-9]*") if name.isdecimal()]
 
 
 def _user(
@@ -232,21 +213,66 @@ def _process(host: Host, pid: int, names: set[str]) -> UserProcess:
     fields = stat_fields(host, "/proc/%d" % pid)
     tasks = host.names("/proc/%d/task" % pid, "[0-9]*")
     places = ["/proc/%d/task/%s" % (pid, task) for task in tasks] or ["/proc/%d" % pid]
-    texts = {_allowed_list(host.read(place + "/status") or "") for place in places}
+    statuses = [host.read(place + "/status") or "" for place in places]
+    lists = {status.partition("\nCpus_allowed_list:")[2].partition("\n")[0].strip() for status in statuses}
     return {
         "pid": pid,
         "start": int(fields[START]) if len(fields) > START else 0,
         "command": host.read("/proc/%d/comm" % pid) or "ended",
         "devices": sorted(names, key=_numbered),
-        "cpus": compress({cpu for text in texts for cpu in expand(text)}),
+        "cpus": compress({cpu for text in lists for cpu in expand(text)}),
     }
-
-
-def _allowed_list(text: str) -> str:
-    """Return the CPUs that a thread may use, as its status has them; '' where it has ended."""
-    return text.partition("\nCpus_allowed_list:")[2].partition("\n")[0].strip()
 
 
 def processes_below(host: Host, unit: str) -> list[int]:
     """Return the numbers of the processes in the cgroup of a unit or below it."""
-    return [pid for pid in _pids(host) if in_group(path_of(host.read("/proc/%d/cgroup" % pid)) or "/", unit)]
+    return [pid for pid in every_pid(host) if in_group(path_of(host.read("/proc/%d/cgroup" % pid)) or "/", unit)]
+
+
+_LENGTH = 15
+"""Characters of a program's name that the kernel keeps."""
+MONITORS = (
+    *("nvidia-persistenced", "nv-hostengine", "dcgm-exporter", "dcgmi", "nvidia-smi", "nvidia-device-plugin", "nvtop"),
+    *("npu-smi", "npu-exporter", "device-plugin", "noded"),
+)
+"""They keep accelerators open and compute nothing on them: they watch all of a host and belong to the pool of none.
+
+Sources: the README of nvidia-persistenced ("does not actually use any device resources itself"); kubernetes-sigs/dra-driver-nvidia-gpu
+issue 1076 for dcgm-exporter, which embeds the host engine of DCGM, on all ``/dev/nvidia<N>``; the build scripts of Ascend's mind-cluster
+for the last three. Which device files these open was not seen; they ask the driver by DCMI, as ``npu-smi`` does.
+"""
+LAUNCHERS = (
+    *("cron", "crond", "atd", "anacron", "sshd", "sshd-session", "inetd", "xinetd", "tmux: server", "screen", "code-server"),
+    *("slurmd", "slurmstepd", "pbs_mom", "sge_execd", "sbatchd", "nomad", "raylet"),
+    *("jupyterhub", "jupyter-lab", "jupyter-notebook", "jupyterhub-singleuser", "configurable-http-proxy"),
+    *("supervisord", "circusd", "runsvdir", "s6-svscan", "monit", "pm2"),
+    *("gitlab-runner", "buildkite-agent", "Runner.Listener", "act_runner"),
+    *("dockerd", "containerd", "podman", "crio", "buildkitd", "kubelet", "k3s", "k3s-server", "k3s-agent", "rke2"),
+    *("libvirtd", "incusd", "lxd"),
+)
+_USER = re.compile(r"^Uid:\s+(\d+)", re.MULTILINE)
+
+
+def _is_among(host: Host, pid: int, programs: Iterable[str]) -> bool:
+    return (host.read("/proc/%d/comm" % pid) or "") in [name[:_LENGTH] for name in programs]
+
+
+def is_monitor(host: Host, pid: int) -> bool:
+    return _is_among(host, pid, MONITORS)
+
+
+def is_shared(host: Host, unit: str, pids: Iterable[int]) -> bool:
+    """Whether a service starts the work of others, and each of its processes holds NPUs by itself; ``pids`` are all in it.
+
+    A launcher tells; ``KillMode=process``, with which a unit says that what it starts outlives it (systemd.kill(5); sshd, cron, slurmd and
+    docker ship with it); and processes of several users.
+    """
+    modes = [value for _path, value in values(host, unit).get("KillMode", ())]
+    if modes[-1:] in (["process"], ["none"]):
+        return True
+    users = set()
+    for pid in pids:
+        if _is_among(host, pid, LAUNCHERS):
+            return True
+        users.update(_USER.findall(host.read("/proc/%d/status" % pid) or ""))
+    return len(users) > 1

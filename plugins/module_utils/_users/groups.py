@@ -9,12 +9,16 @@ Paths: systemd's ``docs/CGROUP_DELEGATION.md``, runc's and crun's systemd driver
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, Sequence
+from typing import TYPE_CHECKING, Collection, Iterable, NamedTuple, Sequence
+
+
+if TYPE_CHECKING:
+    from .._base.documents import NpuUser
 
 _GROUP = re.compile(r"^(?:0:|\d+:name=systemd):(/.*)$", re.MULTILINE)
 _CONTAINER = re.compile(r"(?:(.+)-)?([0-9a-f]{64})(?:\.scope)?\Z")
 _ENGINES = {"docker": "docker", "libpod": "podman", "libpod-payload": "podman", "cri-containerd": "containerd", "nerdctl": "containerd"}
-_ENGINES.update({"crio": "crio"})
+_ENGINES["crio"] = "crio"
 _PODS = re.compile(r"(?:[\w.-]+-)?kubepods(?:-[\w.-]+)?\Z")
 """The kubelet's group of all pods and those below it, without ``.slice``; a cgroup root of its own comes before with a hyphen."""
 _CRI = ("cri-containerd-", "crio-")
@@ -83,3 +87,33 @@ def is_of_login(cgroup: str) -> bool:
 def in_group(cgroup: str, unit: str) -> bool:
     """Whether a cgroup's path leads to a unit or below it."""
     return "/%s/" % unit in cgroup + "/"
+
+
+_SHOWN = 3
+
+
+def title_of(user: NpuUser) -> str:
+    """Return how a user is called: ``container vllm``, ``vllm.service``, ``python3``."""
+    return "container %s" % user["name"] if user["container"] else user["name"]
+
+
+def processes_of(user: NpuUser) -> str:
+    """Return a user's processes as a text: ``process 4711 python3``."""
+    return "process " + listed(["%d %s" % (one["pid"], one["command"]) for one in user["processes"]])
+
+
+def holders(users: Iterable[NpuUser], names: Collection[str], pids: Collection[int] = ()) -> str:
+    """List the users that have devices (names below ``/dev``) open, '' if none is found. ``pids`` are known to use them."""
+    held = []
+    for user in users:
+        own = [one for one in user["processes"] if one["pid"] in pids or not set(names).isdisjoint(one["devices"])]
+        if own:
+            found = processes_of({**user, "processes": own})
+            held.append(found if user["kind"] in ("session", "other") else "%s (%s)" % (title_of(user), found))
+    return listed(held)
+
+
+def listed(members: Sequence[str], between: str = ", ") -> str:
+    """Return the first members of a list, and how many more there are."""
+    rest = " and %d more" % (len(members) - _SHOWN) if len(members) > _SHOWN else ""
+    return between.join(members[:_SHOWN]) + rest

@@ -56,17 +56,15 @@ def origin(host: Host, pid: int, mask: set[int], wanted: set[int]) -> Origin:
         return _of_group(host, pid, wanted)
     there = online(host) if around is None else around
     top = _outermost(host, pid, mask, there)
-    for source, said, remedy in (*_settings_of_unit(host, top), *_tuned(host)):
-        if said & there == mask:
-            return Origin(source, remedy, top != pid)
-    for source, said in manager(host):
-        if said & there == mask:
-            return Origin(source, _ADOPT, True)
+    asked = [(source, cpus, remedy, top != pid) for source, cpus, remedy in (*_settings_of_unit(host, top), *_tuned(host))]
+    for source, cpus, remedy, handed_down in [*asked, *((source, cpus, _ADOPT, True) for source, cpus in manager(host))]:
+        if cpus & there == mask:
+            return Origin(source, remedy, handed_down)
     comm = host.read("/proc/%d/comm" % top) or ""
     if top == 1:
         return Origin("systemd itself (process 1) is confined to them", _ADOPT, True)
     if comm.startswith(_RUNTIMES):
-        text = "%s (process %d), whose mask runc before 1.2.7 and 1.3.1, and crun before 1.9.2, hand down"
+        text = "%s (process %d), whose mask runc before 1.2.7 and 1.3.1, and crun before 1.9.2, pass on"
         return Origin(text % (comm, top), "bind with npu_affinity_adopt: now, or update the runtime", True)
     if top != pid:
         return Origin("%s (process %d) started it with this mask" % (comm or "a process", top), "start it again without")
@@ -110,8 +108,8 @@ def _settings_of_unit(host: Host, pid: int) -> list[tuple[str, set[int], str]]:
     names = (path_of(host.read("/proc/%d/cgroup" % pid)) or "").split("/")
     unit = next((name for name in names if UNIT_SUFFIX.search(name) and not name.endswith(".slice")), "")
     rows = values(host, unit).get("CPUAffinity", []) if unit else []
-    said = set().union(*(numbers(value) or () for _path, value in rows))
-    return [("%s says CPUAffinity=%s" % rows[-1], said, "change that there, and restart %s" % unit)] if said else []
+    cpus = set().union(*(numbers(value) or () for _path, value in rows))
+    return [("%s says CPUAffinity=%s" % rows[-1], cpus, "change that there, and restart %s" % unit)] if cpus else []
 
 
 def manager(host: Host) -> list[tuple[str, set[int]]]:
@@ -134,7 +132,7 @@ def _tuned(host: Host) -> list[tuple[str, set[int], str]]:
     text = host.read(_TUNED_VARIABLES % profile) if profile and "/" not in profile else None
     lines = [line.partition("=")[2].strip() for line in (text or "").splitlines() if line.startswith("isolated_cores=")]
     isolated = numbers(lines[-1]) if lines else None
+    if not isolated:
+        return []
     why = "TuneD's profile %s takes running threads off its isolated CPUs" % profile
-    return (
-        [(why, online(host) - isolated, "take the CPUs of the pools out of isolated_cores, or choose another profile")] if isolated else []
-    )
+    return [(why, online(host) - isolated, "take the CPUs of the pools out of isolated_cores, or choose another profile")]

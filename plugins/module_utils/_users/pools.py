@@ -5,16 +5,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterable, List, Mapping, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Iterable, List, NamedTuple, Sequence
 
 from .._base.cpulist import compress, expand
 from .._base.findings import Device, noun, with_lost
 from .._kernel.memory import gib
-from . import advice
-from .sentences import listed, title_of
+from .groups import is_of_login, listed, title_of
 
 if TYPE_CHECKING:
-    from .._base.documents import NpuUser, OutsideUser
+    from .._base.documents import NpuUser, OutsideUser, Plan
 
 _SHOWN = 8
 _MIB = 1 << 20
@@ -26,8 +25,8 @@ _PODS = (
     "%s: the kubelet places pods; its CPU manager policy static gives them exclusive CPUs, and with policy none "
     "npu_affinity_adopt_pods: true confines them (docs/kubelet.md)"
 )
-
-_UNASSIGNED = "%s: nothing in the plan is known to have that device, so where this work runs is not compared with a pool"
+_WORKLOAD = "add {name: NAME, npus: [%s]} to npu_affinity_workloads, bind, and start it again in the slice of this workload"
+_UNASSIGNED = "%s: no NPU of the plan is known to have this device, so its pool is unknown; if a card is lost, use another NPU"
 _OTHER_POOL = (
     "%s runs in the pool of %s, likely because vLLM-Ascend from 0.24 until its fixes of September 2026 (0.26.0, 0.27.1) chooses a pool by "
     "local rank: update it, or set npu_affinity_bound_by: host and enable_cpu_binding=false"
@@ -41,26 +40,24 @@ class Placed(NamedTuple):
     inside: int
     outside: List[OutsideUser]
     pods: List[str]
-    unassigned: Sequence[str] = ()
+    unassigned: List[str]
 
     def remarks(self) -> list[str]:
         texts = [(_PODS, self.pods), (_UNASSIGNED, self.unassigned)]
         return [text % "; ".join(found) for text, found in texts if found]
 
 
-def _holding(user: NpuUser) -> str:
-    pids = listed([str(process["pid"]) for process in user["processes"]])
-    return "%s (pid %s) holds %s" % (title_of(user), pids, listed(["/dev/" + name for name in user.get("unassigned", ())]))
-
-
-def placed(users: Sequence[NpuUser], plan: Mapping[str, Any], host_binds: bool = True, pods: bool = False) -> Placed:
+def placed(users: Sequence[NpuUser], plan: Plan, host_binds: bool = True, pods: bool = False) -> Placed:
     """Compare where users run with the union of the pools of their NPUs: a user of two NPUs may run on the CPUs of both. ``host_binds``:
     workers do not bind themselves; ``pods``: those are adopted.
 
     Users that have not opened their device are not judged, nor are those with an NPU that has no CPUs in the plan, or with lost ones alone.
     """
-    found = Placed(0, [], [], [_holding(user) for user in users if user["processes"] and user.get("unassigned")])
+    found = Placed(0, [], [], [])
     for user in users:
+        if user["processes"] and user.get("unassigned"):
+            devices = listed(["/dev/" + name for name in user["unassigned"]])
+            found.unassigned.append("%s (pid %s) holds %s" % (title_of(user), _pids(user), devices))
         cpus = {cpu for process in user["processes"] for cpu in expand(process["cpus"])}
         pool = pool_of(user, plan)
         if not cpus or pool is None:
@@ -76,7 +73,7 @@ def placed(users: Sequence[NpuUser], plan: Mapping[str, Any], host_binds: bool =
     return found
 
 
-def pool_of(user: NpuUser, plan: Mapping[str, Any]) -> set[int] | None:
+def pool_of(user: NpuUser, plan: Plan) -> set[int] | None:
     """Return the CPUs of all NPUs of a user, or None if not all have CPUs in the plan, or all are lost."""
     planned = {Device.of(npu)[:2] for npu in plan["npus"]}
     pools = {Device.of(npu)[:2]: npu["pool"] for npu in with_lost(plan)}
@@ -86,7 +83,7 @@ def pool_of(user: NpuUser, plan: Mapping[str, Any]) -> set[int] | None:
     return {cpu for key in keys for cpu in expand(pools[key])}
 
 
-def in_other_pools(outside: Iterable[OutsideUser], plan: Mapping[str, Any]) -> list[str]:
+def in_other_pools(outside: Iterable[OutsideUser], plan: Plan) -> list[str]:
     """Return a sentence on each user that runs in the pool of another NPU, where workers bind themselves; ``next`` then says what helps."""
     found = []
     for user in outside:
@@ -100,25 +97,27 @@ def in_other_pools(outside: Iterable[OutsideUser], plan: Mapping[str, Any]) -> l
 
 def sentence(outside: Iterable[OutsideUser]) -> str:
     """Return one sentence on what runs outside its pool, '' for nothing."""
-    users = list(outside)
-    texts = []
-    for one, several, found in (
-        ("1 %s process runs outside its pool", "%d %s processes run outside their pool", [user for user in users if "cause" not in user]),
-        (
-            "1 %s process is not placed as planned",
-            "%d %s processes are not placed as planned",
-            [user for user in users if "cause" in user],
-        ),
+    users, texts = list(outside), []
+    for is_confined, one, several in (
+        (False, "1 %s process runs outside its pool", "%d %s processes run outside their pool"),
+        (True, "1 %s process is not placed as planned", "%d %s processes are not placed as planned"),
     ):
-        number = sum(len(user["pids"]) for user in found)
-        said = ["%s on CPUs %s, pool %s%s" % (user["title"], user["cpus"], user["pool"], _why(user)) for user in found]
-        of = noun(npu for user in found for npu in user["npus"])
-        texts += ["%s: %s" % (one % of if number == 1 else several % (number, of), listed(said))] if said else []
+        same = [user for user in users if ("cause" in user) == is_confined]
+        number, of = sum(len(user["pids"]) for user in same), noun(npu for user in same for npu in user["npus"])
+        where = ["%s on CPUs %s, pool %s" % (user["title"], user["cpus"], user["pool"]) for user in same]
+        where = ["%s (%s)" % (text, user["cause"]) if is_confined else text for text, user in zip(where, same)]
+        texts += ["%s: %s" % (one % of if number == 1 else several % (number, of), listed(where))] if same else []
     return "; ".join(texts)
 
 
-def _why(user: OutsideUser) -> str:
-    return " (%s)" % user["cause"] if "cause" in user else ""
+def with_remedies(outside: Sequence[OutsideUser]) -> str:
+    """Return :func:`sentence`, and how that is moved which a bind with npu_affinity_adopt: now would not."""
+    ways: dict[str, list[str]] = {}
+    for user in outside:
+        if not user["adoptable"]:
+            ways.setdefault(user["next"], []).append(user["name"])
+    texts = ["%s: %s" % (listed(names), remedy) for remedy, names in ways.items()]
+    return "; ".join(filter(None, [sentence(outside), listed(texts, "; ")]))
 
 
 def lines(found: Placed) -> list[str]:
@@ -137,20 +136,15 @@ def _memory(user: OutsideUser) -> str:
 def _outside(user: NpuUser, cpus: str, pool: str, adopt: str) -> OutsideUser:
     around = user.get("around")
     fits = around is None or set(expand(pool)) <= set(expand(around))
-    command = advice.command(user, pool) if fits else ""
+    command = _command(user, pool) if fits else ""
     adopted = adopt if fits and user["witness"] != "tool" else ""  # which is not asked again when work is adopted
-    remedy = command or "%s%s" % (advice.way(user, adopted), "" if fits else _AROUND % around)
-    return _away(user, [process["pid"] for process in user["processes"]], cpus, pool, remedy, command)
+    remedy = command or "%s%s" % (remedy_of(user, adopted), "" if fits else _AROUND % around)
+    found = outside_user(user, [process["pid"] for process in user["processes"]], cpus, pool, remedy)
+    return {**found, "command": command, "adoptable": adopted in (ADOPT, _ADOPT_PODS)}
 
 
-def confined_user(user: NpuUser, pids: list[int], cpus: str, pool: str, remedy: str, cause: str) -> OutsideUser:
-    """Return a user that has less than its pool, because of a cause."""
-    found = _away(user, pids, cpus, pool, remedy)
-    found["cause"] = cause
-    return found
-
-
-def _away(user: NpuUser, pids: list[int], cpus: str, pool: str, remedy: str, command: str = "") -> OutsideUser:
+def outside_user(user: NpuUser, pids: list[int], cpus: str, pool: str, remedy: str, cause: str | None = None) -> OutsideUser:
+    """Return a user outside its pool, or one that has less than that because of a cause."""
     found: OutsideUser = {
         "title": called(user),
         "name": user["name"],
@@ -161,16 +155,58 @@ def _away(user: NpuUser, pids: list[int], cpus: str, pool: str, remedy: str, com
         "cpus": cpus,
         "pool": pool,
         "next": remedy,
-        "command": command,
+        "command": "",
+        "adoptable": False,
     }
     if "memory_mib" in user:
         found["memory_mib"] = user["memory_mib"]
+    if cause is not None:
+        found["cause"] = cause
     return found
 
 
 def called(user: NpuUser) -> str:
     """Return how a user is called, with its processes and NPUs: ``vllm.service (pid 7, NPU 0)``."""
-    pids = listed([str(process["pid"]) for process in user["processes"]])
     kinds = sorted({npu["kind"] for npu in user["npus"]}, reverse=True)
     npus = ["%s %s" % (kind.upper(), compress(npu["id"] for npu in user["npus"] if npu["kind"] == kind)) for kind in kinds]
-    return "%s (pid %s, %s)" % (title_of(user), pids, ", ".join(npus))
+    return "%s (pid %s, %s)" % (title_of(user), _pids(user), ", ".join(npus))
+
+
+def _pids(user: NpuUser) -> str:
+    return listed([str(process["pid"]) for process in user["processes"]])
+
+
+def _command(user: NpuUser, pool: str) -> str:
+    """Return the command that moves a user to its CPUs, '' where it has to be started in another way."""
+    if user["engine"] in ("docker", "podman") and not _is_rootless(user) and not _is_service(user):
+        return "%s update --cpuset-cpus %s %s" % (user["engine"], pool, user["name"])
+    return ""
+
+
+def remedy_of(user: NpuUser, adopt: str = "") -> str:
+    """Return what moves a user to its CPUs that no command alone can move. ``adopt``: how it is adopted, '' where it cannot be."""
+    first, ways = "%(kind)s-%(id)d" % user["npus"][0], [adopt] if adopt else []
+    npus = ", ".join(str(npu["id"]) if npu["kind"] == "npu" else "gpu-%d" % npu["id"] for npu in user["npus"])
+    if user["kind"] == "pod":
+        return adopt or "see docs/kubelet.md"
+    if _is_rootless(user):
+        return "%s (a rootless container cannot start in such a slice)" % (adopt or "run it as root")
+    if _is_service(user):
+        ways.append("add {unit: %s, npus: [%s]} to npu_affinity_services, bind and restart it" % (user["unit"], npus))
+    elif len(user["npus"]) > 1:
+        ways.append(_WORKLOAD % npus)
+    elif user["container"]:
+        ways.append("start it again with --cgroup-parent=%s.slice" % first)
+    elif user["kind"] == "other" and not user["unit"]:
+        ways.append("start it again in %s.slice (filter npu.affinity.launch)" % first)
+    else:
+        ways.append("start it again: npu-affinity run %s -- COMMAND" % first)
+    return ", or ".join(ways)
+
+
+def _is_rootless(user: NpuUser) -> bool:
+    return bool(user["container"]) and is_of_login(user["group"])
+
+
+def _is_service(user: NpuUser) -> bool:
+    return bool(user["unit"]) and str(user["unit"]).endswith(".service") and user["kind"] != "session"

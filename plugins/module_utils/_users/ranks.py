@@ -15,12 +15,12 @@ from .._base.cpulist import compress, expand
 from .._base.findings import Device
 from .._base.table import count
 from .._host.host import Host
-from .._kernel.page_sample import sampled
+from .._kernel.memory import sampled
 from .finding import OPEN, by_process, is_whole
-from .sentences import title_of
+from .groups import title_of
 
 if TYPE_CHECKING:
-    from .._base.documents import NpuUser, Rank
+    from .._base.documents import NpuUser, Plan, Rank
 
 
 def ranks(host: Host, npus: Iterable[Mapping[str, Any]], user: NpuUser, alone: bool = False) -> list[NpuUser]:
@@ -44,29 +44,24 @@ def _keys(user: NpuUser) -> tuple[tuple[str, int], ...]:
 
 def described(host: Host, npus: Iterable[Mapping[str, Any]], user: NpuUser, problems: list[str]) -> list[Rank]:
     """Return the ranks of a user with their CPUs, and how many percent of their pages lie on the nodes of their devices."""
-    nodes = {Device.of(npu)[:2]: _nodes(npu) for npu in npus}
+    nodes: dict[tuple[str, int], list[int]] = {}
+    for npu in npus:  # of a topology, or of a plan
+        own = ([] if npu["numa"] is None else [npu["numa"]]) if "numa" in npu else expand(npu.get("mems") or "")
+        nodes[Device.of(npu)[:2]] = own
     found: list[Rank] = []
     for part in ranks(host, npus, user):
-        process, lists = part["processes"][0], [nodes.get(key) for key in _keys(part)]
-        own = {node for found in lists for node in found or ()}
-        local = None
+        process, lists, local = part["processes"][0], [nodes.get(key, []) for key in _keys(part)], None
         try:
             pages = sampled(host, process["pid"]) if all(lists) else {}
-            local = round(100 * sum(count for node, count in pages.items() if node in own) / sum(pages.values())) if pages else None
+            near = sum(number for node, number in pages.items() if any(node in own for own in lists))
+            local = round(100 * near / sum(pages.values())) if pages else None
         except ValueError as error:
             problems.append("%s." % error)
         found.append({"rank": part["rank"], "pid": process["pid"], "npus": part["npus"], "cpus": process["cpus"], "local": local})
     return found
 
 
-def _nodes(npu: Mapping[str, Any]) -> list[int]:
-    """Return the nodes nearest to an NPU of a topology, or of a plan."""
-    if "numa" in npu:
-        return [] if npu["numa"] is None else [npu["numa"]]
-    return expand(npu.get("mems") or "")
-
-
-def titles(user: NpuUser, plan: Mapping[str, Any]) -> list[str]:
+def titles(user: NpuUser, plan: Plan) -> list[str]:
     """Return a line for each rank of a gathered user: ``rank 3 of vllm.service: NPU 3, 24 CPUs, 98 % local pages``."""
     pools = {Device.of(npu)[:2]: npu["pool"] for npu in plan["npus"]}
     found = []
@@ -83,6 +78,6 @@ def local_pages(rank: Rank) -> str:
     return "local pages not known" if rank["local"] is None else "%d %% local pages" % rank["local"]
 
 
-def remarks(users: Iterable[NpuUser], plan: Mapping[str, Any]) -> list[str]:
+def remarks(users: Iterable[NpuUser], plan: Plan) -> list[str]:
     """Return a sentence for each user with ranks."""
     return ["; ".join(lines) for lines in (titles(user, plan) for user in users) if lines]

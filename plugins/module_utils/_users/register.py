@@ -33,7 +33,6 @@ def register_npus(host: Host, npus: Sequence[dict[str, Any]], tool: Tool | None,
     """
     if not npus:
         return
-    there = files(host, DAVINCI)
     functions: dict[str, list[dict[str, Any]]] = {}
     for npu in npus:
         if npu["pci"]:
@@ -43,10 +42,11 @@ def register_npus(host: Host, npus: Sequence[dict[str, Any]], tool: Tool | None,
         SYSFS: _by_sysfs(host, functions),
         INTERRUPTS: _by_interrupts(host, functions),
     }
-    known = _without_twins(npus, _known(sources, problems), problems)
-    if tool and len(known) < len(npus):
-        known.update(_remapped(tool, [npu for npu in npus if npu["id"] not in known], there, {number for number, _by in known.values()}))
-    _register(host, npus, known, (DAVINCI, there), problems)
+    numbers = _numbers(npus, sources, problems)
+    if tool and len(numbers) < len(npus):
+        unknown = [npu for npu in npus if npu["id"] not in numbers]
+        numbers.update(_remapped(tool, unknown, set(files(host, DAVINCI)) - {number for number, _by in numbers.values()}))
+    _register(host, npus, numbers, DAVINCI, problems)
     split = files(host, VDAVINCI)
     for npu in npus:
         npu["phy_id"] = npu["device"]["number"]
@@ -58,57 +58,47 @@ def _parts(tool: Tool | None, npu: Mapping[str, Any], ids: Iterable[int]) -> lis
     """Return the hard vNPUs that an NPU has a device file for, with what npu-smi says of them."""
     words = ("info", "-t", "info-vnpu", "-i", str(npu["card"]), "-c", str(npu["chip"]))
     rows = tool.ask(parse_vnpu_info, *words) if tool else None
-    told = {row["vnpu_id"]: row for row in rows or ()}
-    return [{"id": number, "file": "/dev/vdavinci%d" % number, "template": told.get(number, {}).get("template")} for number in ids]
+    templates = {row["vnpu_id"]: row.get("template") for row in rows or ()}
+    return [{"id": number, "file": "/dev/vdavinci%d" % number, "template": templates.get(number)} for number in ids]
 
 
 def register_gpus(host: Host, gpus: Sequence[dict[str, Any]], problems: list[str]) -> None:
-    """Give each GPU its ``device`` and ``driver``."""
     minors = {gpu["id"]: minor(host, gpu["pci"]) if gpu["pci"] else None for gpu in gpus}
-    known = {number: (found, SYSFS) for number, found in minors.items() if found is not None}
-    _register(host, gpus, known, (NVIDIA, files(host, NVIDIA)), problems)
+    numbers = {key: (number, SYSFS) for key, number in minors.items() if number is not None}
+    _register(host, gpus, numbers, NVIDIA, problems)
 
 
 def _register(
-    host: Host,
-    entries: Sequence[dict[str, Any]],
-    known: dict[int, tuple[int, str]],
-    named: tuple[str, Sequence[int]],
-    problems: list[str],
+    host: Host, entries: Sequence[dict[str, Any]], numbers: Mapping[int, tuple[int, str]], kind: str, problems: list[str]
 ) -> None:
-    kind, there = named
-    in_order = list(there) == list(range(len(entries))) and all(number == key for key, (number, _by) in known.items())
+    there = files(host, kind)
+    in_order = there == list(range(len(entries))) and all(number == key for key, (number, _by) in numbers.items())
     for entry in entries:
-        number, known_by = known.get(entry["id"], (entry["id"] if in_order else None, UNKNOWN))
+        number, known_by = numbers.get(entry["id"], (entry["id"] if in_order else None, UNKNOWN))
         entry["device"] = {"number": number, "file": None if number is None else "/dev/%s%d" % (kind, number), "known_by": known_by}
         entry["driver"] = driver_of(host, "%s/%s" % (DEVICE_FOLDER, entry["pci"])) or None if entry["pci"] else None
         entry["parts"] = []
-    missing = [entry for entry in entries if there and entry["device"]["number"] not in [None, *there]]
-    for entry in missing:
-        problems.append("%s %d: its device file %s does not exist." % (entry["kind"].upper(), entry["id"], entry["device"]["file"]))
+        if there and number not in [None, *there]:
+            problems.append("%s %d: its device file %s does not exist." % (entry["kind"].upper(), entry["id"], entry["device"]["file"]))
 
 
-def _known(sources: Mapping[str, Numbers], problems: list[str]) -> dict[int, tuple[int, str]]:
-    """Return ``{logic id: (number, source)}`` of the first source that tells; where another one contradicts it, that is a sentence."""
-    known: dict[int, tuple[int, str]] = {}
+def _numbers(npus: Sequence[Mapping[str, Any]], sources: Mapping[str, Numbers], problems: list[str]) -> dict[int, tuple[int, str]]:
+    """Return ``{logic id: (number, source)}`` of the first source that tells, without the numbers of several PCI functions.
+
+    Where another source contradicts the first one, or a number is left out, that is a sentence.
+    """
+    found: dict[int, tuple[int, str]] = {}
     for source, numbers in sources.items():
         for key, number in numbers.items():
-            first, by = known.setdefault(key, (number, source))
+            first, by = found.setdefault(key, (number, source))
             if first != number:
                 text = "NPU %d: its device file is davinci%d by %s and davinci%d by %s; the first is taken."
                 problems.append(text % (key, first, by, number, source))
-    return known
-
-
-def _without_twins(
-    npus: Sequence[Mapping[str, Any]], known: Mapping[int, tuple[int, str]], problems: list[str]
-) -> dict[int, tuple[int, str]]:
-    """Return the numbers without those of several PCI functions."""
-    told = {(known[npu["id"]][0], npu["pci"] or npu["id"]) for npu in npus if npu["id"] in known}
-    twice = [number for number, times in Counter(number for number, _pci in told).items() if times > 1]
+    functions = {(found[npu["id"]][0], npu["pci"] or npu["id"]) for npu in npus if npu["id"] in found}
+    twice = [number for number, times in Counter(number for number, _pci in functions).items() if times > 1]
     if twice:
-        problems.append("Several NPUs have the number %s of a device file, so it tells the file of none of them." % compress(twice))
-    return {key: (number, by) for key, (number, by) in known.items() if number not in twice}
+        problems.append("Several NPUs have the number %s of a device file, so the files of these NPUs are unknown." % compress(twice))
+    return {key: (number, by) for key, (number, by) in found.items() if number not in twice}
 
 
 def _by_sysfs(host: Host, functions: Mapping[str, Sequence[Mapping[str, Any]]]) -> Numbers:
@@ -122,19 +112,18 @@ def _by_sysfs(host: Host, functions: Mapping[str, Sequence[Mapping[str, Any]]]) 
 
 def _by_interrupts(host: Host, functions: Mapping[str, Sequence[Mapping[str, Any]]]) -> Numbers:
     names = interrupt_names(host)
-    shares = [
-        share
-        for pci, members in functions.items()
-        for share in share_out([dict(npu, phy_id=None) for npu in members], requested(host, pci, names))
-    ]
-    return {npu["id"]: number for npu, number, _own in shares if number is not None}
+    found: dict[int, int] = {}
+    for pci, members in functions.items():
+        shares = share_out([dict(npu, phy_id=None) for npu in members], requested(host, pci, names))
+        found.update((npu["id"], number) for npu, number, _own in shares if number is not None)
+    return found
 
 
-def _remapped(tool: Tool, npus: Iterable[Mapping[str, Any]], there: Iterable[int], taken: set[int]) -> dict[int, tuple[int, str]]:
+def _remapped(tool: Tool, npus: Iterable[Mapping[str, Any]], unknown: Iterable[int]) -> dict[int, tuple[int, str]]:
     """Return ``{logic id: (number, source)}`` of what npu-smi says about the device files that are nobody's yet."""
     of_chip = {(npu["card"], npu["chip"]): npu["id"] for npu in npus}
     found: dict[int, tuple[int, str]] = {}
-    for number in sorted(set(there) - taken):
+    for number in sorted(unknown):
         answer = tool.ask(parse_phyid_remap, "info", "-t", "phyid-remap", "-p", str(number), quiet=("unsupported", "invalid"))
         if tool.failure:
             break

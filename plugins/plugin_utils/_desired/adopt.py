@@ -9,12 +9,11 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.fitting import SWITCHES
-from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.feature import FEATURE
-from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.places import DROP_INS, SETTINGS
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.feature import DROP_INS, FEATURE, SETTINGS
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, coded_error, remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, watched
 
 if TYPE_CHECKING:
@@ -59,25 +58,16 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
         return Feature(owned=OWNED, notes=(idle,) if settings["pods"] else ())
     mode = settings["adopt"]
     if settings["bound_by"] == "workers":
-        raise ValueError(
-            Sentence(
-                "NPU_WORKERS_CONFLICT",
-                f"npu_affinity_adopt={mode} confines running work from outside, and with npu_affinity_bound_by=workers the workers bind "
-                "themselves; set npu_affinity_adopt=report, or npu_affinity_bound_by=host.",
-            )
+        raise coded_error(
+            "NPU_WORKERS_CONFLICT",
+            f"npu_affinity_adopt={mode} confines running work from outside, and with npu_affinity_bound_by=workers the workers bind "
+            "themselves; set npu_affinity_adopt=report, or npu_affinity_bound_by=host.",
         )
     if not plan["npus"]:
         return Feature(owned=OWNED)
     variables = {name: True for name in SWITCHES if settings["environment"].get(name)}
     live = {"mode": mode, "move_memory": settings["move_memory"], "pods": settings["pods"], "environment": variables}
-    notes = tuple(_without_effect(topology) if settings["pods"] else ())
-    if settings["move_memory"] and not any(memory_nodes(npu) for npu in plan["npus"]):
-        notes += (
-            Sentence(
-                "NPU_NO_EFFECT",
-                "npu_affinity_move_memory has no effect on running work: npu_affinity_memory=none leaves it all memory nodes.",
-            ),
-        )
+    notes = tuple(_without_effect(topology, plan, settings))
     if mode != "always":
         return Feature(owned=PRESENT, needs_plan=True, notes=notes, live=live)
     return watched(
@@ -89,11 +79,13 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     )
 
 
-def _without_effect(topology: Topology) -> Iterator[Sentence]:
-    """Yield a sentence where no pod can be adopted on a node."""
+@remark("NPU_NO_EFFECT")
+def _without_effect(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Iterator[str]:
     kubelet = topology.get("kubelet")
-    why = None if kubelet else "this host has no kubelet"
-    if kubelet and kubelet["policy"] != "none":
+    if settings["pods"] and not kubelet:
+        yield "npu_affinity_adopt_pods has no effect: this host has no kubelet."
+    if settings["pods"] and kubelet and kubelet["policy"] != "none":
         why = f"the kubelet assigns CPUs to pods itself (CPU manager policy {kubelet['policy']})"
-    if why:
-        yield Sentence("NPU_NO_EFFECT", f"npu_affinity_adopt_pods has no effect: {why}.")
+        yield f"npu_affinity_adopt_pods has no effect: {why}."
+    if settings["move_memory"] and not any(memory_nodes(npu) for npu in plan["npus"]):
+        yield "npu_affinity_move_memory has no effect on running work: npu_affinity_memory=none leaves it all memory nodes."

@@ -10,13 +10,13 @@ from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Any, cast
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
-from ansible_collections.npu.affinity.plugins.module_utils._state.history import difference as states
-from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest import text_digest
+from ansible_collections.npu.affinity.plugins.module_utils._state import difference as states
+from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import text_digest
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import unit_of
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import drop_in_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import coded
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.way import SLICES
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import SLICES
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import union
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import kind_and_number, members, title
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.moves import of_npu, pairs, with_slices
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         Plan,
         Topology,
     )
-    from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
+    from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Named
 
 
 def difference(topology: Topology, plan: Plan, document: AppliedState, named: Named) -> Difference:
@@ -61,7 +61,7 @@ def changes(document: AppliedState, in_force: Mapping[str, Any] | None) -> list[
     """Return what a bind would change besides the plan, a line each: what differs from the state in force, as module gather returns it,
     and what applying that once more changes. On a first bind, this is what it switches on. None where it is not known."""
     if in_force is None:
-        found = [f"feature {name}: absent -> {present}" for name, present in document["features"].items() if present != "absent"]
+        found = [states.switched(name, present) for name, present in document["features"].items() if present != "absent"]
         return [*found, *_host_settings({}, document)]
     before = in_force.get("state")
     if before is None:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.places import SETTINGS as OF_ADOPT
-from ansible_collections.npu.affinity.plugins.module_utils._features.slices.places import HOUSEKEEPING
-from ansible_collections.npu.affinity.plugins.module_utils._features.threads.places import SETTINGS as OF_THREADS
-from ansible_collections.npu.affinity.plugins.module_utils._features.value_feature import service
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.feature import SETTINGS as OF_ADOPT
+from ansible_collections.npu.affinity.plugins.module_utils._features.slices.feature import HOUSEKEEPING
+from ansible_collections.npu.affinity.plugins.module_utils._features.threads.feature import SETTINGS as OF_THREADS
+from ansible_collections.npu.affinity.plugins.module_utils._features.feature import service
 from ansible_collections.npu.affinity.plugins.module_utils._features.watching import WATCH_SERVICE
 from ansible_collections.npu.affinity.plugins.module_utils._host.installed import ARCHIVE
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
@@ -57,36 +57,22 @@ class Feature:
     live: Any = None
 
     def with_those_of(self, other: Feature) -> Feature:
-        """Return what both want together."""
-        both = {field.name: getattr(self, field.name) + _new(getattr(other, field.name), getattr(self, field.name)) for field in _lists()}
-        one = {name: getattr(self, name) or getattr(other, name) for name in ("soft_split", "python", "runtime", "needs_plan")}
-        return Feature(**both, **one)
+        """Return what both want together, ``live`` excepted. Both may want the watcher."""
+        both: dict[str, Any] = {}
+        for field in dataclasses.fields(Feature):
+            own, more = getattr(self, field.name), getattr(other, field.name)
+            if field.default == ():
+                both[field.name] = own + tuple(member for member in more if member not in own)
+            elif field.name != "live":
+                both[field.name] = own or more
+        return Feature(**both)
 
     def document(self) -> FilesAndUnits:
         """Return the options of module host_files as plain data."""
-        return {
-            "files": list(self.files),
-            "owned": list(self.owned),
-            "enabled": list(self.enabled),
-            "started": list(self.started),
-            "stopped": list(self.stopped),
-            "released": list(self.released),
-            "restarted": list(self.restarted),
-            "expected": list(self.expected),
-            "programs": list(self.programs),
-            "soft_split": self.soft_split,
-            "python": self.python,
-            "runtime": self.runtime or self.needs_plan,
-        }
-
-
-def _lists() -> list[dataclasses.Field[Any]]:
-    return [field for field in dataclasses.fields(Feature) if field.default == ()]
-
-
-def _new(members: tuple[Any, ...], known: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return what of two features the second one adds: both may want the watcher."""
-    return tuple(member for member in members if member not in known)
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+        for name in ("notes", "needs_plan", "live"):
+            del plain[name]
+        return cast("FilesAndUnits", {**plain, "runtime": self.runtime or self.needs_plan})
 
 
 def no_effect(setting: str, where: str = "") -> str:
@@ -104,6 +90,22 @@ def unit(name: str, text: str) -> FileEntry:
     return managed(f"{UNIT_FOLDER}/{name}", text)
 
 
+def oneshot(does: str, condition: str, command: str, limit: object, order: str = "", target: str = "") -> str:
+    """Return the text of a service that runs a command if the file ``condition`` is there; ``target``: the one that starts it at boot."""
+    return (
+        f"[Unit]\nDescription={does}\n{order}ConditionPathExists={condition}\n\n"
+        f"[Service]\nType=oneshot\n{ENVIRONMENT}ExecStart={command}\nTimeoutStartSec={limit}\n"
+        + (f"\n[Install]\nWantedBy={target}\n" if target else "")
+    )
+
+
+def timer(does: str, first: str, interval: str, accuracy: str) -> str:
+    return (
+        f"[Unit]\nDescription={does}\n\n[Timer]\nOnActiveSec={first}\nOnUnitActiveSec={interval}\nAccuracySec={accuracy}\n\n"
+        "[Install]\nWantedBy=timers.target\n"
+    )
+
+
 def of_values(
     feature: HostFeature,
     live: Any,
@@ -119,11 +121,7 @@ def of_values(
     ``does``, ``order``, ``target`` and ``limit`` of time: what the unit says of itself.
     """
     file, name = feature.owned[0], service(feature.name)
-    text = (
-        f"[Unit]\nDescription={does}\n{order}ConditionPathExists={file}\n\n"
-        f"[Service]\nType=oneshot\n{ENVIRONMENT}ExecStart={python} -m npu_affinity {feature.name}\nTimeoutStartSec={limit}\n\n"
-        f"[Install]\nWantedBy={target}\n"
-    )
+    text = oneshot(does, file, f"{python} -m npu_affinity {feature.name}", limit, order, target)
     content = previous.dump(f"{MARKER}: {feature.name} is set at boot. Changes are overwritten.", live)
     return Feature(
         files=({"path": file, "content": content, "mode": "0644"}, unit(name, text)),

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._base.memory_nodes import of_gpu
-from ansible_collections.npu.affinity.plugins.module_utils._smi.driver import is_older
+from ansible_collections.npu.affinity.plugins.module_utils._smi.tool import is_older
 from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.feature import FEATURE
 from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.shortage import size_of
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.hugepages import BY_NODE, GIGANTIC, kept_free, size_text
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.memory import gib
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, coded_error, remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, no_effect, of_values
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     """
     asked = settings["hugepages"]
     if not settings["enabled"]:
-        return Feature(owned=OWNED, notes=tuple(_pages_missing(asked)))
+        idle = Sentence("NPU_NO_EFFECT", f"{_NAME} has no effect: it has no pages. Add per_npu or node, or remove it.")
+        return Feature(owned=OWNED, notes=(idle,) if asked and asked.get("per_npu") is None and not asked.get("node") else ())
     try:
         size = size_of(str(asked.get("size") or _SIZE))
         counts = _counts(topology, plan, asked)
@@ -61,7 +62,7 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
         raise ValueError(f"{_NAME}: {error}.") from error
     offered, notes = _offered(topology, size, counts)
     if refused := _crowded(topology, size, offered):
-        raise ValueError(Sentence("NPU_MEMORY_SHORT", f"{_NAME}, {refused}."))
+        raise coded_error("NPU_MEMORY_SHORT", f"{_NAME}, {refused}.")
     live = {"size": size, "nodes": {str(node): count for node, count in sorted(offered.items())}}
     filled = _filled(topology, size, offered)
     too_many = _crowded(topology, size, filled)
@@ -74,12 +75,6 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     does = "Reserve huge pages on the memory nodes of pools"
     made = of_values(FEATURE, live, settings["python"], does, _ORDER, "basic.target")
     return dataclasses.replace(made, needs_plan=bool(plan["npus"]), notes=tuple(notes))
-
-
-@remark("NPU_NO_EFFECT")
-def _pages_missing(asked: Mapping[str, Any]) -> Iterator[str]:
-    if asked and asked.get("per_npu") is None and not asked.get("node"):
-        yield f"{_NAME} has no effect: it has no pages. Add per_npu or node, or remove it."
 
 
 def _counts(topology: Topology, plan: Plan, asked: Mapping[str, Any]) -> Counts:

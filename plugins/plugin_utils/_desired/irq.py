@@ -9,29 +9,30 @@ import shlex
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import FEATURE
-from ansible_collections.npu.affinity.plugins.module_utils._features.irq.irqbalance import DROP_IN
-from ansible_collections.npu.affinity.plugins.module_utils._features.irq.places import (
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import (
+    FEATURE,
+    IRQBALANCE,
+    IRQBALANCE_FILES,
     IRQ_INSTANCE,
     IRQ_SERVICE,
     IRQ_TIMER,
-    IRQBALANCE,
-    IRQBALANCE_FILES,
     POLICY,
     RULES,
 )
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.irqbalance import DROP_IN
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN
 from ansible_collections.npu.affinity.plugins.module_utils._state.executables import USUAL
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import (
-    ENVIRONMENT,
     FIRST_LINE,
     Feature,
     managed,
     no_effect,
+    oneshot,
+    timer,
     unit,
 )
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings.limits import INTERVAL
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.values import INTERVAL
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Restarted, Topology
@@ -43,9 +44,7 @@ NOTES_IN_SUMMARY = True
 RESTARTED: tuple[Restarted, ...] = ({"unit": IRQBALANCE, "files": IRQBALANCE_FILES},)
 _UNASKED = {"policy": "", "policy_place": POLICY, "refusal": ""}
 """What a topology that is written by hand can leave out."""
-
-
-_CHECK = "Check that the interrupts of the NPUs are on the planned CPUs"
+_ORDER, _BOOT = "After=systemd-modules-load.service systemd-udev-settle.service irqbalance.service\n", "multi-user.target"
 
 
 def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
@@ -67,10 +66,16 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
         notes = (Sentence("NPU_NO_EFFECT", f"{no_effect('npu_affinity_irqbalance', 'this host')}: no interrupt has CPUs of its own."),)
     if not (left_alone or binds):
         return Feature(owned=OWNED, released=(IRQBALANCE,), restarted=RESTARTED, notes=notes)
-    files = [unit(IRQ_SERVICE, _service(settings)), unit(IRQ_TIMER, timer(_CHECK, settings["interval"]))] if binds else []
+    files, limit = [], int(settings["wait"]) + 240
+    if binds:
+        service = oneshot("Bind the interrupts of all NPUs to the CPUs of the plan", PLAN, _command(settings), limit, _ORDER, _BOOT)
+        check = check_timer("Check that the interrupts of the NPUs are on the planned CPUs", settings)
+        files = [unit(IRQ_SERVICE, service), unit(IRQ_TIMER, check)]
     if functions:
         systemctl = (topology.get("programs") or {}).get("systemctl") or USUAL["systemctl"]
-        files += [unit(IRQ_INSTANCE, _instance(settings)), managed(RULES, _rules(functions, systemctl))]
+        does = "Bind the interrupts of the NPU at PCI function %I to the CPUs of the plan"
+        instance = oneshot(does, PLAN, _command(settings, " --pci %i"), limit)
+        files += [unit(IRQ_INSTANCE, instance), managed(RULES, _rules(functions, systemctl))]
     can_be_told = irqbalance["installed"] and irqbalance["argument_key"] is not None and not irqbalance["refusal"]
     if left_alone and settings["irqbalance"] == "policy" and can_be_told:
         files += [
@@ -107,39 +112,21 @@ def _notes(irqbalance: Mapping[str, Any], choice: str) -> list[str]:
     return []
 
 
-def _oneshot(settings: Mapping[str, Any], arguments: str) -> str:
+def _command(settings: Mapping[str, Any], arguments: str = "") -> str:
     failure = " --failure warn" if settings["failure"] == "warn" else ""
+    wait = f"--wait {settings['wait']}{rebind_limit(settings)}"
+    return f"{settings['python']} -m npu_affinity irq --plan {PLAN}{arguments} {wait}{failure}"
+
+
+def rebind_limit(settings: Mapping[str, Any]) -> str:
+    """Return the option of programs that restore interrupts, with a blank before it."""
     limit = int(settings["rebind_limit"])
-    return (
-        f"[Service]\nType=oneshot\n{ENVIRONMENT}"
-        f"ExecStart={settings['python']} -m npu_affinity irq --plan {PLAN}{arguments} --wait {settings['wait']}"
-        f"{f' --rebind-limit {limit}' if limit else ''}{failure}\n"
-        f"TimeoutStartSec={int(settings['wait']) + 240}\n"
-    )
+    return f" --rebind-limit {limit}" if limit else ""
 
 
-def _service(settings: Mapping[str, Any]) -> str:
-    return (
-        "[Unit]\nDescription=Bind the interrupts of all NPUs to the CPUs of the plan\n"
-        "After=systemd-modules-load.service systemd-udev-settle.service irqbalance.service\n"
-        f"ConditionPathExists={PLAN}\n\n{_oneshot(settings, '')}\n[Install]\nWantedBy=multi-user.target\n"
-    )
-
-
-def _instance(settings: Mapping[str, Any]) -> str:
-    return (
-        "[Unit]\nDescription=Bind the interrupts of the NPU at PCI function %I to the CPUs of the plan\n"
-        f"ConditionPathExists={PLAN}\n\n{_oneshot(settings, ' --pci %i')}"
-    )
-
-
-def timer(description: str, interval: str) -> str:
+def check_timer(does: str, settings: Mapping[str, Any]) -> str:
     """Return the text of a timer that checks interrupts."""
-    return (
-        f"[Unit]\nDescription={description}\n\n"
-        f"[Timer]\nOnActiveSec=2min\nOnUnitActiveSec={interval or INTERVAL}\n"
-        "AccuracySec=30s\n\n[Install]\nWantedBy=timers.target\n"
-    )
+    return timer(does, "2min", settings["interval"] or INTERVAL, "30s")
 
 
 def _rules(functions: list[str], systemctl: str) -> str:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, coded_error
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, no_effect
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.drop_in import kubelet_drop_in
 
@@ -33,11 +33,9 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
         return Feature(needs_plan=True, notes=(absent,))
     folder = kubelet.get("config_dir")
     if not folder:
-        raise ValueError(
-            Sentence(
-                "NPU_KUBELET_CONFLICT",
-                f"The kubelet reads no folder of drop-ins. Start it with --config-dir={FOLDER}, for example (Kubernetes 1.28 or newer).",
-            )
+        raise coded_error(
+            "NPU_KUBELET_CONFLICT",
+            f"The kubelet reads no folder of drop-ins. Start it with --config-dir={FOLDER}, for example (Kubernetes 1.28 or newer).",
         )
     path = posixpath.join(folder, NAME)
     options = {name: settings[name] for name in ("options", "topology_policy", "reserved")}

@@ -8,16 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._features.metrics.feature import FEATURE
-from ansible_collections.npu.affinity.plugins.module_utils._features.metrics.places import METRICS_SERVICE, METRICS_TIMER, SETTINGS
+from ansible_collections.npu.affinity.plugins.module_utils._features.metrics.feature import (
+    FEATURE,
+    METRICS_SERVICE,
+    METRICS_TIMER,
+    SETTINGS,
+)
 from ansible_collections.npu.affinity.plugins.module_utils._features.metrics.textfile import settings_text
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, unit
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, oneshot, timer, unit
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 OWNED = FEATURE.owned
 ENDING = ".prom"
+_ORDER = "After=npu-affinity-irq.service npu-affinity-tuning.service npu-affinity-device-share.service\n"
 
 
 def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
@@ -30,11 +35,12 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
             f"npu_affinity_metrics_textfile is '{textfile}', and node exporter reads files whose names end in {ENDING}: set it to an "
             "absolute path such as /var/lib/prometheus/node-exporter/npu_affinity.prom, or leave it out."
         )
+    does, run = "Write metrics of how the CPUs of this host are bound", f"{settings['python']} -m npu_affinity metrics"
     return Feature(
         files=(
             {"path": SETTINGS, "content": settings_text(textfile), "mode": "0644"},
-            unit(METRICS_SERVICE, _service(settings)),
-            unit(METRICS_TIMER, _timer(settings)),
+            unit(METRICS_SERVICE, oneshot(does, SETTINGS, run, 600, _ORDER)),
+            unit(METRICS_TIMER, timer(does, "30s", settings["interval"] or "5min", "5s")),
         ),
         owned=OWNED,
         enabled=(METRICS_TIMER,),
@@ -43,20 +49,4 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
         runtime=True,
         needs_plan=True,
         live=textfile,
-    )
-
-
-def _service(settings: Mapping[str, Any]) -> str:
-    return (
-        "[Unit]\nDescription=Write metrics of how the CPUs of this host are bound\n"
-        "After=npu-affinity-irq.service npu-affinity-tuning.service npu-affinity-device-share.service\n"
-        f"ConditionPathExists={SETTINGS}\n\n"
-        f"[Service]\nType=oneshot\n{ENVIRONMENT}ExecStart={settings['python']} -m npu_affinity metrics\nTimeoutStartSec=600\n"
-    )
-
-
-def _timer(settings: Mapping[str, Any]) -> str:
-    return (
-        "[Unit]\nDescription=Write metrics of how the CPUs of this host are bound\n\n"
-        f"[Timer]\nOnActiveSec=30s\nOnUnitActiveSec={settings['interval'] or '5min'}\nAccuracySec=5s\n\n[Install]\nWantedBy=timers.target\n"
     )

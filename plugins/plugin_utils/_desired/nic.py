@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown
-from ansible_collections.npu.affinity.plugins.module_utils._features.nic.feature import FEATURE
-from ansible_collections.npu.affinity.plugins.module_utils._features.nic.places import (
+from ansible_collections.npu.affinity.plugins.module_utils._features.nic.feature import (
+    FEATURE,
     FILE,
     NEAR,
     NIC_INSTANCE,
@@ -25,15 +25,16 @@ from ansible_collections.npu.affinity.plugins.module_utils._state.executables im
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
 from ansible_collections.npu.affinity.plugins.module_utils._state.previous import dump
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import ENVIRONMENT, Feature, managed, no_effect, unit
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.irq import timer
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.isolation import SLICES
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, managed, no_effect, oneshot, unit
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.irq import check_timer, rebind_limit
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.conflicts import SLICES
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Nic, Plan, Topology
 
 OWNED = FEATURE.owned
 _ABOUT = f"{MARKER}: the CPUs of network queues. Changes are overwritten."
+_ORDER = "After=systemd-modules-load.service network.target irqbalance.service\n"
 
 
 def is_on(settings: Mapping[str, Any]) -> bool:
@@ -70,13 +71,16 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
                 "it, is off; set npu_affinity_irq_enabled to true.",
             )
         )
+    run, wait = f"{settings['python']} -m npu_affinity nic", int(settings["wait"])
+    service = oneshot("Place network interrupts near their functions", FILE, run + rebind_limit(settings), 240, _ORDER, "multi-user.target")
+    instance = oneshot("Place the interrupts of the network function %I", FILE, f"{run} --pci %i --wait {wait}", wait + 240)
     systemctl = (topology.get("programs") or {}).get("systemctl") or USUAL["systemctl"]
     return Feature(
         files=(
             {"path": FILE, "content": dump(_ABOUT, live), "mode": "0644"},
-            unit(NIC_SERVICE, _service(settings)),
-            unit(NIC_INSTANCE, _instance(settings)),
-            unit(NIC_TIMER, timer("Check that network interrupts are near their functions", settings["interval"])),
+            unit(NIC_SERVICE, service),
+            unit(NIC_INSTANCE, instance),
+            unit(NIC_TIMER, check_timer("Check that network interrupts are near their functions", settings)),
             managed(RULES, _rules(list(functions), systemctl)),
         ),
         owned=OWNED,
@@ -168,28 +172,6 @@ def _lines(topology: Topology, functions: Mapping[str, str], mode: str) -> Itera
 def _title(nic: Nic) -> str:
     node = f", node {nic['numa']}" if nic["numa"] is not None else ""
     return f"{shown(nic['name'])} ({shown(nic['driver'])}, {nic['pci']}{node})"
-
-
-def _command(settings: Mapping[str, Any], arguments: str) -> str:
-    return f"[Service]\nType=oneshot\n{ENVIRONMENT}ExecStart={settings['python']} -m npu_affinity nic{arguments}\n"
-
-
-def _service(settings: Mapping[str, Any]) -> str:
-    limit = int(settings["rebind_limit"])
-    return (
-        "[Unit]\nDescription=Place network interrupts near their functions\n"
-        "After=systemd-modules-load.service network.target irqbalance.service\n"
-        f"ConditionPathExists={FILE}\n\n{_command(settings, f' --rebind-limit {limit}' if limit else '')}TimeoutStartSec=240\n\n"
-        "[Install]\nWantedBy=multi-user.target\n"
-    )
-
-
-def _instance(settings: Mapping[str, Any]) -> str:
-    wait = int(settings["wait"])
-    return (
-        "[Unit]\nDescription=Place the interrupts of the network function %I\n"
-        f"ConditionPathExists={FILE}\n\n{_command(settings, f' --pci %i --wait {wait}')}TimeoutStartSec={wait + 240}\n"
-    )
 
 
 def _rules(functions: list[str], systemctl: str) -> str:

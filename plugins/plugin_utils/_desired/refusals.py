@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._base.binders import ENGINES
 from ansible_collections.npu.affinity.plugins.module_utils._base.memory_nodes import of_gpu, unclaimed
-from ansible_collections.npu.affinity.plugins.module_utils._smi.driver import OLDEST_DRIVER, is_older
-from ansible_collections.npu.affinity.plugins.module_utils._features.slices.places import HOUSEKEEPING_UNITS
+from ansible_collections.npu.affinity.plugins.module_utils._smi.tool import OLDEST_DRIVER, is_older
+from ansible_collections.npu.affinity.plugins.module_utils._features.slices.feature import HOUSEKEEPING_UNITS
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.memory import NVIDIA_GPUS
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.surroundings import CHROOT, CONTAINER
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
-from ansible_collections.npu.affinity.plugins.module_utils._users.sentences import processes_of, title_of
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
+from ansible_collections.npu.affinity.plugins.module_utils._users.groups import processes_of, title_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import workloads as _workloads
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.way import FOR_GOOD, SLICES, way
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import FOR_GOOD, SLICES, Named, method_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import title, unknown_npus
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import workers
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import vnpus as _vnpus
@@ -35,23 +34,21 @@ _NEEDED_BY = {
 }
 _PACKAGES = {"python3": "Python 3.7 or newer, usually package python3", "systemctl": "usually package systemd"}
 _SERVICE = re.compile(r"[A-Za-z0-9:_.\\-]+(@[A-Za-z0-9:_.\\-]*)?\.service")
+_FOLDER = re.compile(r"(/(?!\.\.?(/|\Z))[A-Za-z0-9._+-]+)+")
+"""Such a path needs no quotes in a unit file, a script, and the arguments of irqbalance."""
+_LOST = ("/dev/", "/proc/", "/run/", "/sys/", "/tmp/", "/var/run/")
 
 
 def plan_refusals(topology: Topology, plan: Plan, named: Named) -> list[Sentence]:
     """Return one sentence for everything that makes applying this plan unsafe or impossible; none when it may be applied."""
-    services, workloads, vnpus, bound_by = named.services, named.workloads, named.vnpus, named.bound_by
+    services, workloads, bound_by = named.services, named.workloads, named.bound_by
     sentences = [Sentence("NPU_RULE_FAILS", violation) for violation in plan.get("violations") or ()]
     sentences += _gpu_memory(topology, plan)
-    kind = "GPU" if list(topology.get("silent") or ()) == ["gpu"] else "NPU"
-    if not plan["npus"] and topology.get("problems"):
-        sentences.append(Sentence("NPU_SMI_UNAVAILABLE", f"No {kind} of this host can be planned: " + " ".join(topology["problems"])))
-        sentences += [Sentence("NPU_SMI_UNAVAILABLE", FOR_GOOD)] if topology.get("applied") and not topology.get("silent") else []
     if not plan["npus"]:
-        return sentences
+        return sentences + _unlisted(topology)
     if bound_by not in workers.BOUND_BY:
-        sentences.append(
-            Sentence("NPU_SETTING_INVALID", f"npu_affinity_bound_by is '{bound_by}'; it must be one of {' or '.join(workers.BOUND_BY)}.")
-        )
+        wrong = f"npu_affinity_bound_by is '{bound_by}'; it must be one of {' or '.join(workers.BOUND_BY)}."
+        sentences.append(Sentence("NPU_SETTING_INVALID", wrong))
     elif differs := workers.refusal(topology, plan, bound_by):
         sentences.append(differs)
     for service in services:
@@ -60,54 +57,64 @@ def plan_refusals(topology: Topology, plan: Plan, named: Named) -> list[Sentence
             sentences.append(Sentence("NPU_SETTING_INVALID", f"npu_affinity_services: {unit} names no NPU or GPU."))
         if unknown := unknown_npus("npu_affinity_services", unit, npus, plan):
             sentences.append(unknown)
-    for name, entry in [(entry.get("unit"), entry) for entry in services] + [(entry.get("name"), entry) for entry in workloads]:
-        if entry.get("engine") and entry["engine"] not in ENGINES:
-            sentences.append(
-                Sentence("NPU_SETTING_INVALID", f"{name}: engine is '{entry['engine']}'; it must be one of {', '.join(ENGINES)}.")
-            )
-    sentences += _workloads.refusals(plan, workloads, services)
+    sentences += _engines(named) + _workloads.refusals(plan, workloads, services)
     whole = {str(service.get("unit", "")): service.get("npus") or () for service in services}
     whole |= {str(workload.get("name", "")): workload.get("npus") or () for workload in workloads}
-    sentences += _vnpus.refusals(topology, plan, vnpus, bound_by, whole, named.device_share)
-    units = [str(service.get("unit", "")) for service in services]
-    units += [str(unit) for workload in workloads for unit in workload.get("units") or ()]
-    units += [str(vnpu["unit"]) for vnpu in vnpus if vnpu.get("unit")]
+    return sentences + _vnpus.refusals(topology, plan, named.vnpus, bound_by, whole, named.device_share) + _units(named)
+
+
+@remark("NPU_SMI_UNAVAILABLE")
+def _unlisted(topology: Topology) -> Iterator[str]:
+    if topology.get("problems"):
+        kind = "GPU" if list(topology.get("silent") or ()) == ["gpu"] else "NPU"
+        yield f"No {kind} of this host can be planned: " + " ".join(topology["problems"])
+        if topology.get("applied") and not topology.get("silent"):
+            yield FOR_GOOD
+
+
+@remark("NPU_SETTING_INVALID")
+def _engines(named: Named) -> Iterator[str]:
+    for name, entry in [(entry.get("unit"), entry) for entry in named.services] + [(entry.get("name"), entry) for entry in named.workloads]:
+        if entry.get("engine") and entry["engine"] not in ENGINES:
+            yield f"{name}: engine is '{entry['engine']}'; it must be one of {', '.join(ENGINES)}."
+
+
+@remark("NPU_SETTING_INVALID")
+def _units(named: Named) -> Iterator[str]:
+    units = [str(service.get("unit", "")) for service in named.services]
+    units += [str(unit) for workload in named.workloads for unit in workload.get("units") or ()]
+    units += [str(vnpu["unit"]) for vnpu in named.vnpus if vnpu.get("unit")]
     for unit in sorted(set(units)):
         if not _SERVICE.fullmatch(unit):
-            sentences.append(Sentence("NPU_SETTING_INVALID", f"'{unit}' is not the name of a systemd service, such as vllm@0.service."))
+            yield f"'{unit}' is not the name of a systemd service, such as vllm@0.service."
         if units.count(unit) > 1:
-            sentences.append(
-                Sentence(
-                    "NPU_SETTING_INVALID", f"{unit} is named more than once in npu_affinity_services, _workloads and _vnpus; name it once."
-                )
-            )
-    return sentences
+            yield f"{unit} is named more than once in npu_affinity_services, _workloads and _vnpus; name it once."
 
 
-def _gpu_memory(topology: Topology, plan: Plan) -> Iterator[Sentence]:
+@remark("NPU_GPU_MEMORY_OUTSIDE")
+def _gpu_memory(topology: Topology, plan: Plan) -> Iterator[str]:
     """Yield a sentence where slices would leave out memory nodes of their GPUs: CUDA cannot start there (IBM/powerai PR 125)."""
-    gpus = [entry for entry in plan["npus"] if entry.get("kind") == "gpu" and memory_nodes(entry)]
     owners = of_gpu(topology)
-    for entry in gpus:
+    for entry in plan["npus"]:
+        if entry.get("kind") != "gpu" or not memory_nodes(entry):
+            continue
         allowed = set(expand(memory_nodes(entry)))
         if missing := {node for node in owners if owners[node] == entry["pci"]} - allowed:
-            yield Sentence(
-                "NPU_GPU_MEMORY_OUTSIDE",
+            yield (
                 f"{entry['slice']} would leave out memory node {compress(missing)}, which is the memory of {title(entry)} and not online, "
-                "and CUDA cannot start without it. Start nvidia-persistenced, which brings it online, or use npu_affinity_memory: none.",
+                "and CUDA cannot start without it. Start nvidia-persistenced, which brings it online, or use npu_affinity_memory: none."
             )
         elif missing := set(unclaimed(topology)) - allowed:
-            yield Sentence(
-                "NPU_GPU_MEMORY_OUTSIDE",
+            yield (
                 f"{entry['slice']} would have memory nodes {memory_nodes(entry)} only. One of nodes {compress(missing)} may be the memory "
-                f"of {title(entry)}, without which CUDA cannot start, and {NVIDIA_GPUS}/{entry['pci']}/numa_status does not tell which. "
-                "Load the driver and bind again, or use npu_affinity_memory: wide or none.",
+                f"of {title(entry)}, without which CUDA cannot start, and {NVIDIA_GPUS}/{entry['pci']}/numa_status does not show which. "
+                "Load the driver and bind again, or use npu_affinity_memory: wide or none."
             )
 
 
 def confined(topology: Topology, plan: Plan) -> list[str]:
     """Return what has accelerators open in the units that housekeeping confines, one text for every unit."""
-    if not plan["npus"] or not plan["housekeeping"] or way(topology, plan)[0] != SLICES:
+    if not plan["npus"] or not plan["housekeeping"] or method_of(topology, plan)[0] != SLICES:
         return []
     return [
         f"{title_of(user)} in {top} ({processes_of(user)}; {', '.join(f'/dev/{name}' for name in user['devices']) or 'listed by npu-smi'})"
@@ -116,90 +123,76 @@ def confined(topology: Topology, plan: Plan) -> list[str]:
     ]
 
 
-def holder_refusals(topology: Topology, plan: Plan, confine: bool) -> list[Sentence]:
-    """Return a sentence when new housekeeping would confine what uses accelerators, unless that is wanted (``confine``)."""
+@remark("NPU_HOUSEKEEPING_CONFINES")
+def holder_refusals(topology: Topology, plan: Plan) -> Iterator[str]:
+    """Yield a sentence when new housekeeping would confine what uses accelerators."""
     in_force = (topology.get("applied") or {}).get("housekeeping") or ""
-    found = confined(topology, plan)
-    if confine or not found or in_force == plan["housekeeping"]:
-        return []
-    return [
-        Sentence(
-            "NPU_HOUSEKEEPING_CONFINES",
+    if in_force != plan["housekeeping"] and (holders := confined(topology, plan)):
+        yield (
             f"npu_affinity_housekeeping would confine these programs, which use accelerators, to CPUs {plan['housekeeping']}: "
-            f"{', '.join(found)}. "
+            f"{', '.join(holders)}. "
             "Start them in the slices of their NPUs first (a service: bind without housekeeping, with npu_affinity_services, restart it; "
             f"a container: docker run --cgroup-parent={plan['npus'][0]['slice']}), or confine them with "
-            "npu_affinity_housekeeping_confine_holders: true.",
+            "npu_affinity_housekeeping_confine_holders: true."
         )
-    ]
 
 
-def follow_refusals(topology: Topology, plan: Plan) -> list[Sentence]:
-    """Return a sentence where housekeeping cannot follow the workloads. Where it is only a number of cores, that is a remark."""
-    if not (plan["npus"] and plan.get("follow")) or way(topology, plan)[0] == SLICES:
-        return []
-    why = way(topology, plan)[1].partition(". ")[0]
-    return [
-        Sentence(
-            "NPU_CANNOT_FOLLOW",
-            f"npu_affinity_housekeeping=follow does not work on this host. {why}. Set a number of cores, a cpulist or '' for it.",
-        )
-    ]
+@remark("NPU_CANNOT_FOLLOW")
+def follow_refusals(topology: Topology, plan: Plan) -> Iterator[str]:
+    """Yield a sentence where housekeeping cannot follow the workloads. Where it is only a number of cores, that is a remark."""
+    if plan["npus"] and plan.get("follow") and method_of(topology, plan)[0] != SLICES:
+        why = method_of(topology, plan)[1].partition(". ")[0]
+        yield f"npu_affinity_housekeeping=follow does not work on this host. {why}. Set a number of cores, a cpulist or '' for it."
 
 
-def program_refusals(topology: Topology) -> list[Sentence]:
-    """Return a sentence for every program that the host needs for what a bind writes, and does not have."""
-    missing = [name for name, path in sorted((topology.get("programs") or {}).items()) if path is None]
-    return [
-        Sentence(
-            "NPU_PROGRAM_MISSING",
-            f"This host has no program {name}, which {_NEEDED_BY[name]}: install it ({_PACKAGES[name]}), and bind again.",
-        )
-        for name in missing
-    ]
+@remark("NPU_PROGRAM_MISSING")
+def program_refusals(topology: Topology) -> Iterator[str]:
+    """Yield a sentence for every program that the host needs for what a bind writes, and does not have."""
+    for name, path in sorted((topology.get("programs") or {}).items()):
+        if path is None:
+            yield f"This host has no program {name}, which {_NEEDED_BY[name]}: install it ({_PACKAGES[name]}), and bind again."
 
 
-def place_refusals(topology: Topology) -> list[Sentence]:
-    """Return a sentence on a container or a chroot: what is bound there does not reach the machine, or is lost with it."""
+@remark("NPU_IN_CONTAINER")
+def place_refusals(topology: Topology) -> Iterator[str]:
+    """Yield a sentence on a container or a chroot: what is bound there does not reach the machine, or is lost with it."""
     inside = (topology.get("machine") or {}).get("inside") or {}
-    if inside.get("kind") not in (CONTAINER, CHROOT):
-        return []
-    return [
-        Sentence(
-            "NPU_IN_CONTAINER",
+    if inside.get("kind") in (CONTAINER, CHROOT):
+        yield (
             f"This is a {inside['kind']}: {inside['why']}. What a bind writes here does not last, and its CPUs may not be those of the "
-            "machine. Run it on the host that runs the container, or has the chroot.",
+            "machine. Run it on the host that runs the container, or has the chroot."
         )
-    ]
 
 
-def silence_refusals(topology: Topology, replan: bool) -> list[Sentence]:
-    """Return a sentence for each tool that did not tell what the plan in force is made of: a plan without it could move work."""
-    applied = topology.get("applied") or {}
-    kinds = {entry.get("kind") or "npu" for entry in applied.get("npus") or ()}
-    return [
-        Sentence(
-            "NPU_SMI_UNAVAILABLE",
-            f"{why} Without the answer of {'nvidia-smi' if kind == 'gpu' else 'npu-smi'}, {kind.upper()}s can get other CPUs than the plan "
-            "in force gives them. Bind again when it answers, set a longer npu_affinity_timeout, or plan without the answer "
-            "(npu_affinity_replan: true).",
-        )
-        for kind, why in (topology.get("silent") or {}).items()
-        if kind in kinds and not replan
-    ]
+@remark("NPU_SMI_UNAVAILABLE")
+def silence_refusals(topology: Topology, replan: bool) -> Iterator[str]:
+    """Yield a sentence for each tool that did not tell what the plan in force is made of: a plan without it could move work."""
+    kinds = {entry.get("kind") or "npu" for entry in (topology.get("applied") or {}).get("npus") or ()}
+    for kind, why in (topology.get("silent") or {}).items():
+        if kind in kinds and not replan:
+            yield (
+                f"{why} Without the answer of {'nvidia-smi' if kind == 'gpu' else 'npu-smi'}, {kind.upper()}s can get other CPUs than the "
+                "plan in force gives them. Bind again when it answers, set a longer npu_affinity_timeout, or plan without the answer "
+                "(npu_affinity_replan: true)."
+            )
 
 
-def driver_refusals(topology: Topology) -> list[Sentence]:
-    """Return a sentence when the NPUs of a host have an older driver than device share may be switched on with."""
-    if not any(npu.get("kind", "npu") == "npu" for npu in topology["npus"]):
-        return []
+@remark("NPU_DRIVER_TOO_OLD")
+def driver_refusals(topology: Topology) -> Iterator[str]:
+    """Yield a sentence when the NPUs of a host have an older driver than device share may be switched on with."""
     version = (topology.get("driver") or {}).get("version")
-    if version and not is_older(version, OLDEST_DRIVER):
-        return []
-    found = f"the Ascend driver is {version}" if version else "the version of the Ascend driver is not known"
-    return [
-        Sentence(
-            "NPU_DRIVER_TOO_OLD",
-            f"npu_affinity_device_share_enabled: {found}, and {OLDEST_DRIVER} or newer is required; update the driver first.",
-        )
-    ]
+    if any(npu.get("kind", "npu") == "npu" for npu in topology["npus"]) and (not version or is_older(version, OLDEST_DRIVER)):
+        which = f"the Ascend driver is {version}" if version else "the version of the Ascend driver is not known"
+        yield f"npu_affinity_device_share_enabled: {which}, and {OLDEST_DRIVER} or newer is required; update the driver first."
+
+
+@remark("NPU_SETTING_INVALID")
+def library_refusals(library: str) -> Iterator[str]:
+    """Yield why the host code cannot be in a folder."""
+    why = ""
+    if not _FOLDER.fullmatch(library):
+        why = "it must be an absolute path of letters, digits and ._+-, without '..' and without a slash at its end"
+    elif f"{library}/".startswith(_LOST):
+        why = "what is there is lost at the next boot"
+    if why:
+        yield f"npu_affinity_library cannot be '{library}': {why}. Name a folder such as /var/lib/npu-affinity."

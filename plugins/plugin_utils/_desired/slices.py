@@ -9,22 +9,20 @@ import posixpath
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._features.slices.feature import FEATURE
-from ansible_collections.npu.affinity.plugins.module_utils._features.slices.places import HOUSEKEEPING
+from ansible_collections.npu.affinity.plugins.module_utils._features.slices.feature import FEATURE, HOUSEKEEPING
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import LISTS
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired import environment
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, assignments, managed, unit, watched
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Named, with_kubelet
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.vnpu import region
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.way import with_kubelet
+from ansible_collections.npu.affinity.plugins.plugin_utils._entries import Entry
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import is_hard
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.vnpus import mounts
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import FileEntry, Plan, Topology
 
 OWNED = tuple(pattern for pattern in FEATURE.owned if pattern not in FEATURE.shared)
 NOTES_IN_SUMMARY = True
@@ -40,12 +38,11 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     limiter, folder = settings["vnpu_limiter"], settings["vnpu_folder"]
     named = Named.of(settings)
     bound = binding(topology, plan, named)
-    bound["services"] = environment.added(topology, plan, named, bound)
-    files = [unit(entry["name"], _parent(entry)) for entry in bound["parents"]]
-    files += [unit(entry["name"], slice_text(entry)) for entry in bound["slices"]]
+    files = [unit(entry["name"], slice_text(entry)) for entry in (*bound["parents"], *bound["slices"])]
     files += [unit(f"{entry['name']}.d/50-npu-affinity.conf", drop_in_text(entry)) for entry in bound["services"]]
     for vnpu in bound["vnpus"]:
-        files.append(managed(vnpu["file"], _environment(vnpu)))
+        about = f"# The part of {vnpu['of']} that vNPU {vnpu['name']} gets, as its container sees it: docker run --env-file.\n"
+        files.append(managed(vnpu["file"], about + assignments(vnpu["environment"])))
         if vnpu["limiter"]:
             files.append(unit(vnpu["limiter"], _limiter(vnpu, limiter, region(folder))))
     files += [unit(f"{entry['name']}.d/50-npu-affinity.conf", _housekeeping(entry)) for entry in bound["housekeeping"]]
@@ -66,29 +63,23 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
         },
     )
     more = {entry["more"] for entry in bound["expected"] if entry.get("more")}
-    return made.with_those_of(_follower(plan["housekeeping"], more.pop(), settings["python"])) if more else made
+    if not more:
+        return made
+    content = previous.dump(_ABOUT, {"floor": plan["housekeeping"], "most": more.pop()})
+    follows: FileEntry = {"path": HOUSEKEEPING, "content": content, "mode": "0644"}
+    return made.with_those_of(watched(follows, settings["python"], owned=tuple(FEATURE.shared)))
 
 
-def _follower(floor: str, most: str, python: str) -> Feature:
-    content = previous.dump(_ABOUT, {"floor": floor, "most": most})
-    return watched({"path": HOUSEKEEPING, "content": content, "mode": "0644"}, python, owned=tuple(FEATURE.shared))
+def slice_text(entry: Entry) -> str:
+    """Return the unit file of a slice, without the line that says whose it is. The slice of a whole kind, which ``wants`` others, starts
+    at boot."""
+    wants = f"Wants={' '.join(entry['wants'])}\n" if entry.get("wants") else ""
+    install = "\n[Install]\nWantedBy=multi-user.target\n" if "wants" in entry else ""
+    sets = assignments({"AllowedCPUs": entry["cpus"], "AllowedMemoryNodes": entry["mems"]})
+    return f"[Unit]\nDescription={entry['description']}\n{wants}\n[Slice]\n{sets}{install}"
 
 
-def slice_text(entry: Mapping[str, Any]) -> str:
-    """Return the unit file of a slice, without the line that says whose it is."""
-    return f"[Unit]\nDescription={entry['description']}\n\n[Slice]\n{_sets(entry)}"
-
-
-def _parent(entry: Mapping[str, Any]) -> str:
-    wants = f"Wants={' '.join(entry['wants'])}\n" if entry["wants"] else ""
-    return f"[Unit]\nDescription={entry['description']}\n{wants}\n[Slice]\n{_sets(entry)}\n[Install]\nWantedBy=multi-user.target\n"
-
-
-def _sets(entry: Mapping[str, Any]) -> str:
-    return assignments({"AllowedCPUs": entry["cpus"], "AllowedMemoryNodes": entry["mems"]})
-
-
-def drop_in_text(entry: Mapping[str, Any]) -> str:
+def drop_in_text(entry: Entry) -> str:
     """Return the drop-in of a service, without the line that says whose it is."""
     needs = f"[Unit]\nWants={entry['needs']}\nAfter={entry['needs']}\n\n" if entry["needs"] else ""
     return f"# {entry['description']}\n{needs}{service_text(entry['settings'], entry['environment'], entry.get('comments'))}"
@@ -105,18 +96,13 @@ def service_text(settings: Mapping[str, str], variables: Mapping[str, str], comm
     return f"[Service]\n{resets}{assignments(settings)}{''.join(lines)}"
 
 
-def _housekeeping(entry: Mapping[str, Any]) -> str:
+def _housekeeping(entry: Entry) -> str:
     section = "Scope" if entry["name"].endswith(".scope") else "Slice"
     about = "# Housekeeping: the system's own work stays off the CPUs of the NPUs.\n"
     return f"{about}[{section}]\nAllowedCPUs=\nAllowedCPUs={entry['cpus']}\n"
 
 
-def _environment(vnpu: Mapping[str, Any]) -> str:
-    about = f"# The part of {vnpu['of']} that vNPU {vnpu['name']} gets, as its container sees it: docker run --env-file.\n"
-    return about + assignments(vnpu["environment"])
-
-
-def _limiter(vnpu: Mapping[str, Any], program: str, shared_region: str) -> str:
+def _limiter(vnpu: Entry, program: str, shared_region: str) -> str:
     """Return the unit of a vNPU's limiter. Its container has the vNPU's directory as /hami-vnpu-shmem."""
     local = f"npu-affinity/vnpu/{vnpu['name']}"
     folders = {"NPU_GLOBAL_SHM_PATH": shared_region, "NPU_LOCAL_SHM_PATH": f"/run/{local}"}

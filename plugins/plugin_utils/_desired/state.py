@@ -10,40 +10,24 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.parts import applied, traces
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES as ON_HOST
-from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest import digest
+from ansible_collections.npu.affinity.plugins.module_utils._host.installed import LIBRARY, placed
+from ansible_collections.npu.affinity.plugins.module_utils._state.history import digest
 from ansible_collections.npu.affinity.plugins.module_utils._state.executables import USUAL
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import absent
 from ansible_collections.npu.affinity.plugins.module_utils._users import pools, ranks
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import BIND_EFFECT, Sentence, by_code, coded, of_error
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired import (
-    adopt,
-    binding,
-    environment,
-    isolation,
-    memory,
-    neighbours,
-    remarks,
-    threads,
-    way,
-)
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import BIND_EFFECT, Sentence, by_code, coded, of_error, remark
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired import refusals as _refusals
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired import adopt, conflicts, remarks, threads, variables
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.difference import changes, difference
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, no_effect
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.library import library_refusals, with_library
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals import (
-    driver_refusals,
-    follow_refusals,
-    holder_refusals,
-    plan_refusals,
-    program_refusals,
-    place_refusals,
-    silence_refusals,
-)
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Named, with_kubelet
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals import plan_refusals
 from ansible_collections.npu.affinity.plugins.module_utils._topology.hardware import hardware
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import pods
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import planner
@@ -53,9 +37,11 @@ if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import (
         AppliedState,
         DesiredState,
+        FileEntry,
         Live,
         MadeState,
         Plan,
+        Restarted,
         Said,
         Topology,
     )
@@ -64,24 +50,11 @@ _MODULES = {name: importlib.import_module(f"{__package__}.{name}") for name in O
 FEATURES = {name: module.wanted for name, module in _MODULES.items()}
 """The functions that say what a feature wants of a host, in the order in which a bind applies them."""
 PRESENT, ABSENT = "present", "absent"
-_MUST_EXIST = " Install what is missing, or remove services from npu_affinity_fail_on."
 MOST_FILES = 3
 """So many files that a bind changes are named in a sentence."""
 IN_SUMMARY = [name for name, module in _MODULES.items() if getattr(module, "NOTES_IN_SUMMARY", False)]
 """The features whose notes the summary and the playbook bind show, and which are no remarks."""
-PLANNED = (
-    "strategy",
-    "housekeeping",
-    "smt",
-    "min_cpus",
-    "roles",
-    "repair",
-    "replan",
-    "bound_by",
-    "engine_version",
-    "workloads",
-    "memory",
-)
+PLANNED = ("strategy", "housekeeping", "smt", "min_cpus", "roles", "repair", "replan", "bound_by", "engine_version", "workloads", "memory")
 UNLESS_EMPTY = ("cpus", "npus", "visible_npus")
 """The settings of role plan that the planner takes; an empty one of these means all."""
 
@@ -102,79 +75,82 @@ def desired_state(
     in_force: Mapping[str, Any] | None = None,
     tell: bool = False,
 ) -> DesiredState:
-    """Return the desired state of the host with its sentences.
+    """Return the desired state of the host with its sentences. Raises ``ValueError`` for what cannot be made of that.
 
-    ``settings`` are ``{role: settings without the prefix}`` of role plan and of all features, ``remarks`` on them, ``applied``, those that
-    change what a bind does, ``profile``, a sentence on where they are from, ``of_profile``, the variables with its values, and ``muted``. A
-    host that cannot be bound has ``refusals``, and its document has no feature, so it changes nothing. ``shown``: the plan is only shown:
-    CPUs that pods hold now do not refuse it, and interrupts of other devices are remarks. ``plan``: the plan to take, as it is, in place of
-    one that is made; an empty one takes everything off. ``in_force``: what module gather found of the state in force. ``tell``:
-    what a bind would change is a remark, as where the plan is shown. Raises ``ValueError`` for what cannot be made of that.
+    ``settings`` are those of role plan and of all features by role, with ``remarks`` on them, ``applied``, those that change what a bind
+    does, ``profile``, a sentence on where they are from, ``of_profile``, the variables with its values, and ``muted``. A host that cannot
+    be bound has ``refusals``, and its document has no feature, so it changes nothing. ``shown``: the plan is only shown: CPUs that pods
+    hold now do not refuse it, and interrupts of other devices are remarks. ``plan``: the plan to take, as it is, in place of one that is
+    made; an empty one takes everything off. ``in_force``: what module gather found of the state in force. ``tell``: what a bind would
+    change is a remark, as where the plan is shown.
 
     Keys of the result: those of :func:`of_plan`, ``plan`` (also of a host that is refused, if there is one), ``refusals``, ``remarks``
     (what a bind would move, and what to look at, each with its code at the end), ``codes`` (refusals by their code), ``summary`` (how
     workloads are bound), ``difference`` (the plan next to the one in force), ``digest`` (that of the state in force after a bind, '' where
-    it is refused), ``converged`` (whether the host is in that state already, so a bind has nothing to do), ``outside`` (a line for what
-    uses NPUs and runs on other CPUs than theirs), ``settings`` (those applied), ``profile``, ``muted`` (until when and why codes are) and
-    ``processes`` (those of each NPU by the settings, as ``groups_of`` takes them).
+    it is refused), ``converged`` (whether the host is in that state already), ``outside`` (a line for what uses NPUs and runs on other
+    CPUs than theirs), ``settings`` (those applied), ``profile``, ``muted`` (until when and why codes are) and ``processes`` (those of each
+    NPU by the settings, as ``groups_of`` takes them).
     """
-    made = _made_of(topology, settings, plan, shown)
-    known = in_force or {}
-    made["converged"] = bool(made["digest"]) and made["digest"] == known.get("digest") and not known["differs"]
-    if (shown or tell) and made["difference"] and made["digest"] and made["plan"] and (in_force or not topology.get("applied")):
-        made["difference"]["changes"] = told = changes(applied(made), in_force)
-        made["remarks"] += [coded(Sentence(BIND_EFFECT, f"A bind changes: {'; '.join(_counted(told))}."))] if told else []
-    return made
-
-
-def _counted(changes: Sequence[str] | None) -> list[str]:
-    """Return changes with a number in place of many files."""
-    found = list(changes or ())
-    files = [line for line in found if line.startswith("file ")]
-    if len(files) <= MOST_FILES:
-        return found
-    return [*(line for line in found if line not in files), f"{len(files)} files, which --check --diff shows"]
-
-
-def _made_of(topology: Topology, settings: Mapping[str, Any], plan: Plan | None, shown: bool) -> DesiredState:
     if missing := {"plan", *FEATURES} - settings.keys():
         raise ValueError(f"the settings lack {' and '.join(sorted(missing))}.")
     if plan is not None and not isinstance(plan, Mapping):
         raise ValueError(f"plan: expected a plan of npu.affinity.plan; got {plan!r}")
-    settings = {**settings, "adopt": adopt.kept(topology, settings["adopt"])}
-    if plan is not None:
-        return _completed(_placed(topology, plan or None, settings), topology, plan or None, settings, [], shown)
-    try:
-        plan = planned(topology, settings["plan"])
-    except ValueError as error:
-        return _completed(of_plan(topology, None, {}), topology, None, settings, [of_error(error, "NPU_SETTING_INVALID")])
-    refusals = _refusals(topology, plan, settings, shown)
+    settings, is_given = {**settings, "adopt": adopt.kept(topology, settings["adopt"])}, plan is not None
+    refusals: list[Sentence] = []
+    document = of_plan(topology, None, {})
+    if plan is None:
+        try:
+            plan = planned(topology, settings["plan"])
+        except ValueError as error:
+            refusals = [of_error(error, "NPU_SETTING_INVALID")]
+        else:
+            refusals = _refused(topology, plan, settings, shown)
+    plan = plan or None
     if not refusals:
         try:
-            return _completed(_placed(topology, plan, settings), topology, plan, settings, [], shown)
+            document = _document(topology, plan, settings)
         except Refused as error:
+            if is_given:
+                raise
             refusals = error.sentences
-    return _completed(of_plan(topology, None, {}), topology, plan, settings, refusals)
+    own, known = "" if refusals else digest(applied(document)), in_force or {}
+    made: DesiredState = {
+        **document,
+        **_sentences(topology, plan, settings, refusals, document, shown),
+        "plan": plan,
+        "digest": own,
+        "converged": bool(own) and own == known.get("digest") and not known["differs"],
+    }
+    if (shown or tell) and made["difference"] and own and plan and plan["npus"] and (in_force or not topology.get("applied")):
+        made["difference"]["changes"] = lines = changes(applied(made), in_force)
+        if lines:
+            files = [line for line in lines if line.startswith("file ")]
+            if len(files) > MOST_FILES:
+                lines = [*(line for line in lines if line not in files), f"{len(files)} files, which --check --diff shows"]
+            made["remarks"].append(coded(Sentence(BIND_EFFECT, f"A bind changes: {'; '.join(lines)}.")))
+    return made
 
 
-def _placed(topology: Topology, plan: Plan | None, settings: Mapping[str, Any]) -> AppliedState:
+def _document(topology: Topology, plan: Plan | None, settings: Mapping[str, Any]) -> AppliedState:
     """Return the document of all features, with the host code and npu-smi where the settings have them."""
     document = with_library(of_plan(topology, plan, {name: settings[name] for name in FEATURES}), settings["plan"]["library"])
     npu_smi = _on_this_host(topology, settings["plan"])["npu_smi"]
     return {**document, "npu_smi": npu_smi} if npu_smi else document
 
 
-def _completed(
-    document: AppliedState,
-    topology: Topology,
-    plan: Plan | None,
-    settings: Mapping[str, Any],
-    refusals: list[Sentence],
-    shown: bool = False,
-) -> DesiredState:
-    """Return the document with its sentences, and with the digest of the part that a host applies unless it is refused."""
-    said = _said(topology, plan, settings, refusals, document, shown)
-    return {**document, **said, "plan": plan, "digest": "" if refusals else digest(applied(document)), "converged": False}
+def with_library(state: AppliedState, library: str) -> AppliedState:
+    """Return a desired state whose host code is in a folder, which every file that names the usual one gets; the usual one is not named, so
+    documents stay as they are."""
+    if library == LIBRARY or not state["runtime"]:
+        return state
+    files: list[FileEntry] = [
+        {**entry, "path": placed(entry["path"], library), "content": entry["content"].replace(f"{LIBRARY}/", f"{library}/")}
+        for entry in state["files"]
+    ]
+    restarted: list[Restarted] = [
+        {"unit": entry["unit"], "files": [placed(path, library) for path in entry["files"]]} for entry in state["restarted"]
+    ]
+    return {**state, "files": files, "restarted": restarted, "library": library}
 
 
 def planned(topology: Topology, settings: Mapping[str, Any]) -> Plan:
@@ -184,28 +160,33 @@ def planned(topology: Topology, settings: Mapping[str, Any]) -> Plan:
     return {**made, "warnings": list(map(coded, made["warnings"]))}
 
 
-def _refusals(topology: Topology, plan: Plan, settings: Mapping[str, Any], shown: bool) -> list[Sentence]:
+def _refused(topology: Topology, plan: Plan, settings: Mapping[str, Any], shown: bool) -> list[Sentence]:
     """Return why a plan must not be applied to the host as it is."""
-    own, share = settings["plan"], settings["device_share"]
-    slices, named = settings["slices"]["enabled"], _named(settings)
-    refused = plan_refusals(topology, plan, named)
-    return [
-        *refused,
-        *(binding.mig_refusals(topology, plan, named) if slices and not refused else []),
-        *((place_refusals(topology) or program_refusals(topology)) if plan["npus"] else []),
-        *silence_refusals(topology, own["replan"]),
-        *library_refusals(own["library"]),
-        *(_missing(topology, plan, _MUST_EXIST) if slices and "services" in own["fail_on"] else []),
-        *(driver_refusals(topology) if share["enabled"] else []),
-        *([] if shown or _kubelet_becomes(topology, settings) else pods.refusals(topology, plan)),
-        *(holder_refusals(topology, plan, own["housekeeping_confine_holders"]) if slices else []),
-        *(follow_refusals(way.with_kubelet(topology, _kubelet_becomes(topology, settings)), plan) if slices else []),
-    ]
+    own, becomes = settings["plan"], _kubelet_becomes(topology, settings)
+    named = _named(settings)
+    found = plan_refusals(topology, plan, named)
+    if settings["slices"]["enabled"] and not found:
+        found += variables.mig_refusals(topology, plan, named)
+    if plan["npus"]:
+        found += _refusals.place_refusals(topology) or _refusals.program_refusals(topology)
+    found += _refusals.silence_refusals(topology, own["replan"])
+    found += _refusals.library_refusals(own["library"])
+    if settings["slices"]["enabled"] and "services" in own["fail_on"]:
+        found += _missing(topology, plan, " Install what is missing, or remove services from npu_affinity_fail_on.")
+    if settings["device_share"]["enabled"]:
+        found += _refusals.driver_refusals(topology)
+    if not (shown or becomes):
+        found += pods.refusals(topology, plan)
+    if settings["slices"]["enabled"]:
+        found += _refusals.holder_refusals(topology, plan) if not own["housekeeping_confine_holders"] else []
+        found += _refusals.follow_refusals(with_kubelet(topology, becomes), plan)
+    return found
 
 
-def _missing(topology: Topology, plan: Plan, advice: str = "") -> list[Sentence]:
+@remark("NPU_UNKNOWN_UNIT")
+def _missing(topology: Topology, plan: Plan, advice: str = "") -> list[str]:
     missing = topology.get("missing_units")
-    return [Sentence("NPU_UNKNOWN_UNIT", f"{absent(missing)}{advice}")] if missing and plan["npus"] else []
+    return [f"{absent(missing)}{advice}"] if missing and plan["npus"] else []
 
 
 def _named(settings: Mapping[str, Any]) -> Named:
@@ -214,17 +195,13 @@ def _named(settings: Mapping[str, Any]) -> Named:
     return Named.of(settings["slices"], None if share["npus"] else share["enabled"])
 
 
-def _said(
-    topology: Topology,
-    plan: Plan | None,
-    settings: Mapping[str, Any],
-    refusals: list[Sentence],
-    document: AppliedState,
-    shown: bool,
+def _sentences(
+    topology: Topology, plan: Plan | None, settings: Mapping[str, Any], refusals: list[Sentence], document: AppliedState, shown: bool
 ) -> Said:
     """Return the keys of a document that are not for the host."""
-    refusals = [_with_profile(refusal, settings.get("of_profile", ())) for refusal in refusals]
-    said: Said = {
+    of_profile = settings.get("of_profile", ())
+    refusals = [_with_profile(refusal, of_profile) for refusal in refusals]
+    found: Said = {
         "refusals": list(map(str, refusals)),
         "remarks": [],
         "codes": by_code(refusals),
@@ -237,40 +214,45 @@ def _said(
         "muted": settings.get("muted", {}),
     }
     if not plan:
-        return said
-    said["outside"] = pools.lines(pools.placed(topology.get("users") or (), plan))
-    own, named = settings["plan"], _named(settings)
-    said["difference"] = difference(topology, plan, document, named)
+        return found
+    named = _named(settings)
+    found["outside"] = pools.lines(pools.placed(topology.get("users") or (), plan))
+    found["difference"] = difference(topology, plan, document, named)
     if refusals:
-        said["summary"] = "A bind refuses this plan."
-        return said
-    found = [*remarks.guests(topology), *remarks.remarks(topology, plan, named)]
+        found["summary"] = "A bind refuses this plan."
+        return found
+    sentences = []
     try:
-        said["processes"] = threads.processes(topology, plan, settings["threads"]) if plan["npus"] else []
+        found["processes"] = threads.processes(topology, plan, settings["threads"]) if plan["npus"] else []
     except ValueError as error:
-        found.append(of_error(error, "NPU_SETTING_INVALID"))
-    there = way.with_kubelet(topology, _kubelet_becomes(topology, settings))
-    if settings["slices"]["enabled"]:
-        found += _missing(topology, plan) if "services" not in own["fail_on"] else []
-        found += remarks.without_slices(there, plan, named)
-    else:
-        found += remarks.slices_off(plan, named, settings["threads"]["enabled"])
-    found += environment.remarks(there, plan, named, settings["adopt"]["adopt"] != adopt.REPORT, settings["slices"]["enabled"])
+        sentences.append(of_error(error, "NPU_SETTING_INVALID"))
+    sentences = [*remarks.guests(topology), *remarks.remarks(topology, plan, named), *sentences]
+    sentences += _of_plan(topology, plan, settings, document, shown)
+    texts = [*map(coded, sentences), *(text for name, notes in document["notes"].items() if name not in IN_SUMMARY for text in notes)]
+    unasked = tuple(no_effect(name) for name in of_profile)  # a profile sets it on every host, whatever the host has
+    found["remarks"] = [*(text for text in texts if not text.startswith(unasked)), *settings.get("remarks", ())]
+    summary = document["notes"].get("slices") or [remarks.OFF if plan["npus"] else binding(topology, plan, named)["summary"]]
+    found["summary"] = " ".join(summary)
+    return found
+
+
+def _of_plan(topology: Topology, plan: Plan, settings: Mapping[str, Any], document: AppliedState, shown: bool) -> list[Sentence]:
+    """Return the remarks on a plan that is not refused, those of features and of what the settings name apart."""
+    own, named, slices = settings["plan"], _named(settings), settings["slices"]["enabled"]
+    there = with_kubelet(topology, _kubelet_becomes(topology, settings))
+    found = remarks.without_slices(there, plan, named) if slices else remarks.slices_off(plan, named, settings["threads"]["enabled"])
+    if slices and "services" not in own["fail_on"]:
+        found = _missing(topology, plan) + found
+    found += variables.remarks(there, plan, named, settings["adopt"]["adopt"] != adopt.REPORT, slices)
     found += adopt.remarks(topology, settings["adopt"])
     found += [Sentence("NPU_RANKS_PLACED", text) for text in ranks.remarks(topology.get("users") or (), plan)] if shown else []
-    found += memory.remarks(topology, document)
-    found += memory.remarks_on_users(topology, plan, document)
+    found += remarks.memory_of_units(topology, document)
+    found += remarks.memory_of_users(topology, plan, document)
     if shown:
-        placed = _neighbours("irq", topology, plan, {name: settings[name] for name in FEATURES})["left_alone"]
-        found += neighbours.remarks(topology, plan, {pci for _file, functions in placed for pci in functions})
-    found += isolation.remarks(topology, plan)
-    found += isolation.explained(topology, plan) if shown and own["isolation"] == "explain" else []
-    told = [*map(coded, found), *(sentence for name, notes in document["notes"].items() if name not in IN_SUMMARY for sentence in notes)]
-    unasked = tuple(no_effect(name) for name in settings.get("of_profile", ()))  # a profile sets it on every host, whatever the host has
-    told = [sentence for sentence in told if not sentence.startswith(unasked)]
-    summary = document["notes"].get("slices") or [remarks.OFF if plan["npus"] else binding.binding(topology, plan, named)["summary"]]
-    said["remarks"], said["summary"] = [*told, *settings.get("remarks", ())], " ".join(summary)
-    return said
+        of_features = _neighbours("irq", topology, plan, {name: settings[name] for name in FEATURES})["left_alone"]
+        found += conflicts.interrupts(topology, plan, {pci for _file, functions in of_features for pci in functions})
+    found += conflicts.isolation(topology, plan)
+    return found + (conflicts.command_line(topology, plan) if shown and own["isolation"] == "explain" else [])
 
 
 def _with_profile(refusal: Sentence, of_profile: Collection[str]) -> Sentence:

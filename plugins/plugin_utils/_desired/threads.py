@@ -9,11 +9,10 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._features.threads.feature import FEATURE
-from ansible_collections.npu.affinity.plugins.module_utils._features.threads.places import SETTINGS
+from ansible_collections.npu.affinity.plugins.module_utils._features.threads.feature import FEATURE, SETTINGS
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, coded_error
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, watched
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import workloads
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import present_ids
@@ -31,12 +30,10 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     if not settings["enabled"]:
         return Feature(owned=OWNED)
     if settings["bound_by"] == "workers":
-        raise ValueError(
-            Sentence(
-                "NPU_WORKERS_CONFLICT",
-                "npu_affinity_threads_enabled places threads from outside, and with npu_affinity_bound_by=workers the workers do it "
-                "themselves; switch one of the two off.",
-            )
+        raise coded_error(
+            "NPU_WORKERS_CONFLICT",
+            "npu_affinity_threads_enabled places threads from outside, and with npu_affinity_bound_by=workers the workers do it "
+            "themselves; switch one of the two off.",
         )
     if not plan["npus"]:
         return Feature(owned=OWNED)

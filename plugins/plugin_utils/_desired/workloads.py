@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand, union
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import (
     NAME,
     is_lost,
@@ -34,42 +34,37 @@ VARIABLE = "npu_affinity_workloads"
 
 def refusals(plan: Plan, wanted: Sequence[Mapping[str, Any]], services: Sequence[Mapping[str, Any]] = ()) -> list[Sentence]:
     """Return one sentence for every workload that the plan cannot serve, or that shares CPUs with another or a service unasked."""
-    sentences = []
+    unknown = [unknown_npus(VARIABLE, str(workload.get("name", "")), workload.get("npus") or (), plan) for workload in wanted]
+    sentences = [*_wrong(plan, wanted), *filter(None, unknown)]
+    return sentences or _overlaps(plan, wanted, services)
+
+
+@remark("NPU_SETTING_INVALID")
+def _wrong(plan: Plan, wanted: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     names = [str(workload.get("name", "")) for workload in wanted]
     for name, workload in zip(names, wanted, strict=True):
-        npus = workload.get("npus") or []
+        npus = workload.get("npus") or ()
         if not NAME.fullmatch(name) or name.isdigit():
-            sentences.append(
-                Sentence(
-                    "NPU_SETTING_INVALID", f"{VARIABLE}: '{name}' is not a name; use letters, digits, '_', '.' and '-', not a number alone."
-                )
-            )
+            yield f"{VARIABLE}: '{name}' is not a name; use letters, digits, '_', '.' and '-', not a number alone."
         if not npus:
-            sentences.append(Sentence("NPU_SETTING_INVALID", f"{VARIABLE}: {name} names no NPU or GPU."))
+            yield f"{VARIABLE}: {name} names no NPU or GPU."
         try:
             flag("share", workload.get("share", False))
         except ValueError as error:
-            sentences.append(Sentence("NPU_SETTING_INVALID", f"{VARIABLE}: {name}: {error}."))
-        if unknown := unknown_npus(VARIABLE, name, npus, plan):
-            sentences.append(unknown)
-        elif len({kind_and_number(entry["slice"])[0] for entry in members(plan, npus)[0]}) > 1:
-            sentences.append(Sentence("NPU_SETTING_INVALID", f"{VARIABLE}: {name} mixes NPUs and GPUs; make one workload of each."))
+            yield f"{VARIABLE}: {name}: {error}."
+        if len({kind_and_number(unit)[0] for unit in slices_of(plan, npus)}) > 1:
+            yield f"{VARIABLE}: {name} mixes NPUs and GPUs; make one workload of each."
     for slice_name in sorted(set(map(_inner, names))):
         alike = [name for name in names if _inner(name) == slice_name]
         if len(set(alike)) > 1:
-            told = " and ".join(dict.fromkeys(alike))
-            sentences.append(
-                Sentence(
-                    "NPU_SETTING_INVALID",
-                    f"{VARIABLE}: {told} would have one slice, because '-' and '_' count as the same there; rename one of them.",
-                )
-            )
+            both = " and ".join(dict.fromkeys(alike))
+            yield f"{VARIABLE}: {both} would have one slice, because '-' and '_' count as the same there; rename one of them."
         elif len(alike) > 1:
-            sentences.append(Sentence("NPU_SETTING_INVALID", f"{VARIABLE}: {alike[0]} is named more than once."))
-    return sentences or list(_overlaps(plan, wanted, services))
+            yield f"{VARIABLE}: {alike[0]} is named more than once."
 
 
-def _overlaps(plan: Plan, wanted: Sequence[Mapping[str, Any]], services: Sequence[Mapping[str, Any]]) -> Iterator[Sentence]:
+@remark("NPU_CLAIMED_TWICE")
+def _overlaps(plan: Plan, wanted: Sequence[Mapping[str, Any]], services: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield which workloads have NPUs of another workload or service, where not all workloads concerned have ``share``."""
     users = [
         (f"workload {workload['name']}", flag("share", workload.get("share", False)), slices_of(plan, workload.get("npus") or ()))
@@ -82,11 +77,8 @@ def _overlaps(plan: Plan, wanted: Sequence[Mapping[str, Any]], services: Sequenc
             if both and not (may_share and other_may_share):
                 npus = ", ".join(map(title, ({"slice": name} for name in both)))
                 yield (
-                    Sentence(
-                        "NPU_CLAIMED_TWICE",
-                        f"{VARIABLE}: {user} and {other} both have {npus}, and would run on the same CPUs. Give each NPU to one of them; "
-                        "or let workloads share on purpose with share: true on each.",
-                    )
+                    f"{VARIABLE}: {user} and {other} both have {npus}, and would run on the same CPUs. Give each NPU to one of them; "
+                    "or let workloads share on purpose with share: true on each."
                 )
 
 

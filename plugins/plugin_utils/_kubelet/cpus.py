@@ -21,21 +21,14 @@ All CPU sets are bit masks.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from functools import reduce
 from itertools import combinations, islice
-from operator import or_
-from typing import NamedTuple
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of, mask_of, text_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of, mask_of, text_of, union
 
 NODES, SOCKETS, CACHES, CORES = "nodes", "sockets", "caches", "cores"
-
-
-def _union(masks: Iterable[int]) -> int:
-    return reduce(or_, masks, 0)
 
 
 class Units:
@@ -49,12 +42,13 @@ class Units:
             level: {number: cpus for number, cpus in units.items() if cpus}
             for level, units in ((NODES, nodes), (SOCKETS, sockets), (CACHES, caches), (CORES, cores))
         }
-        self.cpus = _union(self.of[CORES].values())
+        self.cpus = union(self.of[CORES].values())
         for level, units in self.of.items():
-            shared = sum(map(int.bit_count, units.values())) != _union(units.values()).bit_count()
-            if shared or _union(units.values()) != self.cpus or not self.cpus:
+            held = union(units.values())
+            shared = sum(map(int.bit_count, units.values())) != held.bit_count()
+            if shared or held != self.cpus or not self.cpus:
                 raise ValueError(
-                    f"The {level} of the machine hold CPUs {text_of(_union(units.values())) or 'none'}{', some of them twice' * shared}; "
+                    f"The {level} of the machine hold CPUs {text_of(held) or 'none'}{', some of them twice' * shared}; "
                     f"every online CPU, that is {text_of(self.cpus) or 'none'}, must be in exactly one of them"
                 )
         nodes_first = len(self.of[SOCKETS]) >= len(self.of[NODES])
@@ -77,7 +71,7 @@ class Units:
 
     def around(self, level: str, cpus: int) -> int:
         """Return all CPUs of the units that hold some of these."""
-        return _union(unit for unit in self.of[level].values() if unit & cpus)
+        return union(unit for unit in self.of[level].values() if unit & cpus)
 
 
 class Choice:
@@ -115,17 +109,10 @@ class Choice:
         return [number for number in self.order(level) if (units[number] & self.free).bit_count() == (alike or units[number].bit_count())]
 
     def take_whole(self, level: str) -> None:
-        for number in self.whole(level) if self.needed else ():
+        for number in self.whole(level) if self.needed > 0 else ():
             cpus = self.units.of[level][number] & self.free
             if cpus.bit_count() <= self.needed:
                 self.take(cpus)
-
-    def take_caches(self) -> None:
-        for number in self.order(CACHES):
-            if self.needed >= self.units.average(CACHES):
-                self.take_whole(CACHES)
-            if self.needed:
-                self._take_part_of_cache(number)
 
     def _take_part_of_cache(self, number: int) -> None:
         """Take all that is needed from the cores of one cache with the lowest ids, or nothing."""
@@ -133,7 +120,7 @@ class Choice:
         cores = self.units.of[CORES]
         inside = self.units.of[CACHES][number] & self.free
         lowest = sorted(core for core, cpus in cores.items() if cpus & inside)[: math.ceil(self.needed / threads)]
-        cpus = _union(cores[core] for core in lowest) & self.free
+        cpus = union(cores[core] for core in lowest) & self.free
         if threads > 1 and self.needed % 2 and cpus.bit_count() > self.needed:
             cpus &= ~(1 << cpus.bit_length() - 1)
         if cpus.bit_count() == self.needed:
@@ -144,19 +131,18 @@ class Choice:
         for number in self.order(level):
             yield from cpus_of(self.units.of[level][number] & self.free)
 
-    def take_threads(self, level: str) -> None:
-        if self.needed:
-            self.take(mask_of(islice(self.threads(level), self.needed)))
-
     def pack(self, spread: bool, by_cache: bool = False) -> int:
+        self.take_whole(self.units.outer)
+        self.take_whole(self.units.inner)
+        for number in self.order(CACHES) if by_cache and self.needed > 0 else ():
+            if self.needed >= self.units.average(CACHES):
+                self.take_whole(CACHES)
+            if self.needed:
+                self._take_part_of_cache(number)
+        if not spread:
+            self.take_whole(CORES)
         if self.needed > 0:
-            self.take_whole(self.units.outer)
-            self.take_whole(self.units.inner)
-            if by_cache:
-                self.take_caches()
-            if not spread:
-                self.take_whole(CORES)
-            self.take_threads(SOCKETS if spread else CORES)
+            self.take(mask_of(islice(self.threads(SOCKETS if spread else CORES), self.needed)))
         return self.taken
 
 
@@ -175,52 +161,57 @@ def distributed(units: Units, available: int, count: int, group: int = 1, spread
     return _distribute(Choice(units, available, count), group, spread) or packed(units, available, count, spread)
 
 
-class _Parts(NamedTuple):
-    """What the nodes of a combination give: so many CPUs each at once, then a group in turns by ``receivers``."""
-
-    balance: float
-    due: dict[int, int]
-    receivers: Collection[int]
-    remainder: int
-
-
 def _distribute(choice: Choice, group: int, spread: bool) -> int:
-    """Return the CPUs in equal parts of nodes, 0 where no combination of nodes can give them."""
+    """Return the CPUs in equal parts of nodes, 0 where no combination of nodes can give them.
+
+    Each node of a combination gives ``each`` CPUs at once, packed by itself, and receivers then give the remainder in groups by turns.
+    """
     nodes = choice.units.of[NODES]
     free = {node: (nodes[node] & choice.free).bit_count() for node in choice.order(NODES)}
     groups = math.ceil(choice.needed / group)
     per_node = math.ceil(math.ceil(choice.units.cpus.bit_count() / group) / len(nodes))
     for size in range(max(1, math.ceil(groups / per_node)), min(groups, len(free)) + 1):
-        best: _Parts | None = None
+        best: tuple[float, Collection[int], Collection[int]] | None = None
         each = choice.needed // size // group * group
         for combination in combinations([node for node, cpus in free.items() if cpus >= each], size):
-            if best and best.balance == 0:
+            if best and best[0] == 0:
                 break
-            found = _parts(combination, free, choice.needed, each, group)
-            if found and (best is None or found.balance < best.balance):
-                best = found
+            receivers = _receivers(combination, free, choice.needed, each, group)
+            if receivers and (best is None or receivers[0] < best[0]):
+                best = receivers[0], combination, receivers[1]
         if best:
-            return _give(choice, best, group, spread)
+            for node in best[1]:
+                _take_packed(choice, node, each, spread)
+            while choice.needed:
+                for node in best[2]:
+                    if choice.needed and (nodes[node] & choice.free).bit_count() >= group:
+                        _take_packed(choice, node, group, spread)
+            return choice.taken
     return 0
 
 
-def _parts(combination: Collection[int], free: Mapping[int, int], needed: int, each: int, group: int) -> _Parts | None:
-    """Return what each node of a combination gives: ``each`` and a part of the remainder. None where it cannot give enough in groups."""
+def _take_packed(choice: Choice, node: int, count: int, spread: bool) -> None:
+    choice.take(Choice(choice.units, choice.free & choice.units.of[NODES][node], count).pack(spread))
+
+
+def _receivers(
+    combination: Collection[int], free: Mapping[int, int], needed: int, each: int, group: int
+) -> tuple[float, Collection[int]] | None:
+    """Return which nodes of a combination best give the remainder, after how unlike all nodes then are; None where they cannot give it."""
     if sum([free[node] // group for node in combination]) * group < needed:
         return None
-    due = dict.fromkeys(combination, each)
-    left = {node: cpus - due.get(node, 0) for node, cpus in free.items()}
-    remainder = needed - sum(due.values())
+    left = {node: cpus - each * (node in combination) for node, cpus in free.items()}
+    remainder = needed - each * len(combination)
     if remainder == 0:
-        return _Parts(_deviation(left.values()), due, (), 0)
-    best: _Parts | None = None
+        return _deviation(left.values()), ()
+    best: tuple[float, Collection[int]] | None = None
     candidates = [node for node in combination if left[node] >= group]
     for size in range(len(candidates), 0, -1):
         for receivers in combinations(candidates, size):
             balance = _balance(left, receivers, remainder, group)
-            if balance is not None and (best is None or balance < best.balance):
-                best = _Parts(balance, due, receivers, remainder)
-            if best and best.balance == 0:
+            if balance is not None and (best is None or balance < best[0]):
+                best = balance, receivers
+            if best and best[0] == 0:
                 return best
     return best
 
@@ -246,23 +237,6 @@ def _deviation(counts: Collection[int]) -> float:
 
 def _thousandths(value: float) -> float:
     return math.floor(value * 1000 + 0.5) / 1000
-
-
-def _give(choice: Choice, parts: _Parts, group: int, spread: bool) -> int:
-    """Take the parts from their nodes, each packed by itself."""
-
-    def take(node: int, more: int) -> None:
-        choice.take(Choice(choice.units, choice.free & choice.units.of[NODES][node], more).pack(spread))
-
-    for node, more in parts.due.items():
-        take(node, more)
-    remainder = parts.remainder
-    while remainder:
-        for node in parts.receivers:
-            if remainder and (choice.units.of[NODES][node] & choice.free).bit_count() >= group:
-                take(node, group)
-                remainder -= group
-    return choice.taken
 
 
 @dataclass(frozen=True)
@@ -318,7 +292,7 @@ def allocate(
     available = shared & ~reserved
     chosen = 0
     if nodes is not None:
-        near = _union(cpus for node, cpus in units.of[NODES].items() if node in nodes)
+        near = union(cpus for node, cpus in units.of[NODES].items() if node in nodes)
         near = available & (units.around(SOCKETS, near) if options.align_by_socket else near)
         chosen = options.take(units, near, min(count, near.bit_count()))
     return chosen | options.take(units, available & ~chosen, count - chosen.bit_count())

@@ -6,21 +6,24 @@
 Sources: Kubernetes, "Control CPU Management Policies on the Node", "Reserve Compute Resources for System Daemons" and
 ``pkg/kubelet/cm/cpumanager/{policy_options,policy_static}.go``. Reserving CPUs confines nothing by itself; it only keeps the kubelet from
 giving them to containers.
+
+A kubelet does not start with an option that it does not know, or whose feature gate is off. Alpha options share one gate, which is off by
+default, and beta options another, which is on. Sources: ``pkg/kubelet/cm/{cpumanager,topologymanager}/policy_options.go`` and KEPs 2625,
+2902, 3327, 3545, 4176, 4540, 4622 and 5109.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
+from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet.state_file import release
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import as_cpulist, mask, text_of, union
-from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import gates
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import CORES, PolicyOptions, allocate
-from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import POLICIES, SINGLE
-from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import units_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import POLICIES, SINGLE, units_of
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
@@ -28,6 +31,33 @@ if TYPE_CHECKING:
 CPU_POLICIES = ("none", "static")
 NODES, MOST_NODES = "max-allowable-numa-nodes", 8
 """The option that the topology manager needs with more NUMA nodes, and its least value (KEP 4622)."""
+
+Release = tuple[int, int]
+NEVER: Release = (1 << 16, 0)
+
+
+class Stages(NamedTuple):
+    """The first releases in which an option was alpha, beta and stable."""
+
+    alpha: Release
+    beta: Release = NEVER
+    stable: Release = NEVER
+
+
+CPU_MANAGER = {
+    "full-pcpus-only": Stages((1, 22), (1, 23), (1, 33)),
+    "distribute-cpus-across-numa": Stages((1, 23), (1, 33)),
+    "align-by-socket": Stages((1, 25)),
+    "distribute-cpus-across-cores": Stages((1, 31)),
+    "strict-cpu-reservation": Stages((1, 32), (1, 33), (1, 35)),
+    "prefer-align-cpus-by-uncorecache": Stages((1, 32), (1, 34), (1, 36)),
+}
+STAGES = {
+    **CPU_MANAGER,
+    "prefer-closest-numa-nodes": Stages((1, 26), (1, 28), (1, 32)),
+    "max-allowable-numa-nodes": Stages((1, 31), (1, 33), (1, 35)),
+}
+"""The options of the CPU manager, and those of the topology manager."""
 
 
 def kubelet_drop_in(
@@ -47,8 +77,8 @@ def kubelet_drop_in(
     with which no kubelet would start.
     """
     given = _texts(options)
-    chosen = {option: value for option, value in given.items() if option in gates.CPU_MANAGER}
-    further = {option: value for option, value in given.items() if option in gates.TOPOLOGY_MANAGER}
+    chosen = {option: value for option, value in given.items() if option in CPU_MANAGER}
+    further = {option: value for option, value in given.items() if option not in CPU_MANAGER}
     if policy not in CPU_POLICIES:
         raise ValueError(f"policy: expected one of {', '.join(CPU_POLICIES)}; got {policy!r}")
     if topology_policy not in POLICIES:
@@ -63,10 +93,7 @@ def kubelet_drop_in(
             f"{{{NODES}: '{len(nodes)}'}} (Kubernetes 1.31 or newer); the kubelet starts with up to {MOST_NODES} only"
         )
     kubelet = topology.get("kubelet") or {}
-    gated = {
-        **gates.needed("options", chosen, gates.CPU_MANAGER, "CPUManager", kubelet),
-        **gates.needed("options", further, gates.TOPOLOGY_MANAGER, "TopologyManager", kubelet),
-    }
+    gated = gates_of("options", [*chosen, *further], kubelet)
     configuration = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -78,6 +105,40 @@ def kubelet_drop_in(
         **({"featureGates": gated} if gated else {}),
     }
     return f"# {MARKER}: changes are overwritten.\n" + yaml.safe_dump(configuration, sort_keys=False, width=1000)
+
+
+def knows(option: str, kubelet: Mapping[str, Any]) -> bool:
+    return _release(kubelet) >= STAGES[option].alpha
+
+
+def gates_of(name: str, options: Iterable[str], kubelet: Mapping[str, Any]) -> dict[str, bool]:
+    """Return the feature gates that options need; ``name`` is what the user calls these.
+
+    A kubelet of unknown version is taken for a current one. Raises ``ValueError`` for an option that the kubelet does not know, or whose
+    gate its own configuration switches off.
+    """
+    version, gates = kubelet.get("version"), {}
+    for option in options:
+        stages, prefix = STAGES[option], "CPUManager" if option in CPU_MANAGER else "TopologyManager"
+        if not knows(option, kubelet):
+            first = ".".join(map(str, stages.alpha))
+            raise ValueError(
+                f"{name}: {option} came with Kubernetes {first}, and the kubelet is {version}, which would not start with it; leave it "
+                "out, or update the kubelet first"
+            )
+        if _release(kubelet) < stages.beta:
+            gates[f"{prefix}PolicyAlphaOptions"] = True
+        elif _release(kubelet) < stages.stable and (kubelet.get("feature_gates") or {}).get(f"{prefix}PolicyBetaOptions") == "false":
+            raise ValueError(
+                f"{name}: {option} is beta in Kubernetes {version or 'of today'}, and the kubelet's configuration switches feature gate "
+                f"{prefix}PolicyBetaOptions off; remove that, or leave the option out"
+            )
+    return gates
+
+
+def _release(kubelet: Mapping[str, Any]) -> Release:
+    version = kubelet.get("version")
+    return release(version) if version else (NEVER[0] - 1, 0)
 
 
 def reserved_cpus(plan: Plan, topology: Topology, more: object = "") -> str:
@@ -109,12 +170,12 @@ def _refuse_static(topology: Topology, options: Mapping[str, str], topology_poli
 
 def _texts(given: Mapping[str, Any] | None) -> dict[str, str]:
     """Return options as the texts that the kubelet expects."""
-    known = [*gates.CPU_MANAGER, *gates.TOPOLOGY_MANAGER]
-    if not isinstance(given or {}, Mapping):
-        raise ValueError(f"options: expected a dictionary with some of {', '.join(known)}; got {given!r}")
-    if unknown := [str(option) for option in given or {} if option not in known]:
-        raise ValueError(f"options: {', '.join(unknown)} is not known; known are {', '.join(known)}")
-    texts = {str(option): str(value).lower() if isinstance(value, bool) else str(value) for option, value in (given or {}).items()}
+    given = given or {}
+    if not isinstance(given, Mapping):
+        raise ValueError(f"options: expected a dictionary with some of {', '.join(STAGES)}; got {given!r}")
+    if unknown := [str(option) for option in given if option not in STAGES]:
+        raise ValueError(f"options: {', '.join(unknown)} is not known; known are {', '.join(STAGES)}")
+    texts = {str(option): str(value).lower() if isinstance(value, bool) else str(value) for option, value in given.items()}
     for option, text in texts.items():
         if option == NODES and not (text.isdecimal() and int(text) >= MOST_NODES):
             raise ValueError(f"options: {option} takes a whole number from {MOST_NODES} on; got {text!r}")

@@ -10,12 +10,12 @@ the kernel names no sockets, every NUMA node counts as one; CPUs of no known cac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations
 from typing import NamedTuple, TYPE_CHECKING
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of, mask, NO_NODE, union
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, cpus_of, mask, mask_of, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import Units
 
 if TYPE_CHECKING:
@@ -43,10 +43,8 @@ class Ranking:
 
     def within(self, nodes: int) -> tuple[float, int]:
         """Return the key among sets of the same width."""
-        if not self.distances:
-            return 0, nodes
-        bits = bits_of(nodes)
-        return sum(self.distances[node][other] for node in bits for other in bits) / len(bits) ** 2, nodes
+        bits, distances = cpus_of(nodes), self.distances
+        return sum(distances[node][other] for node in bits for other in bits) / len(bits) ** 2 if distances else 0, nodes
 
     def preferred(self, nodes: int) -> tuple[int, float, int]:
         return nodes.bit_count(), *self.within(nodes)
@@ -56,10 +54,6 @@ class Ranking:
         width = nodes.bit_count()
         order = (0, 0) if width == floor else (1, -width) if width < floor else (2, width)
         return *order, *self.within(nodes)
-
-
-def bits_of(nodes: int) -> list[int]:
-    return [bit for bit in range(nodes.bit_length()) if nodes >> bit & 1]
 
 
 def admits(policy: str, hint: Hint) -> bool:
@@ -130,23 +124,15 @@ def _cpu_hints(request: int, capacity: Sequence[int], free: Sequence[int], chips
     """
     width = least_nodes(request, free)
     if chips is None:
-        sets = {sum(1 << node for node in nodes) for nodes in combinations(range(len(free)), width)}
+        sets = set(map(mask_of, combinations(range(len(free)), width)))
     else:
-        others = (1 << len(free)) - 1 & ~chips
-        sets = {
-            chips,
-            sum(1 << node for node in sorted(range(len(free)), key=lambda node: -free[node])[:width]),
-            *(subset | others for subset in _subsets(chips)),
-        }
+        sets = {chips, mask_of(sorted(range(len(free)), key=lambda node: -free[node])[:width])}
+        subset = chips
+        while subset:
+            sets.add(subset | (1 << len(free)) - 1 & ~chips)
+            subset = subset - 1 & chips
     least = least_nodes(request, capacity)
-    return [Hint(nodes, nodes.bit_count() == least) for nodes in sets if sum(free[node] for node in bits_of(nodes)) >= request]
-
-
-def _subsets(nodes: int) -> Iterator[int]:
-    subset = nodes
-    while subset:
-        yield subset
-        subset = subset - 1 & nodes
+    return [Hint(nodes, nodes.bit_count() == least) for nodes in sets if sum(free[node] for node in cpus_of(nodes)) >= request]
 
 
 def units_of(topology: Topology) -> Units:

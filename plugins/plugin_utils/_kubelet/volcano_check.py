@@ -12,10 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from decimal import Decimal, InvalidOperation
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import POLICIES
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.volcano import ANNOTATION, SCHEDULER
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 
 _UNITS = {
     **{unit: Decimal(1000) ** power for power, unit in enumerate(("n", "u", "m", "", "k", "M", "G", "T", "P", "E"), -3)},
@@ -32,7 +35,7 @@ class Template(NamedTuple):
     scheduler: Any
 
 
-def volcano_check(manifest: Mapping[str, Any], hosts: Mapping[str, Mapping[str, Any]] | None = None) -> list[str]:
+def volcano_check(manifest: Mapping[str, Any], hosts: Mapping[str, Topology] | None = None) -> list[str]:
     """Return sentences on what is wrong with a Pod, a workload with a pod template or a Volcano job; none when all is well.
 
     ``hosts`` maps names of nodes to topologies: one of them has to have the static CPU manager and the policy of the pods. Raises
@@ -59,7 +62,7 @@ def _templates(manifest: object) -> list[Template]:
     return [Template(title, pod["spec"], annotations.get(ANNOTATION), pod["spec"].get("schedulerName"))]
 
 
-def _findings(template: Template, hosts: Mapping[str, Mapping[str, Any]] | None) -> Iterator[str]:
+def _findings(template: Template, hosts: Mapping[str, Topology] | None) -> Iterator[str]:
     if template.scheduler != SCHEDULER:
         yield f"{template.title}: schedulerName is {template.scheduler or 'not set'}; only {SCHEDULER} has the numa-aware plugin."
     if template.policy is None:
@@ -72,9 +75,9 @@ def _findings(template: Template, hosts: Mapping[str, Mapping[str, Any]] | None)
         yield from _resources(f"{template.title}, container {container.get('name')}", container.get("resources") or {})
 
 
-def _nodes(template: Template, hosts: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    kubelets = {name: topology["kubelet"] for name, topology in sorted(hosts.items()) if topology.get("kubelet")}
-    found = {name: (kubelet.get("policy"), kubelet.get("topology_policy")) for name, kubelet in kubelets.items()}
+def _nodes(template: Template, hosts: Mapping[str, Topology]) -> Iterator[str]:
+    kubelets = [(name, topology.get("kubelet")) for name, topology in sorted(hosts.items())]
+    found = {name: (kubelet.get("policy"), kubelet.get("topology_policy")) for name, kubelet in kubelets if kubelet}
     if ("static", template.policy) not in found.values():
         listed = ", ".join(f"{name} {cpus} and {topology}" for name, (cpus, topology) in found.items()) or "no node has a kubelet"
         yield (

@@ -1,7 +1,9 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The forms for Kubernetes: pods of the class Guaranteed, their claims and policies, and a part of the configuration of a kubelet.
+"""The forms of filter launch: those of a host, which its command npu-affinity has, too, and those for Kubernetes.
+
+The latter are pods of the class Guaranteed, their claims and policies, and a part of the configuration of a kubelet.
 
 Exclusive CPUs of the kubelet go to pods with whole CPUs, and with requests equal to limits for CPUs and memory (Kubernetes, "Control CPU
 Management Policies on the Node"). Which CPUs, it alone decides. Never AllowedCPUs= on kubepods.slice or below, and never a change of the
@@ -30,6 +32,9 @@ The balloon ``reserved`` takes the reserved CPUs only where ``minCPUs`` asks for
 
 from __future__ import annotations
 
+from typing import Any
+
+from ansible_collections.npu.affinity.plugins.module_utils._launch import forms, launching
 from ansible_collections.npu.affinity.plugins.module_utils._launch.filling import Block, file
 from ansible_collections.npu.affinity.plugins.module_utils._launch.forms import Form
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.pods import PodFacts
@@ -169,6 +174,7 @@ featureGates:{gates:?}
 """
 
 FORMS = {
+    **forms.FORMS,
     "kubernetes": Form(
         file,
         _pod("{gives_devices:?}"),
@@ -265,3 +271,8 @@ FORMS = {
         for_pods=True,
     ),
 }
+
+
+def launch(entry: Any, form: str, **options: Any) -> str:
+    """Return the text of a form, see :func:`launching.launch`."""
+    return launching.launch(entry, form, forms=FORMS, **options)

@@ -17,9 +17,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._kernel.devices impor
 from ansible_collections.npu.affinity.plugins.module_utils._launch.facts import Facts
 from ansible_collections.npu.affinity.plugins.module_utils._launch.slurm import whole_cores
 from ansible_collections.npu.affinity.plugins.module_utils._launch.workload import Workload
-from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import forecast, gates
-from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.drop_in import reserved_cpus
-from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.pods import resource_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import drop_in, pods
 
 _LABEL = re.compile(r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?\Z")
 
@@ -31,14 +29,14 @@ class PodFacts(Facts):
         known = sorted(card.known for card in workload.cards if card.known is not None)
         by_claim = options["devices"] and not options["resource"] and not self["is_gpu"] and len(known) == len(workload.cards)
         planned = options["plan"]["npus"] if options["plan"] else []
-        hints = forecast.hints(topology) if topology else {}
+        hints = pods.hints(topology) if topology else {}
         self.update(
             count=len(workload.cards),
             env=[SimpleNamespace(name=name, value=value) for name, value in self["switches"].items()],
             kubelet=kubelet,
             is_static=kubelet.get("policy") == "static",
             version=kubelet.get("version"),
-            forecast=list(map(str, forecast.forecast(topology))) if topology else [],
+            forecast=list(map(str, pods.forecast(topology))) if topology else [],
             whole_pool=compress(whole_cores(topology, expand(workload.cpus))),
             near=len(expand(workload.nearest)) == 1,
             interrupts=[f"*{SQ}*", f"*{CQ}*"] if any(entry.get("irq") for entry in [*work, *planned]) else [],
@@ -59,7 +57,7 @@ class PodFacts(Facts):
     @property
     def offered(self) -> str:
         """The name under which the device plugin offers the workload's devices; '' where only the user can know it."""
-        return self.options["resource"] or resource_of(card.family for card in self.workload.cards) or ""
+        return self.options["resource"] or pods.resource_of(card.family for card in self.workload.cards) or ""
 
     @property
     def resource_or_unknown(self) -> str:
@@ -74,7 +72,7 @@ class PodFacts(Facts):
             return compress(whole_cores(work.topology, expand(work.irq)))
         if not work.topology:
             raise ValueError(f"{work.title}: whole cores are reserved, which a plan does not have; give topology along with plan")
-        return reserved_cpus(plan, work.topology)
+        return drop_in.reserved_cpus(plan, work.topology)
 
     @property
     def reserved_size(self) -> int:
@@ -128,8 +126,8 @@ class PodFacts(Facts):
     @property
     def options_of_manager(self) -> list[str]:
         wanted = ("full-pcpus-only", "strict-cpu-reservation")
-        return [option for option in wanted if gates.knows(option, gates.CPU_MANAGER, self["kubelet"])]
+        return [option for option in wanted if drop_in.knows(option, self["kubelet"])]
 
     @property
     def gates(self) -> list[str]:
-        return list(gates.needed("cpuManagerPolicyOptions", self["options_of_manager"], gates.CPU_MANAGER, "CPUManager", self["kubelet"]))
+        return list(drop_in.gates_of("cpuManagerPolicyOptions", self["options_of_manager"], self["kubelet"]))

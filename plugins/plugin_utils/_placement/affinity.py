@@ -5,101 +5,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement import racks, services, superpods, trees
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement import racks, superpods, trees
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import switches as _switches
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.fit import Fit
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.host import Host
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.request import Request, SuperPods, Switches, Trees, of_950
 
 
-def hosts_for(known: Mapping[str, Host], fits: Sequence[Fit], request: Request, used: Iterable[str] = ()) -> list[str] | None:
+def hosts_for(hosts: Mapping[str, Host], fits: Sequence[Fit], request: Request, used: Iterable[str] = ()) -> list[str] | None:
     """Return the hosts for each task, None for a job without affinity between hosts. Raises ``ValueError`` where there are none.
 
     ``fits`` are the hosts that fit, the best first; ``used`` are hosts that instances of the same service got before.
     """
     if request.switch:
-        return _by_switch(known, fits, request.switch, request.replicas)
+        return _by_switch(hosts, fits, request.switch, request.replicas)
     if request.superpod:
-        return _by_superpod(known, fits, request, request.superpod, used)
+        return _by_superpod(hosts, fits, request, request.superpod, used)
     if request.tree:
         return _by_tree(fits, request.tree, request.replicas)
     return None
 
 
-def _by_switch(known: Mapping[str, Host], fits: Sequence[Fit], wanted: Switches, replicas: int) -> list[str]:
-    members: dict[str, list[tuple[int, str]]] = {}
-    for name, host in known.items():
+def _by_switch(hosts: Mapping[str, Host], fits: Sequence[Fit], wanted: Switches, replicas: int) -> list[str]:
+    members: dict[str, list[Host]] = {}
+    for host in hosts.values():
         if host.labels.get("switch") is not None:
-            position = host.label("position")
-            members.setdefault(str(host.labels["switch"]), []).append((-1 if position is None else position, name))
+            members.setdefault(str(host.labels["switch"]), []).append(host)
     if not members:
         raise ValueError("No host names its switch; set npu_affinity_labels.switch in the inventory, or leave switch out of the request")
-    fitting = {found.host.name for found in fits}
+    fitting = {fit.host.name for fit in fits}
     switches = []
-    for name, hosts in members.items():
+    for name, group in members.items():
         state = wanted.states.get(name) or {}
-        switches.append(
-            _switches.Switch(
-                name,
-                _positions(name, hosts),
-                {host for _position, host in hosts if host in fitting},
-                int(state.get("shared") or 0),
-                int(state.get("healthy") or 0),
-                tuple(state.get("spanned_by") or ()),
-            )
-        )
+        free = {host.name for host in group} & fitting
+        shared, unhealthy = int(state.get("shared") or 0), int(state.get("healthy") or 0)
+        switches.append(_switches.Switch(name, _positions(name, group), free, shared, unhealthy, tuple(state.get("spanned_by") or ())))
     per_switch = wanted.tor_count or max(len(switch.hosts) for switch in switches)
     return _switches.select(switches, replicas, wanted.version, wanted.schema, per_switch, wanted.shared_switches)
 
 
-def _positions(switch: str, hosts: list[tuple[int, str]]) -> list[str | None]:
+def _positions(switch: str, hosts: Sequence[Host]) -> Sequence[str | None]:
     """Return the hosts of a switch by position, in order of their names where none is given."""
-    if all(position < 0 for position, _name in hosts):
-        return [name for _position, name in sorted(hosts, key=lambda entry: entry[1])]
-    places = dict(hosts)
-    if len(places) != len(hosts) or min(places) < 0:
+    by_position = {host.label("position"): host.name for host in hosts}
+    if by_position.keys() == {None}:
+        return sorted(host.name for host in hosts)
+    numbers = [position for position in by_position if position is not None and position >= 0]
+    if len(numbers) != len(hosts):
         raise ValueError(f"Switch {switch}: two of its hosts have the same position, or one has none; give each a position of its own")
-    return [places.get(position) for position in range(max(places) + 1)]
+    return [by_position.get(position) for position in range(max(numbers) + 1)]
 
 
-def _by_superpod(known: Mapping[str, Host], fits: Sequence[Fit], request: Request, wanted: SuperPods, used: Iterable[str]) -> list[str]:
-    fits = [found for found in fits if found.host.label("superpod") is not None]
+def _by_superpod(hosts: Mapping[str, Host], fits: Sequence[Fit], request: Request, wanted: SuperPods, used: Iterable[str]) -> list[str]:
+    fits = [fit for fit in fits if fit.host.label("superpod") is not None]
     if request.replicas == 1:  # hosts in use are filled first, whatever is left in their SuperPods (selectNodesWithLeastResourceForSingle)
-        least = min((len(found.host.chips) for found in fits), default=0)
-        fits = [found for found in fits if len(found.host.chips) == least]
+        least = min((len(fit.host.chips) for fit in fits), default=0)
+        fits = [fit for fit in fits if len(fit.host.chips) == least]
     if not fits:
         raise ValueError("No host that fits names its SuperPod; set npu_affinity_labels.superpod in the inventory, or leave superpod out")
-    all_950 = {found.family for found in fits} == {racks.FAMILY}
+    all_950 = {fit.family for fit in fits} == {racks.FAMILY}
     if all_950 and (refusal := of_950(wanted, request.npus, request.replicas)):
         raise ValueError(refusal)
-    racked = all_950 and named_racks(found.host for found in fits)
-    members: dict[services.Rack, list[str]] = {}
-    for found in fits:
-        members.setdefault(rack_of(found.host, racked), []).append(found.host.name)
-    hosts = [members[rack].pop(0) for rack, count in _pieces(known, members, request, wanted, racked, used) for _host in range(count)]
-    if len(hosts) < request.replicas:
-        raise ValueError(f"{request.replicas} tasks are wanted, and the SuperPods have {len(hosts)} hosts for them")
-    return hosts
+    racked = all_950 and _named_racks({fit.host.name: fit.host.label("rack") for fit in fits})
+    members: dict[superpods.Rack, list[str]] = {}
+    for fit in fits:
+        members.setdefault(rack_of(fit.host, racked), []).append(fit.host.name)
+    pieces = _pieces(hosts, {rack: len(names) for rack, names in members.items()}, request, wanted, racked, used)
+    chosen = [members[rack].pop(0) for rack, count in pieces for _host in range(count)]
+    if len(chosen) < request.replicas:
+        raise ValueError(f"{request.replicas} tasks are wanted, and the SuperPods have {len(chosen)} hosts for them")
+    return chosen
 
 
 def _pieces(
-    known: Mapping[str, Host],
-    members: Mapping[services.Rack, Collection[str]],
-    request: Request,
-    wanted: SuperPods,
-    racked: bool,
-    used: Iterable[str],
-) -> list[tuple[services.Rack, int]]:
+    hosts: Mapping[str, Host], free: Mapping[superpods.Rack, int], request: Request, wanted: SuperPods, racked: bool, used: Iterable[str]
+) -> list[tuple[superpods.Rack, int]]:
     """Return racks and how many hosts they give, in the order of the tasks."""
     per_block = max(1, wanted.sp_block // request.npus)
     blocks = max(1, request.replicas // per_block)
-    free = {rack: len(hosts) for rack, hosts in members.items()}
     if wanted.service is not None:
-        running = services.running(wanted.service["id"], wanted.service["job"], wanted.service["jobs"], "hosts")
-        on = [rack_of(known[name], racked) for name in (*running, *used) if name in known and known[name].label("superpod") is not None]
-        return [(rack, per_block) for rack in services.take(free, on, blocks, per_block)]
+        running = superpods.running(wanted.service["id"], wanted.service["job"], wanted.service["jobs"], "hosts")
+        on = [rack_of(hosts[name], racked) for name in (*running, *used) if name in hosts and hosts[name].label("superpod") is not None]
+        return [(rack, per_block) for rack in superpods.take_racks(free, on, blocks, per_block)]
     if racked:
         pieces = racks.take(free, request.replicas, per_block, max(1, wanted.ra_block // racks.HOST_NPUS), wanted.ub_memory, wanted.soft)
         return [((pod, rack), count) for pod, rack, count in pieces]
@@ -107,16 +95,15 @@ def _pieces(
     return [((pod, 0), count) for pod, count in superpods.take(by_pod, blocks, per_block, wanted.reserve_nodes, wanted.soft)]
 
 
-def named_racks(hosts: Iterable[Host]) -> bool:
+def _named_racks(rack_of_host: Mapping[str, int | None]) -> bool:
     """Say whether hosts name their racks. ``ValueError``: only some of them do."""
-    names = {name: host.label("rack") for name, host in sorted((host.name, host) for host in hosts)}
-    without = [name for name, rack in names.items() if rack is None]
-    if without and len(without) < len(names):
+    without = sorted(name for name, rack in rack_of_host.items() if rack is None)
+    if without and len(without) < len(rack_of_host):
         raise ValueError(f"Only some hosts of the Atlas 950 name their rack; set npu_affinity_labels.rack of {', '.join(without[:3])}, too")
     return not without
 
 
-def rack_of(host: Host, racked: bool) -> services.Rack:
+def rack_of(host: Host, racked: bool) -> superpods.Rack:
     """Return the SuperPod of a host and its rack there, 0 where racks do not count."""
     return host.label("superpod") or 0, (host.label("rack") or 0) if racked else 0
 
@@ -126,10 +113,10 @@ def _by_tree(fits: Sequence[Fit], wanted: Trees, replicas: int) -> list[str]:
     reasons = []
     for name, tree in trees.trees(wanted.config).items():
         paths = [
-            (*(str(found.host.labels[label]) for label in tree.labels), found.host.name)
-            for found in fits
-            if str(found.host.labels.get(trees.LABEL, trees.DEFAULT)) == name
-            and all(found.host.labels.get(label) is not None for label in tree.labels)
+            (*(str(fit.host.labels[label]) for label in tree.labels), fit.host.name)
+            for fit in fits
+            if str(fit.host.labels.get(trees.LABEL, trees.DEFAULT)) == name
+            and all(fit.host.labels.get(label) is not None for label in tree.labels)
         ]
         try:
             if not paths:

@@ -12,28 +12,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import in_force
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import PolicyOptions, allocate
-from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import (
-    BEST_EFFORT,
-    SINGLE,
-    Hint,
-    Ranking,
-    admits,
-    best_nodes,
-    least_nodes,
-)
-from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import units_of
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement import choice as _choice
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement import networks
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import BEST_EFFORT, SINGLE, Hint, Ranking, admits
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import best_nodes, least_nodes, units_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement import product as _product
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.host import STATIC, Host
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement.product import Product, product_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.product import Product
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.request import Request
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.rules import RULES
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.select import Choice, choose
 
 
 class Refused(ValueError):
@@ -61,36 +52,31 @@ class Fit:
         return [self.host.chips[chip] for chip in self.chips]
 
 
-class _Chosen(NamedTuple):
-    chips: tuple[int, ...]
-    score: int
-
-
 @lru_cache(maxsize=65536)
-def _choose(free: tuple[int, ...], count: int, family: str, multi: bool, healthy: int) -> _Chosen | str:
+def _choose(free: tuple[int, ...], count: int, family: str, multi: bool, healthy: int) -> Choice | str:
     """Return the chips and the score, or why there are none. Hosts of one product repeat each other."""
     try:
-        choice = _choice.choose(free, count, family, multi, healthy)
+        return choose(free, count, family, multi, healthy)
     except ValueError as refused:
         return str(refused)
-    return _Chosen(tuple(choice.chips), choice.score)
 
 
 def fit(host: Host, request: Request) -> Fit:
     """Return what a task gets. Raises :class:`Refused`."""
     _admitted(host, request)
-    product, chosen = _chips(host, request) if request.npus else (None, _Chosen((), 0))
-    family, assumed = product or (None, "")
-    chips = list(chosen.chips)
+    family, assumed, chips, score = None, "", [], 0
+    if request.npus:
+        (family, assumed), choice = _chips(host, request)
+        chips, score = list(choice.chips), choice.score
     if sum(host.free) < request.cpus:
         raise Refused(f"{request.cpus} CPUs are wanted, and {sum(host.free)} are free: {_free_by_node(host)}")
     if request.policy == "none":
-        return Fit(host, family, chips, chosen.score, Hint(None, True), 0, assumed)
-    ranking = Ranking(host.distances) if host.distances else None
-    hint = best_nodes(request.cpus, host.capacity, host.free, request.policy, _chip_hint(host, chips), ranking)
+        return Fit(host, family, chips, score, Hint(None, True), 0, assumed)
+    hint = _best_nodes(host, request.cpus, request.policy, chips)
     if not admits(request.policy, hint):
         raise Refused(_not_preferred(host, request, chips))
-    return Fit(host, family, chips, chosen.score, hint, _nodes_used(host, request.cpus, hint), assumed)
+    used = len(_taken(host, request.cpus, hint)) if request.cpus else (hint.nodes or 0).bit_count()
+    return Fit(host, family, chips, score, hint, used, assumed)
 
 
 def _admitted(host: Host, request: Request) -> None:
@@ -113,32 +99,33 @@ def _admitted(host: Host, request: Request) -> None:
             raise Refused(f"SMT Alignment Error: requested {request.cpus} cpus not multiple cpus per core = {threads}")
 
 
-def _chips(host: Host, request: Request) -> tuple[Product, _Chosen]:
+def _chips(host: Host, request: Request) -> tuple[Product, Choice]:
     if host.topology is None:
         raise Refused("the host is described by CPUs only, and NPUs are wanted")
     try:
-        product = product_of(host.topology, request.mode or "chip", host.labels, request.family)
+        product = _product.product_of(host.topology, request.mode or "chip", host.labels, request.family)
     except ValueError as error:
         raise Refused(str(error)) from error
-    own = product.rule
-    if request.mode not in (None, "chip") and not _choice.hands_out(own, request.mode):
-        raise Refused(f"mode {request.mode} hands out inference cards, and its product is {RULES[own].product} ({own})")
-    told = f". {product.assumed}" if product.assumed else ""
-    if request.family not in ("auto", own):
-        raise Refused(f"its product is {RULES[own].product} ({own}), and {request.family} is wanted{told}")
-    if request.way:
+    rule = RULES[product.rule]
+    by_card = rule.name == "300I_pro" and request.mode == "card"  # which has one chip on a card
+    if request.mode not in (None, "chip", _product.mode_of(rule.name)) and not by_card:
+        raise Refused(f"mode {request.mode} hands out inference cards, and its product is {rule.product} ({rule.name})")
+    assumed = f". {product.assumed}" if product.assumed else ""
+    if request.family not in ("auto", rule.name):
+        raise Refused(f"its product is {rule.product} ({rule.name}), and {request.family} is wanted{assumed}")
+    if request.affinity:
         try:
-            doubt = networks.doubt(request.way, own, host.topology)
+            unconfirmed = _product.unconfirmed(request.affinity, rule.name, host.topology)
         except ValueError as error:
-            raise Refused(f"{error}{told}") from error
-        product = product._replace(assumed=" ".join(filter(None, (product.assumed, doubt))))
-        whole = host.healthy if RULES[own].superpod else 0
-        if request.multi and request.way in (networks.SUPERPOD, networks.TREE) and request.npus < whole:
+            raise Refused(f"{error}{assumed}") from error
+        product = product._replace(assumed=" ".join(filter(None, (product.assumed, unconfirmed))))
+        whole = host.healthy if rule.superpod else 0
+        if request.multi and not request.switch and request.npus < whole:
             raise Refused(f"size not allowed: tasks of one job in a SuperPod have the {whole} NPUs of a host each, not {request.npus}")
-    chosen = _choose(tuple(host.chips), request.npus, own, request.multi, host.healthy)
-    if isinstance(chosen, str):
-        raise Refused(chosen + told)
-    return product, chosen
+    choice = _choose(tuple(host.chips), request.npus, rule.name, request.multi, host.healthy)
+    if isinstance(choice, str):
+        raise Refused(choice + assumed)
+    return product, choice
 
 
 def _chip_hint(host: Host, chips: Iterable[int]) -> Hint | None:
@@ -153,19 +140,20 @@ def _chip_hint(host: Host, chips: Iterable[int]) -> Hint | None:
     return Hint(nodes, nodes.bit_count() == least_nodes(len(logic), by_node))
 
 
-def _nodes_used(host: Host, cpus: int, hint: Hint) -> int:
-    """Return how many NUMA nodes the CPUs take at least, those of the hint first; without CPUs, those of the hint."""
-    if not cpus:
-        return 0 if hint.nodes is None else hint.nodes.bit_count()
+def _best_nodes(host: Host, cpus: int, policy: str, chips: Iterable[int]) -> Hint:
+    ranking = Ranking(host.distances) if host.distances else None
+    return best_nodes(cpus, host.capacity, host.free, policy, _chip_hint(host, chips), ranking)
+
+
+def _taken(host: Host, cpus: int, hint: Hint) -> dict[int, int]:
+    """Return how many CPUs a task takes of NUMA nodes by their position: of as few as it can, those of the hint first."""
     nodes = host.everything if hint.nodes is None else hint.nodes
-    inside = sorted((free for place, free in enumerate(host.free) if nodes >> place & 1), reverse=True)
-    outside = sorted((free for place, free in enumerate(host.free) if not nodes >> place & 1), reverse=True)
-    used = 0
-    for free in inside + outside:
-        if cpus > 0 and free:
-            used += 1
-            cpus -= free
-    return used
+    taken = {}
+    for place in sorted(range(len(host.ids)), key=lambda place: (not nodes >> place & 1, -host.free[place])):
+        if count := min(cpus, host.free[place]):
+            taken[place] = count
+            cpus -= count
+    return taken
 
 
 def _free_by_node(host: Host) -> str:
@@ -187,9 +175,8 @@ def _not_preferred(host: Host, request: Request, chips: list[int]) -> str:
         nodes = compress(host.numbers(npu_hint.nodes)).replace(",", ", ")
         npus = compress(host.chips[chip] for chip in chips).replace(",", ", ")
         one_node = npu_hint.nodes.bit_count() == 1
-        where = (
-            f"NPU{'s' if len(chips) > 1 else ''} {npus} {'are' if len(chips) > 1 else 'is'} on NUMA node{'' if one_node else 's'} {nodes}"
-        )
+        one = len(chips) == 1
+        where = f"{'NPU' if one else 'NPUs'} {npus} {'is' if one else 'are'} on NUMA {'node' if one_node else 'nodes'} {nodes}"
         if not npu_hint.preferred:
             sentences.append(f"{where}, and fewer nodes could hold {len(chips)}")
         elif request.policy == SINGLE and not one_node:
@@ -199,64 +186,48 @@ def _not_preferred(host: Host, request: Request, chips: list[int]) -> str:
     return f"{request.policy}: {'; '.join(sentences)}"
 
 
-def cpus_of(found: Fit, request: Request) -> int | None:
+def cpus_of(fitting: Fit, request: Request) -> int | None:
     """Return the CPUs of a task as a mask, None on a host of which only numbers are known. Raises :class:`Refused`.
 
-    On a host with a plan in force they are those of the NPUs' pools, as far as these are enough; else the kubelet's choice.
+    On a host with a plan in force they are those of the NPUs' pools, as far as these are enough; else the kubelet's choice. Without a
+    policy of the task, that begins on the nodes of the policy of a kubelet that gives out CPUs, else on those near its NPUs.
     """
-    host = found.host
+    host = fitting.host
     if host.free_cpus is None or host.topology is None:
         return None
-    pools = _pools(found) & host.free_cpus
+    pools = _pools(fitting) & host.free_cpus
     if not request.cpus:
         return pools
     available = pools if pools.bit_count() >= request.cpus else host.free_cpus
-    near = _near(found, request.cpus) if found.hint.nodes is None else found.hint.nodes
-    nodes = None if near is None else host.numbers(near)
+    nodes = fitting.hint.nodes
+    policy = host.policy if host.cpu_policy == STATIC else BEST_EFFORT
+    if nodes is None and fitting.chips and policy not in (None, "none"):
+        nodes = _best_nodes(host, request.cpus, str(policy), fitting.chips).nodes
+    numbers = None if nodes is None else host.numbers(nodes)
     try:
-        return allocate(units_of(host.topology), available, request.cpus, host.options or PolicyOptions(), nodes=nodes)
+        return allocate(units_of(host.topology), available, request.cpus, host.options or PolicyOptions(), nodes=numbers)
     except ValueError as error:
         raise Refused(str(error)) from error
 
 
-def _near(found: Fit, cpus: int) -> int | None:
-    """Return the NUMA nodes whose CPUs a task without a policy gets first: those of the policy of a kubelet that gives out CPUs, else those
-    near its NPUs."""
-    host = found.host
-    policy = host.policy if host.cpu_policy == STATIC else BEST_EFFORT
-    if not found.chips or policy in (None, "none"):
-        return None
-    ranking = Ranking(host.distances) if host.distances else None
-    return best_nodes(cpus, host.capacity, host.free, str(policy), _chip_hint(host, found.chips), ranking).nodes
-
-
-def use(found: Fit, cpus: int | None, request: Request) -> None:
+def use(fitting: Fit, cpus: int | None, request: Request) -> None:
     """Take away from a host what a task gets there."""
-    host = found.host
-    for chip in found.chips:
+    host = fitting.host
+    for chip in fitting.chips:
         del host.chips[chip]
     if cpus is not None and host.free_cpus is not None:
         host.free_cpus &= ~cpus
         host.recount()
         return
-    needed = request.cpus
-    nodes = host.everything if found.hint.nodes is None else found.hint.nodes
-    for place in sorted(range(len(host.ids)), key=lambda place: (not nodes >> place & 1, -host.free[place])):
-        taken = min(needed, host.free[place])
-        host.free[place] -= taken
-        needed -= taken
+    for place, count in _taken(host, request.cpus, fitting.hint).items():
+        host.free[place] -= count
 
 
-def _pools(found: Fit) -> int:
+def _pools(fitting: Fit) -> int:
     """Return the CPUs that the plan in force gives to the task's NPUs; a host with a static kubelet has none."""
-    topology = found.host.topology
-    if found.host.cpu_policy == STATIC or not topology or not topology.get("applied"):
+    topology = fitting.host.topology
+    if fitting.host.cpu_policy == STATIC or not topology or not topology.get("applied"):
         return 0
-    chosen = set(found.npus)
+    chosen = set(fitting.npus)
     pools = [entry["pool"] for npu, entry in in_force(topology) if npu["id"] in chosen and npu.get("kind", "npu") == "npu"]
     return union(mask(pool, "pool of the plan in force") for pool in pools)
-
-
-def nodes_of(host: Host, cpus: int) -> list[int]:
-    """Return the ids of the NUMA nodes that hold CPUs."""
-    return [number for number, on_node in zip(host.ids, host.node_cpus, strict=True) if cpus & on_node]

@@ -14,8 +14,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import in_force
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import PolicyOptions, reserve
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import units_of
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement import choice
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement.select import npus_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.product import chip_of, npus_of
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
@@ -90,19 +89,11 @@ def read(name: str, given: object) -> Host:
 
 
 def _of_numbers(name: str, given: Mapping[str, Any], labels: Mapping[str, Any]) -> Host:
-    ids = sorted(int(node) for node in given["capacity"])
     capacity, free = ({int(node): _count(cpus) for node, cpus in given[key].items()} for key in ("capacity", "free"))
-    numbers = [number for number in ids if capacity[number]]
-    return Host(
-        name,
-        labels,
-        None,
-        numbers,
-        [capacity[number] for number in numbers],
-        [free.get(number, 0) for number in numbers],
-        policy=str(given.get("policy") or "none"),
-        cpu_policy=str(given.get("cpu_policy") or STATIC),
-    )
+    ids = sorted(number for number in capacity if capacity[number])
+    counts = [capacity[number] for number in ids], [free.get(number, 0) for number in ids]
+    policies = str(given.get("policy") or "none"), str(given.get("cpu_policy") or STATIC)
+    return Host(name, labels, None, ids, *counts, *policies)
 
 
 def _count(cpus: object) -> int:
@@ -112,70 +103,51 @@ def _count(cpus: object) -> int:
 def _of_topology(name: str, topology: Topology, labels: Mapping[str, Any]) -> Host:
     try:
         online = mask(topology["cpus"]["online"], "cpus.online")
-        nodes: list[tuple[int, int, Mapping[str, Any]]] = [
-            (int(node["id"]), mask(node.get("cpus") or "", "cpus of a NUMA node") & online, node) for node in topology.get("numa") or ()
-        ]
-        nodes = sorted((entry for entry in nodes if entry[1]), key=lambda entry: entry[0]) or [(0, online, {})]
-        host = Host(
-            name,
-            labels,
-            topology,
-            [number for number, _cpus, _node in nodes],
-            [cpus.bit_count() for _number, cpus, _node in nodes],
-            [],
-            node_cpus=[cpus for _number, cpus, _node in nodes],
-            free_cpus=_free_cpus(topology, online),
-        )
+        cpus_of = {int(node["id"]): mask(node.get("cpus") or "", "cpus of a NUMA node") & online for node in topology.get("numa") or ()}
+        cpus_of = {number: cpus for number, cpus in sorted(cpus_of.items()) if cpus} or {0: online}
+        ids, node_cpus = list(cpus_of), list(cpus_of.values())
+        capacity = [cpus.bit_count() for cpus in node_cpus]
+        host = Host(name, labels, topology, ids, capacity, [], node_cpus=node_cpus, free_cpus=_free_cpus(topology, online))
         host.recount()
-        _read_kubelet(host, topology.get("kubelet"), [node for _number, _cpus, node in nodes])
-        _read_chips(host, topology)
+        if kubelet := topology.get("kubelet"):
+            _read_kubelet(host, kubelet, topology.get("numa") or ())
+        npus = npus_of(topology)
+        host.healthy = len(npus)
+        host.chips = {chip_of(npu): int(npu["id"]) for npu in npus if not npu.get("busy")}
+        position: dict[int | None, int] = {number: place for place, number in enumerate(ids)}
+        host.chip_node = {int(npu["id"]): position[npu["numa"]] for npu in npus if npu.get("numa") in position}
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{name}: its topology cannot be used ({type(error).__name__}: {error}); gather it again") from error
     return host
+
+
+def _read_kubelet(host: Host, kubelet: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]]) -> None:
+    host.policy = str(kubelet.get("topology_policy") or "none")
+    host.cpu_policy = str(kubelet.get("policy") or "none")
+    chosen = {str(key).replace("-", "_"): str(value).lower() == "true" for key, value in (kubelet.get("options") or {}).items()}
+    host.options = PolicyOptions(**{name: value for name, value in chosen.items() if name in PolicyOptions.__dataclass_fields__})
+    closest = (kubelet.get("topology_options") or {}).get("prefer-closest-numa-nodes")
+    if str(closest).lower() == "true":
+        distances = {int(node["id"]): node.get("distances") or {} for node in nodes}
+        host.distances = [[int(distances.get(number, {}).get(str(other), 255)) for other in host.ids] for number in host.ids]
 
 
 def _free_cpus(topology: Topology, online: int) -> int:
     """Return the CPUs that can be given away: with a static kubelet its shared pool, else all that no busy NPU has by the plan in force."""
     kubelet = topology.get("kubelet") or {}
     reserved = mask(kubelet.get("reserved_cpus") or "", "reserved CPUs of the kubelet")
-    if kubelet.get("policy") == STATIC and not reserved and kubelet.get("reserved_millicpus"):
-        reserved = reserve(units_of(topology), f"{kubelet['reserved_millicpus']}m")
     if kubelet.get("policy") == STATIC:
+        if not reserved and kubelet.get("reserved_millicpus"):
+            reserved = reserve(units_of(topology), f"{kubelet['reserved_millicpus']}m")
         shared = kubelet.get("default_cpus")
         return (online if shared is None else mask(shared, "shared CPUs of the kubelet") & online) & ~reserved
-    taken = reserved
     applied = topology.get("applied") or {}
     if applied.get("npus"):
-        taken |= mask(applied.get("housekeeping") or "", "housekeeping CPUs of the plan in force")
+        reserved |= mask(applied.get("housekeeping") or "", "housekeeping CPUs of the plan in force")
         for npu, entry in in_force(topology):
             if npu.get("busy"):
-                taken |= mask(entry["pool"], "pool of the plan in force")
-    return online & ~taken
-
-
-def _read_kubelet(host: Host, kubelet: Mapping[str, Any] | None, nodes: list[Mapping[str, Any]]) -> None:
-    if not kubelet:
-        return
-    host.policy = str(kubelet.get("topology_policy") or "none")
-    host.cpu_policy = str(kubelet.get("policy") or "none")
-    chosen = {str(key).replace("-", "_"): str(value).lower() == "true" for key, value in (kubelet.get("options") or {}).items()}
-    known = {name: value for name, value in chosen.items() if name in PolicyOptions.__dataclass_fields__}
-    host.options = PolicyOptions(**known)
-    closest = (kubelet.get("topology_options") or {}).get("prefer-closest-numa-nodes")
-    if str(closest).lower() == "true":
-        host.distances = [[int((node.get("distances") or {}).get(str(other), 255)) for other in host.ids] for node in nodes]
-
-
-def _read_chips(host: Host, topology: Topology) -> None:
-    position = {number: place for place, number in enumerate(host.ids)}
-    npus = npus_of(topology)
-    host.healthy = len(npus)
-    for npu in npus:
-        logic = int(npu["id"])
-        if not npu.get("busy"):
-            host.chips[choice.chip_of(npu)] = logic
-        if npu.get("numa") in position:
-            host.chip_node[logic] = position[npu["numa"]]
+                reserved |= mask(entry["pool"], "pool of the plan in force")
+    return online & ~reserved
 
 
 FACT = "npu_affinity_topology"
@@ -192,27 +164,13 @@ def fleet(variables: Mapping[str, Any], names: Iterable[str], saved: Mapping[str
     if not isinstance(variables, Mapping) or not isinstance(names, Iterable) or not isinstance(saved, Mapping | None):
         raise ValueError("expected variables of hosts by name, names, and texts by file name")
     if saved is None:
-        return {name: _entry(variables[name], _fact(variables[name]), _not_gathered(variables[name])) for name in names}
-    found = {}
+        return {name: _gathered(variables[name]) for name in names}
+    hosts = {}
     for file, text in saved.items():
         name = host_of(file)
-        topology, error = _read(text)
         own = variables[name] if name in variables else {}  # noqa: SIM401 - hostvars.get fails for hosts that are not in the inventory
-        found[name] = _entry(own, topology, error)
-    return found
-
-
-def _fact(variables: Mapping[str, Any]) -> Any:
-    """Return the topology: a variable where a playbook set one, or ``inject_facts_as_vars`` is on, else among the facts."""
-    return variables.get(FACT) or (variables.get("ansible_facts") or {}).get(FACT)
-
-
-def _not_gathered(variables: Mapping[str, Any]) -> str | None:
-    """Return why this run has not gathered a host, of which Ansible's fact cache can have the topology of an earlier one."""
-    gathered = variables.get("__npu_affinity_gathered")
-    if not gathered or "ansible_facts" in gathered:
-        return None
-    return f"its topology cannot be gathered: {gathered.get('msg') or ' '.join(gathered.get('refusals') or ())}"
+        hosts[name] = _saved(own, text)
+    return hosts
 
 
 def host_of(file: str) -> str:
@@ -220,23 +178,34 @@ def host_of(file: str) -> str:
     return file.removesuffix(".json").removeprefix("s1_")
 
 
-def _entry(variables: Mapping[str, Any], topology: Any, error: Any) -> dict[str, Any]:
-    if error or not isinstance(topology, Mapping):
-        return {"refused": str(error or f"the fact {FACT} is not known; gather it with npu.affinity.topology_facts")}
-    labels = variables.get(LABELS) or {}
-    return {"topology": topology, "labels": {label: value for label, value in labels.items() if value is not None}}
+def _gathered(variables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entry of a host of this run, of which Ansible's fact cache can have the topology of an earlier one.
+
+    The topology is a variable where a playbook set one, or ``inject_facts_as_vars`` is on, else among the facts.
+    """
+    gathered = variables.get("__npu_affinity_gathered")
+    if gathered and "ansible_facts" not in gathered:
+        return {"refused": f"its topology cannot be gathered: {gathered.get('msg') or ' '.join(gathered.get('refusals') or ())}"}
+    return _entry(variables, variables.get(FACT) or (variables.get("ansible_facts") or {}).get(FACT))
 
 
-def _read(text: str) -> tuple[Any, str | None]:
-    """Return the topology of a saved text: the fact itself, an Ansible fact cache with it, or a module's result; or why there is none."""
+def _saved(variables: Mapping[str, Any], text: str) -> dict[str, Any]:
+    """Return the entry of a host by a saved text: the fact itself, an Ansible fact cache with it, or a module's result."""
     try:
         facts = json.loads(text)
         if isinstance(facts, Mapping) and "__payload__" in facts:
             facts = json.loads(facts["__payload__"])
     except (RecursionError, TypeError, ValueError) as error:
-        return None, f"its saved facts are not valid JSON ({error})"
+        return {"refused": f"its saved facts are not valid JSON ({error})"}
     if not isinstance(facts, Mapping):
-        return None, "its saved facts are not a dictionary"
-    facts = found if isinstance(found := facts.get("ansible_facts"), Mapping) else facts
+        return {"refused": "its saved facts are not a dictionary"}
+    facts = inside if isinstance(inside := facts.get("ansible_facts"), Mapping) else facts
     topology = facts if "cpus" in facts else facts.get(FACT)
-    return topology, None if topology else f"its saved facts do not have {FACT}"
+    return _entry(variables, topology) if topology else {"refused": f"its saved facts do not have {FACT}"}
+
+
+def _entry(variables: Mapping[str, Any], topology: object) -> dict[str, Any]:
+    if not isinstance(topology, Mapping):
+        return {"refused": f"the fact {FACT} is not known; gather it with npu.affinity.topology_facts"}
+    labels = variables.get(LABELS) or {}
+    return {"topology": topology, "labels": {label: value for label, value in labels.items() if value is not None}}

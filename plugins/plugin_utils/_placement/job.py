@@ -11,17 +11,15 @@ which the request has them. Where that leaves one out, too, :mod:`_placement.sea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import affinity
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import place as _place
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.host import Host
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement.instances import anywhere
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.request import DEFAULTS, Request, checked, fields_of, number_of
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement.search import LIMIT, OutOfSteps, search
-from ansible_collections.npu.affinity.plugins.module_utils._base.table import columns
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.search import LIMIT, OutOfSteps, anywhere, search
 
 Entry = dict[str, Any]
 OWN = ("cpus", "npus", "replicas")
@@ -47,10 +45,6 @@ class Shape(NamedTuple):
     def title(self) -> str:
         return _place.tasks_by_name(replace(self.request, replicas=self.tasks), self.name)
 
-    @property
-    def size(self) -> tuple[int, int]:
-        return -self.request.npus, -self.request.cpus
-
 
 def place(hosts: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
     """Return where the tasks of a job can run, as :func:`_placement.place.place` does, which has jobs of one shape.
@@ -63,7 +57,7 @@ def place(hosts: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any
         return _place.place(hosts, plain)
     shapes = _shapes(request)
     ranked, refused, fitting = _alone(hosts, shapes)
-    largest = sorted(shapes, key=lambda shape: shape.size)
+    largest = sorted(shapes, key=lambda shape: (-shape.request.npus, -shape.request.cpus))
     tasks, missing = _together(hosts, largest)
     if missing and largest != shapes:
         tasks, _missing = _together(hosts, shapes)
@@ -77,26 +71,33 @@ def place(hosts: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any
     tasks.sort(key=lambda task: order.index(task["name"]))
     for number, task in enumerate(tasks):
         task["task"] = number
-    result = {
+    message = _message(shapes, tasks, missing, fitting, limit)
+    data = [(shape, shape.request.as_data()) for shape in shapes]
+    table = [message, *_place.task_lines(tasks, "task", "name", "host")]
+    for shape in shapes:
+        table += ["", f"{shape.name}, alone: {_place.tasks_by_name(replace(shape.request, replicas=1))}"]
+        own = ([entry for entry in entries if entry["name"] == shape.name] for entries in (ranked, refused))
+        table += _place.ranking_lines(next(own), fitting[shape.name], next(own))
+    return {
         "request": {
-            **{key: value for key, value in shapes[0].request.as_data().items() if key in WHOLE},
+            **{key: data[0][1][key] for key in WHOLE},
             "tasks": [
                 {
                     "name": shape.name,
-                    **{key: value for key, value in shape.request.as_data().items() if key in OF_TASKS},
+                    **{key: fields[key] for key in OF_TASKS},
                     **({"instances": shape.instances} if shape.request.superpod else {}),
                 }
-                for shape in shapes
+                for shape, fields in data
             ],
         },
         "placed": bool(tasks),
-        "message": _message(shapes, tasks, missing, fitting, limit),
+        "message": message,
         "tasks": tasks,
         "hosts": ranked,
         "fitting": fitting,
         "refused": refused,
+        "table": table,
     }
-    return {**result, "table": list(_lines(shapes, result))}
 
 
 def _shapes(request: Mapping[str, Any]) -> list[Shape]:
@@ -108,15 +109,15 @@ def _shapes(request: Mapping[str, Any]) -> list[Shape]:
     if both := [name for name in OWN if name in request]:
         raise ValueError(f"tasks: {', '.join(both)} next to tasks is ambiguous: set it in each of tasks")
     if alike := [name for name in ("switch", "tree") if whole[name] is not None]:
-        raise ValueError(f"tasks: {', '.join(alike)} is for jobs whose tasks are all alike; leave it out, or place the tasks one by one")
+        raise ValueError(f"tasks: {', '.join(alike)} requires that all tasks are alike; leave it out, or place each task separately")
     in_superpods = whole.pop("superpod")
     if in_superpods is not None:
         in_superpods = {"service": {}, **fields_of("superpod", in_superpods, OF_SERVICE)}
-    known = {"name": None, **{name: whole[name] for name in OF_TASKS}, **({} if in_superpods is None else {"instances": 1})}
+    defaults = {"name": None, **{name: whole[name] for name in OF_TASKS}, **({} if in_superpods is None else {"instances": 1})}
     shapes: list[Shape] = []
     for number, entry in enumerate(given):
         try:
-            own = fields_of("request", entry, known)
+            own = fields_of("request", entry, defaults)
             name = f"task{number}" if own["name"] is None else str(own["name"])
             superpod = in_superpods if number_of("npus", own["npus"], 0) else None
             request_ = checked({**whole, "superpod": superpod, **{key: own[key] for key in OF_TASKS}})
@@ -125,7 +126,7 @@ def _shapes(request: Mapping[str, Any]) -> list[Shape]:
             raise ValueError(f"tasks[{number}]: {str(error).removeprefix('request: ')}") from error
     names = [shape.name for shape in shapes]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ValueError(f"tasks: {', '.join(twice)} is the name of several; give each a name of its own")
+        raise ValueError(f"tasks: {', '.join(twice)} is the name of several tasks; give each its own name")
     if in_superpods is not None:
         return shapes
     multi = sum(shape.request.replicas for shape in shapes if shape.request.npus) > 1
@@ -134,12 +135,12 @@ def _shapes(request: Mapping[str, Any]) -> list[Shape]:
 
 def _alone(hosts: Mapping[str, Any], shapes: list[Shape]) -> tuple[list[Entry], list[Entry], dict[str, int]]:
     """Return for every shape what hosts could take one task of it if nothing else ran: the ranked ones, the refused ones, and how many."""
-    known, unreadable = _place.read_all(hosts)
+    readable, unreadable = _place.read_all(hosts)
     ranked: list[Entry] = []
     refused: list[Entry] = []
     fitting = {}
     for shape in shapes:
-        ranking, unfit = _place.ranked(known, shape.request)
+        ranking, unfit = _place.ranked(readable, shape.request)
         entries, no_cpus = _place.details(ranking, ())
         ranked += [{"name": shape.name, **entry} for entry in entries]
         reasons = sorted([*unreadable, *unfit, *no_cpus], key=lambda entry: str(entry["host"]))
@@ -150,43 +151,43 @@ def _alone(hosts: Mapping[str, Any], shapes: list[Shape]) -> tuple[list[Entry], 
 
 def _together(hosts: Mapping[str, Any], shapes: list[Shape]) -> tuple[list[Entry], tuple[Shape, int] | None]:
     """Return the tasks of all shapes; or none, and the first shape that has too little room with the number of its tasks that have it."""
-    known, _unreadable = _place.read_all(hosts)
+    readable, _unreadable = _place.read_all(hosts)
     tasks: list[Entry] = []
     for shape in shapes:
-        found: list[Entry] = []
+        placed: list[Entry] = []
         for number in range(shape.instances):
-            found += _one_instance(known, shape, [task["host"] for task in (*tasks, *found)])
-            if len(found) < shape.request.replicas * (number + 1):
-                return [], (shape, len(found))
-        tasks += [{"name": shape.name, **task} for task in found]
+            placed += _one_instance(readable, shape, [task["host"] for task in (*tasks, *placed)])
+            if len(placed) < shape.request.replicas * (number + 1):
+                return [], (shape, len(placed))
+        tasks += [{"name": shape.name, **task} for task in placed]
     return tasks, None
 
 
-def _one_instance(known: Mapping[str, Host], shape: Shape, used: Sequence[str]) -> list[Entry]:
+def _one_instance(hosts: Mapping[str, Host], shape: Shape, used: Sequence[str]) -> list[Entry]:
     """Return the tasks of a shape once, as many as have a place, and take away from hosts what they get."""
-    ranking, _refused = _place.ranked(known, shape.request)
+    ranking, _refused = _place.ranked(hosts, shape.request)
     if not shape.request.superpod:
         return _place.tasks_of(ranking)
     try:
-        chosen = affinity.hosts_for(known, ranking.ordered(), shape.request, used) or ()
-        return [_place.put(known[name], ranking) for name in chosen]
+        chosen = affinity.hosts_for(hosts, ranking.ordered(), shape.request, used) or ()
+        return [_place.put(hosts[name], ranking) for name in chosen]
     except ValueError:
         return []
 
 
 def _anyhow(hosts: Mapping[str, Any], shapes: list[Shape]) -> list[Entry]:
     """Return the tasks of all shapes in any placement that has room for them; none if there is no such. Raises :class:`OutOfSteps`."""
-    known, _unreadable = _place.read_all(hosts)
-    rankings = [_place.ranked(known, shape.request)[0] for shape in shapes]
+    readable, _unreadable = _place.read_all(hosts)
+    rankings = [_place.ranked(readable, shape.request)[0] for shape in shapes]
     requests = [shape.request for shape in shapes]
     if any(request.superpod for request in requests):
         single = [request if request.superpod else replace(request, replicas=1) for request in requests]
         numbers = [shape.instances if shape.request.superpod else shape.tasks for shape in shapes]
-        placement = anywhere(known, single, numbers) or {}
+        placement = anywhere(readable, single, numbers) or {}
     else:
-        placement = search(known, requests) or {}
+        placement = search(readable, requests) or {}
     return [
-        {"name": shapes[place].name, "task": 0, **_place.put(known[name], rankings[place])}
+        {"name": shapes[place].name, "task": 0, **_place.put(readable[name], rankings[place])}
         for name, order in placement.items()
         for place in order
     ]
@@ -213,18 +214,3 @@ def _message(shapes: list[Shape], tasks: list[Entry], missing: tuple[Shape, int]
         f"The job cannot run, because its tasks run together or not at all: {shape.title}{alongside} would find room for {room} of "
         f"{shape.tasks}."
     )
-
-
-def _lines(shapes: list[Shape], result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the answer, every task with its host, and for each shape the ranked hosts and the reasons of refused ones."""
-    yield result["message"]
-    if result["tasks"]:
-        yield ""
-        rows = [("task", "name", "host", "NPUs", "CPUs", "NUMA")]
-        rows += [(str(task["task"]), task["name"], task["host"], *_place.cells(task)) for task in result["tasks"]]
-        yield from columns(rows)
-    for shape in shapes:
-        yield ""
-        yield f"{shape.name}, alone: {_place.tasks_by_name(replace(shape.request, replicas=1))}"
-        hosts, refused = ([entry for entry in result[key] if entry["name"] == shape.name] for key in ("hosts", "refused"))
-        yield from _place.ranking_lines(hosts, result["fitting"][shape.name], refused)

@@ -10,9 +10,9 @@ UnifiedBus stays inside a domain of 16 racks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement.services import Rack, RACK_HOSTS
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.superpods import Rack, RACK_HOSTS
 
 FAMILY = "atlas950"
 HOST_NPUS = 8
@@ -24,12 +24,9 @@ Piece = tuple[int, int, int]
 """A SuperPod, a rack, and hosts in it."""
 
 
-def refusal(replicas: int, npus_per_task: int, sp_block: int, ra_block: int, super_pod_size: int | None, ub_memory: bool) -> str | None:
-    """Return why the scheduler does not take a job of the Atlas 950, None where it does. ``super_pod_size`` are hosts."""
-    return next(_refusals(replicas, npus_per_task, sp_block, ra_block, super_pod_size, ub_memory), None)
-
-
-def _refusals(replicas: int, npus: int, block: int, piece: int, pod: int | None, ub_memory: bool) -> Iterator[str]:
+def refusals(replicas: int, npus_per_task: int, sp_block: int, ra_block: int, super_pod_size: int | None, ub_memory: bool) -> Iterator[str]:
+    """Yield why the scheduler does not take a job of the Atlas 950, nothing where it does. ``super_pod_size`` are hosts."""
+    npus, block, piece, pod = npus_per_task, sp_block, ra_block, super_pod_size
     total, hosts, ra_hosts = replicas * npus, block // HOST_NPUS, max(1, piece // HOST_NPUS)
     if hosts:
         if block % HOST_NPUS:
@@ -87,57 +84,58 @@ def take(
 
 
 def _strict(free: Mapping[Rack, int], replicas: int, nodes_per_block: int, nodes_per_piece: int, ub_memory: bool) -> list[Piece]:
-    pods: dict[int, dict[Rack, int]] = {}
-    for rack, count in free.items():
-        pods.setdefault(rack[0], {})[rack] = count
     blocks = replicas // nodes_per_block
-    total = sum(sum(racks.values()) // nodes_per_block for racks in pods.values())
+    smallest = _parts(free, lambda rack: rack[0])
+    total = sum(sum(racks.values()) // nodes_per_block for racks in smallest)
     if total < blocks:
         raise ValueError(f"before scheduling, required sp-block count={blocks}, but total sp-block count={total}")
-    smallest = sorted(pods.values(), key=lambda racks: (sum(racks.values()), min(racks)))
     if replicas <= RACK_HOSTS:
         for racks in smallest:
             if fitting := [(count, rack) for rack, count in racks.items() if count >= replicas]:
                 return [(*min(fitting)[1], replicas)]
         if replicas == nodes_per_piece:
             raise ValueError(f"not found the 1 count of ra-block: no rack has {replicas} free hosts; ask for a smaller ra-block")
-    areas: Iterable[dict[Rack, int]] = smallest
+    areas = smallest
     if ub_memory:
-        areas = (area for racks in smallest for area in _domains(racks))
+        areas = [domain for racks in smallest for domain in _parts(racks, lambda rack: rack[1] // DOMAIN_RACKS)]
     for area in areas:
-        if sum(count // nodes_per_piece for count in area.values()) * nodes_per_piece >= replicas:
+        if _in_pieces(area, nodes_per_piece) >= replicas:
             return list(_blocks(area, blocks, nodes_per_block, nodes_per_piece))
     taken: list[Piece] = []
-    if not ub_memory:
-        for racks in reversed(smallest):
-            fits = sum(count // nodes_per_piece for count in racks.values()) * nodes_per_piece // nodes_per_block
-            taken += _blocks(racks, min(fits, blocks), nodes_per_block, nodes_per_piece)
-            blocks -= min(fits, blocks)
+    for racks in () if ub_memory else reversed(smallest):
+        fits = min(_in_pieces(racks, nodes_per_piece) // nodes_per_block, blocks)
+        taken += _blocks(racks, fits, nodes_per_block, nodes_per_piece)
+        blocks -= fits
     if not blocks:
         return taken
-    told = ", ".join(f"{count} in SuperPod {pod} rack {rack}" for (pod, rack), count in sorted(free.items()))
+    rooms = ", ".join(f"{count} in SuperPod {pod} rack {rack}" for (pod, rack), count in sorted(free.items()))
     raise ValueError(
         f"scheduling failed in {'UBMemSchedule' if ub_memory else 'MulSuperPodsSchedule'} strategy: {blocks} blocks of {nodes_per_block} "
-        f"hosts, in pieces of {nodes_per_piece} inside racks, have no place; free are {told}"
+        f"hosts, in pieces of {nodes_per_piece} inside racks, have no place; free are {rooms}"
     )
 
 
-def _domains(racks: Mapping[Rack, int]) -> list[dict[Rack, int]]:
-    """Return the racks of each UnifiedBus memory domain, that with the fewest hosts first."""
-    numbers = {rack[1] // DOMAIN_RACKS for rack in racks}
-    domains = [{rack: count for rack, count in racks.items() if rack[1] // DOMAIN_RACKS == number} for number in sorted(numbers)]
-    return sorted(domains, key=lambda domain: sum(domain.values()))
+def _parts(racks: Mapping[Rack, int], part_of: Callable[[Rack], int]) -> list[dict[Rack, int]]:
+    """Return the racks of each SuperPod, or of each domain of UnifiedBus memory, that with the fewest hosts first."""
+    parts: dict[int, dict[Rack, int]] = {}
+    for rack, count in racks.items():
+        parts.setdefault(part_of(rack), {})[rack] = count
+    return sorted(parts.values(), key=lambda part: (sum(part.values()), min(part)))
+
+
+def _in_pieces(racks: Mapping[Rack, int], piece: int) -> int:
+    return sum(count // piece * piece for count in racks.values())
 
 
 def _blocks(racks: Mapping[Rack, int], blocks: int, block: int, piece: int) -> Iterator[Piece]:
     """Yield pieces of blocks: from the smallest rack that holds the rest of a block, else from the fullest."""
-    left = dict(racks)
+    hosts_of = dict(racks)
     for _block in range(blocks):
         wanted = block
         while wanted:
-            holding = [(count, rack) for rack, count in left.items() if count >= wanted]
-            count, rack = min(holding) if holding else max((count, rack) for rack, count in left.items())
+            holding = [(count, rack) for rack, count in hosts_of.items() if count >= wanted]
+            count, rack = min(holding) if holding else max((count, rack) for rack, count in hosts_of.items())
             hosts = min(wanted, count // piece * piece)
-            left[rack] -= hosts
+            hosts_of[rack] -= hosts
             wanted -= hosts
             yield (*rack, hosts)

@@ -10,12 +10,12 @@ Source: Ascend/mind-cluster@22bb3d98, ``internal/npu/ascend910/ascend910a3/super
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import POLICIES
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement import choice, networks, racks, services, switches, trees
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement import product, racks, superpods, switches, trees
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.rules import RULES
 
 
@@ -23,11 +23,11 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._placement.rules impo
 class Switches:
     """``states`` maps switches to ``{shared, healthy, spanned_by}``, for those that are not free."""
 
-    version: str
-    schema: str
-    tor_count: int | None
-    shared_switches: int
-    states: Mapping[str, Mapping[str, Any]]
+    version: str = "1.0"
+    schema: str = switches.NORMAL
+    tor_count: int | None = None
+    shared_switches: int = 2
+    states: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -38,46 +38,46 @@ class SuperPods:
     """
 
     sp_block: int
-    reserve_nodes: int
-    soft: bool
-    ra_block: int
-    super_pod_size: int | None
-    ub_memory: bool
-    service: Mapping[str, Any] | None
+    reserve_nodes: int = 0
+    soft: bool = False
+    ra_block: int = 1
+    super_pod_size: int | None = None
+    ub_memory: bool = False
+    service: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
 class Trees:
     """``config`` is MindCluster's ``resource-level-config``, ``levels`` the job's ``huawei.com/affinity-config``."""
 
-    config: Any
-    levels: str
+    config: Any = None
+    levels: str = "level1=1"
 
 
 @dataclass(frozen=True)
 class Request:
     """``cpus`` and ``npus`` are those of one task, ``replicas`` is the number of tasks, and ``multi`` whether the job has several."""
 
-    cpus: int
-    npus: int
-    policy: str
-    replicas: int
-    family: str
-    mode: str | None
-    weight: int
-    kubernetes: bool
-    limit: int
-    switch: Switches | None
-    superpod: SuperPods | None
-    tree: Trees | None
-    multi: bool
+    cpus: int = 0
+    npus: int = 0
+    policy: str = "none"
+    replicas: int = 1
+    family: str = "auto"
+    mode: str | None = None
+    weight: int = 1
+    kubernetes: bool = False
+    limit: int = 20
+    switch: Switches | None = None
+    superpod: SuperPods | None = None
+    tree: Trees | None = None
+    multi: bool = False
 
     @property
-    def way(self) -> str | None:
-        """The affinity between hosts, a key of :data:`_placement.networks.WAYS`."""
+    def affinity(self) -> str | None:
+        """The affinity between hosts, a key of :data:`_placement.product.AFFINITIES`."""
         if self.switch:
             return self.switch.version
-        return networks.SUPERPOD if self.superpod else networks.TREE if self.tree else None
+        return product.SUPERPOD if self.superpod else product.TREE if self.tree else None
 
     def as_data(self) -> dict[str, Any]:
         """Return the request with its defaults, as plain data."""
@@ -86,35 +86,9 @@ class Request:
         return fields
 
 
-DEFAULTS: Mapping[str, Any] = {
-    "cpus": 0,
-    "npus": 0,
-    "policy": "none",
-    "replicas": 1,
-    "family": "auto",
-    "mode": None,
-    "weight": 1,
-    "kubernetes": False,
-    "limit": 20,
-    "switch": None,
-    "superpod": None,
-    "tree": None,
-}
-AFFINITY = ("switch", "superpod", "tree")
-SWITCH: Mapping[str, Any] = {"version": "1.0", "schema": switches.NORMAL, "tor_count": None, "shared_switches": 2, "states": {}}
+DEFAULTS = Request().as_data()
 LARGEST = max(rule.chips for rule in RULES.values() if rule.superpod)
 """The most NPUs of a host in a SuperPod."""
-SUPERPOD: Mapping[str, Any] = {
-    "sp_block": None,
-    "reserve_nodes": 0,
-    "soft": False,
-    "ra_block": 1,
-    "super_pod_size": None,
-    "ub_memory": False,
-    "service": None,
-}
-SERVICE: Mapping[str, Any] = {"id": "", "job": "", "jobs": {}}
-TREE: Mapping[str, Any] = {"config": None, "levels": "level1=1"}
 
 
 def checked(request: object) -> Request:
@@ -122,31 +96,26 @@ def checked(request: object) -> Request:
     given = fields_of("request", _plain(request), DEFAULTS)
     if given["policy"] not in POLICIES:
         raise ValueError(f"policy: expected one of {', '.join(POLICIES)}; got {given['policy']!r}")
-    if given["mode"] is not None and given["mode"] not in choice.MODES:
-        raise ValueError(f"mode: expected one of {', '.join(choice.MODES)}; got {given['mode']!r}")
+    if given["mode"] is not None and given["mode"] not in product.MODES:
+        raise ValueError(f"mode: expected one of {', '.join(product.MODES)}; got {given['mode']!r}")
     if given["family"] != "auto" and given["family"] not in RULES:
         raise ValueError(f"family: expected auto or one of {', '.join(RULES)}; got {given['family']!r}")
-    named = choice.mode_of(given["family"])
-    if named and given["mode"] not in (None, named):
+    mode = product.mode_of(given["family"])
+    if mode and given["mode"] not in (None, mode):
         raise ValueError(f"mode: {given['mode']} contradicts family {given['family']}; leave one of them out")
-    numbers = {name: number_of(name, given[name], least) for name, least in (("cpus", 0), ("npus", 0), ("weight", 0), ("replicas", 1))}
-    if not numbers["cpus"] and not numbers["npus"]:
+    given |= {name: number_of(name, given[name], least) for name, least in (("cpus", 0), ("npus", 0), ("weight", 0), ("replicas", 1))}
+    npus, replicas = given["npus"], given["replicas"]
+    if not given["cpus"] and not npus:
         raise ValueError("cpus and npus: a task needs at least one CPU or one NPU; both are 0")
-    made = Request(
-        **numbers,
-        policy=given["policy"],
-        family=given["family"],
-        mode=given["mode"] or named,
-        kubernetes=bool(given["kubernetes"]),
-        limit=number_of("limit", given["limit"], 1),
-        switch=_switch(given["switch"]),
-        superpod=_superpod(given["superpod"], numbers["npus"], numbers["replicas"], given["family"]),
-        tree=_tree(given["tree"], numbers["npus"], numbers["replicas"]),
-        multi=numbers["replicas"] > 1,
-    )
-    if len(several := [name for name in AFFINITY if getattr(made, name)]) > 1:
+    given["mode"] = given["mode"] or mode
+    given["kubernetes"] = bool(given["kubernetes"])
+    given["limit"] = number_of("limit", given["limit"], 1)
+    given["switch"] = None if given["switch"] is None else _switch(given["switch"])
+    given["superpod"] = None if given["superpod"] is None else _superpod(given["superpod"], npus, replicas, given["family"])
+    given["tree"] = None if given["tree"] is None else _tree(given["tree"], npus, replicas)
+    if len(several := [name for name in ("switch", "superpod", "tree") if given[name]]) > 1:
         raise ValueError(f"{' and '.join(several)}: a job has affinity to switches, SuperPods or a tree, not to both; leave one out")
-    return made
+    return Request(**given, multi=replicas > 1)
 
 
 def _plain(value: Any) -> Any:
@@ -156,10 +125,8 @@ def _plain(value: Any) -> Any:
     return [_plain(one) for one in value] if isinstance(value, list) else value
 
 
-def _tree(given: object, npus: int, replicas: int) -> Trees | None:
-    if given is None:
-        return None
-    fields = fields_of("tree", given, TREE)
+def _tree(given: object, npus: int, replicas: int) -> Trees:
+    fields = fields_of("tree", given, vars(Trees()))
     if not npus:
         raise ValueError("tree: its tasks take whole hosts, and npus is 0")
     trees.trees(fields["config"])
@@ -167,10 +134,8 @@ def _tree(given: object, npus: int, replicas: int) -> Trees | None:
     return Trees(fields["config"], str(fields["levels"]))
 
 
-def _switch(given: object) -> Switches | None:
-    if given is None:
-        return None
-    fields = fields_of("switch", given, SWITCH)
+def _switch(given: object) -> Switches:
+    fields = fields_of("switch", given, vars(Switches()))
     version = str(fields["version"])
     if version not in switches.VERSIONS or fields["schema"] not in switches.SCHEMAS:
         raise ValueError(
@@ -184,43 +149,42 @@ def _switch(given: object) -> Switches | None:
     return Switches(version, fields["schema"], count, shared, fields["states"] or {})
 
 
-def _superpod(given: object, npus: int, replicas: int, family: str) -> SuperPods | None:
-    if given is None:
-        return None
-    fields = fields_of("superpod", given, SUPERPOD)
+def _superpod(given: object, npus: int, replicas: int, family: str) -> SuperPods:
+    fields = fields_of("superpod", given, {**vars(SuperPods(0)), "sp_block": None})
     if not npus:
         raise ValueError("superpod: blocks are made of NPUs, and npus is 0")
-    made = SuperPods(
-        sp_block=npus * replicas if fields["sp_block"] is None else number_of("sp_block", fields["sp_block"], 1),
-        reserve_nodes=number_of("reserve_nodes", fields["reserve_nodes"], 0),
-        soft=bool(fields["soft"]),
-        ra_block=number_of("ra_block", fields["ra_block"], 1),
-        super_pod_size=None if fields["super_pod_size"] is None else number_of("super_pod_size", fields["super_pod_size"], 0),
-        ub_memory=bool(fields["ub_memory"]),
-        service=None if fields["service"] is None else _service(fields["service"]),
-    )
-    named = RULES.get(family)
-    single = named.single if named and named.superpod else range(1, LARGEST + 1)  # else every host refuses what its product does not allow
-    refusal = of_superpod(single, npus, replicas, made.sp_block, npus if replicas > 1 else LARGEST)
+    if fields["sp_block"] is None:
+        fields["sp_block"] = npus * replicas
+    for name, least in (("sp_block", 1), ("reserve_nodes", 0), ("ra_block", 1), ("super_pod_size", 0)):
+        if name != "super_pod_size" or fields[name] is not None:
+            fields[name] = number_of(name, fields[name], least)
+    fields |= {name: bool(fields[name]) for name in ("soft", "ub_memory")}
+    if fields["service"] is not None:
+        fields["service"] = _service(fields["service"])
+    superpod = SuperPods(**fields)
     if family == racks.FAMILY:
-        refusal = of_950(made, npus, replicas)
+        refusal = of_950(superpod, npus, replicas)
+    else:  # where no product is named, every host refuses what its product does not allow
+        rule = RULES.get(family)
+        single = rule.single if rule and rule.superpod else range(1, LARGEST + 1)
+        refusal = of_superpod(single, npus, replicas, superpod.sp_block, npus if replicas > 1 else LARGEST)
     if refusal:
         raise ValueError(refusal)
-    return made
+    return superpod
 
 
 def of_950(wanted: SuperPods, npus: int, replicas: int) -> str | None:
     """Return why the scheduler of the Atlas 950 does not take a job, None where it does."""
-    return racks.refusal(replicas, npus, wanted.sp_block, wanted.ra_block, wanted.super_pod_size, wanted.ub_memory)
+    return next(racks.refusals(replicas, npus, wanted.sp_block, wanted.ra_block, wanted.super_pod_size, wanted.ub_memory), None)
 
 
 def _service(given: object) -> Mapping[str, Any]:
-    fields = fields_of("service", given, SERVICE)
+    fields = fields_of("service", given, {"id": "", "job": "", "jobs": {}})
     jobs = fields["jobs"] or {}
     if not isinstance(jobs, Mapping) or not all(
         isinstance(job, Mapping) and isinstance(job.get("labels") or {}, Mapping) for job in jobs.values()
     ):
-        raise ValueError(f"service: expected jobs as {{name: {{labels: {{{services.LABEL}: id}}, hosts: []}}}}; got {jobs!r}")
+        raise ValueError(f"service: expected jobs as {{name: {{labels: {{{superpods.LABEL}: id}}, hosts: []}}}}; got {jobs!r}")
     return {"id": str(fields["id"]), "job": str(fields["job"]), "jobs": jobs}
 
 

@@ -7,18 +7,23 @@ Which chips and CPUs a task gets on a host is not searched: the product's rule a
 Hosts do not depend on each other. So every kind of host is tried once, with tasks in every order and all numbers of tasks that it can
 take together. Then the hosts are filled one after the other. Steps are counted in both parts, and a search that needs more than
 :data:`LIMIT` proves nothing.
+
+Instances of an inference service run inside one SuperPod, and one rack of the Atlas 950. There, every choice of racks is tried: a rack
+holds its instances if the search finds a place for all their tasks on its hosts.
 """
 
 from __future__ import annotations
 
 import copy
 import json
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from operator import add, sub
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from operator import add, mul, sub
 from typing import TYPE_CHECKING, cast
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import in_force
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement import affinity, racks
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.fit import cpus_of, fit, use
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.host import Host
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.request import Request
@@ -29,9 +34,11 @@ if TYPE_CHECKING:
 LIMIT = 100_000
 """So many steps are taken at most, which takes some seconds: one for numbers of tasks that are looked at, ``TRY`` for a task on a host."""
 TRY = 10
+MOST_RACKS = 2_000
+"""So many racks are tried for instances at most."""
 
 Counts = tuple[int, ...]
-"""Numbers of tasks, one for each request."""
+"""Numbers of tasks or instances, one for each request."""
 Orders = dict[Counts, tuple[int, ...]]
 """The numbers of tasks that a host can take together, each with an order in which it can: the places of their requests."""
 
@@ -42,11 +49,11 @@ class OutOfSteps(Exception):
 
 class _Steps:
     def __init__(self, limit: int) -> None:
-        self.left = limit
+        self.rest = limit
 
     def take(self, count: int = 1) -> None:
-        self.left -= count
-        if self.left < 0:
+        self.rest -= count
+        if self.rest < 0:
             raise OutOfSteps
 
 
@@ -63,7 +70,7 @@ def search(hosts: Mapping[str, Host], requests: Sequence[Request], limit: int = 
     kinds: dict[object, Orders] = {}
     orders: dict[str, Orders] = {}
     for name, host in sorted(hosts.items()):
-        kind = kind_of(host)
+        kind = _kind_of(host)
         if kind not in kinds:
             kinds[kind] = _orders(host, requests, steps)
         if len(kinds[kind]) > 1:
@@ -72,22 +79,14 @@ def search(hosts: Mapping[str, Host], requests: Sequence[Request], limit: int = 
     return None if chosen is None else {name: orders[name][counts] for name, counts in zip(orders, chosen, strict=False) if any(counts)}
 
 
-def kind_of(host: Host) -> object:
+def _kind_of(host: Host) -> object:
     """Return what decides which tasks a host can take; hosts of one kind are tried once."""
     topology = cast("Topology", host.topology or {})
     npus = [(npu["id"], npu.get("kind"), npu.get("family"), npu.get("chip"), npu.get("phy_id")) for npu in topology.get("npus") or ()]
     pools = [(npu["id"], entry["pool"]) for npu, entry in in_force(topology)] if topology.get("applied") else []
-    parts = [topology.get("cpus"), topology.get("numa"), npus, pools]
-    of_kubelet = host.policy, host.cpu_policy, repr(host.options), repr(host.distances)
-    return (
-        *_state(host),
-        tuple(host.ids),
-        tuple(host.capacity),
-        tuple(host.chip_node.items()),
-        host.healthy,
-        *of_kubelet,
-        json.dumps(parts),
-    )
+    nodes = host.ids, host.capacity, list(host.chip_node.items()), host.healthy
+    kubelet = host.policy, host.cpu_policy, repr(host.options), repr(host.distances)
+    return *_state(host), json.dumps([nodes, kubelet, topology.get("cpus"), topology.get("numa"), npus, pools])
 
 
 def _state(host: Host) -> tuple[object, ...]:
@@ -97,7 +96,7 @@ def _state(host: Host) -> tuple[object, ...]:
 def _orders(host: Host, requests: Sequence[Request], steps: _Steps) -> Orders:
     """Return all numbers of tasks that a host can take together."""
     nothing = (0,) * len(requests)
-    found: Orders = {nothing: ()}
+    orders: Orders = {nothing: ()}
     tried: dict[tuple[object, int], Host | None] = {}
     seen: set[tuple[Counts, object]] = set()
     todo: deque[tuple[Counts, tuple[int, ...], Host]] = deque([(nothing, (), host)])
@@ -115,9 +114,9 @@ def _orders(host: Host, requests: Sequence[Request], steps: _Steps) -> Orders:
             more = (*counts[:place], counts[place] + 1, *counts[place + 1 :])
             if after is not None and (more, _state(after)) not in seen:
                 seen.add((more, _state(after)))
-                found.setdefault(more, (*order, place))
+                orders.setdefault(more, (*order, place))
                 todo.append((more, (*order, place), after))
-    return found
+    return orders
 
 
 def _with(host: Host, request: Request) -> Host | None:
@@ -138,8 +137,13 @@ def _filled(orders: list[Orders], requests: Sequence[Request], steps: _Steps) ->
     At each host those come first that use most of it. A choice is given up when the hosts that are left cannot take the rest, which
     bounds on every request, on NPUs and on CPUs tell, or when the same rest has failed there before.
     """
-    weights = [tuple(request.npus for request in requests), tuple(request.cpus for request in requests), *_units(len(requests))]
-    room = _room(orders, weights)
+    places = range(len(requests))
+    units = [tuple(int(place == other) for other in places) for place in places]
+    weights = [tuple(request.npus for request in requests), tuple(request.cpus for request in requests), *units]
+    room = [(0,) * len(weights)]  # how much of each weight every host and those after it can take at most; nothing after the last
+    for found in reversed(orders):
+        most = (max(_weighed(weight, counts) for counts in found) for weight in weights)
+        room.insert(0, tuple(map(add, room[0], most)))
     options = [sorted(found, key=lambda counts: [-_weighed(weight, counts) for weight in weights]) for found in orders]
     wanted = tuple(request.replicas for request in requests)
 
@@ -173,19 +177,87 @@ def _filled(orders: list[Orders], requests: Sequence[Request], steps: _Steps) ->
     return None
 
 
-def _units(count: int) -> Iterator[Counts]:
-    for place in range(count):
-        yield tuple(int(place == other) for other in range(count))
-
-
 def _weighed(weight: Counts, counts: Counts) -> int:
-    return sum(each * count for each, count in zip(weight, counts, strict=True))
+    return sum(map(mul, weight, counts))
 
 
-def _room(orders: list[Orders], weights: Sequence[Counts]) -> list[Counts]:
-    """Return for every host how much of each weight it and those after it can take at most; nothing after the last."""
-    room = [(0,) * len(weights)]
-    for found in reversed(orders):
-        most = (max(_weighed(weight, counts) for counts in found) for weight in weights)
-        room.append(tuple(map(add, room[-1], most)))
-    return room[::-1]
+class _Racks:
+    """Racks with their hosts, and which instances they hold; racks with the same hosts are tried once."""
+
+    def __init__(self, hosts: Mapping[str, Host], requests: Sequence[Request]) -> None:
+        self.requests = requests
+        members: dict[object, dict[str, Host]] = {}
+        for name, host in sorted(hosts.items()):
+            members.setdefault(_rack(host, requests), {})[name] = host
+        self.hosts = list(members.values())
+        self.kinds = [(rack is None, frozenset(Counter(map(_kind_of, group.values())).items())) for rack, group in members.items()]
+        self.known: dict[object, bool] = {}
+        self.steps = _Steps(MOST_RACKS)
+
+    def place(self, rack: int, counts: Counts) -> dict[str, tuple[int, ...]] | None:
+        """Return the tasks of hosts in order, as places of their requests; None where the rack cannot hold these instances."""
+        places = [place for place, count in enumerate(counts) if count]
+        outside = self.kinds[rack][0]
+        if outside and any(self.requests[place].superpod for place in places):
+            return None
+        self.steps.take()
+        wanted = [replace(self.requests[place], replicas=self.requests[place].replicas * counts[place]) for place in places]
+        found = search(self.hosts[rack], wanted)
+        return None if found is None else {name: tuple(places[place] for place in order) for name, order in found.items()}
+
+    def holds(self, rack: int, counts: Counts) -> bool:
+        key = self.kinds[rack], counts
+        if key not in self.known:
+            self.known[key] = self.place(rack, counts) is not None
+        return self.known[key]
+
+
+def _rack(host: Host, requests: Sequence[Request]) -> object:
+    """Return the rack of a host, its SuperPod where racks do not count, None for a host outside of SuperPods."""
+    if host.label("superpod") is None:
+        return None
+    for request in requests:
+        try:
+            return affinity.rack_of(host, fit(host, request).family == racks.FAMILY)
+        except ValueError:
+            continue
+    return affinity.rack_of(host, False)
+
+
+def anywhere(hosts: Mapping[str, Host], requests: Sequence[Request], instances: Sequence[int]) -> dict[str, tuple[int, ...]] | None:
+    """Return the tasks of hosts in order, as places of their requests, for so many instances of each; None if there is no placement.
+
+    A request without SuperPods has no instances: each of its tasks runs anywhere. Raises :class:`OutOfSteps`.
+    """
+    racks_ = _Racks(hosts, requests)
+    units = [place for place, count in enumerate(instances) for _unit in range(count)]
+    units.sort(key=lambda place: (-requests[place].replicas, -requests[place].npus, -requests[place].cpus))
+    counts = [(0,) * len(requests)] * len(racks_.hosts)
+    if not _assigned(racks_, units, counts, set()):
+        return None
+    placed: dict[str, tuple[int, ...]] = {}
+    for rack, own in enumerate(counts):
+        placed |= (racks_.place(rack, own) or {}) if any(own) else {}
+    return placed
+
+
+def _assigned(racks_: _Racks, units: Sequence[int], counts: list[Counts], failed: set[object]) -> bool:
+    """Assign the units that are left to racks, in ``counts``; say whether all have one."""
+    if not units:
+        return True
+    state = len(units), frozenset(Counter(zip(racks_.kinds, counts, strict=True)).items())
+    if state in failed:
+        return False
+    tried = set()
+    for rack, own in enumerate(counts):
+        alike = racks_.kinds[rack], own
+        more = tuple(count + (place == units[0]) for place, count in enumerate(own))
+        if alike in tried or not racks_.holds(rack, more):
+            continue
+        tried.add(alike)
+        counts[rack] = more
+        if _assigned(racks_, units[1:], counts, failed):
+            return True
+        counts[rack] = own
+    failed.add(state)
+    return False

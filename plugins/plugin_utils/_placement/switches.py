@@ -72,7 +72,11 @@ def _fill(switches: Iterable[Switch], count: int) -> list[str]:
 
 
 def _version_1(switches: Sequence[Switch], replicas: int, schema: str, per_switch: int) -> list[str]:
-    usable = [switch for switch in switches if _usable(switch, replicas, schema)]
+    usable = []  # a switch that a spanning job uses has to hold a job whole, unless all such jobs are normal ones
+    for switch in switches:
+        normal = schema == NORMAL and set(switch.spanned_by) <= {NORMAL}
+        if not switch.spanned_by or normal or len(switch.free) >= replicas:
+            usable.append(switch)
     try:
         return _placed_1(usable, replicas, schema, per_switch)
     except ValueError:
@@ -82,13 +86,6 @@ def _version_1(switches: Sequence[Switch], replicas: int, schema: str, per_switc
         if len(hosts) < replicas:
             raise ValueError(f"{replicas} tasks are wanted, and {len(hosts)} hosts on usable switches are free") from None
         return hosts[:replicas]
-
-
-def _usable(switch: Switch, replicas: int, schema: str) -> bool:
-    """Say whether a job may use a switch: one that a spanning job uses has to hold it whole, unless all such jobs are normal ones."""
-    if not switch.spanned_by or len(switch.free) >= replicas:
-        return True
-    return schema == NORMAL and set(switch.spanned_by) <= {NORMAL}
 
 
 def _placed_1(switches: Sequence[Switch], replicas: int, schema: str, per_switch: int) -> list[str]:
@@ -142,42 +139,31 @@ def _version_2(switches: Sequence[Switch], replicas: int, schema: str, per_switc
                 raise
     most_shared = sum(len(switch.free) for switch in shared[-shared_switches:])
     limit = sum(len(switch.free) for switch in free) + most_shared
+    fullest = _by_free(free, reverse=True)
     if replicas > limit:
         if schema == LARGE:
             raise ValueError(f"set tor failed by not enough nodes: {replicas} tasks are wanted, free and shared switches can take {limit}")
-        return _normal_2(those(SHARED, 1), free, shared, replicas)
-    taken, needed, next_free = _whole(_by_free(free, reverse=True), replicas)
-    if not needed:
-        return taken
-    if next_free is None or needed <= most_shared:
-        return taken + _of_shared(shared, needed, shared_switches)
-    return taken + next_free.take(needed)
-
-
-def _whole(switches: Iterable[Switch], count: int) -> tuple[list[str], int, Switch | None]:
-    """Return the hosts of switches that are used up, how many are still needed, and the first switch that has more than that."""
+        normal = [switch for switch in shared if LARGE not in switch.spanned_by]
+        hosts = [host for switch in (*fullest, *those(SHARED, 1), *normal) for host in switch.take()]
+        if len(hosts) < replicas:
+            raise ValueError(f"not enough node for normal job to schedule: {replicas} tasks are wanted, and {len(hosts)} hosts may be used")
+        return hosts[:replicas]
     taken: list[str] = []
-    for switch in switches:
-        if count - len(taken) < len(switch.free):
-            return taken, count - len(taken), switch
+    for switch in fullest:
+        needed = replicas - len(taken)
+        if needed < len(switch.free):
+            return taken + (switch.take(needed) if needed > most_shared else _of_shared(shared, needed, shared_switches))
         taken += switch.take()
-    return taken, count - len(taken), None
+    return taken + _of_shared(shared, replicas - len(taken), shared_switches)
 
 
 def _of_shared(switches: Sequence[Switch], count: int, most: int) -> list[str]:
     """Return hosts of one shared switch or two neighbours by size, the smallest that are enough."""
+    if not count:
+        return []
     for width in range(1, most + 1):
         for first in range(len(switches) - width + 1):
             hosts = [host for switch in switches[first : first + width] for host in switch.take()]
             if len(hosts) >= count:
                 return hosts[:count]
     raise ValueError(f"no {most} shared switches have {count} free hosts")
-
-
-def _normal_2(unhealthy: Sequence[Switch], free: Sequence[Switch], shared: Sequence[Switch], replicas: int) -> list[str]:
-    """Return hosts of free switches, then of unhealthy ones, then of those that no job of the large-model schema spans."""
-    normal = [switch for switch in shared if LARGE not in switch.spanned_by]
-    taken = [host for switch in (*_by_free(free, reverse=True), *unhealthy, *normal) for host in switch.take()]
-    if len(taken) < replicas:
-        raise ValueError(f"not enough node for normal job to schedule: {replicas} tasks are wanted, and {len(taken)} hosts may be used")
-    return taken[:replicas]

@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask
+from ansible_collections.npu.affinity.plugins.module_utils._base.table import REMARK_WIDTH, columns
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, as_cpulist, mask, text_of, union
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import machine as _machine
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import options as _options
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import planner
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.measures import machine_of, measure
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import percent
-from ansible_collections.npu.affinity.plugins.module_utils._base.table import REMARK_WIDTH, columns
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import percent, quality
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
@@ -46,6 +47,93 @@ MEASURES: dict[str, Callable[[Mapping[str, Any]], str]] = {
 """What tables show of a measurement, by heading; CPUs as their number."""
 
 
+def machine_of(topology: Topology, cpus: object = None, housekeeping: object = "", smt: object = "cores", min_cpus: object = 1) -> Machine:
+    """Return the machine of a topology with the options of a plan. ``ValueError`` as a plan raises it."""
+    given = _options.Given(cpus=cpus, housekeeping=housekeeping, smt=smt, min_cpus=min_cpus)
+    return _machine.read(topology, _options.checked(planner.STRATEGIES, given))
+
+
+def measure(groups: Groups, pools: Mapping[Card, int], held: int = 0) -> dict[str, Any]:
+    """Return the quality of pools, as masks, and the further measures that RETURN of filter compare describes."""
+    machine = groups.machine
+    given = overlap = counted = distances = 0
+    cards: list[Row] = []
+    for card in machine.cards:
+        cpus = pools.get(card, 0)
+        overlap |= given & cpus
+        given |= cpus
+        known, total = _distance(machine, card, cpus)
+        counted += known
+        distances += total
+        near = groups.local_cpus(card)
+        cards.append(
+            {
+                "id": card.id,
+                "name": card.name,
+                "numa": card.numa,
+                "pool": text_of(cpus),
+                "cpus": cpus.bit_count(),
+                "local": None if near is None or not cpus else round((cpus & near).bit_count() / cpus.bit_count(), 3),
+                "distance": round(total / known, 1) if known else None,
+                "caches": sum(1 for cache in machine.caches if cache & cpus) or None,
+            }
+        )
+    caches = [card["caches"] for card in cards if card["caches"]]
+    return {
+        **quality(groups, {card: cpus for card, cpus in pools.items() if cpus}, held),
+        "overlap": text_of(overlap),
+        "split_cores": union(machine.cores(machine.other_threads(cpus)) for cpus in pools.values()).bit_count(),
+        "distance": round(distances / counted, 1) if counted else None,
+        "caches": round(sum(caches) / len(caches), 1) if caches else None,
+        "unusable": text_of(given & ~machine.usable),
+        "missing": [card.name for card in machine.cards if not pools.get(card)],
+        "npus": cards,
+    }
+
+
+def _distance(machine: Machine, card: Card, cpus: int) -> tuple[int, int]:
+    """Return the number of CPUs whose distance to the card is known, and the sum of these distances."""
+    node = machine.nodes.get(NO_NODE if card.numa is None else card.numa)
+    known = total = 0
+    for other in machine.nodes.values():
+        if node and other.id in node.distances:
+            count = (other.cpus & cpus).bit_count()
+            known += count
+            total += count * node.distances[other.id]
+    return known, total
+
+
+def measured(pools: object, topology: Topology, cpus: object = None) -> dict[str, Any]:
+    """Return :func:`measure` of a plan, or of cpulists by card: logic ids, or ``npu-0`` and ``gpu-0`` where both kinds have an id.
+
+    ``cpus`` are those that can be divided; without them a plan's own, else all online. Raises ``ValueError`` for a card that the host
+    has not, and for what is neither a plan nor such a mapping.
+    """
+    if not isinstance(pools, Mapping):
+        raise ValueError(f"pools: expected a plan, or cpulists by logic id such as {{0: '0-23'}}; got {pools!r}")
+    held = 0
+    if "npus" in pools:
+        try:
+            held = union(mask(entry["pool"]) for entry in pools.get("lost") or ())
+            cpus = pools["cpus"] or None if cpus is None else cpus
+            pools = {f"{entry['slice'].partition('-')[0]}-{entry['id']}": entry["pool"] for entry in pools["npus"]}
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError("pools: expected a plan of npu.affinity.plan, with cpus, and npus with id, pool and slice") from error
+    machine = machine_of(topology, cpus)
+    names: dict[str, list[Card]] = {}
+    for card in machine.cards:
+        for name in (str(card.id), f"{card.kind}-{card.id}"):
+            names.setdefault(name, []).append(card)
+    masks: dict[Card, int] = {}
+    for name, value in pools.items():
+        cards = names.get(str(name), [])
+        if len(cards) != 1:
+            known = ", ".join(sorted(f"{card.kind}-{card.id}" for card in machine.cards)) or "none"
+            raise ValueError(f"pools: {name!r} names {len(cards) or 'no'} cards of the host; it has {known}")
+        masks[cards[0]] = mask(as_cpulist(value, f"pool of {cards[0].name}"))
+    return measure(Groups(machine), masks, held)
+
+
 def compare(
     topology: Topology,
     strategies: Iterable[str] | str = DEFAULT,
@@ -54,12 +142,9 @@ def compare(
     smt: object = "cores",
     min_cpus: object = 5,
 ) -> dict[str, Any]:
-    """Return ``{rules, differences, table}``.
+    """Return what RETURN of filter compare describes. The plan in force is not looked at.
 
-    ``rules`` has two entries for every strategy, published and repaired: ``{label, rule, requested, strategy, repair, refused, quality,
-    repaired, warnings}``. Rules with the same pools have the same ``label``; one that refuses has none, no ``quality``, and its
-    sentence in ``refused``. ``differences`` are the cards whose pool depends on the rule: ``{name, numa, pools}`` with pools by label.
-    ``table`` shows all of it as lines. The plan in force is not looked at. Raises ``ValueError`` for a wrong option or topology.
+    Raises ``ValueError`` for a wrong option or topology.
     """
     names = [strategies] if isinstance(strategies, str) else list(strategies) if isinstance(strategies, Iterable) else []
     if not names or not set(names) <= {"auto", *planner.STRATEGIES}:
@@ -113,10 +198,6 @@ def _label(rules: Sequence[Row]) -> dict[str, Row]:
     return outcomes
 
 
-def shortened(sentence: str) -> str:
-    return textwrap.shorten(sentence, REASON_WIDTH, placeholder=" …")
-
-
 def _lines(rules: Sequence[Row], outcomes: Mapping[str, Row], differences: Sequence[Row]) -> Iterator[str]:
     """Yield the table of measures, that of differing pools, and what repair changed."""
     headings = list(MEASURES)
@@ -126,7 +207,9 @@ def _lines(rules: Sequence[Row], outcomes: Mapping[str, Row], differences: Seque
     cells = [(rule["label"], rule["rule"], *(MEASURES[name](rule["quality"]) for name in headings)) for rule in measured]
     if cells:
         yield from columns([("", "rule", *headings), *cells])
-    yield from (f"{rule['rule']} refuses: {shortened(rule['refused'])}" for rule in rules if rule["refused"])
+    for rule in rules:
+        if rule["refused"]:
+            yield f"{rule['rule']} refuses: {textwrap.shorten(rule['refused'], REASON_WIDTH, placeholder=' …')}"
     if differences:
         yield ""
         rows = [

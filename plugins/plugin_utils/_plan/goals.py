@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What makes one division of a host better than another.
+"""What a plan must hold on every host, and what makes one division better than another.
 
 The goals, each of which counts only where all before it are equal:
 
@@ -14,18 +14,102 @@ The goals, each of which counts only where all before it are equal:
 7. Few idle CPUs that are local to an NPU.
 8. Pools of equal size within a group.
 
-What a plan must never break has its place in :mod:`_plan.invariants`.
+What a plan must never break are its invariants (:func:`violations`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import union
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, text_of, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.invariants import shared
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, cards_named
+
+UNEQUAL_CORES = "unequal cores"
+"""The kind of violation where pools of a group differ by a core at most, but have cores with different numbers of CPUs."""
+
+
+class Violation(NamedTuple):
+    """What kind of invariant is broken, in words in which ``<cards>`` and ``<cpus>`` stand for the cards and CPUs concerned."""
+
+    kind: str
+    words: str
+    cards: list[Card]
+    cpus: int = 0
+
+    @property
+    def sentence(self) -> str:
+        """The words with names and numbers, without a full stop. Most of many defects of one kind are never told."""
+        return self.words.replace("<cards>", cards_named(self.cards)).replace("<cpus>", text_of(self.cpus))
+
+
+def violations(groups: Groups, pools: Mapping[Card, int], expected: Collection[Card]) -> list[Violation]:
+    """Return what is wrong with pools, as masks; nothing where every invariant holds.
+
+    The cards of ``expected`` have pools; pools hold usable CPUs only, and at least as many as ``min_cpus`` and the roles need; they are
+    disjoint; with ``smt: cores`` no core is in two of them; those of one group differ by at most one core.
+    """
+    machine = groups.machine
+    found = [Violation("missing", "<cards> has no pool", [card]) for card in machine.cards if card in expected and not pools.get(card)]
+    found += _unfit(machine, pools)
+    overlaps = shared(pools)
+    found += [Violation("overlap", "<cards> share CPUs <cpus>", cards, cpus) for cpus, cards in overlaps]
+    cores = {card: machine.cores(cpus) for card, cpus in pools.items()} if machine.smt == "cores" and machine.threads else pools
+    for common, cards in shared(cores) if cores is not pools and not overlaps else ():
+        threads = machine.whole_cores(common) & machine.usable
+        found.append(Violation("cores", "<cards> run on threads of the same cores, CPUs <cpus>", cards, threads))
+    for home, cards in groups.alike.items():
+        members = [card for card in cards if card in pools]
+        if len(members) > 1:
+            sizes, counts = ([of[card].bit_count() for card in members] for of in (pools, cores))
+            uneven_cores = max(counts) - min(counts) > 1
+            if uneven_cores or max(sizes) - min(sizes) > machine.threads_per_unit:
+                on_cores = "" if counts == sizes else f" on {min(counts)} to {max(counts)} cores"
+                words = f"<cards> of {groups.place(home)} have pools of {min(sizes)} to {max(sizes)} CPUs{on_cores}"
+                found.append(Violation("sizes" if uneven_cores else UNEQUAL_CORES, words, members))
+    return found
+
+
+def contradictions(machine: Machine) -> list[Violation]:
+    """Return where npu-smi puts an NPU on other CPUs than those of the NUMA node that the kernel names."""
+    found = []
+    for card in machine.cards:
+        own, affinity = machine.own_cpus(card), mask(card.affinity or "", f"affinity of {card.name}")
+        if own and affinity and not affinity & own:
+            words = f"npu-smi prints CPUs {card.affinity} for <cards>, but the kernel has it on NUMA node {card.numa} (<cpus>)"
+            found.append(Violation("affinity", words, [card], own))
+    return found
+
+
+def _unfit(machine: Machine, pools: Mapping[Card, int]) -> Iterator[Violation]:
+    unusable = ~machine.usable
+    for card, cpus in pools.items():
+        if cpus & unusable:
+            yield Violation("unusable", "<cards> has CPUs <cpus>, which are offline, not allowed or set aside", [card], cpus & unusable)
+        count, least = cpus.bit_count(), machine.min_cpus
+        if 0 < count < machine.least(card):
+            lacks = f"fewer than npu_affinity_min_cpus {least}" if count < least else f"too few for {machine.sizes(card)} and one for main"
+            yield Violation("few", f"<cards> has {count} CPUs (<cpus>), {lacks}", [card], cpus)
+
+
+def shared(pools: Mapping[Card, int]) -> list[tuple[int, list[Card]]]:
+    """Return the CPUs that are in several pools with the cards of those pools, one entry for each set of cards."""
+    if union(pools.values()).bit_count() == sum(map(int.bit_count, pools.values())):
+        return []
+    regions: list[tuple[int, list[Card]]] = []
+    seen = 0
+    for card, cpus in pools.items():
+        if cpus & seen:
+            split = []
+            for region, cards in regions:
+                split += [(region & cpus, [*cards, card])] if region & cpus else []
+                split += [(region & ~cpus, cards)] if region & ~cpus else []
+            regions = split
+        if cpus & ~seen:
+            regions.append((cpus & ~seen, [card]))
+        seen |= cpus
+    return sorted(((cpus, cards) for cpus, cards in regions if len(cards) > 1), key=lambda region: region[0] & -region[0])
 
 
 class Score(NamedTuple):
@@ -51,12 +135,18 @@ def score(groups: Groups, pools: Mapping[Card, int], floor: int = 0) -> Score:
         sum(sizes) - given.bit_count(),
         max(0, floor - smallest),
         sum(((cpus ^ pools.get(card, 0)) & machine.usable & machine.divided).bit_count() for card, cpus in kept),
-        sum(count * distance for count, distance in remote(groups, pools)),
+        sums(remote(groups, pools))[1],
         split(machine, pools),
         -smallest,
         (machine.usable & ~given & local(groups)).bit_count(),
         uneven(groups, pools),
     )
+
+
+def sums(remote: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    """Return the number of remote CPUs, and the sum of their distances."""
+    counted = list(remote)
+    return sum(count for count, _distance in counted), sum(count * distance for count, distance in counted)
 
 
 def split(machine: Machine, pools: Mapping[Card, int]) -> int:

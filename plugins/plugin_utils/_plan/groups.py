@@ -130,6 +130,13 @@ class Groups:
                 local[other] |= nodes[node].cpus
         return local
 
+    def local_cpus(self, card: Card) -> int | None:
+        """Return the CPUs that are local to a card as a mask; None where its NUMA node is not known.
+
+        CPUs on the node of another card are remote, even if none of its own may be divided.
+        """
+        return self.local[card.numa] if card.numa in self.machine.nodes else None
+
     def divide(self, asked: Collection[Card], neighbours: bool, most: int | None = None) -> dict[Card, int]:
         """Return a pool for every card: the cores of each group in equal shares, which differ by at most one core.
 

@@ -11,7 +11,7 @@ plan. Where pools cannot be kept, the slices are: settings name NPUs by the numb
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import SETS
@@ -40,7 +40,7 @@ class Kept(NamedTuple):
 NOTHING = Kept(None, [], {}, [])
 
 
-def keep(machine: Machine, applied: Mapping[str, Any] | None, options: Options, unlisted: Collection[str] = ()) -> Kept:
+def keep(machine: Machine, applied: Plan | None, options: Options, unlisted: Collection[str] = ()) -> Kept:
     """Return what to keep of the plan in force: nothing where no card is missing, or where ``replan`` asks for a new plan.
 
     NPUs of the plan that npu-smi never listed are not missing as long as they are ``unlisted`` still (:mod:`_plan.unlisted`).
@@ -48,10 +48,10 @@ def keep(machine: Machine, applied: Mapping[str, Any] | None, options: Options, 
     """
     if not applied or options.replan:
         return NOTHING
-    records = [*applied.get("npus", ()), *(applied.get("lost") or ())]
-    if not all(record.get("pci") for record in records) or not all(card.pci for card in machine.cards):
-        return NOTHING
+    records = records_of(applied)
     matched = match(machine.cards, records)
+    if matched is None:
+        return NOTHING
     missing = sorted((record for record in records if not any(record is mine for mine in matched.values())), key=number_of)
     missing = [record if record["pci"] in unlisted else {**record, "unlisted": False} for record in missing]
     if all(record.get("unlisted") for record in missing):
@@ -65,9 +65,8 @@ def keep(machine: Machine, applied: Mapping[str, Any] | None, options: Options, 
             entries = {card: _entry(machine, card, record, options) for card, record in matched.items()}
             return Kept(entries, lost, numbers, [*_gone(lost), *_offline([*entries.values(), *lost])])
         for entry in lost:
-            freed: Any = {key: "" for key in SETS if key in entry}
+            freed: Any = {**{key: "" for key in SETS if key in entry}, "released": why}
             entry.update(freed)
-            entry["released"] = why
             entry.pop("offline", None)
     return Kept(None, lost, numbers, _gone(lost))
 
@@ -77,34 +76,39 @@ def spare_housekeeping(machine: Machine, applied: Plan | None, options: Options)
     system would now include, because a lower core is offline.
     """
     if options.housekeeping and applied and _same(applied, options):
-        records = [*applied.get("npus", ()), *(applied.get("lost") or ())] if isinstance(options.housekeeping, int) else []
+        records = records_of(applied) if isinstance(options.housekeeping, int) else []
         taken = machine.housekeeping & union(mask(record.get("pool") or "") for record in records)
         machine.housekeeping &= ~machine.whole_cores(machine.cores(taken))
         machine.housekeeping |= mask(applied.get("housekeeping") or "") & machine.online
         machine.usable = (machine.usable | taken) & ~machine.housekeeping
 
 
-def _same(applied: Mapping[str, Any], options: Options) -> bool:
+def _same(applied: Plan, options: Options) -> bool:
     """Return whether the plan in force was made with the same options, and is not to be replaced."""
     return bool(applied.get("options")) and not options.replan and not options.differences(applied["options"])
 
 
-def in_force(machine: Machine, applied: Mapping[str, Any] | None, options: Options) -> dict[Card, int]:
+def in_force(machine: Machine, applied: Plan | None, options: Options) -> dict[Card, int]:
     """Return the pools of the plan in force, as masks; none where it was made with other options, or where ``replan`` asks for others."""
     if not applied or not _same(applied, options):
         return {}
-    records = [*applied.get("npus", ()), *(applied.get("lost") or ())]
-    if not all(record.get("pci") for record in records) or not all(card.pci for card in machine.cards):
-        return {}
-    return {card: mask(record["pool"]) for card, record in match(machine.cards, records).items() if record.get("pool")}
+    matched = match(machine.cards, records_of(applied)) or {}
+    return {card: mask(record["pool"]) for card, record in matched.items() if record.get("pool")}
 
 
-def match(cards: Iterable[Card], records: Iterable[PlanEntry]) -> dict[Card, PlanEntry]:
-    """Return the records of cards that have one, by PCI function and chip.
+def records_of(applied: Mapping[str, Any] | None) -> list[PlanEntry]:
+    """Return the entries of a plan, those of lost cards last."""
+    return [*(applied or {}).get("npus", ()), *((applied or {}).get("lost") or ())]
+
+
+def match(cards: Collection[Card], records: Collection[PlanEntry]) -> dict[Card, PlanEntry] | None:
+    """Return the records of cards that have one, by PCI function and chip; None where a card or a record has no PCI function.
 
     npu-smi reports no chip of NPUs that it does not list. Their records, and those without a chip, are those of the only chip of their
     function, or counted in the order of ids.
     """
+    if not all(record.get("pci") for record in records) or not all(card.pci for card in cards):
+        return None
     matched: dict[Card, PlanEntry] = {}
     by_function: dict[str, list[PlanEntry]] = {}
     for record in sorted(records, key=lambda record: int(record["id"])):
@@ -142,9 +146,7 @@ def _whole(record: PlanEntry) -> list[int]:
     return sorted([*pool, *offline]) if offline else list(pool)
 
 
-def _obstacle(
-    machine: Machine, applied: Mapping[str, Any], options: Options, matched: Mapping[Card, PlanEntry], numbers: Mapping[Card, int]
-) -> str:
+def _obstacle(machine: Machine, applied: Plan, options: Options, matched: Mapping[Card, PlanEntry], numbers: Mapping[Card, int]) -> str:
     """Return why the cards that are there cannot keep their pools, or ''."""
     wanted = [card for card in machine.cards if options.npus is None or numbers[card] in options.npus]
     if unknown := [card for card in wanted if card not in matched]:
@@ -172,21 +174,13 @@ def _gone(lost: Iterable[PlanEntry]) -> Iterator[str]:
     """Yield which cards are missing and the result for the others; the same from one run to the next."""
     fates: dict[str, list[PlanEntry]] = {}
     for entry in lost:
-        if entry.get("unlisted"):
-            continue
-        fates.setdefault(entry.get("released") or "", []).append(entry)
+        if not entry.get("unlisted"):
+            fates.setdefault(entry.get("released") or "", []).append(entry)
     for why, entries in sorted(fates.items()):
-        gone = ", ".join(f"{'GPU' if entry['kind'] == 'gpu' else 'NPU'} {entry['id']} (PCI {entry['pci']})" for entry in entries)
-        if why:
-            yield (
-                f"{gone} of the plan in force cannot be found, and the others keep their slices, but not their pools, which were planned "
-                f"again: {why}."
-            )
-        else:
-            yield (
-                f"{gone} of the plan in force cannot be found, and the others keep their pools and slices; npu_affinity_replan: true plans "
-                "again for those that are there."
-            )
+        gone = ", ".join(f"{entry['kind'].upper()} {entry['id']} (PCI {entry['pci']})" for entry in entries)
+        kept = "slices, but not their pools, which were planned again" if why else "pools and slices"
+        after = f": {why}" if why else "; npu_affinity_replan: true plans again for those that are there"
+        yield f"{gone} of the plan in force cannot be found, and the others keep their {kept}{after}."
 
 
 @remark("NPU_CPU_OFFLINE")
@@ -201,7 +195,7 @@ def card_of(record: PlanEntry, family: str = "") -> Card:
     """Return the card of a record, by the kind that the record or its slice says."""
     kind = record.get("kind") or ("gpu" if str(record.get("slice")).startswith("gpu-") else "npu")
     numbers = record.get("phy_id"), record.get("card")
-    return Card(kind, int(record["id"]), record["pci"], int(record.get("chip") or 0), family, None, None, *numbers)
+    return Card(kind, int(record["id"]), record.get("pci"), int(record.get("chip") or 0), family, None, None, *numbers)
 
 
 def _entry(machine: Machine, card: Card, record: PlanEntry, options: Options) -> PlanEntry:
@@ -211,26 +205,12 @@ def _entry(machine: Machine, card: Card, record: PlanEntry, options: Options) ->
     """
     whole = _whole(record)
     pool = [cpu for cpu in whole if machine.online >> cpu & 1]
-    offline = mask_of(whole) & ~machine.online
-    entry: Any = {
-        "kind": card.kind,
-        "id": card.id,
-        "card": card.card,
-        "chip": card.chip,
-        "phy_id": card.phy_id,
-        "pci": card.pci,
-        "pool": text_in_order(pool),
-        **dict.fromkeys(_roles.names(machine, card), ""),
-        **memory(machine, mask_of(pool), card.pci),
-        "slice": f"{card.kind}-{number_of(record)}.slice",
-    }
-    if pool:
-        roles = _roles.arranged(machine, card, pool, 1, options.repair).roles
-        entry |= {role: text_in_order(getattr(roles, role)) for role in _roles.names(machine, card)}
-    if mask(record["pool"] or "") == mask_of(pool):
-        entry |= {key: value for key, value in record.items() if key in SETS}
-    entry |= memory(machine, mask_of(pool), card.pci, entry["mems"], card not in machine.cards or machine.knows(card))
-    if offline:
-        entry["offline"] = text_of(offline)
-    entry |= {key: value for key, value in record.items() if key in ("released", "unlisted") and value}
-    return cast("PlanEntry", entry)
+    cpus, offline = mask_of(pool), mask_of(whole) & ~machine.online
+    kept: Any = {key: value for key, value in record.items() if key in SETS} if mask(record["pool"] or "") == cpus else {}
+    nodes = memory(machine, cpus, card.pci, kept.get("mems"), card not in machine.cards or machine.knows(card))
+    roles = _roles.arranged(machine, card, pool, 1, options.repair).roles if pool else _roles.Roles([], [], [], [], [])
+    entry = _roles.entry(machine, card, text_in_order(pool), roles, nodes, f"{card.kind}-{number_of(record)}.slice")
+    more: Any = {**kept, **nodes, **({"offline": text_of(offline)} if offline else {})}
+    more |= {key: value for key, value in record.items() if key in ("released", "unlisted") and value}
+    entry.update(more)
+    return entry

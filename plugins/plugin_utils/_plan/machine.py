@@ -15,7 +15,7 @@ from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._base.memory_nodes import FAR, distances_of, owners
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, coded_error
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, cpus_of, mask, mask_of, text_of, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import PUBLISHED, STRICT, WIDE, Options, RoleSizes
 
@@ -130,6 +130,9 @@ class Machine:
         is_guess = card.pci and card.numa not in self.nodes and affinity == first
         return 0 if is_guess or affinity == self.online else affinity
 
+    def warn(self, code: str, text: str) -> None:
+        self.warnings.append(Sentence(code, text))
+
     @property
     def exhausted(self) -> bool:
         """Whether there are cards and no CPU is left for them."""
@@ -148,6 +151,11 @@ class Machine:
     def sizes(self, card: Card) -> RoleSizes:
         """Return the sizes of the roles of a card: those of its workload, or of the host."""
         return self.roles_of.get(card, self.roles)
+
+    def own_cpus(self, card: Card) -> int:
+        """Return the CPUs of a card's own NUMA node as a mask, none where that is not known."""
+        node = None if card.numa is None else self.nodes.get(card.numa)
+        return node.cpus if node else 0
 
     @property
     def threads_per_unit(self) -> int:
@@ -377,29 +385,23 @@ def _cards(entries: Iterable[Mapping[str, Any]]) -> list[Card]:
 def _restrict(machine: Machine, options: Options) -> None:
     """Leave only the CPUs of the option ``cpus``, and none that are isolated where those are excluded."""
     if machine.exhausted:
-        raise ValueError(
-            Sentence("NPU_SMI_UNAVAILABLE", "The topology has no online CPU to divide; its problems say what could not be read")
-        )
+        raise coded_error("NPU_SMI_UNAVAILABLE", "The topology has no online CPU to divide; its problems say what could not be read")
     if options.cpus:
         asked = mask(options.cpus, "cpus")
         machine.usable = machine.online & asked
         if machine.exhausted:
-            raise ValueError(
-                Sentence("NPU_TOO_FEW_CPUS", f"npu_affinity_cpus: none of {options.cpus} is online; online are {text_of(machine.online)}")
+            raise coded_error(
+                "NPU_TOO_FEW_CPUS", f"npu_affinity_cpus: none of {options.cpus} is online; online are {text_of(machine.online)}"
             )
         if asked & ~machine.online:
-            machine.warnings.append(
-                Sentence("NPU_CPUS_LEFT_OUT", f"npu_affinity_cpus: {text_of(asked & ~machine.online)} are not online and were left out.")
-            )
+            machine.warn("NPU_CPUS_LEFT_OUT", f"npu_affinity_cpus: {text_of(asked & ~machine.online)} are not online and were left out.")
     if options.exclude_isolated:
         machine.usable &= ~machine.isolated
         if machine.exhausted:
-            raise ValueError(
-                Sentence(
-                    "NPU_TOO_FEW_CPUS",
-                    f"exclude_isolated: nothing is left to divide of {options.cpus or text_of(machine.online)}, because "
-                    f"{text_of(machine.isolated)} are isolated; allow other CPUs with cpus, or isolate fewer",
-                )
+            raise coded_error(
+                "NPU_TOO_FEW_CPUS",
+                f"exclude_isolated: nothing is left to divide of {options.cpus or text_of(machine.online)}, because "
+                f"{text_of(machine.isolated)} are isolated; allow other CPUs with cpus, or isolate fewer",
             )
 
 
@@ -415,34 +417,23 @@ def _set_aside(machine: Machine, options: Options) -> None:
             if 0 < len(cores) <= options.housekeeping:
                 short.append(node.id)
         if short:
-            machine.warnings.append(
-                Sentence(
-                    "NPU_CPUS_LEFT_OUT",
-                    f"npu_affinity_housekeeping: all cores of NUMA nodes {compress(short)} are kept for the system, because they have at "
-                    f"most {options.housekeeping}.",
-                )
+            machine.warn(
+                "NPU_CPUS_LEFT_OUT",
+                f"npu_affinity_housekeeping: all cores of NUMA nodes {compress(short)} are kept for the system, because they have at "
+                f"most {options.housekeeping}.",
             )
     elif options.housekeeping:
         asked = mask(options.housekeeping, "housekeeping")
-        if asked & ~machine.online:
-            machine.warnings.append(
-                Sentence("NPU_CPUS_LEFT_OUT", f"npu_affinity_housekeeping: {text_of(asked & ~machine.online)} are not online.")
-            )
-        if asked & machine.online & ~allowed:
-            machine.warnings.append(
-                Sentence(
-                    "NPU_CPUS_LEFT_OUT",
-                    f"npu_affinity_housekeeping: {text_of(asked & machine.online & ~allowed)} are isolated and were left out.",
-                )
-            )
+        if absent := asked & ~machine.online:
+            machine.warn("NPU_CPUS_LEFT_OUT", f"npu_affinity_housekeeping: {text_of(absent)} are not online.")
+        if isolated := asked & machine.online & ~allowed:
+            machine.warn("NPU_CPUS_LEFT_OUT", f"npu_affinity_housekeeping: {text_of(isolated)} are isolated and were left out.")
         machine.housekeeping = asked & allowed
         if machine.smt == "cores":
             machine.housekeeping = machine.whole_cores(machine.cores(machine.housekeeping)) & allowed
     machine.usable &= ~machine.housekeeping
     if machine.exhausted:
-        raise ValueError(
-            Sentence(
-                "NPU_TOO_FEW_CPUS",
-                f"npu_affinity_housekeeping: {options.housekeeping} reserves all CPUs ({options.cpus or text_of(allowed)}); reserve fewer",
-            )
+        raise coded_error(
+            "NPU_TOO_FEW_CPUS",
+            f"npu_affinity_housekeeping: {options.housekeeping} reserves all CPUs ({options.cpus or text_of(allowed)}); reserve fewer",
         )

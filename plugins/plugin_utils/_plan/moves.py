@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import members, title
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import keep
@@ -23,12 +22,12 @@ Pair = tuple[Entry | None, Entry | None]
 def pairs(applied: Entry | None, plan: Entry) -> list[Pair]:
     """Return the NPUs of both plans, matched by PCI function and chip, those that go last; none where that cannot be told."""
     before = with_slices(applied)["npus"] if applied else []
-    records = [*before, *((applied or {}).get("lost") or ())]
-    entries = [*plan["npus"], *(plan.get("lost") or ())]
-    if not before or not all(entry.get("pci") for entry in [*records, *entries]):
-        return []
+    entries = keep.records_of(plan)
     cards = {keep.card_of(entry): entry for entry in entries}
-    matched = {cards[card]["slice"]: record for card, record in keep.match(cards, records).items()}
+    by_card = keep.match(cards, [*before, *((applied or {}).get("lost") or ())]) if before else None
+    if by_card is None:
+        return []
+    matched = {cards[card]["slice"]: record for card, record in by_card.items()}
     kept = [id(record) for record in matched.values()]
     return [(matched.get(entry["slice"]), entry) for entry in entries] + [(record, None) for record in before if id(record) not in kept]
 
@@ -86,7 +85,6 @@ def _steps(record: Entry | None, entry: Entry | None) -> Iterator[tuple[str, str
     if record is None:
         yield "adds", f"{name} with CPUs {entry['pool']}"
         return
-    record = {**record, **({"memory_nodes": memory_nodes(record)} if "mems" in record else {})}
     known = [key for key in SETS if key in record or key == "kv"]
     changed = [key for key in known if (record.get(key) or "") != (entry.get(key) or "")]
     if record["slice"] != entry["slice"]:

@@ -37,6 +37,8 @@ class RoleSizes(NamedTuple):
 
 PUBLISHED = RoleSizes()
 _MAY_BE_NONE = ("kv",)
+_RECORDED = ("strategy", "cpus", "housekeeping", "npus", "smt", "min_cpus", "repair", "roles", "exclude_isolated", "memory", "visible_npus")
+"""The options that a plan records in any case."""
 
 
 class OfWorkload(NamedTuple):
@@ -76,18 +78,10 @@ class Options(NamedTuple):
     def record(self) -> dict[str, Any]:
         """Return the arguments that shape a plan, as the plan records them."""
         sized = {name: [list(npus), roles.record()] for name, npus, roles in self.workloads if roles}
+        found = {name: getattr(self, name) for name in _RECORDED}
         return {
-            "strategy": self.strategy,
-            "cpus": self.cpus,
-            "housekeeping": self.housekeeping,
-            "npus": None if self.npus is None else list(self.npus),
-            "smt": self.smt,
-            "min_cpus": self.min_cpus,
-            "repair": self.repair,
+            **{name: list(value) if isinstance(value, tuple) else value for name, value in found.items()},
             "roles": self.roles.record(),
-            "exclude_isolated": self.exclude_isolated,
-            "memory": self.memory,
-            "visible_npus": None if self.visible_npus is None else list(self.visible_npus),
             **({"engine_version": str(self.engine_version)} if self.engine_version else {}),
             **({"workloads": sized} if sized else {}),
         }

@@ -5,21 +5,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.binders import other_architecture, why_unbound
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import noun
 from ansible_collections.npu.affinity.plugins.module_utils._base.memory_nodes import REMOTE
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, coded_error
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, text_in_order, text_of, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import kind_and_number
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan import keep, unlisted
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan import keep, listing
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import roles as _roles
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan import visible_npus as _visible_npus
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import warnings as _warnings
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import UNREACHABLE, Groups
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.invariants import Violation, violations
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.goals import Violation, violations
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, cards_named, memory, read
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import PUBLISHED, Given, Options, checked
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import quality
@@ -35,6 +34,13 @@ FOR_ALL_KINDS = "even_split"
 """The strategy that divides over NPUs and GPUs, or over different families, at once."""
 DEFAULT_STRATEGY = "topo_affinity"
 """The strategy of families that no strategy names."""
+
+
+POLL_SHARED = Sentence(
+    "NPU_POLL_SHARED",
+    "No CPU is left for the poll threads of the host (uvb_poll_window), which run on node 0 without CPU 0. They are not moved "
+    "and may use CPUs of the pools. Keep CPUs of that node for the system with npu_affinity_housekeeping.",
+)
 
 
 class Division(NamedTuple):
@@ -53,32 +59,27 @@ class Division(NamedTuple):
     floor: int = 0
 
 
-def plan(topology: Topology, *args: Any, **options: Any) -> Plan:
+def plan(topology: Topology, *args: Any, **arguments: Any) -> Plan:
     """Return the plan of a host: the fact ``npu_affinity_plan``. The arguments are the fields of :class:`Given`.
 
     With workers that bind themselves (``bound_by``), the pools are as published, whatever ``repair`` says. Raises ``ValueError`` with a
     sentence when an option is wrong, when there are too few CPUs, and when a published rule that is not repaired fails. The topology is
     not changed.
     """
-    return _planned(topology, checked(STRATEGIES, Given(*args, **options)))
-
-
-def _planned(topology: Topology, options: Options) -> Plan:
+    options = checked(STRATEGIES, Given(*args, **arguments))
     machine = read(topology, options)
-    applied = _visible_npus.restrict(machine, topology, options)
+    applied = listing.restrict(machine, topology, options)
     beside_workers = bool(machine.cards) and options.bound_by == WORKERS and not why_unbound(topology)
     if beside_workers:
         options = _as_published(machine, options)
     elif machine.cards and options.engine_version:
-        machine.warnings.append(
-            Sentence("NPU_NO_EFFECT", f"{ENGINE_VERSION} has no effect: the workers of this host do not bind themselves.")
-        )
+        machine.warn("NPU_NO_EFFECT", f"{ENGINE_VERSION} has no effect: the workers of this host do not bind themselves.")
         options = options._replace(engine_version=None)
     if options.repair:
         keep.spare_housekeeping(machine, applied, options)
     kept = _kept_of(machine, topology, applied, options)
     asked = _asked(machine, options, kept)
-    hidden = unlisted.join(machine, topology, kept, options) if kept.entries is None and options.repair else []
+    hidden = listing.join(machine, topology, kept, options) if kept.entries is None and options.repair else []
     machine.in_force = keep.in_force(machine, applied, options)
     if machine.in_force and applied and applied.get("cpus"):
         machine.divided = mask(applied["cpus"])
@@ -91,18 +92,25 @@ def _planned(topology: Topology, options: Options) -> Plan:
         division = _followed(groups, name, reason, options, asked)
     else:
         division = _divided(groups, name, reason, options, asked, hidden)
-    if kept.entries is None:
-        _number(division, kept)
-    lost = _lost(division, kept, hidden)
-    warnings = [*machine.warnings, *kept.warnings, *unlisted.sentences(lost), *division.warnings]
+    entries = division.entries
+    for card, number in kept.numbers.items() if kept.entries is None else ():
+        if card in entries:
+            entries[card]["slice"] = f"{card.kind}-{number}.slice"
+    functions = {card.pci for card in hidden}
+    lost: list[PlanEntry] = [entry for entry in kept.lost if entry["pci"] not in functions]
+    lost += [{**entries[card], "unlisted": True} for card in hidden if card in entries]
+    warnings = [*machine.warnings, *kept.warnings, *listing.sentences(lost), *division.warnings]
     if options.engine_version:
         warnings += taken(_by_workload(machine, division, options, kept), division.strategy, options.engine_version)
-    irqs = {card: entry["irq"] for card, entry in division.entries.items()}
+    irqs = {card: entry["irq"] for card, entry in entries.items()}
     warnings += _warnings.of_pools(groups, division.pools, division.strategy, irqs, options.repair and kept.entries is None)
-    reserved = [*division.pools.values(), *(mask(entry["pool"]) for entry in kept.lost)]
-    poll = _poll(
-        machine, reserved, (applied or {}).get("poll", ""), warnings if options.repair and not other_architecture(topology) else []
-    )
+    poll = None
+    if any(card.family == "a5" for card in machine.cards) or ((applied or {}).get("poll") and not machine.cards):
+        # The published CPUs that no pool has. If all 950s of a host are lost, the plan in force still has such CPUs.
+        reserved = union([*division.pools.values(), *(mask(entry["pool"]) for entry in kept.lost)])
+        poll = text_of(cluster.poll_cpus(machine) & ~reserved)
+    if poll == "" and options.repair and not other_architecture(topology):
+        warnings.append(POLL_SHARED)
     made: Plan = {
         "schema": 1,
         "strategy": division.strategy,
@@ -110,9 +118,9 @@ def _planned(topology: Topology, options: Options) -> Plan:
         "reason": division.reason,
         "cpus": text_of(machine.usable),
         "housekeeping": text_of(machine.housekeeping),
-        "npus": [division.entries[card] for card in machine.cards if card in asked and card in division.entries],
+        "npus": [entries[card] for card in machine.cards if card in asked and card in entries],
         "repaired": division.repaired,
-        "warnings": [*warnings],
+        "warnings": list(warnings),
         "quality": quality(groups, division.pools, union(mask(entry["pool"]) for entry in lost), division.floor),
         "options": options.record(),
         "lost": lost,
@@ -144,40 +152,6 @@ def _by_workload(machine: Machine, division: Division, options: Options, kept: k
     return {name: [(card.name, entries[card]["pool"]) for card in cards if card in entries] for name, cards in members.items()}
 
 
-def _number(division: Division, kept: keep.Kept) -> None:
-    """Give cards that the plan in force knows their slices."""
-    for card, number in kept.numbers.items():
-        if card in division.entries:
-            division.entries[card]["slice"] = f"{card.kind}-{number}.slice"
-
-
-def _lost(division: Division, kept: keep.Kept, hidden: Collection[Card]) -> list[PlanEntry]:
-    """Return the entries of cards that are not there, and of those that npu-smi does not list."""
-    functions = {card.pci for card in hidden}
-    lost = [entry for entry in kept.lost if entry["pci"] not in functions]
-    return lost + [{**division.entries[card], "unlisted": True} for card in hidden if card in division.entries]
-
-
-def _poll(machine: Machine, pools: Iterable[int], applied: str, warnings: list[Sentence]) -> str | None:
-    """Return the CPUs of the poll threads of a host with 950s, None for other hosts: the published ones that no pool has.
-
-    If all 950s of a host are lost, the plan in force still has such CPUs. Where none is left, a sentence is added to
-    ``warnings``; published results have no such sentence.
-    """
-    if not (any(card.family == "a5" for card in machine.cards) or (applied and not machine.cards)):
-        return None
-    cpus = cluster.poll_cpus(machine) & ~union(pools)
-    if not cpus:
-        warnings.append(
-            Sentence(
-                "NPU_POLL_SHARED",
-                "No CPU is left for the poll threads of the host (uvb_poll_window), which run on node 0 without CPU 0. They are not moved "
-                "and may use CPUs of the pools. Keep CPUs of that node for the system with npu_affinity_housekeeping.",
-            )
-        )
-    return text_of(cpus)
-
-
 def _as_published(machine: Machine, options: Options) -> Options:
     """Return the options next to workers that bind themselves: they take the rule of the family, its roles, and never a repair."""
     rule, _reason = _choose(machine, options._replace(strategy="auto"))
@@ -189,12 +163,10 @@ def _as_published(machine: Machine, options: Options) -> Options:
         ("min_cpus", options.min_cpus, (least,), "is not the least number of CPUs", f"which is {least}; leave npu_affinity_min_cpus out"),
     ):
         if found not in allowed:
-            raise ValueError(
-                Sentence(
-                    "NPU_WORKERS_CONFLICT",
-                    f"npu_affinity_{setting}: {found} {what} of workers that bind themselves (npu_affinity_bound_by: workers), {instead}, "
-                    "or use npu_affinity_bound_by: host with in-process binding off",
-                )
+            raise coded_error(
+                "NPU_WORKERS_CONFLICT",
+                f"npu_affinity_{setting}: {found} {what} of workers that bind themselves (npu_affinity_bound_by: workers), {instead}, "
+                "or use npu_affinity_bound_by: host with in-process binding off",
             )
     return options._replace(repair=False)
 
@@ -204,29 +176,18 @@ def _followed(groups: Groups, name: str, reason: str, options: Options, asked: f
     instead = "use npu_affinity_bound_by: host, with in-process binding off"
     try:
         division = _divided(groups, name, reason, options, asked, ())
+        if not division.entries:
+            raise ValueError(" ".join(division.warnings))
     except ValueError as error:
-        raise ValueError(
-            Sentence(
-                "NPU_WORKERS_CONFLICT",
-                f"npu_affinity_bound_by: workers, and these will bind nothing on this host: {str(error).rstrip('.')}; {instead}",
-            )
+        raise coded_error(
+            "NPU_WORKERS_CONFLICT",
+            f"npu_affinity_bound_by: workers, and these will bind nothing on this host: {str(error).rstrip('.')}; {instead}",
         ) from error
-    if not division.entries:
-        raise ValueError(
-            Sentence(
-                "NPU_WORKERS_CONFLICT",
-                f"npu_affinity_bound_by: workers, and these will bind nothing on this host: {' '.join(division.warnings).rstrip('.')}; "
-                f"{instead}",
-            )
-        )
-    told = [
-        Sentence("NPU_RULE_FAILS", f"The workers bind themselves, and this is what they do: {violation.sentence}.")
-        for violation in division.violations
-    ]
-    told += _warnings.remote(groups, division.pools, division.strategy)
-    if told:
-        told.append(Sentence("NPU_RULE_FAILS", f"CPUs that the workers divide themselves are not repaired: to have that, {instead}."))
-    return division._replace(warnings=[*division.warnings, *told], violations=[])
+    broken = [f"The workers bind themselves, and this is what they do: {violation.sentence}." for violation in division.violations]
+    remarks = [Sentence("NPU_RULE_FAILS", text) for text in broken] + _warnings.remote(groups, division.pools, division.strategy)
+    if remarks:
+        remarks.append(Sentence("NPU_RULE_FAILS", f"CPUs that the workers divide themselves are not repaired: to have that, {instead}."))
+    return division._replace(warnings=[*division.warnings, *remarks], violations=[])
 
 
 def _choose(machine: Machine, options: Options, unbound: str = "") -> tuple[str, str]:
@@ -243,7 +204,7 @@ def _choose(machine: Machine, options: Options, unbound: str = "") -> tuple[str,
             )
         return options.strategy, f"Strategy {options.strategy} was requested."
     families = sorted({"gpu" if card.kind == "gpu" else card.family for card in machine.cards})
-    names = {next((name for name, known in STRATEGIES.items() if family in known.FAMILIES), DEFAULT_STRATEGY) for family in families}
+    names = {next((name for name, known in STRATEGIES.items() if family in known.families), DEFAULT_STRATEGY) for family in families}
     if not names:
         return FOR_ALL_KINDS, "No NPU and no GPU of the host is known."
     if unbound:
@@ -264,12 +225,10 @@ def _asked(machine: Machine, options: Options, kept: keep.Kept) -> frozenset[Car
     of = noun({"kind": card.kind, "id": card.id} for card in machine.cards)
     for number in options.npus or ():
         if number not in known:
-            raise ValueError(
-                Sentence(
-                    "NPU_UNKNOWN_NPU",
-                    f"Invalid {of} id {number}, total_npus={len(machine.cards)}. The option npus has it; the host has "
-                    f"{cards_named(machine.cards) or 'none'}",
-                )
+            raise coded_error(
+                "NPU_UNKNOWN_NPU",
+                f"Invalid {of} id {number}, total_npus={len(machine.cards)}. The option npus has it; the host has "
+                f"{cards_named(machine.cards) or 'none'}",
             )
     return frozenset(card for card in machine.cards if options.npus is None or numbers[card] in options.npus)
 
@@ -290,8 +249,15 @@ def _kept(entries: Mapping[Card, PlanEntry], strategy: str, beside_workers: bool
 
 def _divided(groups: Groups, name: str, reason: str, options: Options, asked: frozenset[Card], hidden: Iterable[Card]) -> Division:
     """Return what a strategy gives to the cards, repaired or as published; ``hidden`` ones take part, but need not get anything."""
-    made, repaired = _pools(groups, name, options, asked)
-    entries, moved, unmet = _entries(groups.machine, made, options, asked.union(hidden))
+    machine = groups.machine
+    changes: list[str] = []
+    if not machine.cards:
+        made = Pools(name, {})
+    elif options.repair:
+        made, changes = repaired(groups, name, STRATEGIES[name], asked, options.strategy == "auto")
+    else:
+        made = STRATEGIES[name].pools(machine, asked)
+    entries, moved, unmet = _entries(machine, made, options, asked.union(hidden))
     if made.strategy != name:
         reason = f"{reason[:-1]}, but npu-smi printed no affinity, which leaves {made.strategy}."
     if made.closer:
@@ -299,16 +265,7 @@ def _divided(groups: Groups, name: str, reason: str, options: Options, asked: fr
     if made.kept:
         reason = f"{reason[:-1]}; {made.kept}."
     broken = [] if options.repair else violations(groups, made.masks, asked)
-    return Division(made.strategy, reason, made.masks, entries, [*repaired, *moved], [*made.warnings, *unmet], broken, made.floor)
-
-
-def _pools(groups: Groups, name: str, options: Options, asked: frozenset[Card]) -> tuple[Pools, list[str]]:
-    """Return the pools of a strategy, and what was repaired of them."""
-    if not groups.machine.cards:
-        return Pools(name, {}), []
-    if options.repair:
-        return repaired(groups, name, STRATEGIES[name], asked, options.strategy == "auto")
-    return STRATEGIES[name].pools(groups.machine, asked), []
+    return Division(made.strategy, reason, made.masks, entries, [*changes, *moved], [*made.warnings, *unmet], broken, made.floor)
 
 
 def _entries(
@@ -319,9 +276,7 @@ def _entries(
     The published memory node is that of the first CPU of a pool; a repaired plan has all nodes of the pool.
     """
     entries: dict[Card, PlanEntry] = {}
-    moved = []
-    sharing_cores = []
-    small = []
+    moved, sharing_cores, small = [], [], []
     whole = options.repair or options.bound_by == WORKERS
     for card, cpus in made.masks.items():
         if card not in asked:
@@ -334,27 +289,15 @@ def _entries(
             sharing_cores.append(card)
         if elsewhere:
             moved.append(card)
-        entry: Any = {
-            "kind": card.kind,
-            "id": card.id,
-            "card": card.card,
-            "chip": card.chip,
-            "phy_id": card.phy_id,
-            "pci": card.pci,
-            "pool": text_in_order(pool) if card in made.printed else text_of(cpus),
-            **{role: text_in_order(getattr(roles, role)) for role in _roles.names(machine, card)},
-            **memory(machine, cpus if whole or not pool else 1 << pool[0], card.pci, known=not whole or machine.knows(card)),
-            "slice": card.slice,
-        }
-        entries[card] = entry
-    return entries, list(_moved(entries, moved)), _warnings.roles(machine, sharing_cores, small)
-
-
-def _moved(entries: Mapping[Card, PlanEntry], cards: list[Card]) -> Iterator[str]:
-    if cards:
-        first = entries[cards[0]]
+        nodes = memory(machine, cpus if whole or not pool else 1 << pool[0], card.pci, known=not whole or machine.knows(card))
+        text = text_in_order(pool) if card in made.printed else text_of(cpus)
+        entries[card] = _roles.entry(machine, card, text, roles, nodes, card.slice)
+    changes = []
+    if moved:
+        first = entries[moved[0]]
         kv = f", kv {first['kv']}" if first.get("kv") else ""
-        yield (
-            f"Published roles: CPUs for irq, acl and release of {cards_named(cards)} are threads of the same cores. Instead each role has "
-            f"cores of its own, for {cards[0].name} irq {first['irq']}{kv}, acl {first['acl']} and release {first['release']}."
+        changes.append(
+            f"Published roles: CPUs for irq, acl and release of {cards_named(moved)} are threads of the same cores. Instead each role has "
+            f"cores of its own, for {moved[0].name} irq {first['irq']}{kv}, acl {first['acl']} and release {first['release']}."
         )
+    return entries, changes, _warnings.roles(machine, sharing_cores, small)

@@ -6,24 +6,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from math import gcd
+from typing import Any, NamedTuple
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_of, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import goals
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.borrowing import Borrowing
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.possible import limits, sums
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card
 
 
 def quality(groups: Groups, pools: Mapping[Card, int], held: int = 0, floor: int = 0) -> dict[str, Any]:
-    """Return the quality of pools, as masks: ``{disjoint, whole_cores, local, own_node, remote, balance, smallest, idle, nearest,
-    smallest_possible, evenness, idle_near, optimal, gap}``.
+    """Return the quality of pools, as masks, as RETURN of filter plan describes it.
 
-    ``disjoint``: no CPU is in two pools. ``whole_cores``: every pool has all usable threads of its cores. ``local``: the share of
-    pool CPUs that are local to their card (:func:`local_cpus`). ``own_node``: the share on the card's own NUMA node. ``remote``: the number
-    of pool CPUs that are not local. Cards whose node is not known count in none of these, which are None where none is known.
-    ``balance``: CPUs of the largest minus the smallest pool. ``smallest``: CPUs of that one. ``idle``: the usable CPUs in no pool, nor
-    ``held`` otherwise; ``idle_near``: those that are local to a card. The others: see :func:`_next_to_best`.
+    ``held`` are usable CPUs that are not idle although no pool has them; ``floor``: see :func:`_next_to_best`.
     """
     machine = groups.machine
     given = own = near = counted = 0
@@ -34,7 +30,7 @@ def quality(groups: Groups, pools: Mapping[Card, int], held: int = 0, floor: int
         sizes.append(cpus.bit_count())
         whole = whole and not machine.other_threads(cpus)
         if card.numa in machine.nodes:
-            own += (cpus & own_cpus(groups, card)).bit_count()
+            own += (cpus & machine.own_cpus(card)).bit_count()
             near += (cpus & groups.local[card.numa]).bit_count()
             counted += sizes[-1]
     idle = machine.usable & ~given & ~held
@@ -50,7 +46,9 @@ def quality(groups: Groups, pools: Mapping[Card, int], held: int = 0, floor: int
         "evenness": goals.uneven(groups, pools),
     }
     idle &= goals.local(groups)
-    valid = has["disjoint"] and not given & ~machine.usable and (whole or machine.smt == "threads" or not _share_cores(machine, pools))
+    cores = [] if whole or machine.smt == "threads" else list(map(machine.cores, pools.values()))
+    share_cores = union(cores).bit_count() < sum(map(int.bit_count, cores))
+    valid = has["disjoint"] and not given & ~machine.usable and not share_cores
     known = counted and all(card.numa in machine.nodes and pools.get(card) for card in groups.home)
     best = _next_to_best(groups, pools, has, idle, held, floor) if valid and known else UNKNOWN
     return {**has, "idle_near": text_of(idle), **best}
@@ -61,14 +59,12 @@ UNKNOWN: dict[str, Any] = {"nearest": None, "smallest_possible": None, "optimal"
 
 
 def _next_to_best(groups: Groups, pools: Mapping[Card, int], has: Mapping[str, Any], idle: int, held: int, floor: int) -> dict[str, Any]:
-    """Return ``{nearest, smallest_possible, optimal, gap}``.
+    """Return ``{nearest, smallest_possible, optimal, gap}``; what is not known is None.
 
-    ``nearest``: no division has fewer remote CPUs, each weighted by its distance. ``smallest_possible``: the smallest pool of the best
-    division. Both are of divisions whose smallest pool has ``floor`` CPUs, those of the published rule, as far as that is possible; without
-    a floor, as many as the smallest of these pools. ``optimal``: no division is better by the goals. ``gap``: how far the pools are from
-    the best, by goal. What is not known is None.
+    The first two are of divisions whose smallest pool has ``floor`` CPUs, those of the published rule, as far as that is possible; without
+    a floor, as many as the smallest of these pools.
     """
-    count, distance = sums(goals.remote(groups, pools))
+    count, distance = goals.sums(goals.remote(groups, pools))
     smallest = has["smallest"]
     near = not count and smallest >= floor
     best = limits(groups, smallest if near else floor or smallest, near, held)
@@ -94,14 +90,9 @@ def _next_to_best(groups: Groups, pools: Mapping[Card, int], has: Mapping[str, A
     }
 
 
-def _share_cores(machine: Machine, pools: Mapping[Card, int]) -> bool:
-    cores = [machine.cores(cpus) for cpus in pools.values()]
-    return union(cores).bit_count() < sum(map(int.bit_count, cores))
-
-
 def local_share(groups: Groups, pools: Mapping[Card, int]) -> float | None:
     """Return the share of pool CPUs that are local to their card, without those of cards whose NUMA node is not known; None without any."""
-    near = [(cpus, local) for card, cpus in pools.items() if (local := local_cpus(groups, card)) is not None]
+    near = [(cpus, local) for card, cpus in pools.items() if (local := groups.local_cpus(card)) is not None]
     counted = sum(cpus.bit_count() for cpus, _local in near)
     return round(sum((cpus & local).bit_count() for cpus, local in near) / counted, 3) if counted else None
 
@@ -111,16 +102,81 @@ def percent(share: float | None) -> str:
     return "not known" if share is None else f"{share * 100:g}%"
 
 
-def local_cpus(groups: Groups, card: Card) -> int | None:
-    """Return the CPUs that are local to a card as a mask; None where its NUMA node is not known.
+class Limits(NamedTuple):
+    """What no division exceeds: remote CPUs with the sum of their distances, the smallest pool, and unevenness.
 
-    Those are the CPUs of its own node, and of the nodes without cards to which no other card is nearer. CPUs on the node of another card
-    are remote, even if none of its own may be divided.
+    ``exact`` says that a division reaches the limits, ``even`` that one reaches the least unevenness, too.
     """
-    return groups.local[card.numa] if card.numa in groups.machine.nodes else None
+
+    remote: int
+    distance: int
+    smallest: int
+    uneven: int
+    exact: bool
+    even: bool
 
 
-def own_cpus(groups: Groups, card: Card) -> int:
-    """Return the CPUs of a card's own NUMA node as a mask, none where that is not known."""
-    node = groups.machine.nodes.get(card.numa) if card.numa is not None else None
-    return node.cpus if node else 0
+def limits(groups: Groups, floor: int, near: bool, held: int = 0) -> Limits | None:
+    """Return the limits of divisions without the CPUs ``held``, whose smallest pool has ``floor`` CPUs as far as that is possible.
+
+    ``near`` says that a division with that smallest pool and without remote CPUs is known. None where there are too few CPUs.
+    """
+    key = (floor if not near else 0, near, held)
+    if key not in groups.limits:
+        groups.limits[key] = _limits(groups, floor, near, held)
+    found: Limits | None = groups.limits[key]
+    return found
+
+
+def _limits(groups: Groups, floor: int, near: bool, held: int) -> Limits | None:
+    if near and (found := _apart(groups, held)):
+        return found
+    borrowing = Borrowing(groups, held=held)
+    least = min(floor, borrowing.largest())
+    remote = [] if near else borrowing.least_remote(least)
+    if remote is None:
+        return None
+    count, distance = goals.sums(remote)
+    usable = groups.machine.usable & ~held
+    joined = [(usable, list(groups.alike.values()))] if count else _components(groups, usable)
+    uneven = sum(_least_uneven(groups, cpus, list(map(len, cards))) for cpus, cards in joined)
+    return Limits(count, distance, borrowing.largest_within(distance, least), uneven, borrowing.alike, False)
+
+
+def _apart(groups: Groups, held: int) -> Limits | None:
+    """Return the limits without remote CPUs where no CPU is local to the cards of several nodes; None elsewhere."""
+    machine = groups.machine
+    usable = machine.usable & ~held
+    components = [(usable, list(groups.alike.values()))] if groups.anywhere else _components(groups, usable)
+    if len(components) < len(groups.alike):
+        return None
+    threads = groups.machine.threads_per_unit
+    smallest, uneven, exact = usable.bit_count(), 0, True
+    for cpus, [cards] in components:
+        units, number = machine.number(cpus), len(cards)
+        exact = exact and cpus.bit_count() == units * threads
+        smallest = min(smallest, cpus.bit_count() // number, units // number * threads)
+        uneven += _least_uneven(groups, cpus, [number])
+    return Limits(0, 0, smallest, uneven, exact, exact)
+
+
+def _components(groups: Groups, usable: int) -> list[tuple[int, list[list[Card]]]]:
+    """Return groups of cards that some CPUs are local to several of, with all of their CPUs."""
+    components: list[tuple[int, list[list[Card]]]] = []
+    for place, cards in groups.alike.items():
+        cpus, joined = groups.local[place] & usable, [cards]
+        if any(cpus & others for others, _cards in components):
+            for others, more in components:
+                if cpus & others:
+                    cpus, joined = cpus | others, [*more, *joined]
+            components = [component for component in components if not component[0] & cpus]
+        components.append((cpus, joined))
+    return components
+
+
+def _least_uneven(groups: Groups, cpus: int, numbers: list[int]) -> int:
+    """Return the least unevenness of cards, in groups of so many, that have all of these CPUs."""
+    units, threads, divisor = groups.machine.number(cpus), groups.machine.threads_per_unit, gcd(*numbers)
+    if cpus.bit_count() == units * threads:
+        return threads * (units % divisor > 0)
+    return int(cpus.bit_count() % divisor > 0)

@@ -15,15 +15,14 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.memory_nodes import FAR
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import coded_error
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import goals
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.borrowing import Borrowing
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.invariants import Violation, contradictions, violations
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.goals import Violation, contradictions, violations
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, cards_named
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.possible import limits
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import local_share, percent
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import limits, local_share, percent
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.stable import adapted
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import Pools, Strategy
 
@@ -46,13 +45,13 @@ class Division(NamedTuple):
     score: goals.Score
 
 
-class Given(NamedTuple):
-    """What a strategy publishes, what is wrong with that, and in words what it was given instead of what is missing."""
+class Published(NamedTuple):
+    """What a strategy publishes, what is wrong with that, and sentences on what it was given instead of what is missing."""
 
     made: Pools
     defects: list[Violation]
     floor: int
-    told: list[str]
+    substitutes: list[str]
 
 
 def repaired(groups: Groups, name: str, strategy: Strategy, asked: Collection[Card], auto: bool) -> tuple[Pools, list[str]]:
@@ -64,25 +63,27 @@ def repaired(groups: Groups, name: str, strategy: Strategy, asked: Collection[Ca
     that is a ``ValueError``.
     """
     machine = groups.machine
-    given = _given(groups, name, strategy)
-    made, defects = given.made, given.defects
-    if not defects and (not auto or _is_best(groups, made.masks)) and machine.in_force in ({}, made.masks):
-        return replace(made, floor=given.floor), given.told
-    neighbours = strategy.USE_ADJACENT_NODES or auto and groups.reach <= FAR
-    most = None if auto else _most(machine, strategy)
-    divisions = list(_divisions(groups, given, neighbours, most, auto))
-    floor = given.floor or min((min(map(int.bit_count, masks.values())) for _how, masks in divisions), default=0)
-    found = [Division(how, masks, goals.score(groups, masks, floor)) for how, masks in divisions]
-    best = min(found, key=lambda division: division.score, default=None)
+    given = _published(groups, name, strategy)
+    if not given.defects and (not auto or _is_best(groups, given.made.masks)) and machine.in_force in ({}, given.made.masks):
+        return replace(given.made, floor=given.floor), given.substitutes
+    neighbours = strategy.adjacent_nodes or auto and groups.reach <= FAR
+    most = None
+    if strategy.max_cores and not auto:
+        units = machine.threads_per_core if machine.smt == "threads" else 1
+        most = max(strategy.max_cores * units, *map(machine.least, machine.cards))
+    made = list(_divisions(groups, given, neighbours, most, auto))
+    floor = given.floor or min((min(map(int.bit_count, masks.values())) for _how, masks in made), default=0)
+    divisions = [Division(how, masks, goals.score(groups, masks, floor)) for how, masks in made]
+    best = min(divisions, key=lambda division: division.score, default=None)
     if best and machine.in_force:
         best = _stable(groups, best, floor)
     if best is None:
         masks = groups.divide(asked, neighbours, most)
         if remaining := violations(groups, masks, masks):
             broken = "; ".join(violation.sentence for violation in remaining)
-            raise ValueError(Sentence("NPU_RULE_FAILS", f"The CPUs cannot be divided by the rules: {broken}"))
+            raise coded_error("NPU_RULE_FAILS", f"The CPUs cannot be divided by the rules: {broken}")
         best = Division(BY_NODE, masks, goals.score(groups, masks, floor))
-    return _told(groups, name, given, found, best, floor)
+    return _explained(groups, name, given, divisions, best, floor)
 
 
 def _stable(groups: Groups, best: Division, floor: int) -> Division:
@@ -99,16 +100,16 @@ def _stable(groups: Groups, best: Division, floor: int) -> Division:
     return min(best._replace(score=goals.score(groups, best.masks, enough)), kept, key=lambda division: division.score)
 
 
-def _given(groups: Groups, name: str, strategy: Strategy) -> Given:
+def _published(groups: Groups, name: str, strategy: Strategy) -> Published:
     """Return what a strategy publishes for the CPUs that are online. Its floor is that of the rule for what npu-smi prints."""
     machine = groups.machine
     everybody = frozenset(groups.home)
     made, failure, offline = _attempt(machine, name, strategy, everybody)
     floor = 0
-    if filled := [card for card in machine.cards if strategy.READS_AFFINITY and not card.affinity and _near(machine, card)]:
+    if filled := [card for card in machine.cards if strategy.reads_affinity and not card.affinity and machine.own_cpus(card)]:
         floor = goals.smallest_share(made.masks, everybody)
         for card in filled:
-            card.affinity = text_of(_near(machine, card))
+            card.affinity = text_of(machine.own_cpus(card))
         made, failure, offline = _attempt(machine, name, strategy, everybody)
     judged = groups
     if made.masks and made.masks == machine.in_force:
@@ -118,15 +119,12 @@ def _given(groups: Groups, name: str, strategy: Strategy) -> Given:
         defects = [Violation("error", f"it fails: {failure}", list(groups.home))]
     elif not made.masks:
         defects = [Violation("nothing", f"it binds nothing: {warning.rstrip('.')}", list(groups.home)) for warning in made.warnings]
-    elif strategy.READS_AFFINITY and made.strategy == name:
+    elif strategy.reads_affinity and made.strategy == name:
         defects += contradictions(machine)
-    told = []
-    if filled:
-        silent = f"npu-smi prints no CPUs for {cards_named(filled)}"
-        told.append(f"Published {name}: {silent}. Instead those of the kernel's NUMA nodes were taken.")
-    if offline:
-        told.append(f"Published {name}: it fails: {offline}. Instead the CPUs that are online were divided.")
-    return Given(made, defects, floor or goals.smallest_share(made.masks, everybody), told)
+    silent = f"npu-smi prints no CPUs for {cards_named(filled)}. Instead those of the kernel's NUMA nodes were taken." if filled else ""
+    absent = f"it fails: {offline}. Instead the CPUs that are online were divided." if offline else ""
+    substitutes = [f"Published {name}: {text}" for text in (silent, absent) if text]
+    return Published(made, defects, floor or goals.smallest_share(made.masks, everybody), substitutes)
 
 
 def _attempt(machine: Machine, name: str, strategy: Strategy, everybody: Collection[Card]) -> tuple[Pools, str, str]:
@@ -140,11 +138,6 @@ def _attempt(machine: Machine, name: str, strategy: Strategy, everybody: Collect
     return Pools(name, {}), offline, ""
 
 
-def _near(machine: Machine, card: Card) -> int:
-    node = None if card.numa is None else machine.nodes.get(card.numa)
-    return node.cpus if node else 0
-
-
 def _is_best(groups: Groups, pools: Mapping[Card, int]) -> bool:
     """Return whether no division is better than published pools, as far as that can be told without making one."""
     if any(goals.remote(groups, pools)) or not groups.anywhere and not all(card.numa in groups.machine.nodes for card in pools):
@@ -154,7 +147,9 @@ def _is_best(groups: Groups, pools: Mapping[Card, int]) -> bool:
     return bool(best and not sizes.split and not sizes.idle and -sizes.small >= best.smallest and sizes.uneven <= best.uneven)
 
 
-def _divisions(groups: Groups, given: Given, neighbours: bool, most: int | None, auto: bool) -> Iterator[tuple[str, Mapping[Card, int]]]:
+def _divisions(
+    groups: Groups, given: Published, neighbours: bool, most: int | None, auto: bool
+) -> Iterator[tuple[str, Mapping[Card, int]]]:
     """Yield the divisions over all cards that hold the invariants: as published, of near nodes, and with others where these are too few."""
     everybody = set(groups.home)
     if not given.defects and set(given.made.masks) == everybody:
@@ -180,55 +175,52 @@ def _divisions(groups: Groups, given: Given, neighbours: bool, most: int | None,
         yield BORROWED, borrowed
 
 
-def _most(machine: Machine, strategy: Strategy) -> int | None:
-    """Return the largest share in units, None where there is no limit."""
-    units = machine.threads_per_core if machine.smt == "threads" else 1
-    return strategy.MAX_CORES and max(strategy.MAX_CORES * units, *map(machine.least, machine.cards))
-
-
-def _told(groups: Groups, name: str, given: Given, found: list[Division], best: Division, floor: int) -> tuple[Pools, list[str]]:
-    """Return the best division with what is to be said of it."""
+def _explained(
+    groups: Groups, name: str, given: Published, divisions: list[Division], best: Division, floor: int
+) -> tuple[Pools, list[str]]:
+    """Return the best division, and sentences on what is wrong with the published one."""
     how, masks, score = best
-    made, told = given.made, list(given.told)
+    made, sentences = given.made, list(given.substitutes)
     pools = {card: masks[card] for card in groups.machine.cards if card in masks}
     taken = Pools(made.strategy, pools, warnings=made.warnings if made.masks else [], floor=floor)
-    published = next((division for division in found if division.how == PUBLISHED), None)
+    published = next((division for division in divisions if division.how == PUBLISHED), None)
     if pools == made.masks:
         taken.printed = made.printed
     elif given.defects:
-        told += _sentences(made.strategy, given.defects, pools, how)
+        sentences += _sentences(made.strategy, given.defects, pools, how)
     elif how == IN_FORCE:
-        new = min(found, key=lambda division: (division.score[:2], division.score[3:]))
-        if new.score.moved:
+        if min(divisions, key=lambda division: (division.score[:2], division.score[3:])).score.moved:
             taken.kept = "the pools in force were kept, because work is running there; npu_affinity_replan: true divides again"
     elif published:
         taken.closer = _better(groups, published, best)
-        told.append(f"Published {name}: {taken.closer}.")
-    for _how, other, other_score in found:
+        sentences.append(f"Published {name}: {taken.closer}.")
+    for _how, other, other_score in divisions:
         if other_score.shortfall and other_score.remote < score.remote and not taken.kept:
             taken.kept = (
                 f"a division with {percent(local_share(groups, other))} local CPUs would shrink the smallest pool from {floor} to "
                 f"{floor - other_score.shortfall} CPUs"
             )
-    return taken, told
+    return taken, sentences
 
 
 def _better(groups: Groups, published: Division, best: Division) -> str:
     """Return the first goal by which a division is better than the published one, with numbers."""
     was, now = published.score, best.score
-    if was.remote != now.remote:
-        before, after = (local_share(groups, division.masks) for division in (published, best))
-        if before != after:
-            return f"{percent(before)} of the CPUs would be local to their card. Instead {best.how}, which gives {percent(after)}"
-        return f"The distances of remote CPUs would add up to {was.remote}. Instead {best.how}, which gives {now.remote}"
-    if was.split != now.split:
-        return f"{was.split} cores would be split. Instead {best.how}, which gives {now.split}"
-    if was.small != now.small:
+    before, after = (local_share(groups, division.masks) for division in (published, best))
+    if was.remote != now.remote and before != after:
+        would, reached = f"{percent(before)} of the CPUs would be local to their card", f"gives {percent(after)}"
+    elif was.remote != now.remote:
+        would, reached = f"The distances of remote CPUs would add up to {was.remote}", f"gives {now.remote}"
+    elif was.split != now.split:
+        would, reached = f"{was.split} cores would be split", f"gives {now.split}"
+    elif was.small != now.small:
         idle = f", and {was.idle} CPUs near the cards idle" if was.idle > now.idle else ""
-        return f"The smallest pool would have {-was.small} CPUs{idle}. Instead {best.how}, which gives {-now.small}"
-    if was.idle != now.idle:
-        return f"{was.idle} CPUs near the cards would be idle. Instead {best.how}, which leaves {now.idle}"
-    return f"The pools of NUMA nodes would differ by {was.uneven} CPUs. Instead {best.how}, which gives {now.uneven}"
+        would, reached = f"The smallest pool would have {-was.small} CPUs{idle}", f"gives {-now.small}"
+    elif was.idle != now.idle:
+        would, reached = f"{was.idle} CPUs near the cards would be idle", f"leaves {now.idle}"
+    else:
+        would, reached = f"The pools of NUMA nodes would differ by {was.uneven} CPUs", f"gives {now.uneven}"
+    return f"{would}. Instead {best.how}, which {reached}"
 
 
 def _sentences(strategy: str, defects: Iterable[Violation], pools: Mapping[Card, int], how: str) -> Iterator[str]:
@@ -237,16 +229,16 @@ def _sentences(strategy: str, defects: Iterable[Violation], pools: Mapping[Card,
     for defect in defects:
         kinds.setdefault(defect.kind, []).append(defect)
     for alike in kinds.values():
-        told = alike if len(alike) < SHOWN else alike[:1]
-        for defect in told:
+        listed = len(alike) if len(alike) < SHOWN else 1
+        for defect in alike[:listed]:
             yield f"Published {strategy}: {defect.sentence}. Instead {_outcome(defect.cards, pools, how)}."
-        if others := {card: None for defect in alike[len(told) :] for card in defect.cards}:
-            yield f"Published {strategy}: the same holds for {cards_named(others)}. Instead {_outcome(others, pools, how)}."
+        if others := {card: None for defect in alike[listed:] for card in defect.cards}:
+            yield f"Published {strategy}: the same defect on {cards_named(others)}. Instead {_outcome(others, pools, how)}."
 
 
 def _outcome(cards: Iterable[Card], pools: Mapping[Card, int], how: str) -> str:
-    told = [card for card in cards if card in pools]
-    if len(told) <= SHOWN:
-        return ", ".join(f"{card.name} has {text_of(pools[card])}" for card in told) or "they have no pool, because their node has too few"
-    sizes = sorted({pools[card].bit_count() for card in told})
+    bound = [card for card in cards if card in pools]
+    if len(bound) <= SHOWN:
+        return ", ".join(f"{card.name} has {text_of(pools[card])}" for card in bound) or "they have no pool, because their node has too few"
+    sizes = sorted({pools[card].bit_count() for card in bound})
     return f"{how}, {' or '.join(map(str, sizes))} each"

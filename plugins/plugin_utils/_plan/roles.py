@@ -6,12 +6,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import coded_error
+from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_in_order
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import slices_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import PUBLISHED, Options, OfWorkload, RoleSizes
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import PlanEntry
 
 _NAMED_BY = ("pci", "chip", "phy_id")
 
@@ -41,11 +45,9 @@ def split(card: Card, pool: list[int], min_cpus: int, sizes: RoleSizes = PUBLISH
     if not card.has_roles:
         return Roles([], pool, [], [], [])
     if len(pool) < min_cpus:
-        raise ValueError(
-            Sentence(
-                "NPU_TOO_FEW_CPUS",
-                f"{card.name} has {len(pool)} CPUs. The number of CPUs is insufficient. Each NPU requires at least {min_cpus} CPUs.",
-            )
+        raise coded_error(
+            "NPU_TOO_FEW_CPUS",
+            f"{card.name} has {len(pool)} CPUs. The number of CPUs is insufficient. Each NPU requires at least {min_cpus} CPUs.",
         )
     if len(pool) > sum(sizes):
         release = len(pool) - sizes.release
@@ -85,9 +87,21 @@ def cards_of(machine: Machine, workload: OfWorkload, numbers: Mapping[Card, int]
     return [card for name, card in slices.items() if name in named]
 
 
-def names(machine: Machine, card: Card) -> list[str]:
-    """Return the roles that an entry of a plan has: kv only on request."""
-    return [role for role in Roles._fields if role != "kv" or machine.sizes(card).kv]
+def entry(machine: Machine, card: Card, pool: str, roles: Roles, nodes: Mapping[str, str], slice_name: str) -> PlanEntry:
+    """Return an entry of a plan, with role kv only on request; ``nodes`` are its memory nodes (:func:`_plan.machine.memory`)."""
+    made: Any = {
+        "kind": card.kind,
+        "id": card.id,
+        "card": card.card,
+        "chip": card.chip,
+        "phy_id": card.phy_id,
+        "pci": card.pci,
+        "pool": pool,
+        **{role: text_in_order(cpus) for role, cpus in roles._asdict().items() if role != "kv" or machine.sizes(card).kv},
+        **nodes,
+        "slice": slice_name,
+    }
+    return cast("PlanEntry", made)
 
 
 class Arranged(NamedTuple):

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import product
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import union
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.invariants import UNEQUAL_CORES, violations
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.goals import UNEQUAL_CORES, violations
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card
 
 
@@ -55,16 +55,12 @@ def _give(groups: Groups, pools: dict[Card, int], new: Mapping[Card, int], free:
             continue
         near = [card for place, cards in groups.alike.items() if groups.local[place] & cpus for card in cards]
         small = [card for card in pools if pools[card].bit_count() < needs[card]]
-        takers = (
-            [card for card in small if card in near] or small or [card for card in near or new if new and _has_room(pools, new, near, card)]
-        )
+        takers = [card for card in small if card in near] or small
+        if not takers and new:
+            takers = [card for card in near or new if pools[card].bit_count() < max(new[other].bit_count() for other in near or [card])]
         if takers and not (unit in owners and owners[unit] not in takers):
             taker = min(takers, key=lambda card: (pools[card].bit_count(), not new.get(card, 0) & cpus, card.id))
             pools[taker] |= cpus & free
-
-
-def _has_room(pools: Mapping[Card, int], new: Mapping[Card, int], near: list[Card], card: Card) -> bool:
-    return pools[card].bit_count() < max(new[other].bit_count() for other in near or [card])
 
 
 def _level(groups: Groups, pools: dict[Card, int], needs: Mapping[Card, int]) -> None:
@@ -74,11 +70,13 @@ def _level(groups: Groups, pools: dict[Card, int], needs: Mapping[Card, int]) ->
     for _step in range(machine.usable.bit_count()):
         units = {card: machine.number(cpus) for card, cpus in pools.items()}
         largest = {place: max(cards, key=units.__getitem__) for place, cards in groups.alike.items()}
+        smallest = {place: min(cards, key=units.__getitem__) for place, cards in groups.alike.items()}
         taker = min(pools, key=lambda card: pools[card].bit_count() - needs[card])
         if pools[taker].bit_count() < needs[taker]:
             donors = [card for card in largest.values() if card is not taker and _spare(groups, pools[card], needs[card])]
         else:
-            taker, *donors = next(_uneven(groups, units), (taker,))
+            uneven = [place for place in largest if units[largest[place]] - units[smallest[place]] > 1][:1]
+            taker, donors = smallest[uneven[0]] if uneven else taker, [largest[place] for place in uneven]
         if not donors:
             return
         place = places[taker]
@@ -89,14 +87,6 @@ def _level(groups: Groups, pools: dict[Card, int], needs: Mapping[Card, int]) ->
         cpus = machine.joined(1 << max(local, key=lambda unit: (machine.joined(1 << unit).bit_count(), unit))) & pools[donor]
         pools[donor] &= ~cpus
         pools[taker] |= cpus
-
-
-def _uneven(groups: Groups, units: Mapping[Card, int]) -> Iterator[tuple[Card, Card]]:
-    """Yield the smallest and the largest pool of groups where these differ by more than a core."""
-    for cards in groups.alike.values():
-        smallest, largest = min(cards, key=units.__getitem__), max(cards, key=units.__getitem__)
-        if units[largest] - units[smallest] > 1:
-            yield smallest, largest
 
 
 def _spare(groups: Groups, cpus: int, need: int) -> list[int]:

@@ -14,7 +14,6 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.goals import lo
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups, equal_shares
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, cards_named
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import RoleSizes
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import local_cpus, own_cpus
 
 
 KEEPS_NODES_FREE = "even_split"
@@ -91,10 +90,10 @@ def unmet(groups: Groups, pools: Mapping[Card, int], strategy: str) -> Iterator[
 @remark("NPU_CPUS_REMOTE")
 def remote(groups: Groups, pools: Mapping[Card, int], strategy: str) -> Iterator[str]:
     """Yield which cards have remote CPUs, and which of these have no CPU of their own node, with numbers."""
-    far = {card: cpus & ~local for card, cpus in pools.items() if (local := local_cpus(groups, card)) is not None and cpus & ~local}
+    far = {card: cpus & ~local for card, cpus in pools.items() if (local := groups.local_cpus(card)) is not None and cpus & ~local}
     if not far:
         return
-    without = [card for card in far if not pools[card] & own_cpus(groups, card)]
+    without = [card for card in far if not pools[card] & groups.machine.own_cpus(card)]
     count, total = (sum(cpus[card].bit_count() for card in far) for cpus in (far, pools))
     nearer = (
         "topo_affinity takes near nodes, even_split the card's own alone" if strategy == "global_slice" else "even_split takes no others"
@@ -113,7 +112,7 @@ def remote(groups: Groups, pools: Mapping[Card, int], strategy: str) -> Iterator
 def idle(groups: Groups, pools: Mapping[Card, int], strategy: str) -> Iterator[str]:
     """Yield which CPUs near the cards a strategy leaves idle."""
     free = groups.machine.usable & ~union(pools.values()) & local(groups)
-    cards = [card for card in pools if (local_cpus(groups, card) or 0) & free]
+    cards = [card for card in pools if (groups.local_cpus(card) or 0) & free]
     if cards and strategy != KEEPS_NODES_FREE:
         yield (
             f"{strategy} leaves {free.bit_count()} CPUs idle that are local to {cards_named(cards)}: {text_of(free)}. "
@@ -125,14 +124,14 @@ def own_share(groups: Groups, card: Card) -> int:
     """Return how many CPUs even_split gives a card at least: those of its own node, divided over the cards there."""
     machine = groups.machine
     alike = sum(other.numa == card.numa for other in machine.cards)
-    return min(map(int.bit_count, equal_shares(machine, machine.units(own_cpus(groups, card) & machine.usable), alike)))
+    return min(map(int.bit_count, equal_shares(machine, machine.units(groups.machine.own_cpus(card) & machine.usable), alike)))
 
 
 def _by_reason(groups: Groups, cards: Iterable[Card]) -> Mapping[str, list[Card]]:
     """Return cards that have no CPU of their own node by the reason for that."""
     found: dict[str, list[Card]] = {}
     for card in cards:
-        if not (cpus := own_cpus(groups, card)):
+        if not (cpus := groups.machine.own_cpus(card)):
             why = "no CPU is online there"
         elif not cpus & groups.machine.usable:
             why = f"only CPUs {text_of(groups.machine.usable)} may be divided. Allow others with cpus, or keep fewer with housekeeping"

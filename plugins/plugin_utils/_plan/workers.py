@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.binders import why_unbound
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, coded_error, remark
 
 
 if TYPE_CHECKING:
@@ -80,12 +80,10 @@ def former_rule(rule: str, version: Version | None) -> str:
     if rule != "cluster" or version is None or version >= Version(0, 23, 0, 0):
         return rule
     if version < Version(0, 22, 0, 0):
-        raise ValueError(
-            Sentence(
-                "NPU_WORKERS_CONFLICT",
-                f"npu_affinity_bound_by: workers, and these will bind nothing on this host: vLLM-Ascend {version} does not know the family "
-                "a5; use npu_affinity_bound_by: host, with in-process binding off",
-            )
+        raise coded_error(
+            "NPU_WORKERS_CONFLICT",
+            f"npu_affinity_bound_by: workers, and these will bind nothing on this host: vLLM-Ascend {version} does not know the family "
+            "a5; use npu_affinity_bound_by: host, with in-process binding off",
         )
     return "global_slice"
 

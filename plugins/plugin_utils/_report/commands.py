@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The command line of a run, and the command line of the next one: the same hosts, inventory, connection and settings."""
+"""The command line of a run, and that of the next one: the same hosts, inventory, connection and, as far as it reads them, settings."""
 
 from __future__ import annotations
 
@@ -18,9 +18,15 @@ from ansible import constants
 from ansible.parsing.splitter import parse_kv
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import specs
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings.names import PREFIX
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.specs import PREFIX
 
 TO = PREFIX + "to"
+REASON = PREFIX + "reason"
+ADOPT_NOW = (PREFIX + "adopt", "now")
+_OF_DRAIN = frozenset(f"{PREFIX}kubelet_{name}" for name in ("restart", "drain", "uncordon", "wait"))
+_BACK = frozenset(PREFIX + name for name in ("root", "npu_smi", "timeout", "move_memory", "device_share_ignore_busy")) | _OF_DRAIN
+"""What rollback and unbind read of the options of roles: the state that they restore has the others."""
+_BINDING = ("plan", "bind")
 CONNECTION = frozenset(
     f"ansible_{name}"
     for name in ("become", "become_method", "become_user", "connection", "host", "port", "python_interpreter", "remote_user", "user")
@@ -52,7 +58,7 @@ class Typed(NamedTuple):
 
     ``playbook`` is how a playbook is named, with ``{}`` for its name; ``options`` are words; ``limit`` is the pattern of ``--limit``;
     ``withheld`` are variables of ``-e`` whose values are not repeated, because they can be secrets; ``made``: whether it was ``make``;
-    ``diff``: whether a check showed differences.
+    ``diff``: whether a check showed differences; ``ran`` is its playbook.
     """
 
     playbook: str = "npu.affinity.{}"
@@ -63,41 +69,49 @@ class Typed(NamedTuple):
     made: bool = False
     inventory: str = ""
     diff: bool = False
+    ran: str = ""
 
     def line(self, playbook: str, limit: str = "", check: bool = False, settings: Mapping[str, Any] | None = None) -> str:
         """Return the command that runs a playbook in the same way, with ``settings`` in addition, quoted for a shell."""
-        added = settings or {}
-        extra = [
-            pair
-            for pair in [*(pair for pair in self.extra if pair[0] not in added), *added.items()]
-            if playbook in (specs.readers(pair[0]) or [playbook])
-        ]
-        words = [
-            *(["--check", *(["--diff"] if self.diff else [])] if check else []),
-            *(["--limit", limit or self.limit] if limit or self.limit else []),
-        ]
+        given = [*(pair for pair in self.extra if pair[0] not in (settings or {})), *(settings or {}).items()]
+        extra = [pair for pair in given if self._belongs(pair, playbook)]
+        words = ["--check", *(["--diff"] if self.diff else [])] if check else []
+        words += ["--limit", limit or self.limit] if limit or self.limit else []
+        words += [word for name, value in extra if not (self.made and name == TO) for word in ("-e", _extra(name, value))]
         if not self.made:
-            words += [word for name, value in extra for word in ("-e", _extra(name, value))]
             return shlex.join(["ansible-playbook", *self.options, self.playbook.format(playbook), *words])
         to = [str(value) for name, value in extra if name == TO]
-        words += [word for name, value in extra if name != TO for word in ("-e", _extra(name, value))]
-        given = {"INVENTORY": self.inventory, "TO": to[-1] if to else "", "ARGS": shlex.join([*self.options, *words])}
+        arguments = {"INVENTORY": self.inventory, "TO": to[-1] if to else "", "ARGS": shlex.join([*self.options, *words])}
         return shlex.join(["make", playbook]) + "".join(
-            f" {name}={shlex.quote(value.replace('$', '$$'))}" for name, value in given.items() if value
+            f" {name}={shlex.quote(value.replace('$', '$$'))}" for name, value in arguments.items() if value
         )
+
+    def _belongs(self, pair: Extra, playbook: str) -> bool:
+        """Whether a run of a playbook after this one is to have a variable: it reads it, and the variable is not about this run alone."""
+        name = pair[0]
+        if readers := specs.readers(name):
+            return playbook in readers and (name != REASON or self.ran == playbook or self.ran not in readers)
+        if playbook in ("rollback", "unbind"):
+            compared = playbook == "rollback" and name in specs.options()["verify"]
+            return compared or name in _BACK or not any(name in options for options in specs.options().values())
+        return playbook in _BINDING or not (name in _OF_DRAIN or name == f"{PREFIX}replan" or pair == ADOPT_NOW)
 
 
 def typed(arguments: Mapping[str, Any], environment: Mapping[str, str]) -> Typed:
     """Return how a run was started, from ``context.CLIARGS`` and the variables of its environment."""
     made = bool(environment.get("MAKELEVEL"))
-    words = _words(environment.get("ARGS", ""))
+    try:
+        words = "\n".join(shlex.split(environment.get("ARGS", "")))  # the option can be part of the word, as in -ex=1
+    except ValueError:
+        words = ""
     texts = [f"@{near(text[1:])}" if text.startswith("@") else text for text in map(str, arguments.get("extra_vars") or ())]
     given = [pair for text in texts for pair in _given(text, not made or text in words)]
     kept = [(name, value) for name, value in given if not name or name.startswith(PREFIX) or name in CONNECTION]
     sources = list(arguments.get("inventory") or ())
     inventory = [] if made or sources == list(constants.config.get_config_value("DEFAULT_HOST_LIST")) else sources
+    named = str(next(iter(arguments.get("args") or ()), ""))
     return Typed(
-        playbook=_named(str(next(iter(arguments.get("args") or ()), ""))),
+        playbook=_named(named),
         options=(*(word for source in inventory for word in ("-i", near(source))), *_options(arguments)),
         limit=str(arguments.get("subset") or ""),
         extra=tuple(kept),
@@ -105,15 +119,8 @@ def typed(arguments: Mapping[str, Any], environment: Mapping[str, str]) -> Typed
         made=made,
         inventory=environment.get("INVENTORY", "") if made else "",
         diff=bool(arguments.get("diff")),
+        ran=pathlib.Path(named).stem if named.endswith((".yml", ".yaml")) else named.rpartition(".")[2],
     )
-
-
-def _words(text: str) -> str:
-    """Return the words of a shell's line, one a line."""
-    try:
-        return "\n".join(shlex.split(text))
-    except ValueError:
-        return ""
 
 
 def _given(text: str, by_user: bool) -> Iterator[Extra]:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
-from ansible_collections.npu.affinity.plugins.module_utils._base.table import columns, REMARK_WIDTH
+from ansible_collections.npu.affinity.plugins.module_utils._base.table import REMARK_WIDTH, columns, count
 
 NAMES = {
     "involuntary_switches": "involuntary context switches per s",
@@ -93,7 +93,7 @@ def _titles(pools: Mapping[str, str]) -> str:
 
 def _workload(title: str, sides: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
     counts = [
-        f"{name} {_count(len(row['processes']), 'process', 'es')}, {_count(row['threads'], 'thread', 's')}" if row else f"not in {name}"
+        f"{name} {count(len(row['processes']), 'process', 'processes')}, {count(row['threads'], 'thread')}" if row else f"not in {name}"
         for name, row in sides
     ]
     pools = {row["pool"]: name for name, row in sides if row}
@@ -115,28 +115,18 @@ def _workload(title: str, sides: Sequence[tuple[str, Mapping[str, Any]]]) -> Ite
             rates = ", ".join(f"{cpu}: {rate:g}" for cpu, rate in row["interrupts"].items())
             yield from _wrapped("  ", f"{side}: accelerator interrupts per s by CPU {rates}")
         for memory in row.get("memory") or ():
-            yield from _wrapped("  ", _memory(side, memory))
+            nodes = ", ".join(f"{node}: {mib:.10g}" for node, mib in memory["mib"].items()) or "none"
+            wanted = f"; belongs on {memory['wanted']}" if memory["wanted"] else ""
+            process = f"memory of process {memory['pid']} ({memory['name']}) in MiB by NUMA node"
+            yield from _wrapped("  ", f"{side}: {process} {nodes}{wanted}")
     for number, note in enumerate(notes, 1):
         yield from _wrapped("  ", f"({number}) {note}")
-
-
-def _memory(side: str, memory: Mapping[str, Any]) -> str:
-    nodes = ", ".join(f"{node}: {mib:.10g}" for node, mib in memory["mib"].items()) or "none"
-    wanted = f"; belongs on {memory['wanted']}" if memory["wanted"] else ""
-    return f"{side}: memory of process {memory['pid']} ({memory['name']}) in MiB by NUMA node {nodes}{wanted}"
-
-
-def _count(number: int, noun: str, plural: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else plural}"
 
 
 def _cell(metric: Mapping[str, Any] | None, side: str, notes: list[str]) -> str:
     if metric is None:
         return "-"
-    if metric["value"] is None:
-        why = metric["missing"]
-        return f"missing {_note(f'{side}{why}', notes)}"
-    return f"{metric['value']:.1f}"
+    return f"missing {_note(side + metric['missing'], notes)}" if metric["value"] is None else f"{metric['value']:.1f}"
 
 
 def _note(text: str, notes: list[str]) -> str:
@@ -158,9 +148,9 @@ def _change(metrics: Sequence[Mapping[str, Any] | None], notes: list[str], uncle
     if before and after:
         if min(len(before), len(after)) < FEWEST:
             return f"no conclusion {_note(f'fewer than {FEWEST} windows; measure for longer', notes)}"
-        interval = (of_share if earlier["value"] else of_difference)(before, after)
+        interval = change(before, after, in_percent=bool(earlier["value"]))
         if not interval.is_change:
-            unclear += [max(map(spread, (before, after)))]
+            unclear.append(max(map(spread, (before, after))))
             return f"no conclusion ({interval})"
         known = f"({interval})"
     else:
@@ -199,31 +189,19 @@ class Interval(NamedTuple):
         return f"{low} or more" if self.high == math.inf else f"{low} to {high}"
 
 
-def of_share(before: Sequence[float], after: Sequence[float]) -> Interval:
-    """Return the change of the mean in percent."""
-    return _between([100 * (later / earlier - 1) if earlier else math.inf if later else 0.0 for earlier, later in _means(before, after)])
-
-
-def of_difference(before: Sequence[float], after: Sequence[float]) -> Interval:
-    """Return the change of the mean in the metric's unit."""
-    return _between([later - earlier for earlier, later in _means(before, after)])
+def change(before: Sequence[float], after: Sequence[float], in_percent: bool) -> Interval:
+    """Return the change of the mean in percent, or in the metric's unit."""
+    generator = random.Random(0)  # the same windows always give the same interval
+    changes = []
+    for _draw in range(_DRAWS):
+        earlier, later = (statistics.fmean(generator.choices(windows, k=len(windows))) for windows in (before, after))
+        ratio = 100 * (later / earlier - 1) if earlier else math.inf if later else 0.0
+        changes.append(ratio if in_percent else later - earlier)
+    changes.sort()
+    return Interval(changes[_OUTSIDE], changes[-1 - _OUTSIDE])
 
 
 def spread(windows: Sequence[float]) -> float:
     """Return by how much windows of one measurement differ, in percent of their mean."""
     mean = statistics.fmean(windows)
     return 100 * (max(windows) - min(windows)) / mean if mean else 0.0
-
-
-def _means(before: Sequence[float], after: Sequence[float]) -> list[tuple[float, float]]:
-    generator = random.Random(0)  # the same windows always give the same interval
-
-    def mean(windows: Sequence[float]) -> float:
-        return statistics.fmean(generator.choices(windows, k=len(windows)))
-
-    return [(mean(before), mean(after)) for _draw in range(_DRAWS)]
-
-
-def _between(changes: list[float]) -> Interval:
-    changes.sort()
-    return Interval(changes[_OUTSIDE], changes[-1 - _OUTSIDE])

@@ -50,7 +50,7 @@ const STATES = {
   drifted: ["drifted", "!", "The kernel differs from the plan in force."],
   refused: ["refused", "×", "A bind would not touch this host, or it could not be compared."],
   "no answer": ["silent", "?", "This host could not be reached."],
-  "bound, workloads not": ["warned", "!", "Bound as planned, and what uses its accelerators runs on other CPUs."],
+  "bound, workloads not": ["warned", "!", "Bound as planned, but work on its accelerators runs on other CPUs."],
   "bound with warnings": ["warned", "!", "Bound as planned, and there is something to look at."],
   "not bound": ["unbound", "–", "Never bound."],
   bound: ["bound", "✓", "Bound, and the kernel is as planned."],
@@ -604,7 +604,7 @@ function legend(host, used, view, against) {
   const swatch = (...parts) => s("svg", {width: CW, height: CH, viewBox: `0 0 ${CW} ${CH}`, "aria-hidden": "true"}, parts);
   const state = role => ({owners: WORDS[role] && !["housekeeping", "idle", "left", "offline"].includes(role) ? [Math.max(0, sample)] : [], role, irq: role === "irq" ? [Math.max(0, sample)] : []});
   const blank = (...given) => { const made = cell("", 0, 0, ...given); return swatch(made); };
-  if (sample >= 0) entries.push([blank(state("main"), null, host, host.npus[sample].badge, false), `number of the ${noun(host)} where its CPUs start`]);
+  if (sample >= 0) entries.push([blank(state("main"), null, host, host.npus[sample].badge, false), `number of the ${noun(host)}`]);
   for (const role of Object.keys(WORDS)) if (used.has(role)) {
     const one = state(role);
     if (role === "shared") one.owners = [0, 0];
@@ -621,7 +621,7 @@ function legend(host, used, view, against) {
   if (used.has("link bare")) entries.push([wire("bare"), "attached here, no CPUs here"]);
   if (used.has("caches")) entries.push([swatch(s("rect", {class: "cache", x: 2, y: 2, width: 24, height: 21, rx: 5})), "CPUs that share a cache"]);
   const legends = entries.map(([swatch_, words]) => h("span", {}, swatch_, words));
-  if (used.has("threads")) legends.push(h("span", {class: "quiet"}, "The threads of a core stand above each other."));
+  if (used.has("threads")) legends.push(h("span", {class: "quiet"}, "The threads of a core are above each other."));
   return h("div", {class: "legend"}, legends);
 }
 
@@ -696,7 +696,7 @@ function showHost(host) {
       host.why ? h("p", {class: "reason"}, host.why) : null,
       h("div", {class: "facts"}, [["Machine", host.product], ["CPUs", host.shape && host.shape.cpus], ["NPUs", host.npus.length - host.gpus], ["GPUs", host.gpus], ...host.facts].filter(([, value]) => value).map(([name, value]) => h("span", {}, name + " ", h("b", {}, value))))),
     host.drift.length ? [h("h2", {}, "What differs"), driftTable(host), command(host.bind)] : "",
-    host.holders.length ? [h("h2", {}, "What uses its accelerators"), holderTable(host)] : "",
+    host.holders.length ? [h("h2", {}, "Work on this host"), holderTable(host)] : "",
     h("section", {class: "panel", "aria-label": "Picture"},
       h("div", {class: "bar noprint"}, views.length ? [h("label", {}, "Show ", choose), h("label", {}, "Compare with ", other), swap, h("label", {}, both, "two pictures")] : h("span", {class: "quiet"}, "There is no plan to show.")),
       reason, pictures, key, h("div", {class: "noprint"}, said)),
@@ -732,7 +732,7 @@ function command(line) {
 }
 
 function holderTable(host) {
-  const heads = ["Work", "Runs on", "Pool", ...host.holders.some(user => user.outside) ? ["To move it"] : []];
+  const heads = ["Work", "Runs on", "Pool", ...host.holders.some(user => user.outside) ? ["Remedy"] : []];
   return h("div", {class: "scroll"}, h("table", {id: "holders"}, h("thead", {}, h("tr", {}, heads.map(title => h("th", {scope: "col"}, title)))),
     h("tbody", {}, host.holders.map(user => {
       const cells = [[h("b", {}, user.title), user.outside ? h("div", {class: "alarm"}, user.cause || "outside its pool") : ""], parted(user.cpus), parted(user.pool), user.command ? command(user.command) : user.next];
@@ -762,7 +762,7 @@ function npuTable(host, shown, against, pick) {
   };
   return h("div", {class: "scroll"}, h("table", {id: "npus"}, h("thead", {}, h("tr", {}, [noun(host), "Name", "PCI", "Node", ...fields.map(([, title]) => title)].map(title => h("th", {scope: "col", class: title === "Node" ? "number" : ""}, title)))),
     h("tbody", {}, host.npus.map((npu, index) => h("tr", {},
-      h("td", {class: "nowrap", "data-title": noun(host)}, h("button", {type: "button", "aria-pressed": false, "data-npu": index, title: "Show only what is its", onclick: () => pick(index)}, npu.label), drifted.has(index) ? h("span", {class: "alarm"}, " ! drift") : ""),
+      h("td", {class: "nowrap", "data-title": noun(host)}, h("button", {type: "button", "aria-pressed": false, "data-npu": index, title: "Show only its CPUs", onclick: () => pick(index)}, npu.label), drifted.has(index) ? h("span", {class: "alarm"}, " ! drift") : ""),
       h("td", {"data-title": "Name"}, npu.name), h("td", {class: "mono", "data-title": "PCI"}, npu.pci), h("td", {class: "number", "data-title": "Node"}, npu.node === null ? "?" : String(npu.node)),
       fields.map(([field, title]) => h("td", {class: "mono", "data-title": title}, cellOf(index, field))))))));
 }

@@ -33,7 +33,7 @@ def report_html(
     generated: str = "",
     runs: Iterable[Mapping[str, Any]] = (),
     typed: Typed | None = None,
-    **others: Iterable[Any],
+    **others: Any,
 ) -> str:
     """Return the page of a fleet. :func:`_report.records.fleet` has the shapes, what is refused, and the options ``others``.
 

@@ -9,9 +9,10 @@ import datetime
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._base.findings import NEVER_BOUND, OLD_PROCESS, SHORT_OF_MEMORY
+from ansible_collections.npu.affinity.plugins.module_utils._base.findings import NEVER_BOUND, OLD_PROCESS, SHORT_OF_MEMORY, coded
 from ansible_collections.npu.affinity.plugins.module_utils._base.table import count
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import PLAN_OUTDATED, WORK_OUTSIDE_POOL
+from ansible_collections.npu.affinity.plugins.module_utils._users.pools import with_remedies
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import BIND_EFFECT, problems, told, without
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary_text import listed
 
@@ -82,7 +83,7 @@ def failure(verified: Mapping[str, Any], after_bind: bool) -> str:
         named = listed([entry["sentence"] for entry in unmuted(verified)], NAMED)
         return f"{summary(verified)}: {'; '.join(named)}" if after_bind else summary(verified)
     away = verified.get("outside") and WORK_OUTSIDE_POOL not in verified["muted"]
-    return str(verified["outside_sentence"]) if verified["workloads_fail"] and away else ""
+    return coded(WORK_OUTSIDE_POOL, [with_remedies(verified["outside"])])[0] if verified["workloads_fail"] and away else ""
 
 
 def outdated(compared: Mapping[str, Any]) -> list[str]:

@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import WORK_OUTSIDE_POOL
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import problems, told, without
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.measures import measured
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.comparison import measured
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan as plan_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import outdated
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.scene import Node, Npu, colours_of, nodes_of, npus_of
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.users import holders_of, users_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.scene import Npu, colours_of, cpus_of, nodes_of, npus_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.views import (
     Drift,
     Key,
     View,
+    holders_of,
     keys_of,
     marked,
+    users_of,
     view_of_kernel,
     view_of_plan,
 )
@@ -63,30 +64,26 @@ class Shared:
 
 
 def fleet(
-    records: Iterable[Record], earlier: Iterable[Record] = (), strategies: Iterable[str] = (), measures: Iterable[Record] = ()
+    records: Iterable[Record], earlier: Iterable[Record] = (), strategies: Sequence[str] = (), measures: Iterable[Record] = ()
 ) -> dict[str, Any]:
     """Return ``{hosts, machines, views}``.
 
     A record is what playbook ``npu.affinity.verify`` keeps of a host: ``host``, its name; ``topology``, the fact; ``plan``, what a bind
     would now plan, or ``refused``, the sentence why it would not; ``bound``, ``drift``, ``checked``, ``remarks`` and ``last_change`` of
     module ``npu.affinity.binding_info``, ``changes``, what a bind would now change, or ``msg``, why that failed; ``unreachable``, why it
-    did not answer; ``services`` and ``workloads``, the settings; ``groups``, those of the inventory that it is in. Further, by choice:
-    ``plans``, other plans to compare with (``{label: plan}``), and ``processes``: ``[{pid, name, npu, memory: {node: MiB}}]``. Only
-    ``host`` must be there.
+    did not answer; ``services`` and ``workloads``, the settings; ``groups``, those of the inventory that it is in; by choice ``processes``:
+    ``[{pid, name, npu, memory: {node: MiB}}]``. Only ``host`` must be there.
     ``measures`` are what playbook ``npu.affinity.measure`` keeps of hosts, any number of each: ``{host, label, measured_at, workloads}``.
     ``earlier`` are records of an earlier run, ``strategies`` those to plan every host with besides.
-    Raises ``ValueError`` for a record without name, two of one name, and for a strategy that is none.
+    Raises ``ValueError`` for a record without name, and for two of one name.
     """
     machines, views = Shared(), Shared()
     before = _by_name(earlier)
-    names = [strategies] if isinstance(strategies, str) else list(strategies)
     counted: dict[str, list[Record]] = {}
     for measure in sorted(measures, key=lambda measure: str(measure.get("measured_at"))):
         counted.setdefault(str(measure.get("host")), []).append(measure)
-    hosts = [
-        _Host(record, before.get(name), names, counted.get(name, ())).data(machines, views) for name, record in _by_name(records).items()
-    ]
-    return {"hosts": hosts, "machines": machines.values, "views": views.values}
+    read = [_Host(record, before.get(name), strategies, counted.get(name, ())) for name, record in _by_name(records).items()]
+    return {"hosts": [host.data(machines, views) for host in read], "machines": machines.values, "views": views.values}
 
 
 def _by_name(records: Iterable[Record]) -> dict[str, Record]:
@@ -113,8 +110,6 @@ class _Host:
     def data(self, machines: Shared, views: Shared) -> dict[str, Any]:
         """Return what the page needs of the host, with its machine and views in the shared ones."""
         state, why = self._state()
-        machine = self.topology.get("machine") or {}
-        driver = self.topology.get("driver") or {}
         data: dict[str, Any] = {
             "name": str(self.record["host"]),
             "state": state,
@@ -122,8 +117,8 @@ class _Host:
             "bound": bool(self.record.get("bound")),
             "since": _since(self.record, self.before),
             "users": [],
-            "product": str(machine.get("product") or ""),
-            "facts": _facts(machine, driver, self.topology, self.record.get("last_change")),
+            "product": str((self.topology.get("machine") or {}).get("product") or ""),
+            "facts": _facts(self.topology, self.record.get("last_change")),
             "compared": sum(len(objects) for objects in (self.record.get("checked") or {}).values()),
             "remarks": self._remarks(),
             "holders": holders_of(self.record, {}),
@@ -184,10 +179,10 @@ class _Host:
         far = [f"{round(100 * (1 - local), 1):g} % of the CPUs are remote."] if local is not None and local < 1 else []
         return [str(sentence) for sentence in (*far, *(in_force.get("warnings") or ()))]
 
-    def _in_force(self) -> Mapping[str, Any] | None:
+    def _in_force(self) -> Record | None:
         """Return the plan in force, with the sentences of what a bind would plan now where that is the same, else with its own quality."""
-        in_force: Mapping[str, Any] | None = self.topology.get("applied")
-        now: Mapping[str, Any] | None = self.record.get("plan")
+        in_force: Record | None = self.topology.get("applied")
+        now: Record | None = self.record.get("plan")
         if not in_force or now and _same(in_force, now):
             return {**now, **in_force} if now and in_force else in_force
         try:
@@ -199,15 +194,13 @@ class _Host:
         plans = dict(self._plans())
         entries = _entries([plan for plan in plans.values() if isinstance(plan, Mapping)])
         indexes = {key: index for index, key in enumerate(dict.fromkeys([*keys_of(self.topology["npus"]), *entries]))}
-        npus, colours, machine = _once(self.topology, machines, entries)
+        npus, colours, machine = _machine(self.topology, machines, entries)
         drifting = [self._npu_of(entry, indexes) for entry in self.drift]
         found = []
         for label, plan in plans.items():
-            view: View = (
-                view_of_plan(label, cast("Plan", plan), indexes)
-                if isinstance(plan, Mapping)
-                else {"label": label, "kind": "plan", "refused": plan}
-            )
+            view: View = {"label": label, "kind": "plan", "refused": plan}
+            if isinstance(plan, Mapping):
+                view = view_of_plan(label, cast("Plan", plan), indexes)
             found.append(view)
             if label == IN_FORCE and "drift" in self.record:
                 found.append(view_of_kernel(KERNEL, view, self.drift, drifting))
@@ -229,7 +222,7 @@ class _Host:
                     return indexes[key]
         return None
 
-    def _plans(self) -> Iterator[tuple[str, Mapping[str, Any] | str]]:
+    def _plans(self) -> Iterator[tuple[str, Record | str]]:
         """Yield plans by label, or the sentence why there is none; the first one is what the picture shows at first."""
         in_force, now = self._in_force(), self.record.get("plan")
         if in_force:
@@ -238,7 +231,6 @@ class _Host:
             yield NOW, now
         elif self.record.get("refused") and not now:
             yield NOW, str(self.record["refused"])
-        yield from (self.record.get("plans") or {}).items()
         options = {name: value for name, value in ((now or in_force or {}).get("options") or {}).items() if name in OPTIONS}
         for strategy in self.strategies:
             try:
@@ -265,32 +257,28 @@ def _since(record: Record, earlier: Record | None) -> dict[str, list[str]] | Non
     }
 
 
-def _once(topology: Topology, machines: Shared, entries: Mapping[Key, Record]) -> tuple[list[Npu], list[int | None], int]:
-    """Return what :func:`_machine` does, worked out once for all hosts that are alike: reading 640 CPUs takes its time."""
+def _machine(topology: Topology, machines: Shared, entries: Mapping[Key, Record]) -> tuple[list[Npu], list[int | None], int]:
+    """Return the host's NPUs, their colours, and where its machine is held, once for all hosts that are alike: reading 640 CPUs takes its
+    time."""
     alike = json.dumps([topology.get(part) for part in ("cpus", "numa", "npus")] + [list(entries.items())], sort_keys=True)
-    if alike not in machines.read:
-        machines.read[alike] = _machine(topology, machines, entries)
+    if alike in machines.read:
+        return machines.read[alike]
+    npus = list(npus_of(topology, entries))
+    nodes = list(nodes_of(topology, npus))
+    machine = {
+        "nodes": nodes,
+        "cpus": sum(1 for node in nodes for _cpu in cpus_of(node)),
+        "offline": str(topology["cpus"].get("offline") or ""),
+    }
+    machines.read[alike] = npus, colours_of(npus, nodes), machines.place(machine)
     return machines.read[alike]
 
 
-def _machine(topology: Topology, machines: Shared, entries: Mapping[Key, Record]) -> tuple[list[Npu], list[int | None], int]:
-    """Return the host's NPUs, their colours, and where its machine is held."""
-    npus = list(npus_of(topology, entries))
-    nodes = list(nodes_of(topology, npus))
-    memory = {node["id"]: node.get("memory_mib") for node in topology.get("numa") or ()}
-    machine = {
-        "nodes": [_node(node, memory) for node in nodes],
-        "cpus": sum(1 for node in nodes for _cpu in node.cpus),
-        "offline": str(topology["cpus"].get("offline") or ""),
-    }
-    return npus, colours_of(npus, nodes), machines.place(machine)
-
-
-def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def _same(one: Record, other: Record) -> bool:
     return all(one.get(key) == other.get(key) for key in ("strategy", "cpus", "housekeeping", "npus"))
 
 
-def _entries(plans: Iterable[Mapping[str, Any]]) -> dict[Key, Record]:
+def _entries(plans: Iterable[Record]) -> dict[Key, Record]:
     """Return the entries of the NPUs of several plans; the first plan that has an NPU says what is its."""
     entries: dict[Key, Record] = {}
     for plan in plans:
@@ -300,17 +288,10 @@ def _entries(plans: Iterable[Mapping[str, Any]]) -> dict[Key, Record]:
     return entries
 
 
-def _node(node: Node, memory: Mapping[int, int | None]) -> dict[str, Any]:
-    mib = None if node.id is None else memory.get(node.id)
-    groups = [[cache, [list(core) for core in cores]] for cache, cores in node.groups.items()]
-    return {"id": node.id, "label": node.label, "mib": mib, "npus": list(node.npus), "groups": groups}
-
-
 def _npu(npu: Npu, colour: int | None) -> dict[str, Any]:
     fields = {"label": npu.label, "badge": npu.badge, "name": npu.name, "pci": npu.pci, "node": npu.node, "colour": colour}
-    facts = npu.facts or {}
-    extra = {"card": facts.get("card"), "busy": bool(facts.get("busy")), "gone": not facts}
-    return {**fields, **{key: value for key, value in extra.items() if value is not None and value is not False}}
+    facts = npu.facts or {"gone": True}
+    return fields | {key: facts[key] for key in ("card", "busy", "gone") if facts.get(key) is not None and facts[key] is not False}
 
 
 def _drift(entry: Drift, npu: int | None) -> dict[str, Any]:
@@ -322,7 +303,7 @@ def _drift(entry: Drift, npu: int | None) -> dict[str, Any]:
     return {**texts, "npu": npu, "cpus": cpus}
 
 
-def _process(given: Mapping[str, Any]) -> dict[str, Any]:
+def _process(given: Record) -> dict[str, Any]:
     """Return a process as the page has it; modules name the NPUs of one ``npu`` or ``npus``, its memory ``memory`` or ``mib``."""
     npus = given.get("npus") or ([] if given.get("npu") is None else [given["npu"]])
     memory = given.get("memory") or given.get("mib") or {}
@@ -335,20 +316,19 @@ def _process(given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _facts(machine: Mapping[str, Any], driver: Mapping[str, Any], topology: Topology, change: Mapping[str, Any] | None) -> list[list[str]]:
-    kubelet = topology.get("kubelet") or {}
+def _facts(topology: Topology, change: Record | None) -> list[list[str]]:
+    machine = topology.get("machine") or {}
+    last = ""
+    if change:
+        who = f" by {change['author']}" if change["author"] else ""
+        why = f": {change['reason']}" if change["reason"] else ""
+        last = f"{change['action']} of {change['time']}{who}, run {change['run']['id']}{why}"
     pairs = (
-        ("Last change", _change(change) if change else ""),
+        ("Last change", last),
         ("Kernel", machine.get("kernel")),
-        ("Driver", driver.get("version")),
+        ("Driver", (topology.get("driver") or {}).get("version")),
         ("systemd", machine.get("systemd")),
         ("cgroup", machine.get("cgroup")),
-        ("kubelet", kubelet.get("policy")),
+        ("kubelet", (topology.get("kubelet") or {}).get("policy")),
     )
     return [[name, str(value)] for name, value in pairs if value]
-
-
-def _change(change: Mapping[str, Any]) -> str:
-    who = f" by {change['author']}" if change["author"] else ""
-    why = f": {change['reason']}" if change["reason"] else ""
-    return f"{change['action']} of {change['time']}{who}, run {change['run']['id']}{why}"

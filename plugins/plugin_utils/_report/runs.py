@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary_text import folded
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary_text import alike, folded
 
 History = Sequence[Mapping[str, Any]]
 LAST = "-1"
@@ -57,6 +57,22 @@ def runs(histories: Mapping[str, History]) -> list[Run]:
             if name not in known:
                 known.append(name)
     return sorted(found.values(), key=lambda run: (run.time, run.id))
+
+
+def listing(histories: Mapping[str, History], verbose: bool) -> list[str]:
+    """Return lines for each run, newest first: what it was, and what it changed, once for all hosts where that is the same."""
+    lines = []
+    for run in runs(histories)[::-1]:
+        changes = {
+            name: [line for entry in histories[name][::-1] if entry["run"]["id"] == run.id for line in entry["difference"]]
+            for name in run.hosts
+        }
+        if len(set(map(tuple, changes.values()))) > 1:
+            shown = alike({name: [f"  {line}" for line in text] for name, text in changes.items()}, verbose)
+        else:
+            shown = changes[run.hosts[0]]
+        lines += [f"{run.id}  {run.about()}", *(f"  {line}" for line in shown)]
+    return lines
 
 
 def resolved(histories: Mapping[str, History], to: str) -> tuple[str, list[str]]:

@@ -51,21 +51,13 @@ class Npu:
     facts: Mapping[str, Any] | None
 
 
-@dataclass(frozen=True)
-class Node:
-    """A NUMA node, or what belongs to none: its cores by the cpulist of their cache ("" unknown), and indexes of the NPUs drawn at it."""
+Node = dict[str, Any]
+"""A NUMA node, or what belongs to none (``id`` None): its ``label``, its memory (``mib``, None if not known), the indexes of the NPUs drawn
+at it, and its cores by the cpulist of their cache, "" where that is not known (``groups``)."""
 
-    id: int | None
-    groups: Mapping[str, Sequence[Sequence[int]]]
-    npus: Sequence[int]
 
-    @property
-    def label(self) -> str:
-        return "no NUMA node known" if self.id is None else f"NUMA node {self.id}"
-
-    @property
-    def cpus(self) -> Iterator[int]:
-        return (cpu for cores in self.groups.values() for core in cores for cpu in core)
+def cpus_of(node: Node) -> Iterator[int]:
+    return (cpu for _cache, cores in node["groups"] for core in cores for cpu in core)
 
 
 def npus_of(topology: Topology, entries: Mapping[Key, Mapping[str, Any]]) -> Iterator[Npu]:
@@ -92,14 +84,17 @@ def nodes_of(topology: Topology, npus: Sequence[Npu]) -> Iterator[Node]:
     core_of = {cpu: core for core in topology["cpus"].get("siblings") or () for cpu in expand(core, "cpus.siblings of the topology")}
     cache_of = {cpu: cache for cache in topology["cpus"].get("caches") or () for cpu in expand(cache, "cpus.caches of the topology")}
 
-    def groups(cpus: Iterable[int]) -> dict[str, list[list[int]]]:
+    def groups(cpus: Iterable[int]) -> list[list[Any]]:
         cores: dict[str, list[int]] = {}
         for cpu in sorted(cpus):
             cores.setdefault(core_of.get(cpu, str(cpu)), []).append(cpu)
         caches: dict[str, list[list[int]]] = {}
         for core in cores.values():
             caches.setdefault(cache_of.get(core[0], ""), []).append(core)
-        return caches
+        return [[cache, of_cache] for cache, of_cache in caches.items()]
+
+    def made(number: int | None, label: str, mib: int | None, attached: list[int], cpus: Iterable[int]) -> Node:
+        return {"id": number, "label": label, "mib": mib, "npus": attached, "groups": groups(cpus)}
 
     rest = set(expand(topology["cpus"]["online"], "cpus.online of the topology"))
     rest |= set(expand(topology["cpus"].get("offline") or "", "cpus.offline of the topology"))
@@ -110,9 +105,9 @@ def nodes_of(topology: Topology, npus: Sequence[Npu]) -> Iterator[Node]:
         rest -= cpus
         without_node.difference_update(attached)
         if cpus or attached:
-            yield Node(node["id"], groups(cpus), attached)
+            yield made(node["id"], f"NUMA node {node['id']}", node.get("memory_mib"), attached, cpus)
     if rest or without_node:
-        yield Node(None, groups(rest), sorted(without_node))
+        yield made(None, "no NUMA node known", None, sorted(without_node), rest)
 
 
 def colours_of(npus: Sequence[Npu], nodes: Sequence[Node]) -> list[int | None]:
@@ -125,7 +120,7 @@ def colours_of(npus: Sequence[Npu], nodes: Sequence[Node]) -> list[int | None]:
         for cpu in expand(npu.pool, f"pool of {npu.label}"):
             pools.setdefault(cpu, []).append(index)
     per_row = -(-len(nodes) // max(1, -(-len(nodes) // NODES_PER_ROW)))
-    here = [list(dict.fromkeys(index for cpu in node.cpus for index in pools.get(cpu, ()))) for node in nodes]
+    here = [list(dict.fromkeys(index for cpu in cpus_of(node) for index in pools.get(cpu, ()))) for node in nodes]
     colours: dict[int, int] = {}
     for index in dict.fromkeys([*chain.from_iterable(here), *range(len(npus))]):
         homes = [number for number, members in enumerate(here) if index in members]

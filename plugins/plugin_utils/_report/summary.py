@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,26 +14,24 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.findings import
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import PLAN_OUTDATED, WORK_OUTSIDE_POOL
 from ansible_collections.npu.affinity.plugins.module_utils._users import pools
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import BIND_EFFECT, code_of, problems, told, without
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.memory import moved_mib
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.remarks import moved_mib
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import TO, Typed
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import outdated, unmuted
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.runs import BEFORE
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary_text import SHOWN
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import (
         Cost,
         NextStep,
         NpuUser,
+        OutsideUser,
         Summary,
         SummaryOfHost,
         SummaryOfPlan,
     )
 
-RESULTS = ("__npu_affinity_host_result",)
-"""What the tasks of a bind register."""
-MAY_LOSE = ("__npu_affinity_host_result", "__npu_affinity_unbound")
-"""What the tasks of a batch register that can lose the connection to a host."""
-LOOKED = tuple(f"__npu_affinity_{name}" for name in ("gathered", "verified", "measured", "packed"))
+LOOKED = ("reached", "gathered", "verified", "measured", "packed")
 """What the tasks register that look at a host."""
 GIVEN_UP = "a task failed or lost the connection, and the tasks after it did not run. Run again when the host answers."
 BACK_AND_FORTH = ("bind", "rollback")
@@ -54,6 +53,7 @@ STATES = (
     "collected",
     "never bound",
     "nothing to bind",
+    "nothing to unbind",
     "skipped",
     "drifted",
     "not compared",
@@ -74,23 +74,21 @@ WAYS = {"slices": "by slices", "services": "by CPUAffinity= of named services", 
 """What binds workloads, by the method of a desired state."""
 
 ADOPT = "confine the running work to its pools, without a restart"
-REFUSED_BIND = "again, after you have corrected why a bind would be refused"
+CHANGING, LOOKING = {"bind", "rollback", "unbind"}, {"plan", "verify", "report", "measure", "collect"}
+CORRECTED = "again, after you have corrected that"
+NO_ENTRY = "see the runs, and name one of them with npu_affinity_to"
 
 NEXT: tuple[tuple[str, set[str], set[str], str], ...] = (
-    (
-        "",
-        {"bind", "rollback", "unbind"},
-        {"refused", "failed", "unreachable", "untouched"},
-        "again, after you have corrected that; finished hosts do not change",
-    ),
-    ("", {"bind", "rollback", "unbind"}, {"would change", "would be unbound", "would be partly unbound"}, "apply these changes"),
+    ("", CHANGING, {"refused", "failed", "unreachable", "untouched"}, f"{CORRECTED}; finished hosts do not change"),
+    ("", LOOKING, {"refused", "failed", "unreachable", "not compared"}, CORRECTED),
+    ("", CHANGING, {"would change", "would be unbound", "would be partly unbound"}, "apply these changes"),
     ("history", {"rollback"}, {"changed", "unchanged"}, "see what was applied to each host"),
     ("bind", {"rollback"}, {"changed"}, "follow the inventory again"),
+    ("bind", {"verify", "report"}, {"drifted"}, "repair the drift"),
+    ("bind", {"bind", "verify", "report", "measure"}, {OUTSIDE, "changed", "unchanged", "failed", "drifted", "measured"}, ADOPT),
     ("verify", {"bind"}, {"changed", "unchanged"}, "compare the plans with the kernels"),
     ("unbind", {"bind"}, {"changed"}, "restore the original state"),
     ("bind", {"plan"}, {"planned"}, "bind; with --check --diff see what would change"),
-    ("bind", {"verify", "report"}, {"drifted"}, "repair the drift"),
-    ("bind", {"verify", "report"}, {OUTSIDE}, ADOPT),
     ("bind", {"verify", "report", "measure"}, {"never bound", "measured, not bound"}, "bind"),
     ("measure", {"measure"}, {"measured", "measured, not bound"}, "measure again and compare, after what you change"),
 )
@@ -101,13 +99,19 @@ BACK = {
 }
 """The command for a host that failed after it was changed, by whether it was bound before."""
 REVIEWED = "bind only the reviewed plans"
-PURPOSES = [*BACK.values(), *(purpose for *_when, purpose in NEXT), REVIEWED, REFUSED_BIND]
-"""In the order in which they are shown."""
-
 HEALTH = "npu_affinity_health"
 
 Host = Mapping[str, Any]
 Judged = tuple[str, list[str]]
+
+
+def _registered(host: Host, name: str) -> Mapping[str, Any]:
+    """Return what a task registered on a host, nothing in it where it did not run."""
+    return host.get(f"__npu_affinity_{name}") or {}
+
+
+def _fact(host: Host, name: str) -> Mapping[str, Any]:
+    return host.get(f"npu_affinity_{name}") or {}
 
 
 def summary(
@@ -146,7 +150,7 @@ def _one_machine(hosts: Mapping[str, Host]) -> Iterator[tuple[str, list[str]]]:
     """Yield a sentence for each machine that has several names in the inventory, with these."""
     found: dict[str, list[str]] = {}
     for name, host in hosts.items():
-        identity = ((host.get("npu_affinity_topology") or {}).get("machine") or {}).get("identity")
+        identity = (_fact(host, "topology").get("machine") or {}).get("identity")
         if identity:
             found.setdefault(identity, []).append(name)
     for names in found.values():
@@ -158,19 +162,20 @@ def _one_machine(hosts: Mapping[str, Host]) -> Iterator[tuple[str, list[str]]]:
 def judged(host: Host, playbook: str, check: bool) -> Judged:
     """Return the state of a host with its reasons."""
     found = _noted(host, playbook)
-    return found or (_lost(host) if any((host.get(name) or {}).get("lost") for name in LOOKED) else JUDGES[playbook](host, check))
+    return found or (_lost(host) if any(_registered(host, name).get("lost") for name in LOOKED) else JUDGES[playbook](host, check))
 
 
 def _entry(name: str, host: Host, playbook: str, check: bool, lost: bool) -> SummaryOfHost:
     state, reasons = judged(host, playbook, check)
     if lost and state not in FAILURES:
         state, reasons = "unreachable", [GIVEN_UP]
-    verified = host.get("__npu_affinity_verified") or {}
+    verified = _registered(host, "verified")
     lenient = playbook == "report" or (state in DIFFERING and not verified.get("drift_fails", True))
     must = {OUTSIDE} if verified.get("workloads_fail") else set()
     remarks = [] if state == "refused" else list(_remarks(host, playbook, state))
+    entry = _registered(host, "gathered").get("entry")
     would_be_refused = _refusals(host) if playbook == "verify" else ()
-    muted = {**((host.get("npu_affinity_state") or {}).get("muted") or {}), **(verified.get("muted") or {})}
+    muted = {**(_fact(host, "state").get("muted") or {}), **(verified.get("muted") or {})}
     return {
         "state": state,
         "reasons": [text.removeprefix(f"Host {name}: ").replace(f"Host {name} ", "this host ") for text in _sentences(reasons)],
@@ -183,7 +188,7 @@ def _entry(name: str, host: Host, playbook: str, check: bool, lost: bool) -> Sum
         "adopted": {} if state in FAILURES else _adopted(host),
         "method": _method(host) if playbook in ("plan", "bind") and state not in UNPLANNED else "",
         "cost": _cost(host) if playbook == "plan" and state not in UNPLANNED else None,
-        "run": _run_of(host) if playbook == "rollback" and state not in UNPLANNED else "",
+        "run": str(entry["run"]["id"]) if entry and playbook == "rollback" and state not in UNPLANNED else "",
         "fails": state in FAILURES | must and not lenient,
     }
 
@@ -202,12 +207,12 @@ def _noted(host: Host, playbook: str) -> Judged | None:
 
 def _refusals(host: Host) -> list[str]:
     """Return why a bind of a host is refused, or would be."""
-    return list((host.get("__npu_affinity_gathered") or {}).get("refusals") or ())
+    return list(_registered(host, "gathered").get("refusals") or ())
 
 
 def _codes(host: Host, state: str) -> set[str]:
     """Return the codes of findings and refusals."""
-    verified, gathered = (host.get(f"__npu_affinity_{name}") or {} for name in ("verified", "gathered"))
+    verified, gathered = (_registered(host, name) for name in ("verified", "gathered"))
     found = {*_found(verified), *(gathered.get("codes") or ())}
     if state == "refused" and not gathered.get("codes"):
         found.add("NPU_SETTING_INVALID" if host.get("__npu_affinity_refused") else "NPU_NOT_GATHERED")
@@ -222,30 +227,30 @@ def _found(verified: Mapping[str, Any]) -> Counter[str]:
 
 def _failed(host: Host, failure: Mapping[str, Any], playbook: str) -> Judged:
     """Return the state and the reason of a host on which a task failed; batches of changes name the task."""
-    lost = any((host.get(name) or {}).get("lost") for name in MAY_LOSE)
+    lost = any(_registered(host, name).get("lost") for name in ("host_result", "unbound"))
     task, reason = failure.get("task"), failure["reason"]
     if task and playbook in BACK_AND_FORTH and failure["state"] == "failed":
         reason = f"{task}: {reason or 'no message'}"
     reason = reason or f"task {task} failed"
-    if failure["state"] == "refused" and not (host.get("__npu_affinity_gathered") or {}).get("codes"):
+    if failure["state"] == "refused" and not _registered(host, "gathered").get("codes"):
         reason = f"{reason} [NPU_NOT_GATHERED]"
     return "unreachable" if lost else failure["state"], [reason]
 
 
 def _notes(host: Host) -> list[str]:
     """Return what there is to say after a bind: how workloads are bound if that changed, and what moves interrupts or cannot be bound."""
-    result, desired = host.get("__npu_affinity_host_result") or {}, host.get("npu_affinity_state") or {}
+    result, desired = _registered(host, "host_result"), _fact(host, "state")
     notes: dict[str, list[str]] = {**(desired.get("notes") or {})}
-    gone = not (host.get("npu_affinity_plan") or {}).get("npus", True) and (host.get("npu_affinity_topology") or {}).get("applied")
+    gone = not _fact(host, "plan").get("npus", True) and _fact(host, "topology").get("applied")
     said = notes.get("slices", ())
     notes["slices"] = coded("NPU_SMI_UNAVAILABLE", said) if gone else coded("NPU_WORKLOADS_BOUND", said)
-    if not (host.get("npu_affinity_plan") or {}).get("npus", True):
+    if not _fact(host, "plan").get("npus", True):
         return [sentence for said in notes.values() for sentence in said]
     if "remarks" in result and not result.get("failed"):
         follow = ("slices", "irq") if result.get("changed") or result.get("restart_needed") else ("irq",)
         return [sentence for feature in follow for sentence in notes.get(feature, ())] + list(result["remarks"])
     if desired.get("converged"):
-        in_force = (host.get("__npu_affinity_gathered") or {}).get("in_force") or {}
+        in_force = _registered(host, "gathered").get("in_force") or {}
         return [*notes.get("irq", ()), *in_force.get("remarks", ())]
     return []
 
@@ -259,22 +264,22 @@ def _sentences(texts: Iterable[Any], root: str = "/") -> list[str]:
 def _remarks(host: Host, playbook: str, state: str) -> Iterable[str]:
     """Yield what there is to look at. What a bind takes is listed until it is in force. A measurement reads settings of threads itself."""
     yield from problems(host.get("npu_affinity_topology"))
-    yield from (host.get("npu_affinity_plan") or {}).get("warnings") or ()
+    yield from _fact(host, "plan").get("warnings") or ()
     if playbook != "measure":
         in_force = playbook in ("verify", "report") or state == "unchanged"
-        said = (host.get("npu_affinity_state") or {}).get("remarks") or ()
+        said = _fact(host, "state").get("remarks") or ()
         yield from without(said, [BIND_EFFECT] if in_force else ())
     if playbook == "bind":
         yield from _notes(host)
-    results = [host.get(name) or {} for name in ("__npu_affinity_verified", "__npu_affinity_measured")]
+    results = [_registered(host, name) for name in ("verified", "measured")]
     yield from (remark for result in results for remark in result.get("remarks") or ())
     if playbook == "verify":
         yield from (f"A {sentence}" for sentence in outdated(results[0]))
-    if state != OUTSIDE and not (host.get("__npu_affinity_gathered") or {}).get("failing"):
-        yield from _outside(host, playbook, results)
-    unbound = host.get("__npu_affinity_unbound") or {}
-    restored = unbound.get("changed") and not unbound.get("kept") and not unbound.get("partly")  # which the state says
-    left = [unbound["message"]] if unbound.get("message") and not restored else []
+    if state != OUTSIDE and not _registered(host, "gathered").get("failing"):
+        yield from _outside(host, playbook)
+    unbound = _registered(host, "unbound")
+    is_told = unbound.get("kept") or unbound.get("pending") or (unbound.get("changed") and unbound.get("partly"))
+    left = list(dict.fromkeys([*(unbound.get("pending") or ()), unbound["message"]])) if is_told else []  # else the state says it
     left += [
         f"{slice} has no limits any more; after its processes have been restarted, stop it, or wait for the next boot."
         for slice in unbound.get("slices_left") or ()
@@ -282,25 +287,40 @@ def _remarks(host: Host, playbook: str, state: str) -> Iterable[str]:
     yield from coded("NPU_UNBIND_LEFT", left)
 
 
-def _outside(host: Host, playbook: str, results: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a sentence on what runs outside its pool: as compared, or as gathered, less what a bind would adopt."""
-    found = coded(WORK_OUTSIDE_POOL, (str(result["outside_sentence"]) for result in results if result.get("outside")))
-    state = host.get("npu_affinity_state") or {}
-    if found or playbook != "bind" or not state.get("outside") or host.get("__npu_affinity_verified"):
-        return found
+def _away(host: Host, playbook: str) -> tuple[list[OutsideUser], list[str]]:
+    """Return what runs outside its pool, as compared, or as gathered less what a bind would adopt, with sentences on other such work."""
+    results = [_registered(host, name) for name in ("verified", "measured")]
+    found: list[OutsideUser] = next((result["outside"] for result in results if result.get("outside")), [])
+    state = _fact(host, "state")
+    if found or playbook != "bind" or not state.get("outside") or "drift" in results[0]:
+        return found, []
     adopted = {pid for user in _adopted_users(host) for pid in user["pids"]}
     left: list[NpuUser] = [user.copy() for user in host["npu_affinity_topology"].get("users") or ()]
     for user in left:
         user["processes"] = [process for process in user["processes"] if process["pid"] not in adopted]
-    said = pools.sentence(pools.placed(left, state["plan"]).outside)
-    return coded(WORK_OUTSIDE_POOL, [said] if said else [])
+    adopts = (state.get("live") or {}).get("adopt") or {}
+    said = pools.placed(left, state["plan"], pods=bool(adopts.get("pods")))
+    return said.outside, said.remarks()
+
+
+def _outside(host: Host, playbook: str) -> list[str]:
+    """Return sentences on what runs outside its pool, with what puts that there which no bind adopts."""
+    outside, others = _away(host, playbook)
+    return coded(WORK_OUTSIDE_POOL, filter(None, [pools.with_remedies(outside), *others]))
+
+
+def _is_adoptable(host: Host, playbook: str, entry: SummaryOfHost) -> bool:
+    """Whether to offer a bind that adopts what runs outside its pool: not if that is muted, this run has tried, or a service does it."""
+    adopts = (_fact(host, "state").get("live") or {}).get("adopt") or {}
+    tried = adopts and (playbook == "bind" or adopts.get("mode") == "always")
+    return not (tried or entry["codes"].get(WORK_OUTSIDE_POOL)) and any(user["adoptable"] for user in _away(host, playbook)[0])
 
 
 def _method(host: Host) -> str:
     """Return what binds the workloads of a host, as words of a summary; '' where role slices is off, or there is nothing to bind."""
-    live = (host.get("npu_affinity_state") or {}).get("live") or {}
+    live = _fact(host, "state").get("live") or {}
     slices = live.get("slices") or {}
-    if not (host.get("npu_affinity_plan") or {}).get("npus"):
+    if not _fact(host, "plan").get("npus"):
         return ""
     if slices.get("method") != "services":
         return WAYS.get(slices.get("method") or "", "")
@@ -310,7 +330,7 @@ def _method(host: Host) -> str:
 
 
 def _cost(host: Host) -> Cost | None:
-    state = host.get("npu_affinity_state") or {}
+    state = _fact(host, "state")
     if not state.get("difference") or not state["plan"]["npus"]:
         return None
     quality = state["plan"]["quality"]
@@ -322,16 +342,10 @@ def _cost(host: Host) -> Cost | None:
     }
 
 
-def _run_of(host: Host) -> str:
-    """Return the run whose state a rollback restored, '' where it restored none."""
-    entry = (host.get("__npu_affinity_gathered") or {}).get("entry")
-    return str(entry["run"]["id"]) if entry else ""
-
-
 def _restart(host: Host) -> list[str]:
     """Return the units that run as they were started until somebody restarts them."""
-    found = [unit for name in (*RESULTS, "__npu_affinity_unbound") for unit in (host.get(name) or {}).get("restart_needed") or ()]
-    drift = (host.get("__npu_affinity_verified") or {}).get("drift") or ()
+    found = [unit for name in ("host_result", "unbound") for unit in _registered(host, name).get("restart_needed") or ()]
+    drift = _registered(host, "verified").get("drift") or ()
     found += [entry["unit"] for entry in drift if entry["cause"].startswith(NOT_RESTARTED) and entry.get("unit")]
     return sorted(set(found))
 
@@ -342,41 +356,34 @@ def _adopted(host: Host) -> dict[str, int]:
 
 
 def _adopted_users(host: Host) -> list[Mapping[str, Any]]:
-    users = ((host.get("__npu_affinity_host_result") or {}).get("adopt") or {}).get("users") or ()
+    users = (_registered(host, "host_result").get("adopt") or {}).get("users") or ()
     return [user for user in users if user["state"] == "adopted"]
 
 
-def _results(host: Host) -> list[Mapping[str, Any]]:
-    return [result for result in map(host.get, RESULTS) if result]
-
-
 def _lost(host: Host) -> Judged:
-    results = [host.get(name) or {} for name in LOOKED]
+    results = [_registered(host, name) for name in LOOKED]
     return "unreachable", [next((result["msg"] for result in results if result.get("lost")), "it did not answer")]
 
 
 def _bound(host: Host, check: bool) -> Judged:
-    results = _results(host)
-    topology = host.get("npu_affinity_topology")
-    if any(result.get("unreachable") for result in results):
-        return _lost(host)
-    if any(result.get("changed") for result in results):
+    result, topology = _registered(host, "host_result"), _fact(host, "topology")
+    if result.get("changed") and not result.get("unreachable"):
         return "would change" if check else "changed", []
-    if any(not result.get("skipped") for result in results):
+    if result and not (result.get("skipped") or result.get("unreachable")):
         return "unchanged", []
-    if not topology:
+    if result.get("unreachable") or not topology:
         return _lost(host)
-    if not (host.get("npu_affinity_plan") or {}).get("npus", True):
+    if not _fact(host, "plan").get("npus", True):
         return "nothing to bind", []
-    if (host.get("npu_affinity_state") or {}).get("converged"):
+    if _fact(host, "state").get("converged"):
         return "unchanged", []
-    if (host.get("__npu_affinity_gathered") or {}).get("ready"):
+    if _registered(host, "gathered").get("ready"):
         return "untouched", []
     return "skipped", [f"processes use NPU {', '.join(str(npu['id']) for npu in topology['npus'] if npu['busy'])}"]
 
 
 def _rolled_back(host: Host, check: bool) -> Judged:
-    chosen = host.get("__npu_affinity_gathered") or {}
+    chosen = _registered(host, "gathered")
     if "entry" not in chosen:
         return _lost(host)
     if chosen["entry"] is None:
@@ -398,7 +405,7 @@ def _compared(host: Host, check: bool) -> Judged:
         return "not compared", [verified["msg"]]
     left = unmuted(verified)
     if not left and verified.get("outside") and WORK_OUTSIDE_POOL not in (verified.get("muted") or {}):
-        return OUTSIDE, [verified["outside_sentence"]]
+        return OUTSIDE, _outside(host, "verify")
     if not left:
         return "as bound" if verified["bound"] else "never bound", []
     causes = {entry["cause"].partition(":")[0] for entry in left}
@@ -409,12 +416,10 @@ def _compared(host: Host, check: bool) -> Judged:
 def _unbound(host: Host, check: bool) -> Judged:
     result = host.get("__npu_affinity_unbound")
     if not result:
-        return "untouched", []
-    if result.get("unreachable"):
-        return _lost(host)
+        return _lost(host) if _registered(host, "reached").get("lost") else ("untouched", [])
     if result.get("changed"):
         return f"{'would be ' if check else ''}{'partly ' if result.get('partly') else ''}unbound", []
-    return "unchanged", []
+    return "unchanged" if result.get("kept") or result.get("pending") else "nothing to unbind", []
 
 
 def _measured(host: Host, check: bool) -> Judged:
@@ -447,7 +452,7 @@ def _plans(hosts: Mapping[str, Host], entries: Mapping[str, SummaryOfHost], comp
     """Return the distinct plans, each with the hosts that have it: those in force where hosts were compared with them."""
     found: dict[str, SummaryOfPlan] = {}
     for name, host in hosts.items():
-        plan = (host.get("npu_affinity_topology") or {}).get("applied") if compared else host.get("npu_affinity_plan")
+        plan = _fact(host, "topology").get("applied") if compared else host.get("npu_affinity_plan")
         if entries[name]["state"] in UNPLANNED or not plan or not plan["npus"]:
             continue
         pools = {f"{entry['kind'].upper()} {entry['id']}": entry["pool"] for entry in plan["npus"]}
@@ -466,28 +471,60 @@ def _next(found: Summary, hosts: Mapping[str, Host], typed: Typed, run: str) -> 
     playbook, check = found["playbook"], found["check"]
     for back, names in _to_take_back(found, hosts).items():
         settings = {TO: f"{BEFORE}{run}"}
-        if any(_check_failed(hosts[name]) for name in names):
+        if any(_registered(hosts[name], "failure").get("check") for name in names):  # the user's check of its health
             settings[HEALTH] = ""
         yield _step(typed, typed.line(back, limit=",".join(names), settings=settings), BACK[back])
-    meant = next((to for host in hosts.values() if (to := (host.get("__npu_affinity_resolved") or {}).get("to"))), "")
-    reviewed = _plan_file(hosts) if playbook == "plan" else ""
+    meant = next((to for host in hosts.values() if (to := _registered(host, "resolved").get("to"))), "")
+    astray = [name for name, host in hosts.items() if playbook == "rollback" and _is_astray(host)]
+    if astray and not (meant and all(_registered(hosts[name], "history").get("entries") == [] for name in astray)):
+        yield _step(typed, typed.line("history", _limit(astray, hosts, typed)), NO_ENTRY)
+    file = next((str(host["npu_affinity_plan_file"]) for host in hosts.values() if host.get("npu_affinity_plan_file")), "")
+    reviewed = f"{file.removesuffix('.json').removesuffix('.md')}.json" if file and playbook == "plan" else ""
     unbindable = {name for name, host in hosts.items() if found["hosts"][name]["state"] == "refused" or _refusals(host)}
+    predicted = any(state.startswith("would") for state in found["states"])
+    corrected = _without_refused(found, hosts, typed, meant)
     for own, of, wanted, purpose in NEXT:
-        names = [name for name, entry in found["hosts"].items() if entry["state"] in wanted]
+        waiting = unbindable if purpose == CORRECTED and playbook == "verify" else ()
+        names = [name for name, entry in found["hosts"].items() if (entry["state"] in wanted or name in waiting) and name not in astray]
         given = {"npu_affinity_reviewed": reviewed} if own == "bind" and reviewed else {TO: meant} if meant else {}
         if purpose == ADOPT:
             given = {"npu_affinity_adopt": "now"}
-            names = [name for name in names if hosts[name].get("npu_affinity_bound_by") != "workers"]
+            names = [name for name in names if _is_adoptable(hosts[name], playbook, found["hosts"][name])]
         if own == "bind":
             names = [name for name in names if name not in unbindable]
-        if playbook in of and names:
-            limit = ",".join(names) if (typed.limit or purpose == ADOPT) and len(names) < len(hosts) else ""
-            if own == "bind" and unbindable and not limit:
-                limit = ",".join(names if len(names) <= len(unbindable) else (f"!{name}" for name in sorted(unbindable)))
-            again = check and not own and "would change" not in wanted
-            yield _step(typed, typed.line(own or playbook, limit, again, given), REVIEWED if reviewed and given else purpose)
-    if playbook == "verify" and unbindable:
-        yield _step(typed, typed.line(playbook), REFUSED_BIND)
+        if playbook not in of or not names or (own and predicted):
+            continue
+        is_part = typed.limit or purpose == ADOPT or (unbindable if own == "bind" else not own and (astray or corrected != typed))
+        if purpose == CORRECTED:  # a page and a file for review are of all hosts
+            is_part = not (file or playbook == "report")
+        limit = _limit(names, hosts, typed, SHOWN if purpose == CORRECTED else len(hosts)) if is_part else ""
+        again = check and not own and "would change" not in wanted
+        start = corrected if purpose.startswith(CORRECTED) else typed
+        yield _step(start, start.line(own or playbook, limit, again, given), REVIEWED if reviewed and given else purpose)
+
+
+def _limit(names: Sequence[str], hosts: Collection[str], typed: Typed, most: int = SHOWN) -> str:
+    """Return the shorter pattern of these hosts, '' for all, and for more than ``most`` names, where the whole run does no harm."""
+    others = [f"!{name}" for name in hosts if name not in names]
+    shown = names if typed.limit or len(names) <= len(others) else others
+    return ",".join(shown) if others and len(shown) <= most else ""
+
+
+def _is_astray(host: Host) -> bool:
+    """Whether npu_affinity_to means nothing in the history of a host. Where the last run is not known, other hosts need correction."""
+    resolved, gathered = _registered(host, "resolved"), _registered(host, "gathered")
+    if resolved.get("refusal"):
+        return not resolved["to"]
+    return "NPU_NO_ENTRY" in (gathered.get("codes") or ()) and not _registered(host, "history").get("why")
+
+
+def _without_refused(found: Summary, hosts: Mapping[str, Host], typed: Typed, to: str) -> Typed:
+    """Return how the run was started without the settings that a refusal names; ``to``: what npu_affinity_to was resolved to."""
+    said = [why for entry in found["hosts"].values() if entry["state"] == "refused" for why in entry["reasons"]]
+    words = set(re.findall(r"\w+", " ".join([*said, *(why for host in hosts.values() for why in _refusals(host))])))
+    refused = {name for name, _value in typed.extra if name in words and not (name == TO and to)}
+    kept = tuple(pair for pair in typed.extra if pair[0] not in refused)
+    return typed._replace(extra=kept, withheld=(*typed.withheld, *sorted(refused)))
 
 
 def _step(typed: Typed, command: str, purpose: str) -> NextStep:
@@ -500,22 +537,10 @@ def _to_take_back(found: Summary, hosts: Mapping[str, Host]) -> dict[str, list[s
     was only repaired, the history has no other."""
     names: dict[str, list[str]] = {}
     for name in found["states"].get("failed", ()) if not found["check"] else ():
-        result = hosts[name].get("__npu_affinity_host_result") or {}
+        result = _registered(hosts[name], "host_result")
         if result.get("changed"):
-            bound = (hosts[name].get("npu_affinity_topology") or {}).get("applied")
-            if not bound:
+            if not _fact(hosts[name], "topology").get("applied"):
                 names.setdefault("unbind", []).append(name)
             elif result.get("history"):
                 names.setdefault("rollback", []).append(name)
     return dict(sorted(names.items()))
-
-
-def _check_failed(host: Host) -> bool:
-    """Return whether a host failed by the user's check of its health."""
-    return bool((host.get("__npu_affinity_failure") or {}).get("check"))
-
-
-def _plan_file(hosts: Mapping[str, Host]) -> str:
-    """Return the file of plans that this run wrote, or an empty string."""
-    given = next((str(host["npu_affinity_plan_file"]) for host in hosts.values() if host.get("npu_affinity_plan_file")), "")
-    return f"{given.removesuffix('.json').removesuffix('.md')}.json" if given else ""

@@ -9,33 +9,34 @@ import itertools
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ansible_collections.npu.affinity.plugins.module_utils._base import table
 from ansible_collections.npu.affinity.plugins.module_utils._base.table import count
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.memory import gib
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import ERROR, RANKS, TO_DO, is_counted, rank
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Cost
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Cost, Summary, SummaryOfHost, SummaryOfPlan
 
 SHOWN = 12
 """Names, plans and sentences of a kind that are shown; the others are counted."""
 WIDTH = 120
 KINDS = {"unit": "", "container": "", "process": "processes"}
 """What running work is counted as, with the plural where that has no s."""
-_ADDRESS = re.compile(r"(?<=connect to host )\S+|(?<=resolve hostname )[^:]+|(?<=@)\S+(?=: Permission denied)|(?<=closed by )\S+(?= port)")
-"""The address of a host in a message of ssh."""
+_OWN = re.compile(
+    r"(?<=connect to host )\S+|(?<=resolve hostname )[^:]+|(?<=@)\S+(?=: Permission denied)|(?<=closed by )\S+(?= port)"
+    r"|\S+(?= cannot be reached over SSH)"
+    r"|(?<=\(pid )\d+(?:, \d+)*(?: and \d+ more)?"
+)
+"""What each host has of its own in a sentence: its address in a message of ssh, and numbers of processes."""
 NUMBER = re.compile(r"^(.*?)(\d*)(\D*)\Z")
 """What stands in a name before its last number, the number, and what follows."""
 
 
-def lines(summary: Mapping[str, Any], verbose: bool = False) -> list[str]:
-    """Return the text of a summary; ``verbose``: with the notes that are otherwise only counted."""
-    return list(_lines(summary, verbose))
-
-
-def _lines(summary: Mapping[str, Any], verbose: bool) -> Iterator[str]:
+def lines(summary: Summary, verbose: bool = False) -> Iterator[str]:
+    """Yield the text of a summary; ``verbose``: with the notes that are otherwise only counted."""
     hosts = summary["hosts"]
     mode = ", check mode: nothing was changed" if summary["check"] else ""
     yield f"SUMMARY of {summary['playbook']}, {count(len(hosts), 'host')}{mode}"
@@ -46,12 +47,16 @@ def _lines(summary: Mapping[str, Any], verbose: bool) -> Iterator[str]:
         first, *others = ways.most_common()
         yield ", ".join([f"binding method: {count(first[1], 'host')} {first[0]}", *(f"{number} {way}" for way, number in others)])
     yield from _adopted(summary)
-    yield from _restored(summary)
+    runs: dict[str, list[str]] = {}
+    for name, entry in hosts.items():
+        if entry.get("run"):
+            runs.setdefault(entry["run"], []).append(name)
+    yield from (f"{'would be at' if summary['check'] else 'at'} the state of run {run}: {folded(names)}" for run, names in runs.items())
     if summary["stopped"]:
         yield f"Stopped: {summary['stopped']}"
     for plan in capped(summary["plans"], "plan"):
         yield from [plan] if isinstance(plan, str) else _plan(plan)
-    yield from _grouped("cost on", {name: [_cost(entry["cost"])] for name, entry in hosts.items() if entry.get("cost")})
+    yield from _grouped("cost on", {name: [_cost(cost)] for name, entry in hosts.items() if (cost := entry.get("cost"))})
     ranked = {name: _ranked(entry) for name, entry in hosts.items()}
     notes = set() if verbose else set(filter(is_counted, (remark for entry in hosts.values() for remark in entry["remarks"])))
     for shown in RANKS:
@@ -62,7 +67,7 @@ def _lines(summary: Mapping[str, Any], verbose: bool) -> Iterator[str]:
         yield f"next: {step['command']}  # {step['purpose']}"
 
 
-def _ranked(entry: Mapping[str, Any]) -> dict[str, list[str]]:
+def _ranked(entry: SummaryOfHost) -> dict[str, list[str]]:
     """Return what was said of a host, by rank."""
     said: dict[str, list[str]] = {known: [] for known in RANKS}
     said[ERROR if entry["fails"] else TO_DO] += [f"{entry['state']}: {why}" for why in entry["reasons"]]
@@ -78,7 +83,7 @@ def _cost(cost: Cost) -> str:
     return f"smallest pool {count(cost['smallest'], 'CPU')}, {remote}, {moved}, {count(len(cost['restart']), 'unit')} to restart"
 
 
-def _adopted(summary: Mapping[str, Any]) -> Iterator[str]:
+def _adopted(summary: Summary) -> Iterator[str]:
     found = {name: entry["adopted"] for name, entry in summary["hosts"].items() if entry.get("adopted")}
     total: Counter[str] = sum(map(Counter, found.values()), Counter())
     kinds = [count(total[kind], kind, several) for kind, several in KINDS.items() if total[kind]]
@@ -87,16 +92,7 @@ def _adopted(summary: Mapping[str, Any]) -> Iterator[str]:
         yield f"{listed} {'would be adopted' if summary['check'] else 'adopted'} on {folded(list(found))}"
 
 
-def _restored(summary: Mapping[str, Any]) -> Iterator[str]:
-    found: dict[str, list[str]] = {}
-    for name, entry in summary["hosts"].items():
-        if entry.get("run"):
-            found.setdefault(entry["run"], []).append(name)
-    for run, names in found.items():
-        yield f"{'would be at' if summary['check'] else 'at'} the state of run {run}: {folded(names)}"
-
-
-def _plan(plan: Mapping[str, Any]) -> Iterator[str]:
+def _plan(plan: SummaryOfPlan) -> Iterator[str]:
     housekeeping = f", housekeeping {plan['housekeeping']}" if plan["housekeeping"] else ""
     kinds = itertools.groupby(plan["pools"].items(), lambda pool: pool[0].split()[0])
     pools = "; ".join(f"{kind} {', '.join(f'{name.split()[1]}={cpus}' for name, cpus in devices)}" for kind, devices in kinds)
@@ -121,12 +117,20 @@ def alike(texts: Mapping[str, Sequence[str]], verbose: bool = True) -> list[str]
 
 
 def said(sentences: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return each sentence once, after the names of its hosts; sentences that differ by the addresses of hosts are one."""
-    hosts: dict[str, dict[str, str]] = {}
+    """Return each sentence once, after the names of its hosts."""
+    return [f"{folded(names)}: {sentence}" for sentence, names in _merged(sentences)]
+
+
+def _merged(sentences: Mapping[str, Iterable[str]]) -> Iterator[tuple[str, list[str]]]:
+    """Yield each sentence once with its hosts; those that differ only by :data:`_OWN` are one, unless one host has several of them."""
+    hosts: dict[tuple[str, int], dict[str, str]] = {}
     for name, found in sentences.items():
+        times: Counter[str] = Counter()
         for sentence in found:
-            hosts.setdefault(_ADDRESS.sub("…", sentence), {})[name] = sentence
-    return [f"{folded(list(of))}: {[*of.values()][0] if len(set(of.values())) == 1 else shown}" for shown, of in hosts.items()]
+            shown = _OWN.sub("…", sentence)
+            times[shown] += 1
+            hosts.setdefault((shown, times[shown]), {})[name] = sentence
+    yield from (([*of.values()][0] if len(set(of.values())) == 1 else shown, list(of)) for (shown, _time), of in hosts.items())
 
 
 def listed(found: Sequence[str], most: int) -> list[str]:
@@ -175,3 +179,64 @@ def _place(index: int, name: str) -> tuple[Any, ...]:
 def _range(run: Sequence[str]) -> str:
     head, first, tail = _split(run[0])
     return f"{head}[{first}:{_split(run[-1])[1]}]{tail}"
+
+
+def plans(variables: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> list[str]:
+    """Return the lines for hosts by their variables; those without a plan are left out. The summary of the run has what is a remark."""
+    states = {name: variables[name].get("npu_affinity_state") or {} for name in names}
+    return plan_tables(
+        {
+            name: {
+                **{key: state[key] for key in ("summary", "difference", "outside", "profile")},
+                "plan": {**state["plan"], "warnings": []},
+                "topology": {**variables[name]["npu_affinity_topology"], "problems": []},
+            }
+            for name, state in states.items()
+            if state.get("plan")
+        }
+    )
+
+
+def plan_tables(hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the lines for ``{host: {plan, topology, summary, difference, outside, profile}}``: options of :func:`sentences`, and
+    the sentence on the profile, if there is any."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for name, host in hosts.items():
+        alike.setdefault(tuple(table.rows(host["plan"], host["topology"], host["difference"])), []).append(name)
+    return [line for rows, names in alike.items() for line in _plan_of_hosts(rows, {name: hosts[name] for name in names})][:-1]
+
+
+def _plan_of_hosts(rows: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the lines of hosts with one table; an empty one is the last."""
+    yield from textwrap.wrap(f"{folded(list(hosts), len(hosts))}:", WIDTH, break_long_words=False, break_on_hyphens=False)
+    yield from rows
+    sentences: dict[str, Iterable[str]] = {}
+    for name, host in hosts.items():
+        profile = [("profile", host["profile"])] if host.get("profile") else []
+        of_plan = {key: value for key, value in host.items() if key != "profile"}
+        sentences[name] = dict.fromkeys(map("\t".join, [*profile, *table.sentences(**of_plan)]))
+    for sentence, names in _merged(sentences):
+        title, _tab, text = sentence.partition("\t")
+        yield from table.wrapped(title, text if len(names) == len(hosts) else f"{text} ({folded(names, len(names))})")
+    yield ""
+
+
+def refused_settings(refused: Mapping[str, Sequence[str]], hosts: Collection[str], groups: Mapping[str, Collection[str]]) -> list[str]:
+    """Return each sentence once on the settings of hosts (``refused``), after whose they are: ``hosts`` are all of the run, and ``groups``
+    those of the inventory."""
+    named: dict[str, list[str]] = {}
+    for host, sentences in refused.items():
+        for sentence in sentences:
+            named.setdefault(sentence, []).append(host)
+    return [f"{_named(names, hosts, groups)}: {sentence} [NPU_SETTING_INVALID]" for sentence, names in named.items()]
+
+
+def _named(names: Sequence[str], hosts: Collection[str], groups: Mapping[str, Collection[str]]) -> str:
+    """Return some hosts of a run in few words: all of them, a group of the inventory, or their names."""
+    if len(names) == len(hosts) > 1:
+        return f"All {len(hosts)} hosts"
+    of_run = set(hosts)
+    for group, members in sorted(groups.items()):
+        if len(names) > 1 and group not in ("all", "ungrouped") and of_run.intersection(members) == set(names):
+            return f"Group {group} ({len(names)} hosts)"
+    return f"{'Host' if len(names) == 1 else 'Hosts'} {folded(names)}"

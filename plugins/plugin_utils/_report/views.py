@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a host's CPUs are for: by a plan, and by what the kernel was found to have.
+"""What a host's CPUs are for, by a plan and by what the kernel was found to have, and what uses its accelerators.
 
 A view is ``{label, kind, ...}`` with kind "plan" or "kernel": either ``refused``, the sentence why there is no plan, or the plan's
 ``strategy``, ``reason``, ``cpus``, ``housekeeping``, ``local`` (share, or None), sentences (``repaired``, ``warnings``, ``violations``) and
@@ -14,11 +14,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand, union
+from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Device
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
+from ansible_collections.npu.affinity.plugins.module_utils._users.pools import ADOPT, called
+from ansible_collections.npu.affinity.plugins.module_utils._users.ranks import local_pages
+from ansible_collections.npu.affinity.plugins.module_utils._users.groups import title_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._entries import members, title
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 Key = tuple[str, str, int]
 """What an NPU is recognised by: kind, PCI function, and which one of that function (a Duo card has two NPUs on one)."""
@@ -43,7 +48,7 @@ def keys_of(entries: Iterable[Mapping[str, Any]]) -> list[Key]:
 
 def view_of_plan(label: str, plan: Plan, indexes: Mapping[Key, int]) -> View:
     """Return the view of a plan; ``indexes`` are the places of the NPUs in the host's list."""
-    entries = [{**entry, "memory_nodes": memory_nodes(entry)} for entry in [*plan.get("npus", ()), *(plan.get("lost") or ())]]
+    entries = [*plan.get("npus", ()), *(plan.get("lost") or ())]
     return {
         "label": label,
         "kind": "plan",
@@ -90,3 +95,54 @@ def marked(entry: Drift) -> str:
 
 def _cpus(entry: Drift, side: str) -> set[int]:
     return set(expand(entry.get(side) or ""))
+
+
+def holders_of(record: Mapping[str, Any], topology: Topology | Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return ``[{title, cpus, pool, next, command, cause, outside}]`` of what has NPUs open and its ranks, first what is not placed as
+    planned.
+
+    ``next`` says what puts it there, and ``command`` is that as a command, '' where no command alone does it.
+    """
+    keys = ("title", "cpus", "pool", "next", "command", "cause")
+    found = [{key: str(user.get(key) or "") for key in keys} for user in record.get("outside") or ()]
+    away: dict[str, dict[str, Any]] = {row["title"]: {**row, "outside": True} for row in found}
+    pools = {Device.of(npu)[:2]: npu["pool"] for npu in (topology.get("applied") or {}).get("npus") or ()}
+    inside = []
+    for user in topology.get("users") or ():
+        if not user["processes"]:
+            continue
+        inside.append(_inside(called(user), union(process["cpus"] for process in user["processes"]), user["npus"], pools))
+        for rank in user.get("ranks", ()):
+            name, process = f"rank {rank['rank']} of {title_of(user)}", user["processes"][0].copy()
+            process["pid"] = rank["pid"]
+            title = called({**user, "name": name, "container": None, "npus": rank["npus"], "processes": [process]})
+            row = _inside(title, rank["cpus"], rank["npus"], pools)
+            if row["pool"] and user["kind"] != "pod" and not set(expand(row["cpus"])) <= set(expand(row["pool"])):
+                row |= {"outside": True, "next": ADOPT}
+            row = away.pop(title, row)
+            inside.append(row | {"title": f"{title}, {local_pages(rank)}"})
+    return sorted([*away.values(), *(row for row in inside if row["title"] not in away)], key=lambda row: not row["outside"])
+
+
+def _inside(title: str, cpus: str, npus: Sequence[Mapping[str, Any]], pools: Mapping[tuple[str, int], str]) -> dict[str, Any]:
+    pool = union(pools.get((npu["kind"], npu["id"]), "") for npu in npus)
+    return {"title": title, "cpus": cpus, "pool": pool, "next": "", "command": "", "cause": "", "outside": False}
+
+
+def users_of(record: Mapping[str, Any], plan: Plan | None) -> list[dict[str, Any]]:
+    """Return ``[{kind, name, units, npus, pool, mems}]`` of a record's settings. NPUs that the plan lacks are named as in the settings."""
+    named = [("service", str(service.get("unit") or ""), service) for service in record.get("services") or ()]
+    named += [("workload", str(workload.get("name") or ""), workload) for workload in record.get("workloads") or ()]
+    return [_user(kind, name, user, plan or {"npus": []}) for kind, name, user in named]
+
+
+def _user(kind: str, name: str, user: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
+    entries, unknown = members(plan, user.get("npus") or ())
+    return {
+        "kind": kind,
+        "name": name,
+        "units": list(map(str, user.get("units") or ())),
+        "npus": [*map(title, entries), *(f"{npu} (not in the plan)" for npu in unknown)],
+        "pool": union(entry["pool"] for entry in entries),
+        "mems": union(map(memory_nodes, entries)),
+    }

@@ -4,66 +4,96 @@
 """The file of a fleet for review: every distinct machine, plan and state once, and which of them each host has; and why hosts are not bound
 by it.
 
-It is sorted and has no times, so that an unchanged fleet gives the same file.
+An entry of a host is ``{machine, in_force, plan, state}``: what a bind applies, and neither times nor what a host is doing at the moment,
+so that an unchanged fleet gives the same file. Contents of files are held as digests.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.version import VERSION
-from ansible_collections.npu.affinity.plugins.module_utils._topology.hardware import changes
+from ansible_collections.npu.affinity.plugins.module_utils._state.difference import REST, difference, plan_steps
+from ansible_collections.npu.affinity.plugins.module_utils._topology.hardware import changes, hardware
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import problems
-from ansible_collections.npu.affinity.plugins.plugin_utils._review.entry import differences, digest, Entry, plan_differences, review_entry
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.moves import with_slices
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary_text import listed
 from ansible_collections.npu.affinity.plugins.plugin_utils._review.markdown import markdown
 
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import AppliedState, Topology
+
+Entry = Mapping[str, Any]
 SCHEMA = 1
 TABLES = {"machine": "machines", "in_force": "plans", "plan": "plans", "state": "states", "difference": "differences"}
 """Where the file has what of a host."""
 ABOUT = "Plans of a fleet for review: written by playbook npu.affinity.plan, and applied by npu.affinity.bind with npu_affinity_reviewed."
-Host = Mapping[str, Any]
+ADVICE = "Write the file again with playbook npu.affinity.plan and npu_affinity_plan_file, have it reviewed, and bind with that."
+PLAN = ("strategy", "cpus", "housekeeping", "npus", "lost")
+"""What a plan decides; the rest of it says why."""
+UNITS = ("enabled", "started", "stopped", "released", "restarted")
+NOTHING: Entry = {"features": {}, "files": [], "units": "", "live": {}, "settings": {}}
+SHOWN = 5
+"""So many differences are named, and the others counted."""
 
 
-def collect(variables: Mapping[str, Host], names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return what a run left of each host, in the order of their names: its entry with what is shown next to it, ``refused`` with the
-    sentences why there is none, or ``unreachable``."""
-    return {name: _collected(variables[name]) for name in sorted(names, key=_numbers_by_value)}
+def review_file(variables: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> dict[str, str]:
+    """Return the text for programs, ``json``, and the text for people, ``md``, by the variables that a run left of each host."""
 
+    def numbers_by_value(name: str) -> list[Any]:
+        return [int(part) if part.isdecimal() else part for part in re.split(r"([0-9]+)", name)]
 
-def _numbers_by_value(name: str) -> list[Any]:
-    return [int(part) if part.isdecimal() else part for part in re.split(r"([0-9]+)", name)]
-
-
-def _collected(host: Host) -> dict[str, Any]:
-    if refused := host.get("__npu_affinity_refused") or (host.get("__npu_affinity_gathered") or {}).get("refusals"):
-        return {"refused": [" ".join(str(sentence).split()) for sentence in refused]}
-    state, topology = host.get("npu_affinity_state"), host.get("npu_affinity_topology")
-    if not state or not topology:
-        return {"unreachable": True}
-    said = [*state["plan"]["warnings"], *problems(topology), *state["remarks"]]
-    sentences = {"reason": state["plan"]["reason"], "summary": state["summary"], "remarks": list(dict.fromkeys(map(str, said)))}
-    return {**review_entry(state, topology), "difference": state["difference"], **sentences}
-
-
-def document(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the file of hosts as :func:`collect` returns them."""
+    hosts = {name: _collected(variables[name]) for name in sorted(names, key=numbers_by_value)}
     tables: dict[str, dict[str, Any]] = {name: {} for name in TABLES.values()}
 
     def place(key: str, value: Any) -> Any:
         if key not in TABLES or value is None:
             return value
-        tables[TABLES[key]][found := digest(value)] = value
-        return found
+        digest = _digest(value)
+        tables[TABLES[key]][digest] = value
+        return digest
 
     entries = {name: {key: place(key, value) for key, value in host.items()} for name, host in hosts.items()}
-    return {"about": ABOUT, "schema": SCHEMA, "version": VERSION, "hosts": entries, **tables}
+    document = {"about": ABOUT, "schema": SCHEMA, "version": VERSION, "hosts": entries, **tables}
+    return {"json": json.dumps(document, indent=1, sort_keys=True) + "\n", "md": markdown(hosts)}
 
 
-def text(found: Mapping[str, Any]) -> str:
-    return json.dumps(found, indent=1, sort_keys=True) + "\n"
+def _collected(host: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a run left of a host: its entry with what is shown next to it, ``refused`` with sentences, or ``unreachable``."""
+    if refused := host.get("__npu_affinity_refused") or (host.get("__npu_affinity_gathered") or {}).get("refusals"):
+        return {"refused": [" ".join(str(sentence).split()) for sentence in refused]}
+    state, topology = host.get("npu_affinity_state"), host.get("npu_affinity_topology")
+    if not state or not topology:
+        return {"unreachable": True}
+    remarks = dict.fromkeys(map(str, [*state["plan"]["warnings"], *problems(topology), *state["remarks"]]))
+    sentences = {"reason": state["plan"]["reason"], "summary": state["summary"], "remarks": list(remarks)}
+    return {**review_entry(state, topology), "difference": state["difference"], **sentences}
+
+
+def review_entry(state: Mapping[str, Any], topology: Topology) -> dict[str, Any]:
+    """Return the entry of a host by its desired state. Nothing is applied where the plan has no NPU. The settings of the state change what
+    a bind does also where that is in no file (moving memory, waiting for busy cards)."""
+    of_state = {
+        "features": state["features"],
+        "files": [{"path": file["path"], "content": _digest([file["content"], file["mode"]])} for file in state["files"]],
+        "units": _digest([state[name] for name in UNITS]),
+        "live": {feature: _digest(wanted) for feature, wanted in state["live"].items()},
+        "settings": {name: _digest(value) for name, value in state["settings"].items()},
+    }
+    in_force, plan = (
+        {key: plan[key] for key in PLAN if plan.get(key)} | {"npus": with_slices(plan)["npus"]} if plan else None
+        for plan in cast("tuple[dict[str, Any] | None, ...]", (topology.get("applied"), state["plan"]))
+    )
+    return {"machine": hardware(topology), "in_force": in_force, "plan": plan, "state": of_state if state["plan"]["npus"] else None}
+
+
+def _digest(value: Any) -> str:
+    """Return the same short text for equal values."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
 class Reviewed:
@@ -83,15 +113,12 @@ class Reviewed:
             or not {"schema", "version", *tables} <= self.found.keys()
             or not all(isinstance(self.found[name], dict) for name in tables)
         ):
-            raise ValueError(f"{path} is no file of plans that playbook npu.affinity.plan wrote with npu_affinity_plan_file")
+            raise ValueError(f"{path} is not a file of plans that playbook npu.affinity.plan wrote with npu_affinity_plan_file")
         if (self.found["schema"], self.found["version"]) != (SCHEMA, VERSION):
             raise ValueError(f"{path} was written by npu.affinity {self.found['version']}, and this is {VERSION}, which may bind otherwise")
 
-    def __contains__(self, name: str) -> bool:
-        return name in self.found["hosts"]
-
     def host(self, name: str) -> dict[str, Any]:
-        """Return what the file has of a host, as :func:`collect` returned it."""
+        """Return what the file has of a host. ``ValueError``: somebody changed it."""
         try:
             entry = self.found["hosts"][name]
             return {key: self.found[TABLES[key]][value] if key in TABLES and value else value for key, value in entry.items()}
@@ -99,53 +126,31 @@ class Reviewed:
             raise ValueError(f"what {self.path} has of this host was changed by hand, and lacks {error}") from error
 
 
-def review_file(variables: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> dict[str, str]:
-    """Return the text for programs, ``json``, and the text for people, ``md``, by the variables that a run left of each host."""
-    hosts = collect(variables, names)
-    return {"json": text(document(hosts)), "md": markdown(hosts)}
+def refusal(name: str, now: Entry, files: Mapping[str, str | None]) -> str:
+    """Return the sentence why a host must not be bound, '' where it may be.
 
-
-ADVICE = "Write the file again with playbook npu.affinity.plan and npu_affinity_plan_file, have it reviewed, and bind with that."
-
-
-def refusals(entries: Mapping[str, Entry], files: Mapping[str, str | None]) -> dict[str, str]:
-    """Return the sentence for each host that must not be bound. ``files`` are the contents of files by their paths, None for one that is
-    not there."""
+    ``files`` are the contents of the reviewed files by their paths, None for one that is not there.
+    """
     try:
-        reviewed = [Reviewed(path, content) for path, content in files.items()]
+        why = _refusal(name, now, [Reviewed(path, content) for path, content in files.items()])
     except ValueError as error:
-        return {name: _sentence(str(error)) for name in entries}
-    found = {name: _refusal(name, entry, reviewed) for name, entry in entries.items()}
-    return {name: _sentence(why) for name, why in found.items() if why}
+        why = str(error)
+    return f"npu_affinity_reviewed: {why}. {ADVICE}" if why else ""
 
 
-def _sentence(why: str) -> str:
-    return f"npu_affinity_reviewed: {why}. {ADVICE}"
-
-
-def _refusal(name: str, now: Entry, reviewed: Iterable[Reviewed]) -> str:
-    """Return why a host must not be bound, or an empty text."""
-    files = list(reviewed)
-    having = [file for file in files if name in file]
+def _refusal(name: str, now: Entry, files: list[Reviewed]) -> str:
+    having = [file for file in files if name in file.found["hosts"]]
     if len(having) != 1:
-        return (
-            f"{_all(files)} {'has' if len(files) == 1 else 'have'} no plan of this host"
-            if not having
-            else f"{_all(having)} all have this host"
-        )
+        paths = " and ".join(file.path for file in having or files)
+        return f"{paths} all have this host" if having else f"{paths} {'has' if len(files) == 1 else 'have'} no plan of this host"
     (file,) = having
     try:
-        then = file.host(name)
-        return _moved(file.path, then, now)
-    except (KeyError, TypeError, ValueError) as error:
-        return str(error) if isinstance(error, ValueError) else f"what {file.path} has of this host was changed by hand, and lacks {error}"
+        return _moved(file.path, file.host(name), now)
+    except (KeyError, TypeError) as error:
+        return f"what {file.path} has of this host was changed by hand, and lacks {error}"
 
 
-def _all(files: Sequence[Reviewed]) -> str:
-    return " and ".join(file.path for file in files)
-
-
-def _moved(path: str, then: Mapping[str, Any], now: Entry) -> str:
+def _moved(path: str, then: Entry, now: Entry) -> str:
     """Return what is not as it was when the file was written. What was bound by the file already is as the file wants it."""
     if "refused" in then:
         return f"{path} has no plan of this host, because a bind was refused then: {' '.join(then['refused']).rstrip('.')}"
@@ -155,8 +160,25 @@ def _moved(path: str, then: Mapping[str, Any], now: Entry) -> str:
         return ""
     if changed := "; ".join(changes(then["machine"], now["machine"])):
         return f"the hardware is not what {path} was written for: {changed}"
-    if now["in_force"] != then["plan"] and (changed := plan_differences(then["in_force"], now["in_force"])):
-        return f"the plan in force is not the one that {path} compares with: {changed}"
-    if changed := differences(then, now):
-        return f"a bind would not do what {path} says: {changed}"
+    if now["in_force"] not in (then["plan"], then["in_force"]):
+        return f"the plan in force is not the one that {path} compares with: {_plan_differences(then['in_force'], now['in_force'])}"
+    if (then["plan"], then["state"]) != (now["plan"], now["state"]):
+        return f"a bind would not do what {path} says: {_differences(then, now)}"
     return ""
+
+
+def _plan_differences(then: Entry | None, now: Entry | None) -> str:
+    """Return in what two plans differ, of which one may be missing."""
+    if then is None or now is None:
+        return f"there was {'none' if then is None else 'one'} and is {'none' if now is None else 'one'} now"
+    return "; ".join(listed([text for _mark, text in plan_steps(dict(then), dict(now))], SHOWN)) or "they have other NPUs"
+
+
+def _differences(then: Entry, now: Entry) -> str:
+    """Return in what the plans and the states of two entries differ."""
+    before, after = ({**(entry["state"] or NOTHING), "plan": entry["plan"]} for entry in (then, now))
+    lines = difference(cast("AppliedState", after), cast("AppliedState", before))
+    if lines == [REST] and before["units"] == after["units"]:
+        names = before["settings"].keys() | after["settings"].keys()
+        lines = [f"{name} has another value" for name in sorted(names) if before["settings"].get(name) != after["settings"].get(name)]
+    return "; ".join(listed(lines, SHOWN)).replace(REST, "units differ")

@@ -33,7 +33,7 @@ FIRST, MOVED, AS_IT_IS, NOTHING, REFUSED, SILENT = GROUPS = (
 
 
 def markdown(hosts: Mapping[str, Host]) -> str:
-    """Return the page of hosts as :func:`_review.file.collect` returns them."""
+    """Return the page of hosts: their entries with what is shown next to them, as :mod:`_review.file` collects them."""
     groups: dict[str, dict[str, Host]] = {group: {} for group in GROUPS}
     for name, host in hosts.items():
         groups[_group(host)][name] = host
@@ -87,21 +87,18 @@ def _plan(host: Host) -> Iterator[str]:
     strategy = f"Strategy {plan['strategy']}: {host['reason']}"
     yield f"{_text(strategy)} CPUs {plan['cpus']} divided{housekeeping}. Features: {on or 'none'}."
     yield ""
-    entries = {entry["slice"]: {"memory_nodes": entry.get("mems"), **entry} for entry in plan["npus"]}
+    entries = {entry["slice"]: entry for entry in plan["npus"]}
     shown = [role for role in roles_shown(plan, host["difference"]) if role != "pool"]  # which the columns now and new are
-    rows = [_npu(row, entries.get(row["slice"] if row["then"] is not None else "", {}), shown) for row in host["difference"]["npus"]]
+    rows = []
+    for row in host["difference"]["npus"]:
+        entry = entries.get(row["slice"] if row["then"] is not None else "", {})
+        name = title(entry) if entry else row["npu"]
+        rows.append([name, row["pci"], row["now"], row["then"], *(entry.get(role) for role in shown)])
     yield from _table([(of := noun(plan["npus"])), *HEADINGS, *(ROLES[role] for role in shown)], rows)
     if users := host["difference"]["users"]:
         yield ""
-        yield from _table(("used by", of, "now", "CPUs", "memory", "slice"), [_user(row) for row in users])
-
-
-def _npu(row: Host, entry: Host, roles: Iterable[str]) -> list[Any]:
-    return [title(entry) if entry else row["npu"], row["pci"], row["now"], row["then"], *(entry.get(role) for role in roles)]
-
-
-def _user(row: Host) -> list[Any]:
-    return [row[key] for key in ("user", "npus", "now", "cpus", "mems", "slice")]
+        cells = [[row[key] for key in ("user", "npus", "now", "cpus", "mems", "slice")] for row in users]
+        yield from _table(("used by", of, "now", "CPUs", "memory", "slice"), cells)
 
 
 def _table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:

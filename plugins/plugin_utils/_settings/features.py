@@ -1,17 +1,18 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The settings of role plan and of all features for one host: complete, and converted to their types once."""
+"""The settings of role plan, of all features and of playbooks for one host: complete, and converted to their types once; and those that say
+what a bind makes of a host, which are in its archive and in the history."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings import specs, hosts, values
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings.names import PREFIX
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import hosts, specs, values
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.specs import PREFIX, Specs, Values, flat
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.values import CHECKS, validated
 
 Settings = dict[str, dict[str, Any]]
@@ -21,9 +22,16 @@ ROLES = ("plan", *FEATURES)
 
 GATHERING = {f"{PREFIX}{name}" for name in ("root", "npu_smi", "timeout", "services", "workloads", "vnpus")}
 """The variables that :func:`gathered_by` reads."""
+LEFT_OUT = {PREFIX + name for name in ("root", "profile", "kubelet_drain", "kubelet_uncordon")}
+"""What means another machine than the host, or runs there. Settings of a profile are archived with the others."""
+NOT_APPLIED = {PREFIX + name for name in ("root", "profile")}
+"""Which tree a host is, and where settings come from, but not what the host becomes."""
+SHOWN = (PREFIX + "isolation", "explain")
+"""A value that only changes what a plan shows."""
+_TEMPLATES = ("{{", "{%", "{#")
 
 
-def gathered_by(plan: Mapping[str, Any]) -> dict[str, Any]:
+def gathered_by(plan: Values) -> dict[str, Any]:
     """Return the options of module topology_facts by the settings of role plan."""
     units = [entry["unit"] for entry in (*plan["services"], *plan["vnpus"]) if entry.get("unit")]
     units += [unit for workload in plan["workloads"] for unit in workload.get("units") or ()]
@@ -32,53 +40,36 @@ def gathered_by(plan: Mapping[str, Any]) -> dict[str, Any]:
     return {**asked, "units": units, "device_share": len(hard) < len(plan["vnpus"]), "vnpus": bool(hard)}
 
 
-def of_playbooks(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that playbooks read besides those of roles, as :func:`of_features` returns those of a role; None for one that is
-    not given and has no default."""
-    found = dict(_defaults_of_playbooks())
-    for name, option in specs.of_playbooks().items():
-        if given.get(name) is not None:
-            found[short("", name)] = converted(name, option, given[name])
-    found[short("", hosts.SETTING)] = hosts.checked(found[short("", hosts.SETTING)], hosts.SETTING)
-    return found
+def of_playbooks(given: Values) -> dict[str, Any]:
+    """Return the settings that playbooks read besides those of roles, as :func:`of_features` returns those of a role."""
+    found = of_features(given, ("playbooks",))["playbooks"]
+    return {**found, "batches": hosts.checked(found["batches"], hosts.SETTING)}
 
 
-@functools.cache
-def _defaults_of_playbooks() -> dict[str, Any]:
-    return {
-        short("", name): converted(name, option, option["default"]) if "default" in option else None
-        for name, option in specs.of_playbooks().items()
-    }
-
-
-def names() -> set[str]:
-    """Return the variables that :func:`of_features` reads of its roles by default."""
-    return {name for role in ROLES for name in specs.options()[role]}
-
-
-def of_features(given: Mapping[str, Any], roles: Sequence[str] = ROLES) -> Settings:
-    """Return the settings of some roles by the values that somebody ``given``, and by the defaults of the argument specs otherwise.
+def of_features(given: Values, roles: Sequence[str] = ROLES) -> Settings:
+    """Return the settings of some roles by the values that somebody ``given``, and by the defaults of the argument specs otherwise. One
+    without a default is None.
 
     Raises ``ValueError`` with a sentence for a value of another type. A value of None counts as not given.
     """
     found = {role: dict(_defaults(role)) for role in roles}
     for role in roles:
-        for name, option in specs.options()[role].items():
+        for name, option in specs.settings()[role].items():
             if given.get(name) not in (None, option.get("default")):
                 found[role][short(role, name)] = converted(name, option, given[name])
     return found
 
 
 def short(role: str, name: str) -> str:
-    return name.removeprefix(PREFIX).removeprefix(role + "_" if role else "")
+    return name.removeprefix(PREFIX).removeprefix(f"{role}_")
 
 
 @functools.cache
 def _defaults(role: str) -> dict[str, Any]:
-    return {short(role, name): converted(name, option, option.get("default")) for name, option in specs.options()[role].items()}
+    return {short(role, name): converted(name, option, option.get("default")) for name, option in specs.settings()[role].items()}
 
 
-def converted(name: str, option: Mapping[str, Any], value: Any) -> Any:
+def converted(name: str, option: specs.Option, value: Any) -> Any:
     """Return the value of a setting in its type. Raises ``ValueError`` with a sentence if it has another, or one that no unit could use."""
     result = validated(name, option, {name: value})
     if result.error_messages:
@@ -93,3 +84,43 @@ def _given(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _given(inner) for key, inner in value.items() if inner is not None}
     return [_given(inner) for inner in value] if isinstance(value, list) else value
+
+
+def kept(given: Values, specs: Specs) -> dict[str, Any]:
+    """Return those of the settings that say how a host is planned and compared."""
+    known = flat({role: specs[role] for role in ROLES}).keys() - LEFT_OUT
+    return {name: value for name, value in sorted(given.items()) if name in known}
+
+
+def accepted(settings: Values, specs: Specs) -> tuple[dict[str, Any], list[str]]:
+    """Return the accepted settings of an archive, whose author is unknown, and a sentence for each other one."""
+    found = kept(settings, specs)
+    refused = [
+        f"The setting {name} of the archive is not taken: no plan and no comparison reads it." for name in settings if name not in found
+    ]
+    for name in [name for name, value in found.items() if _has_template(value)]:
+        del found[name]
+        refused.append(f"The setting {name} of the archive is not taken: it has a template in it.")
+    return found, refused
+
+
+def _has_template(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_has_template, [*value, *value.values()]))
+    if isinstance(value, list | tuple):
+        return any(map(_has_template, value))
+    return isinstance(value, str) and any(mark in value for mark in _TEMPLATES)
+
+
+def applied(given: Values, off: Container[str], specs: Specs) -> dict[str, Any]:
+    """Return ``{name: value}`` of those that differ from their defaults, converted to their types: ``'yes'`` and ``true`` are one value.
+
+    ``given`` are templated values, ``off`` the roles that are switched off.
+    """
+    found = {}
+    for name, option in flat({role: specs[role] for role in ROLES if role not in off}).items():
+        if name in given and name not in NOT_APPLIED:
+            value, default = (validated(name, option, of).validated_parameters.get(name) for of in ({name: given[name]}, {}))
+            if value != default and (name, value) != SHOWN:
+                found[name] = value
+    return dict(sorted(found.items()))

@@ -46,19 +46,16 @@ def checked(value: Iterable[Mapping[str, Any]], setting: str = SETTING) -> list[
             raise ValueError(f"{place} has the code {code!r}, which nothing reports; {advice}")
         if not reason:
             raise ValueError(f"{place} has no reason: write why {code} is muted, or who is at work on it")
-        hosts = [str(host) for host in entry.get("hosts") or ["*"]]
-        found.append(Mute(code, hosts, _time(str(entry["until"]), place), reason))
+        until, utc = str(entry["until"]), datetime.timezone.utc
+        try:
+            time = datetime.datetime.fromisoformat(until.strip())
+            time = time.replace(tzinfo=time.tzinfo or utc).astimezone(utc)
+        except (OverflowError, ValueError):
+            raise ValueError(
+                f"{place}: until is {until!r}, which is not a date or time; write one such as 2026-12-01 or 2026-12-01T06:00 (UTC)"
+            ) from None
+        found.append(Mute(code, list(map(str, entry.get("hosts") or ["*"])), time, reason))
     return found
-
-
-def _time(text: str, place: str) -> datetime.datetime:
-    try:
-        time = datetime.datetime.fromisoformat(text.strip())
-        return time.replace(tzinfo=time.tzinfo or datetime.timezone.utc).astimezone(datetime.timezone.utc)
-    except (OverflowError, ValueError):
-        raise ValueError(
-            f"{place}: until is {text!r}, which is no date or time; write one such as 2026-12-01 or 2026-12-01T06:00 (UTC)"
-        ) from None
 
 
 def of_host(mutes: Iterable[Mute], host: str, now: datetime.datetime | None = None) -> tuple[dict[str, str], list[str]]:

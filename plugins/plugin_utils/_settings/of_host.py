@@ -8,13 +8,13 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from typing import Any
 
 from ansible.errors import AnsibleError
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import coded
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings import archived, features, limits, mutes, names, profile, specs, values
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import features, mutes, profile, specs, values
 
 
 class HostSettings:
@@ -24,7 +24,7 @@ class HostSettings:
     sentence for a value of another type, and Ansible's error for one that cannot be evaluated.
     """
 
-    def __init__(self, variables: Mapping[str, Any], templar: Any) -> None:
+    def __init__(self, variables: specs.Values, templar: Any) -> None:
         self.variables = variables
         self.templar = templar
 
@@ -32,12 +32,11 @@ class HostSettings:
         """Return one setting by the name of its variable."""
         owner = next((role for role, options in specs.settings().items() if name in options), None)
         if owner is None:
-            (why, *_others) = names.refusals([name], specs.settings()) or [f"{name} is not a setting of npu.affinity."]
+            (why, *_others) = specs.refusals([name], specs.settings()) or [f"{name} is not a setting of npu.affinity."]
             raise ValueError(why)
         if owner == "playbooks":
-            return self.of_playbooks()[features.short("", name)]
-        added = self._added(profile.chosen(self._templated({profile.SETTING})))
-        return self._converted(added, {name}, (owner,))[owner][features.short(owner, name)]
+            return self.of_playbooks()[features.short(owner, name)]
+        return self._converted(self._added(self._profile()), {name}, (owner,))[owner][features.short(owner, name)]
 
     def for_gathering(self) -> dict[str, Any]:
         """Return the options of module topology_facts. Other settings may depend on the topology, and are not evaluated."""
@@ -50,18 +49,17 @@ class HostSettings:
 
     def of_role(self, role: str) -> dict[str, Any]:
         """Return the settings of one role, without the prefix of their variables and the name of the role."""
-        added = self._added(profile.chosen(self._templated({profile.SETTING})))
-        return self._converted(added, specs.options()[role].keys(), (role,))[role]
+        return self._converted(self._added(self._profile()), specs.options()[role].keys(), (role,))[role]
 
     def of_features(self) -> dict[str, Any]:
         """Return the settings of role plan and of each feature, and what belongs to them: ``remarks``, ``applied``, the ``profile`` in a
         sentence, the settings that are ``of_profile``, and what is ``muted``."""
-        chosen = profile.chosen(self._templated({profile.SETTING}))
+        chosen = self._profile()
         added = self._added(chosen)
         overriding = self._templated(chosen.settings.keys() - added.keys())
         mute = self._converted(added, {mutes.SETTING}, ("verify",))["verify"]["mute"]
         return {
-            **self._converted(added, features.names()),
+            **self._converted(added, specs.flat({role: specs.options()[role] for role in features.ROLES}).keys()),
             **self._judged(added),
             "profile": profile.sentence(chosen, overriding),
             "of_profile": sorted(added),
@@ -70,34 +68,34 @@ class HostSettings:
 
     def to_archive(self) -> dict[str, Any]:
         """Return the settings that say how the host is planned and compared."""
-        options = specs.settings()
         given = self._named()
-        chosen = profile.NONE if self.refusals() else profile.chosen(self._set(given, options))
-        return archived.kept(self._set(given | self._added(chosen), options), options)
+        chosen = profile.NONE if self.refusals() else profile.chosen(self._set(given))
+        return features.kept(self._set(given | self._added(chosen)), specs.settings())
 
     def refusals(self) -> list[str]:
         """Return a sentence for every variable that nothing reads, and for every value of another type or choice than its setting takes."""
-        given, options = self._named(), specs.settings()
-        known = self._set(given, options)
-        found = names.refusals(given, options) + values.refusals(known, options)
+        given = self._named()
+        known = self._set(given)
+        found = specs.refusals(given, specs.settings()) + values.refusals(known, specs.flat(specs.settings()))
         try:
             profile.chosen(known)
         except ValueError as refusal:
             found.append(str(refusal))
-        return found + names.cut_off(str(self.variables.get("_raw_params", "")))
+        return found + specs.cut_off(str(self.variables.get("_raw_params", "")))
 
     def _judged(self, added: dict[str, Any]) -> dict[str, Any]:
-        options = specs.settings()
-        given = self._named()
+        options, given = specs.settings(), self._named()
         of_user = {name: value for name, value in given.items() if name not in added}
-        known = self._set(given | added, options)
-        off = names.off(known, options)
-        idle = [*off, *names.reporting(known)]
-        defaults = {name: option.get("default") for of_role in options.values() for name, option in of_role.items()}
+        known = self._set(given | added)
+        off = specs.off(known, options)
+        idle = [*off, *specs.reporting(known)]
         return {
-            "remarks": list(map(coded, names.remarks(of_user, idle, options) + limits.remarks(known, idle, defaults))),
-            "applied": archived.applied(known, off, options),
+            "remarks": list(map(coded, specs.remarks(of_user, idle, options) + values.remarks(known, idle, _defaults()))),
+            "applied": features.applied(known, off, options),
         }
+
+    def _profile(self) -> profile.Profile:
+        return profile.chosen(self._templated({profile.SETTING}))
 
     def _added(self, chosen: profile.Profile) -> dict[str, Any]:
         """Return the settings of the profile that nobody set."""
@@ -106,26 +104,29 @@ class HostSettings:
     def _named(self) -> dict[str, Any]:
         found = {}
         for name in self.variables:
-            if name.startswith(names.PREFIX):
+            if name.startswith(specs.PREFIX):
                 with contextlib.suppress(AnsibleError):  # a value that cannot be known yet
                     found[name] = self.variables[name]
         return found
 
-    def _set(self, given: Mapping[str, Any], options: Mapping[str, specs.Options]) -> dict[str, Any]:
+    def _set(self, given: specs.Values) -> dict[str, Any]:
         """Return the values that somebody set, as far as they can be known before the host was asked anything."""
-        defaults = {name: option.get("default") for of_role in options.values() for name, option in of_role.items()}
-        found = {}
+        found, defaults = {}, _defaults()
         for name, value in given.items():
             if name in defaults and value != defaults[name]:
                 with contextlib.suppress(AnsibleError):
                     found[name] = self.templar.template(value)
         return found
 
-    def _converted(self, added: Mapping[str, Any], wanted: Set[str], roles: Sequence[str] = features.ROLES) -> features.Settings:
+    def _converted(self, added: specs.Values, wanted: Set[str], roles: Sequence[str] = features.ROLES) -> features.Settings:
         return features.of_features({**self._templated(wanted), **added}, roles)
 
     def _templated(self, wanted: Set[str]) -> dict[str, Any]:
         return {name: self.templar.template(self.variables[name]) for name in wanted & self.variables.keys()}
+
+
+def _defaults() -> dict[str, Any]:
+    return {name: option.get("default") for name, option in specs.flat(specs.settings()).items()}
 
 
 def _user() -> str:

@@ -16,7 +16,7 @@ import yaml
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import specs, values
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import GATHERING, converted
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings.names import PREFIX
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.specs import PREFIX
 
 SETTING = f"{PREFIX}profile"
 FOLDER = Path(__file__).with_name("profiles")
@@ -45,11 +45,10 @@ def known() -> dict[str, Path]:
 
 def settable() -> specs.Options:
     """Return the options of roles that a profile can set: all but those that describe one host."""
-    options = {name: option for of_role in specs.options().values() for name, option in of_role.items()}
-    return {name: option for name, option in options.items() if name not in GATHERING | {SETTING}}
+    return {name: option for name, option in specs.flat(specs.options()).items() if name not in GATHERING | {SETTING}}
 
 
-def chosen(variables: Mapping[str, Any]) -> Profile:
+def chosen(variables: specs.Values) -> Profile:
     """Return the profile that the variables of a host name, as :func:`read` does."""
     return read(str(variables.get(SETTING) or ""))
 
@@ -109,22 +108,21 @@ def _repeated(file: Path) -> Iterator[str]:
 
 def _refusals(title: str, content: Any) -> Iterator[str]:
     """Yield a sentence for each key and setting of a file that nothing reads, and for each value that no role takes."""
-    wrong = values.refusals({title: content}, {"": {title: {"type": "dict", "options": SHAPE}}})
+    wrong = values.refusals({title: content}, {title: {"type": "dict", "options": SHAPE}})
     if wrong or not isinstance(content, Mapping):
         yield from wrong or [f"{title} is empty; write settings and their values."]
         return
     options = settable()
-    others = specs.settings()
     for name in sorted(map(str, content["settings"].keys() - options)):
         near = difflib.get_close_matches(name, options, n=1)
         advice = f"did you mean {near[0]}?" if near else "leave it out."
-        if any(name in of_role for of_role in others.values()):
+        if name in specs.flat(specs.settings()):
             advice = "write include in its place." if name == SETTING else "set it in the inventory, or with -e."
         yield f"{title} sets {name}, which no profile can set; {advice}"
-    yield from (f"{title}: {refusal}" for refusal in values.refusals(content["settings"], {"": options}))
+    yield from (f"{title}: {refusal}" for refusal in values.refusals(content["settings"], options))
 
 
-def sentence(profile: Profile, own: Mapping[str, Any]) -> str:
+def sentence(profile: Profile, own: specs.Values) -> str:
     """Return which profile a host has, and which of its settings have other values of its ``own``; '' without a profile."""
     if not profile.names:
         return ""

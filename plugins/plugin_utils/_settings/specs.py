@@ -1,30 +1,53 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The one list of settings: the argument specs of the roles, and those of the playbooks (``playbooks/*.meta.yml``)."""
+"""The one list of settings: the argument specs of the roles, and those of the playbooks (``playbooks/*.meta.yml``); and names of variables
+that would be ignored, because nothing reads them, or not as the host is set up."""
 
 from __future__ import annotations
 
+import difflib
 import functools
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import yaml
 
+from ansible_collections.npu.affinity.plugins.module_utils._features.nic.feature import NEAR
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import remark
 
 ROLES = pathlib.Path(__file__).resolve().parents[3] / "roles"
 PLAYBOOKS = ROLES.parent / "playbooks"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-Options = dict[str, dict[str, Any]]
+PREFIX = "npu_affinity_"
+FACTS = frozenset(PREFIX + name for name in ("plan", "state", "summary", "topology"))
+"""What roles and playbooks set."""
+TRUE = {"true", "yes", "on", "1", "y", "t"}
+ALSO_OFF = {PREFIX + name for name in ("kubelet_restart", "kubelet_drain", "kubelet_uncordon")}
+"""What a bind reads of a role that is off, to remove what it did before."""
+CHANGING = {"nic": (NEAR,), "adopt": ("now", "always")}
+"""Values with which a role without a switch changes something."""
+
+_OWN_VARIABLE = f"leave it out, or call a variable of your own something that does not start with {PREFIX}."
+NEEDS = {f"{PREFIX}housekeeping_confine_holders": f"{PREFIX}housekeeping", f"{PREFIX}vnpu_limiter": f"{PREFIX}vnpus"}
+"""Settings that say how to do what another setting asks for, and that other."""
+
+Option = Mapping[str, Any]
+Options = Mapping[str, Option]
+"""``{name: option}`` of argument specs."""
+Specs = Mapping[str, Options]
+"""The options of each role, and of the playbooks."""
+Values = Mapping[str, Any]
+"""``{name: value}`` of variables."""
 
 
 @functools.cache
 def options() -> dict[str, Options]:
     """Return the options of each role's argument specs: ``{role: {name: option}}``. They are read once in a process and its forks."""
-    found = {}
+    found: dict[str, Options] = {}
     for path in sorted(ROLES.glob("*/meta/argument_specs.yml")):
         specs = read(path)["argument_specs"]
         found[path.parts[-3]] = {name: option for spec in specs.values() for name, option in spec["options"].items()}
@@ -41,9 +64,8 @@ def by_playbook() -> dict[str, Options]:
 @functools.cache
 def of_playbooks() -> Options:
     """Return what all playbooks read besides the options of roles: ``{name: option}``."""
-    found = {name: option for options in by_playbook().values() for name, option in options.items()}
-    found["npu_affinity_features"]["choices"] = list(FEATURES)
-    return found
+    found = flat(by_playbook())
+    return {**found, "npu_affinity_features": {**found["npu_affinity_features"], "choices": list(FEATURES)}}
 
 
 def readers(name: str) -> Sequence[str] | None:
@@ -54,11 +76,83 @@ def readers(name: str) -> Sequence[str] | None:
     return None if len(found) in (0, len(by_playbook())) else found
 
 
+@functools.cache
 def settings() -> dict[str, Options]:
     """Return all of it, with the options of playbooks next to those of roles."""
     return options() | {"playbooks": of_playbooks()}
 
 
+def flat(specs: Specs) -> dict[str, Option]:
+    return {name: option for options in specs.values() for name, option in options.items()}
+
+
 def read(path: pathlib.Path) -> dict[str, Any]:
     found: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER)
     return found
+
+
+def refusals(names: Iterable[str], specs: Specs) -> list[str]:
+    """Return one sentence for each variable that has the prefix of the collection and that nothing reads."""
+    known = FACTS | flat(specs).keys()
+    bare = {name.removeprefix(PREFIX): name for name in known - FACTS}
+    sentences = []
+    for name in sorted(name for name in set(names) - known if name.startswith(PREFIX)):
+        short = name.removeprefix(PREFIX)
+        near = difflib.get_close_matches(short, bare, n=1, cutoff=0.7)
+        advice = f"did you mean {bare[near[0]]}?" if near else _OWN_VARIABLE
+        sentences.append(f"the variable {name} is not a setting of npu.affinity; {advice}")
+    return sentences
+
+
+def cut_off(rest: str) -> list[str]:
+    """Return a sentence where values of ``-e`` were cut at a blank; ``rest`` is what Ansible kept of them as ``_raw_params``."""
+    if not rest:
+        return []
+    advice = """write -e "name='two words'", or -e '{"name": "two words"}'."""
+    return [f"of an option -e, '{rest}' was not taken, because a value without quotes of its own ends at a blank; {advice}"]
+
+
+def switches(specs: Specs) -> dict[str, str]:
+    """Return the variable that switches each role, by role. Role plan only gathers, and is never off in this sense."""
+    found = {role: f"{PREFIX}{role}_enabled" for role in specs if role != "plan"}
+    return {role: switch for role, switch in found.items() if switch in specs[role]}
+
+
+def off(given: Values, specs: Specs) -> list[str]:
+    """Return the roles that are switched off."""
+    return [role for role, switch in switches(specs).items() if not _is_true(given.get(switch, specs[role][switch]["default"]))]
+
+
+def reporting(given: Values) -> list[str]:
+    """Return the roles without a switch that change nothing, as nothing is chosen for them to change."""
+    return [role for role, choices in CHANGING.items() if given.get(f"{PREFIX}{role}") not in choices]
+
+
+@remark("NPU_NO_EFFECT")
+def remarks(given: Values, off: Iterable[str], specs: Specs) -> list[str]:
+    """Return a sentence on settings without effect: those that only roles in ``off`` have, and those of :data:`NEEDS`."""
+    roles_off = set(off)
+    effective = flat({role: options for role, options in specs.items() if role not in roles_off})
+    idle: dict[str, list[str]] = {}
+    for role, switch in switches(specs).items():
+        for name in specs[role].keys() & given.keys() - effective.keys() - ALSO_OFF - {switch}:
+            if not _is_default(given[name], specs[role][name]):
+                idle.setdefault(name, []).append(switch)
+    alike: dict[str, list[str]] = {}
+    for name in sorted(idle):
+        alike.setdefault(f"because {', '.join(idle[name])} {'is' if len(idle[name]) == 1 else 'are'} false.", []).append(name)
+    for name in sorted(NEEDS.keys() & given.keys() & effective.keys()):
+        if not given.get(NEEDS[name]) and not _is_default(given[name], effective[name]):
+            alike[f"because {NEEDS[name]} is empty."] = [name]
+    return [f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} no effect here, {why}" for why, names in alike.items()]
+
+
+def _is_default(value: Any, option: Mapping[str, Any]) -> bool:
+    default = option.get("default")
+    if option.get("type") == "bool":
+        return _is_true(value) == bool(default)
+    return value == default or str(value) == str(default)
+
+
+def _is_true(value: Any) -> bool:
+    return str(value).strip().lower() in TRUE

@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import without
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import lines_after, role_line
 from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import DIFFERENCES, StepTask, comparison_options
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import sources
 
 LISTS = ("files", "removed")
 WITHOUT_PLAN = (
@@ -36,18 +37,14 @@ def apply(task: StepTask, feature: str = "", entry: Mapping[str, Any] | None = N
         return result
     if not feature:
         _leave_diff(task, result)
-    lines = list(_lines(task, state, result, feature))
+    lines: list[str] = []
+    if feature:  # playbooks have a summary
+        lines += without(lines_after(feature, state["notes"], result), state.get("muted") or {})
+        if not (result.get("kubelet") or {}).get("pending"):
+            lines.append(role_line(feature, task.host, result, task.check_mode))
     if task.check_mode == task.variables["ansible_check_mode"]:  # before npu_affinity_before_host, the same tasks look ahead in check mode
         task.say(lines)
     return result | {"lines": lines}
-
-
-def _lines(task: StepTask, state: Mapping[str, Any], result: Mapping[str, Any], feature: str) -> Iterator[str]:
-    """Yield what a role did. Playbooks have a summary."""
-    if feature:
-        yield from without(lines_after(feature, state["notes"], result), state.get("muted") or {})
-    if feature and not (result.get("kubelet") or {}).get("pending"):
-        yield role_line(feature, task.host, result, task.check_mode)
 
 
 def _leave_diff(task: StepTask, result: dict[str, Any]) -> None:
@@ -102,7 +99,7 @@ def _applied(task: StepTask, state: Mapping[str, Any], feature: str, entry: Mapp
     files = _soft_split(task, state, known) if feature in ("", "vnpu") and not task.check_mode else {}
     result = task.change("host_files", options, files)
     vnpu, kubelet = result.get("vnpu") or {}, result.get("kubelet") or {}
-    why = sources.refusal(vnpu.get("missing") or (), known, task.host)
+    why = _not_copied(vnpu.get("missing") or (), known, task.host)
     if why:
         return refused({"msg": why})
     merged = {name: [*vnpu.get(name, ()), *result.get(name, ())] for name in LISTS}
@@ -114,7 +111,7 @@ def _soft_split(task: StepTask, state: Mapping[str, Any], known: Mapping[str, st
     found = {}
     for file in (state["live"].get("vnpu") or {}).get("files") or ():
         if file["sha256"] in known:
-            why = sources.refusal([file], known, task.host)
+            why = _not_copied([file], known, task.host)
             if why:  # the module fails if the host lacks it
                 task.warn(why)
             else:
@@ -127,3 +124,27 @@ def _kubelet_wait(settings: Mapping[str, Any], drained: bool) -> int | None:
     if drained:
         return max(1, 2 * int(settings["kubelet"]["wait"]))
     return 0 if settings["kubelet"]["restart"] else None
+
+
+def _not_copied(missing: Sequence[Mapping[str, str]], sources: Mapping[str, str], host: str) -> str:
+    """Return why the files that are missing on a host cannot be copied, or an empty string; ``sources`` are paths by SHA-256."""
+    for file in missing:
+        if file["sha256"] not in sources:
+            return (
+                f"{file['name']} with SHA-256 {file['sha256']} is not on host {host}, and npu_affinity_vnpu_files names no such file: "
+                "add it there with its src."
+            )
+    for file in missing:
+        source = sources[file["sha256"]]
+        found = _checksum(source)
+        if found != file["sha256"]:
+            return f"{source} has SHA-256 {found or 'none, there is no such file'}, and {file['name']} should have {file['sha256']}."
+    return ""
+
+
+def _checksum(path: str) -> str:
+    try:
+        with Path(path).expanduser().open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return ""

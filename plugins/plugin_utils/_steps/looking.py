@@ -20,9 +20,8 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.outside import 
 from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
 from ansible_collections.npu.affinity.plugins.plugin_utils._archives import reading
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.measures_table import measures_table
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings import archived, specs
-from ansible_collections.npu.affinity.plugins.plugin_utils._steps.files import write
-from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import StepTask
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import features, specs
+from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import StepTask, write
 
 BEFORE = "before"
 UNPLANNED = (
@@ -138,9 +137,15 @@ def open_archives(task: StepTask) -> dict[str, Any]:
     task.say(refusals)
     rows = wrap_var(shown_data(rows, shown_lines))  # not to be taken for templates by ansible-core before 2.19
     for row in rows:
-        row["settings"], row["refused_settings"] = archived.accepted(row["settings"], specs.options())
+        row["settings"], row["refused_settings"] = features.accepted(row["settings"], specs.options())
         row["title"] = f"archive of {row['time']}"
     return {"archives": rows, "refused": refusals}
+
+
+def reach(task: StepTask) -> dict[str, Any]:
+    """Look whether a host answers. A host that answers and cannot run modules fails later, with a reason."""
+    task.execute("ansible.builtin.ping", {})
+    return {}
 
 
 def check_health(task: StepTask) -> dict[str, Any]:
@@ -162,10 +167,9 @@ def failed_check(command: str | list[str], found: Mapping[str, Any]) -> str:
     reason = str(found.get("msg") or "").rstrip(".")
     is_status = found.get("rc") is not None and (not reason or EXITED in reason)
     ended = f"exited with status {found['rc']}" if is_status else f"could not be run ({reason or 'no reason was given'})"
-    printed = [f"Last lines of {stream}:\n{_last_lines(str(found[stream]))}" for stream in ("stderr", "stdout") if found.get(stream)]
-    message = "\n".join([f"{COMMAND} {ended}: {line}", *printed])
+    message = f"{COMMAND} {ended}: {line}"
+    for stream in ("stderr", "stdout"):
+        if found.get(stream):
+            last = "\n".join(f"  {text[:WIDTH]}" for text in str(found[stream]).strip().splitlines()[-LINES:])
+            message += f"\nLast lines of {stream}:\n{last}"
     return _SECRET.sub(lambda secret: f"{secret[1] or ''}********", message)
-
-
-def _last_lines(text: str) -> str:
-    return "\n".join(f"  {line[:WIDTH]}" for line in text.strip().splitlines()[-LINES:])

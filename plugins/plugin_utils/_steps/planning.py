@@ -19,7 +19,6 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import runs
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import failure
 from ansible_collections.npu.affinity.plugins.plugin_utils._review import file
-from ansible_collections.npu.affinity.plugins.plugin_utils._review.entry import review_entry
 from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import StepTask
 
 TOPOLOGY = "npu_affinity_topology"
@@ -30,11 +29,6 @@ NO_HISTORY = "This host is bound and has no history yet: what was applied is kep
 
 def gather(task: StepTask) -> dict[str, Any]:
     """Gather the topology, and make no state. A host where that fails has a refusal instead."""
-    return _attempted(task)
-
-
-def _attempted(task: StepTask) -> dict[str, Any]:
-    """Return what the host answered, or a refusal where it cannot be gathered."""
     try:
         result = _gathered(task)
     except AnsibleConnectionFailure:
@@ -74,7 +68,7 @@ def _in_force(result: dict[str, Any]) -> dict[str, Any] | None:
 
 def plan_to_compare(task: StepTask) -> dict[str, Any]:
     """Gather and plan. A host where that fails is refused, because the state in force can be compared all the same."""
-    result = _attempted(task)
+    result = gather(task)
     return result if result.get("refusals") else result | _planned(task)
 
 
@@ -90,7 +84,9 @@ def plan_to_bind(task: StepTask) -> dict[str, Any]:
         return result | found
     state, topology, of_playbooks = found["state"], task.variables[TOPOLOGY], task.settings.of_playbooks()
     if of_playbooks["reviewed"] is not None and not found["refusals"]:
-        found |= _refused("NPU_NOT_REVIEWED", *_unreviewed(state, topology, of_playbooks["reviewed"], task.host))
+        contents = {path: _content(path) for path in of_playbooks["reviewed"]}
+        unreviewed = file.refusal(task.host, file.review_entry(state, topology), contents)
+        found |= _refused("NPU_NOT_REVIEWED", *filter(None, [unreviewed]))
     busy = of_playbooks["skip_busy"] and any(npu["busy"] for npu in topology["npus"])
     waits = found["refusals"] or state["converged"] or busy or not (state["plan"] and state["plan"]["npus"])
     if state["converged"] and not found["refusals"]:
@@ -100,12 +96,10 @@ def plan_to_bind(task: StepTask) -> dict[str, Any]:
 
 def read_history(task: StepTask) -> dict[str, Any]:
     """Return the history of a host without its states, or why it cannot be read."""
-    if not task.known(TO):
-        return {}
     history = task.attempt("history_info", {"root": task.settings.for_gathering()["root"]})
     if history.get("failed"):
         return {"why": history["msg"]}
-    kept = ("id", "time", "action", "author", "reason", "run")
+    kept = ("id", "time", "action", "author", "reason", "run", "difference")
     entries = [{name: entry[name] for name in kept} for entry in history["entries"]]
     return {"entries": entries, "bound": history["bound"], "warnings": history.get("warnings", [])}
 
@@ -120,7 +114,7 @@ def resolve_run(task: StepTask) -> dict[str, Any]:
     try:
         target, lines = runs.resolved(histories, to)
     except ValueError as error:
-        return {"to": to, "refusal": f"{TO}: {shown_lines(str(error))}"}
+        return {"to": "", "refusal": f"{TO}: {shown_lines(str(error))}"}
     task.say(lines)
     return {"to": target, "lines": lines, "refusal": runs.unsure(to, target, [name for name in known if name not in histories])}
 
@@ -146,8 +140,9 @@ def choose_entry(task: StepTask) -> dict[str, Any]:
         return facts
     found: dict[str, Any] = {"refusals": [], "warnings": history.get("warnings", [])}
     if facts["hardware_changes"]:
-        why = _other_hardware(facts["entry"], facts["hardware_changes"], facts["ansible_facts"][TOPOLOGY]["problems"])
-        found |= _refused("NPU_OTHER_HARDWARE", why)
+        why = f"Entry {entry['id']} (run {entry['run']['id']}) was made for other hardware: {'; '.join(facts['hardware_changes'])}."
+        advice = "To plan the host for its present hardware, bind it instead of rolling it back."
+        found |= _refused("NPU_OTHER_HARDWARE", " ".join([why, advice, *facts["ansible_facts"][TOPOLOGY]["problems"]]))
     return facts | found | {"ready": not found["refusals"]}
 
 
@@ -170,27 +165,16 @@ def _failing(task: StepTask, topology: Any, state: Mapping[str, Any], compared: 
         **(compared or {"drift": []}),
         "muted": state["muted"],
         "outside": outside,
-        "outside_sentence": pools.sentence(outside),
         "drift_fails": "drift" in fail_on,
         "workloads_fail": "workloads" in fail_on,
     }
     return failure(found, after_bind=True)
 
 
-def _unreviewed(state: Mapping[str, Any], topology: Any, files: list[str], host: str) -> list[str]:
-    contents = {path: _content(path) for path in files}
-    return list(file.refusals({host: review_entry(state, topology)}, contents).values())
-
-
 def _refused(code: str, *sentences: str) -> dict[str, Any]:
     """Return the keys of a result that say why a host is not bound."""
     codes = by_code(Sentence(code, sentence) for sentence in sentences)
     return {"refusals": shown(sentences, codes), "codes": codes}
-
-
-def _other_hardware(entry: Mapping[str, Any], changes: list[str], problems: list[str]) -> str:
-    sentence = f"Entry {entry['id']} (run {entry['run']['id']}) is for other hardware: {'; '.join(changes)}."
-    return " ".join([sentence, "Bind the host instead, and it is planned for what it has now.", *problems])
 
 
 def _text_of(error: AnsibleError | ValueError) -> str:

@@ -15,11 +15,12 @@ from typing import Any
 from ansible import context
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown_lines
-from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest import text_digest
+from ansible_collections.npu.affinity.plugins.module_utils._base.table import count
+from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import text_digest
 from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.host import fleet, host_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.job import place as placed
-from ansible_collections.npu.affinity.plugins.plugin_utils._report import export, plans, refused_settings, runs, summary_text
+from ansible_collections.npu.affinity.plugins.plugin_utils._report import export, runs, summary_text
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import summary as _summary
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import Typed, typed
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.page import report_html
@@ -29,20 +30,30 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import
 from ansible_collections.npu.affinity.plugins.plugin_utils._review.file import review_file
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import hosts
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.of_host import HostSettings
-from ansible_collections.npu.affinity.plugins.plugin_utils._steps.files import content, records, write
-from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import DIFFERENCES, FOUND, RUN, StepTask
+from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import DIFFERENCES, FOUND, RUN, StepTask, content, records, write
 
 NO_REQUEST = (
     "Say what the job asks for, for instance with "
     """-e '{"npu_affinity_request": {"npus": 2, "cpus": 32, "policy": "single-numa-node"}}'."""
 )
-CHANGING = ("bind", "rollback", "unbind")
 ELSEWHERE = Typed(options=("-i", "INVENTORY"))
 """How hosts are bound that the inventory of this run does not have: those of saved records and of archives."""
+KEPT = "This host is bound, and what was applied is kept from the next change on."
 _TIME = re.compile(r"T\d\d:\d\d:\d\dZ")
 UNREACHABLE = "unreachable"
 STOPPED = "__npu_affinity_stopped"
 """What approve_batch.yml sets."""
+
+
+def say(task: StepTask, msg: str | list[str]) -> dict[str, Any]:
+    """Print lines as they are, without quotes."""
+    task.say(msg)
+    return {"msg": msg}
+
+
+def fail(task: StepTask, msg: str | list[str]) -> dict[str, Any]:
+    """Fail the host with a message alone. ansible-core 2.19 and newer would add the lines of the playbook."""
+    return refused({"msg": msg if isinstance(msg, str) else "\n".join(map(str, msg))})
 
 
 def check_settings(task: StepTask) -> dict[str, Any]:
@@ -55,16 +66,16 @@ def check_all_settings(task: StepTask) -> dict[str, Any]:
     """Return as a fact why settings of hosts of the play are refused, by host. Fail if those of all hosts are."""
     names, variables = task.variables["ansible_play_hosts_all"], task.variables["hostvars"]
     checked = {name: HostSettings(variables[name], task.settings.templar).refusals() for name in names}
-    found = refused_settings.fleet({name: why for name, why in checked.items() if why}, names, task.variables["groups"])
-    if found["everywhere"]:
-        return refused({"msg": "\n".join(found["lines"])})
-    return {"ansible_facts": {"__npu_affinity_refused": found["refused"]}}
+    found = {name: why for name, why in checked.items() if why}
+    if len(found) == len(names):
+        return refused({"msg": "\n".join(summary_text.refused_settings(found, names, task.variables["groups"]))})
+    return {"ansible_facts": {"__npu_affinity_refused": found}}
 
 
 def show_plans(task: StepTask) -> dict[str, Any]:
     """Print each different plan once, with the hosts that have it, and write the files for review."""
     of_playbooks, hosts = task.settings.of_playbooks(), task.variables["hostvars"]
-    lines = plans.of_hosts(hosts, task.variables["ansible_play_hosts"])
+    lines = summary_text.plans(hosts, task.variables["ansible_play_hosts"])
     task.say(lines)
     texts: dict[str, str] = {}
     if of_playbooks["plan_file"]:
@@ -76,7 +87,7 @@ def show_plans(task: StepTask) -> dict[str, Any]:
 def show_progress(task: StepTask, playbook: str) -> dict[str, Any]:
     """Print what the hosts of a batch said, once for all that say the same, and how far the playbook is."""
     names = task.variables["ansible_play_hosts_all"], task.variables["ansible_play_batch"]
-    sizes = task.settings.of_playbooks()["batches"] if playbook in CHANGING else hosts.COMPARED
+    sizes = task.settings.of_playbooks()["batches"] if playbook in _summary.CHANGING else hosts.COMPARED
     before = task.before_batch()
     at = after_batch(task.variables["hostvars"], *names, {"playbook": playbook, "before": before, "batches": sizes}, task.check_mode)
     at["shown"], lines = _differences(task, "unbound" if playbook == "unbind" else "host_result", before.get("shown") or {})
@@ -115,11 +126,14 @@ def show_measures(task: StepTask) -> dict[str, Any]:
     return {"lines": lines}
 
 
-def show_runs(task: StepTask) -> dict[str, Any]:
-    """Print the runs of the hosts of the play, newest first, each with its hosts."""
+def show_history(task: StepTask) -> dict[str, Any]:
+    """Print the runs of the hosts of the play with what they changed, which hosts have none, and which did not answer."""
     known = task.registered("history", task.variables["ansible_play_hosts_all"])
     histories = {name: history["entries"] for name, history in known.items() if "entries" in history}
-    lines = [f"{run.id}  {run.about()}" for run in runs.runs(histories)[::-1]]
+    none = {name: [KEPT if known[name]["bound"] else "This host is not bound."] for name, entries in histories.items() if not entries}
+    failed = {name: [history["why"] if "why" in history else history["msg"]] for name, history in known.items() if name not in histories}
+    lines = [f"SUMMARY of history, {count(len(known), 'host')}"]
+    lines += [*runs.listing(histories, task.verbose), *summary_text.said(none), *(f"error on {line}" for line in summary_text.said(failed))]
     task.say(lines)
     return {"lines": lines}
 
@@ -132,11 +146,11 @@ def summarize(task: StepTask, playbook: str) -> dict[str, Any]:
     lost = [name for name in names if name not in task.variables["ansible_play_hosts"]]
     found = _summary.summary(hosts, playbook, task.check_mode, stopped, typed(context.CLIARGS, os.environ), lost, RUN["id"])
     last = names[0] if list(found["states"]) == [UNREACHABLE] else ""
-    return {"summary": found, "lines": summary_text.lines(found, verbose=task.verbose), "last": last}
+    return {"summary": found, "lines": list(summary_text.lines(found, verbose=task.verbose)), "last": last}
 
 
 def end(task: StepTask, state: str) -> dict[str, Any]:
-    """Fail a host whose result is in the summary; one that did not answer ends as unreachable in the recap and the status of the run."""
+    """Fail a host whose result was printed; one that did not answer ends as unreachable in the recap and the status of the run."""
     said = {"msg": f"{state}: the summary says why"}
     return {"unreachable": True, **said} if state == UNREACHABLE else refused(said)
 

@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import tempfile
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +19,7 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleE
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown_lines
-from ansible_collections.npu.affinity.plugins.module_utils._state.history.entries import new_run
+from ansible_collections.npu.affinity.plugins.module_utils._state.history import new_run
 from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
 from ansible_collections.npu.affinity.plugins.plugin_utils._archives import reading
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import near
@@ -37,21 +40,17 @@ _OF_SSH = "Shared connection to "
 """What ssh itself writes last, on a terminal."""
 _BY_SSH = re.compile(r"^(Data could not be sent to remote host .*? over ssh|Failed to connect to the host via ssh): (?=.)")
 """What ansible-core puts before the message of ssh."""
-_UNSENT = re.compile(r"^Data could not be sent to remote host .*? Make sure this host can be reached over SSH\b")
-"""What it says where ssh ended before it took the module."""
+_UNSENT = re.compile(
+    r"^Data could not be sent to remote host (['\"])(.*?)\1\. Make sure this host can be reached over ssh(?=$|\.|: \[Errno )", re.IGNORECASE
+)
+"""What it says where ssh ended before it took the module: no other part of it has the address."""
 IN_PART = "The host may be changed in part. Run again when it answers, which completes the change"
-
-
-def lost(error: AnsibleConnectionFailure, known: str) -> dict[str, Any]:
-    """Fail a task whose host no longer answers, with what the summary needs to know of the host."""
-    found = silent(error)
-    return refused(found | {"msg": f"{found['msg'].rstrip('.')}. {known}".rstrip()})
 
 
 def silent(error: AnsibleConnectionFailure) -> dict[str, Any]:
     """Return the result of a task whose host does not answer, which the summary says once for all such hosts."""
     sentence = " ".join(str(error).split())
-    return {"msg": _UNSENT.sub("it cannot be reached over SSH", _BY_SSH.sub("", sentence)), "lost": True}
+    return {"msg": _BY_SSH.sub("", _UNSENT.sub(r"\2 cannot be reached over SSH", sentence)), "lost": True}
 
 
 def told(result: dict[str, Any], verbosity: int) -> dict[str, Any]:
@@ -78,13 +77,6 @@ def comparison_options(own: Mapping[str, Any], timeout: int, topology: Mapping[s
         "must_be_bound": "unbound" in own["fail_on"] and bool(known["npus"] or known["problems"]),
         "timeout": 2 * timeout,
     }
-
-
-def _from_archive(path: str, module: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        return reading.answer(path, module, options)
-    except ValueError as error:
-        return {"failed": True, "msg": str(error)}
 
 
 class StepTask(ActionBase):
@@ -163,7 +155,11 @@ class StepTask(ActionBase):
         A host that is an archive answers from it, and nothing is run.
         """
         if archive := self.variables.get(reading.VARIABLE):
-            return told(_from_archive(archive["path"], module, options), self._display.verbosity)
+            try:
+                answer = reading.answer(archive["path"], module, options)
+            except ValueError as error:
+                answer = {"failed": True, "msg": str(error)}
+            return told(answer, self._display.verbosity)
         given = {name: value for name, value in options.items() if value is not None}
         name = module if "." in module else f"npu.affinity.{module}"
         try:
@@ -190,7 +186,9 @@ class StepTask(ActionBase):
                 self._place(files)
             return self.on_host(module, options)
         except AnsibleConnectionFailure as error:
-            return lost(error, "" if self.check_mode else IN_PART)
+            result = silent(error)
+            advice = "" if self.check_mode else IN_PART
+            return refused(result | {"msg": f"{result['msg'].rstrip('.')}. {advice}".rstrip()})
 
     def _place(self, files: Mapping[str, str]) -> None:
         shell: Any = self._connection._shell
@@ -209,3 +207,50 @@ class StepTask(ActionBase):
             raise
         except AnsibleError as error:
             return {"failed": True, "msg": str(error.message)}
+
+
+def write(texts: Mapping[str, str]) -> list[str]:
+    """Write files by their paths, and return the paths of those that were new or had another text."""
+    written = []
+    for path, text in texts.items():
+        try:
+            if _differs(Path(path), text):
+                _write(Path(path), text)
+                written.append(path)
+        except OSError as error:
+            raise AnsibleActionFail(f"{path} cannot be written on the controller: {error.strerror or error}") from None
+    return written
+
+
+def _differs(path: Path, text: str) -> bool:
+    if path.exists() and not path.is_file():
+        raise AnsibleActionFail(f"{path} cannot be written on the controller: it is not a file; name another one")
+    return not path.exists() or path.read_bytes() != text.encode()
+
+
+def _write(path: Path, text: str) -> None:
+    """Write it next to its place first, so no reader sees a part of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=".npu-affinity-", delete=False) as file:
+        temporary = Path(file.name)
+        try:
+            file.write(text.encode())
+            file.close()
+            temporary.chmod(0o644)
+            temporary.replace(path)
+        except OSError:
+            temporary.unlink()
+            raise
+
+
+def records(folders: Iterable[str]) -> list[Path]:
+    """Return the JSON files of some folders."""
+    return [path for folder in folders for path in sorted(Path(folder).glob("*.json"))]
+
+
+def content(path: Path) -> Any:
+    """Return what a JSON file says."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, RecursionError, ValueError) as error:
+        raise AnsibleActionFail(f"{path} cannot be read as JSON: {error}") from error

@@ -77,7 +77,7 @@ def fit(devices: Sequence[Device], request: Request, rules: Rules) -> Fitted:
     known = [_checked("device", device, _DEVICE) for device in devices]
     asked = _checked("request", request, _REQUEST)
     if asked["cards"] < 1:
-        raise ValueError(f"request: {asked['cards']} cards are none; ask for 1 or more")
+        raise ValueError(f"request: expected 1 or more cards; got {asked['cards']}")
     if len({device["id"] for device in known}) < len(known):
         raise ValueError("devices: two of them have the same id; every device needs one of its own")
     if rules.soft and not rules.node_soft:
@@ -86,7 +86,7 @@ def fit(devices: Sequence[Device], request: Request, rules: Rules) -> Fitted:
     reasons: dict[str, str] = {}
     candidates: list[dict[str, Any]] = []
     for device in reversed(known):
-        memory = asked["memory_mb"] or _part(device["total_memory_mb"], asked["memory_percent"])
+        memory = asked["memory_mb"] or int(device["total_memory_mb"] * asked["memory_percent"] // WHOLE)
         if why := _obstacle(device, asked["type"], memory, core, rules):
             reasons[device["id"]] = why
         else:
@@ -115,10 +115,6 @@ def _checked(kind: str, given: Mapping[str, Any], fields: Mapping[str, Any]) -> 
     if kind == "device" and not values["id"]:
         raise ValueError("devices: every device needs an id")
     return values
-
-
-def _part(total: int, percent: int) -> int:
-    return int(total * percent // WHOLE)
 
 
 def _obstacle(device: Device, kind: str, memory: int, core: int, rules: Rules) -> str:

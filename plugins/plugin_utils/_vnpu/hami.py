@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any, cast
 import yaml
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
-from ansible_collections.npu.affinity.plugins.module_utils._smi.driver import OLDEST_DRIVER, is_older
+from ansible_collections.npu.affinity.plugins.module_utils._smi.tool import OLDEST_DRIVER, is_older
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit, held, vnpus
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import requests as _requests
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import Chip, chip_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import HARD, MODES, SOFT, Chip, chip_of, requested
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 MODE = "huawei.com/vnpu-mode"
 LIMITER = "/hami-vnpu-core/limiter"
@@ -36,54 +35,44 @@ CONFIG = "hami-scheduler-device"
 _POD = ("name", "count", "memory_mib", "core")
 
 
-def plugin_share_calls(
-    chips: Iterable[Mapping[str, int]], soft_mode: bool, failing_call: int | None = None
-) -> tuple[list[list[str]], bool]:
-    """Return the npu-smi calls by which the plugin switches device share on when it starts, and whether it gave up.
+def share_calls(npus: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the npu-smi calls by which the plugin switches device share on when it starts, on a node with soft mode.
 
-    ``chips`` are ``{card, chip}``. It stops at the first failure (``failing_call``, counted from 1), never switches off, and does nothing
-    on a node without soft mode. A call for a chip that is on already succeeds even while a container holds it.
+    It gives up at the first one that fails, and never switches off. A call for a chip that is on already succeeds even while a container
+    holds it.
     """
-    calls: list[list[str]] = []
-    for chip in chips if soft_mode else ():
-        call = ["set", "-t", "device-share", "-i", str(chip["card"]), "-c", str(chip["chip"]), "-d", "1"]
-        if call not in calls:
-            calls.append(call)
-        if len(calls) == failing_call:
-            return calls, True
-    return calls, False
+    chips = dict.fromkeys((npu["card"], npu["chip"] or 0) for npu in npus)
+    return [f"npu-smi set -t device-share -i {card} -c {chip} -d 1" for card, chip in chips]
 
 
 def hami_manifests(
     topology: Topology,
     node: str,
     requests: Sequence[Mapping[str, Any]] = (),
-    mode: str = _requests.SOFT,
+    mode: str = SOFT,
     namespace: str = "kube-system",
     image: str = "IMAGE",
     vdevice_count: int = 0,
     uuids: Mapping[int, str] | None = None,
     limiter: str = "",
     services: Sequence[Mapping[str, Any]] = (),
-    plan: Mapping[str, Any] | None = None,
+    plan: Plan | None = None,
     scheduler: str = "hami",
 ) -> dict[str, Any]:
-    """Return what HAMi's chart, its device plugin and its users need for one node.
+    """Return what HAMi's chart, its device plugin and its users need for one node; the documentation of the filter has options and result.
 
-    ``requests`` are ``{name, count, memory_mib, core}`` of sample pods, fitted one after another on the unused node. ``uuids`` are HAMi's
-    ids of NPUs by logic id. ``limiter`` is the path that the limiter has in containers, where the library wants one in every pod, or empty.
-    ``services`` are those of the host, named as in ``plan``, whose NPUs are hidden from HAMi.
-    ``ValueError`` where the node has no chip that HAMi knows, and in HAMi's words where a request is refused.
+    Requests are fitted one after another on the unused node. ``ValueError`` where the node has no chip that HAMi knows, and in HAMi's words
+    where a request is refused.
     """
-    if mode not in _requests.MODES:
-        raise ValueError(f"mode: expected one of {' or '.join(_requests.MODES)}; got {mode!r}")
+    if mode not in MODES:
+        raise ValueError(f"mode: expected one of {' or '.join(MODES)}; got {mode!r}")
     if not _NAME.match(node):
         raise ValueError(f"node: '{node}' is not the name of a node; kubectl get nodes lists them")
-    soft = mode == _requests.SOFT
+    soft = mode == SOFT
     if soft and (why := _cannot_split(topology)):
-        raise ValueError(f"mode: {_requests.SOFT} cannot work on node {node}: {why}; use mode: {_requests.HARD}")
+        raise ValueError(f"mode: {SOFT} cannot work on node {node}: {why}; use mode: {HARD}")
     if limiter and not soft:
-        raise ValueError(f"limiter: mode {_requests.HARD} has none, because the driver itself limits its parts; leave it empty")
+        raise ValueError(f"limiter: mode {HARD} has none, because the driver itself limits its parts; leave it empty")
     if limiter and not _PROGRAM.match(limiter):
         raise ValueError(f"limiter: '{limiter}' is not the path of a program in the container, such as {LIMITER}")
     if scheduler not in SCHEDULERS:
@@ -106,8 +95,6 @@ def hami_manifests(
     per_node |= {"filterDevices": {"index": hidden}} if hidden else {}
     for pod in pods if scheduler == "volcano" else ():
         pod["spec"]["schedulerName"] = "volcano"
-    npus = [npu for npu in shown["npus"] if npu.get("kind", "npu") == "npu" and npu.get("card") is not None]
-    calls, _failed = plugin_share_calls([{"card": npu["card"], "chip": npu["chip"] or 0} for npu in npus], soft)
     return {
         "node": {
             "apiVersion": "v1",
@@ -128,7 +115,7 @@ def hami_manifests(
         "volcano": _deviceshare(namespace),
         "monitor": {"port": 9395, "path": "/metrics"} if soft else None,
         "warnings": [*(_inconsistencies(shown, node) if soft else ()), *held.doubts(topology, node, hidden)],
-        "plugin_calls": [" ".join(["npu-smi", *call]) for call in calls],
+        "plugin_calls": share_calls(npu for npu in held.npus_of(shown) if npu.get("card") is not None) if soft else [],
     }
 
 
@@ -150,7 +137,7 @@ def _cannot_split(topology: Topology) -> str:
     version = (topology.get("driver") or {}).get("version")
     if version and is_older(version, OLDEST_DRIVER):
         return f"its Ascend driver is {version}, and {OLDEST_DRIVER} or newer is required"
-    if without := [npu for npu in topology["npus"] if npu.get("kind", "npu") == "npu" and vnpus.without_share(npu)]:
+    if without := list(filter(vnpus.without_share, held.npus_of(topology))):
         return f"the driver of {without[0].get('name') or 'its chips'} has no device share, which the device plugin switches on"
     return ""
 
@@ -159,7 +146,7 @@ def _inconsistencies(topology: Topology, node: str) -> Iterator[str]:
     """Yield what may keep soft split from working on a host."""
     if not (topology.get("driver") or {}).get("version"):
         yield f"{node}: the version of the Ascend driver is not known, and soft split needs {OLDEST_DRIVER} or newer."
-    npus = [npu for npu in topology["npus"] if npu.get("kind", "npu") == "npu"]
+    npus = held.npus_of(topology)
     for state, found in ((False, "is off"), (None, "is not known")):
         if ids := [npu["id"] for npu in npus if npu.get("device_share") is state]:
             yield (
@@ -213,9 +200,9 @@ def _pods(
             raise ValueError(f"requests: '{name}' cannot be a pod's name; give one of lower-case letters, digits, '-' and '.'")
         if unknown := sorted(set(request) - set(_POD)):
             raise ValueError(f"requests: {name} has unknown settings {', '.join(unknown)}; there are {', '.join(_POD)}")
-        mode = _requests.SOFT if soft else _requests.HARD
+        mode = SOFT if soft else HARD
         try:
-            admitted.append(_requests.request(chip, request.get("count", 1), request.get("memory_mib"), request.get("core"), mode))
+            admitted.append(requested(chip, request.get("count", 1), request.get("memory_mib"), request.get("core"), mode))
         except ValueError as error:
             raise ValueError(f"requests: {name}: {error}") from error
     rules = fit.Rules(soft=soft, node_soft=soft, word=chip.word)
@@ -226,7 +213,7 @@ def _pods(
         limits = {chip.resource: str(asked["cards"]), chip.memory_resource: str(asked["memory_mb"])}
         limits |= {chip.core_resource: str(asked["core"])} if asked["core"] else {}
         container = {"name": str(request["name"]).replace(".", "-"), "image": image, "resources": {"limits": limits}}
-        metadata = {"name": request["name"], **({"annotations": {MODE: _requests.SOFT}} if soft else {})}
+        metadata = {"name": request["name"], **({"annotations": {MODE: SOFT}} if soft else {})}
         spec = {"runtimeClassName": "ascend", "containers": [container]}
         pods.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
         annotations.append({chip.resource: json.dumps([_granted(part, uuids) for part in fitted.taken], separators=(",", ":"))})

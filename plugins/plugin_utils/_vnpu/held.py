@@ -16,7 +16,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import 
 from ansible_collections.npu.affinity.plugins.plugin_utils import _entries
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Npu, Plan, Topology
 
 RINGS = ("910", "a2")
 """Families whose chips are linked in rings of :data:`RING`."""
@@ -26,16 +26,14 @@ PATCH = [
 ]
 """What the DaemonSet of the device plugin lacks to read its ConfigMap of nodes, as a JSON patch."""
 
-Npu = Mapping[str, Any]
 
-
-def cards(topology: Topology, services: Sequence[Mapping[str, Any]], plan: Mapping[str, Any] | None = None) -> list[int]:
+def cards(topology: Topology, services: Sequence[Mapping[str, Any]], plan: Plan | None = None) -> list[int]:
     """Return the cards (NPU IDs) of which a service holds an NPU. ``services`` are ``npu_affinity_services``, named as in ``plan``.
 
     Raises ``ValueError`` for names that stand for no NPU, and NPUs whose card is not known.
     """
-    npus = _npus(topology)
-    entries = (plan or topology.get("applied") or {}).get("npus") or [{**npu, "slice": f"npu-{npu['id']}.slice"} for npu in npus]
+    npus = npus_of(topology)
+    entries: Any = (plan or topology.get("applied") or {}).get("npus") or [{**npu, "slice": f"npu-{npu['id']}.slice"} for npu in npus]
     by_place = {(npu.get("pci"), npu.get("chip") or 0): npu for npu in npus}
     found = set()
     for service in services:
@@ -44,7 +42,7 @@ def cards(topology: Topology, services: Sequence[Mapping[str, Any]], plan: Mappi
         title = service.get("unit") or service.get("name") or "a service"
         members, unknown = _entries.members({"npus": entries}, service["npus"])
         if unknown:
-            raise ValueError(f"services: {title} has {', '.join(unknown)}, which is no NPU of the host; name one of its plan")
+            raise ValueError(f"services: {title} has {', '.join(unknown)}, which the host does not have; name an NPU of its plan")
         for entry in members:
             npu = by_place.get((entry.get("pci"), entry.get("chip") or 0), entry)
             if npu.get("card") is None:
@@ -57,7 +55,7 @@ def doubts(topology: Topology, node: str, hidden: Sequence[int]) -> Iterator[str
     """Yield what has to be done so that cards are hidden, and what else it changes."""
     if not hidden:
         return
-    npus = _npus(topology)
+    npus = npus_of(topology)
     yield (
         f"{node}: HAMi's device plugin hides NPU IDs {compress(hidden)} only if it reads node-config.yaml: apply plugin_patch to its "
         "DaemonSet, which has no such argument by default. It reads the file when it starts; restart its pod on the node after each change."
@@ -78,7 +76,7 @@ def doubts(topology: Topology, node: str, hidden: Sequence[int]) -> Iterator[str
         yield f"{node}: HAMi leaves device share of hidden NPUs as it is; it is on for some of them."
 
 
-def _npus(topology: Topology) -> list[Npu]:
+def npus_of(topology: Topology) -> list[Npu]:
     return [npu for npu in topology["npus"] if npu.get("kind", "npu") == "npu"]
 
 

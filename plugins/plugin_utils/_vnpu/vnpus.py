@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING, Any
 from ansible_collections.npu.affinity.plugins.module_utils._base.binders import ARM
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import device_number, unknown_device
-from ansible_collections.npu.affinity.plugins.module_utils._smi.driver import OLDEST_DRIVER, is_older
+from ansible_collections.npu.affinity.plugins.module_utils._smi.tool import OLDEST_DRIVER, is_older
 from ansible_collections.npu.affinity.plugins.module_utils._features.vnpu.layout import IN_CONTAINER
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import (
     NAME,
+    Entry,
     find,
     is_lost,
     kind_and_number,
@@ -39,6 +40,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._entries import (
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import chip_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import (
+    Vnpu,
     ai_cores,
     hard_doubts,
     hard_parts,
@@ -50,6 +52,8 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import (
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
+Refusal = tuple[str, str]
+"""Its code, and a sentence without the variable."""
 VARIABLE = "npu_affinity_vnpus"
 ENVIRONMENT_FOLDER = "/etc/npu-affinity/vnpu"
 RUNTIME_FOLDER = "/run/npu-affinity/vnpu"
@@ -58,7 +62,7 @@ SHARED_REGION, LOCAL_REGION, LIBRARY = "/hami-shared-region", "/hami-vnpu-shmem"
 _FIELDS = ("name", "npu", "memory_mib", "core", "unit", "template")
 
 
-def named(wanted: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def named(wanted: Sequence[Vnpu]) -> list[Vnpu]:
     """Return vNPUs, each with a name: a hard one need not have any, and is then called by its place in the list."""
     return [vnpu if vnpu.get("name") or not is_hard(vnpu) else {**vnpu, "name": f"vnpu-{place}"} for place, vnpu in enumerate(wanted)]
 
@@ -66,7 +70,7 @@ def named(wanted: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 def refusals(
     topology: Topology,
     plan: Plan,
-    wanted: Sequence[Mapping[str, Any]],
+    wanted: Sequence[Vnpu],
     bound_by: str = "host",
     whole: Mapping[str, Iterable[Any]] | None = None,
     device_share: bool | None = None,
@@ -76,83 +80,72 @@ def refusals(
     ``whole`` maps services and workloads to the NPUs that they use as a whole. ``device_share``: whether the same bind switches it on;
     None where that is not known.
     """
-    if not wanted:
-        return []
-    sentences = [Sentence("NPU_SETTING_INVALID", f"{VARIABLE}: {sentence}") for vnpu in wanted for sentence in _shape(vnpu)]
-    if sentences:
-        return sentences
+    found: list[Refusal] = [("NPU_SETTING_INVALID", sentence) for vnpu in wanted for sentence in _shape(vnpu)]
+    if wanted and not found:
+        found = [*_of_names(plan, wanted), *_of_host(topology, bound_by, [vnpu for vnpu in wanted if not is_hard(vnpu)])]
+    found = found or _of_npus(topology, plan, wanted, whole or {}, device_share)
+    return [Sentence(code, f"{VARIABLE}: {text}") for code, text in found]
+
+
+def _of_names(plan: Plan, wanted: Sequence[Vnpu]) -> Iterator[Refusal]:
     names = [_plain(vnpu) for vnpu in wanted]
     for name in sorted({name for name in names if names.count(name) > 1}):
-        sentences.append(
-            Sentence(
-                "NPU_SETTING_INVALID",
-                f"{VARIABLE}: {name} is named more than once; file names contain it, and '-' and '_' count as the same.",
-            )
-        )
-    sentences += _of_host(topology, bound_by, [vnpu for vnpu in wanted if not is_hard(vnpu)])
+        yield "NPU_SETTING_INVALID", f"{name} is named more than once; file names contain it, and '-' and '_' count as the same."
     for vnpu in wanted:
         if unknown := unknown_npus(VARIABLE, vnpu["name"], [vnpu["npu"]], plan):
-            sentences.append(unknown)
+            yield unknown.code, unknown.removeprefix(f"{VARIABLE}: ")
         elif len(find(plan, vnpu["npu"])) > 1:
-            sentences.append(
-                Sentence(
-                    "NPU_SETTING_INVALID",
-                    f"{VARIABLE}: {vnpu['name']} names the NPUs of a whole card ({shown(vnpu['npu'])}); add the chip.",
-                )
-            )
-    if sentences:
-        return sentences
+            yield "NPU_SETTING_INVALID", f"{vnpu['name']} names the NPUs of a whole card ({shown(vnpu['npu'])}); add the chip."
+
+
+def _of_npus(
+    topology: Topology, plan: Plan, wanted: Sequence[Vnpu], whole: Mapping[str, Iterable[Any]], device_share: bool | None
+) -> list[Refusal]:
     groups = _by_npu(plan, wanted)
-    for user, npus in (whole or {}).items():
+    found: list[Refusal] = []
+    for user, npus in whole.items():
         used = slices_of(plan, npus)
         if shared := [title(entry) for entry, _members in groups if entry["slice"] in used]:
-            sentences.append(
-                Sentence("NPU_CLAIMED_TWICE", f"{VARIABLE}: {' and '.join(shared)} is shared, and {user} uses all of it; move one of them.")
-            )
+            found.append(("NPU_CLAIMED_TWICE", f"{' and '.join(shared)} is shared, and {user} uses all of it; move one of them."))
     for entry, sharing in groups:
         if _number(topology, plan, entry) is None:
-            sentences.append(Sentence("NPU_DEVICE_UNKNOWN", f"{VARIABLE}: {unknown_device(kind_and_number(entry['slice'])[1], entry)}."))
+            found.append(("NPU_DEVICE_UNKNOWN", f"{unknown_device(kind_and_number(entry['slice'])[1], entry)}."))
         if is_lost(plan, entry):
             continue
-        found, hard = npu_of(topology, entry), [vnpu for vnpu in sharing if is_hard(vnpu)]
+        npu, hard = npu_of(topology, entry), [vnpu for vnpu in sharing if is_hard(vnpu)]
         if not hard:
-            sentences += _cannot_be_shared(topology, entry, device_share)
-            sentences += _overcommitted(topology, entry, sharing)
+            found += [*_cannot_be_shared(npu, title(entry), device_share), *_overcommitted(topology, entry, sharing)]
         elif len(hard) < len(sharing):
-            sentences.append(
-                Sentence("NPU_CLAIMED_TWICE", f"{VARIABLE}: {title(entry)} has hard vNPUs and soft ones; use one of the two on an NPU.")
-            )
+            found.append(("NPU_CLAIMED_TWICE", f"{title(entry)} has hard vNPUs and soft ones; use one of the two on an NPU."))
         else:
-            sentences += [Sentence(code, f"{VARIABLE}: {text}") for code, text in hard_refusals(topology, found, title(entry), hard)]
-        if hard and not sentences:
-            sentences += _without_cores(topology, entry, sharing)
-    return sentences
+            found += hard_refusals(topology, npu, title(entry), hard)
+        if hard and not found:
+            found += _without_cores(topology, entry, sharing)
+    return found
 
 
-def _number(topology: Topology, plan: Plan, entry: Mapping[str, Any]) -> int | None:
+def _number(topology: Topology, plan: Plan, entry: Entry) -> int | None:
     """Return the number of an NPU's device file, of a lost one as the plan remembers it."""
     return device_number(entry if is_lost(plan, entry) else {**entry, **npu_of(topology, entry)})
 
 
-def _of_host(topology: Topology, bound_by: str, soft: Sequence[Mapping[str, Any]]) -> Iterator[Sentence]:
+def _of_host(topology: Topology, bound_by: str, soft: Sequence[Vnpu]) -> Iterator[Refusal]:
     """Yield why a host cannot have any vNPU, or none in soft split."""
     if bound_by != "host":
-        yield Sentence(
-            "NPU_WORKERS_CONFLICT", f"{VARIABLE}: vNPUs have slices inside those of their NPUs; set npu_affinity_bound_by to host."
-        )
+        yield "NPU_WORKERS_CONFLICT", "vNPUs have slices inside those of their NPUs; set npu_affinity_bound_by to host."
     if not soft:
         return
     version = (topology.get("driver") or {}).get("version")
     if version and is_older(version, OLDEST_DRIVER):
-        yield Sentence(
+        yield (
             "NPU_DRIVER_TOO_OLD",
-            f"{VARIABLE}: the Ascend driver is {version}, and {OLDEST_DRIVER} or newer is required; update the driver first.",
+            f"the Ascend driver is {version}, and {OLDEST_DRIVER} or newer is required; update the driver first.",
         )
     if why := unsupported(topology):
-        yield Sentence("NPU_VNPU_UNSUPPORTED", f"{VARIABLE}: {why}.")
+        yield "NPU_VNPU_UNSUPPORTED", f"{why}."
 
 
-def _by_npu(plan: Plan, wanted: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], list[Mapping[str, Any]]]]:
+def _by_npu(plan: Plan, wanted: Sequence[Vnpu]) -> list[tuple[Entry, list[Vnpu]]]:
     """Return the entries of the plan that vNPUs are parts of, each with its vNPUs in the order in which they are named."""
     homes = [find(plan, vnpu["npu"])[0] for vnpu in wanted]
     entries, _unknown = members(plan, [vnpu["npu"] for vnpu in wanted])
@@ -167,23 +160,18 @@ def unsupported(topology: Topology) -> str:
     return ""
 
 
-def _cannot_be_shared(topology: Topology, entry: Mapping[str, Any], device_share: bool | None) -> Iterator[Sentence]:
-    found = npu_of(topology, entry)
-    if without_share(found):
+def _cannot_be_shared(npu: Mapping[str, Any], name: str, device_share: bool | None) -> Iterator[Refusal]:
+    if without_share(npu):
         yield (
-            Sentence(
-                "NPU_VNPU_UNSUPPORTED",
-                f"{VARIABLE}: {title(entry)} is a {found.get('name') or 'chip of the family 910'}, whose driver has no device share, so "
-                "that containers cannot share it; give it to one service as a whole.",
-            )
+            "NPU_VNPU_UNSUPPORTED",
+            f"{name} is a {npu.get('name') or 'chip of the family 910'}, whose driver has no device share, so that containers cannot "
+            "share it; give it to one service as a whole.",
         )
-    elif found.get("device_share") is False and device_share is False:
+    elif npu.get("device_share") is False and device_share is False:
         yield (
-            Sentence(
-                "NPU_DEVICE_SHARE_OFF",
-                f"{VARIABLE}: device share of {title(entry)} is off and stays off, and a second container cannot open it; set "
-                "npu_affinity_device_share_enabled to true.",
-            )
+            "NPU_DEVICE_SHARE_OFF",
+            f"device share of {name} is off and stays off, and a second container cannot open it; set npu_affinity_device_share_enabled "
+            "to true.",
         )
 
 
@@ -193,7 +181,7 @@ def without_share(npu: Mapping[str, Any]) -> bool:
 
 
 @remark("NPU_VNPU_UNSURE")
-def inconsistencies(topology: Topology, plan: Plan, wanted: Sequence[Mapping[str, Any]], device_share: bool | None = None) -> list[str]:
+def inconsistencies(topology: Topology, plan: Plan, wanted: Sequence[Vnpu], device_share: bool | None = None) -> list[str]:
     """Return one sentence for everything that may keep these vNPUs from working. They must not be :func:`refusals`."""
     sentences = list(hard_doubts(topology, [npu_of(topology, find(plan, vnpu["npu"])[0]) for vnpu in wanted if is_hard(vnpu)]))
     wanted = [vnpu for vnpu in wanted if not is_hard(vnpu)]
@@ -214,7 +202,7 @@ def inconsistencies(topology: Topology, plan: Plan, wanted: Sequence[Mapping[str
     return sentences
 
 
-def _shape(vnpu: Mapping[str, Any]) -> Iterable[str]:
+def _shape(vnpu: Vnpu) -> Iterable[str]:
     name = str(vnpu.get("name", ""))
     if not NAME.fullmatch(name):
         yield f"'{name}' is not a name; use letters, digits, '_', '.' and '-'."
@@ -232,14 +220,13 @@ def _shape(vnpu: Mapping[str, Any]) -> Iterable[str]:
             yield f"{key} of {name} must be a whole number {f'from {least} to {most}' if most else f'from {least} on'}; it is {value!r}."
 
 
-def _overcommitted(topology: Topology, entry: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]]) -> list[Sentence]:
-    """Return sentences on the vNPUs of one NPU that do not fit with those named before them."""
-    found = npu_of(topology, entry)
-    memory = _memory(found)
-    npu = title(entry)
+def _overcommitted(topology: Topology, entry: Entry, wanted: Sequence[Vnpu]) -> Iterator[Refusal]:
+    """Yield why the vNPUs of one NPU do not fit with those named before them."""
+    memory, npu = _memory(npu_of(topology, entry)), title(entry)
     if npu.startswith("GPU") or not memory:
         why = "and only NPUs can be shared" if npu.startswith("GPU") else "whose memory npu-smi does not report"
-        return [Sentence("NPU_VNPU_UNSUPPORTED", f"{VARIABLE}: {wanted[0]['name']} wants a part of {npu}, {why}.")]
+        yield "NPU_VNPU_UNSUPPORTED", f"{wanted[0]['name']} wants a part of {npu}, {why}."
+        return
     device = {"id": npu, "total_memory_mb": memory, "total_core": 100, "slots": len(wanted)}
     requests = [{"memory_mb": vnpu["memory_mib"], "core": vnpu["core"]} for vnpu in wanted]
     results = fit.fit_all([device], requests, fit.Rules(soft=True, node_soft=True))
@@ -248,37 +235,36 @@ def _overcommitted(topology: Topology, entry: Mapping[str, Any], wanted: Sequenc
             before = [other for other, fitted in zip(wanted, results, strict=True) if fitted.devices and other is not vnpu]
             used = ", ".join(f"{other['name']} {other['memory_mib']} MiB and {other['core']} %" for other in before) or "nobody"
             word = next(iter(result.reasons.values()))
-            return [
-                Sentence(
-                    "NPU_VNPU_TOO_LARGE",
-                    f"{VARIABLE}: {vnpu['name']} wants {vnpu['memory_mib']} MiB and {vnpu['core']} % of {npu}, which has {memory} MiB and "
-                    f"100 % and serves {used} ({word}); give less, or another NPU.",
-                )
-            ]
-    return _without_cores(topology, entry, wanted)
-
-
-def _without_cores(topology: Topology, entry: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]]) -> list[Sentence]:
-    """Return a sentence on the first vNPU of an NPU that would get no core of its pool."""
-    cores = _cores(topology, entry)
-    for vnpu, share in zip(wanted, _shares(cores, *_weights(topology, entry, wanted)), strict=True):
-        if share:
-            continue
-        if is_hard(vnpu):
-            why = f"the share of {vnpu['template']} for {vnpu['name']} is not a whole core of the pool of {title(entry)}, which has "
-            return [Sentence("NPU_VNPU_TOO_LARGE", f"{VARIABLE}: {why}{len(cores)} outside interrupts; give the NPU more CPUs.")]
-        least = -(-100 // len(cores)) if cores else 100
-        return [
-            Sentence(
+            yield (
                 "NPU_VNPU_TOO_LARGE",
-                f"{VARIABLE}: {vnpu['core']} % of {title(entry)} for {vnpu['name']} is not a whole core of its pool, which has "
-                f"{len(cores)} outside interrupts; ask for {least} or more, or for fewer vNPUs.",
+                f"{vnpu['name']} wants {vnpu['memory_mib']} MiB and {vnpu['core']} % of {npu}, which has {memory} MiB and 100 % and serves "
+                f"{used} ({word}); give less, or another NPU.",
             )
-        ]
-    return []
+            return
+    yield from _without_cores(topology, entry, wanted)
 
 
-def _weights(topology: Topology, entry: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]]) -> tuple[list[int], int]:
+def _without_cores(topology: Topology, entry: Entry, wanted: Sequence[Vnpu]) -> Iterator[Refusal]:
+    """Yield why the first vNPU of an NPU would get no core of its pool."""
+    cores = _cores(topology, entry)
+    shares = _shares(cores, *_weights(topology, entry, wanted))
+    vnpu = next((vnpu for vnpu, share in zip(wanted, shares, strict=True) if not share), None)
+    if vnpu and is_hard(vnpu):
+        yield (
+            "NPU_VNPU_TOO_LARGE",
+            f"the share of {vnpu['template']} for {vnpu['name']} is not a whole core of the pool of {title(entry)}, which has {len(cores)} "
+            "outside interrupts; give the NPU more CPUs.",
+        )
+    elif vnpu:
+        least = -(-100 // len(cores)) if cores else 100
+        yield (
+            "NPU_VNPU_TOO_LARGE",
+            f"{vnpu['core']} % of {title(entry)} for {vnpu['name']} is not a whole core of its pool, which has {len(cores)} outside "
+            f"interrupts; ask for {least} or more, or for fewer vNPUs.",
+        )
+
+
+def _weights(topology: Topology, entry: Entry, wanted: Sequence[Vnpu]) -> tuple[list[int], int]:
     """Return how much of an NPU's compute each vNPU gets, and how much there is: AI cores of hard ones, else percent."""
     if not is_hard(wanted[0]):
         return [vnpu["core"] for vnpu in wanted], 100
@@ -286,7 +272,7 @@ def _weights(topology: Topology, entry: Mapping[str, Any], wanted: Sequence[Mapp
     return [template_of(topology, found, vnpu)["aicore"] for vnpu in wanted], ai_cores(topology, found)
 
 
-def npu_of(topology: Topology, entry: Mapping[str, Any]) -> Mapping[str, Any]:
+def npu_of(topology: Topology, entry: Entry) -> Mapping[str, Any]:
     """Return what the topology says of an NPU of the plan, by its present logic id; nothing where it says nothing."""
     kind = "gpu" if str(entry["slice"]).startswith("gpu-") else "npu"
     same = [npu for npu in topology["npus"] if npu["id"] == entry["id"] and npu.get("kind", "npu") == kind]
@@ -302,7 +288,7 @@ def _memory(npu: Mapping[str, Any]) -> int:
         return told
 
 
-def _cores(topology: Topology, entry: Mapping[str, Any]) -> list[list[int]]:
+def _cores(topology: Topology, entry: Entry) -> list[list[int]]:
     """Return the cores of an NPU's pool, as lists of CPUs in the order of the pool, without those that take its interrupts."""
     siblings = {cpu: core for text in (topology.get("cpus") or {}).get("siblings") or () for core in [expand(text)] for cpu in core}
     pool, irq = expand(entry["pool"]), set(expand(entry.get("irq") or ""))
@@ -318,18 +304,15 @@ def _shares(cores: Sequence[Sequence[int]], weights: Sequence[int], whole: int) 
     return [[cpu for core in cores[start:end] for cpu in core] for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def _plain(vnpu: Mapping[str, Any]) -> str:
+def _plain(vnpu: Vnpu) -> str:
     """Return the name as the part of a slice's name, where '-' stands between a slice and the one around it."""
     return str(vnpu["name"]).replace("-", "_")
 
 
-def vnpus(topology: Topology, plan: Plan, wanted: Sequence[Mapping[str, Any]], limiter: bool = True) -> list[dict[str, Any]]:
-    """Return the vNPUs with what they get, in the order in which they are named. They must not be :func:`refusals`.
+def vnpus(topology: Topology, plan: Plan, wanted: Sequence[Vnpu], limiter: bool = True) -> list[dict[str, Any]]:
+    """Return the vNPUs with what they get, in the order in which they are named, as RETURN of filter vnpus describes them.
 
-    Each: ``name``, ``npus`` (one logic id), ``of`` (what its NPU is called), ``memory_mib``, ``core``, ``unit`` (or None), ``slice``,
-    ``pool`` (cpulist), ``mems`` and ``memory_nodes`` (the nearest and the allowed memory nodes), ``environment`` (variables of
-    a container and its limiter), ``file`` (path of the file with them) and ``limiter`` (the unit's name, or None without ``limiter``).
-    A hard one has ``template``, ``vnpu_id`` and ``devices`` (those of its container), too, and no limiter.
+    They must not be :func:`refusals`, and have no ``volumes`` yet (:func:`mounts`). Without ``limiter`` none has one.
     """
     result = []
     for entry, sharing in _by_npu(plan, wanted):
@@ -358,7 +341,7 @@ def vnpus(topology: Topology, plan: Plan, wanted: Sequence[Mapping[str, Any]], l
     return sorted(result, key=lambda vnpu: order[vnpu["name"]])
 
 
-def _environment(vnpu: Mapping[str, Any], node: int | None, limiter: bool) -> dict[str, str]:
+def _environment(vnpu: Vnpu, node: int | None, limiter: bool) -> dict[str, str]:
     local = {"NPU_LOCAL_SHM_PATH": f"{LOCAL_REGION}/vnpu_local_shmem"} if limiter else {}
     return {
         "ASCEND_VISIBLE_DEVICES": str(node),
@@ -369,7 +352,7 @@ def _environment(vnpu: Mapping[str, Any], node: int | None, limiter: bool) -> di
     }
 
 
-def mounts(vnpu: Mapping[str, Any], folder: str, shared_region: str) -> list[str]:
+def mounts(vnpu: Vnpu, folder: str, shared_region: str) -> list[str]:
     """Return the volumes ``host:container[:ro]`` of a vNPU's container, as HAMi's device plugin has them.
 
     The preload file is mounted in the container's ``/etc``, not in that of the host, where it would be loaded into every program. With a

@@ -18,8 +18,7 @@ from ..._base.cpulist import compress, expand
 from ..._base.outside import json_of, require_shape, say, shown
 from ..._base.version import refuse_newer
 from ..._ranks.devices import GPU, NPU, kind_of, named, there, title
-from ..._ranks.rank import RANKS, index_of
-from ..._ranks.visible import BY_PCI, ORDER, VARIABLES, visible
+from ..._ranks.visible import BY_PCI, ORDER, RANKS, VARIABLES, index_of, visible
 from .placing import set_cpus, set_memory
 
 TYPE_CHECKING = False
@@ -60,7 +59,7 @@ def main(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> i
         if "--help" in options:
             sys.stdout.write(USAGE)
             return 0
-        place = Place(options, started, command)
+        variables, warnings, line = _place(options, started, command)
     except (OSError, ValueError) as error:
         if not ("--or-run" in options and command and "--print" not in options):
             _warn(str(error))
@@ -68,11 +67,11 @@ def main(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> i
         _warn("%s; the command is started unbound" % error)
         return start(command, started)
     if "--print" in options:
-        say(place.line())
+        say(line)
         return 0
-    for sentence in place.warnings:
+    for sentence in warnings:
         _warn(sentence)
-    return start(command, {**started, **place.variables})
+    return start(command, {**started, **variables})
 
 
 def start(command: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -89,35 +88,34 @@ def start(command: Sequence[str], environment: Mapping[str, str]) -> int:
         return _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE
 
 
-class Place:
-    """Where this process is now, after the affinity mask and the memory policy were set. Raises ``ValueError`` where it cannot be."""
+def _place(options: Mapping[str, str], environment: Mapping[str, str], command: Sequence[str]) -> tuple[dict[str, str], list[str], str]:
+    """Set the affinity mask and the memory policy of this process. Return what its environment gets, warnings, and the decision in a line.
 
-    def __init__(self, options: Mapping[str, str], environment: Mapping[str, str], command: Sequence[str]) -> None:
-        root = options.get("--root", "/")
-        plan = read_plan(root)
-        npus, lost = plan["npus"], [npu for npu in plan.get("lost") or () if npu["pool"]]
-        if "--device" in options:
-            self.entry, self.variables = _named(root, npus, lost, environment, options["--device"])
-            self.why = "--device %s" % options["--device"]
-        else:
-            self.entry, self.why = _own(root, npus, lost, environment, command)
-            self.variables = {}
-        self.role, wanted = _cpus(self.entry, options.get("--role"))
-        self.policy, self.nodes, denied = "", _nodes(self.entry), ""
-        self.cpus, narrower = set_cpus(wanted, title(self.entry))
-        if self.nodes:
-            strict = (plan.get("options") or {}).get("memory") == "strict"
-            self.policy, denied = set_memory("bind" if strict else "preferred-many", self.nodes)
-        self.variables.update(_of_threads(environment, len(self.cpus)))
-        if kind_of(self.entry) == GPU and ORDER not in environment:
-            self.variables[ORDER] = BY_PCI
-        self.warnings = [text for text in (narrower, denied) if text]
-
-    def line(self) -> str:
-        memory = "policy %s:%s" % (self.policy, compress(self.nodes)) if self.policy else "by first touch"
-        words = ["%s=%s" % pair for pair in sorted(self.variables.items()) if pair[0] not in OFF]
-        text = "%s by %s: CPUs %s (%s), memory %s" % (title(self.entry), self.why, compress(self.cpus), self.role, memory)
-        return "; ".join([", ".join([text, *words]), *self.warnings])
+    Raises ``ValueError`` where it cannot be placed.
+    """
+    root = options.get("--root", "/")
+    plan = read_plan(root)
+    variables: dict[str, str] = {}
+    npus, lost = plan["npus"], [npu for npu in plan.get("lost") or () if npu["pool"]]
+    if "--device" in options:
+        entry, variables = _named(root, npus, lost, environment, options["--device"])
+        why = "--device %s" % options["--device"]
+    else:
+        entry, why = _own(root, npus, lost, environment, command)
+    role, wanted = _cpus(entry, options.get("--role"))
+    cpus, narrower = set_cpus(wanted, title(entry))
+    nodes, policy, denied = _nodes(entry), "", ""
+    if nodes:
+        strict = (plan.get("options") or {}).get("memory") == "strict"
+        policy, denied = set_memory("bind" if strict else "preferred-many", nodes)
+    variables.update(_of_threads(environment, len(cpus)))
+    if kind_of(entry) == GPU and ORDER not in environment:
+        variables[ORDER] = BY_PCI
+    warnings = [text for text in (narrower, denied) if text]
+    memory = "policy %s:%s" % (policy, compress(nodes)) if policy else "by first touch"
+    words = ["%s=%s" % pair for pair in sorted(variables.items()) if pair[0] not in OFF]
+    line = "%s by %s: CPUs %s (%s), memory %s" % (title(entry), why, compress(cpus), role, memory)
+    return variables, warnings, "; ".join([", ".join([line, *words]), *warnings])
 
 
 def read_plan(root: str) -> Plan:
@@ -151,7 +149,7 @@ def _own(
         found = index_of(environment, command)
         if found is None:
             only = "; PMI_RANK counts over all hosts" if "PMI_RANK" in environment else ""
-            text = "nothing tells which of %d visible %ss is that of this process: set one of %s, or name it with --device%s"
+            text = "it is not known which of %d visible %ss this process uses: set one of %s, or name it with --device%s"
             raise ValueError(text % (len(own), word, ", ".join(RANKS), only))
         index, why = found
     if index >= len(own):
@@ -203,7 +201,7 @@ def _cpus(entry: PlanEntry, role: str | None) -> tuple[str, list[int]]:
 
 def _nodes(entry: PlanEntry) -> list[int]:
     """Return the nearest memory nodes; none where the plan does not restrict memory."""
-    allowed = entry.get("memory_nodes", entry.get("mems")) or ""
+    allowed = entry.get("memory_nodes")
     return expand(entry.get("mems") or allowed, "memory nodes of %s" % title(entry)) if allowed else []
 
 
@@ -229,7 +227,7 @@ def _parsed(argv: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:
         elif name in ("--device", "--role", "--root") and (equals or words[:1] not in ([], ["--"])):
             options[name] = value if equals else words.pop(0)
         else:
-            raise ValueError("%s is no option of exec, or lacks its value; see npu-affinity exec --help" % word)
+            raise ValueError("%s is not an option of exec, or lacks its value; see npu-affinity exec --help" % word)
     if not words and not {"--help", "--print"} & set(options):
         raise ValueError("exec needs a command: npu-affinity exec -- COMMAND")
     return options, words

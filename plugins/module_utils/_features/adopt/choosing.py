@@ -5,49 +5,102 @@
 
 Work belongs to the CPUs of exactly the NPUs that it holds. It is refused where these cannot be given to it while it runs: a cpuset that is
 disjoint from that of the group around it is no error for the kernel, which then grants the whole set of that group.
+
+Pods are left alone where something else on their node assigns CPUs to them, or an update would cost one its device. Sources: Kubernetes
+``pkg/kubelet/cm``: CPU manager policy ``none`` never writes a CPU set, ``static`` overwrites foreign ones, and memory manager policy
+``Static`` owns memory nodes; containerd ``docs/NRI.md``; NVIDIA/nvidia-container-toolkit issues 48 and 1227.
 """
 
 from __future__ import annotations
 
 import posixpath
+import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Container, Iterable, Iterator, Mapping, Set
 
 from ..._base.cpulist import compress, expand
 from ..._host.host import CommandError, Host
 from ..._kernel.machine import CGROUPS
-from ..._kernel.masks import granted
+from ..._kernel.masks import granted, online
 from ..._base.findings import Device, with_lost
 from ..._base.fitting import values_of
 from ..._state.unit_files import withheld
-from ..._users.advice import way
+from ..._users.devices import numbers
+from ..._users.engines import bundle, listed_in
 from ..._users.finding import by_process, has_pods, is_whole, members_of, user_of
+from ..._users.pools import remedy_of
 from ..._users.ranks import ranks
+from ..kubelet import settings
+from ..kubelet.facts import kubelet
 from . import services
 from .engines import ENGINES, Engines, are_all, program_of
 from .memory import Nodes
-from .pods import Pods
 from .record import CONTAINER, PROCESS, SERVICE, Entry, entries, given, given_cpus, kind_of, last, process
 from .target import ADOPTED, REFUSED, THREADS, Target
 
 if TYPE_CHECKING:
-    from ..._base.documents import NpuUser
+    from ..._base.documents import AppliedState, NpuUser, Plan
 
 Expected = Mapping[str, Set[int]]
 """CPUs by unit."""
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 """Of what the desired state has of the feature, where nothing but CPUs is wanted."""
+_NRI_PLUGINS = "/opt/nri/plugins"
+_NRI = re.compile(r"^\S+ \S+ \S+ \S+ \S+ 03 +\d+ ((?:/var)?/run/nri/nri\.sock)$", re.MULTILINE)
+"""A connection (state 03) that was accepted at the socket to which plugins connect, in /proc/net/unix."""
+
+
+class Pods:
+    """The pods of a node, which are adopted if that is ``wanted`` and nothing speaks against it."""
+
+    def __init__(self, host: Host, wanted: bool) -> None:
+        self.host = host
+        self.wanted = wanted
+        self._why: str | None = None
+
+    def why(self) -> str:
+        """Return why no pod of this node is adopted, '' where pods are."""
+        if not self.wanted:
+            return "the kubelet places pods; adopt them with npu_affinity_adopt_pods: true (docs/kubelet.md)"
+        if self._why is None:
+            self._why = _of_node(self.host)
+        return self._why
+
+    def refusal(self, user: NpuUser, spec: Mapping[str, Any] | None = None) -> str:
+        """Return why the container of a pod is left alone, '' where it is adopted. ``spec``: that of a container that has not started."""
+        listed = listed_in(bundle(self.host, user["container"] or "") if spec is None else spec, numbers(self.host))
+        added = sorted(name for name in set(user["devices"]) - listed if name.startswith("nvidia"))
+        text = 'NVIDIA\'s hook gave it /dev/%s, which it can lose at any update; use CDI (mode = "cdi" of nvidia-container-runtime)'
+        return self.why() or (text % added[0] if added else "")
+
+    def keep_memory(self) -> bool:
+        """Whether the kubelet's memory manager sets memory nodes."""
+        return (settings.settings(self.host)[0].get("memoryManagerPolicy") or "None") != "None"
+
+
+def _of_node(host: Host) -> str:
+    facts = kubelet(host, online(host))
+    if facts is None:
+        return "the CPU manager policy of this node's kubelet is not known: it has neither a configuration nor a state file"
+    if facts["policy"] != "none" or facts["default_cpus"] or facts["exclusive"]:
+        return "the kubelet assigns CPUs to pods (CPU manager policy %s)" % (facts["policy"] if facts["policy"] != "none" else "static")
+    plugins = host.names(_NRI_PLUGINS)
+    connected = _NRI.search(host.read("/proc/net/unix") or "")
+    if plugins or connected:
+        where = "%s has %s" % (_NRI_PLUGINS, plugins[0]) if plugins else "one is connected to %s" % (connected and connected.group(1))
+        return "a plugin of the container runtime (NRI) can assign CPUs to pods: %s" % where
+    return ""
 
 
 def targets(
     host: Host,
-    plan: Mapping[str, Any],
+    plan: Plan,
     users: Iterable[NpuUser],
     expected: Expected,
     wanted: Mapping[str, Any],
     engines: Engines,
     groups: services.Groups,
-    state: Mapping[str, Any] | None = None,
+    state: AppliedState | None = None,
     is_part: bool = False,
 ) -> list[Target]:
     """Return the users that hold NPUs of a plan, with what would become of each: inside, adopted or refused.
@@ -57,7 +110,6 @@ def targets(
     """
     planned = {(Device.of(npu).kind, npu["id"]) for npu in plan["npus"]}
     there = {(Device.of(npu).kind, npu["id"]): npu for npu in with_lost(plan)}
-    online = set(expand(host.read("/sys/devices/system/cpu/online") or ""))
     recorded, nodes, pods = entries(host), Nodes(host, wanted.get("move_memory", False)), Pods(host, wanted.get("pods", False))
     found: list[Target] = []
     users = list(users)
@@ -70,7 +122,7 @@ def targets(
             continue
         npus = [there[key] for key in keys if key in there]
         pools = {cpu for npu in npus for cpu in expand(npu["pool"])}
-        target = Target(host, user, npus, pools & online if online else pools)
+        target = Target(host, user, npus, pools & (online(host) or pools))
         found.append(target)
         follows = any("/%s/" % unit in user["group"] + "/" and cpus <= target.wanted for unit, cpus in expected.items())
         known = _recorded(host, target, recorded)
@@ -81,7 +133,7 @@ def targets(
         is_outdated = any(len(entry["given"]) > 1 or given_cpus(entry) not in ([], [target.wanted]) for entry in known.values())
         if not any("/%s/" % unit in user["group"] + "/" for unit in expected):
             target.find_handed_down(host)
-        if target.way == SERVICE:
+        if target.method == SERVICE:
             switches = wanted.get("environment") or {}
             target.variables, target.kept = services.variables(host, target.unit, npus, compress(target.wanted), switches)
             is_outdated = is_outdated or bool(known) and target.variables_before != values_of(target.variables)
@@ -94,7 +146,8 @@ def targets(
             _judge(host, target, known, expected, engines, pods)
         if (target.state == ADOPTED or written and not (is_moved or follows)) and not (target.is_of_pod and pods.keep_memory()):
             nodes.choose(target, written)
-        if target.changes_memory and not is_moved:
+        is_narrower = not set(expand(target.mems_before)) <= set(expand(target.mems))
+        if target.mems and (target.mems != target.mems_recorded or is_narrower) and not is_moved:
             _judge(host, target, known, expected, engines, pods)
     return found
 
@@ -110,13 +163,12 @@ def _idle(host: Host, recorded: Mapping[str, Entry], groups: services.Groups, fo
 
 
 def _recorded(host: Host, target: Target, recorded: Mapping[str, Entry]) -> dict[str, Entry]:
-    """Return what the record has of a target, by its group or of its processes."""
     own = {} if target.by_group else {key: recorded.get(key, {}) for key in (process(host, pid) for pid in target.pids(host))}
     keys = [target.group_key, *(key for key, entry in own.items() if target.is_rank or "rank" not in entry)]
     return {key: recorded[key] for key in keys if key in recorded}
 
 
-def _parts(host: Host, plan: Mapping[str, Any], user: NpuUser, pods: Pods, is_part: bool) -> Iterator[NpuUser]:
+def _parts(host: Host, plan: Plan, user: NpuUser, pods: Pods, is_part: bool) -> Iterator[NpuUser]:
     """Yield each process of a session as a user of its own, because each is confined by itself; other users as they are.
 
     A service or container is confined as a whole, and within it each rank. Where it may open more devices, a process with all of them is
@@ -131,70 +183,71 @@ def _parts(host: Host, plan: Mapping[str, Any], user: NpuUser, pods: Pods, is_pa
 
 
 def _judge(host: Host, target: Target, known: Mapping[str, Entry], expected: Expected, engines: Engines, pods: Pods) -> None:
-    """Have a target adopted, or refuse what cannot be."""
-    user = target.user
     target.state, target.after, target.variables_after = ADOPTED, target.wanted, values_of(target.variables)
+    why = _why_not(host, target, pods) or _why_not_there(host, target, expected)
+    if not why and target.method == CONTAINER:
+        why = _why_not_by_engine(host, target, known, engines)
+    elif not why and target.method == SERVICE:
+        why = _why_not_by_systemd(host, target, known)
+    if why:
+        target.refuse(why)
+
+
+def _why_not(host: Host, target: Target, pods: Pods) -> str:
+    user = target.user
     if target.is_of_pod and pods.refusal(user):
-        target.refuse(pods.refusal(user))
-    elif ".." in user["group"].split("/"):
-        target.refuse("its control group lies outside the root of this system's")
-    elif target.way != THREADS and has_pods(host, user["group"]):
-        target.refuse("pods run in it, whose CPUs the kubelet assigns: it is a node, such as of kind or k3d")
-    elif user.get("unassigned"):
+        return pods.refusal(user)
+    if ".." in user["group"].split("/"):
+        return "its control group lies outside the root of this system's"
+    if target.method != THREADS and has_pods(host, user["group"]):
+        return "pods run in it, whose CPUs the kubelet assigns: it is a node, such as of kind or k3d"
+    if user.get("unassigned"):
         devices = " and ".join("/dev/" + name for name in user["unassigned"])
         verb = "may also open" if user["witness"] == "allowed" else "also holds"
-        target.refuse("it %s %s, which the plan does not have" % (verb, devices))
-    elif user["witness"] == "allowed" and len(target.npus) > 1 and not target.is_of_pod:
-        target.refuse("it may open several devices and has opened none; which ones it uses is not known yet")
-    elif not target.pids(host):
-        target.refuse("it has no process")
-    elif not target.wanted:
-        target.refuse("no CPU of the pool is online")
-    else:
-        _judge_place(host, target, expected)
-        if target.state == ADOPTED and target.way == CONTAINER:
-            _judge_container(host, target, known, engines)
-        elif target.state == ADOPTED and target.way == SERVICE:
-            why = withheld(host, posixpath.dirname(user["group"])) if target.by_group else ""
-            if why:
-                target.refuse(why)
-            ours = [one for entry in known.values() for one in given(entry)]  # and all, of an unbind that was killed
-            paths = services.by_hand(host, target.unit, [*ours, services.everything(host)] if ours else ())
-            if paths and not why:
-                target.refuse("its CPUs are overridden by %s; remove the file and run 'systemctl daemon-reload'" % ", ".join(paths))
+        return "it %s %s, which the plan does not have" % (verb, devices)
+    if user["witness"] == "allowed" and len(target.npus) > 1 and not target.is_of_pod:
+        return "it may open several devices and has opened none; which ones it uses is not known yet"
+    if not target.pids(host):
+        return "it has no process"
+    return "" if target.wanted else "no CPU of the pool is online"
 
 
-def _judge_place(host: Host, target: Target, expected: Expected) -> None:
-    """Refuse what runs in a group whose surroundings do not grant the wanted CPUs, or that has no cpuset to set."""
+def _why_not_there(host: Host, target: Target, expected: Expected) -> str:
+    """Return why a group has no cpuset to set, or that its surroundings do not grant the wanted CPUs."""
     folder = target.folder(host)
     if folder is None:
-        if target.way == CONTAINER:
-            target.refuse("this kernel has no cpuset for containers (%s/cpuset/cpuset.cpus is missing)" % CGROUPS)
-        return
+        text = "this kernel has no cpuset for containers (%s/cpuset/cpuset.cpus is missing)" % CGROUPS
+        return text if target.method == CONTAINER else ""
     if (host.read(folder + "/cpuset.cpus.partition") or "member") != "member":
-        target.refuse("its cpuset is a partition (%s/cpuset.cpus.partition)" % folder)
-        return
-    around = granted(host, folder if target.way == THREADS and not target.is_rank else posixpath.dirname(folder))
-    around = set(expand(host.read("/sys/devices/system/cpu/online") or "")) if around is None else around
+        return "its cpuset is a partition (%s/cpuset.cpus.partition)" % folder
+    around = granted(host, folder if target.method == THREADS and not target.is_rank else posixpath.dirname(folder))
+    around = online(host) if around is None else around
     for unit, cpus in expected.items():
         if "/%s/" % unit in folder:
             around &= cpus
-    if not target.wanted <= around:
-        target.refuse("the group around it grants CPUs %s only; %s" % (compress(around) or "(none)", way(target.user)))
+    if target.wanted <= around:
+        return ""
+    return "the group around it grants CPUs %s only; %s" % (compress(around) or "(none)", remedy_of(target.user))
 
 
-def _judge_container(host: Host, target: Target, known: Mapping[str, Entry], engines: Engines) -> None:
-    """Refuse a container that asked for CPUs itself, or whose engine does not answer."""
+def _why_not_by_engine(host: Host, target: Target, known: Mapping[str, Entry], engines: Engines) -> str:
     if not host.live:
-        target.refuse("its engine does not run below %s" % host.root)
-        return
+        return "its engine does not run below %s" % host.root
     try:
         sets = engines.sets_of(target.engine, target.user["container"] or "", target.user["group"])
     except (CommandError, ValueError) as error:
-        target.refuse(str(error))
-        return
-    found = sets["cpus"] if sets else ""
+        return str(error)
     if sets is None:
-        target.refuse("it is gone")
-    elif not are_all(host, "cpus", found) and found not in [one["cpus"] for entry in known.values() for one in given(entry)]:
-        target.refuse("it was given CPUs %s when it was created; change them with '%s update'" % (found, program_of(target.engine)))
+        return "it is gone"
+    if are_all(host, "cpus", sets["cpus"]) or sets["cpus"] in [one["cpus"] for entry in known.values() for one in given(entry)]:
+        return ""
+    return "it was given CPUs %s when it was created; change them with '%s update'" % (sets["cpus"], program_of(target.engine))
+
+
+def _why_not_by_systemd(host: Host, target: Target, known: Mapping[str, Entry]) -> str:
+    why = withheld(host, posixpath.dirname(target.user["group"])) if target.by_group else ""
+    ours = [one for entry in known.values() for one in given(entry)]  # and all, of an unbind that was killed
+    paths = services.by_hand(host, target.unit, [*ours, services.everything(host)] if ours else ())
+    if why or not paths:
+        return why
+    return "its CPUs are overridden by %s; remove the file and run 'systemctl daemon-reload'" % ", ".join(paths)

@@ -5,55 +5,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..._host.installed import UNIT_FOLDER
-from ..feature import Choices
-from ..value_feature import value_feature
+from ..feature import later, value_feature, where_wanted
 from ..watching import WATCH_SERVICE
-from .places import DROP_INS, SETTINGS
 
-if TYPE_CHECKING:
-    from ..._base.documents import AppliedState
-    from ..._host.host import Host
-    from ..watching import Watching
-    from .step import Adopt
-    from .work import Work
-
-
-def _kind() -> Work:
-    from .work import Work
-
-    return Work()
-
-
-def _step(host: Host, state: AppliedState, choices: Choices) -> Adopt | None:
-    live = state["live"].get("adopt")
-    if not (state["plan"] and live):
-        return None
-    from .step import of_state
-
-    return of_state(host, state, live)
-
-
-def _watch(host: Host) -> Watching:
-    from .watching import Watcher
-
-    return Watcher(host)
-
+SECTION = "adopt"
+SETTINGS = "/etc/npu-affinity/adopt.json"
+"""Which running work the watcher adopts; there only where it adopts any."""
+DROP_IN = "50-npu-affinity-adopt.conf"
+DROP_INS = "%s/*.service.d/%s" % (UNIT_FOLDER, DROP_IN)
 
 FEATURE = value_feature(
-    "adopt",
-    {},
-    "",
-    kind=_kind,
+    SECTION,
+    effect="confines running work to the CPUs of its NPUs",
+    kind=later("adopt.work:Work"),
     live={"mode": str, "move_memory?": bool, "pods?": bool, "environment?": dict},
     owned=(SETTINGS, UNIT_FOLDER + "/" + WATCH_SERVICE, DROP_INS),
     programs=(WATCH_SERVICE,),
-    step=_step,
+    step=where_wanted(SECTION, "adopt.step:of_state"),
     compare=None,
     compared=0,
-    codes=None,
     program=None,
-    watch=_watch,
+    watch=later("adopt.watching:Watcher"),
 )

@@ -23,7 +23,7 @@ from ..._host.host import Host
 from ..._kernel.processes import BOOT, START
 from ..._state import previous
 from ..._state.sections import check_files, check_paths, is_unit
-from .places import SECTION
+from .feature import SECTION
 
 SETS = ("cpus", "mems")
 SERVICE, CONTAINER, PROCESS = "service", "container", "process"
@@ -32,16 +32,7 @@ Entry = Mapping[str, Any]
 _CONTAINER = re.compile(r"(?:docker|podman|cri):[0-9a-f]{64}\Z")
 _PROCESS = re.compile(r"[0-9]{1,9}:[0-9]{1,19}:[\w-]*\Z", re.ASCII)
 _SHAPE = {
-    str: {
-        "original": str,
-        "given": [str],
-        "npus": [list],
-        "group": str,
-        "title": str,
-        "rank?": int,
-        "folders?": [str],
-        "foreign?": dict,
-    }
+    str: {"original": str, "given": [str], "npus": [list], "group": str, "title": str, "rank?": int, "folders?": [str], "foreign?": dict}
 }
 
 
@@ -101,7 +92,6 @@ def processes(found: Mapping[str, Entry]) -> Iterator[tuple[str, Entry]]:
 
 
 def check(recorded: Any) -> None:
-    """Raise ``ValueError`` for a section that could not be restored."""
     require_shape(recorded, _SHAPE, "it")
     for key, entry in recorded.items():
         if not (_CONTAINER.match(key) or _PROCESS.match(key) or is_unit(key) and key.endswith(".service")):

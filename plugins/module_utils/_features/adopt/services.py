@@ -13,26 +13,30 @@ from __future__ import annotations
 
 import posixpath
 import re
-from typing import Any, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Container, Iterable, Mapping, Sequence
 
 from ..._base.cpulist import compress, expand
 from ..._base.findings import Device
 from ..._base.fitting import Variables, fitting, kept
 from ..._host.host import CommandError, Host
-from ..._kernel.allocators import allocator
+from ..._kernel.machine import allocator
 from ..._kernel.machine import CGROUPS, machine, sets_cpus
 from ..._kernel.masks import possible
 from ..._kernel.memory import nodes_with_memory
-from ..._state import labels
-from ..._state.files import MARKER, FileState, is_ours, missing_folders, remove_empty
+from ..._state.files import MARKER, FileState, is_ours, missing_folders, remove_empty, restore_labels
 from ..._state.systemd import CPUSET_KEYS, RUNTIME_CONTROLS, UNIT_FOLDER, Systemd, settings
 from ..._state.unit_environment import environment
 from ..._state.unit_files import drop_in_of, numbers, values
-from .places import DROP_IN
+from .feature import DROP_IN
+
+if TYPE_CHECKING:
+    from ..._base.documents import AppliedState, PlanEntry
 
 
 _VARIABLE = "Environment="
 _OWN_CPUS = re.compile(r"\b(taskset|numactl)\b[^;]*?\s(?:-\w*[cC]|--cpu-list|--physcpubind)[ =]?\s*(\d[\d,-]*)")
+_RESET = re.compile(r"^CPUAffinity=\s*$", re.MULTILINE)
+"""What takes away the affinity that files before give."""
 _OWN_MEMORY = re.compile(r"\bnumactl\b[^;]*?\s(?:-[mipP]|--membind|--interleave|--preferred)")
 
 
@@ -65,16 +69,7 @@ def drop_in(unit: str) -> str:
     return "%s/%s.d/%s" % (UNIT_FOLDER, unit, DROP_IN)
 
 
-def text(values: Mapping[str, str], variables: Mapping[str, tuple[str, str]]) -> str:
-    """Return a drop-in, with a line before each value that takes away those of other files, and the reason before each variable."""
-    lines = "".join("%s=\n" % key + ("%s=%s\n" % (key, value) if value else "") for key, value in values.items())
-    lines += "".join("# %s\n%s%s=%s\n" % (reason, _VARIABLE, name, value) for name, (value, reason) in variables.items())
-    return "# %s: changes are overwritten.\n[Service]\n%s" % (MARKER, lines)
-
-
-def variables(
-    host: Host, unit: str, npus: Sequence[Mapping[str, Any]], cpus: str, switches: Mapping[str, Any]
-) -> tuple[Variables, list[str]]:
+def variables(host: Host, unit: str, npus: Sequence[PlanEntry], cpus: str, switches: Mapping[str, Any]) -> tuple[Variables, list[str]]:
     """Return the variables that the drop-in of a service gets, and sentences on those that another file of the unit sets."""
     found = fitting(switches, cpus, [Device.of(npu).kind for npu in npus], allocator(host) if switches.get("allocator") else None)
     elsewhere = environment(host, unit, without_ours=True) if found else {}
@@ -93,18 +88,13 @@ def hazards(host: Host, unit: str, cpus: str) -> list[str]:
 
     The kernel refuses a mask without a CPU of the set, and systemd then ends the start with 214/CPUAFFINITY.
     """
-    rows = values(host, unit).get("CPUAffinity", ())
-    later = [row for row in rows if row[0].endswith(".conf") and posixpath.basename(row[0]) > DROP_IN and _resets(host, row[0])]
-    found = ["%s says CPUAffinity=%s" % row for row in later if not (numbers(row[1]) or set()) <= set(expand(cpus))]
-    for path, line in values(host, unit).get("ExecStart", ()):
-        own = [match.groups() for match in _OWN_CPUS.finditer(line)]
-        found += ["%s starts it by %s on CPUs %s" % (path, *row) for row in own if not (numbers(row[1]) or set()) <= set(expand(cpus))]
-    return ["%s cannot start again on CPUs %s: %s; change that there" % (unit, cpus, text) for text in found] if has_cpusets(host) else []
-
-
-def _resets(host: Host, path: str) -> bool:
-    """Whether a file takes the affinity away that files before it give."""
-    return bool(re.search(r"^CPUAffinity=\s*$", host.read(path) or "", re.MULTILINE))
+    said = values(host, unit)
+    later = [row for row in said.get("CPUAffinity", ()) if row[0].endswith(".conf") and posixpath.basename(row[0]) > DROP_IN]
+    found = [("%s says CPUAffinity=%s" % row, row[1]) for row in later if _RESET.search(host.read(row[0]) or "")]
+    for path, line in said.get("ExecStart", ()):
+        found += [("%s starts it by %s on CPUs %s" % (path, *own), own[1]) for own in _OWN_CPUS.findall(line)]
+    outside = [text for text, own in found if not (numbers(own) or set()) <= set(expand(cpus))] if has_cpusets(host) else []
+    return ["%s cannot start again on CPUs %s: %s; change that there" % (unit, cpus, text) for text in outside]
 
 
 def memory_policies(host: Host, unit: str) -> list[str]:
@@ -133,15 +123,16 @@ def first(host: Host, unit: str) -> dict[str, Any]:
     return dict(found, foreign=FileState.of(host, drop_in(unit)).record()) if is_others(host, unit) else found
 
 
-def configured(host: Host, unit: str, state: Mapping[str, Any] | None) -> set[int] | None:
+def configured(host: Host, unit: str, state: AppliedState | None) -> set[int] | None:
     """Return the CPUs that a service gets by name at its next start: by a desired state, or without one by the files in force. None where
     nothing names it."""
     if state is None:
         found = host.read(drop_in_of(unit)) or ""
-        said = settings(found) if is_ours(found) else {}
+        said: Mapping[str, str] = settings(found) if is_ours(found) else {}
         home = settings(host.read("%s/%s" % (UNIT_FOLDER, said.get("Slice", ""))))
     else:
-        named = [service["settings"] for service in (state["live"].get("slices") or {}).get("services") or () if service["name"] == unit]
+        slices = state["live"].get("slices")
+        named = [service["settings"] for service in (slices["services"] if slices else ()) if service["name"] == unit]
         said = named[0] if named else {}
         sets = [entry["cpus"] for entry in state["expected"] if entry["unit"] == said.get("Slice")]
         home = {"AllowedCPUs": sets[0]} if sets else {}
@@ -162,27 +153,24 @@ def _has(host: Host, path: str, sets: Mapping[str, Any]) -> bool:
 
 
 def put(host: Host, unit: str, sets: Mapping[str, str], variables: Mapping[str, tuple[str, str]]) -> None:
-    """Write the drop-in of a service. :func:`load` makes systemd read it. Variables count from the next start on.
+    """Write the drop-in of a service. :func:`follow` makes systemd read it. Variables count from the next start on.
 
-    Within a cpuset it takes every inherited mask away, by one of all CPUs.
+    A line before each value takes away those of other files; within a cpuset, one of all CPUs takes every inherited mask away.
     """
+    found = {"CPUAffinity": sets["cpus"]}
     if has_cpusets(host):
         found = {key: sets[kind] for key, (kind, _words) in CPUSET_KEYS.items() if sets.get(kind)}
         found["CPUAffinity"] = compress(possible(host))
-    else:
-        found = {"CPUAffinity": sets["cpus"]}
-    FileState(text(found, variables), 0o644).put(host, drop_in(unit))
+    lines = "".join("%s=\n" % key + ("%s=%s\n" % (key, value) if value else "") for key, value in found.items())
+    lines += "".join("# %s\n%s%s=%s\n" % (reason, _VARIABLE, name, value) for name, (value, reason) in variables.items())
+    FileState("# %s: changes are overwritten.\n[Service]\n%s" % (MARKER, lines), 0o644).put(host, drop_in(unit))
 
 
-def load(host: Host, units: Iterable[str]) -> None:
-    """Make systemd read the drop-ins of services."""
-    labels.restore(host, map(drop_in, units))
+def follow(host: Host, wanted: Mapping[str, Mapping[str, str]], running: Container[str]) -> dict[str, str]:
+    """Make systemd read drop-ins, and give services that run their sets where these follow at once; return ``{unit: why}`` of failures."""
+    restore_labels(host, map(drop_in, wanted))
     reload(host)
-
-
-def follow(host: Host, wanted: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """Give services that run the sets of their drop-ins where they can follow at once; return ``{unit: why}`` of those that failed."""
-    return _set(Systemd(host), wanted) if follow_at_once(host) else {}
+    return _set(Systemd(host), {unit: sets for unit, sets in wanted.items() if unit in running}) if follow_at_once(host) else {}
 
 
 def reload(host: Host) -> None:
@@ -221,7 +209,8 @@ def take_away(host: Host, made: Mapping[str, Mapping[str, Any]]) -> None:
         for unit, found in left.items()
     }
     failed.update(_set(systemd, others))
-    _raise(failed)
+    if failed:
+        raise ValueError("; ".join("%s: %s" % found for found in failed.items()))
 
 
 def forget(host: Host, unit: str, entry: Mapping[str, Any]) -> None:
@@ -257,11 +246,6 @@ def _set(systemd: Systemd, wanted: Mapping[str, Mapping[str, str]], reload: bool
     if (changed or left) and reload:
         systemd.reload()
     return failed
-
-
-def _raise(failed: Mapping[str, str]) -> None:
-    if failed:
-        raise ValueError("; ".join("%s: %s" % found for found in failed.items()))
 
 
 def is_others(host: Host, unit: str) -> bool:

@@ -15,7 +15,7 @@ import posixpath
 import re
 import subprocess
 import time
-from typing import Any, Mapping
+from typing import TYPE_CHECKING, Any
 
 from ..._base.cpulist import expand
 from ..._base.findings import Device, with_lost
@@ -25,12 +25,14 @@ from ..._kernel.machine import CGROUPS
 from ..._kernel.masks import granted, online
 from ..._users.engines import bundle
 from ..._users.finding import created
-from .cri import CREATED, SOCKETS, Runtime
-from .engines import are_all
-from .pods import Pods
+from .engines import SOCKETS, are_all, described
+from .choosing import Pods
 from .step import Adopt
 from .target import ADOPTED, Target
 from .work import Work
+
+if TYPE_CHECKING:
+    from ..._base.documents import Plan
 
 _PROGRAM = "ctr"
 _CREATE = re.compile(r" /containers/create (\{.*\})\Z")
@@ -67,7 +69,6 @@ class Announcements:
         os.set_blocking(self.descriptor, False)
 
     def read(self) -> list[str]:
-        """Return the containers that were created since the last call."""
         try:
             chunk = os.read(self.descriptor, 1 << 16) if self.descriptor >= 0 else None
         except BlockingIOError:
@@ -95,28 +96,23 @@ def _container(line: bytes) -> str:
     return name if isinstance(name, str) and re.match(r"[0-9a-f]{64}\Z", name) else ""
 
 
-def waiting(host: Host, plan: Mapping[str, Any], container: str) -> Target | None:
+def waiting(host: Host, plan: Plan, container: str) -> Target | None:
     """Return a container that has not started, to be adopted; None where the look at running work decides, or nothing has to be done."""
-    found = Runtime(host).described(container)
-    user = created(host, container, found.spec, with_lost(plan)) if found and found.state == CREATED else None
+    found = described(host, container)
+    user = created(host, container, found.spec, with_lost(plan)) if found and found.waits else None
     entries = {(Device.of(npu).kind, npu["id"]): npu for npu in plan["npus"]}
     keys = [(npu["kind"], npu["id"]) for npu in user["npus"]] if user else []
     if found is None or user is None or not keys or user.get("unassigned") or not entries.keys() >= set(keys):
         return None
     npus = [entries[key] for key in keys]
     target = Target(host, user, npus, {cpu for npu in npus for cpu in expand(npu["pool"])} & online(host))
-    around = _around(host, posixpath.dirname(user["group"]))
+    top = CGROUPS + "/cpuset" if host.exists(CGROUPS + "/cpuset") else CGROUPS
+    around = granted(host, top + posixpath.dirname(user["group"]).rstrip("/")) or set()  # else it does not start
     is_free = are_all(host, "cpus", found.sets["cpus"]) and not Pods(host, True).refusal(user, found.spec)
     if not (is_free and target.wanted and target.wanted <= around):
         return None
     target.state, target.before, target.after = ADOPTED, around, target.wanted
     return target
-
-
-def _around(host: Host, group: str) -> set[int]:
-    """Return the CPUs of the group around a container, without which it does not start; none where that is not known."""
-    top = CGROUPS + "/cpuset" if host.exists(CGROUPS + "/cpuset") else CGROUPS
-    return granted(host, top + group.rstrip("/")) or set()
 
 
 def bind(host: Host, target: Target) -> bool:

@@ -15,7 +15,7 @@ from ..._state import previous, values
 from ..._users.finding import users
 from . import choosing, record
 from .engines import Engines
-from .places import SECTION
+from .feature import SECTION
 from .services import Groups
 from .target import Target
 from .work import Work
@@ -46,9 +46,12 @@ class Adopt(values.Step):
         previous.replace(self.host, SECTION, self._before or None)
 
 
-def of_state(host: Host, state: AppliedState, live: Mapping[str, Any]) -> Adopt:
+def of_state(host: Host, live: Mapping[str, Any], state: AppliedState) -> Adopt | None:
     """Return the step of a desired state: what runs in its units follows them, and cannot get other CPUs."""
-    plan, expected = state["plan"] or {}, {entry["unit"]: set(expand(entry["cpus"])) for entry in state["expected"] if entry.get("cpus")}
+    plan = state["plan"]
+    if not plan:
+        return None
+    expected = {entry["unit"]: set(expand(entry["cpus"])) for entry in state["expected"] if entry.get("cpus")}
 
     def find(engines: Engines, groups: Groups) -> list[Target]:
         return choosing.targets(host, plan, users(host, with_lost(plan)), expected, live, engines, groups, state)

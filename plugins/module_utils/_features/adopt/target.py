@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from typing import TYPE_CHECKING, Any, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Sequence
 
 from ..._base.cpulist import compress, expand
 from ..._base.findings import Device
@@ -15,16 +15,17 @@ from ..._base.fitting import Variables
 from ..._host.host import Host
 from ..._kernel.machine import CGROUPS
 from ..._kernel.masks import cpuset
+from ..._kernel.processes import control_groups
 from ..._users.engines import CRI
 from ..._users.finding import is_whole, pids_of
 from ..._users.inherited import origin
-from ..._users.sentences import title_of
-from . import record, services, tasks
+from ..._users.groups import title_of
+from . import services, tasks
 from .engines import ENGINES
 from .record import CONTAINER, SERVICE
 
 if TYPE_CHECKING:
-    from ..._base.documents import NpuUser
+    from ..._base.documents import NpuUser, PlanEntry
 
 INSIDE, ADOPTED, REFUSED, FAILED = "inside", "adopted", "refused", "failed"
 THREADS = "threads"
@@ -41,11 +42,11 @@ class Target:
     ``handed_down`` are masks of its threads that are narrower than its pool and that systemd or an engine gave it, not its program.
     """
 
-    def __init__(self, host: Host, user: NpuUser, npus: Sequence[Mapping[str, Any]], wanted: set[int]) -> None:
+    def __init__(self, host: Host, user: NpuUser, npus: Sequence[PlanEntry], wanted: set[int]) -> None:
         self.user = user
         self.engine = _engine(user)
-        self.way = _way(host, user)
-        self.by_group = self.way == CONTAINER or (self.way == SERVICE and services.follow_at_once(host))
+        self.method = _method(host, user)
+        self.by_group = self.method == CONTAINER or (self.method == SERVICE and services.follow_at_once(host))
         self.npus = npus
         self.wanted = wanted
         self.before = self._cpus(host)
@@ -57,7 +58,7 @@ class Target:
         self.handed_down: list[set[int]] = []
         self.variables: Variables = {}
         self.kept: list[str] = []
-        self.variables_before = services.variables_said(host, self.unit) if self.way == SERVICE else {}
+        self.variables_before = services.variables_said(host, self.unit) if self.method == SERVICE else {}
         self.variables_after = self.variables_before
 
     @property
@@ -72,7 +73,7 @@ class Target:
     @property
     def group_key(self) -> str:
         """The key by which the record has its group, '' where its threads alone are confined."""
-        return {SERVICE: self.unit, CONTAINER: "%s:%s" % (self.engine, self.user["container"])}.get(self.way, "")
+        return {SERVICE: self.unit, CONTAINER: "%s:%s" % (self.engine, self.user["container"])}.get(self.method, "")
 
     @property
     def is_of_pod(self) -> bool:
@@ -85,12 +86,6 @@ class Target:
     @property
     def unit(self) -> str:
         return posixpath.basename(self.user["group"])
-
-    def key(self, host: Host) -> str:
-        """Return what tells it from every other, and from itself before a restart: the group or process, and when that was started."""
-        pids = self.pids(host)
-        name = self.user["group"] if is_whole(self.user) or not pids else "%d" % pids[0]
-        return "%s-%d" % (name, min((start for start in (record.started(host, pid) for pid in pids) if start is not None), default=0))
 
     def _cpus(self, host: Host) -> set[int]:
         """Return the CPUs that the threads of all its processes may use, also of those that hold no NPU: they are confined together."""
@@ -108,10 +103,6 @@ class Target:
         """Whether it runs where it is to run, and stays there."""
         return self.state == INSIDE and bool(self.before) and self.before <= self.wanted
 
-    @property
-    def changes_memory(self) -> bool:
-        return bool(self.mems) and (self.mems != self.mems_recorded or not set(expand(self.mems_before)) <= set(expand(self.mems)))
-
     def granted(self, host: Host, kind: str = "cpus") -> set[int]:
         """Return what the kernel grants to new threads."""
         return {value for pid in self.pids(host) for value in cpuset(host, pid, kind) or ()}
@@ -120,11 +111,8 @@ class Target:
         """Return the folder of the group whose cpuset confines it: on v1 that of the cpuset hierarchy; None if there is none."""
         if not host.exists(CGROUPS + _CPUSETS):
             return CGROUPS + self.user["group"] if host.exists(CGROUPS + "/cgroup.controllers") else None
-        for line in (host.read("/proc/%d/cgroup" % self.pids(host)[0]) or "").splitlines():
-            _number, controllers, path = (line.split(":", 2) + ["", ""])[:3]
-            if "cpuset" in controllers.split(","):
-                return CGROUPS + _CPUSETS + path
-        return None
+        paths = [path for controllers, path in control_groups(host, self.pids(host)[0]) if "cpuset" in controllers.split(",")]
+        return CGROUPS + _CPUSETS + paths[0] if paths else None
 
     def find_handed_down(self, host: Host) -> None:
         """Find masks that its program did not set."""
@@ -138,11 +126,7 @@ class Target:
 
     def has_drop_in(self, host: Host) -> bool:
         """Whether it is a service that is adopted, now or before."""
-        return self.way == SERVICE and (self.state == ADOPTED or self.state == INSIDE and services.said(host, self.unit) is not None)
-
-    def hazards(self, host: Host) -> list[str]:
-        """Return sentences on what keeps an adopted service from starting again."""
-        return services.hazards(host, self.unit, compress(self.wanted)) if self.has_drop_in(host) else []
+        return self.method == SERVICE and (self.state == ADOPTED or self.state == INSIDE and services.said(host, self.unit) is not None)
 
     def refuse(self, text: str, state: str = REFUSED) -> None:
         self.state, self.text, self.after = state, text, self.before
@@ -169,13 +153,23 @@ class Target:
             "text": self.text,
         }
 
+    def lines(self) -> list[str]:
+        """Return the line of a diff, if it gets other CPUs, memory nodes or variables."""
+        mems = self.mems or self.mems_before
+        moved = ["CPUs %s -> %s" % (compress(self.before), compress(self.after))] if self.before != self.after else []
+        moved += ["memory nodes %s -> %s" % (self.mems_before, mems)] if self.mems_before != mems else []
+        if self.variables_before != self.variables_after:
+            texts = [" ".join("%s=%s" % pair for pair in found.items()) for found in (self.variables_before, self.variables_after)]
+            moved.append("variables at its next start %s -> %s" % (texts[0] or "none", texts[1] or "none"))
+        return ["~ %s: %s" % (self.title, ", ".join(moved))] if moved else []
+
     @property
     def sentence(self) -> str:
         where = ", outside its pool %s" % compress(self.wanted) if not self.before <= self.wanted else ""
         return "%s runs on CPUs %s%s: %s" % (self.title, compress(self.before), where, self.text)
 
 
-def _way(host: Host, user: NpuUser) -> str:
+def _method(host: Host, user: NpuUser) -> str:
     """Return by what work is confined. The unit of ``systemd-run`` ends with its program, and leaves no drop-in behind."""
     match = _SYSTEM_UNIT.match(user["group"]) if is_whole(user) else None
     if match and not host.exists("/run/systemd/transient/" + match.group(1)):

@@ -1,30 +1,33 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The threads of running processes: what they may use, and giving them other CPUs.
+"""The threads of running processes: what they may use, giving them other CPUs, and processes that adopted work has started since.
 
 One pass over the threads of a process is not enough, because those that start meanwhile have the CPUs of the thread that starts them. So
 passes are repeated until one of them finds nothing to set.
+
+Children inherited the mask of their parent, and no record has them. Those in the group of recorded work, or descended from it, get back
+what that had. Where neither tells, a mask alone is no proof.
 """
 
 from __future__ import annotations
 
 import errno
-from typing import Collection, Dict, Mapping, Set
+from typing import Collection, Dict, Iterable, Iterator, Mapping, Set
 
 from ..._base.cpulist import compress, expand
 from ..._host.host import GONE, Host
 from ..._kernel.interrupts import Thread
-from ..._kernel.machine import is_since
+from ..._kernel.masks import online, possible
+from ..._kernel.processes import every_pid, parent_of
+from ..._users.finding import members_of
+from . import services
+from .record import SERVICE, Entry, given_cpus, kind_of, lives, pairs, pid_of, process, processes, text_of
 
 Masks = Dict[str, str]
 """CPUs by the id of a thread."""
 _PASSES = 10
-
-
-def are_remembered(host: Host) -> bool:
-    """Whether Linux gives threads what they had asked for when their cpuset widens (user_cpus_ptr, :mod:`_kernel.masks`)."""
-    return is_since(host, 6, 2)
+_SHOWN = 5
 
 
 def masks(host: Host, pid: int) -> Masks:
@@ -66,3 +69,56 @@ def _write(host: Host, pid: int, name: str, cpus: str) -> None:
     except OSError as error:
         if error.errno not in GONE | {errno.EINVAL}:  # EINVAL: the cpuset has none of them; what is there is read back
             raise
+
+
+def heirs(host: Host, recorded: Mapping[str, Entry], released: Collection[str], groups: services.Groups) -> dict[str, str]:
+    """Return the masks to restore, by the keys of what started on the CPUs of ``released`` processes, and, where no cpuset widens it, of
+    the drop-ins of released services."""
+    found: dict[str, str] = {}
+    known = {pid_of(key) for key, _entry in processes(recorded) if lives(host, key)}
+    units = [key for key in released if kind_of(key) == SERVICE]
+    for unit, group in groups.of(units).items() if units and not services.has_cpusets(host) else ():
+        _add(host, found, known, members_of(host, group) if group else (), recorded[unit], compress(possible(host)))
+    confined = {key: entry for key, entry in processes(recorded) if key in released and given_cpus(entry)}
+    parents = {pid: parent_of(host, pid) for pid in every_pid(host)} if confined else {}
+    for key, entry in confined.items():
+        pid = pid_of(key)
+        below = _descendants(pid, parents) if pid in known else ()
+        _add(host, found, known, [*below, *members_of(host, entry["group"])], entry, pairs(entry["original"]).get(str(pid), ""))
+    return found
+
+
+def _add(host: Host, found: dict[str, str], known: set[int], pids: Iterable[int], entry: Entry, before: str) -> None:
+    for pid in pids:
+        key = process(host, pid) if pid not in known else ""
+        same = _same(host, pid, entry) if key and key not in found and before else []
+        if same:
+            found[key] = text_of({**asked_for(host, pid), **dict.fromkeys(same, before)})
+
+
+def _same(host: Host, pid: int, entry: Entry) -> list[str]:
+    """Return the threads of a process that ask for just what an entry was given, which those in a cpuset of these CPUs do not."""
+    there = online(host)
+    narrow = [cpus for cpus in given_cpus(entry) if not there <= cpus]
+    return [name for name, text in asked_for(host, pid).items() if set(expand(text)) in narrow]
+
+
+def strangers(host: Host, recorded: Mapping[str, Entry], released: Collection[str], found: Iterable[str]) -> list[str]:
+    """Return a sentence on processes with the mask of released ones whose origin neither group nor ancestry tells."""
+    confined = [entry for key, entry in processes(recorded) if key in released and given_cpus(entry)]
+    ours = {pid_of(key) for key in [*found, *(key for key, _entry in processes(recorded))]}
+    left = [pid for pid in every_pid(host) if pid not in ours and any(_same(host, pid, entry) for entry in confined)] if confined else []
+    shown = ", ".join("%d (%s)" % (pid, host.read("/proc/%d/comm" % pid) or "ended") for pid in left[:_SHOWN])
+    more = " and %d more" % (len(left) - _SHOWN) if len(left) > _SHOWN else ""
+    text = "processes %s%s have the CPUs that adopted work was given, and may be its children; taskset gives them others if they are"
+    return [text % (shown, more)] if left else []
+
+
+def _descendants(pid: int, parents: dict[int, int]) -> Iterator[int]:
+    below = {pid}
+    while True:
+        new = {child for child, parent in parents.items() if parent in below} - below
+        if not new:
+            return
+        yield from sorted(new)
+        below |= new

@@ -12,16 +12,15 @@ from ..._base.cpulist import compress
 from ..._base.findings import with_lost
 from ..._base.outside import json_of, require_shape, say
 from ..._host.host import CommandError, Host
-from ..._state.diffs import diffs
 from ..._state.lock import changing
-from ..._state.log import Change, log_change
+from ..._state.log import log_change
 from ..._state.plan_file import read
 from ..._users.finding import is_whole, members_with, users
 from ..watching import PROGRAM, Births, Watching
 from . import choosing, services
 from .engines import Engines, program_of
-from .places import SETTINGS
-from .record import CONTAINER, SERVICE
+from .feature import SETTINGS
+from .record import CONTAINER, SERVICE, started
 from .starting import Announcements, bind, waiting
 from .step import Adopt
 from .target import ADOPTED, FAILED, REFUSED, Target
@@ -53,24 +52,26 @@ class Tries:
         self.failures[key] = failure
 
     def keep(self, keys: Container[str]) -> None:
-        """Forget what has ended."""
         self._times = {key: times for key, times in self._times.items() if key in keys}
         self.failures = {key: text for key, text in self.failures.items() if key in keys}
 
 
 def culprit(host: Host, target: Target) -> str:
     """Return who probably changes the CPUs of an object: the kernel does not record it."""
-    if target.way == SERVICE:
+    if target.method == SERVICE:
         paths = services.by_hand(host, target.unit)
         return "likely %s" % (", ".join(paths) if paths else "a program that runs 'systemctl set-property' or writes its control group")
-    if target.way == CONTAINER:
+    if target.method == CONTAINER:
         return "likely a program that runs '%s update --cpuset-cpus'" % program_of(target.engine)
     return "likely the process itself, or a program that sets the affinity of others"
 
 
 def _key(host: Host, target: Target) -> str:
-    """Return what tells a try from others: work that opens more devices gets other CPUs."""
-    return "%s %s" % (target.key(host), compress(target.wanted))
+    """Return what tells a try from others: the group or process, when that was started, and its CPUs, others with more devices."""
+    pids = target.pids(host)
+    name = target.user["group"] if is_whole(target.user) or not pids else "%d" % pids[0]
+    starts = [start for start in (started(host, pid) for pid in pids) if start is not None]
+    return "%s-%d %s" % (name, min(starts, default=0), compress(target.wanted))
 
 
 class Watcher(Watching):
@@ -134,7 +135,7 @@ class Watcher(Watching):
                 plan = read(self.host)
                 target = waiting(self.host, plan, container) if plan else None
                 if target and bind(self.host, target):
-                    self._log(diffs.work([target.row()]), "running work")
+                    self._log(target.lines(), "running work")
         except (CommandError, OSError, ValueError) as error:
             say("Container %s did not get its CPUs before its start: %s" % (container[:12], error))
 
@@ -171,7 +172,7 @@ class Watcher(Watching):
         target.refuse(text % (self.tries.limit, why))
         if key not in self._left:
             self._left.add(key)
-            log_change(self.host, Change("stop", PROGRAM, target.sentence))
+            log_change(self.host, "stop", PROGRAM, target.sentence)
 
     def _adopt(self, adopting: Adopt) -> None:
         try:
@@ -185,6 +186,6 @@ class Watcher(Watching):
                 self.tries.note(_key(self.host, target), time.monotonic(), target.text)
 
     def _report(self, adoption: Work, is_all: bool) -> None:
-        self._log(diffs.work([target.row() for target in adoption.adopted]), "running work")
+        self._log([line for target in adoption.adopted for line in target.lines()], "running work")
         left = [target.sentence for target in adoption.targets if target.state in (REFUSED, FAILED)]
         self._say(left + [target.remark for target in adoption.targets if target.remark], is_all)

@@ -18,10 +18,10 @@ from ..._base.findings import Device, coded
 from ..._base.fitting import Variables, values_of
 from ..._host.host import CommandError, Host
 from ..._kernel.device_access import device_access
-from ..._kernel.machine import CONTROLLERS
+from ..._kernel.machine import CONTROLLERS, is_since
 from ..._kernel.masks import cpuset
 from ..._kernel.memory import nodes_with_memory
-from ..._state.diffs import diffs
+from ..._state import diffs
 from ..._state.files import FileState
 from ..._state.plan_file import memory_nodes
 from ..._state.value_kind import Change, Values
@@ -29,15 +29,16 @@ from ..._state.values import carry_out, look, take_back
 from ..._users.devices import numbers
 from ..._users.engines import CRI, allowed_to, stores
 from ..._users.finding import is_whole, members_of
-from . import children, record, services, tasks
+from . import record, services, tasks
 from .choosing import NOTHING
 from .engines import Engines, are_all
 from .memory import move
-from .places import SECTION
+from .feature import SECTION
 from .record import CONTAINER, PROCESS, SERVICE, SETS, kind_of, last, pairs, text_of
 from .target import ADOPTED, FAILED, REFUSED, Target
 
 if TYPE_CHECKING:
+    from ..._base.documents import AppliedState
     from typing import Iterable
 
 Find = Callable[[Engines, services.Groups], List[Target]]
@@ -63,7 +64,7 @@ class Work(Values):
         find: Find | None = None,
         plan: Mapping[str, Any] = NOTHING,
         wishes: Mapping[str, Any] = NOTHING,
-        state: Mapping[str, Any] | None = None,
+        state: AppliedState | None = None,
         is_part: bool = False,
     ) -> None:
         Values.__init__(self, SECTION, {}, "CPUs of running work")
@@ -76,8 +77,7 @@ class Work(Values):
         self._over: set[str] = set()
         self._heirs: dict[str, str] = {}
         self._planned: dict[str, Change] = {}
-        self._settled: set[str] = set()
-        self._unread: set[str] = set()
+        self._stuck: set[str] = set()
         self._variables: dict[str, Variables] = {}
         self._before: dict[str, FileState] = {}
         self._put: dict[str, dict[str, str]] = {}
@@ -103,9 +103,9 @@ class Work(Values):
         self._begin(host)
         self.sentences = []
         self.targets = self._find(self._engines, self._groups) if self._find else []
-        self._groups.known.update((target.unit, target.user["group"]) for target in self.targets if target.way == SERVICE)
+        self._groups.known.update((target.unit, target.user["group"]) for target in self.targets if target.method == SERVICE)
         self._over = set() if self._is_part else self._leaving(host)
-        self._settled, self._unread, self._of, self._gives = set(), set(), {}, {} if self._is_part else dict(self._next_starts(host))
+        self._stuck, self._of, self._gives = set(), {}, {} if self._is_part else dict(self._next_starts(host))
         groups = {target.user["group"] for target in self.adopted if not target.is_rank}
         again = [target for target in self.targets if target.is_rank and target.is_kept and target.user["group"] in groups]
         for target in [*self.adopted, *again]:  # ranks whose service is widened, or forgets their CPUs with the new set (before Linux 6.2)
@@ -136,7 +136,7 @@ class Work(Values):
         """Yield the drop-ins of services that stay: those that somebody removed or edited are written again, and where a service does not
         run those of an earlier plan or setting."""
         npus = {(Device.of(npu).kind, npu["id"]): npu for npu in self._plan["npus"]}
-        running = {target.unit: target for target in self.targets if target.way == SERVICE}
+        running = {target.unit: target for target in self.targets if target.method == SERVICE}
         stopped = [unit for unit in self._keys(SERVICE) if unit not in self._over and unit not in running]
         for unit, target in running.items():
             entry = self._recorded.get(unit)
@@ -160,12 +160,11 @@ class Work(Values):
         return {record.process(host, pid): pid for pid, start in found.items() if start is not None and seen.get(pid, start) == start}
 
     def _give(self, host: Host, target: Target) -> None:
-        """Note the values of a target that its record does not have yet."""
         if target.group_key:
             self._gives[target.group_key] = text_of({**target.sets, **values_of(target.variables)})
             self._of[target.group_key], self._variables[target.unit] = target, target.variables
-        if target.by_group and not target.handed_down and tasks.are_remembered(host):
-            return
+        if target.by_group and not target.handed_down and is_since(host, 6, 2):
+            return  # the kernel gives threads what they had asked for when their cpuset widens (user_cpus_ptr)
         ranks = set() if target.is_rank else {pid for rank in self.targets if rank.is_rank for pid in rank.pids(host)}
         sets = {"cpus": ""} if target.by_group else {**target.sets, **({"mems": target.mems} if target.mems else {})}
         for key, pid in self._processes(host, target).items():
@@ -177,8 +176,8 @@ class Work(Values):
 
     def heirs(self, host: Host, originals: Mapping[str, str]) -> dict[str, str]:
         self._begin(host)
-        self._heirs = children.heirs(host, self._recorded, originals, self._groups)
-        self._note(*children.strangers(host, self._recorded, originals, self._heirs))
+        self._heirs = tasks.heirs(host, self._recorded, originals, self._groups)
+        self._note(*tasks.strangers(host, self._recorded, originals, self._heirs))
         return self._heirs
 
     def _note(self, *sentences: str) -> None:
@@ -193,12 +192,11 @@ class Work(Values):
             if not self.is_over(key):
                 raise
             self._note(str(error))
-            self._unread.add(key)
+            self._stuck.add(key)
             return None
 
     def _read_service(self, host: Host, unit: str) -> str:
-        units = [unit, *self._keys(SERVICE)] if host.live else []
-        return text_of(services.in_force(host, unit, self._groups.of(units).get(unit, "")))
+        return text_of(services.in_force(host, unit, self._groups.of([unit, *self._keys(SERVICE)])[unit]))
 
     def _read_container(self, host: Host, key: str) -> str | None:
         """Return both sets, '' for all. Podman 4 does not write down what it was given, and then the group tells."""
@@ -268,12 +266,6 @@ class Work(Values):
         found.update((name, original.get(name) or original.get(str(pid)) or found[name]) for name in moved if name not in left)
         return text_of(found if given else {**found, "cpus": ""})  # written in any case
 
-    def writable(self, host: Host, key: str) -> bool:
-        return True
-
-    def require(self, host: Host, wanted: Mapping[str, str]) -> None:
-        """Nothing is refused as a whole."""
-
     def original(self, host: Host, key: str, value: str) -> str:
         if kind_of(key) == SERVICE:
             return ""
@@ -292,7 +284,6 @@ class Work(Values):
     def planned(self, host: Host, changes: list[Change], check: bool) -> list[Change]:
         """Return groups before the threads in them, and ranks after all of their service, also where they are given back."""
         self._planned = {change.key: change for change in changes}
-        self._settled |= self._over - self._unread - set(self._planned)
         return sorted(changes, key=lambda change: self._place(change.key))
 
     def _place(self, key: str) -> int:
@@ -310,17 +301,15 @@ class Work(Values):
             if self._find is None or self.undoing:
                 raise
             self._failed(key, str(error))
-        else:
-            self._settled = self._settled - {key} if self.undoing or key in self._gives else self._settled | {key}
         return value
 
     def _failed(self, key: str, why: str) -> None:
-        """Note what failed with what is to be adopted, or that something is not given back, which :meth:`done` raises where it has to."""
         if self._find is None or self.undoing:
             self._failures.append(why)
         elif key in self._of:
             self._of[key].text = self._of[key].text or why
         else:
+            self._stuck.add(key)
             self._note(why)
 
     def _write_service(self, host: Host, unit: str, value: str) -> None:
@@ -343,15 +332,14 @@ class Work(Values):
         """Give services the sets of the drop-ins that were written, and all of them where one was removed."""
         put, removed, self._put, self._removed = self._put, self._removed, {}, []
         if put:
-            services.load(host, put)
-            groups = self._groups.of(put)
-            for unit, why in services.follow(host, {unit: sets for unit, sets in put.items() if groups[unit]}).items():
+            running = [unit for unit, group in self._groups.of(put).items() if group]
+            for unit, why in services.follow(host, put, running).items():
                 self._failed(unit, why)
         recorded = record.entries(host) if removed else {}
         try:
             services.take_away(host, {unit: recorded[unit] for unit in removed})
         except (CommandError, OSError, ValueError) as error:
-            self._settled -= set(removed)
+            self._stuck.update(removed)
             self._failed("", str(error))
 
     def _write_container(self, host: Host, key: str, value: str) -> None:
@@ -363,8 +351,10 @@ class Work(Values):
         pids = target.pids(host) if target and engine == CRI and host.live else []
         access = device_access(host, pids[0]) if pids else ()
         self._engines.update(engine, container, sets)
-        if target and pids and device_access(host, pids[0]) != access and not _allows(host, target):
-            raise ValueError("its runtime changed which devices it may open; if it has lost one, delete its pod")
+        if target and pids and device_access(host, pids[0]) != access:
+            by_systemd = allowed_to(host, target.unit, numbers(host)) if host.exists(CONTROLLERS) else set()  # a program besides runc's
+            if not set(target.user["devices"]) <= by_systemd:
+                raise ValueError("its runtime changed which devices it may open; if it has lost one, delete its pod")
 
     def _write_process(self, host: Host, key: str, value: str) -> None:
         if not record.lives(host, key):
@@ -393,10 +383,11 @@ class Work(Values):
             return
         begun = changes if isinstance(changes, list) else list(changes)
         known = set(self._gives)
-        for target in (target for target in self.adopted if not target.by_group):
-            self._give(host, target)
-        if set(self._gives) - known:
-            new = {key: value for key, value in self._gives.items() if key not in known}
+        for target in self.adopted:
+            if not target.by_group:
+                self._give(host, target)
+        new = {key: value for key, value in self._gives.items() if key not in known}
+        if new:
             carry_out(host, self, look(host, self, new), begun)
             return
         for target in self.adopted:
@@ -412,14 +403,13 @@ class Work(Values):
         failed = take_back(host, self, own)
         for key in [key for key in self._gives if self._of.get(key) is target]:
             del self._gives[key]
-        if not failed:
-            self._settled |= {change.key for change in own if change.key not in self._recorded}
+        self._stuck.update(change.key for change in own if failed)
         begun[:] = [change for change in begun if change not in own]
         target.refuse("; undoing that failed as well: ".join([target.text, *failed]), FAILED)
 
     def keeps(self, host: Host, key: str, original: str) -> bool:
-        """Whether there still is what is recorded, and it is not as it was."""
-        if key in self._settled:
+        """Whether there still is what is recorded, and it is not as it was: it is not to be, or that failed."""
+        if key not in self._stuck and (self._find is None or key in self._over or key not in self._recorded):
             return False
         if kind_of(key) == CONTAINER:
             engine, container = key.split(":")
@@ -433,7 +423,8 @@ class Work(Values):
     def warnings(self, host: Host, live: Mapping[str, Any]) -> list[str]:
         refused = [target.sentence for target in self.targets if target.state in (REFUSED, FAILED)]
         remarks = [target.remark for target in self.targets if target.remark]
-        starts = [text for target in self.targets for text in target.hazards(host)]
+        services_of = {target.unit: compress(target.wanted) for target in self.targets if target.has_drop_in(host)}
+        starts = [text for unit, cpus in services_of.items() for text in services.hazards(host, unit, cpus)]
         return list(dict.fromkeys([*refused, *remarks, *starts, *self.sentences]))
 
     def remarks(self, host: Host, live: Mapping[str, Any], changes: Sequence[Change], ahead: bool = False) -> list[str]:
@@ -448,7 +439,7 @@ class Work(Values):
 
     def lines(self, host: Host, changes: Iterable[Change]) -> list[str]:
         others = [change for change in changes if change.key not in self._of and change.key not in self._heirs]
-        return diffs.work(target.row() for target in self.targets) + [line for change in others for line in self._line(change)]
+        return [line for target in self.targets for line in target.lines()] + [line for change in others for line in self._line(change)]
 
     def _line(self, change: Change) -> Iterator[str]:
         entry = self._recorded.get(change.key)
@@ -477,8 +468,3 @@ def outside(host: Host, target: Target) -> str:
         return "it was given memory nodes %s, and its control group grants %s" % (target.mems, compress(mems))
     ended = target.by_group and target.moved and not mems
     return "it ended while its memory was moved to nodes %s" % target.mems if ended else ""
-
-
-def _allows(host: Host, target: Target) -> bool:
-    """Whether systemd allows the devices of a container: on cgroup v2, it adds a program to that of runc when it changes a scope."""
-    return host.exists(CONTROLLERS) and set(target.user["devices"]) <= allowed_to(host, target.unit, numbers(host))

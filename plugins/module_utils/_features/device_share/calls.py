@@ -17,7 +17,7 @@ from typing import Any, Container, Dict, Iterable, Mapping, NamedTuple, Optional
 
 from ..._base.cpulist import compress
 from ..._npu_smi import find_error
-from ..._smi.command import Refusal
+from ..._smi.tool import Refusal
 
 _FAILED = re.compile(r"^\s*Status\s*:\s*Fail", re.MULTILINE | re.IGNORECASE)
 

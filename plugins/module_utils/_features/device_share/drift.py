@@ -5,17 +5,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Mapping, Sequence
+from typing import TYPE_CHECKING, Mapping, Sequence
 
 from ..._base.cpulist import compress
 from ..._base.findings import CHANGED_SETTINGS, DRIVER_RELOAD, EDIT, UNREADABLE, Cause, Device, Findings
-from ..._smi.command import Refusal
-from ..comparing import Comparing
+from ..._smi.tool import Refusal
+from ..feature import Comparing
 from .calls import Cards
 from .sharing import OFF, ON, Shares, ids_of
 
 if TYPE_CHECKING:
-    from ..._base.documents import DeviceShareLive
+    from ..._base.documents import DeviceShareLive, PlanEntry
 
 _NO_ANSWER = Cause(UNREADABLE, "it did not answer; run 'npu-smi info'")
 
@@ -43,7 +43,7 @@ def compare(comparing: Comparing, wanted: DeviceShareLive) -> None:
     _compare_chips(findings, cards, (topology or {}).get("npus") or ())
 
 
-def _compare_chips(findings: Findings, cards: Mapping[int, Mapping[int, str | None]], npus: Sequence[Mapping[str, Any]]) -> None:
+def _compare_chips(findings: Findings, cards: Mapping[int, Mapping[int, str | None]], npus: Sequence[PlanEntry]) -> None:
     cause = Cause(EDIT, "npu-smi switched it, or the card was reset")
     if all(word == OFF for chips in cards.values() for word in chips.values()):
         cause = Cause(DRIVER_RELOAD, "the driver forgets device share when it is loaded again and when the host boots")

@@ -5,36 +5,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ..value_feature import value_feature
-
-if TYPE_CHECKING:
-    from ..._state.release import Release
-    from ..comparing import Comparing
-    from .sharing import Shares
-
-
-def _kind() -> Shares:
-    from .sharing import Shares
-
-    return Shares()
-
-
-def _release() -> type[Release]:
-    from .sharing import Release
-
-    return Release
-
-
-def _compare(comparing: Comparing) -> None:
-    wanted = comparing.wanted.live.get("device_share")
-    if wanted:
-        from .drift import compare
-
-        compare(comparing, wanted)
-
+from ..feature import compared_where_wanted, later, value_feature
 
 FEATURE = value_feature(
-    "device_share", {}, "Device share of a chip is not as planned.", kind=_kind, release=_release, compare=_compare, compared=0
+    "device_share",
+    meaning="Device share of a chip is not as planned.",
+    effect="lets containers share NPUs",
+    kind=later("device_share.sharing:Shares"),
+    release=later("device_share.sharing:Release"),
+    compare=compared_where_wanted("device_share", "device_share.drift:compare"),
+    compared=0,
 )

@@ -19,9 +19,8 @@ from ..._base.outside import json_of, require_shape
 from ..._host.host import Host
 from ..._kernel.pci import accelerators
 from ..._npu_smi import parse_device_share, parse_info, parse_mapping
-from ..._smi.command import Command, Refusal
-from ..._smi.driver import OLDEST_DRIVER, installed_version, is_older
-from ..._state import release, sections
+from ..._smi.tool import Command, Refusal, OLDEST_DRIVER, installed_version, is_older
+from ..._state import sections, step
 from ..._state.files import FileState
 from ..._state.value_kind import Change, Values
 from ..._state.values import Release as ValuesRelease
@@ -37,10 +36,6 @@ FILES = ("/etc/device_share.cfg", "/etc/device_share.cfg.bak")
 SHAPE = {"npus": list, "ignore_busy": bool, "npu_smi": str, "timeout": (int, float), "wait": int}
 _KEY = re.compile(r"(\d{1,9}):(\d{1,9})\Z")
 _PAUSE = 5
-
-
-def key_of(card: int, chip: int) -> str:
-    return "%d:%d" % (card, chip)
 
 
 def ids_of(key: str) -> tuple[int, int]:
@@ -99,7 +94,7 @@ class Shares(Values):
             self._missing += _absent(host, cards)
         for card, chips in selected.items():
             plan_changes({card: self.chips(host, card)}, {card: dict.fromkeys(chips, True)}, cards.by_chip)
-        self.goal = {key_of(card, chip): ON for card, chips in selected.items() for chip in chips}
+        self.goal = {"%d:%d" % (card, chip): ON for card, chips in selected.items() for chip in chips}
         return dict(self.goal)
 
     def require(self, host: Host, wanted: Mapping[str, str]) -> None:
@@ -299,17 +294,17 @@ class Release(ValuesRelease):
 
     values: Shares
 
-    def __init__(self, host: Host, outcome: release.Outcome, options: release.Options) -> None:
+    def __init__(self, host: Host, outcome: step.Outcome, options: step.Options) -> None:
         super().__init__(Shares(options.npu_smi), host, outcome, options)
         self.values.tolerant = options.ignore_busy
         if not options.device_share:
             self._originals = {}
         self.values.goal = {key: value for key, value in self._originals.items() if key not in FILES}
 
-    def look(self) -> None:
+    def look(self, check: bool) -> None:
         if self._originals and not self.outcome.attempt(NAME, self._cards):
             self._originals = {}
-        super().look()
+        super().look(check)
 
     def _cards(self) -> Cards:
         try:
@@ -317,20 +312,18 @@ class Release(ValuesRelease):
         except ValueError as error:
             raise ValueError("device share could not be restored: %s" % error)
 
-    def finish(self, check: bool) -> None:
-        super().finish(check)
+    def settle(self, check: bool) -> None:
+        super().settle(check)
+        self.warnings = self.values.warnings(self.host, {})
         if not self._originals and NAME in self.outcome.recorded:
             self.outcome.kept.add(NAME)
         failed = self.values.failures()
         for sentence in failed:
             self.outcome.leave(NAME, sentence)
-        if self.warnings():
+        if self.warnings:
             self.outcome.kept.add(NAME)
-        if not check and (failed or self.warnings()):
+        if not check and (failed or self.warnings):
             confirm(self.host, self.values, {}, self._left)
-
-    def warnings(self) -> list[str]:
-        return self.values.warnings(self.host, {})
 
 
 def _text(state: FileState) -> str:
@@ -342,7 +335,7 @@ def _holders(host: Host, tool: Command, card: int) -> str:
     """Return who has a card open, as far as npu-smi and procfs tell."""
     from ..._users.finding import users
     from ..._users.register import register_npus
-    from ..._users.sentences import holders
+    from ..._users.groups import holders
 
     try:
         found = tool.ask(parse_info)

@@ -5,43 +5,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable
-
-from ..value_feature import value_feature
-
-if TYPE_CHECKING:
-    from ..._state.release import Release
-    from ..comparing import Comparing
-    from .splitting import HardVnpus
-
-
-def _kind() -> HardVnpus:
-    from .splitting import HardVnpus
-
-    return HardVnpus()
-
-
-def _release() -> Callable[..., Release]:
-    from ..._state.values import Release
-    from .splitting import HardVnpus
-
-    return lambda host, outcome, options: Release(HardVnpus(options.npu_smi), host, outcome, options)
-
-
-def _compare(comparing: Comparing) -> None:
-    wanted: Any = comparing.wanted.live
-    if wanted.get("hard_vnpu"):
-        from .splitting import compare
-
-        compare(comparing, wanted["hard_vnpu"])
-
+from ..feature import compared_where_wanted, later, value_feature
 
 FEATURE = value_feature(
     "hard_vnpu",
-    {},
-    "An NPU has other hard vNPUs than planned.",
-    kind=_kind,
+    meaning="An NPU has other hard vNPUs than planned.",
+    effect="creates hard vNPUs",
+    kind=later("hard_vnpu.splitting:HardVnpus"),
     live={"values": {str: str}, "npu_smi": str, "timeout": int},
-    release=_release,
-    compare=_compare,
+    release=later("hard_vnpu.splitting:release"),
+    compare=compared_where_wanted("hard_vnpu", "hard_vnpu.splitting:compare"),
 )

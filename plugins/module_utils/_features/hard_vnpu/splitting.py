@@ -19,14 +19,15 @@ from ..._base.findings import UNREADABLE, Cause
 from ..._base.outside import require_shape
 from ..._host.host import Host
 from ..._npu_smi import find_error, parse_vnpu_info, parse_vnpu_mode, parse_vnpu_recover
-from ..._smi.command import Command, Refusal
+from ..._smi.tool import Command, Refusal
 from ..._smi.text import first_line
 from ..._state import previous
 from ..._state.value_kind import Change, Values
-from ..._state.values import compare as compare_values
+from ..._state.values import Release, compare as compare_values
 
 if TYPE_CHECKING:
-    from ..comparing import Comparing
+    from ..._state.step import Options, Outcome
+    from ..feature import Comparing
 
 T = TypeVar("T")
 NAME = "hard_vnpu"
@@ -111,9 +112,6 @@ class HardVnpus(Values):
             raise ValueError("%s: wanted %s, and npu-smi lists %s (%s)" % (self.label(host, key)[0], value, found, why))
         return value
 
-    def writable(self, host: Host, key: str) -> bool:
-        return True
-
     def require(self, host: Host, wanted: Mapping[str, str]) -> None:
         """Refuse NPUs that have vNPUs of others, who would create theirs again or destroy ours."""
         for key in sorted(self._asked - set(_SWITCHES)):
@@ -146,9 +144,6 @@ class HardVnpus(Values):
     def unreached(self, key: str, original: str, value: str, since: str) -> list[str]:
         return ["%s: %s stays, because npu.affinity did not create it (before %s: %s)" % (self.label(None, key)[0], value, since, original)]
 
-    def warnings(self, host: Host, live: Mapping[str, Any]) -> list[str]:
-        return []
-
     def retry(self, boot: bool = False) -> None:
         self._until = time.monotonic() + _WAIT if boot else 0.0
 
@@ -179,8 +174,11 @@ class HardVnpus(Values):
         return message.group(1) if message else str(error) if error else first_line(result.output)
 
 
+def release(host: Host, outcome: Outcome, options: Options) -> Release:
+    return Release(HardVnpus(options.npu_smi), host, outcome, options)
+
+
 def compare(comparing: Comparing, live: Mapping[str, Any]) -> None:
-    """Compare the hard vNPUs of each NPU with those that are wanted."""
     try:
         compare_values(comparing.findings, comparing.host, HardVnpus(comparing.wanted.npu_smi), live, _BY_WHOM)
     except ValueError as error:

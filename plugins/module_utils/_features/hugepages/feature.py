@@ -5,49 +5,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from ..._base.findings import SHORT_OF_MEMORY, Code
+from ..feature import compared_where_wanted, later, value_feature
 
-from ..value_feature import code, value_feature
-from .places import GRANTED
-
-if TYPE_CHECKING:
-    from ..._base.findings import Code
-    from ..comparing import Comparing
-    from .pages import HugePages
-
-_CHANGED = "A memory node has another number of huge pages than planned."
-
-
-def _kind() -> HugePages:
-    from .pages import HugePages
-
-    return HugePages()
-
-
-def _compare(comparing: Comparing) -> None:
-    wanted = comparing.wanted.live.get("hugepages")
-    if wanted:
-        from .drift import compare
-
-        compare(comparing, wanted)
-
-
-def _codes() -> dict[str, Code]:
-    from ..._base.findings import SHORT_OF_MEMORY, Code
-
-    return {
-        **code("hugepages", _CHANGED),
-        "NPU_HUGEPAGES_SHORT": Code("A memory node has no room for the planned huge pages.", [SHORT_OF_MEMORY]),
-    }
-
+GRANTED = "/run/npu-affinity/hugepages.json"
+"""What the kernel granted since the boot: ``{path: [wanted, granted]}``."""
 
 FEATURE = value_feature(
     "hugepages",
-    {},
-    _CHANGED,
-    kind=_kind,
+    meaning="A memory node has another number of huge pages than planned.",
+    effect="reserves huge pages near NPUs",
+    kind=later("hugepages.pages:HugePages"),
     live={"size": int, "nodes": {str: int}},
     leftovers=(GRANTED,),
-    compare=_compare,
-    codes=_codes,
+    compare=compared_where_wanted("hugepages", "hugepages.shortage:compare"),
+    codes={"NPU_HUGEPAGES_SHORT": Code("A memory node has no room for the planned huge pages.", [SHORT_OF_MEMORY])},
 )

@@ -11,7 +11,6 @@ some seconds: memory that it moves or writes out meanwhile is free then (openshi
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from typing import Any, Mapping, Sequence
 
@@ -21,7 +20,7 @@ from ..._kernel.cpus import NODE_FOLDER, memory_mib
 from ..._kernel.hugepages import GIGANTIC, kept_free, pages, path_of, place_of, size_text
 from ..._kernel.memory import room_of_nodes
 from ..._state.value_kind import Change, Setting, Values
-from .places import GRANTED
+from .feature import GRANTED
 from .shortage import counts_of, granted, lowest, on_command_line, shortages, unreached
 
 _PART = 1 << 20
@@ -49,8 +48,8 @@ class HugePages(Values):
         self._again, self._seconds = True, _SECONDS_AT_BOOT if boot else _SECONDS
 
     def wanted(self, host: Host, live: Mapping[str, Any]) -> dict[str, str]:
-        found = [(size, node, count) for size, counts in counts_of(live).items() for node, count in sorted(counts.items())]
-        return {path_of(size, node): str(count) for size, node, count in found if size < GIGANTIC}
+        size, counts = counts_of(live)
+        return {path_of(size, node): str(count) for node, count in counts.items() if size < GIGANTIC}
 
     def check(self, recorded: Mapping[str, Any]) -> None:
         Values.check(self, recorded)
@@ -75,11 +74,10 @@ class HugePages(Values):
         With ``check`` they become what memory allows. Fragmented memory shows only in a change.
         """
         ordered = sorted(changes, key=lambda change: int(change.after) > int(change.before))
-        return self._predicted(host, ordered) if check else ordered
-
-    def _predicted(self, host: Host, changes: Sequence[Change]) -> list[Change]:
+        if not check:
+            return ordered
         done, freed = [], dict.fromkeys((place_of(change.key)[1] for change in changes), 0)
-        for change in changes:
+        for change in ordered:
             size, node = place_of(change.key)
             before, after = int(change.before), int(change.after)
             after = min(after, before + max(0, _room(host, change.key, after, freed[node]))) if after > before else after
@@ -123,24 +121,17 @@ class HugePages(Values):
         """Keep until the next boot what the kernel granted. Without that note, if ``/run`` is full, the next bind tries again."""
         if not changes:
             return
-        from ..._state.files import atomic_write, make_folder, remove_file
+        from ..._state.files import put_note
 
         self._end, keys = None, {change.key for change in changes}
         known = {key: numbers for key, numbers in granted(host).items() if key not in keys}
         if not undone:
             known.update((change.key, [int(change.wanted), int(change.after)]) for change in changes if change.key not in self._out_of_time)
         with contextlib.suppress(OSError):
-            if known:
-                make_folder(host, GRANTED.rpartition("/")[0], 0o755)
-                atomic_write(host, GRANTED, json.dumps(known, indent=1, sort_keys=True) + "\n")
-            elif host.exists(GRANTED):
-                remove_file(host, GRANTED)
+            put_note(host, GRANTED, known)
 
     def unreached(self, key: str, original: str, value: str, since: str) -> list[str]:
         return unreached(key, int(original), int(value), since)
-
-    def warnings(self, host: Host, live: Mapping[str, Any]) -> list[str]:
-        return []
 
     def remarks(self, host: Host, live: Mapping[str, Any], changes: Sequence[Change], ahead: bool = False) -> list[str]:
         """Say what is short for good, which is not what this run is about to set, and which nodes keep more pages than wanted."""

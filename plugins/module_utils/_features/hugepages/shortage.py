@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Dict, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
+from ..._base.findings import CHANGED_SETTINGS, EDIT, SHORT_OF_MEMORY, Cause, coded
 from ..._base.outside import json_of, require_shape
 from ..._host.host import Host
-from ..._kernel.hugepages import GIGANTIC, Pages, pages, path_of, place_of, reserved, size_text
-from ..value_feature import service
-from .places import GRANTED
+from ..._kernel.hugepages import BY_NODE, GIGANTIC, Pages, pages, path_of, place_of, reserved, size_text
+from ..._kernel.machine import is_since
+from ..feature import Comparing, service
+from .feature import GRANTED
 
 if TYPE_CHECKING:
     from ..._base.documents import HugePagesLive
@@ -23,20 +25,21 @@ _WORDS = re.compile(r"(?<!\S)(hugepagesz|hugepages)=(\S+)")
 _SIZE = re.compile(r"(\d+)([KMG])\Z", re.IGNORECASE)
 _DEFAULT = re.compile(r"^Hugepagesize:\s*(\d+) kB", re.MULTILINE)
 _FACTORS = {"K": 1, "M": 1 << 10, "G": 1 << 20}
-Counts = Dict[int, Dict[int, int]]
-"""``{size in KiB: {node: pages}}``."""
 
 
-def counts_of(wanted: Mapping[str, Any] | HugePagesLive) -> Counts:
-    """Return what a desired state, or the feature's file, wants. Raises ``ValueError`` for another shape."""
+def counts_of(wanted: Mapping[str, Any] | HugePagesLive) -> tuple[int, dict[int, int]]:
+    """Return the size in KiB and ``{node: pages}`` that a desired state, or the feature's file, wants, by ascending nodes.
+
+    Raises ``ValueError`` for another shape.
+    """
     try:
-        counts = {int(node): int(count) for node, count in wanted["nodes"].items()}
+        counts = dict(sorted((int(node), int(count)) for node, count in wanted["nodes"].items()))
         size = int(wanted["size"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError("the requested huge pages have an unexpected form (%s: %s)" % (type(error).__name__, error))
     if size < 1 or any(number < 0 for number in [*counts, *counts.values()]):
         raise ValueError("the requested huge pages have a negative number")
-    return {size: counts}
+    return size, counts
 
 
 def granted(host: Host) -> dict[str, list[int]]:
@@ -106,13 +109,12 @@ class Shortage(NamedTuple):
 
 def shortages(host: Host, wanted: Mapping[str, Any]) -> list[Shortage]:
     """Return what nodes lack, by size and node."""
-    tried, found = granted(host), []
-    for size, counts in counts_of(wanted).items():
-        for node, count in sorted(counts.items()):
-            now = pages(host, size, node)
-            if now is None or now.pool < count:
-                pool = now.pool if now else None
-                found.append(Shortage(size, node, count, pool, tried.get(path_of(size, node)) == [count, pool]))
+    tried, found, (size, counts) = granted(host), [], counts_of(wanted)
+    for node, count in counts.items():
+        now = pages(host, size, node)
+        if now is None or now.pool < count:
+            pool = now.pool if now else None
+            found.append(Shortage(size, node, count, pool, tried.get(path_of(size, node)) == [count, pool]))
     return found
 
 
@@ -126,15 +128,48 @@ def size_of(text: str) -> int:
 
 def on_command_line(host: Host, wanted: Mapping[str, Any]) -> list[str]:
     """Return a sentence where the kernel command line sets huge pages of the size that the feature sets, too."""
-    sizes = [size for size, counts in counts_of(wanted).items() if counts and size < GIGANTIC]
+    own, counts = counts_of(wanted)
     usual = _DEFAULT.search(host.read("/proc/meminfo") or "")
     size = int(usual.group(1)) if usual else None
     for key, value in _WORDS.findall(host.read(COMMAND_LINE) or ""):
         if key == "hugepagesz":
             size = size_of(value) if _SIZE.match(value) else None
-        elif size in sizes:
+        elif size == own and counts and size < GIGANTIC:
             return [
                 "the kernel command line has hugepages=%s for pages of %s; %s sets other numbers at each boot, so remove it there"
                 % (value, size_text(size), _SERVICE)
             ]
     return []
+
+
+def compare(comparing: Comparing, wanted: HugePagesLive) -> None:
+    """Compare the huge pages of each node. More than wanted is drift unless they are in use, which is a remark.
+
+    Nor is it where the kernel cannot reserve pages of a gigantic size by node: nodes that need fewer than others have the same number.
+    """
+    host, findings = comparing.host, comparing.findings
+    size, counts = counts_of(wanted)
+    short = {lack.node: lack for lack in shortages(host, wanted)}
+    for node, count in counts.items():
+        name = "huge pages of %s on node %d" % (size_text(size), node)
+        lack, now = short.get(node), pages(host, size, node)
+        if lack:
+            word = SHORT_OF_MEMORY if lack.tried or lack.gigantic else EDIT
+            findings.differs("hugepages", name, str(count), str(lack.found or 0), Cause(word, lack.remedy))
+            continue
+        by_node = size < GIGANTIC or is_since(host, *BY_NODE)
+        if now and by_node and now.pool > count and lowest(host, size, now) < now.pool:
+            findings.differs("hugepages", name, str(count), str(now.pool), _surplus(host, size, node, now.pool))
+            continue
+        findings.same("hugepages", name)
+        if now and now.pool > count and size < GIGANTIC:
+            findings.remarks += coded("NPU_HUGEPAGES_CHANGED", unreached(path_of(size, node), count, now.pool))
+
+
+def _surplus(host: Host, size: int, node: int, number: int) -> Cause:
+    """Return why a node has more pages than wanted: nobody added any to those that the last bind left."""
+    if size >= GIGANTIC:
+        return Cause(EDIT, "reserved by the kernel command line or another program, which a bind does not change; correct it and reboot")
+    if granted(host).get(path_of(size, node), ())[1:] == [number]:
+        return Cause(CHANGED_SETTINGS, "processes used them when a bind was to lower the number; bind again")
+    return Cause(EDIT, "raised by hand, or by another program such as sysctl (vm.nr_hugepages)")

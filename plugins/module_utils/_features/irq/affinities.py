@@ -11,7 +11,6 @@ The key of each is its PCI function with what identifies it there whatever numbe
 from __future__ import annotations
 
 import functools
-import json
 import re
 import time
 from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
@@ -33,16 +32,16 @@ from ..._kernel.interrupts import (
     requested,
 )
 from ..._kernel.pci import DEVICE_FOLDER
-from ..._state.log import Change as Logged
 from ..._state.log import log_change
 from ..._state.value_kind import Change, Values
-from . import counters
 from .affinity import Report, Row, Step, require_memory, told
-from .places import UNCHANGEABLE
-from .rebinds import Rebinds, forget
+from .feature import UNCHANGEABLE
+from .rebinds import CHECK, DRIVER, Rebinds, add_to_totals, forget
 
 if TYPE_CHECKING:
     import argparse
+
+    from ..._base.documents import AppliedState
 
 UNREADABLE = "unknown"
 WORKQUEUE, THREAD = "workqueue ", "thread "
@@ -78,6 +77,10 @@ class Affinities(Values):
         self._steps: dict[str, Step] = {}
         self._patience, self._again, self._searched = _PATIENCE, False, False
         self._limit, self._trigger = 0, ""
+
+    def of_state(self, state: AppliedState) -> Any:
+        self.tolerant = state["live"].get("irq") == "warn"
+        return Values.of_state(self, state)
 
     def survey(self, host: Host, live: Mapping[str, Any]) -> list[Row]:
         """Return a row with steps for each NPU or function, or for ``pci`` only. Raises ``ValueError`` for what is not wanted of a host."""
@@ -126,7 +129,7 @@ class Affinities(Values):
         pending = {step.target.irq: step for step in self._steps.values() if step.state == "pending" and step.target.irq is not None}
         counts = interrupt_counts(host, pending) if pending else {}
         for irq, step in pending.items():
-            step.compare_count(host, counts.get(irq))
+            step.compare_count(host, sum(counts[irq].values()) if irq in counts else None)
 
     def check(self, recorded: Mapping[str, Any]) -> None:
         require_shape(recorded, {str: {"original": str, "given": [str]}}, "it")
@@ -159,7 +162,9 @@ class Affinities(Values):
         for pci, recorded in functions.items():
             row = Row(pci, title=self.title_of(host, pci))
             rows.append(row)
-            found: dict[str, Target] = {self.key_of(vector): self._interrupt(vector) for vector in requested(host, pci, names)}
+            found: dict[str, Target] = {
+                self.key_of(vector): Interrupt(vector.irq, self.named or vector.name) for vector in requested(host, pci, names)
+            }
             found.update((THREAD + name, Thread(name, pid)) for name, pid in threads.items())
             queues = [Workqueue(key[len(WORKQUEUE) :]) for key in recorded if key.startswith(WORKQUEUE)]
             found.update((WORKQUEUE + queue.name, queue) for queue in queues if host.exists(queue.path))
@@ -169,9 +174,6 @@ class Affinities(Values):
             row.missing = [key for key in recorded if key not in found]
         self.rows += rows
         self._look(host, rows)
-
-    def _interrupt(self, vector: Vector) -> Interrupt:
-        return Interrupt(vector.irq, self.named or vector.name)
 
     def original(self, host: Host, key: str, value: str) -> str:
         return self._steps[key].target.to_record(host, value)
@@ -217,38 +219,31 @@ class Affinities(Values):
         self._remember(host, undone)
         if self.rebinds and not undone:
             self.rebinds.note(self.rows)
-            self._tell_stopped(host, self.rebinds)
+            stopped, lines = self.rebinds.stopped, []
+            for row in self.rows:
+                steps = {kind: [step.entry() for step in steps if (row.pci, step.key) in stopped] for kind, steps in row.steps.items()}
+                lines += [sentence for _state, sentence in told(row, steps)]
+            if lines:
+                text = "%d objects are no longer restored" % len(stopped)
+                log_change(host, "stop", "npu_affinity " + self.name, text, lines, self.rebinds.who)
         else:
-            for pci in dict.fromkeys(row.pci for row in self.rows):
-                forget(host, pci)
+            forget(host, {row.pci for row in self.rows})
         moved = sum(step.before != step.after for row in self.rows for step in row.steps["interrupts"])
         if self._trigger and moved:
-            counters.add(host, self._trigger, moved)
+            add_to_totals(host, self._trigger, moved)
 
     def _remember(self, host: Host, undone: bool) -> None:
-        before, looked_at = _remembered(host), {row.pci for row in self.rows}
-        after = {pci: known for pci, known in before.items() if pci not in looked_at}
+        before, functions = _remembered(host), {row.pci for row in self.rows}
+        after = {pci: memory for pci, memory in before.items() if pci not in functions}
         for row in self.rows if not undone else ():
             for step in row.all_steps():
-                known = step.memory(self.tolerant)
-                if known:
-                    after.setdefault(row.pci, {})[step.key] = known
+                memory = step.memory(self.tolerant)
+                if memory:
+                    after.setdefault(row.pci, {})[step.key] = memory
         if after != before:
-            from ..._state.files import atomic_write, remove_file  # seldom needed, and what it imports costs a third of a start
+            from ..._state.files import put_note  # seldom needed, and what it imports costs a third of a start
 
-            if after:
-                atomic_write(host, UNCHANGEABLE, json.dumps(after, indent=1, sort_keys=True) + "\n")
-            else:
-                remove_file(host, UNCHANGEABLE)
-
-    def _tell_stopped(self, host: Host, rebinds: Rebinds) -> None:
-        lines = []
-        for row in self.rows:
-            steps = {kind: [step.entry() for step in steps if (row.pci, step.key) in rebinds.stopped] for kind, steps in row.steps.items()}
-            lines += [sentence for _state, sentence in told(row, steps)]
-        if lines:
-            text = "%d objects are no longer restored" % len(rebinds.stopped)
-            log_change(host, Logged("stop", "npu_affinity " + self.name, text, lines, rebinds.who))
+            put_note(host, UNCHANGEABLE, after)
 
     def unreached(self, key: str, original: str, value: str, since: str) -> list[str]:
         step, pci = self._steps[key], key.partition(" ")[0]
@@ -270,7 +265,7 @@ class Affinities(Values):
         return None
 
     def lines(self, host: Host, changes: Iterable[Change]) -> list[str]:
-        from ..._state.diffs import diffs
+        from ..._state import diffs
 
         return diffs.affinities([row.entries() for row in self.rows])
 
@@ -283,7 +278,7 @@ class Affinities(Values):
     def begin(self, host: Host, options: argparse.Namespace) -> None:
         self.retry()
         self.pci, self.tolerant = options.pci, options.failure == "warn"
-        self._limit, self._trigger = 0 if self.pci else options.rebind_limit, counters.DRIVER if self.pci else counters.CHECK
+        self._limit, self._trigger = 0 if self.pci else options.rebind_limit, DRIVER if self.pci else CHECK
         live = self.applied(host) if options.wait else None
         if live is not None:
             self._await(host, {pci for pci in self.awaited(live) if self.pci in (None, pci)}, options.wait)
@@ -296,10 +291,10 @@ class Affinities(Values):
             names = interrupt_names(host)
             found = {pci: self.counted(host, pci, names, before) for pci, before in waiting.items()}
             waiting = {pci: number for pci, (number, complete) in found.items() if not complete}
-            left = deadline - time.monotonic()
-            if not waiting or left <= 0:
+            remaining = deadline - time.monotonic()
+            if not waiting or remaining <= 0:
                 return
-            time.sleep(min(pause, left))
+            time.sleep(min(pause, remaining))
             pause = min(2 * pause, 2)
 
 

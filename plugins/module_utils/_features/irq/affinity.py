@@ -51,28 +51,18 @@ class Step:
 
     def look(self, host: Host, online: set[int]) -> None:
         """Read where it is. CPUs that are offline do not count."""
-        self.online = online
-        self.state, self.text = "bound", ""
-        self.settled = self._looked(host)
-
-    def _looked(self, host: Host) -> bool:
-        online = self.online
+        self.online, self.state, self.text, self.settled = online, "bound", "", True
         self.before = self.after = self.target.read(host)
+        first = self.choices[0]
         if self.before is None:
             self.state, self.text = "failed", "cannot be read at %s; bind again when the driver is loaded" % self.target.path
-            return True
-        first = self.choices[0]
-        if self.before == first or set(expand(self.before)) & online == set(expand(first)):
+        elif self.before == first or set(expand(self.before)) & online == set(expand(first)):
             self._compare_effective(host, first)
-            return True
-        if self.target.fixed(host):
+        elif self.target.fixed(host):
             self._managed()
-            return True
-        self.text = self.why_left()
-        if self.text:
-            self.state = "fought over"
-            return True
-        return False
+        else:
+            self.text = self.why_left()
+            self.state, self.settled = ("fought over", True) if self.text else ("bound", False)
 
     def _managed(self) -> None:
         self.state, self.text = "managed", "is placed by the kernel itself and stays on CPUs %s" % self.before
@@ -150,17 +140,16 @@ class Step:
     def entry(self) -> dict[str, Any]:
         """Return it for the report; ``irq`` only for an interrupt."""
         values: dict[str, Any] = {"name": self.target.name, "before": self.before, "wanted": self.choices[0], "after": self.after}
-        values.update(state=self.state, text=self.text)
-        if self.target.irq is not None:
-            values["irq"] = self.target.irq
-        return values
+        numbers = {} if self.target.irq is None else {"irq": self.target.irq}
+        return {**values, "state": self.state, "text": self.text, **numbers}
 
     def memory(self, failures: bool = False) -> dict[str, Any] | None:
         """Return what a later check has to know, or None when a check can see everything itself; ``failures``: also of what failed."""
-        known = {"wanted": self.choices[0], "after": self.after, "state": self.state, "text": self.text}
         if self.state in ("pending", "stuck"):
             return {"wanted": self.choices[0], "count": self.count}
-        return known if self.state in ("managed", "full") or (failures and self.state == "failed") else None
+        if self.state in ("managed", "full") or (failures and self.state == "failed"):
+            return {"wanted": self.choices[0], "after": self.after, "state": self.state, "text": self.text}
+        return None
 
 
 _KNOWN = {"wanted": str, "count?": int, "after?": str, "state?": str, "text?": str}
@@ -196,8 +185,8 @@ class Row:
 
     def entries(self) -> dict[str, Any]:
         """Return ``{id, pci, device, text, interrupts, workqueues, threads}`` with a list of :meth:`Step.entry` of each kind."""
-        steps = {kind: [step.entry() for step in self.steps[kind]] for kind in KINDS}
-        return dict({"id": self.id, "pci": self.pci, "device": self.device, "text": self.text}, **steps)
+        title: dict[str, Any] = {"id": self.id, "pci": self.pci, "device": self.device, "text": self.text}
+        return {**title, **{kind: [step.entry() for step in self.steps[kind]] for kind in KINDS}}
 
 
 class Report:

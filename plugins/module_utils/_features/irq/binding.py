@@ -29,8 +29,9 @@ from .affinity import Report, Row, Step, grouped
 from .rebinds import Rebinds
 
 if TYPE_CHECKING:
-    from ..._base.documents import Plan
     import argparse
+
+    from ..._base.documents import AppliedState, Plan
 
 CQ = "cq_update_irq"
 WORKQUEUES = ("dev%d_sq_send_wq", "dev%d_sq_fair_wq")
@@ -76,6 +77,9 @@ class Interrupts(Affinities):
         Affinities.__init__(self, "irq", "interrupts", tolerant, pci, rebinds)
         self._plan = PLAN
         self._sending: dict[int, tuple[Row, str]] = {}
+
+    def of_state(self, state: AppliedState) -> dict[str, Any] | None:
+        return {"plan": state["plan"]} if Affinities.of_state(self, state) and state["plan"] else None
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         Affinities.add_arguments(self, parser)
@@ -127,7 +131,10 @@ class Interrupts(Affinities):
             found = requested(host, address, names)
             for (row, npu), (_npu, device, own) in zip(members, share_out([npu for _row, npu in members], found)):
                 self._place(row, npu, device, own, bool(found))
-        self._threads()
+        threads = {THREAD % device: share for device, share in self._sending.items()}
+        for name, pid in kernel_threads(host, threads).items():
+            row, cpus = threads[base_name(name)]
+            row.add(Step(Thread(name, pid), [cpus], THREADS + name))
         if self.pci is None and plan.get("poll"):
             rows.append(self._poll_threads(plan["poll"]))
         return rows
@@ -136,53 +143,47 @@ class Interrupts(Affinities):
         if not npu.get("irq"):
             return "the plan has no IRQ CPUs for it; its interrupts are not moved"
         if not row.pci:
-            return self._warn(row, "the plan has no PCI function for it, so its interrupts cannot be found; gather and plan again")
+            return self._say(
+                self.warned, row, "the plan has no PCI function for it, so its interrupts cannot be found; gather and plan again"
+            )
         if not self._host.exists("%s/%s" % (DEVICE_FOLDER, row.pci)):
-            return self._warn(row, "it is not on the PCI bus, so nothing of it is bound; plan again when it is back, or gone for good")
+            return self._say(
+                self.warned, row, "it is not on the PCI bus and was not bound; bind again when it is back or permanently removed"
+            )
         return ""
 
-    def _warn(self, row: Row, text: str) -> str:
-        self.warned.append("%s: %s" % (row.title, text))
-        return text
-
-    def _fail(self, row: Row, text: str) -> str:
-        self.refused.append("%s: %s" % (row.title, text))
+    def _say(self, sentences: list[str], row: Row, text: str) -> str:
+        sentences.append("%s: %s" % (row.title, text))
         return text
 
     def _place(self, row: Row, npu: Mapping[str, Any], device: int | None, found: list[Vector], driver: bool) -> None:
         online = self._online or set(expand(npu["pool"]))
         orders = choices(npu, online)
         if not orders[SQ]:
-            row.text = self._fail(row, "no CPU of its pool %s is online; bring one online or plan again" % npu["pool"])
+            row.text = self._say(self.refused, row, "no CPU of its pool %s is online; bring one online or plan again" % npu["pool"])
             return
         missing = [name for name in (SQ, CQ) if name not in {vector.name for vector in found}]
         if driver and not found:
             row.text = "the interrupts of its PCI function are those of another NPU"
         elif missing:
             row.missing = missing
-            row.text = self._fail(row, "its driver has not requested %s; bind again when it is loaded" % " and ".join(missing))
+            row.text = self._say(self.refused, row, "its driver has not requested %s; bind again when it is loaded" % " and ".join(missing))
         offline = set(expand(npu["irq"])) - online
         if offline:
-            row.text = self._warn(row, "IRQ CPU %s is offline; another CPU of its pool stands in" % compress(offline))
+            row.text = self._say(self.warned, row, "IRQ CPU %s is offline; another CPU of its pool is used" % compress(offline))
         cpus = wanted(npu, found, online)
         for vector in found:
             if vector.irq in cpus:
                 order = [str(cpu) for cpu in cpus[vector.irq]]
                 row.add(Step(Interrupt(vector.irq, vector.name), order, self.key_of(vector)))
         if driver and device is None:
-            row.text = self._warn(row, "the number of its device is not known, so its workqueues and thread are left alone")
+            row.text = self._say(self.warned, row, "the number of its device is not known, so its workqueues and thread are left alone")
         elif driver and device is not None:
             row.device = device
             self._sending[device] = (row, str(orders[SQ][0]))
             for queue in [Workqueue(name % device) for name in WORKQUEUES]:
                 if self._host.exists(queue.path):
                     row.add(Step(queue, [str(orders[SQ][0])], WORKQUEUE + queue.name))
-
-    def _threads(self) -> None:
-        names = {THREAD % device: share for device, share in self._sending.items()}
-        for name, pid in kernel_threads(self._host, names).items():
-            row, cpus = names[base_name(name)]
-            row.add(Step(Thread(name, pid), [cpus], THREADS + name))
 
     def _poll_threads(self, poll: str) -> Row:
         """Return the row of the host itself: they belong to no NPU."""
@@ -192,7 +193,7 @@ class Interrupts(Affinities):
         if not threads:
             row.text = "it runs no kernel thread %s, which would be placed on CPUs %s" % (POLL_THREAD, poll)
         elif not cpus:
-            row.text = self._warn(row, "no CPU of %s for its threads %s is online; they are left alone" % (poll, POLL_THREAD))
+            row.text = self._say(self.warned, row, "no CPU of %s for its threads %s is online; they are left alone" % (poll, POLL_THREAD))
         else:
             for name, pid in threads.items():
                 row.add(Step(Thread(name, pid), [compress(cpus)], THREADS + name))
@@ -200,12 +201,7 @@ class Interrupts(Affinities):
 
 
 def bind(
-    host: Host,
-    plan: Plan,
-    pci: str | None = None,
-    check: bool = False,
-    tolerant: bool = False,
-    rebinds: Rebinds | None = None,
+    host: Host, plan: Plan, pci: str | None = None, check: bool = False, tolerant: bool = False, rebinds: Rebinds | None = None
 ) -> Report:
     """Bring every SQ and CQ interrupt, workqueue and kernel thread of the plan's NPUs to its CPU, and return the :class:`Report`.
 

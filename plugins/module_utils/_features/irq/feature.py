@@ -5,60 +5,44 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ..._base import findings
+from ..._base.findings import Code
 from ..._host.installed import UNIT_FOLDER
 from ..._state import sections
-from ..feature import Choices
-from ..value_feature import value_feature
-from .places import (
-    COUNTERS,
-    IRQ_INSTANCE,
-    IRQ_SERVICE,
-    IRQ_TIMER,
-    IRQBALANCE,
-    IRQBALANCE_FILES,
-    REBINDS,
-    RULES,
-    UNCHANGEABLE,
+from ..feature import later, value_feature
+
+UNCHANGEABLE = "/run/npu-affinity/unchangeable.json"
+"""What the last bind could not place, ``{pci: {key: Step.memory()}}``, so a check, which never writes, does not call it drift."""
+COUNTERS = "/run/npu-affinity/counters.json"
+REBINDS = "/run/npu-affinity/rebinds.json"
+"""``{pci: {key: {boot, times: [seconds since that boot]}}}`` of what was restored, ``{pci: {key: {since, count, who}}}`` of what is
+left alone."""
+RULES = "/etc/udev/rules.d/90-npu-affinity.rules"
+IRQ_SERVICE, IRQ_INSTANCE, IRQ_TIMER = "npu-affinity-irq.service", "npu-affinity-irq@.service", "npu-affinity-irq.timer"
+IRQBALANCE = "irqbalance.service"
+POLICY = "/usr/local/lib/npu-affinity/irqbalance-policy"
+CONFINED_POLICY = "/usr/libexec/irqbalance/npu-affinity-policy"
+"""Where our policy script lies, and where it does for an irqbalance that SELinux confines."""
+IRQBALANCE_FILES = (
+    "/etc/npu-affinity/irqbalance.env",
+    UNIT_FOLDER + "/irqbalance.service.d/50-npu-affinity-irq.conf",
+    POLICY,
+    CONFINED_POLICY,
 )
 
-if TYPE_CHECKING:
-    from ..._base.documents import AppliedState
-    from ..._base.findings import Code
-    from ..._host.host import Host
-    from ..._state.values import Step
-    from ..comparing import Comparing
-    from .binding import Interrupts
-
-
-def _kind() -> Interrupts:
-    from .binding import Interrupts
-
-    return Interrupts()
-
-
-def _step(host: Host, state: AppliedState, choices: Choices) -> Step | None:
-    failure, plan = state["live"].get("irq"), state["plan"]
-    if not (failure and plan):
-        return None
-    from ..._state.values import Step
-    from .binding import Interrupts
-
-    return Step(host, Interrupts(tolerant=failure == "warn"), {"plan": plan})
-
-
-def _compare(comparing: Comparing) -> None:
-    from .drift import compare
-
-    compare(comparing)
-
-
-def _codes() -> dict[str, Code]:
-    from ..._base import findings
-    from ..._base.findings import Code
-
-    return {
+FEATURE = value_feature(
+    "irq",
+    effect="moves interrupts of NPUs to their pools",
+    kind=later("irq.binding:Interrupts"),
+    live=str,
+    owned=(*IRQBALANCE_FILES, *("%s/%s" % (UNIT_FOLDER, name) for name in (IRQ_SERVICE, IRQ_INSTANCE, IRQ_TIMER)), RULES),
+    sections={IRQBALANCE: sections.check_unit},
+    programs=("npu-affinity-irq*", "system-npu*affinity*irq*.slice"),
+    leftovers=(UNCHANGEABLE, REBINDS, COUNTERS),
+    restarted=((IRQBALANCE, IRQBALANCE_FILES),),
+    compare=later("irq.drift:compare"),
+    compared=0,
+    codes={
         "NPU_DRIVER_RELOADED": Code("The driver was loaded again and nothing has bound it since.", [findings.DRIVER_RELOAD]),
         "NPU_IRQBALANCE_ACTIVE": Code("irqbalance moves interrupts of NPUs.", [findings.IRQBALANCE]),
         "NPU_IRQ_FOUGHT_OVER": Code("Another program moves an interrupt each time the timer restores it.", [findings.FOUGHT_OVER]),
@@ -66,28 +50,5 @@ def _codes() -> dict[str, Code]:
         "NPU_IRQ_STUCK": Code("An interrupt does not follow its list of CPUs.", [findings.KERNEL]),
         "NPU_THREAD_MOVED": Code("A thread is not on the CPUs of its role.", kinds=["threads"]),
         "NPU_WORKER_BINDS_ITSELF": Code("A process moves the interrupts of its NPU.", [findings.IN_PROCESS]),
-    }
-
-
-FEATURE = value_feature(
-    "irq",
-    {},
-    "",
-    kind=_kind,
-    live=str,
-    owned=IRQBALANCE_FILES
-    + (
-        UNIT_FOLDER + "/" + IRQ_SERVICE,
-        UNIT_FOLDER + "/" + IRQ_INSTANCE,
-        UNIT_FOLDER + "/" + IRQ_TIMER,
-        RULES,
-    ),
-    sections={"irq": lambda recorded: _kind().check(recorded), IRQBALANCE: sections.check_unit},
-    programs=("npu-affinity-irq*", "system-npu*affinity*irq*.slice"),
-    leftovers=(UNCHANGEABLE, REBINDS, COUNTERS),
-    restarted=((IRQBALANCE, IRQBALANCE_FILES),),
-    step=_step,
-    compare=_compare,
-    compared=0,
-    codes=_codes,
+    },
 )

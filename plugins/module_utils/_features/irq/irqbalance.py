@@ -20,10 +20,10 @@ from typing import Any, Callable, Iterable, Mapping
 from ..._host.host import Host
 from ..._kernel.machine import CGROUPS, HIERARCHIES, runs
 from ..._kernel.processes import START, command_of, stat_fields
-from ..._state.systemd import UNIT_FOLDERS
 from ..._state.unit_environment import in_files, in_settings
+from ..._state.unit_files import FOLDERS, drop_ins, values_of_files
 from ..._state.writable import obstacle
-from .places import CONFINED_POLICY, IRQBALANCE, IRQBALANCE_FILES, POLICY
+from .feature import CONFINED_POLICY, IRQBALANCE, IRQBALANCE_FILES, POLICY
 
 UNKNOWN = "unknown: bpftrace shows the program, see docs/troubleshooting.md"
 DROP_IN = "50-npu-affinity-irq.conf"
@@ -49,40 +49,20 @@ def irqbalance(host: Host) -> dict[str, Any]:
     IRQBALANCE_ARGS). ``arguments`` is its value without our drop-in and without a policy script, ``policy`` that script, ``policy_place``
     where a managed one has to be. ``refusal`` is the reason why irqbalance cannot use one, or ''.
     """
-    unit = next((text for text in (host.read("%s/%s" % (folder, UNIT)) for folder in UNIT_FOLDERS) if text), "")
-    settings = _settings(host, unit)
+    own = next((path for path in ("%s/%s" % (folder, UNIT) for folder in FOLDERS) if host.read(path)), None)
+    files = [own, *(path for path in drop_ins(host, UNIT) if posixpath.basename(path) != DROP_IN)] if own else []
+    settings = {key: [value for _path, value in rows] for key, rows in values_of_files(host, files).items()}
     key, arguments, policy, refusal = _arguments(host, settings)
     place, forbidden = _place(host)
     return {
-        "installed": unit != "",
+        "installed": own is not None,
         "active": any(runs(host, group) for group in _GROUPS),
         "argument_key": key,
         "arguments": arguments,
         "policy": policy,
         "policy_place": place,
-        "refusal": (refusal or forbidden) if unit else "",
+        "refusal": (refusal or forbidden) if own else "",
     }
-
-
-def _settings(host: Host, unit: str) -> dict[str, list[str]]:
-    """Return ``{key: [value]}`` of irqbalance's unit and its drop-ins except for ours; an empty value takes away those before it."""
-    drop_ins: dict[str, str] = {}
-    for folder in UNIT_FOLDERS:
-        for name in host.names("%s/%s.d" % (folder, UNIT), "*.conf"):
-            drop_ins.setdefault(name, "%s/%s.d/%s" % (folder, UNIT, name))
-    texts = [unit] + [host.read(path) or "" for name, path in sorted(drop_ins.items()) if name != DROP_IN]
-    found: dict[str, list[str]] = {}
-    for line in (line for text in texts for line in _logical_lines(text)):
-        key, equals, value = (part.strip() for part in line.partition("="))
-        if equals:
-            found[key] = found.get(key, []) + [value] if value else []
-    return found
-
-
-def _logical_lines(text: str) -> list[str]:
-    """Return the lines of a unit file with those joined that end in a backslash, and without comments, also between them."""
-    lines = [line for line in text.splitlines() if not line.lstrip().startswith(("#", ";"))]
-    return re.sub(r"\\[ \t]*\n", " ", "\n".join(lines)).splitlines()
 
 
 def _arguments(host: Host, settings: Mapping[str, list[str]]) -> tuple[str | None, str, str, str]:
@@ -94,7 +74,9 @@ def _arguments(host: Host, settings: Mapping[str, list[str]]) -> tuple[str | Non
             return None, "", "", "its unit takes no arguments from its environment"
         place, variable = variables[0]
         split, whole = variable.groups()
-        own, policy = _without_policy(shlex.split(_value(host, settings, split or whole)))
+        values = in_settings([("", line) for line in settings.get("Environment", [])], split or whole)
+        values += in_files(host, settings.get("EnvironmentFile", []), split or whole)  # which win, the later over the earlier
+        own, policy = _without_policy(shlex.split(values[-1][1] if values else ""))
     except ValueError as error:
         return None, "", "", "the arguments of its unit cannot be read (%s)" % error
     arguments = " ".join(shlex.quote(word) for word in own)
@@ -107,13 +89,6 @@ def _arguments(host: Host, settings: Mapping[str, list[str]]) -> tuple[str | Non
     elif policy and os.path.isdir(host.path(policy)):
         refusal = "it takes its policies from the folder %s already" % policy
     return split or whole, arguments, policy, refusal
-
-
-def _value(host: Host, settings: Mapping[str, list[str]], key: str) -> str:
-    """Return the value that a variable has for the unit: environment files win over ``Environment=``, the later over the earlier."""
-    found = in_settings([("", line) for line in settings.get("Environment", [])], key)
-    found += in_files(host, settings.get("EnvironmentFile", []), key)
-    return found[-1][1] if found else ""
 
 
 def _without_policy(words: Iterable[str]) -> tuple[list[str], str]:
@@ -131,13 +106,13 @@ def _without_policy(words: Iterable[str]) -> tuple[list[str], str]:
     return rest, policy
 
 
-def processes(host: Host) -> list[str]:
+def _processes(host: Host) -> list[str]:
     return [pid for group in _GROUPS for pid in (host.read("%s%s/cgroup.procs" % (CGROUPS, group)) or "").split()]
 
 
 def _place(host: Host) -> tuple[str, str]:
     """Return ``(where a policy script has to lie, why none would be run or '')``, as SELinux has it."""
-    contexts = [host.read("/proc/%s/attr/current" % pid) for pid in processes(host)]
+    contexts = [host.read("/proc/%s/attr/current" % pid) for pid in _processes(host)]
     free = any(context and ":irqbalance_t:" not in context for context in contexts)
     if host.read(_SELINUX + "enforce") != "1" or free or _is_permissive(host):
         return POLICY, ""
@@ -165,13 +140,11 @@ def until_first_pass(host: Host) -> float:
 
     What it does shows only then: at its start it places every interrupt that it does not leave alone.
     """
-    left: float = 0
+    remaining: list[float] = [0]
     for pid in _told(host):
-        age = _age(host, pid)
-        if age is not None:
-            intervals = _INTERVAL.findall(" ".join(command_of(host, pid)))
-            left = max(left, int((intervals or [_USUAL_INTERVAL])[-1]) + _SLACK - age)
-    return left
+        age, intervals = _age(host, pid), _INTERVAL.findall(" ".join(command_of(host, pid)))
+        remaining += [] if age is None else [int((intervals or [_USUAL_INTERVAL])[-1]) + _SLACK - age]
+    return max(remaining)
 
 
 def freedom(host: Host) -> Callable[[str], str]:
@@ -179,10 +152,8 @@ def freedom(host: Host) -> Callable[[str], str]:
     found = irqbalance(host)
     if not found["active"]:
         return lambda pci: ""
-    told = _told(host)
-    place = found["policy_place"]
-    if place == POLICY:
-        place = _written_policy(host)
+    told, place = _told(host), found["policy_place"]
+    place = _written_policy(host) if place == POLICY else place
     policy = host.read(place)
 
     def free(pci: str) -> str:
@@ -207,7 +178,7 @@ def suspect(host: Host) -> Callable[[str], str]:
 
     The kernel does not record which program wrote an affinity.
     """
-    free, running = freedom(host), bool(processes(host))
+    free, running = freedom(host), bool(_processes(host))
 
     def who(pci: str) -> str:
         why = free(pci)
@@ -233,11 +204,10 @@ def _outdated(host: Host, pid: str, policy: str) -> bool:
 def _told(host: Host) -> list[str]:
     """Return the processes of irqbalance whose command lines name a managed policy script."""
     policies = POLICY, CONFINED_POLICY, _written_policy(host)
-    return [pid for pid in processes(host) if _without_policy(command_of(host, pid))[1] in policies]
+    return [pid for pid in _processes(host) if _without_policy(command_of(host, pid))[1] in policies]
 
 
 def _written_policy(host: Host) -> str:
-    """Return the path of the policy script that the last bind wrote."""
     found = _WRITTEN.search(host.read(IRQBALANCE_FILES[0]) or "")
     return found.group(1) if found else POLICY
 

@@ -7,21 +7,23 @@ Where another program moves an object each time, restoring it forever helps nobo
 times within an hour, and say who it is. A bind by hand, a driver that is loaded again, and a boot each begin again: the counts lie
 below ``/run``, because after a boot everything has to be bound, whatever happened before. Times are those since the boot, which no step of
 the wall clock changes.
+
+What the units restored since the boot is counted for metrics, too: counters of Prometheus begin again at a boot like those of the kernel.
 """
 
 from __future__ import annotations
 
-import json
 import time
-from typing import Any, Callable, Iterable, Mapping
+from typing import Any, Callable, Container, Iterable, Mapping
 
 from ..._host.host import Host
 from ..._kernel.processes import BOOT
 from ..._base.outside import json_of, require_shape
 from .affinity import Row
-from .places import REBINDS
+from .feature import COUNTERS, REBINDS
 
-PATH = REBINDS
+CHECK, DRIVER = "check", "driver"
+"""Who began: the unit of all NPUs at boot and by its timer, or that of one PCI function, which udev starts."""
 WITHIN = 3600
 _ENTRY = {"boot?": str, "times?": [int]}
 _LEFT = {"since": int, "count": int, "who": str}
@@ -39,7 +41,7 @@ class Rebinds:
         """``(pci, key)`` of what this run is the first one not to restore, and ``who`` moves it."""
         self.who = ""
         self._suspect: Callable[[str], str] | None = None
-        self._text = host.read(PATH) or "{}"
+        self._text = host.read(REBINDS) or "{}"
         self._known = _parsed(self._text)
 
     def why_left(self, pci: str, key: str) -> str:
@@ -47,9 +49,13 @@ class Rebinds:
         entry = self._known.get(pci, {}).get(key, {})
         times = self._times(entry)
         if 0 < self.limit <= len(times) and self.now - times[-1] < WITHIN:
-            entry = self._known[pci][key] = {"since": int(time.time()), "count": len(times), "who": self._who(pci)}
+            if self._suspect is None:
+                from .irqbalance import suspect  # needed by a run that gives up only
+
+                self._suspect = suspect(self.host)
+            self.who = self._suspect(pci)
+            entry = self._known[pci][key] = {"since": int(time.time()), "count": len(times), "who": self.who}
             self.stopped.append((pci, key))
-            self.who = entry["who"]
         if "since" not in entry:
             return ""
         since = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(entry["since"]))
@@ -58,15 +64,7 @@ class Rebinds:
 
     def _times(self, entry: Mapping[str, Any]) -> list[int]:
         """Return when an object was restored, by what was counted since the boot."""
-        times: list[int] | None = entry.get("times") if entry.get("boot") == self.boot else None
-        return times or []
-
-    def _who(self, pci: str) -> str:
-        if self._suspect is None:
-            from .irqbalance import suspect  # needed by a run that gives up only
-
-            self._suspect = suspect(self.host)
-        return self._suspect(pci)
+        return entry.get("times") or [] if entry.get("boot") == self.boot else []
 
     def note(self, rows: Iterable[Row]) -> None:
         """Count what a run restored, and write the counts where they changed."""
@@ -77,23 +75,19 @@ class Rebinds:
                     times = [at for at in self._times(entry) if self.now - at < WITHIN] + [self.now]
                     entry.update(times=times, boot=self.boot)
         if self._known != _parsed(self._text):
-            from ..._state.files import atomic_write  # seldom needed, and what it imports costs a third of a start
+            from ..._state.files import put_note  # seldom needed, and what it imports costs a third of a start
 
-            atomic_write(self.host, PATH, json.dumps(self._known, sort_keys=True) + "\n")
+            put_note(self.host, REBINDS, self._known)
 
 
-def forget(host: Host, pci: str | None = None) -> None:
-    """Begin to count again, for one PCI function or for all."""
-    known = _parsed(host.read(PATH) or "{}")
-    left = {function: entries for function, entries in known.items() if pci is not None and function != pci.lower()}
-    if left and left != known:
-        from ..._state.files import atomic_write
+def forget(host: Host, functions: Container[str]) -> None:
+    """Begin to count again for PCI functions."""
+    before = _parsed(host.read(REBINDS) or "{}")
+    after = {function: entries for function, entries in before.items() if function not in functions}
+    if after != before or host.exists(REBINDS) and not after:
+        from ..._state.files import put_note
 
-        atomic_write(host, PATH, json.dumps(left, sort_keys=True) + "\n")
-    elif not left and host.exists(PATH):
-        from ..._state.files import remove_file
-
-        remove_file(host, PATH)
+        put_note(host, REBINDS, after)
 
 
 def _parsed(text: str) -> dict[str, dict[str, dict[str, Any]]]:
@@ -109,3 +103,23 @@ def _parsed(text: str) -> dict[str, dict[str, dict[str, Any]]]:
     except (OSError, OverflowError, ValueError):
         return {}
     return dict(found)
+
+
+def totals(host: Host) -> dict[str, dict[str, int]]:
+    """Return ``{CHECK or DRIVER: {runs, interrupts}}`` since the boot: runs that moved anything, and the interrupts that they moved."""
+    nothing = {trigger: {"runs": 0, "interrupts": 0} for trigger in (CHECK, DRIVER)}
+    try:
+        found = json_of(host.read(COUNTERS) or "{}")
+        return {trigger: {key: int(found.get(trigger, zeros)[key]) for key in zeros} for trigger, zeros in nothing.items()}
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
+        return nothing
+
+
+def add_to_totals(host: Host, trigger: str, interrupts: int) -> None:
+    """Count a run that moved something, and so many interrupts. The caller holds the lock of the host."""
+    from ..._state.files import put_note
+
+    after = totals(host)
+    after[trigger]["runs"] += 1
+    after[trigger]["interrupts"] += interrupts
+    put_note(host, COUNTERS, after)

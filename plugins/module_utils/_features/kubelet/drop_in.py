@@ -17,10 +17,10 @@ import time
 from typing import Any, Mapping, NoReturn
 
 from ..._host.host import CommandError, Host
-from ..._state import journal, labels, previous
-from ..._state.files import FileState, is_ours, missing_folders, remove_empty
+from ..._state import journal, previous
+from ..._state.files import FileState, is_ours, missing_folders, remove_empty, restore_labels
 from ..._state.systemd import Systemd
-from .places import SECTION
+from .feature import SECTION
 from . import settings, state_file
 
 STATES = (state_file.FILE, "memory_manager_state")
@@ -54,8 +54,8 @@ def installed(host: Host) -> list[str]:
     """Return the paths of our drop-ins: those of previous.json (several after a run that was killed while it renamed one), and those that
     the kubelet reads, because the record can be lost."""
     section: dict[str, Any] = previous.recorded(host).get(SECTION, {})
-    known = ([section["path"]] if section else []) + list(section.get("renamed", []))
-    return known + [path for path in settings.settings(host)[1]["ours"] if path not in known]
+    recorded = ([section["path"]] if section else []) + list(section.get("renamed", []))
+    return list(dict.fromkeys([*recorded, *settings.settings(host)[1]["ours"]]))
 
 
 def look(host: Host, path: str, content: str | None) -> Change:
@@ -79,7 +79,7 @@ def look(host: Host, path: str, content: str | None) -> Change:
     state = _state(host, places["root"])
     for key in sorted(set(now) | set(then)):
         if now.get(key) != then.get(key):
-            change.differences.append("%s: %s -> %s" % (key, _told(now.get(key)), _told(then.get(key))))
+            change.differences.append("%s: %s -> %s" % (key, _shown(now.get(key)), _shown(then.get(key))))
     change.policy = then.get("cpuManagerPolicy") or "none"
     if state is not None and state.policy != change.policy and not change.differences:
         change.differences.append("cpuManagerPolicy: kubelet last ran with %s -> %s" % (state.policy, change.policy))
@@ -87,8 +87,7 @@ def look(host: Host, path: str, content: str | None) -> Change:
         change.differences.append("kubelet.service: stopped by a run that ended too early -> started")
     renews = any(now.get(key) != then.get(key) for key in _RENEWING) or (state is not None and state.policy != change.policy)
     if renews and change.needed:
-        files = ["%s/%s" % (places["root"], name) for name in STATES]
-        change.removed = [file for file in files if host.exists(file)]
+        change.removed = _states(host, places["root"])
     return change
 
 
@@ -101,8 +100,12 @@ def back(host: Host, change: Change) -> Change:
     found.policy = then.get("cpuManagerPolicy") or "none"
     state = _state(host, places["root"])
     if change.removed or (state is not None and state.policy != found.policy):
-        found.removed = [path for path in ("%s/%s" % (places["root"], name) for name in STATES) if host.exists(path)]
+        found.removed = _states(host, places["root"])
     return found
+
+
+def _states(host: Host, root: str) -> list[str]:
+    return [path for path in ("%s/%s" % (root, name) for name in STATES) if host.exists(path)]
 
 
 def _refuse_unheeded(path: str, places: Mapping[str, Any], wanted: Mapping[str, Any], then: Mapping[str, Any]) -> None:
@@ -117,11 +120,11 @@ def _refuse_unheeded(path: str, places: Mapping[str, Any], wanted: Mapping[str, 
         if missed or missed is None and then.get(key) != value:
             raise ValueError(
                 "%s of %s would not count: a flag of the kubelet or a later drop-in says %s. Remove that setting there; the sources are %s"
-                % (key, path, _told(then.get(key)), ", ".join(places["sources"]))
+                % (key, path, _shown(then.get(key)), ", ".join(places["sources"]))
             )
 
 
-def _told(value: object) -> str:
+def _shown(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join("%s=%s" % pair for pair in sorted(value.items())) or "none"
     return str(value) if value else "not set"
@@ -150,7 +153,9 @@ def apply(host: Host, change: Change, wait: float = 120) -> None:
         previous.record(host, SECTION, dict(name, folders=missing_folders(host, [change.path])))
     try:
         if running:
-            _stop(host, systemd)
+            journal.stop(host, systemd, unit)
+            if systemd.active([unit]):
+                raise ValueError("%s is still active after it was stopped" % unit)
         _put(host, change, 1)
         _label(host, change)
         if running:
@@ -159,12 +164,6 @@ def apply(host: Host, change: Change, wait: float = 120) -> None:
         _go_back(host, systemd, change, running, recorded, error)
     section = previous.recorded(host).get(SECTION, {"folders": []})
     _settle_record(host, {"path": change.path, "folders": section["folders"]} if change.after.text is not None else None)
-
-
-def _stop(host: Host, systemd: Systemd) -> None:
-    journal.stop(host, systemd, settings.UNIT)
-    if systemd.active([settings.UNIT]):
-        raise ValueError("%s is still active after it was stopped" % settings.UNIT)
 
 
 def _put(host: Host, change: Change, which: int) -> None:
@@ -177,7 +176,7 @@ def _put(host: Host, change: Change, which: int) -> None:
 
 def _label(host: Host, change: Change) -> None:
     """Label the drop-ins, and the folders that were made for them, before the kubelet reads them."""
-    labels.restore(host, [*previous.recorded(host).get(SECTION, {}).get("folders", []), *change.files])
+    restore_labels(host, [*previous.recorded(host).get(SECTION, {}).get("folders", []), *change.files])
 
 
 def _start(host: Host, systemd: Systemd, change: Change, wait: float) -> None:
@@ -189,9 +188,8 @@ def _start(host: Host, systemd: Systemd, change: Change, wait: float) -> None:
         if state is not None and state.policy == change.policy and systemd.active([settings.UNIT]):
             return
         time.sleep(PAUSE)
-    raise ValueError(
-        "kubelet does not run with CPU manager policy %s after %d s; see journalctl -u %s" % (change.policy, wait, settings.UNIT)
-    )
+    text = "kubelet does not run with CPU manager policy %s after %d s; see journalctl -u %s"
+    raise ValueError(text % (change.policy, wait, settings.UNIT))
 
 
 def _go_back(host: Host, systemd: Systemd, change: Change, running: bool, recorded: Mapping[str, Any] | None, error: Exception) -> NoReturn:
@@ -206,9 +204,8 @@ def _go_back(host: Host, systemd: Systemd, change: Change, running: bool, record
         if running:
             journal.start(host, systemd, settings.UNIT)
     except (OSError, ValueError, CommandError) as second:
-        raise ValueError(
-            "%s; restoring the state before failed as well: %s. Look at %s and at kubelet by hand" % (error, second, change.path)
-        )
+        text = "%s; restoring the state before failed as well: %s. Look at %s and at kubelet by hand"
+        raise ValueError(text % (error, second, change.path))
     raise ValueError("%s. The drop-in is as it was before, and kubelet was started with that" % error)
 
 

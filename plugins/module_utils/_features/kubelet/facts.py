@@ -9,11 +9,13 @@ import re
 from typing import Any, Mapping
 
 from ..._base.cpulist import compress, expand
-from ..._host.host import Host
+from ..._host.host import CommandError, Host
 from . import settings as _settings
 from . import state_file
-from .version import version
 
+FOLDERS = ("/usr/bin", "/usr/local/bin", "/opt/bin", "/usr/sbin")
+_PRINTED = re.compile(r"Kubernetes v(\d+\.\d+\S*)")
+_SECONDS = 5
 _QUANTITY = re.compile(r"^(\d+)(?:\.(\d+))?(m?)\Z")
 
 
@@ -31,17 +33,13 @@ def kubelet(host: Host, online: set[int]) -> dict[str, Any] | None:
     text = host.read(path)
     if not places["sources"] and text is None:
         return None
-    release = version(host)
-    warnings = []
-    reserved = set()
-    state = None
+    release, reserved, state, warnings = _version(host), set(), None, []
     try:
         reserved = set(expand(settings.get("reservedSystemCPUs") or "", "%s: reservedSystemCPUs" % places["config"]))
         state = state_file.parse(text, path) if text is not None else None
     except ValueError as error:
         warnings.append("The CPU manager's sets cannot be used: %s" % error)
-    wanted = settings.get("cpuManagerPolicy")
-    options = settings.get("cpuManagerPolicyOptions", {})
+    wanted, options = settings.get("cpuManagerPolicy"), settings.get("cpuManagerPolicyOptions", {})
     if state:
         if wanted and wanted != state.policy:
             warnings.append(
@@ -85,3 +83,15 @@ def _reserved(settings: Mapping[str, Any]) -> int:
             whole, fraction, thousandths = match.groups()
             total += int(whole) if thousandths else int(whole) * 1000 + int(((fraction or "") + "000")[:3])
     return total
+
+
+def _version(host: Host) -> str | None:
+    """Return the release of the installed kubelet, such as ``1.36.2``, which its next start gives; None where it does not say."""
+    program = host.find_program("kubelet", FOLDERS)
+    if program is None:
+        return None
+    try:
+        match = _PRINTED.search(host.run([program, "--version"], timeout=_SECONDS).output)
+    except CommandError:
+        return None
+    return match.group(1) if match else None

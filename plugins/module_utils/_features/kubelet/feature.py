@@ -8,41 +8,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..._state import sections
-from ..feature import Choices, Feature
-from .places import SECTION
+from ..feature import Choices, Comparing, Feature, later
 
 if TYPE_CHECKING:
     from ..._base.documents import AppliedState, FileEntry
     from ..._host.host import Host
-    from ..._state.release import Release
-    from ..comparing import Comparing
-    from .step import Kubelet
+    from ..._state.step import LiveStep
+
+SECTION = "kubelet"
+"""The section of previous.json: ``{path, folders}`` of our drop-in; ``renamed`` has further paths while one takes the place of another."""
 
 
-def _step(host: Host, state: AppliedState, choices: Choices) -> Kubelet | None:
+def _step(host: Host, state: AppliedState, choices: Choices) -> LiveStep | None:
     presence = state["features"].get("kubelet")
-    if presence == "absent":
-        from .drop_in import installed
-
-        presence = presence if installed(host) else None
-    if presence is None:
+    if presence is None or presence == "absent" and not later("kubelet.drop_in:installed")(host):
         return None
-    from .step import Kubelet
-
-    return Kubelet(host, state["live"].get("kubelet"), presence == "present", choices.kubelet_wait)
-
-
-def _release() -> type[Release]:
-    from .step import Release
-
-    return Release
+    step: LiveStep = later("kubelet.step:Kubelet")(host, state["live"].get("kubelet"), presence == "present", choices.kubelet_wait)
+    return step
 
 
 def _compare(comparing: Comparing) -> None:
     if "kubelet" in comparing.wanted.pending:
-        from .step import compare
-
-        compare(comparing, comparing.wanted.pending["kubelet"])
+        later("kubelet.step:compare")(comparing, comparing.wanted.pending["kubelet"])
 
 
 def _placed(state: AppliedState) -> list[FileEntry]:
@@ -58,10 +45,11 @@ def _check(data: dict[str, Any]) -> None:
 
 FEATURE = Feature(
     "kubelet",
+    effect="configures the kubelet",
     live={"path": str, "content": str},
     sections={SECTION: _check},
     step=_step,
-    release=_release,
+    release=later("kubelet.step:Release"),
     undone_by_step=True,
     compare=_compare,
     compared=1,

@@ -10,27 +10,20 @@ or flow style, and JSON.
 
 from __future__ import annotations
 
+import posixpath
 import re
 import shlex
 from typing import Any, Mapping
 
 from ..._base.outside import json_of
 from ..._host.host import Host
-from ..._kernel.machine import CGROUPS, HIERARCHIES
+from ..._kernel.processes import command_of, folder_of, members
 from ..._state.files import is_ours
+from ..._state.unit_files import values
 
 ROOT_FOLDER = "/var/lib/kubelet"
 CONFIG = ROOT_FOLDER + "/config.yaml"
 UNIT = "kubelet.service"
-_SCALARS = (
-    "cpuManagerPolicy",
-    "memoryManagerPolicy",
-    "topologyManagerPolicy",
-    "topologyManagerScope",
-    "reservedSystemCPUs",
-    "failCgroupV1",
-)
-_MAPPINGS = ("cpuManagerPolicyOptions", "topologyManagerPolicyOptions", "kubeReserved", "systemReserved", "featureGates")
 FLAGS = {
     "cpu-manager-policy": "cpuManagerPolicy",
     "cpu-manager-policy-options": "cpuManagerPolicyOptions",
@@ -43,8 +36,8 @@ FLAGS = {
     "system-reserved": "systemReserved",
     "feature-gates": "featureGates",
 }
-_PROCESSES = ["%s%s/system.slice/%s/cgroup.procs" % (CGROUPS, top, UNIT) for top in HIERARCHIES]
-_UNIT_FILES = ("/etc/systemd/system/" + UNIT, "/usr/lib/systemd/system/" + UNIT, "/lib/systemd/system/" + UNIT)
+_MAPPINGS = ("cpuManagerPolicyOptions", "topologyManagerPolicyOptions", "kubeReserved", "systemReserved", "featureGates")
+_SCALARS = ("failCgroupV1", *(key for key in FLAGS.values() if key not in _MAPPINGS))
 _ENVIRONMENTS = (ROOT_FOLDER + "/kubeadm-flags.env", "/etc/default/kubelet", "/etc/sysconfig/kubelet")
 _TOP = re.compile(r"^([A-Za-z][A-Za-z0-9]*)[ \t]*:(?:[ \t]+(.*))?\Z")
 _INNER = re.compile(r"""^[ \t]+["']?([A-Za-z0-9_./-]+)["']?[ \t]*:[ \t]*(.*)\Z""")
@@ -79,8 +72,8 @@ def settings(host: Host, instead: Mapping[str, str | None] | None = None) -> tup
     return found, {"config": config, "config_dir": folder, "root": root, "sources": sources, "ours": ours}
 
 
-def _merge(found: dict[str, Any], values: Mapping[str, Any]) -> None:
-    for key, value in values.items():
+def _merge(found: dict[str, Any], more: Mapping[str, Any]) -> None:
+    for key, value in more.items():
         if isinstance(value, dict):
             found.setdefault(key, {}).update(value)
         else:
@@ -146,28 +139,21 @@ def _pairs(text: str) -> dict[str, str]:
 
 def _flags(host: Host) -> dict[str, str]:
     """Return the flags of the running kubelet; where it does not run, those that its unit and environment files show."""
-    words: list[str] = []
-    for path in _PROCESSES:
-        for pid in (host.read(path) or "").split():
-            words = words or _of_process(host.read("/proc/%s/cmdline" % pid) or "")
-    return _parsed(words or _of_files(host))
-
-
-def _of_process(text: str) -> list[str]:
-    words = text.split("\0")
-    return words[1:] if words[0].rsplit("/", 1)[-1] == "kubelet" and len(words) > 1 else []
+    commands = [command_of(host, pid) for pid in members(host, folder_of(host, "/system.slice/" + UNIT))]
+    words = next((words[1:] for words in commands if posixpath.basename(words[0]) == "kubelet"), []) or _of_files(host)
+    flags = {}
+    for word, following in zip(words, words[1:] + [""]):
+        match = re.match(r"^--?([a-z][a-z-]+)(?:=(.*))?\Z", word)
+        if match:
+            value = match.group(2)
+            flags[match.group(1)] = value if value is not None else "" if following.startswith("-") else following
+    return flags
 
 
 def _of_files(host: Host) -> list[str]:
     """Return the words of ExecStart of the unit and its drop-ins, and those of the files with further arguments."""
-    unit = next((path for path in _UNIT_FILES if host.exists(path)), None)
-    files = [unit] if unit else []
-    for folder in ("/usr/lib/systemd/system/", "/etc/systemd/system/"):
-        files += ["%s%s.d/%s" % (folder, UNIT, name) for name in host.names(folder + UNIT + ".d", "*.conf")]
-    lines = []
-    for path in files:
-        text = (host.read(path) or "").replace("\\\n", " ")
-        lines += [line.split("=", 1)[1] for line in text.splitlines() if line.startswith(("ExecStart=", "Environment="))]
+    rows = values(host, UNIT)
+    lines = [value for key in ("ExecStart", "Environment") for _path, value in rows.get(key, ())]
     for path in _ENVIRONMENTS:
         lines += [line.split("=", 1)[1] for line in (host.read(path) or "").splitlines() if "=" in line and not line.startswith("#")]
     words = []
@@ -178,13 +164,3 @@ def _of_files(host: Host) -> list[str]:
         except ValueError:
             continue
     return words
-
-
-def _parsed(words: list[str]) -> dict[str, str]:
-    found = {}
-    for word, following in zip(words, words[1:] + [""]):
-        match = re.match(r"^--?([a-z][a-z-]+)(?:=(.*))?\Z", word)
-        if match:
-            value = match.group(2)
-            found[match.group(1)] = value if value is not None else "" if following.startswith("-") else following
-    return found

@@ -15,11 +15,11 @@ written in two steps, so that an overlap or lost CPUs can be left behind (kubern
 
 from __future__ import annotations
 
+import re
 from typing import Iterator, Mapping, NamedTuple
 
 from ..._base.outside import json_of
 from ..._base.cpulist import compress, expand
-from .version import release
 
 FILE = "cpu_manager_state"
 _DUMP = "(*state.%s){PolicyName:(string)%s DefaultCPUSet:(string)%s Entries:(%s)map[%s]%s Checksum:(checksum.Checksum)0}"
@@ -58,9 +58,12 @@ def parse(text: str, path: str = FILE) -> State:
         entries = content.get("entries") or {}
         pods = {str(pod): str(entry.get("cpuSet", "")) for pod, entry in (content.get("podEntries") or {}).items()}
         version = 4 if "data" in state else 3 if pods else _version(entries)
-        exclusive = _flat(entries)
+        exclusive: dict[str, str] = {}
+        for owner, value in entries.items():
+            inner = {"%s/%s" % (owner, name): cpulist for name, cpulist in value.items()} if isinstance(value, dict) else {owner: value}
+            exclusive.update((name, str(cpulist)) for name, cpulist in inner.items())
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-        raise ValueError("%s is no CPU manager state (%s: %s)" % (path, type(error).__name__, error))
+        raise ValueError("%s is not a CPU manager state (%s: %s)" % (path, type(error).__name__, error))
     default_cpus = expand(default, "%s: defaultCpuSet" % path)
     sets = {name: expand(cpulist, "%s: %s" % (path, name)) for name, cpulist in sorted(exclusive.items())}
     for pod, cpulist in pods.items():
@@ -69,22 +72,19 @@ def parse(text: str, path: str = FILE) -> State:
             sets[pod] = sorted(own)
     checksum = None
     if version == 4:
-        checksum = state["dataChecksum"] == data_checksum(state["data"]) if state.get("dataChecksum") else None
+        checksum = state["dataChecksum"] == fnv1a("(string)" + state["data"]) if state.get("dataChecksum") else None
     elif state.get("checksum"):
-        possible = {None: [1, 2, 3], 1: [1], 2: [2, 3], 3: [3]}[version]
-        matching = [number for number in possible if state["checksum"] in _checksums(policy, default, entries, number, pods)]
+        matching = []
+        for number in {None: [1, 2, 3], 1: [1], 2: [2, 3], 3: [3]}[version]:
+            names = [_NAME] + (["%sV%d" % (_NAME, number)] if number > 1 else [])  # its own, and the one that all versions had first
+            if state["checksum"] in [fnv1a(dump(policy, default, entries, number, pods, name)) for name in names]:
+                matching.append(number)
         checksum = bool(matching)
         version = 3 if matching == [3] else version
     oldest = (1, 36) if version == 3 else (1, 37) if version == 4 and "policyName" not in state else None
     cpulists = {name: compress(cpus) for name, cpus in sets.items()}
     found = State(policy, compress(default_cpus), cpulists, version, checksum, [], oldest)
     return found._replace(problems=list(_problems(found, path)))
-
-
-def _checksums(policy: str, default: str, entries: Mapping[str, object], version: int, pods: Mapping[str, str]) -> list[int]:
-    """Return the checksums that a kubelet takes: for the structure's own name, and for the one that all versions had first."""
-    names = [_NAME] + (["%sV%d" % (_NAME, version)] if version > 1 else [])
-    return [fnv1a(dump(policy, default, entries, version, pods, name)) for name in names]
 
 
 def _version(entries: Mapping[str, object]) -> int | None:
@@ -94,23 +94,8 @@ def _version(entries: Mapping[str, object]) -> int | None:
     return None if not kinds else 2 if kinds.pop() else 1
 
 
-def _flat(entries: Mapping[str, object]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for pod, containers in entries.items():
-        if isinstance(containers, dict):
-            found.update(("%s/%s" % (pod, name), str(cpulist)) for name, cpulist in containers.items())
-        else:
-            found[pod] = str(containers)
-    return found
-
-
 def dump(
-    policy: str,
-    default: str,
-    entries: Mapping[str, object],
-    version: int = 2,
-    pods: Mapping[str, str] | None = None,
-    name: str = _NAME,
+    policy: str, default: str, entries: Mapping[str, object], version: int = 2, pods: Mapping[str, str] | None = None, name: str = _NAME
 ) -> str:
     """Return the text that the kubelet hashes: Go's dump of the structure in one line, keys sorted, the checksum 0."""
 
@@ -123,13 +108,7 @@ def dump(
     return _DUMP % (name, policy, default, _TYPES[version], listed(entries or {}), further)
 
 
-def data_checksum(data: str) -> int:
-    """Return the checksum of the field ``data`` of version 4."""
-    return fnv1a("(string)" + data)
-
-
 def fnv1a(text: str) -> int:
-    """Return the 32-bit FNV-1a hash of a text."""
     value = 0x811C9DC5
     for byte in text.encode():
         value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
@@ -164,10 +143,8 @@ def against_machine(state: State, online: set[int], reserved: set[int], strict: 
     if known - online:
         yield "%s names CPUs %s, which are not online: the machine changed since kubelet started" % (path, compress(known - online))
     if strict and reserved & default:
-        yield "%s shares CPUs %s, which strict-cpu-reservation keeps for the system: the reservation changed since kubelet started" % (
-            path,
-            compress(reserved & default),
-        )
+        text = "%s shares CPUs %s, which strict-cpu-reservation keeps for the system: the reservation changed since kubelet started"
+        yield text % (path, compress(reserved & default))
     given_away = reserved & (known - default)
     if given_away:
         yield "%s gives reserved CPUs %s to containers: the reservation changed since kubelet started" % (path, compress(given_away))
@@ -179,12 +156,14 @@ def against_kubelet(state: State, version: str | None, path: str = FILE) -> Iter
         return
     remove = "drain the node, stop kubelet, remove the file and memory_manager_state next to it, start kubelet"
     if version is not None and release(version) < state.oldest:
-        yield "%s is of version %s, which kubelet %s takes for corrupted and does not start with: %s" % (
-            path,
-            state.version,
-            version,
-            remove,
-        )
+        text = "%s is of version %s, which kubelet %s takes for corrupted and does not start with: %s"
+        yield text % (path, state.version, version, remove)
     else:
         older = "kubelets before %d.%d" % state.oldest
         yield "%s is of version %s, which %s take for corrupted: for a downgrade %s" % (path, state.version, older, remove)
+
+
+def release(text: str) -> tuple[int, int]:
+    """Return the first two numbers of a release: ``1.36.2`` -> ``(1, 36)``."""
+    major, minor = re.findall(r"\d+", text)[:2]
+    return int(major), int(minor)

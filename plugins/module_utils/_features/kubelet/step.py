@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from ..._base.findings import coded
 from ..._host.host import Host
-from ..._state import release
-from ..._state.diffs import diffs
-from ..._state.step import LiveStep
-from ..comparing import Comparing
+from ..._state import diffs
+from ..._state import step
+from ..feature import Comparing
 from . import drop_in
-from .places import SECTION
+from .feature import SECTION
 
 if TYPE_CHECKING:
     from ..._base.documents import KubeletLive
 
 
-class Kubelet(LiveStep):
+class Kubelet(step.LiveStep):
     """``wanted`` is what a desired state has as ``live.kubelet``, None on a host without a kubelet, and with ``present`` false, where the
     drop-in is to be removed. ``wait``: see :class:`_features.feature.Choices`."""
 
@@ -31,7 +30,7 @@ class Kubelet(LiveStep):
     key = "kubelet"
 
     def __init__(self, host: Host, wanted: KubeletLive | None, present: bool, wait: int | None = None) -> None:
-        LiveStep.__init__(self)
+        step.LiveStep.__init__(self)
         self.host = host
         self.wanted = wanted
         self.present = present
@@ -76,7 +75,7 @@ class Kubelet(LiveStep):
         return {diffs.KUBELET: self.change.differences} if self.change and self.changed else {}
 
 
-class Release(release.Release):
+class Release(step.Release):
     """Removes the drop-in and restarts the kubelet of a drained node. On another node it stays: without it a kubelet with the old state
     would not start again."""
 
@@ -86,7 +85,7 @@ class Release(release.Release):
     def changed(self) -> bool:
         return self.change is not None
 
-    def look(self) -> None:
+    def look(self, check: bool) -> None:
         for path in filter(self.host.exists, drop_in.installed(self.host)):
             if self.options.kubelet_wait:
                 self.change = self.outcome.attempt(SECTION, drop_in.look, self.host, path, None)
@@ -96,7 +95,7 @@ class Release(release.Release):
             )
             self.outcome.kept.add(SECTION)
 
-    def release(self) -> None:
+    def run(self) -> None:
         if self.change and self.options.kubelet_wait:
             self.outcome.attempt(SECTION, drop_in.apply, self.host, self.change, self.options.kubelet_wait)
 

@@ -5,46 +5,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Mapping
-
 from ..._host.installed import UNIT_FOLDER
 from ..._state import sections
-from ..feature import Choices, Feature
-from .places import METRICS_SERVICE, METRICS_TIMER, SECTION, SETTINGS
+from ..feature import Feature, later, where_wanted
 
-if TYPE_CHECKING:
-    from ..._base.documents import AppliedState
-    from ..._host.host import Host
-    from .textfile import Place
-
-
-def _step(host: Host, state: AppliedState, choices: Choices) -> Place | None:
-    wanted = state["live"].get("metrics")
-    if wanted is None:
-        return None
-    from .textfile import Place
-
-    return Place(host, wanted)
-
-
-def _written(host: Host, recorded: Mapping[str, Any]) -> list[str]:
-    if SECTION not in recorded:
-        return []
-    from .textfile import written
-
-    return written(host, recorded)
-
+SETTINGS = "/etc/npu-affinity/metrics.json"
+SECTION = "metrics"
+"""The section of previous.json: the paths of all files that were written, so that none is left when another one is wanted."""
+METRICS_SERVICE, METRICS_TIMER = "npu-affinity-metrics.service", "npu-affinity-metrics.timer"
 
 FEATURE = Feature(
     "metrics",
+    effect="exports metrics",
     live=str,
-    owned=(
-        SETTINGS,
-        UNIT_FOLDER + "/" + METRICS_SERVICE,
-        UNIT_FOLDER + "/" + METRICS_TIMER,
-    ),
+    owned=(SETTINGS, UNIT_FOLDER + "/" + METRICS_SERVICE, UNIT_FOLDER + "/" + METRICS_TIMER),
     sections={SECTION: sections.check_paths},
     programs=("npu-affinity-metrics*",),
-    step=_step,
-    written=_written,
+    step=where_wanted("metrics", "metrics.textfile:of_state"),
+    written=later("metrics.textfile:written"),
 )

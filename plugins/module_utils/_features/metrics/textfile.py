@@ -17,7 +17,7 @@ from ..._state import previous
 from ..._state.files import MARKER, atomic_write, is_ours, remove_file
 from ..._state.step import Check
 from ..._state.unit_files import values
-from .places import SECTION, SETTINGS
+from .feature import SECTION, SETTINGS
 
 NAME = "npu_affinity.prom"
 UNITS = ("node_exporter.service", "prometheus-node-exporter.service", "node-exporter.service")
@@ -33,7 +33,6 @@ _ABOUT = MARKER + ": where metrics are written. Changes are overwritten."
 
 
 def settings_text(textfile: str) -> str:
-    """Return the text of :data:`SETTINGS`."""
     return previous.dump(_ABOUT, {"textfile": textfile})
 
 
@@ -87,11 +86,6 @@ def folder_of_exporter(host: Host) -> str | None:
     return next((folder for folder in FOLDERS if os.path.isdir(host.resolve(folder))), None)
 
 
-def record(host: Host, path: str) -> None:
-    """Note the file before it is written for the first time."""
-    previous.record(host, SECTION, [path])
-
-
 def write(host: Host, path: str, text: str) -> None:
     """Replace the file, and remove those that were written before at other places."""
     atomic_write(host, path, text)
@@ -107,14 +101,10 @@ def written(host: Host, recorded: Mapping[str, Any]) -> list[str]:
     return [path for path in recorded.get(SECTION, []) if is_ours(host.read(path) or "")]
 
 
-class Place(Check):
-    """Looks where the file would lie, and whether anything reads it there."""
+def of_state(host: Host, live: str, _state: object) -> Check:
+    return Check(unread, host, live)
 
-    def __init__(self, host: Host, wanted: str) -> None:
-        Check.__init__(self)
-        self.host = host
-        self.wanted = wanted
 
-    def look(self, check: bool) -> None:
-        unread = place(self.host, self.wanted)[1]
-        self.remarks = coded("NPU_METRICS_UNREAD", [unread] if unread else [])
+def unread(host: Host, wanted: str) -> list[str]:
+    """Return a remark where nothing reads the file at its place."""
+    return coded("NPU_METRICS_UNREAD", filter(None, [place(host, wanted)[1]]))

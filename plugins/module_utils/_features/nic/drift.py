@@ -5,23 +5,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Sequence, Set
+from typing import TYPE_CHECKING
 
 from ..._base.cpulist import compress, expand
-from ..._base.findings import KERNEL, Cause, Findings, Value, coded
-from ..comparing import Comparing
+from ..._base.findings import KERNEL, Cause, Value, coded
+from ..feature import Comparing
 from ..irq.affinities import place
-from ..irq.affinity import Step
+from ..irq.drift import cause_of_move
 from ..irq.irqbalance import freedom
-from ..irq.moves import Seen, cause_of_move
 from ..irq.rebinds import Rebinds
 from .queues import TITLE, Queues
 
 if TYPE_CHECKING:
     from ..._base.documents import NicLive
 
-_WRONG = ("changed", "stuck", "fought over")
-_FIXED = ("managed", "full")
 _STUCK = Cause(KERNEL, "they have the right list and do not follow it; see effective_affinity_list")
 
 
@@ -32,42 +29,24 @@ def compare(comparing: Comparing, wanted: NicLive) -> None:
     placed = place(host, values, wanted, check=True)
     findings.remarks += values.remarks(host, wanted, ()) + coded("NPU_IRQ_FAILED", placed.failed if comparing.tolerant else [])
     for row in placed.rows:
-        groups: dict[str, list[Step]] = {TITLE: []}
-        for step in row.all_steps():
-            groups.setdefault(step.target.name, []).append(step)
-        findings.queues[row.pci] = _counts([step.state for step in groups[TITLE]])
-        for what, steps in groups.items():
-            wrong = [step for step in steps if step.state in _WRONG or step.state == "failed" and not comparing.tolerant]
-            title = "%s of %s" % (what, row.title)
-            if wrong:
-                everything = len(wrong) == len(steps) > 1
-                _differs(findings, title, wrong, everything, comparing.online, free(row.pci) if what == TITLE else "")
-            else:
-                findings.same("interrupts", title)
-
-
-def _differs(findings: Findings, title: str, wrong: Sequence[Step], everything: bool, online: Set[int], irqbalance: str) -> None:
-    """Note steps of one kind; ``irqbalance``: a sentence where it may have moved them."""
-    groups: dict[str | None, list[int]] = {}
-    for step in wrong:
-        irqs = groups.setdefault(step.effective or step.before, [])
-        irqs += [] if step.target.irq is None else [step.target.irq]
-    found = [_value(cpus, compress(irqs)) for cpus, irqs in sorted(groups.items(), key=lambda group: group[0] or "")]
-    worst = next((step for step in wrong if step.state == "fought over"), wrong[0])
-    kind = "threads" if worst.target.irq is None else "interrupts"
-    cause = cause_of_move(kind, worst.entry(), everything and not irqbalance, online, Seen(irqbalance=irqbalance))
-    expected = compress({cpu for step in wrong for cpu in expand(step.choices[0])})
-    findings.differs("interrupts", title, _value(expected), found, _STUCK if worst.state == "stuck" else cause)
-
-
-def _value(cpus: str | None, irqs: str = "") -> Value:
-    """Return what queues have; RPS and XPS without CPUs are off."""
-    if cpus is None:
-        return Value("cannot be read")
-    return Value(cpus=cpus, irqs=irqs) if cpus else Value("off")
-
-
-def _counts(states: Sequence[str]) -> dict[str, int]:
-    fixed = sum(state in _FIXED for state in states)
-    elsewhere = sum(state in (*_WRONG, "failed") for state in states)
-    return {"near": len(states) - fixed - elsewhere, "elsewhere": elsewhere, "fixed": fixed}
+        steps, title = row.all_steps(), "%s of %s" % (TITLE, row.title)
+        fixed = sum(step.state in ("managed", "full") for step in steps)
+        elsewhere = [step for step in steps if step.state in ("changed", "stuck", "fought over", "failed")]
+        findings.queues[row.pci] = {"near": len(steps) - fixed - len(elsewhere), "elsewhere": len(elsewhere), "fixed": fixed}
+        wrong = [step for step in elsewhere if step.state != "failed" or not comparing.tolerant]
+        if not wrong:
+            findings.same("interrupts", title)
+            continue
+        groups: dict[str | None, list[int]] = {}
+        for step in wrong:
+            irqs = groups.setdefault(step.effective or step.before, [])
+            irqs += [] if step.target.irq is None else [step.target.irq]
+        found = [
+            Value("cannot be read") if cpus is None else Value(cpus=cpus, irqs=compress(irqs))
+            for cpus, irqs in sorted(groups.items(), key=lambda group: group[0] or "")
+        ]
+        worst, irqbalance = next((step for step in wrong if step.state == "fought over"), wrong[0]), free(row.pci)
+        everything = len(wrong) == len(steps) > 1 and not irqbalance
+        cause = cause_of_move("interrupts", worst.entry(), everything, comparing.online, irqbalance=irqbalance)
+        expected = compress({cpu for step in wrong for cpu in expand(step.choices[0])})
+        findings.differs("interrupts", title, Value(cpus=expected), found, _STUCK if worst.state == "stuck" else cause)

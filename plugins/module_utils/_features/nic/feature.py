@@ -5,57 +5,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
 
 from ..._host.installed import UNIT_FOLDER
-from ..feature import Choices
-from ..irq.places import IRQBALANCE
-from ..value_feature import value_feature
-from .places import FILE, NIC_INSTANCE, NIC_SERVICE, NIC_TIMER, RULES
+from ..feature import compared_where_wanted, later, value_feature
+from ..irq.feature import IRQBALANCE
 
-if TYPE_CHECKING:
-    from ..._base.documents import AppliedState
-    from ..._host.host import Host
-    from ..._state.values import Step
-    from ..comparing import Comparing
-    from .queues import Queues
-
-
-def _kind() -> Queues:
-    from .queues import Queues
-
-    return Queues()
-
-
-def _step(host: Host, state: AppliedState, choices: Choices) -> Step | None:
-    wanted: Any = state["live"].get("nic")
-    if wanted is None:
-        return None
-    from ..._state.values import Step
-    from .queues import Queues
-
-    return Step(host, Queues(tolerant=state["live"].get("irq") == "warn"), wanted)
-
-
-def _compare(comparing: Comparing) -> None:
-    wanted = comparing.wanted.live.get("nic")
-    if wanted:
-        from .drift import compare
-
-        compare(comparing, wanted)
-
+FILE = "/etc/npu-affinity/nic.json"
+RULES = "/etc/udev/rules.d/91-npu-affinity-nic.rules"
+NIC_SERVICE, NIC_INSTANCE, NIC_TIMER = "npu-affinity-nic.service", "npu-affinity-nic@.service", "npu-affinity-nic.timer"
+NEAR, OFF = "near", "off"
+ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\Z")
 
 FEATURE = value_feature(
     "nic",
-    {},
-    "",
-    kind=_kind,
+    effect="moves network interrupts off the pools",
+    kind=later("nic.queues:Queues"),
     live={"mode": str, "functions": {str: str}},
     owned=(FILE, RULES) + tuple("%s/%s" % (UNIT_FOLDER, name) for name in (NIC_SERVICE, NIC_INSTANCE, NIC_TIMER)),
     programs=("npu-affinity-nic*", "system-npu*affinity*nic*.slice"),
     restarted=((IRQBALANCE, (FILE,)),),
-    step=_step,
-    compare=_compare,
+    compare=compared_where_wanted("nic", "nic.drift:compare"),
     compared=0,
-    codes=None,
 )

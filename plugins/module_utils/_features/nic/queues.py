@@ -10,7 +10,7 @@ ones. The number of queues, RPS and XPS are left alone.
 from __future__ import annotations
 
 import re
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Mapping, Sequence
 
 from ..._base.cpulist import compress, expand
 from ..._base.findings import coded
@@ -19,13 +19,12 @@ from ..._base.table import count
 from ..._host.host import Host
 from ..._kernel.cpus import CPU_FOLDER, read_list
 from ..._kernel.interrupts import Interrupt, Vector, interrupt_names
-from ..._kernel.nics import RPS, XPS, managed_disks, queue_name, queues, steered_cpus
-from ..._kernel.neighbours import name_of
+from ..._kernel.nics import RPS, XPS, managed_disks, name_of, queue_name, queues, steered_cpus
 from ..._kernel.pci import DEVICE_FOLDER
 from ..._state.value_kind import Change
 from ..irq.affinities import Affinities
 from ..irq.affinity import Row, Step
-from .places import ADDRESS, NEAR
+from .feature import ADDRESS, NEAR
 
 TITLE = "queue interrupts"
 """How diffs and sentences call all queues of a function together."""
@@ -92,7 +91,21 @@ class Queues(Affinities):
         return found
 
     def remarks(self, host: Host, live: Mapping[str, Any], changes: Sequence[Change], ahead: bool = False) -> list[str]:
-        return coded("NPU_NIC_UNPLACED", self.report().unchangeable + remarks(host, functions_of(live), self.title_of))
+        """Return what to know about the queues of functions and the interrupts of NVMe disks."""
+        wanted, names, sentences = functions_of(live), interrupt_names(host), list(self.report().unchangeable)
+        found = {pci: len({number for number, _vector in queues(host, pci, names)}) for pci in wanted}
+        for pci, cpus in sorted(wanted.items()):
+            title, own = self.title_of(host, pci), set(expand(cpus))
+            if not found[pci]:
+                sentences.append("%s: its driver has requested no queue interrupts, as while the interface is down" % title)
+            together = sum(found[other] for other, theirs in wanted.items() if theirs == cpus)
+            sentences += _shared(title, found[pci], together, cpus)
+            for kind in (RPS, XPS):
+                others = steered_cpus(host, pci, kind)
+                sentences += ["%s: %s also uses CPUs %s, and is not changed" % (title, kind, compress(others))] if others - own else []
+        disks = managed_disks(host)
+        sentences += ["%s: the kernel places their interrupts itself" % ", ".join(disks)] if disks else []
+        return coded("NPU_NIC_UNPLACED", sentences)
 
 
 def functions_of(live: Mapping[str, Any]) -> dict[str, str]:
@@ -102,24 +115,6 @@ def functions_of(live: Mapping[str, Any]) -> dict[str, str]:
         if not (ADDRESS.match(pci) and expand(cpus, "CPUs of %s" % pci)):
             raise ValueError("%r with CPUs %r is not a network function" % (pci, cpus))
     return dict(live["functions"])
-
-
-def remarks(host: Host, wanted: Mapping[str, str], title_of: Callable[[Host, str], str]) -> list[str]:
-    """Return what to know about the queues of functions and the interrupts of NVMe disks. Reads only."""
-    names, sentences = interrupt_names(host), []
-    found = {pci: len({number for number, _vector in queues(host, pci, names)}) for pci in wanted}
-    for pci, cpus in sorted(wanted.items()):
-        title = title_of(host, pci)
-        if not found[pci]:
-            sentences.append("%s: its driver has requested no queue interrupts, as while the interface is down" % title)
-        together = sum(found[other] for other, theirs in wanted.items() if theirs == cpus)
-        sentences += _shared(title, found[pci], together, cpus)
-        for kind in (RPS, XPS):
-            others = steered_cpus(host, pci, kind)
-            if others - set(expand(cpus)):
-                sentences.append("%s: %s also uses CPUs %s, and is not changed" % (title, kind, compress(others)))
-    disks = managed_disks(host)
-    return sentences + (["%s: the kernel places their interrupts itself" % ", ".join(disks)] if disks else [])
 
 
 def _shared(title: str, number: int, together: int, cpus: str) -> list[str]:

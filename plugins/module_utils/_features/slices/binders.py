@@ -8,62 +8,44 @@ Their environment and arguments at the start show what they do: :mod:`_base.bind
 
 from __future__ import annotations
 
-from typing import Mapping, NamedTuple, Sequence
+from typing import Mapping, Sequence
 
-from ..._base.binders import BINDERS, VLLM, VLLM_ASCEND, Binder
+from ..._base.binders import BINDERS, VLLM, VLLM_ASCEND
 from ..._base.cpulist import compress, expand
 from ..._base.findings import coded
 from ..._kernel.machine import architecture
 from ..._kernel.processes import command_of, started_with, variables_of
 from ..._state.systemd import UNIT_FOLDER
-from ..comparing import Comparing
+from ..feature import Comparing
 from ..threads import torch_npu
-from ..threads.places import SETTINGS as THREADS
+from ..threads.feature import SETTINGS as THREADS
 from ..watching import WATCH_SERVICE
 
 FORCE = "force"
 IRQ_TIMER = "npu-affinity-irq.timer"
 
 
-class _Started(NamedTuple):
-    """How a process was started, and where: ``granted`` are the CPUs of its ``unit``.
-
-    ``fight`` and ``fight_for_interrupts`` say at the end of sentences what restores the objects that it moves.
-    """
-
-    environment: Sequence[str]
-    command: Sequence[str]
-    unit: str
-    granted: set[int]
-    online: set[int]
-    fight: str
-    fight_for_interrupts: str
-
-    @property
-    def against(self) -> str:
-        return "CPUs %s of %s" % (compress(self.granted), self.unit)
-
-    @property
-    def variables(self) -> Mapping[str, str]:
-        return variables_of(self.environment)
-
-
 def check_binders(comparing: Comparing, unit: str, processes: Sequence[str], cpus: str) -> None:
     """Say which of the processes of a unit, given by their folders in /proc, bind themselves. ``cpus`` are those of the unit."""
     host, findings = comparing.host, comparing.findings
-    granted, online = set(expand(cpus)), set(comparing.online)
+    online = set(comparing.online)
+    granted = set(expand(cpus)) & online or set(expand(cpus))
     may_bind = comparing.host_binds and architecture(host) == "aarch64"
     units = ((WATCH_SERVICE, "its threads", THREADS), (IRQ_TIMER, "them", "%s/%s" % (UNIT_FOLDER, IRQ_TIMER)))
     fights = ["; until then %s puts %s back" % (unit, what) if host.exists(path) else "" for unit, what, path in units]
     found: dict[str, list[str]] = {}
+    against = "CPUs %s of %s" % (compress(granted), unit)
     for pid in [process.rpartition("/")[2] for process in processes]:
-        started = _Started(started_with(host, pid), command_of(host, pid), unit, granted & online or granted, online, *fights)
-        kind = _kind_of(unit, getattr(findings.devices.get(unit), "kind", ""), started.variables)
+        environment, command = started_with(host, pid), command_of(host, pid)
+        variables = variables_of(environment)
+        kind = _kind_of(unit, getattr(findings.devices.get(unit), "kind", ""), variables)
         left_out = [] if may_bind else [VLLM_ASCEND]
-        left_out += [VLLM] if _is_given_cpus(started) else []
+        left_out += [VLLM] if _is_given_cpus(command, granted) else []
         binders = [one for one in BINDERS if (len(one.kinds) > 1 or kind in one.kinds) and one not in left_out]
-        for sentence in filter(None, [_sentence(binder, started) for binder in binders] + [_of_interrupts(started), _of_ranges(started)]):
-            found.setdefault(sentence, []).append(pid)
+        hows = [(binder, binder.found(variables, command)) for binder in binders]
+        texts = ["%s: %s, against %s: %s%s" % (how, binder.effect, against, binder.remedy, fights[0]) for binder, how in hows if how]
+        for text in texts + _of_torch_npu(environment, granted, online, against, fights[1]):
+            found.setdefault(text, []).append(pid)
     for sentence, pids in found.items():
         more = " and %d more" % (len(pids) - 1) if len(pids) > 1 else ""
         who = "process %s (%s) of %s%s" % (pids[0], host.read("/proc/%s/comm" % pids[0]) or "ended", unit, more)
@@ -78,10 +60,10 @@ def _kind_of(unit: str, known: str, variables: Mapping[str, str]) -> str:
     return ""
 
 
-def _is_given_cpus(started: _Started) -> bool:
+def _is_given_cpus(command: Sequence[str], granted: set[int]) -> bool:
     """Whether vLLM places its workers on CPUs that it was given, all of them those of its unit: filter ``launch`` writes this."""
     lists, is_list = [], False
-    for word in started.command:
+    for word in command:
         name, equals, value = word.partition("=")
         if word.startswith("-"):
             is_list = name.replace("_", "-") == "--numa-bind-cpus"
@@ -91,43 +73,33 @@ def _is_given_cpus(started: _Started) -> bool:
         given = {cpu for text in lists for cpu in expand(text)}
     except ValueError:
         return False
-    return bool(given) and given <= started.granted
+    return bool(given) and given <= granted
 
 
-def _sentence(binder: Binder, started: _Started) -> str:
-    how = binder.found(started.variables, started.command)
-    if not how:
-        return ""
-    return "%s: %s, against %s: %s%s" % (how, binder.effect, started.against, binder.remedy, started.fight)
-
-
-def _of_interrupts(started: _Started) -> str:
-    found = torch_npu.setting(started.environment)
-    if not found or torch_npu.BIND_IRQ not in found[1].switches:
-        return ""
-    text = "with %s: torch_npu moves the interrupts of its NPUs and stops irqbalance: remove bind_irq%s"
-    return text % (found[0], started.fight_for_interrupts)
-
-
-def _of_ranges(started: _Started) -> str:
-    """Return what torch_npu makes of CPUs that the unit does not have, by both readings of the text where they differ."""
-    found = torch_npu.setting(started.environment)
+def _of_torch_npu(environment: Sequence[str], granted: set[int], online: set[int], against: str, fight: str) -> list[str]:
+    """Return what torch_npu does with interrupts, which ``fight`` says who restores, and makes of CPUs that the unit does not have, by both
+    readings of the text where they differ."""
+    found = torch_npu.setting(environment)
     if not found:
-        return ""
-    ids = torch_npu.visible_ids(started.environment)
+        return []
+    sentences = []
+    if torch_npu.BIND_IRQ in found[1].switches:
+        text = "with %s: torch_npu moves the interrupts of its NPUs and stops irqbalance: remove bind_irq%s"
+        sentences.append(text % (found[0], fight))
+    ids = torch_npu.visible_ids(environment)
     count = len(ids) if ids else len(found[1].ranges)
     outside, texts = set(), []
     for number in range(count) if ids else sorted(found[1].ranges):
-        old, new = (torch_npu.cpus_of(found[1], number, count, started.online, release) or set() for release in torch_npu.READINGS)
-        if (old | new) - started.granted:
-            outside |= (old | new) - started.granted
+        old, new = (torch_npu.cpus_of(found[1], number, count, online, release) or set() for release in torch_npu.READINGS)
+        if (old | new) - granted:
+            outside |= (old | new) - granted
             differ = "" if old == new else " (before 26.1.0 %s)" % compress(old)
             share = "" if number in found[1].ranges else " (its part of the whole host)"
             texts.append("CPUs %s%s%s for npu%d" % (compress(new), differ, share, number))
-    if not outside:
-        return ""
-    result = "and gets less" if FORCE in found[1].switches else "and then binds nothing"
-    return (
-        "with %s: torch_npu wants %s, of which %s are not among %s, %s: give it the CPUs of the plan (filter npu.affinity.launch, form "
-        "torch_npu), or remove the variable" % (found[0], " and ".join(texts), compress(outside), started.against, result)
-    )
+    if outside:
+        result = "and gets less" if FORCE in found[1].switches else "and then binds nothing"
+        sentences.append(
+            "with %s: torch_npu wants %s, of which %s are not among %s, %s: give it the CPUs of the plan (filter npu.affinity.launch, form "
+            "torch_npu), or remove the variable" % (found[0], " and ".join(texts), compress(outside), against, result)
+        )
+    return sentences

@@ -1,40 +1,47 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the kernel really grants to slices, services and their processes, compared with what it should. Reads only."""
+"""What slices need of a host, and what the kernel really grants to them, services and their processes. Reads only."""
 
 from __future__ import annotations
 
 import posixpath
-from typing import Any, Iterator, Mapping, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
 
 from ..._base.cpulist import compress, expand
 from ..._base.findings import CHANGED_CPUSET, EDIT, OFFLINE_CPU, Cause, Value, coded
+from ..._host.host import Host
 from ..._kernel.machine import slice_path
 from ..._kernel.memory import nodes_with_memory
 from ..._kernel.processes import members
 from ..._state.systemd import CPUSET_KEYS, RUNTIME_CONTROLS, Systemd, settings
-from ..._state.unit_files import numbers, others
-from ..comparing import Comparing
+from ..._state.unit_files import numbers, others, withheld
+from ..feature import Comparing
 from ..watching import WATCH_SERVICE
 from .binders import check_binders
 from .lending import given, holders, lending, sentence
-from .services import check_services
-from .tasks import compare_tasks
+from .services import check_services, compare_tasks
+
+if TYPE_CHECKING:
+    from ..._base.documents import AppliedState
 
 
-class Seen(NamedTuple):
-    """What can be seen of a unit whose set is another one.
-
-    ``above`` is ``(unit, set)`` of the slice above; ``overrides`` are drop-ins of set-property; ``edited``: whether the unit file is not
-    as expected; ``unread``: whether systemd has not read it since it changed.
-    """
-
-    unit: str
-    above: tuple[str, set[int] | None] | None = None
-    overrides: Sequence[str] = ()
-    edited: bool = False
-    unread: bool = False
+def require(host: Host, state: AppliedState) -> None:
+    """Refuse units that get no CPU sets, and programs that they start and that are neither there nor placed first by feature vnpu."""
+    for entry in state["expected"]:
+        parent = posixpath.dirname(slice_path(entry["unit"])) if entry["unit"].endswith(".slice") else ""
+        why = withheld(host, parent)
+        if why:
+            raise ValueError("%s cannot get CPUs %s: %s" % (entry["unit"], entry["cpus"], why))
+    layout = state["live"].get("vnpu")
+    placed = ["%s/%s" % (layout["folder"], file["name"]) for file in layout["files"]] if layout else []
+    for path in state["programs"]:
+        if path not in placed and not host.exists(path):
+            raise ValueError(
+                "%s is not on the host, and the units of vNPUs start it: containers would wait for their limiter and then fail. Place "
+                "it (npu_affinity_vnpu_enabled with npu_affinity_vnpu_files), or set npu_affinity_vnpu_limiter to '' where the library "
+                "does without one" % path
+            )
 
 
 def compare(comparing: Comparing) -> None:
@@ -90,16 +97,14 @@ def _compare_set(comparing: Comparing, entry: Mapping[str, Any], folder: str | N
             text = settings(host.read(other[0])).get(key, "")
             said = numbers(text)
             has = _set_of(kind, None if said is None else compress(said))._replace(state="%s=%s in %s" % (key, text, other[0]))
-            findings.differs(
-                "cpusets", name, _set_of(kind, entry[kind]), has, cause_of_set(usable, found, Seen(unit, overrides=other)), unit
-            )
+            findings.differs("cpusets", name, _set_of(kind, entry[kind]), has, cause_of_set(usable, found, other), unit)
         elif found is not None:
             findings.same("cpusets", name)
         return found is not None
     parent = posixpath.basename(posixpath.dirname(slice_path(unit))) if unit.endswith(".slice") else ""
     above = (parent, systemd.effective(parent, kind)) if parent else None
     unread = host.live and systemd.show(["NeedDaemonReload"], [unit]).get(unit, {}).get("NeedDaemonReload") == "yes"
-    cause = cause_of_set(usable, found, Seen(unit, above, overrides, unit in comparing.edited, unread))
+    cause = cause_of_set(usable, found, overrides, above, unit in comparing.edited, unread)
     if entry.get("more") and found and found > usable:
         cause = Cause(CHANGED_CPUSET, "a workload holds the others, and %s did not take them back: see its journal" % WATCH_SERVICE)
     has = Value("no cpuset") if found is None else _set_of(kind, compress(found))
@@ -111,23 +116,31 @@ def _set_of(kind: str, cpulist: str | None) -> Value:
     return Value(cpus=cpulist) if kind == "cpus" else Value(mems=cpulist)
 
 
-def cause_of_set(wanted: set[int], found: set[int] | None, seen: Seen) -> Cause:
+def cause_of_set(
+    wanted: set[int],
+    found: set[int] | None,
+    overrides: Sequence[str] = (),
+    above: tuple[str, set[int] | None] | None = None,
+    edited: bool = False,
+    unread: bool = False,
+) -> Cause:
     """Return the likely cause why the kernel grants a unit ``found`` (a set, None without a cpuset) and not ``wanted``, which is online.
 
-    It rests on what systemd 252 was seen to do: ``systemctl set-property`` leaves a drop-in of its own.
+    It rests on what systemd 252 was seen to do: ``systemctl set-property`` leaves a drop-in of its own, one of the ``overrides``. ``above``
+    is ``(unit, set)`` of the slice above; ``unread``: systemd has not read the unit file since it changed.
     """
-    if seen.overrides:
-        by_hand = all("/system.control/" in path or "/transient/" in path for path in seen.overrides)
+    if overrides:
+        by_hand = all("/system.control/" in path or "/transient/" in path for path in overrides)
         advice = "remove the file, run 'systemctl daemon-reload', and bind" if by_hand else "remove it there"
-        return Cause(EDIT, "overridden by %s; %s" % (", ".join(seen.overrides), advice))
+        return Cause(EDIT, "overridden by %s; %s" % (", ".join(overrides), advice))
     if not wanted:
         return Cause(OFFLINE_CPU, "none of them is online, and the kernel then grants those of the slice above")
-    if seen.edited:
+    if edited:
         return Cause(EDIT, "its unit file was changed")
-    if seen.unread:
+    if unread:
         return Cause(CHANGED_CPUSET, "systemd has not read the unit file since it changed; bind again")
     if found is None:
         return Cause(CHANGED_CPUSET, "the cpuset controller is off for it")
-    if seen.above and seen.above[1] is not None and found == wanted & seen.above[1]:
-        return Cause(CHANGED_CPUSET, "%s above it does not have the others" % seen.above[0])
+    if above and above[1] is not None and found == wanted & above[1]:
+        return Cause(CHANGED_CPUSET, "%s above it does not have the others" % above[0])
     return Cause(CHANGED_CPUSET, "something other than systemd wrote it, or systemd left an older set behind")

@@ -9,52 +9,37 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from ..._host.installed import UNIT_FOLDER
-from ..feature import Choices, Feature
+from ..._state.step import Check
+from ..feature import Choices, Feature, later
 from ..watching import WATCH_SERVICE
-from .places import HOUSEKEEPING
 
 if TYPE_CHECKING:
     from typing import Container, ContextManager
 
     from ..._base.documents import AppliedState
     from ..._host.host import Host
-    from ..comparing import Comparing
-    from ..watching import Watching
-    from .step import Prerequisites
+
+HOUSEKEEPING = "/etc/npu-affinity/housekeeping.json"
+"""What the system gets while no workload runs; there only where housekeeping follows the workloads."""
+HOUSEKEEPING_UNITS = ("system.slice", "user.slice", "init.scope")
 
 
-def _step(host: Host, state: AppliedState, choices: Choices) -> Prerequisites | None:
-    if not (state["live"].get("slices") and state.get("expected") or state.get("programs")):
-        return None
-    from .step import Prerequisites
-
-    return Prerequisites(host, state)
-
-
-def _watch(host: Host) -> Watching:
-    from .watching import Housekeeping
-
-    return Housekeeping(host)
+def _step(host: Host, state: AppliedState, choices: Choices) -> Check | None:
+    has_units = state["live"].get("slices") and state.get("expected") or state.get("programs")
+    return Check(later("slices.drift:require"), host, state) if has_units else None
 
 
 def _meanwhile(host: Host, paths: Container[str], strict: bool) -> ContextManager[None]:
-    if HOUSEKEEPING not in paths and not host.exists(HOUSEKEEPING):
-        return contextlib.nullcontext()
-    from .lending import nothing_lent
-
-    return nothing_lent(host, paths, strict)
-
-
-def _compare(comparing: Comparing) -> None:
-    from .drift import compare
-
-    compare(comparing)
+    lends = HOUSEKEEPING in paths or host.exists(HOUSEKEEPING)
+    context: ContextManager[None] = later("slices.lending:nothing_lent")(host, paths, strict) if lends else contextlib.nullcontext()
+    return context
 
 
 _USER = {"name": str, "slice": str}
 
 FEATURE = Feature(
     "slices",
+    effect="gives workloads the CPUs and memory nodes of their NPUs",
     live={"services": [{"name": str, "settings": {str: str}}], "workloads": [dict(_USER, npus=[str])], "vnpus": [_USER]},
     owned=(
         UNIT_FOLDER + "/npu.slice",
@@ -72,8 +57,8 @@ FEATURE = Feature(
     shared={UNIT_FOLDER + "/" + WATCH_SERVICE: HOUSEKEEPING},
     programs=(WATCH_SERVICE,),
     step=_step,
-    watch=_watch,
+    watch=later("slices.watching:Housekeeping"),
     meanwhile=_meanwhile,
-    compare=_compare,
+    compare=later("slices.drift:compare"),
     compared=-2,
 )

@@ -1,9 +1,11 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""CPUs of idle pools, lent to the slices of the system: which processes hold pools, and what the slices have.
+"""CPUs of idle pools, lent to the slices of the system: which processes hold pools, what the slices have, and what they are to have.
 
-What is lent is a setting of systemd that ends with the next boot, on top of drop-ins with the floor.
+They always have the floor. While no workload holds a pool, they also have its CPUs. Taking CPUs away is never delayed, and giving them is
+bounded: each change moves all work of the system. What is lent is a setting of systemd that ends with the next boot, on top of drop-ins
+with the floor.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import contextlib
 import fcntl
 import os
 import time
-from typing import TYPE_CHECKING, Any, Container, Dict, Iterable, Iterator, Mapping, NamedTuple, Set
+from typing import TYPE_CHECKING, AbstractSet, Any, Container, Dict, Iterable, Iterator, Mapping, NamedTuple, Set
 
 from ..._base.cpulist import compress, expand
 from ..._base.findings import Device, with_lost
@@ -21,15 +23,14 @@ from ..._host.host import CommandError, Host
 from ..._kernel.cpus import CPU_FOLDER, read_list
 from ..._kernel.machine import CGROUPS
 from ..._kernel.masks import granted
-from ..._kernel.processes import groups_below
+from ..._kernel.processes import every_pid, groups_below
 from ..._state.plan_file import read
 from ..._state.systemd import RUNTIME_CONTROLS, Systemd
 from ..._state.unit_files import drop_in_of
 from ..._users.devices import numbers, opened, owners
 from ..._users.groups import path_of
-from ..._users.monitors import is_monitor
-from .following import Sets, decided, whole_pools
-from .places import HOUSEKEEPING, HOUSEKEEPING_UNITS
+from ..._users.finding import is_monitor
+from .feature import HOUSEKEEPING, HOUSEKEEPING_UNITS
 
 if TYPE_CHECKING:
     from ..._base.documents import Plan
@@ -40,6 +41,49 @@ _TOPS = ("npu.slice", "gpu.slice")
 _LOCK = "/etc/npu-affinity"
 """A folder that is there wherever something can be lent: flock(2) takes it as it is, and the kernel lets go of it."""
 PATIENCE = 30.0
+PER_MINUTE = 4
+"""How often CPUs are given within a minute."""
+MINUTE = 60.0
+
+
+class Sets(NamedTuple):
+    """``floor``: what the system always has; ``most``: what it has besides while no workload runs."""
+
+    floor: AbstractSet[int]
+    most: AbstractSet[int]
+
+    def with_all(self, held: AbstractSet[int]) -> set[int]:
+        """Return all that the system may have while workloads hold some CPUs."""
+        return set(self.floor | (self.most - held))
+
+
+def decided(sets: Sets, given: Mapping[str, AbstractSet[int]], held: AbstractSet[int], may_give: bool) -> dict[str, set[int]]:
+    """Return ``{unit: CPUs}`` of the units that are to have others than they were ``given``, those that lose some first.
+
+    ``held``: the CPUs of all pools that workloads hold. Without ``may_give`` no unit gets more than the floor and what it has.
+    """
+    wanted = {unit: sets.with_all(held) if may_give else set(sets.floor | (found & sets.with_all(held))) for unit, found in given.items()}
+    changed = [unit for unit in given if wanted[unit] != given[unit]]
+    return {unit: wanted[unit] for unit in sorted(changed, key=lambda unit: given[unit] <= wanted[unit])}
+
+
+def whole_pools(pools: Iterable[AbstractSet[int]], cpus: AbstractSet[int]) -> set[int]:
+    """Return the CPUs of all pools of which some are held: what shares a pool shares its caches."""
+    return set(cpus).union(*(pool for pool in pools if pool & cpus))
+
+
+class Gifts:
+    """When the system was given CPUs. Times are those of a monotonic clock, in seconds."""
+
+    def __init__(self) -> None:
+        self._times: list[float] = []
+
+    def are_over(self, now: float) -> bool:
+        """Whether CPUs were given so often within a minute that the system waits for more."""
+        return len(self._times) >= PER_MINUTE and now - self._times[-PER_MINUTE] < MINUTE
+
+    def note(self, now: float) -> None:
+        self._times = (self._times + [now])[-PER_MINUTE:]
 
 
 class Lending(NamedTuple):
@@ -53,7 +97,6 @@ class Lending(NamedTuple):
         return [(npu, set(expand(npu["pool"]))) for npu in with_lost(self.plan)]
 
     def held(self, holders: Holders) -> set[int]:
-        """Return the CPUs of all pools that are held."""
         return whole_pools([pool for _npu, pool in self.pools], set().union(*holders.values()))
 
 
@@ -73,7 +116,7 @@ def holders(host: Host, plan: Plan, among: Iterable[int] | None = None) -> Holde
 
     ``among``: look at these processes only. Of a workload or vNPU that has a part of a pool, this part.
     """
-    pids = [int(name) for name in host.names("/proc", "[0-9]*")] if among is None else list(among)
+    pids = every_pid(host) if among is None else list(among)
     found: Holders = {}
     files, npus = numbers(host), with_lost(plan)
     names = {pid: set(opened(host, pid, files).values()) for pid in pids}
@@ -133,21 +176,19 @@ def alone(host: Host, patience: float = 0.0) -> Iterator[bool]:
     except OSError:
         yield True
         return
+    deadline, is_alone = time.monotonic() + patience, False
     try:
-        yield _taken(descriptor, time.monotonic() + patience)
+        while not is_alone:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                is_alone = True
+            except OSError:
+                if time.monotonic() >= deadline:
+                    break
+                time.sleep(0.01)
+        yield is_alone
     finally:
         os.close(descriptor)
-
-
-def _taken(descriptor: int, deadline: float) -> bool:
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except OSError:
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(0.01)
 
 
 @contextlib.contextmanager

@@ -1,25 +1,26 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Services, compared with the settings of their drop-ins. Reads only."""
+"""Services, compared with the settings of their drop-ins, and tasks with the sets of their unit. Reads only."""
 
 from __future__ import annotations
 
 import posixpath
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
-from ..._base.findings import CHANGED_CPUSET, EDIT, OLD_PROCESS, Cause, coded
+from ..._base.cpulist import expand
+from ..._base.findings import CHANGED_CPUSET, EDIT, OLD_PROCESS, Cause, Value, coded
 from ..._kernel.machine import CGROUPS, slice_path
 from ..._kernel.processes import folder_of, members, started_with
 from ..._state.systemd import Systemd
 from ..._state.unit_environment import agrees, environment
 from ..._state.unit_files import absent, differences, drop_in_of, fragment, numbers, similar
-from ..comparing import Comparing
+from ..feature import Comparing
 from .binders import check_binders
-from .tasks import compare_tasks
 
 _LOADED = ("CPUAffinity", "NUMAMask")
 """Settings of a service that no cgroup shows."""
+_ALLOWED = {"Cpus_allowed_list": "cpus", "Mems_allowed_list": "mems"}
 _OTHER_DEVICES = "%s sets %s=%s, and the CPUs of %s are those of %s=%s: remove it there, or name the devices that it uses"
 _BINDS_ITSELF = "%s sets %s=%s, and %s then binds itself, against %s=%s of its drop-in: remove it, or remove its engine from the settings"
 
@@ -39,6 +40,30 @@ def check_services(comparing: Comparing) -> list[dict[str, Any]]:
     if missing:
         comparing.findings.remarks += coded("NPU_UNKNOWN_UNIT", [absent(missing)])
     return with_sets
+
+
+def compare_tasks(comparing: Comparing, name: str, tasks: Sequence[str], entry: Mapping[str, Any], word: str = CHANGED_CPUSET) -> None:
+    """Compare tasks, by their folders in /proc, with ``{unit, cpus, mems}``, of which they may use a part; ``word`` is the likely cause."""
+    host, findings = comparing.host, comparing.findings
+    outside = []
+    for task in tasks:
+        lines = (line.partition(":") for line in (host.read(task + "/status") or "").splitlines())
+        found = {_ALLOWED[key]: value.strip() for key, _colon, value in lines if key in _ALLOWED}  # empty for one that has ended
+        if any(entry[kind] and not set(expand(found.get(kind, ""))) <= set(expand(entry[kind])) for kind in _ALLOWED.values()):
+            outside.append((task, found))
+    if not outside:
+        if tasks:
+            findings.same("processes", name)
+        return
+    task, found = outside[0]
+    title = "%s (%s)" % (task.rpartition("/")[2], host.read(task + "/comm") or "ended")
+    remark = "the set of the unit does not reach them"
+    if word == OLD_PROCESS:
+        remark = "it runs with its former settings, or its workers bind themselves (vLLM-Ascend: enable_cpu_binding=false)"
+    has = Value(cpus=found.get("cpus") if entry["cpus"] else None, mems=found.get("mems") if entry["mems"] else None)
+    has = has._replace(task=title, more=len(outside) - 1)
+    expected = Value(cpus=entry["cpus"] or None, mems=entry["mems"] or None)
+    findings.differs("processes", name, expected, has, Cause(word, remark), entry["unit"])
 
 
 class _Service:
@@ -118,14 +143,14 @@ class _Service:
                 self.comparing.findings.same("processes", title)
             else:
                 shown = "%s=%s" % (name, here) if name in started else "no %s" % name
-                cause = self._as_started("it still runs as it was started, or its program sets this itself")
+                cause = self._as_started("it still runs with its former settings, or its program sets this itself")
                 self._differs("processes", title, "%s=%s" % (name, expected), shown, cause)
 
     def _check_slice(self, group: str) -> list[dict[str, Any]]:
         home = self.wanted["Slice"]
         if posixpath.dirname(group) != slice_path(home):
             found = posixpath.basename(posixpath.dirname(group)) or "no slice"
-            self._differs("services", self.unit, "in " + home, "in " + found, self._as_started("it still runs as it was started"))
+            self._differs("services", self.unit, "in " + home, "in " + found, self._as_started("it still runs with its former settings"))
             return []
         self.comparing.findings.same("services", self.unit)
         sets = [{"cpus": entry["cpus"], "mems": entry["mems"]} for entry in self.comparing.wanted.expected if entry["unit"] == home]

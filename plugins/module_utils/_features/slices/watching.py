@@ -6,17 +6,14 @@
 from __future__ import annotations
 
 import time
-from typing import Iterable
-
 from ..._base.cpulist import compress
 from ..._base.outside import say
 from ..._host.host import CommandError, Host
-from ..._kernel.process_ends import Ends
+from ..._kernel.process_events import Ends
 from ..._state import lock
 from ..watching import Births, Watching
-from .following import Gifts, decided
-from .lending import Holders, Lending, alone, give, given, holders, lending, take_all
-from .places import HOUSEKEEPING
+from .lending import Gifts, Holders, Lending, alone, decided, give, given, holders, lending, take_all
+from .feature import HOUSEKEEPING
 
 
 class Housekeeping(Watching):
@@ -87,10 +84,6 @@ class Housekeeping(Watching):
         give(self.host, wanted)
         self._is_lending = any({**has, **wanted}[unit] - found.sets.floor for unit in has)
         for unit, cpus in wanted.items():
-            say("%s: CPUs %s -> %s%s" % (unit, compress(has[unit]), compress(cpus), _because(holding, has[unit] - cpus)))
-
-
-def _because(holding: Holders, lost: Iterable[int]) -> str:
-    pids = sorted(pid for pid, cpus in holding.items() if cpus.intersection(lost))
-    more = ", …" if len(pids) > 3 else ""
-    return " (for process %s%s)" % (", ".join(map(str, pids[:3])), more) if pids else ""
+            pids = sorted(pid for pid, pools in holding.items() if pools & (has[unit] - cpus))
+            why = " (for process %s%s)" % (", ".join(map(str, pids[:3])), ", …" if len(pids) > 3 else "") if pids else ""
+            say("%s: CPUs %s -> %s%s" % (unit, compress(has[unit]), compress(cpus), why))

@@ -5,59 +5,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..._host.installed import UNIT_FOLDER
-from ..feature import Choices, Feature
+from ..feature import Feature, compared_where_wanted, later, where_wanted
 from ..watching import WATCH_SERVICE
-from .places import PROGRESS, SETTINGS
 
-if TYPE_CHECKING:
-    from ..._base.documents import AppliedState
-    from ..._host.host import Host
-    from ..._state.release import Release
-    from ..comparing import Comparing
-    from ..watching import Watching
-    from .step import Threads
-
-
-def _step(host: Host, state: AppliedState, choices: Choices) -> Threads | None:
-    plan, wanted = state["plan"], state["live"].get("threads")
-    if not (plan and wanted):
-        return None
-    from .step import Threads
-
-    return Threads(host, plan, wanted)
-
-
-def _release() -> type[Release]:
-    from .release import Release
-
-    return Release
-
-
-def _watch(host: Host) -> Watching:
-    from .watching import Threads
-
-    return Threads(host)
-
-
-def _compare(comparing: Comparing) -> None:
-    wanted = comparing.wanted.live.get("threads")
-    if wanted:
-        from .drift import compare
-
-        compare(comparing, wanted)
-
+SETTINGS = "/etc/npu-affinity/threads.json"
+PROGRESS = "/run/npu-affinity/migration.json"
+"""What a migration has done and still has to do, for those who wait for it; gone when it has ended."""
 
 FEATURE = Feature(
     "threads",
+    effect="places threads of workers by their role",
     live={"processes": [dict], "patterns": dict},
     owned=(SETTINGS, UNIT_FOLDER + "/" + WATCH_SERVICE),
     programs=(WATCH_SERVICE,),
     leftovers=(PROGRESS,),
-    step=_step,
-    release=_release,
-    watch=_watch,
-    compare=_compare,
+    step=where_wanted("threads", "threads.step:of_state"),
+    release=later("threads.step:Release"),
+    watch=later("threads.watching:Threads"),
+    compare=compared_where_wanted("threads", "threads.step:compare"),
 )

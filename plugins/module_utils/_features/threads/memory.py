@@ -12,7 +12,6 @@ Moving is what ``migratepages`` of numactl does. It stalls the process, at some 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
@@ -22,8 +21,8 @@ from ..._base.table import count
 from ..._base.cpulist import compress, expand
 from ..._state.plan_file import memory_nodes
 from ..._host.host import GONE, CommandError, Host
-from ..._state.files import atomic_write, remove_file
-from .places import PROGRESS
+from ..._state.files import put_note, remove_file
+from .feature import PROGRESS
 from .tasks import Process
 
 FOLDERS = ["/usr/bin", "/usr/local/bin", "/bin"]
@@ -88,13 +87,16 @@ def _tool(host: Host) -> str | None:
     return host.find_program("migratepages", FOLDERS)
 
 
-def remote(table: Mapping[int, float], wanted: set[int]) -> float:
-    """Return the MiB of a table that lie on other nodes than the wanted ones; 0 where no node is wanted."""
-    return sum(amount for node, amount in table.items() if node not in wanted) if wanted else 0.0
+def remote(table: Mapping[int, float], wanted: set[int]) -> dict[int, float]:
+    """Return the part of a table that lies on other nodes than the wanted ones; none where no node is wanted."""
+    return {node: amount for node, amount in table.items() if amount and wanted and node not in wanted}
 
 
 def tables(host: Host, processes: Iterable[Process]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the :func:`row` of every process that can be read, and sentences on the others."""
+    """Return ``{pid, name, npus, wanted, mib, remote_mib}`` of every process that can be read, and sentences on the others.
+
+    ``mib`` is by node (as text), ``wanted`` are nodes as a cpulist is written.
+    """
     rows, warnings = [], []
     for process in processes:
         try:
@@ -103,21 +105,12 @@ def tables(host: Host, processes: Iterable[Process]) -> tuple[list[dict[str, Any
             warnings.append("the memory of %s is not known: %s" % (process.title, error))
             continue
         if table is not None:
-            rows.append(row(process, table))
+            wanted = wanted_nodes(process)
+            row = {"pid": process.pid, "name": process.name, "npus": [npu["id"] for npu in process.npus], "wanted": compress(wanted)}
+            row["mib"] = {str(node): round(amount, 1) for node, amount in sorted(table.items())}
+            row["remote_mib"] = round(sum(remote(table, wanted).values()), 1)
+            rows.append(row)
     return rows, warnings
-
-
-def row(process: Process, table: Mapping[int, float]) -> dict[str, Any]:
-    """Return ``{pid, name, npus, wanted, mib, remote_mib}``: ``mib`` is by node (as text), ``wanted`` nodes as a cpulist is written."""
-    wanted = wanted_nodes(process)
-    return {
-        "pid": process.pid,
-        "name": process.name,
-        "npus": [npu["id"] for npu in process.npus],
-        "wanted": compress(wanted),
-        "mib": {str(node): round(amount, 1) for node, amount in sorted(table.items())},
-        "remote_mib": round(remote(table, wanted), 1),
-    }
 
 
 class Migration:
@@ -139,7 +132,7 @@ class Migration:
                 table = memory_of(host, process.pid) or {}
             except Unreadable:
                 continue
-            amount = remote(table, wanted_nodes(process))
+            amount = sum(remote(table, wanted_nodes(process)).values())
             if amount >= SMALL:
                 self.todo.append((process, table, amount))
         self.total = sum(amount for _process, _table, amount in self.todo)
@@ -148,13 +141,21 @@ class Migration:
     def moved(self) -> float:
         return float(sum(step["mib"] - step["left_mib"] for step in self.steps))
 
+    def lines(self, check: bool) -> list[str]:
+        """Return a line for every process with MiB on remote nodes, as predicted in check mode."""
+        found = []
+        for process, _table, amount in self.todo:
+            moved = sum(step["mib"] - step["left_mib"] for step in self.steps if step["pid"] == process.pid)
+            found.append("~ %s: MiB on remote nodes %.1f -> %.1f" % (process.title, amount, 0 if check else amount - moved))
+        return found
+
     def refuse_above(self, limit: float) -> None:
         """Raise ``ValueError`` with the numbers when there is more to move than ``limit`` MiB, or no tool to move it."""
         if self.total > limit:
-            shown = [
-                "%s has %.0f MiB on nodes %s and belongs on %s" % (process.title, amount, *_nodes(table, process))
-                for process, table, amount in self.todo
-            ]
+            shown = []
+            for process, table, amount in self.todo:
+                nodes = compress(remote(table, wanted_nodes(process))), compress(_nearest(process))
+                shown.append("%s has %.0f MiB on nodes %s and belongs on %s" % (process.title, amount, *nodes))
             more = "; and " + count(len(shown) - 3, "more process", "more processes") if len(shown) > 3 else ""
             raise ValueError(
                 "%.0f MiB of memory would move, and npu_affinity_threads_memory_limit is %d MiB: %s%s. The processes would stall for "
@@ -177,11 +178,12 @@ class Migration:
     def _move(self, process: Process, table: dict[int, float]) -> bool:
         """Move what a process has on each other node to the nearest wanted one with room. Return whether that could be judged."""
         wanted, near = wanted_nodes(process), _nearest(process)
-        for source in sorted((node for node in table if node not in wanted), key=lambda node: -table[node]):
+        for source in sorted(remote(table, wanted), key=lambda node: -table[node]):
             for target in [*sorted(near), *sorted(wanted - near)]:
                 before = table.get(source, 0)
                 step: dict[str, Any] = {"pid": process.pid, "source": source, "target": str(target), "mib": round(before, 1)}
-                self._tell(step)
+                progress = {"total_mib": round(self.total, 1), "moved_mib": round(self.moved, 1), "now": step, "done": self.steps}
+                put_note(self.host, PROGRESS, progress)
                 start = time.monotonic()
                 try:
                     words = [_tool(self.host) or "migratepages", str(process.pid), str(source), str(target)]
@@ -202,10 +204,6 @@ class Migration:
                 self.warnings.append("%s: %.0f MiB stay on node %d: %s" % (process.title, step["left_mib"], source, why))
         return True
 
-    def _tell(self, step: Mapping[str, Any]) -> None:
-        state = {"total_mib": round(self.total, 1), "moved_mib": round(self.moved, 1), "now": step, "done": self.steps}
-        atomic_write(self.host, PROGRESS, json.dumps(state, indent=1, sort_keys=True) + "\n")
-
 
 def move_all(host: Host, processes: Iterable[Process], title: str) -> list[str]:
     """Move what processes of ``title`` have on remote nodes, however much it is. Return sentences on what stays there."""
@@ -216,9 +214,3 @@ def move_all(host: Host, processes: Iterable[Process], title: str) -> list[str]:
         return ["%s: %.0f MiB stay on other memory nodes than its own: %s" % (title, migration.total, error)]
     migration.carry_out()
     return migration.failed + migration.warnings
-
-
-def _nodes(table: Mapping[int, float], process: Process) -> tuple[str, str]:
-    """Return where a process has memory that moves, and the nodes that get it first."""
-    wanted = wanted_nodes(process)
-    return compress({node for node, amount in table.items() if node not in wanted and amount}), compress(_nearest(process))

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import errno
 import fnmatch
-from typing import Any, Collection, Iterable, Iterator, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Collection, Iterable, Mapping, Optional, Sequence
 
-from ..._base.outside import json_of
+from ..._base.outside import json_of, require_shape
 from ..._base.cpulist import compress, expand
 from ..._host.host import FORBIDDEN, GONE, Host
 from ..._kernel.cpus import CPU_FOLDER, read_list
@@ -26,8 +26,11 @@ from ..._kernel.masks import cpuset
 from ..._kernel.processes import started_with
 from ..watching import Births
 from . import torch_npu
-from .places import SETTINGS
-from .tasks import ROLES, Found, Process, find, groups_of, threads
+from .feature import SETTINGS
+from .tasks import ROLES, Process, find, groups_of, threads
+
+if TYPE_CHECKING:
+    from ..._base.documents import Plan
 
 Patterns = Mapping[str, Optional[Sequence[str]]]
 PATTERNS = {
@@ -42,38 +45,27 @@ that one, which polls for the whole host). Those of ``kv`` transfer KV caches, a
 ``ascend-wk-<n>`` of Mooncake's Ascend transport (kvcache-ai/Mooncake PR 2672), its senders and its programs mooncake_master and
 mooncake_client (Mooncake@3b5a594), the workers of MemFabric's links (memfabric_hybrid@7171ad35, ``acc_tcp_common.h``), and LMCache-Ascend's
 staging threads (LMCache-Ascend@169ee72, ``hccl_channel.py``)."""
+_ALIKE = ("role", "before", "wanted", "after", "state", "text")
 _ROUNDS = 3
 """How often the threads of a process are listed: threads that start meanwhile have the CPUs of the thread that started them."""
-
-
-def settings_of(host: Host, path: str = SETTINGS) -> tuple[list[dict[str, Any]], dict[str, list[str]]]:
-    """Return ``(processes, patterns)`` of the installed settings; none where there is no file. Raises ``ValueError`` for another shape."""
-    text = host.text(path)
-    try:
-        settings = json_of(text) if text is not None else {}
-        processes, patterns = settings.get("processes") or [], settings.get("patterns") or {}
-        known: dict[str, Any] = {
-            "npus": list,
-            "slice": (str, type(None)),
-            "unit": (str, type(None)),
-            "pids": (list, type(None)),
-            "devices": bool,
-        }
-        for entry in processes:
-            wrong = [key for key, value in entry.items() if key not in known or not isinstance(value, known[key])]
-            if wrong:
-                raise ValueError("processes have a strange '%s'" % wrong[0])
-        if not all(isinstance(name, str) for names in patterns.values() for name in names or ()):
-            raise ValueError("patterns are not lists of names")
-    except (AttributeError, TypeError, ValueError) as error:
-        raise ValueError("%s is not what role threads writes (%s); bind the host again to write it" % (path, error))
-    return processes, patterns
-
-
 _BY_TORCH_NPU = (
     "%s has %s: torch_npu places its threads, and they are left alone; unset it where they are to be placed here, or give it the CPUs of "
     "the plan (filter npu.affinity.launch, form torch_npu)"
 )
+_PROCESSES = {"npus?": [int], "slice?": str, "unit?": str, "pids?": [int], "devices?": bool}
+
+
+def settings_of(host: Host) -> tuple[list[dict[str, Any]], dict[str, list[str]]]:
+    """Return ``(processes, patterns)`` of the installed settings; none where there is no file. Raises ``ValueError`` for another shape."""
+    try:
+        text = host.text(SETTINGS)
+        settings = json_of("{}" if text is None else text)
+        require_shape(settings, {"processes?": [_PROCESSES], "patterns?": dict}, "it")
+        processes, patterns = settings.get("processes") or [], settings.get("patterns") or {}
+        require_shape({role: names for role, names in patterns.items() if names is not None}, {str: [str]}, "patterns")
+    except ValueError as error:
+        raise ValueError("%s is not what role threads writes (%s); bind the host again to write it" % (SETTINGS, error))
+    return processes, patterns
 
 
 def completed(patterns: Patterns | None) -> Patterns:
@@ -91,8 +83,8 @@ def role_of(name: str, patterns: Patterns) -> str:
 
 def kv_thread(host: Host, pids: Iterable[int], patterns: Patterns) -> str:
     """Return a thread of processes that transfers KV caches, '' for none."""
-    found = ((pid, tid, name) for pid in pids for tid, name in threads(host, pid) if role_of(name, patterns) == "kv")
-    return next(("thread %d (%s) of process %d" % (tid, name, pid) for pid, tid, name in found), "")
+    every = ((pid, *thread) for pid in pids for thread in threads(host, pid))
+    return next(("thread %d (%s) of process %d" % (tid, name, pid) for pid, tid, name in every if role_of(name, patterns) == "kv"), "")
 
 
 def cpus_of_roles(
@@ -106,16 +98,16 @@ def cpus_of_roles(
     none of the pool may be used.
     """
     pool = {cpu for npu in npus for cpu in expand(npu["pool"])}
-    there = online if granted is None else online & granted
+    usable = online if granted is None else online & granted
     roles: dict[str, set[int]] = {}
     sentences = []
     for role in ROLES:
         planned = {cpu for npu in npus for cpu in expand(npu.get(role) or "")}
-        roles[role] = planned & there or roles.get("main") or pool & there
-        for lost, why in ((planned - online, "offline"), ((planned & online) - there, "not granted by the cgroup")):
+        roles[role] = planned & usable or roles.get("main") or pool & usable
+        for lost, why in ((planned - online, "offline"), ((planned & online) - usable, "not granted by the cgroup")):
             if lost and roles[role]:
-                found = (compress(lost), role, why, compress(roles[role]))
-                sentences.append((role, "CPU %s of role %s is %s; its threads get CPUs %s" % found))
+                text = "CPU %s of role %s is %s; its threads get CPUs %s"
+                sentences.append((role, text % (compress(lost), role, why, compress(roles[role]))))
     return roles, sentences
 
 
@@ -128,13 +120,12 @@ class _Process:
         self.online = online
         self.release = release
         self.patterns = patterns if any(npu.get("kv") for npu in process.npus) else dict(patterns, kv=[])
-        self.granted = cpuset(host, process.pid)
+        granted = cpuset(host, process.pid)
+        self.usable = online if granted is None else online & granted
         self.entries: dict[int, dict[str, Any]] = {}
-        self.sentences: list[tuple[str, str]] = []
+        self.roles, self.sentences = cpus_of_roles(process.npus, online, granted)
         if release:
-            self.roles = dict.fromkeys(ROLES, online if self.granted is None else online & self.granted)
-        else:
-            self.roles, self.sentences = cpus_of_roles(process.npus, online, self.granted)
+            self.roles, self.sentences = dict.fromkeys(ROLES, self.usable), []
 
     def place(self, check: bool, only: Collection[int] | None = None) -> None:
         """Place all threads, and those that appear meanwhile, or ``only`` some."""
@@ -148,18 +139,17 @@ class _Process:
     def _place(self, tid: int, name: str, check: bool) -> dict[str, Any]:
         role = role_of(name, self.patterns)
         thread = Thread.of_process(self.process.pid, tid, name)
-        entry = {"tid": tid, "name": name, "role": role, "before": thread.read(self.host)}
-        entry.update(wanted=entry["before"], after=entry["before"], state="left", text="")
+        before = thread.read(self.host)
+        entry = {"tid": tid, "name": name, "role": role, "before": before, "wanted": before, "after": before, "state": "left", "text": ""}
         if role == "leave":
             return entry
         wanted = self.roles[role]
         entry["wanted"] = compress(wanted or {cpu for npu in self.process.npus for cpu in expand(npu.get(role) or npu["pool"])})
-        if entry["before"] is None:
+        if before is None:
             entry["state"] = "gone"
         elif not wanted:
-            there = self.online if self.granted is None else self.online & self.granted
-            self._refused(entry, "it may use CPUs %s, and none of the pool" % (compress(there) or "(none)"))
-        elif set(expand(entry["before"])) & self.online == wanted and (check or not self.release):
+            self._refused(entry, "it may use CPUs %s, and none of the pool" % (compress(self.usable) or "(none)"))
+        elif set(expand(before)) & self.online == wanted and (check or not self.release):
             entry["state"] = "placed"
         elif check:
             entry.update(state="moved", after=entry["wanted"])
@@ -179,37 +169,19 @@ class _Process:
                 advice = "; run as root on the machine itself" if error.errno in FORBIDDEN else ""
                 entry.update(state="failed", text="could not be moved to CPUs %s (%s)%s" % (entry["wanted"], error.strerror, advice))
             return
-        entry["after"] = thread.read(self.host)
-        if entry["after"] is None:
-            entry.update(state="gone", after=entry["before"])
-        elif set(expand(entry["after"])) & self.online == wanted:
+        after = thread.read(self.host)
+        if after is None:
+            entry["state"] = "gone"
+        elif set(expand(after)) & self.online == wanted:
             # One that is let go is written whatever it shows: it may have asked for just these CPUs, and would keep them
-            entry["state"] = "placed" if entry["after"] == entry["before"] else "moved"
+            entry.update(state="placed" if after == entry["before"] else "moved", after=after)
         else:
-            text = "was moved to CPUs %s and is on %s: something else moves it" % (entry["wanted"], entry["after"])
-            entry.update(state="failed", text=text)
+            text = "was moved to CPUs %s and is on %s: something else moves it" % (entry["wanted"], after)
+            entry.update(state="failed", after=after, text=text)
 
     def _refused(self, entry: dict[str, Any], why: str) -> None:
         text = "is refused the CPUs %s of role %s: %s; start it in the slice of its device, or widen its cpuset"
         entry.update(state="refused", text=text % (entry["wanted"], entry["role"], why))
-
-    def row(self) -> dict[str, Any]:
-        entries = [self.entries[tid] for tid in sorted(self.entries)]
-        process = self.process
-        ids = [npu["id"] for npu in process.npus]
-        return {
-            "pid": process.pid,
-            "name": process.name,
-            "title": process.title,
-            "npus": ids,
-            "found_by": process.found_by,
-            "threads": entries,
-        }
-
-    def remarks(self) -> list[str]:
-        """Return a sentence for every role of its threads that does not have the CPUs of the plan."""
-        roles = {entry["role"] for entry in self.entries.values()}
-        return ["%s: %s" % (self.process.title, text) for role, text in self.sentences if role in roles]
 
 
 class Report:
@@ -220,26 +192,27 @@ class Report:
     cpuset) and failed.
     """
 
-    def __init__(self, found: Found) -> None:
-        self.found = found.processes
-        self.warnings = list(found.warnings)
+    def __init__(self, found: Sequence[Process] = (), warnings: Iterable[str] = ()) -> None:
+        self.found = found
+        self.warnings = list(warnings)
         self.processes: list[dict[str, Any]] = []
         self.failed: list[str] = []
         self.changed = False
 
     def add(self, placement: _Process) -> None:
-        row = placement.row()
-        self.processes.append(row)
-        self.warnings += placement.remarks()
-        self.changed |= any(entry["before"] != entry["after"] for entry in row["threads"])
-        for group in grouped(row["threads"]):
-            if group["state"] in ("refused", "failed"):
-                self.failed.append("%s: %s %s" % (row["title"], subject(group), group["text"]))
+        process, entries = placement.process, [placement.entries[tid] for tid in sorted(placement.entries)]
+        row = {"pid": process.pid, "name": process.name, "title": process.title, "npus": [npu["id"] for npu in process.npus]}
+        self.processes.append({**row, "found_by": process.found_by, "threads": entries})
+        roles = {entry["role"] for entry in entries}
+        self.warnings += ["%s: %s" % (process.title, text) for role, text in placement.sentences if role in roles]
+        self.changed |= any(entry["before"] != entry["after"] for entry in entries)
+        failed = [group for group in grouped(entries) if group["state"] in ("refused", "failed")]
+        self.failed += ["%s: %s %s" % (process.title, subject(group), group["text"]) for group in failed]
 
 
 def place(
     host: Host,
-    plan: Mapping[str, Any],
+    plan: Plan,
     wanted: Iterable[Mapping[str, Any]] = (),
     patterns: Patterns | None = None,
     check: bool = False,
@@ -257,7 +230,7 @@ def place(
     patterns = completed(patterns)
     found = find(host, plan, groups_of(plan, wanted), among=among)
     online = read_list(host, CPU_FOLDER + "/online") or {cpu for npu in plan["npus"] for cpu in expand(npu["pool"])}
-    report = Report(found)
+    report = Report(found.processes, found.warnings)
     for process in found.processes:
         placement = _Process(host, process, online, patterns, release)
         setting = torch_npu.setting(started_with(host, process.pid))
@@ -272,31 +245,33 @@ def place(
 def put_back(host: Host, report: Report) -> None:
     """Restore the CPUs of the threads that were moved; one that has ended needs nothing. Raises ``ValueError`` with what could not be."""
     failed = []
-    for row in report.processes:
-        for entry in row["threads"]:
-            if entry["before"] == entry["after"] or entry["state"] == "gone":
-                continue
-            try:
-                Thread.of_process(row["pid"], entry["tid"], entry["name"]).write(host, entry["before"])
-            except OSError as error:
-                if error.errno not in GONE:
-                    failed.append(
-                        "thread %d (%s) of %s could not be restored to CPUs %s: %s"
-                        % (entry["tid"], entry["name"], row["title"], entry["before"], error.strerror)
-                    )
+    for row, entry in ((process, thread) for process in report.processes for thread in process["threads"]):
+        if entry["before"] == entry["after"] or entry["state"] == "gone":
+            continue
+        try:
+            Thread.of_process(row["pid"], entry["tid"], entry["name"]).write(host, entry["before"])
+        except OSError as error:
+            if error.errno not in GONE:
+                text = "thread %d (%s) of %s could not be restored to CPUs %s: %s"
+                failed.append(text % (entry["tid"], entry["name"], row["title"], entry["before"], error.strerror))
     if failed:
         raise ValueError("; ".join(failed))
 
 
 def grouped(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the threads of one process with those joined that fare alike: ``names`` and ``tids`` (in the notation of cpulists)."""
-    groups: dict[tuple[Any, ...], tuple[dict[str, Any], list[int], set[str]]] = {}
+    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for entry in entries:
-        values = {key: entry[key] for key in ("role", "before", "wanted", "after", "state", "text")}
-        group, tids, names = groups.setdefault(tuple(values.values()), (values, [], set()))
-        tids.append(entry["tid"])
-        names.add(entry["name"])
-    return [dict(group, tids=compress(tids), threads=len(tids), names=sorted(names)) for group, tids, names in groups.values()]
+        groups.setdefault(tuple(entry[key] for key in _ALIKE), []).append(entry)
+    return [
+        dict(
+            zip(_ALIKE, values),
+            tids=compress(entry["tid"] for entry in same),
+            threads=len(same),
+            names=sorted({entry["name"] for entry in same}),
+        )
+        for values, same in groups.items()
+    ]
 
 
 def subject(group: Mapping[str, Any]) -> str:
@@ -305,12 +280,6 @@ def subject(group: Mapping[str, Any]) -> str:
         return "thread %s (%s)" % (group["tids"], group["names"][0])
     shown = ", ".join(group["names"][:3]) + (", ..." if len(group["names"]) > 3 else "")
     return "each of %d threads (%s)" % (group["threads"], shown)
-
-
-def lines(report: Report) -> Iterator[str]:
-    """Yield a sentence for all threads that moved together, for every failure, and when something moved for every remark."""
-    yield from moves(report.processes)
-    yield from (report.warnings if report.changed else []) + report.failed
 
 
 def moves(processes: Sequence[Mapping[str, Any]]) -> list[str]:

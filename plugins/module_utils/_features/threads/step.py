@@ -1,24 +1,29 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The threads of running processes as a step of the transaction that applies a desired state."""
+"""The threads of running processes: a step of the transaction that applies a desired state, let go by an unbind, and compared."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Mapping
+from typing import TYPE_CHECKING, Any
 
+from ..._base.findings import CHANGED_CPUSET, EDIT, Cause, Device, Value, coded
 from ..._host.host import Host
-from ..._state.diffs import diffs
-from ..._state.step import LiveStep
+from ..._state import diffs
+from ..._state import step
+from ..feature import Comparing
 from . import placing
 from .memory import Migration, tables
-from .tasks import Found, find, groups_of
+from .feature import SETTINGS
+from .tasks import find, groups_of, plan_in_force, titles_of
 
 if TYPE_CHECKING:
-    from ..._base.documents import ThreadsLive
+    from ..._base.documents import AppliedState, Plan, ThreadsLive
+
+_MOVED = "started since the timer last looked, or the worker places it itself (vLLM-Ascend: enable_cpu_binding=false)"
 
 
-class Threads(LiveStep):
+class Threads(step.LiveStep):
     """Places the threads of running processes on the CPUs of their roles.
 
     ``wanted`` is what a desired state has as ``live.threads``. Memory that follows them is moved by :meth:`complete` when all else has
@@ -29,13 +34,13 @@ class Threads(LiveStep):
     key = "threads"
     disruptive = False
 
-    def __init__(self, host: Host, plan: Mapping[str, Any], wanted: ThreadsLive) -> None:
-        LiveStep.__init__(self)
+    def __init__(self, host: Host, plan: Plan, wanted: ThreadsLive) -> None:
+        step.LiveStep.__init__(self)
         self.host = host
         self.plan = plan
         self.wanted = wanted
         self.memory = wanted.get("memory", "none")
-        self.report = placing.Report(Found([], []))
+        self.report = placing.Report()
         self.migration: Migration | None = None
         self.links: list[str] = []
         self._check = False
@@ -53,7 +58,7 @@ class Threads(LiveStep):
             self.migration = Migration(self.host, asked, self.host.timeout)
             self.migration.refuse_above(self.wanted["memory_limit"])
             patterns = placing.completed(self.wanted["patterns"])
-            linked = [placing.kv_thread(self.host, [process.pid], patterns) for process, _table, _amount in self.migration.todo]
+            linked = [placing.kv_thread(self.host, [process.pid], patterns) for process, *_memory in self.migration.todo]
             self.links = ["%s transfers KV caches: its links can time out while its memory moves" % link for link in linked if link]
         self._place(check=True)
         if check:
@@ -84,32 +89,87 @@ class Threads(LiveStep):
                 raise ValueError("not all memory could be moved: " + "; ".join(self.migration.failed))
 
     def result(self) -> dict[str, Any]:
-        """Return ``{changed, processes, failures, memory, migration}``."""
-        found = result_of(self.report, self.migration, self._check)
+        """Return ``{changed, processes, failures}``, and ``memory`` and ``migration`` where it follows the threads."""
+        migration, rows = self.migration, [dict(row, threads=placing.grouped(row["threads"])) for row in self.report.processes]
+        result: dict[str, Any] = {
+            "changed": self.report.changed,
+            "processes": [{key: value for key, value in row.items() if key != "title"} for row in rows],
+            "failures": list(self.report.failed),
+        }
+        if migration:
+            amounts = {"total_mib": round(migration.total, 1), "moved_mib": round(migration.moved, 1)}
+            result["migration"] = {**amounts, "steps": migration.steps}
+            result["changed"] |= bool(migration.todo) if self._check else migration.moved >= 1
+            result["failures"] += migration.failed
         if self.memory != "none":
-            found["memory"], unread = tables(self.host, self.report.found)
+            result["memory"], unread = tables(self.host, self.report.found)
             self.warnings = self.warnings + unread
-        return found
+        return result
 
     def lines(self) -> dict[str, list[str]]:
-        moved = diffs.memory(self.migration, self._check) if self.migration else []
+        moved = self.migration.lines(self._check) if self.migration else []
         return {diffs.MEMORY: moved, diffs.THREADS: diffs.threads(self.report.processes)}
 
 
-def result_of(report: placing.Report, migration: Migration | None, check: bool) -> dict[str, Any]:
-    """Return ``{changed, processes, failures}``, and ``migration`` where memory follows the threads."""
-    rows = [dict(row, threads=placing.grouped(row["threads"])) for row in report.processes]
-    result: dict[str, Any] = {
-        "changed": report.changed,
-        "processes": [{key: value for key, value in row.items() if key != "title"} for row in rows],
-        "failures": list(report.failed),
-    }
-    if migration:
-        result["migration"] = {
-            "total_mib": round(migration.total, 1),
-            "moved_mib": round(migration.moved, 1),
-            "steps": migration.steps,
-        }
-        result["changed"] |= bool(migration.todo) if check else migration.moved >= 1
-        result["failures"] += migration.failed
-    return result
+def of_state(host: Host, live: ThreadsLive, state: AppliedState) -> Threads | None:
+    return Threads(host, state["plan"], live) if state["plan"] else None
+
+
+class Release(step.Release):
+    """Lets threads go that were placed: newer kernels keep what was set when a cpuset widens. ``report`` is a :class:`placing.Report`."""
+
+    report: placing.Report | None = None
+
+    @property
+    def changed(self) -> bool:
+        return self.report is not None and self.report.changed
+
+    def look(self, check: bool) -> None:
+        if self.host.exists(SETTINGS):
+            try:
+                self.report = self._place(check=True)
+            except (OSError, ValueError) as error:
+                self.outcome.warnings.append("threads stay where they were placed until their processes end: %s" % error)
+
+    def run(self) -> None:
+        if self.report is not None:
+            self.report = self.outcome.attempt(None, self._place)
+            self.outcome.warnings += self.report.failed if self.report else []
+
+    def lines(self) -> dict[str, list[str]]:
+        return {diffs.THREADS: diffs.threads(self.report.processes) if self.report else []}
+
+    def undo(self) -> None:
+        if self.report is not None:
+            placing.put_back(self.host, self.report)
+
+    def _place(self, check: bool = False) -> placing.Report:
+        return placing.place(self.host, plan_in_force(self.host), *placing.settings_of(self.host), check, release=True)
+
+
+def compare(comparing: Comparing, wanted: ThreadsLive) -> None:
+    """Compare all threads; an object is what the processes of an NPU have in one role.
+
+    Refusals by a cpuset count as drift, too. What is merely worth knowing becomes a remark.
+    """
+    findings = comparing.findings
+    report = placing.place(comparing.host, comparing.plan, wanted["processes"], wanted["patterns"], check=True)
+    objects: dict[tuple[str, Device | None], list[tuple[dict[str, Any], dict[str, Any]]]] = {}
+    for process, row in zip(report.found, report.processes):
+        device = Device.of(process.npus[0]) if len(process.npus) == 1 else None
+        for entry in row["threads"]:
+            if entry["state"] not in ("left", "gone"):
+                name = "%s threads of %s" % (entry["role"], titles_of(process.npus))
+                wrong = objects.setdefault((name, device), [])
+                if entry["state"] != "placed":
+                    wrong.append((row, entry))
+    for (name, device), wrong in objects.items():
+        if not wrong:
+            findings.same("threads", name)
+            continue
+        row, entry = wrong[0]
+        task = "thread %d (%s) of process %d (%s)" % (entry["tid"], entry["name"], row["pid"], row["name"])
+        found = Value(cpus=entry["before"], task=task, more=len(wrong) - 1)
+        cause = Cause(CHANGED_CPUSET, entry["text"]) if entry["state"] == "refused" else Cause(EDIT, _MOVED)
+        findings.differs("threads", name, Value(cpus=entry["wanted"]), found, cause, device)
+    findings.remarks += coded("NPU_THREAD_UNPLACED", report.warnings)

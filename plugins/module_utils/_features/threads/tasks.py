@@ -13,54 +13,52 @@ from __future__ import annotations
 
 import posixpath
 import sys
-from typing import TYPE_CHECKING, Any, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Collection, Iterable, Mapping, NamedTuple, Sequence
 
 from ..._base.cpulist import expand
 from ..._host.host import Host
 from ..._kernel.device_opens import device_folder
 from ..._kernel.processes import command_of, started_with, variables_of
 from ..._ranks.devices import there
-from ..._ranks.rank import index_of
-from ..._ranks.visible import VARIABLES, visible
-from ..._state.plan_file import PATH as PLAN
+from ..._ranks.visible import VARIABLES, index_of, visible
 from ..._base.findings import Device, noun
+from ..._state.plan_file import PATH as PLAN
 from ..._state.plan_file import plan_npus, read
 from ..._users.devices import numbers, opened, owners
 from ..._users.groups import of_pods
 
 if TYPE_CHECKING:
-    from ..._base.documents import Plan
+    from ..._base.documents import Plan, PlanEntry
 
 ROLES = ("main", "acl", "release", "kv")
+_SETTING = "npu_affinity_threads_processes"
 
 
-class Process:
+class Process(NamedTuple):
     """A process and where it was found: ``npus`` are the plan's entries that it belongs to, ``found_by`` a short text."""
 
-    def __init__(self, pid: int, name: str, npus: list[Mapping[str, Any]], found_by: str) -> None:
-        self.pid = pid
-        self.name = name
-        self.npus = npus
-        self.found_by = found_by
+    pid: int
+    name: str
+    npus: Sequence[Mapping[str, Any]]
+    found_by: str
 
     @property
     def title(self) -> str:
         return "process %d (%s) of %s" % (self.pid, self.name, titles_of(self.npus))
 
 
-class Found:
+class Found(NamedTuple):
     """``processes`` by number, and ``warnings``: sentences on what was asked for and is not there, or is left alone."""
 
-    def __init__(self, processes: list[Process], warnings: list[str]) -> None:
-        self.processes = processes
-        self.warnings = warnings
+    processes: list[Process]
+    warnings: list[str]
 
 
-def plan_in_force(host: Host, path: str = PLAN) -> Plan:
+def plan_in_force(host: Host) -> Plan:
     """Return the plan that was bound on the host. Raises ``ValueError`` with a sentence if there is none, or a broken one."""
-    plan = read(host, path)
+    plan = read(host)
     if plan is None:
-        raise ValueError("there is no %s: this host was never bound; bind it, or give a plan" % path)
+        raise ValueError("there is no %s: this host was never bound; bind it, or give a plan" % PLAN)
     return plan
 
 
@@ -68,73 +66,69 @@ def titles_of(npus: Iterable[Mapping[str, Any]]) -> str:
     return " and ".join(Device.of(npu).title for npu in npus)
 
 
-class Group:
+class Group(NamedTuple):
     """Requested processes, and the plan's entries ``npus`` that they belong to.
 
     They are those of a ``unit`` (a slice or a service), those with certain ``pids``, or those that have a device of the NPUs open.
     """
 
-    def __init__(self, npus: Sequence[Mapping[str, Any]], unit: str | None = None, pids: set[int] | None = None) -> None:
-        self.npus = npus
-        self.unit = unit
-        self.pids = pids
-        self.keys = {Device.of(npu) for npu in npus}
+    npus: Sequence[PlanEntry]
+    unit: str = ""
+    pids: Collection[int] = ()
 
     @property
     def by_device(self) -> bool:
-        return self.unit is None and self.pids is None
+        return not (self.unit or self.pids)
 
     @property
     def title(self) -> str:
         return self.unit or ("an open device" if self.by_device else "its number")
 
     def rank(self, pid: int, paths: list[list[str]]) -> int | None:
-        """Return how near the group is to a process, or None: a number is nearer than any unit, an inner unit nearer than an outer."""
-        if self.pids is not None:
-            return sys.maxsize if pid in self.pids else None
-        return depth_of(paths, self.unit) if self.unit else None
+        """Return how near the group is to a process, or None: a number is nearer than any unit, an inner unit nearer than an outer.
+
+        Only slices may be above a unit: another system's unit of the same name, in a container or of a user, is not meant.
+        """
+        if pid in self.pids:
+            return sys.maxsize
+        above = [path[: path.index(self.unit)] for path in paths if self.unit and self.unit in path]
+        return max((len(names) for names in above if all(name.endswith(".slice") for name in names)), default=None)
 
 
-def groups_of(plan: Mapping[str, Any], wanted: Iterable[Mapping[str, Any]] = ()) -> list[Group]:
+def groups_of(plan: Plan, wanted: Iterable[Mapping[str, Any]] = ()) -> list[Group]:
     """Return the :class:`Group` list of ``[{npus, slice, unit, pids, devices}]``; without it, one for the slice of every NPU of the plan.
 
     ``npus`` are logic ids, none means all. An element without slice, unit, pids and devices means the slices of its NPUs. Raises
     ``ValueError`` for what is not a plan, for an NPU that the plan does not have, and for roles with CPUs outside their pool.
     """
-    known = {}
+    by_id = {}
     for npu in reversed(plan_npus(plan)):
-        known[npu["id"]] = npu
-        _refuse_outside(npu)
+        by_id[npu["id"]], title = npu, Device.of(npu).title
+        pool = set(expand(npu["pool"], "pool of %s" % title))
+        for role in ROLES:
+            if not pool.issuperset(expand(npu.get(role) or "", "%s of %s" % (role, title))):
+                text = "role %s of %s has CPUs %s, which are not all in its pool %s; plan and bind again"
+                raise ValueError(text % (role, title, npu[role], npu["pool"]))
     groups = []
     for entry in wanted or [{}]:
-        asked = entry.get("npus") or []
-        missing = [str(number) for number in asked if number not in known]
+        asked, pids = entry.get("npus") or [], entry.get("pids") or []
+        missing = [str(number) for number in asked if number not in by_id]
         if missing:
-            has = ", ".join(str(number) for number in sorted(known)) or "none"
-            raise ValueError(
-                "npu_affinity_threads_processes: %s %s is not in the plan, which has %s" % (noun(plan["npus"]), ", ".join(missing), has)
-            )
-        npus = [known[number] for number in sorted(set(asked))] or plan["npus"]
-        named = [name for name in (entry.get("slice"), entry.get("unit")) if name]
-        if not asked and (named or entry.get("pids")):
-            text = "npu_affinity_threads_processes: %s names no NPU or GPU; give the logic ids of npus"
-            raise ValueError(text % (named[0] if named else "process %s" % ", ".join(map(str, entry["pids"]))))
-        groups += [Group(npus, name) for name in named]
-        if entry.get("pids"):
-            groups.append(Group(npus, pids=set(entry["pids"])))
+            has = ", ".join(map(str, sorted(by_id))) or "none"
+            raise ValueError("%s: %s %s is not in the plan, which has %s" % (_SETTING, noun(plan["npus"]), ", ".join(missing), has))
+        units = [name for name in (entry.get("slice"), entry.get("unit")) if name]
+        if not asked and (units or pids):
+            subject = units[0] if units else "process %s" % ", ".join(map(str, pids))
+            raise ValueError("%s: %s names no NPU or GPU; give the logic ids of npus" % (_SETTING, subject))
+        npus = [by_id[number] for number in sorted(set(asked))] or plan["npus"]
+        groups += [Group(npus, name) for name in units]
+        if pids:
+            groups.append(Group(npus, pids=set(pids)))
         if entry.get("devices"):
             groups.append(Group(npus))
-        elif not named and not entry.get("pids"):
+        elif not units and not pids:
             groups += [Group([npu], npu["slice"]) for npu in npus if npu.get("slice")]
     return groups
-
-
-def _refuse_outside(npu: Mapping[str, Any]) -> None:
-    pool = set(expand(npu["pool"], "pool of %s" % Device.of(npu).title))
-    for role in ROLES:
-        if not set(expand(npu.get(role) or "", "%s of %s" % (role, Device.of(npu).title))) <= pool:
-            found = (role, Device.of(npu).title, npu[role], npu["pool"])
-            raise ValueError("role %s of %s has CPUs %s, which are not all in its pool %s; plan and bind again" % found)
 
 
 def cgroups(host: Host, pid: int) -> list[list[str]] | None:
@@ -145,21 +139,7 @@ def cgroups(host: Host, pid: int) -> list[list[str]] | None:
     return [line.split(":", 2)[2].strip("/").split("/") for line in text.splitlines() if line.count(":") >= 2]
 
 
-def of_kubernetes(paths: Iterable[list[str]]) -> bool:
-    """Whether cgroup paths are those of a pod."""
-    return any(map(of_pods, paths))
-
-
-def depth_of(paths: Iterable[list[str]], unit: str) -> int | None:
-    """Return how deep a slice or service lies in cgroup paths, or None when it is in none of them.
-
-    Only slices may be above it: another system's unit of the same name, in a container or of a user, is not meant.
-    """
-    above = [path[: path.index(unit)] for path in paths if unit in path]
-    return max((len(names) for names in above if all(name.endswith(".slice") for name in names)), default=None)
-
-
-def find(host: Host, plan: Mapping[str, Any], groups: Sequence[Group], pods: bool = False, among: Iterable[int] | None = None) -> Found:
+def find(host: Host, plan: Plan, groups: Sequence[Group], pods: bool = False, among: Iterable[int] | None = None) -> Found:
     """Return what :class:`Found` describes. A process in several groups belongs to the nearest one.
 
     A process that has devices of some of its group's NPUs open belongs to these only; one that has opened none yet, to that of its rank.
@@ -182,7 +162,7 @@ def find(host: Host, plan: Mapping[str, Any], groups: Sequence[Group], pods: boo
         if names and not devices:
             devices = owners(host, plan["npus"])
         held = {devices[name] for name in names if name in devices}
-        near = near or [group for group in by_device if held & group.keys]
+        near = near or [group for group in by_device if held.intersection(map(Device.of, group.npus))]
         if not near:
             continue
         npus = {Device.of(npu): npu for group in near for npu in group.npus}
@@ -192,18 +172,18 @@ def find(host: Host, plan: Mapping[str, Any], groups: Sequence[Group], pods: boo
             others = ", ".join(device.title for device in sorted(held))
             text = "%s was found by %s and has the device of %s open; start it in the slice of that %s"
             warnings.append(text % (process.title, process.found_by, others, min(held).kind.upper()))
-        (in_pods if of_kubernetes(paths or ()) and not pods else processes).append(process)
+        (in_pods if any(map(of_pods, paths or ())) and not pods else processes).append(process)
     warnings += [
         "%s runs in a pod of Kubernetes, where the kubelet places threads, and is left alone" % process.title for process in in_pods
     ]
     pids = {process.pid for process in processes + in_pods}
     for group in groups if among is None else ():
-        missing = sorted((group.pids or set()) - pids)
+        missing = sorted(set(group.pids) - pids)
         warnings += ["there is no process %d of %s (any more)" % (pid, titles_of(group.npus)) for pid in missing]
     return Found(processes, warnings)
 
 
-def rank_of(host: Host, pid: int, plan: Mapping[str, Any], npus: Collection[Device]) -> list[Device]:
+def rank_of(host: Host, pid: int, plan: Plan, npus: Collection[Device]) -> list[Device]:
     """Return the NPU or GPU of a process, among some, by what its launcher gave it; none where nothing tells.
 
     Its environment has that until the program sets its title, which overwrites it. A job of Slurm numbers the devices that its cgroup
@@ -229,9 +209,6 @@ def rank_of(host: Host, pid: int, plan: Mapping[str, Any], npus: Collection[Devi
 def threads(host: Host, pid: int, only: Iterable[int] | None = None) -> list[tuple[int, str]]:
     """Return ``[(thread id, name)]`` of a process, ascending; none when it has ended. The kernel keeps 15 characters of a name."""
     folder = "/proc/%s/task" % pid
-    found = []
-    for tid in sorted(map(int, host.names(folder, "[0-9]*")) if only is None else only):
-        name = host.read("%s/%d/comm" % (folder, tid))
-        if name is not None:
-            found.append((tid, name))
-    return found
+    tids = sorted(map(int, host.names(folder, "[0-9]*")) if only is None else only)
+    names = ((tid, host.read("%s/%d/comm" % (folder, tid))) for tid in tids)
+    return [(tid, name) for tid, name in names if name is not None]

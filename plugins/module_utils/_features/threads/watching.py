@@ -9,7 +9,7 @@ from ..._host.host import Host
 from ..._state.lock import changing
 from ..._state.plan_file import PATH as PLAN
 from ..watching import PROGRAM, Births, Watching
-from .places import SETTINGS
+from .feature import SETTINGS
 from .placing import Report, moves, place, settings_of
 from .tasks import groups_of, plan_in_force
 

@@ -11,7 +11,7 @@ a failure.
 from __future__ import annotations
 
 from ..._state.value_kind import Setting
-from ..value_feature import value_feature
+from ..feature import value_feature
 
 POLICIES = "/sys/devices/system/cpu/cpufreq/policy*/"
 SETTINGS = {
@@ -21,5 +21,9 @@ SETTINGS = {
     "transparent_hugepages": Setting("/sys/kernel/mm/transparent_hugepage/enabled"),
 }
 FEATURE = value_feature(
-    "tuning", SETTINGS, meaning="A host setting is not as planned.", by_whom="set by hand, or by another program such as TuneD"
+    "tuning",
+    SETTINGS,
+    meaning="A host setting is not as planned.",
+    effect="sets the host's kernel settings",
+    by_whom="set by hand, or by another program such as TuneD",
 )

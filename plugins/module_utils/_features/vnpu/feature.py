@@ -9,44 +9,29 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ..._state import sections
-from ..feature import Choices, Feature
-from .places import SECTION
+from ..._state.step import Check
+from ..feature import Choices, Comparing, Feature, later
 
 if TYPE_CHECKING:
     from ..._base.documents import AppliedState
     from ..._host.host import Host
-    from ..._state.release import Release
     from ..._state.step import LiveStep
-    from ..comparing import Comparing
 
 _MODE = re.compile(r"[0-7]{1,4}\Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 
 
 def _step(host: Host, state: AppliedState, choices: Choices) -> LiveStep | None:
-    if state["live"].get("vnpu"):
-        from .layout import SoftSplit
-
-        return SoftSplit(host, state["live"]["vnpu"], choices)
-    slices = state["live"].get("slices")
-    if slices and state.get("soft_split"):
-        from .presence import Presence
-
-        return Presence(host, state["soft_split"])
-    return None
-
-
-def _release() -> type[Release]:
-    from .layout import Release
-
-    return Release
+    live = state["live"]
+    if live.get("vnpu"):
+        step: LiveStep = later("vnpu.layout:SoftSplit")(host, live["vnpu"], choices)
+        return step
+    return Check(later("vnpu.soft_split:require"), host, state["soft_split"]) if live.get("slices") and state.get("soft_split") else None
 
 
 def _compare(comparing: Comparing) -> None:
     if comparing.wanted.live.get("vnpu") or comparing.wanted.soft_split:
-        from .drift import compare
-
-        compare(comparing)
+        later("vnpu.soft_split:compare")(comparing)
 
 
 def _check(data: dict[str, Any]) -> None:
@@ -61,4 +46,13 @@ def _check(data: dict[str, Any]) -> None:
             raise ValueError("'%s' has no checksums" % path)
 
 
-FEATURE = Feature("vnpu", sections={SECTION: _check}, step=_step, first=True, release=_release, compare=_compare, compared=1)
+FEATURE = Feature(
+    "vnpu",
+    effect="installs what the soft split needs",
+    sections={"vnpu": _check},
+    step=_step,
+    first=True,
+    release=later("vnpu.layout:Release"),
+    compare=_compare,
+    compared=1,
+)

@@ -17,27 +17,27 @@ import hashlib
 import os
 import posixpath
 import stat
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
 from ..._host.host import Host
-from ..._state.diffs import diffs
-from ..._state import previous, release
-from ..._state.files import atomic_write, make_folder, missing_folders, remove_empty
-from ..._state.snapshot import Snapshot
-from ..._state.step import LiveStep
+from ..._state import diffs
+from ..._state import previous, step
+from ..._state.files import Snapshot, atomic_write, make_folder, missing_folders, remove_empty
 from ..._state.writable import obstacle
 from ..feature import Choices
-from .places import SECTION
 
 if TYPE_CHECKING:
     from ..._base.documents import LayoutLive
 
+SECTION = "vnpu"
 FOLDER_MODE = 0o775
 PRELOAD = "ld.so.preload"
 LIBRARY = "libvnpu.so"
 LIMITER = "limiter"
 IN_CONTAINER = "/hami-vnpu-core"
 PRELOAD_TEXT = "%s/%s\n" % (IN_CONTAINER, LIBRARY)
+_OF_PRELOAD = hashlib.sha256(PRELOAD_TEXT.encode()).hexdigest()
 _SYSTEM = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys", "/tmp", "/usr", "/var")
 _FREE = ("/usr/local", "/var/lib", "/var/opt")
 """Folders of the host itself, and those below which others have folders of their own."""
@@ -46,7 +46,7 @@ _NEEDED = {"folder": 0o555, "shared_region": 0o777}
 
 
 class Layout(NamedTuple):
-    """``folder``, ``shared_region``: absolute paths; ``shared_mode``: permission bits; ``files``: ``{name below folder: SHA-256}``."""
+    """``folder``, ``shared_region``: absolute paths; ``shared_mode``: permission bits; ``files``: ``{path: SHA-256}``."""
 
     folder: str
     shared_region: str
@@ -57,7 +57,7 @@ class Layout(NamedTuple):
 class Report:
     """What was (or in check mode would be) done, or is to be done.
 
-    ``folders`` maps a path to its permission bits before (None: it was not there) and after; ``missing`` are names of files that are not
+    ``folders`` maps a path to its permission bits before (None: it was not there) and after; ``missing`` are paths of files that are not
     there with their checksum, ``written`` and ``removed`` are paths, ``warnings`` sentences.
     """
 
@@ -73,10 +73,25 @@ class Report:
         return bool(self.folders or self.missing or self.written or self.removed)
 
 
-def layout_of(params: LayoutLive) -> Layout:
-    """Return the :class:`Layout` of a module's options."""
-    files = {entry["name"]: entry["sha256"] for entry in params["files"]}
-    return Layout(params["folder"], params["shared_region"], int(params["shared_mode"], 8), files)
+def layout_of(live: LayoutLive) -> Layout:
+    """Return what a desired state wants, with a managed preload file where a library is given and no preload file.
+
+    Raises ``ValueError`` for places or files that cannot be used.
+    """
+    folder, region, files = live["folder"], live["shared_region"], {}
+    for title, path in (("the directory of hami-vnpu-core", folder), ("the shared region", region)):
+        _refuse_system(title, path, path)
+        if path != posixpath.normpath(path) or path.count("/") < 2:
+            raise ValueError("%s cannot be '%s': it must be an absolute path of its own, without '..'" % (title, path))
+    for name, digest in ((entry["name"], entry["sha256"]) for entry in live["files"]):
+        if name.startswith(("/", "..")) or posixpath.normpath(name) != name:
+            raise ValueError("'%s' is not the name of a file below %s" % (name, folder))
+        if len(digest) != 64 or set(digest) - set("0123456789abcdef"):
+            raise ValueError("%s: '%s' is not a SHA-256; sha256sum prints it, 64 digits in lower case" % (name, digest))
+        files["%s/%s" % (folder, name)] = digest
+    if "%s/%s" % (folder, LIBRARY) in files:
+        files.setdefault("%s/%s" % (folder, PRELOAD), _OF_PRELOAD)
+    return Layout(folder, region, int(live["shared_mode"], 8), files)
 
 
 def checksum(host: Host, path: str) -> str | None:
@@ -91,23 +106,6 @@ def checksum(host: Host, path: str) -> str | None:
     return digest.hexdigest()
 
 
-def complete(layout: Layout) -> Layout:
-    """Return the layout with a managed preload file, where a library is given and no preload file. Raises ``ValueError`` for a bad one."""
-    for title, path in (("the directory of hami-vnpu-core", layout.folder), ("the shared region", layout.shared_region)):
-        _refuse_system(title, path, path)
-        if path != posixpath.normpath(path) or path.count("/") < 2:
-            raise ValueError("%s cannot be '%s': it must be an absolute path of its own, without '..'" % (title, path))
-    for name, digest in layout.files.items():
-        if name.startswith(("/", "..")) or posixpath.normpath(name) != name:
-            raise ValueError("'%s' is not the name of a file below %s" % (name, layout.folder))
-        if len(digest) != 64 or set(digest) - set("0123456789abcdef"):
-            raise ValueError("%s: '%s' is no SHA-256; sha256sum prints it, 64 digits in lower case" % (name, digest))
-    if LIBRARY not in layout.files or PRELOAD in layout.files:
-        return layout
-    ours = _digest(PRELOAD_TEXT)
-    return layout._replace(files=dict(layout.files, **{PRELOAD: ours}))
-
-
 def _refuse_system(title: str, path: str, place: str) -> None:
     """Refuse a directory whose place, once links are followed, is the host's own."""
     inside = [folder for folder in _SYSTEM if (place + "/").startswith(folder + "/")]
@@ -118,7 +116,7 @@ def _refuse_system(title: str, path: str, place: str) -> None:
 
 def look(host: Host, layout: Layout) -> Report:
     """Return the :class:`Report` of what is to be done. Raises ``ValueError`` for what someone else placed and is in the way."""
-    layout, report = complete(layout), Report()
+    report = Report()
     recorded = previous.recorded(host).get(SECTION, {})
     for key, mode in (("folder", FOLDER_MODE), ("shared_region", layout.shared_mode)):
         path = getattr(layout, key)
@@ -138,8 +136,7 @@ def look(host: Host, layout: Layout) -> Report:
                 % (path, before, mode, mode, path)
             )
     ours = recorded.get("files", {})
-    for name, digest in layout.files.items():
-        path = "%s/%s" % (layout.folder, name)
+    for path, digest in layout.files.items():
         found = checksum(host, path)
         if found == digest:
             continue
@@ -148,10 +145,9 @@ def look(host: Host, layout: Layout) -> Report:
                 "%s has SHA-256 %s and should have %s, and this collection did not place it: it stays. Take it out of "
                 "npu_affinity_vnpu_files when HAMi's device plugin owns it, or move it away" % (path, found, digest)
             )
-        report.missing.append(name)
-    wanted = {"%s/%s" % (layout.folder, name) for name in layout.files}
-    report.removed = [path for path, digests in sorted(ours.items()) if path not in wanted and checksum(host, path) in digests]
-    for path in [*report.folders, *(posixpath.dirname("%s/%s" % (layout.folder, name)) for name in report.missing)]:
+        report.missing.append(path)
+    report.removed = [path for path, digests in sorted(ours.items()) if path not in layout.files and checksum(host, path) in digests]
+    for path in [*report.folders, *map(posixpath.dirname, report.missing)]:
         why = obstacle(host, path)
         if why:
             raise ValueError("%s cannot be written: %s; set npu_affinity_vnpu_folder to a folder that can be written" % (path, why))
@@ -174,59 +170,51 @@ def _mode(host: Host, path: str) -> int | None:
 
 
 def _inconsistencies(host: Host, layout: Layout, report: Report) -> list[str]:
-    """Return sentences on preload files that would load nothing, or everything."""
-    sentences = []
-    named = [] if PRELOAD in report.missing else (host.read("%s/%s" % (layout.folder, PRELOAD)) or "").split()
-    for library in named:
+    sentences, preload = [], "%s/%s" % (layout.folder, PRELOAD)
+    for library in [] if preload in report.missing else (host.read(preload) or "").split():
         inside = library[len(IN_CONTAINER) :] if library.startswith(IN_CONTAINER + "/") else None
-        if inside and inside[1:] not in layout.files and not host.exists(layout.folder + inside):
-            sentences.append(
-                "%s/%s names %s, and the host has no %s%s: containers will run without any limit"
-                % (layout.folder, PRELOAD, library, layout.folder, inside)
-            )
+        if inside and layout.folder + inside not in layout.files and not host.exists(layout.folder + inside):
+            text = "%s names %s, and the host has no %s%s: containers will run without any limit"
+            sentences.append(text % (preload, library, layout.folder, inside))
     if LIBRARY in (host.read("/etc/ld.so.preload") or ""):
         sentences.append("the host's own /etc/ld.so.preload loads %s into every program of the host; remove that line" % LIBRARY)
     return sentences
 
 
-def apply(host: Host, layout: Layout, check: bool = False, staged: Mapping[str, str] | None = None) -> Report:
+def apply(host: Host, layout: Layout, staged: Mapping[str, str] = MappingProxyType({})) -> Report:
     """Make the directories, write the preload file where it is ours, remove managed files that are not wanted any more; return the report.
 
     ``staged``: paths on this machine of files to be placed, by their SHA-256. Files that are left in ``missing`` are to be copied by the
     caller; that they are ours is recorded here, before.
     """
     report = look(host, layout)
-    layout = complete(layout)
-    if check:
-        return report
-    wanted = ["%s/%s" % (layout.folder, name) for name in report.missing]
-    if report.folders or wanted:
-        made = missing_folders(host, [path + "/." for path in report.folders] + wanted)
-        files = {"%s/%s" % (layout.folder, name): [layout.files[name]] for name in report.missing}
+    if report.folders or report.missing:
+        made = missing_folders(host, [path + "/." for path in report.folders] + report.missing)
+        files = {path: [layout.files[path]] for path in report.missing}
         previous.record(host, SECTION, {"folders": made, "modes": {}, "files": files})
     for path, (_before, mode) in report.folders.items():
         make_folder(host, path)
         os.chmod(host.path(path), mode)
     for path in report.removed:
         os.unlink(host.path(path))
-    for name in list(report.missing):
-        path, digest = "%s/%s" % (layout.folder, name), layout.files[name]
+    for path in list(report.missing):
+        digest = layout.files[path]
         make_folder(host, posixpath.dirname(path))
-        if digest in (staged or {}) or digest == _digest(PRELOAD_TEXT):
-            text = PRELOAD_TEXT if digest == _digest(PRELOAD_TEXT) else _staged(name, digest, (staged or {})[digest])
-            atomic_write(host, path, text, 0o755 if posixpath.basename(name) == LIMITER else 0o644)
-            report.missing.remove(name)
+        if digest in staged or digest == _OF_PRELOAD:
+            text = PRELOAD_TEXT if digest == _OF_PRELOAD else _staged(path, digest, staged[digest])
+            atomic_write(host, path, text, 0o755 if posixpath.basename(path) == LIMITER else 0o644)
+            report.missing.remove(path)
             report.written.append(path)
     return report
 
 
-def _staged(name: str, digest: str, path: str) -> str:
+def _staged(path: str, digest: str, source: str) -> str:
     """Return a file that was copied to this machine, as text with escapes for what is none."""
-    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+    with open(os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         content = file.read()
     found = hashlib.sha256(content).hexdigest()
     if found != digest:
-        raise ValueError("%s was copied to %s with SHA-256 %s, and should have %s" % (name, path, found, digest))
+        raise ValueError("%s was copied to %s with SHA-256 %s, and should have %s" % (path, source, found, digest))
     return content.decode("utf-8", "surrogateescape")
 
 
@@ -247,12 +235,12 @@ def remove(host: Host, recorded: Mapping[str, Any]) -> None:
     remove_empty(host, recorded["folders"])
 
 
-class Release(release.Release):
+class Release(step.Release):
     """Removes what was placed; files that someone else changed since stay."""
 
     removed: Snapshot | None = None
 
-    def look(self) -> None:
+    def look(self, check: bool) -> None:
         if SECTION in self.outcome.recorded:
             self.outcome.attempt(SECTION, self._look, self.outcome.recorded[SECTION])
 
@@ -261,7 +249,7 @@ class Release(release.Release):
         self.actions += ["remove %s" % path for path in mine]
         self.outcome.warnings += ["%s was changed by someone else since it was placed and stays" % path for path in changed]
 
-    def finish(self, check: bool) -> None:
+    def settle(self, check: bool) -> None:
         if SECTION in self.outcome.recorded and not check:
             self.outcome.attempt(SECTION, self._remove, self.outcome.recorded[SECTION])
 
@@ -269,12 +257,12 @@ class Release(release.Release):
         self.removed = Snapshot(self.host, leavings(self.host, recorded)[0], set(recorded["folders"]) | set(recorded["modes"]))
         remove(self.host, recorded)
 
-    def take_back(self) -> None:
+    def undo(self) -> None:
         if self.removed is not None:
             self.removed.restore()
 
 
-class SoftSplit(LiveStep):
+class SoftSplit(step.LiveStep):
     """Makes the directories, and places the files; ``wanted`` is what a desired state has as ``live.vnpu``.
 
     The controller stages files that are missing. One that it has not staged is refused, unless the controller looks what it has to stage.
@@ -284,10 +272,10 @@ class SoftSplit(LiveStep):
     key = "vnpu"
 
     def __init__(self, host: Host, wanted: LayoutLive, choices: Choices) -> None:
-        LiveStep.__init__(self)
+        step.LiveStep.__init__(self)
         self.host = host
         self.choices = choices
-        self.layout = complete(layout_of(wanted))
+        self.layout = layout_of(wanted)
         self.report = Report()
         self._before: Snapshot | None = None
         self._made: list[str] = []
@@ -298,22 +286,22 @@ class SoftSplit(LiveStep):
         return self.report.changed
 
     def pending(self) -> list[str]:
-        return ["%s/%s: missing" % (self.layout.folder, name) for name in self._missing]
+        return ["%s: missing" % path for path in self._missing]
 
     def look(self, check: bool) -> None:
         self.report = look(self.host, self.layout)
         self.warnings = self.report.warnings
-        known = {_digest(PRELOAD_TEXT), *self.choices.staged}
-        self._missing = [name for name in self.report.missing if self.layout.files[name] not in known]
-        for name in self._missing if not check else ():
+        known = {_OF_PRELOAD, *self.choices.staged}
+        self._missing = [path for path in self.report.missing if self.layout.files[path] not in known]
+        for path in self._missing if not check else ():
             raise ValueError(
-                "%s/%s with SHA-256 %s is not on the host, and this state needs it: name its source in npu_affinity_vnpu_files, from where "
-                "role vnpu copies it" % (self.layout.folder, name, self.layout.files[name])
+                "%s with SHA-256 %s is not on the host, and this state needs it: name its source in npu_affinity_vnpu_files, from where "
+                "role vnpu copies it" % (path, self.layout.files[path])
             )
 
     def run(self) -> None:
         folders = list(self.report.folders)
-        files = ["%s/%s" % (self.layout.folder, name) for name in self.report.missing] + self.report.removed
+        files = self.report.missing + self.report.removed
         self._made = missing_folders(self.host, [path + "/." for path in folders] + files)
         self._before = Snapshot(self.host, files, folders)
         self.report = apply(self.host, self.layout, staged=self.choices.staged)
@@ -324,16 +312,15 @@ class SoftSplit(LiveStep):
             remove_empty(self.host, self._made)
 
     def result(self) -> dict[str, Any]:
-        missing = [{"name": name, "sha256": self.layout.files[name]} for name in self._missing]
-        return {"folders": sorted(self.report.folders), "files": self._written(), "removed": self.report.removed, "missing": missing}
-
-    def _written(self) -> list[str]:
-        return self.report.written + ["%s/%s" % (self.layout.folder, name) for name in self.report.missing]
+        below = len(self.layout.folder) + 1
+        missing = [{"name": path[below:], "sha256": self.layout.files[path]} for path in self._missing]
+        files = self.report.written + self.report.missing
+        return {"folders": sorted(self.report.folders), "files": files, "removed": self.report.removed, "missing": missing}
 
     def lines(self) -> dict[str, list[str]]:
-        files = ["+ " + path for path in self._written()] + ["- " + path for path in self.report.removed]
-        return {diffs.FILES: diffs.folders(self.report.folders) + files}
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+        files = ["+ " + path for path in self.report.written + self.report.missing] + ["- " + path for path in self.report.removed]
+        folders = [
+            "+ %s/  mode %04o" % (path, after) if before is None else "~ %s/  mode %04o -> %04o" % (path, before, after)
+            for path, (before, after) in self.report.folders.items()
+        ]
+        return {diffs.FILES: folders + files}

@@ -12,15 +12,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 
-from ..._base.findings import Device
-from ..._base.findings import EDIT, OLD_PROCESS, Cause, Findings, coded
+from ..._base.findings import EDIT, OLD_PROCESS, Cause, Device, Findings, coded
 from ..._host.host import Host
 from ..._kernel.processes import started_with
 from ..._users.finding import processes_below, users
-from ..._users.groups import in_group
-from ..._users.sentences import listed
-from .layout import LIBRARY, PRELOAD
-from .presence import lacking
+from ..._users.groups import in_group, listed
+from ..feature import Comparing
+from .layout import IN_CONTAINER, LIBRARY, PRELOAD, Layout, checksum, layout_of, look
 
 if TYPE_CHECKING:
     from ..._base.documents import NpuUser
@@ -29,13 +27,70 @@ QUOTA = "NPU_MEM_QUOTA="
 """Start of the variable that every container with a share has."""
 
 
+def require(host: Host, folder: str) -> None:
+    """Refuse containers of vNPUs that would run without any limit, where this host gets the files of soft split from elsewhere."""
+    for path, what in lacking(host, folder):
+        raise ValueError(
+            "%s is not on the host (%s), and containers of vNPUs would run without any limit. Place it (npu_affinity_vnpu_enabled with "
+            "npu_affinity_vnpu_files)" % (path, what)
+        )
+
+
+def lacking(host: Host, folder: str) -> list[tuple[str, str]]:
+    """Return ``[(path, what it is)]`` of the files that are not on the host and without which no container has a limit."""
+    preload = "%s/%s" % (folder, PRELOAD)
+    text = host.read(preload)
+    named = [path for path in (text or "").split() if path.rpartition("/")[2] == LIBRARY]
+    missing = [] if named else [(preload, "a file that names %s" % LIBRARY)]
+    inside = [path[len(IN_CONTAINER) :] for path in named if path.startswith(IN_CONTAINER + "/")] if named else ["/" + LIBRARY]
+    return missing + [(folder + path, "the library that limits containers") for path in inside if not host.exists(folder + path)]
+
+
+def compare(comparing: Comparing) -> None:
+    """Compare the layout of this host, and what limits containers, wherever its files come from."""
+    host, findings, wanted = comparing.host, comparing.findings, comparing.wanted
+    live, slices = wanted.live.get("vnpu"), wanted.live.get("slices")
+    layout = layout_of(live) if live else None
+    if layout:
+        check_layout(findings, host, layout)
+    if wanted.soft_split:
+        ours = layout.files if layout else ()
+        check_soft_split(
+            findings,
+            host,
+            wanted.soft_split,
+            [vnpu for vnpu in slices.get("vnpus", ()) if "template" not in vnpu] if slices else (),
+            comparing.idle,
+            ours,
+        )
+
+
+def check_layout(findings: Findings, host: Host, layout: Layout) -> None:
+    """Compare the directories and files for soft split; a file that someone else placed is drift with the reason why it stays."""
+    try:
+        report = look(host, layout)
+    except ValueError as error:
+        findings.differs("files", layout.folder, "as npu_affinity_vnpu_files says", str(error), Cause(EDIT, "placed by someone else"))
+        return
+    for path in (layout.folder, layout.shared_region):
+        if path in report.folders:
+            before, after = report.folders[path]
+            found = "no such directory" if before is None else "permissions %04o" % before
+            findings.differs("files", path, "permissions %04o" % after, found, Cause(EDIT, "changed or removed by hand"))
+        else:
+            findings.same("files", path)
+    for path, digest in layout.files.items():
+        if path in report.missing:
+            other = checksum(host, path)
+            cause = Cause(EDIT, "removed, or other files were named since the last bind")
+            findings.differs("files", path, "SHA-256 " + digest, "SHA-256 " + other if other else "no such file", cause)
+        else:
+            findings.same("files", path)
+    findings.remarks += coded("NPU_VNPU_UNSURE", report.warnings)
+
+
 def check_soft_split(
-    findings: Findings,
-    host: Host,
-    folder: str,
-    vnpus: Sequence[Mapping[str, Any]] = (),
-    idle: Iterable[str] = (),
-    ours: Iterable[str] = (),
+    findings: Findings, host: Host, folder: str, vnpus: Sequence[Mapping[str, Any]] = (), idle: Iterable[str] = (), ours: Iterable[str] = ()
 ) -> None:
     """Compare the files in ``folder``, and the processes that hold an NPU, with what limits them.
 
@@ -94,7 +149,7 @@ def _check_limiter(findings: Findings, host: Host, vnpu: Mapping[str, Any], memb
     if processes_below(host, unit):
         findings.same("processes", name)
         return
-    remark = "stopped by hand, or it ended; the container stands still: 'systemctl start %s', then start the container again" % unit
+    remark = "stopped by hand, or it ended; the container hangs: 'systemctl start %s', then start the container again" % unit
     found = "none next to process " + _named(members, list(members))
     findings.differs("processes", name, "a process of " + unit, found, Cause(EDIT, remark), unit)
 

@@ -1,20 +1,15 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The strategies of a plan, one file each; a new file in this folder is a new strategy.
-
-A strategy says in ``FAMILIES`` for which chip families ``auto`` takes it, and builds pools in ``pools``. What the repair may do in its
-place follows from ``USE_ADJACENT_NODES`` (NUMA nodes without cards are divided as well), ``MAX_CORES`` (the largest pool),
-and ``READS_AFFINITY`` (a pool is wrong where npu-smi's affinity contradicts sysfs).
-"""
+"""The strategies of a plan, one file each; a new file in this folder is a new strategy, its ``STRATEGY``."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Protocol, cast
+from typing import NamedTuple
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of
@@ -41,19 +36,22 @@ class Pools:
         return self.printed.get(card) or cpus_of(self.masks[card])
 
 
-class Strategy(Protocol):
-    """What every file of this folder has."""
+class Strategy(NamedTuple):
+    """``pools`` returns the pools of the cards asked for, or of more, and raises ``ValueError`` with the published sentence.
 
-    FAMILIES: tuple[str, ...]
-    USE_ADJACENT_NODES: bool
-    MAX_CORES: int | None
-    READS_AFFINITY: bool
+    ``auto`` takes the strategy for chips of its ``families``. What the repair may do in its place: divide NUMA nodes without cards
+    (``adjacent_nodes``), give at most ``max_cores`` to a pool, and replace pools where npu-smi's affinity contradicts sysfs
+    (``reads_affinity``).
+    """
 
-    def pools(self, machine: Machine, asked: Collection[Card]) -> Pools:
-        """Return the pools of the cards asked for, or of more. Raises ``ValueError`` with the published sentence."""
+    pools: Callable[[Machine, Collection[Card]], Pools]
+    families: tuple[str, ...] = ()
+    adjacent_nodes: bool = True
+    max_cores: int | None = None
+    reads_affinity: bool = False
 
 
 def discover() -> dict[str, Strategy]:
     """Return the strategies of this folder by name; a file whose name begins with an underscore has none."""
     names = sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
-    return {name: cast(Strategy, importlib.import_module(f"{__name__}.{name}")) for name in names}
+    return {name: importlib.import_module(f"{__name__}.{name}").STRATEGY for name in names}

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What the rules that vLLM-Ascend publishes have in common.
 
-Source: vllm-project/vllm-ascend@182b75ea, ``vllm_ascend/cpu_binding.py``.
+Source: vllm-project/vllm-ascend@182b75ea, ``vllm_ascend/cpu_binding.py``. Hidden NPUs, those that were not asked for, take part when
+they have allowed CPUs: other processes may use them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import coded_error
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of, mask
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine
 
@@ -19,20 +20,14 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import 
 def require_all_online(machine: Machine) -> None:
     """Raise ``ValueError`` where a CPU is offline: for it, ``lscpu -e=CPU,NODE`` prints a ``-`` that the published reader rejects."""
     if machine.offline:
-        raise ValueError(
-            Sentence(
-                "NPU_RULE_FAILS",
-                f"CPUs {machine.offline} are offline, and the published rule stops at the first of them, for which lscpu names no NUMA "
-                "node",
-            )
+        raise coded_error(
+            "NPU_RULE_FAILS",
+            f"CPUs {machine.offline} are offline, and the published rule stops at the first of them, for which lscpu names no NUMA node",
         )
 
 
 def candidates(machine: Machine, asked: Collection[Card]) -> Iterator[tuple[Card, int]]:
-    """Yield the cards that take part, ascending, with the usable CPUs of their affinity.
-
-    Those are the cards asked for, even without such CPUs, and the hidden ones that have some: other processes may use them.
-    """
+    """Yield the cards that take part, ascending, with the usable CPUs of their affinity."""
     for card in machine.cards:
         base = mask(card.affinity or "", f"affinity of {card.name}") & machine.usable
         if base or card in asked:

@@ -7,7 +7,7 @@ Source: vllm-project/vllm-ascend@182b75ea, ``vllm_ascend/cpu_binding.py``, for A
 
 1. The allowed CPUs of node 0 except CPU 0 belong to the threads ``uvb_poll_window_thread``.
 2. The CPUs of a cluster are 8 times the threads of a core, which must be 1 or 2.
-3. The affinity of every NPU that takes part must lie on one node; hidden NPUs take part when they have allowed CPUs.
+3. The affinity of every NPU that takes part must lie on one node.
 4. The other allowed CPUs of a node, ascending, are cut into clusters; its i-th NPU gets the i-th. Too few: nothing is bound at all.
 5. There are no roles and there is no minimum.
 
@@ -21,13 +21,10 @@ from collections.abc import Collection
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, cut
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import Pools
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import Pools, Strategy
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies._published import as_printed, candidates, require_all_online
 
-FAMILIES = ("a5",)
-USE_ADJACENT_NODES = True
 MAX_CORES = 8
-READS_AFFINITY = True
 
 
 def poll_cpus(machine: Machine) -> int:
@@ -38,14 +35,14 @@ def poll_cpus(machine: Machine) -> int:
 def pools(machine: Machine, asked: Collection[Card]) -> Pools:
     require_all_online(machine)
     if all(card.affinity is None for card in machine.cards):
-        return _nothing("NPU topo affinity not found.")
+        return _no_clusters("NPU topo affinity not found.")
     if machine.threads_per_core not in (1, 2):
-        return _nothing(f"unsupported Thread(s) per core: {machine.threads_per_core}.")
+        return _no_clusters(f"unsupported Thread(s) per core: {machine.threads_per_core}.")
     cards: dict[int, list[Card]] = {}
     for card, base in candidates(machine, asked):
         nodes = [node.id for node in machine.nodes.values() if node.cpus & base]
         if len(nodes) != 1 or nodes == [NO_NODE]:
-            return _nothing(f"invalid topo affinity. npu={card.id}, cpus={as_printed(card, base)}.")
+            return _no_clusters(f"invalid topo affinity. npu={card.id}, cpus={as_printed(card, base)}.")
         cards.setdefault(nodes[0], []).append(card)
     size = MAX_CORES * machine.threads_per_core
     made: dict[Card, int] = {}
@@ -53,10 +50,14 @@ def pools(machine: Machine, asked: Collection[Card]) -> Pools:
         cpus = machine.nodes[node].cpus & machine.usable & ~poll_cpus(machine)
         clusters = cpus.bit_count() // size
         if clusters < len(members):
-            return _nothing(f"insufficient CPU clusters. numa={node}, clusters={clusters}, npus={[card.id for card in members]}.")
+            npus = [card.id for card in members]
+            return _no_clusters(f"insufficient CPU clusters. numa={node}, clusters={clusters}, npus={npus}.")
         made.update(zip(members, cut([cpus], [size] * len(members)), strict=True))
     return Pools("cluster", {card: made[card] for card in machine.cards if card in made})
 
 
-def _nothing(why: str) -> Pools:
+def _no_clusters(why: str) -> Pools:
     return Pools("cluster", {}, warnings=[Sentence("NPU_RULE_FAILS", f"[cpu_bind_ascend_950] {why} action: skip worker CPU binding.")])
+
+
+STRATEGY = Strategy(pools, families=("a5",), max_cores=MAX_CORES, reads_affinity=True)

@@ -18,15 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import coded_error
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import equal_shares
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, cards_named
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import Pools
-
-FAMILIES = ("gpu",)
-USE_ADJACENT_NODES = False
-MAX_CORES = None
-READS_AFFINITY = False
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import Pools, Strategy
 
 
 def pools(machine: Machine, asked: Collection[Card]) -> Pools:
@@ -41,5 +36,8 @@ def pools(machine: Machine, asked: Collection[Card]) -> Pools:
             shares.update(zip(members, equal_shares(machine, units, len(members)), strict=True))
         elif any(card in asked for card in members):
             where = "no NUMA node is known for them" if node is None else f"NUMA node {node} has {count} usable cores for them"
-            raise ValueError(Sentence("NPU_RULE_FAILS", f"{cards_named(members)} cannot be given equal shares of a NUMA node: {where}"))
+            raise coded_error("NPU_RULE_FAILS", f"{cards_named(members)} cannot be given equal shares of a NUMA node: {where}")
     return Pools("even_split", {card: shares[card] for card in machine.cards if card in shares})
+
+
+STRATEGY = Strategy(pools, families=("gpu",), adjacent_nodes=False)

@@ -14,37 +14,33 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import coded_error
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cut
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import Pools
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import Pools, Strategy
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies._published import require_all_online
 
-FAMILIES = ("a3",)
-USE_ADJACENT_NODES = True
-MAX_CORES = None
-READS_AFFINITY = False
 FOR_IRQS = 2
 """So many CPUs less are enough for an A5, which keeps none for interrupts."""
 
 
 def pools(machine: Machine, asked: Collection[Card]) -> Pools:
     require_all_online(machine)
-    allowed = machine.usable.bit_count()
-    total = len(machine.cards)
+    allowed, total = machine.usable.bit_count(), len(machine.cards)
     size, extra = divmod(allowed, total)
     without_irqs = all(card.family == "a5" for card in machine.cards)
     needed = max(1, machine.min_cpus - FOR_IRQS) if without_irqs else machine.min_cpus
     if size < needed:
-        raise ValueError(
-            Sentence(
-                "NPU_TOO_FEW_CPUS",
-                f"Insufficient CPUs for binding with CPU role reservations: total_allowed={allowed}, total_npus={total}, "
-                f"min_per_npu={size} (<{needed}). Need at least {total * needed} CPUs in cpuset.",
-            )
+        raise coded_error(
+            "NPU_TOO_FEW_CPUS",
+            f"Insufficient CPUs for binding with CPU role reservations: total_allowed={allowed}, total_npus={total}, "
+            f"min_per_npu={size} (<{needed}). Need at least {total * needed} CPUs in cpuset.",
         )
     slices = cut([machine.usable], (size + (number < extra) for number in range(total)))
     for card in machine.cards:
         if card.place >= total and card in asked:
-            raise ValueError(Sentence("NPU_UNKNOWN_NPU", f"Invalid NPU id {card.id}, total_npus={total}."))
+            raise coded_error("NPU_UNKNOWN_NPU", f"Invalid NPU id {card.id}, total_npus={total}.")
     return Pools("global_slice", {card: slices[card.place] for card in machine.cards if card.place < total})
+
+
+STRATEGY = Strategy(pools, families=("a3",))

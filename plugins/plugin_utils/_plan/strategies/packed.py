@@ -1,13 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The kubelet's packed choice for equal containers: whole NUMA nodes and sockets first, then whole cores.
-
-Source: kubernetes/kubernetes@b0d609f0, ``pkg/kubelet/cm/cpumanager/cpu_assignment.go``, restated in ``_kubelet.cpus``.
-
-No product has this rule; it is there to compare with, and for hosts that run a kubelet. Containers come by the id of their card, whose
-NUMA node is not looked at.
-"""
+"""The kubelet's packed choice for equal containers: whole NUMA nodes and sockets first, then whole cores."""
 
 from __future__ import annotations
 
@@ -15,14 +9,12 @@ from collections.abc import Collection
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import cpus
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import Pools
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import Pools, Strategy
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies._kubelet import containers
 
-FAMILIES = ()
-USE_ADJACENT_NODES = True
-MAX_CORES = None
-READS_AFFINITY = False
+
+def pools(machine: Machine, _asked: Collection[Card]) -> Pools:
+    return containers(machine, "packed", lambda model, available, count, _group: cpus.packed(model, available, count))
 
 
-def pools(machine: Machine, asked: Collection[Card]) -> Pools:
-    return containers(machine, "packed", lambda units, available, count, group: cpus.packed(units, available, count))
+STRATEGY = Strategy(pools)

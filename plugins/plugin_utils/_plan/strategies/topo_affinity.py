@@ -1,32 +1,28 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The CPUs that npu-smi prints for an NPU, together with those of the next NUMA node, divided among the NPUs with the same list.
+"""The CPUs that npu-smi prints for an NPU and those of the next NUMA node, divided among the NPUs with the same list.
 
 Source: vllm-project/vllm-ascend@182b75ea, ``vllm_ascend/cpu_binding.py``, for A2, 310P and everything but A3 and A5.
 
 1. No affinity at all: global_slice, with a warning.
-2. An NPU starts with the allowed CPUs of its affinity, in the order printed. None for an NPU asked for: error. Hidden NPUs take part
-   when they have some.
+2. An NPU starts with the allowed CPUs of its affinity, in the order printed. None for an NPU asked for: error.
 3. If these lie on one node k, the allowed CPUs of node ``(k + 1) mod (number of nodes)`` are added and the list is sorted.
    Looking at a node that does not exist makes it count from then on.
-4. NPUs with the same list share it: sorted, equal runs in id order, the remainder to the last of them. A list of one NPU keeps its order.
+4. NPUs with the same list share it: sorted, equal runs in id order, the remainder to the last of them. A list of one NPU keeps its
+   order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, coded_error
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, cpus_of, cut, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import Pools, global_slice
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies import Pools, Strategy, global_slice
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies._published import as_printed, candidates, require_all_online
 
-FAMILIES = ("a2", "310p", "310", "910", "")
-USE_ADJACENT_NODES = True
-MAX_CORES = None
-READS_AFFINITY = True
 FALLBACK = Sentence("NPU_NUMA_UNKNOWN", "NPU topo affinity not found. action: fallback to global-slice CPU binding.")
 
 
@@ -40,12 +36,10 @@ def pools(machine: Machine, asked: Collection[Card]) -> Pools:
     sharing: dict[tuple[int, tuple[int, ...]], list[Card]] = {}
     for card, base in candidates(machine, asked):
         if not base:
-            raise ValueError(
-                Sentence(
-                    "NPU_RULE_FAILS",
-                    f"{card.name}: CPUs available in 'Cpus_allowed_list' conflict with NUMA affinity. Its affinity is "
-                    f"{card.affinity or 'not reported'}; none of it can be divided.",
-                )
+            raise coded_error(
+                "NPU_RULE_FAILS",
+                f"{card.name}: CPUs available in 'Cpus_allowed_list' conflict with NUMA affinity. Its affinity is "
+                f"{card.affinity or 'not reported'}; none of it can be divided.",
             )
         cpus = with_next_node(base, nodes, machine.usable)
         several = "," in (card.affinity or "") and sum(1 for members in nodes.values() if members & base) > 1
@@ -68,12 +62,10 @@ def with_next_node(cpus: int, nodes: dict[int, int], allowed: int) -> int:
     """
     own = [node for node, members in nodes.items() if members & cpus]
     if unknown := cpus & ~union(nodes[node] for node in own):
-        raise ValueError(
-            Sentence(
-                "NPU_RULE_FAILS",
-                f"CPU {cpus_of(unknown)[0]} of the affinity is on no NUMA node ({', '.join(map(str, nodes)) or 'none'} are known), "
-                "and the published rule stops where it looks for that node",
-            )
+        raise coded_error(
+            "NPU_RULE_FAILS",
+            f"CPU {cpus_of(unknown)[0]} of the affinity is on no NUMA node ({', '.join(map(str, nodes)) or 'none'} are known), "
+            "and the published rule stops where it looks for that node",
         )
     return cpus | nodes.setdefault((own[0] + 1) % len(nodes), 0) & allowed if len(own) == 1 else cpus
 
@@ -81,3 +73,6 @@ def with_next_node(cpus: int, nodes: dict[int, int], allowed: int) -> int:
 def split(cpus: int, count: int) -> list[int]:
     """Return ``count`` equal runs of CPUs, the last with the remainder."""
     return cut([cpus], [cpus.bit_count() // count] * (count - 1) + [cpus.bit_count()])
+
+
+STRATEGY = Strategy(pools, families=("a2", "310p", "310", "910", ""), reads_affinity=True)

@@ -1,0 +1,181 @@
+# Copyright (c) 2026 npu.affinity contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the command knows of its host: the plan in force, the history, what the host should be by it, and how it stands. Reads only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple, Sequence
+
+from .._state.history import Entry, InForce, in_force, since
+from .._host.host import Host
+from .._state.plan_file import Broken, read
+from .._base.table import count
+from .._drift.codes import WORK_OUTSIDE_POOL
+from .._base.findings import OLD_PROCESS, noun
+from .._drift.in_force import compare, drift_of
+from .._state import journal, lock, previous
+from .._state.host_code import compared_with
+from .._state.journal import INTERRUPTED
+from .._topology.gather import gather
+from .._users.pools import sentence
+from .._users.ranks import titles
+
+if TYPE_CHECKING:
+    from .._base.documents import AppliedState, Plan, PlanEntry, UnitSets, Drift, OutsideUser
+
+
+class Known(NamedTuple):
+    """``plan`` is None on a host that is not bound; ``remarks``: what could not be read."""
+
+    host: Host
+    plan: Plan | None
+    history: InForce
+    remarks: Sequence[str]
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        return self.history.entries
+
+    @property
+    def state(self) -> AppliedState | None:
+        return self.history.state
+
+    @property
+    def npus(self) -> list[PlanEntry]:
+        return self.plan["npus"] if self.plan else []
+
+    @property
+    def notes(self) -> dict[str, list[str]]:
+        """Sentences for the user by feature."""
+        return self.state.get("notes", {}) if self.state else {}
+
+    def live(self, feature: str) -> Any:
+        """Return what a feature wants of the running host, None where it is not known or absent."""
+        live: Mapping[str, Any] = self.state["live"] if self.state else {}
+        return live.get(feature)
+
+    def expected(self) -> dict[str, UnitSets]:
+        """Return the sets that the kernel must grant, by unit."""
+        return {entry["unit"]: entry for entry in (self.state.get("expected", []) if self.state else [])}
+
+    def text_of(self, path: str) -> str | None:
+        """Return the text of a file as the bind wrote it, None where that is not known."""
+        return next((file["content"] for file in (self.state["files"] if self.state else ()) if file["path"] == path), None)
+
+    def origin(self, path: str) -> str:
+        """Return a path, with the time and author of its file's last change, if the history has it."""
+        return path + self.author(lambda state: next((file for file in state["files"] if file["path"] == path), None))
+
+    def unit_that_runs(self, program: str) -> str:
+        """Return :meth:`origin` of the managed unit that runs a program."""
+        files = [file["path"] for file in (self.state["files"] if self.state else ()) if " -m %s" % program in file["content"]]
+        return self.origin(files[0]) if files else program
+
+    def author(self, part: Callable[[AppliedState], Any]) -> str:
+        """Return who made a part of the state what it is, when and why, in parentheses; '' where that is not known."""
+        entry = since(self.entries, part)
+        return " (since %s)" % summary(entry) if entry else ""
+
+
+def summary(entry: Entry) -> str:
+    """Return an entry of the history in few words."""
+    who = " by %s" % entry.author if entry.author else ""
+    why = ": %s" % entry.reason if entry.reason else ""
+    return "%s, %s%s, run %s%s" % (entry.time, entry.action, who, entry.run["id"], why)
+
+
+def known(host: Host, private: bool = True) -> Known:
+    """Return what is known of a host. Raises ``ValueError`` for a plan of a newer version, and with ``private`` for who may not read the
+    history; otherwise that is a remark, as is a plan that is broken."""
+    plan, remarks = None, []
+    try:
+        plan = read(host)
+    except Broken as error:
+        remarks.append(str(error))
+    try:
+        history = in_force(host)
+    except ValueError:
+        if private:
+            raise
+        history = InForce([], None, "", ["only root can see who bound this host, when and why"])
+    return Known(host, plan, history, [*remarks, *history.remarks])
+
+
+BOUND, DRIFTED, PENDING, NOT_BOUND, OUTSIDE = "bound", "drifted", "pending", "not bound", "bound, workloads not"
+CODES = {BOUND: 0, DRIFTED: 3, PENDING: 4, NOT_BOUND: 5, OUTSIDE: 6}
+"""The exit status of each state; 1 is an error, and 2 a mistake in the arguments."""
+_SHOWN = 3
+
+
+class Standing(NamedTuple):
+    """``drift`` has the findings as module binding_info returns them, ``waiting`` sentences on what is under way or not finished."""
+
+    state: str
+    known: Known
+    drift: Sequence[Drift]
+    checked: dict[str, list[str]]
+    waiting: Sequence[str]
+    remarks: Sequence[str]
+    outside: Sequence[OutsideUser] = ()
+    ranks: Sequence[str] = ()
+
+    def document(self) -> dict[str, Any]:
+        found = {name: value for name, value in self._asdict().items() if name != "known"}
+        last = self.known.entries[-1].header() if self.known.entries else None
+        return {**found, "bound": self.state != NOT_BOUND, "last_change": last}
+
+    def line(self) -> str:
+        objects = sum(map(len, self.checked.values()))
+        if self.state == NOT_BOUND:
+            return "not bound: there is no plan in force on this host"
+        if self.state == OUTSIDE:
+            return "bound, workloads not: %s [%s]" % (sentence(self.outside), WORK_OUTSIDE_POOL)
+        if self.state == BOUND:
+            last = " since %s" % summary(self.known.entries[-1]) if self.known.entries else ""
+            devices = count(len(self.known.npus), noun(self.known.npus))
+            return "bound: %s, %s as they should be%s" % (devices, count(objects, "object"), last)
+        names = ["%s (%s, %s)" % (entry["object"], entry["cause"], entry["code"]) for entry in self.drift[:_SHOWN]]
+        more = ["%d more" % (len(self.drift) - _SHOWN)] if len(self.drift) > _SHOWN else []
+        if self.state == PENDING:
+            return "pending: %s" % "; ".join([*self.waiting, *names, *more])
+        found = "%d of %s differ: %s" % (len(self.drift), count(objects, "object"), ", ".join(names + more))
+        return "drifted: %s; 'npu-affinity verify' shows why" % found
+
+
+def standing(host: Host) -> Standing:
+    """Return how the host stands, compared as playbook verify does it: with its plan, its history, and the NPUs that it has now.
+
+    Raises ``OSError``, ``ValueError`` or ``CommandError`` with a sentence for what could not be compared.
+    """
+    waiting = _waiting(host)
+    found = known(host)
+    topology = gather(host, npu_smi=found.history.npu_smi) if found.plan or found.entries else None
+    compared = compare(host, topology=topology, host_code=compared_with(host, None), history=found.history)
+    drift = drift_of(host, compared)
+    state, findings = _state(compared.bound, drift, waiting), compared.findings
+    if state == BOUND and findings.outside:
+        state = OUTSIDE
+    remarks = [*(topology["problems"] if topology else ()), *findings.remarks]
+    ranks = [line for user in (topology["users"] if topology else ()) for line in titles(user, found.plan or {"npus": []})]
+    return Standing(state, found, drift, findings.checked, waiting, remarks, findings.outside, ranks)
+
+
+def _state(bound: bool, drift: Sequence[Drift], waiting: Sequence[str]) -> str:
+    if not (bound or drift or waiting):
+        return NOT_BOUND
+    if waiting or drift and all(entry["cause"] == OLD_PROCESS for entry in drift):
+        return PENDING
+    return DRIFTED if drift else BOUND
+
+
+def _waiting(host: Host) -> list[str]:
+    """Return a sentence for everything that changes the host at the moment, or began and did not end."""
+    program = lock.holder(host)
+    if program:
+        return ["%s is changing this host" % program]
+    recorded = previous.recorded(host)
+    sentences = ["%s is stopped and waits for the next bind, which starts it" % unit for unit in recorded.get(journal.SECTION, [])]
+    if recorded.get(INTERRUPTED):
+        sentences.append("a run was interrupted, or has something left that the next one tries again: bind again")
+    return sentences
