@@ -300,7 +300,7 @@ def claims(request):
 
 
 def pytest_runtest_setup(item):
-    """Begin no test after ``--lab-minutes``. Tests that were not run fail the run, unless ``LAB_SHORT`` says why (``tests/run-part``).
+    """Begin no test after ``--lab-minutes``. Tests that were not run fail the run, unless ``LAB_SHORT`` says why (``tests/rota``).
 
     This comes before all fixtures: without time, no image is built.
     """
@@ -316,7 +316,7 @@ def pytest_runtest_setup(item):
 def pytest_configure(config):
     config.addinivalue_line("markers", "suites(*names): the releases that can show it")
     config.addinivalue_line("markers", "core: the claims that a user relies on most, each on the smallest machine that shows it")
-    config.addinivalue_line("markers", "architecture: what make lab-arm runs on aarch64 machines, too")
+    config.addinivalue_line("markers", "architecture: what LAB_ARCH=arm64 runs on aarch64 machines, too")
     config.addinivalue_line("markers", "soak: what make soak runs, for half an hour")
 
 

@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Questions about the kernel's view of a machine that several tests ask."""
 
-from __future__ import annotations
-
 import re
 
 from tests.lab.machine import PATIENCE
@@ -13,6 +11,8 @@ SQ, CQ = "sq_send_trigger_irq", "cq_update_irq"
 DRIVER = "/sys/bus/pci/drivers/davinci_mock"
 SETTLE = f"udevadm settle --timeout={PATIENCE}"
 UNITS = "npu-affinity-irq@*.service"
+STATUS = "until npu-affinity status >/run/status || [ $? != 4 ]; do sleep 1; done; cat /run/status"
+"""4: the timer's unit is at work."""
 SOON = "/run/systemd/system/{timer}.d/soon.conf"
 MANAGED = ("Input/output error", "Operation not permitted")
 """How kernels refuse to move an interrupt that they manage: EIO, and from 6.12 on EPERM."""
@@ -57,8 +57,9 @@ def on_their_cpus(claims, machine, plan, look=None):
         claims.equal(f"kernel thread dev{device}_sq_task, Cpus_allowed_list", look["threads"][f"dev{device}_sq_task"], str(first))
 
 
-def in_their_slices(claims, machine, plan, look=None):
-    """Claim that every slice of the plan has its CPUs and memory nodes, and so has a process started in it."""
+def in_their_slices(claims, machine, plan, look=None, threads=False):
+    """Claim that every slice of the plan has its CPUs and memory nodes, and so has a process started in it. With ``threads``, the watcher
+    can have placed that on the CPUs of role main."""
     look = look or machine.look()
     start = "systemd-run --quiet --pipe --wait --collect --slice=%s cat /proc/self/status && echo"
     every = " && ".join(start % npu["slice"] for npu in plan["npus"])
@@ -67,9 +68,10 @@ def in_their_slices(claims, machine, plan, look=None):
         found = look["slices"][npu["slice"]]
         claims.equal(f"{npu['slice']} cpuset.cpus.effective", found["cpus"], npu["pool"])
         claims.equal(f"{npu['slice']} cpuset.mems.effective", found["mems"], npu["memory_nodes"])
+        cpus, nodes = allowed(status)
         claims.equal(
             f"a process started in {npu['slice']}, Cpus_allowed_list and Mems_allowed_list",
-            allowed(status),
+            (npu["pool"] if threads and cpus == npu["main"] else cpus, nodes),
             (npu["pool"], npu["memory_nodes"]),
         )
 

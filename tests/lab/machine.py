@@ -6,8 +6,6 @@
 ``python -m tests.lab.machine a2`` boots one to look around in, until Enter is pressed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -19,7 +19,6 @@ from pathlib import Path
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.table import columns
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import measures_table
-
 from tests.integration import controller
 from tests.lab import image
 from tests.lab.conftest import Lab, success
@@ -86,7 +85,7 @@ def table(before: Mapping[str, Sequence[float]], after: Mapping[str, Sequence[fl
     rows = [["", "unbound", "bound", "change (95 %)"]]
     for name, windows in before.items():
         sides = windows, after[name]
-        change = measures_table.of_share(*sides) if min(map(len, sides)) >= measures_table.FEWEST and any(windows) else None
+        change = measures_table.change(*sides, in_percent=True) if min(map(len, sides)) >= measures_table.FEWEST and any(windows) else None
         told = "" if change is None else f"{change} %" if change.is_change else "no conclusion"
         rows.append([name, *(f"{statistics.fmean(side):.1f}" if side else "not counted" for side in sides), told])
     return columns(rows)

@@ -20,56 +20,17 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+REPOSITORY = HERE.parents[1]
 SUITES = ("bullseye", "bookworm", "trixie", "testing")
 IMAGES = ("engines", "engines-v1", "selinux")
 SOAK = "test_soak.py::test_soak"
 SOAK_MINUTES = 5
 USUAL = 60
-SECONDS = {
-    "test_adopt.py::test_adopted_work_after_engine_restarts_and_a_reboot[duo]": 130,
-    "test_adopt.py::test_adopted_work_after_engine_restarts_and_a_reboot[engines]": 200,
-    "test_adopt.py::test_memory_of_a_running_process_moves_on_request[duo]": 130,
-    "test_adopt.py::test_memory_of_a_running_process_moves_on_request[v1]": 130,
-    "test_adopt.py::test_running_work_is_adopted_and_given_back[duo]": 120,
-    "test_adopt.py::test_running_work_is_adopted_and_given_back[engines-v1]": 150,
-    "test_adopt.py::test_running_work_is_adopted_and_given_back[engines]": 250,
-    "test_bind.py::test_a_second_bind_does_nothing": 20,
-    "test_bind.py::test_bind[a2]": 20,
-    "test_bind.py::test_bind[a3]": 20,
-    "test_bind.py::test_bind[odd]": 20,
-    "test_bind.py::test_check_mode_touches_nothing": 15,
-    "test_cards.py::test_a_card_that_is_lost_and_comes_back": 150,
-    "test_cgroups.py::test_services_without_cpusets[hybrid]": 100,
-    "test_cgroups.py::test_services_without_cpusets[v1]": 130,
-    "test_engines.py::test_what_each_form_starts": 120,
-    "test_faults.py::test_a_bind_that_is_killed_again_and_again": 95,
-    "test_faults.py::test_power_that_fails_in_the_middle": 150,
-    "test_gpus.py::test_workers_of_engines_on_gpus": 100,
-    "test_hardened.py::test_from_plan_to_unbind": 250,
-    "test_hugepages.py::test_pages_are_granted_kept_in_use_and_complete_after_a_boot": 170,
-    "test_irq.py::test_after_the_driver_was_loaded_again": 20,
-    "test_irq.py::test_functions_that_swap_their_numbers": 20,
-    "test_nic.py::test_queues_stay_near_their_function[nvme]": 200,
-    "test_pods.py::test_pods_are_adopted_and_given_back": 150,
-    "test_profiles.py::test_a_profile_holds_until_unbind": 130,
-    "test_ranks.py::test_workers_are_placed_when_they_open_a_device": 250,
-    "test_selinux.py::test_from_permissive_to_enforcing": 200,
-    "test_selinux.py::test_irqbalance_that_may_run_no_script": 200,
-    SOAK: 60 * SOAK_MINUTES + 60,
-    "test_systems.py::test_from_bind_to_unbind": 190,
-    "test_tuning.py::test_settings_hold_until_unbind": 130,
-    "test_undo.py::test_drift_by_hand": 55,
-    "test_undo.py::test_drift_by_programs": 100,
-    "test_undo.py::test_two_binds_at_once": 100,
-    "test_undo.py::test_unbind": 30,
-    "test_workers.py::test_cpus_of_a_running_worker_follow": 40,
-    "test_workers.py::test_memory_of_a_running_worker_moves_only_when_asked": 40,
-    "test_workloads.py::test_a_mask_that_systemd_hands_down": 70,
-    "test_workloads.py::test_threads_of_workers": 100,
-}
+SECONDS = {name: int(seconds) for seconds, name in map(str.split, (HERE / "seconds.txt").read_text().splitlines())}
 """CPU seconds of tests, of QEMU without KVM, after the start of their machines: of all others :data:`USUAL`. Not all were measured: a
 playbook takes some 12, a reboot 50."""
+SECONDS[SOAK] = 60 * SOAK_MINUTES + 60
 STARTS = {"image": 75, "a2": 60, "a3": 60, "eight": 90, "odd": 60, "nvme": 0, "engines": 90, "engines-v1": 90}
 """CPU seconds of an image, and of the first boot and bind of each machine: of all others :data:`USUAL`. One that cannot be saved boots in
 each test."""

@@ -162,91 +162,45 @@ class Shape:
         return ["-kernel", str(KERNEL), "-initrd", str(INITRD), "-append", " ".join(words)]
 
 
-A2 = Shape(
-    name="a2",
-    about="A2-like: 4 nodes of 6 CPUs, two threads a core, one NPU on each node",
-    family="a2",
-    nodes=(Node(320, 1),) * 4,
-    cores=3,
-    threads=2,
-    per_socket=2,
-    distances=((10, 16, 32, 33), (16, 10, 25, 32), (32, 25, 10, 16), (33, 32, 16, 10)),
-)
-A3 = Shape(
-    name="a3",
-    about="A3-like: 2 nodes of 12 CPUs, two threads a core, two cards of two dies",
-    family="a3",
-    nodes=(Node(512, 2),) * 2,
-    cores=6,
-    threads=2,
-)
+A2 = Shape("a2", "A2-like: 4 nodes of 6 CPUs, two threads a core, one NPU on each node", "a2", (Node(320, 1),) * 4, cores=3, threads=2)
+A2 = dataclasses.replace(A2, per_socket=2, distances=((10, 16, 32, 33), (16, 10, 25, 32), (32, 25, 10, 16), (33, 32, 16, 10)))
+A3 = Shape("a3", "A3-like: 2 nodes of 12 CPUs, two threads a core, two cards of two dies", "a3", (Node(512, 2),) * 2, cores=6, threads=2)
 ODD = Shape(
-    name="odd",
-    about="three nodes of 8 CPUs with one NPU each, the last one without memory; one more between them is not plugged in",
-    family="a2",
-    nodes=(Node(512, 1), Node(present=False), Node(512, 1), Node(0, 1)),
+    "odd",
+    "three nodes of 8 CPUs with one NPU each, the last one without memory; one more between them is not plugged in",
+    "a2",
+    (Node(512, 1), Node(present=False), Node(512, 1), Node(0, 1)),
     cores=4,
     threads=2,
     distances=((10, 20, 32, 33), (20, 10, 25, 32), (32, 25, 10, 16), (33, 32, 16, 10)),
 )
-NVME = Shape(
+V1 = Shape("v1", "cgroup v1; 2 nodes of 6 CPUs, one NPU on each", "a2", (Node(512, 1),) * 2, cores=6, cgroup="v1")
+HYBRID = dataclasses.replace(V1, name="hybrid", about="cgroup v1 and v2 side by side; 2 nodes of 6 CPUs, one NPU on each", cgroup="hybrid")
+_V2 = dataclasses.replace(V1, cgroup="v2")
+NVME = dataclasses.replace(
+    _V2,
     name="nvme",
     about="2 nodes of 6 CPUs with one NPU each, a network function, and an NVMe disk, whose queues' interrupts the kernel manages",
-    family="a2",
-    nodes=(Node(512, 1),) * 2,
-    cores=6,
     nvme=0,
     nic=0,
 )
-V1 = Shape(
-    name="v1",
-    about="cgroup v1; 2 nodes of 6 CPUs, one NPU on each",
-    family="a2",
-    nodes=(Node(512, 1),) * 2,
-    cores=6,
-    cgroup="v1",
-)
-DUO = dataclasses.replace(
-    V1,
-    name="duo",
-    about="2 nodes of 6 CPUs, two threads a core, one NPU on each",
-    nodes=(Node(384, 1),) * 2,
-    cores=3,
-    threads=2,
-    cgroup="v2",
-)
-EIGHT = Shape(
-    name="eight",
-    about="2 nodes of 12 CPUs, four NPUs on each",
-    family="a2",
-    nodes=(Node(512, 4),) * 2,
-    cores=12,
-)
-NONE = Shape(name="none", about="2 nodes of 2 CPUs, no accelerator", family="a2", nodes=(Node(384),) * 2, cores=2)
-HYBRID = dataclasses.replace(V1, name="hybrid", about="cgroup v1 and v2 side by side; 2 nodes of 6 CPUs, one NPU on each", cgroup="hybrid")
+SELINUX = dataclasses.replace(_V2, name="selinux", about="SELinux; 2 nodes of 6 CPUs, one NPU on each", words="security=selinux selinux=1")
 ISOLATED = dataclasses.replace(
-    V1,
+    _V2,
     name="isolated",
     about="2 nodes of 6 CPUs, one NPU on each; the kernel command line sets CPUs apart",
-    cgroup="v2",
     words="isolcpus=domain,managed_irq,4-5 nohz_full=4-6 irqaffinity=0-1",
 )
-ENGINES = Shape(
-    name="engines",
-    about="2 nodes of 6 CPUs, one NPU on each, with memory for container engines",
-    family="a2",
-    nodes=(Node(1024, 1),) * 2,
-    cores=6,
-)
-SELINUX = dataclasses.replace(
-    V1, name="selinux", about="SELinux; 2 nodes of 6 CPUs, one NPU on each", cgroup="v2", words="security=selinux selinux=1"
-)
+DUO = Shape("duo", "2 nodes of 6 CPUs, two threads a core, one NPU on each", "a2", (Node(384, 1),) * 2, cores=3, threads=2)
+EIGHT = Shape("eight", "2 nodes of 12 CPUs, four NPUs on each", "a2", (Node(512, 4),) * 2, cores=12)
+NONE = Shape("none", "2 nodes of 2 CPUs, no accelerator", "a2", (Node(384),) * 2, cores=2)
+ENGINES = Shape("engines", "2 nodes of 6 CPUs, one NPU on each, with memory for container engines", "a2", (Node(1024, 1),) * 2, cores=6)
 ENGINES_V1 = dataclasses.replace(ENGINES, name="engines-v1", about="cgroup v1; otherwise as engines", cgroup="v1")
 MEASURED = Shape(
-    name="measured",
-    about="2 nodes of 2 CPUs, an NPU on the second one; each CPU is a thread of QEMU, which waits for no other one",
-    family="a2",
-    nodes=(Node(512), Node(512, 1)),
+    "measured",
+    "2 nodes of 2 CPUs, an NPU on the second one; each CPU is a thread of QEMU, which waits for no other one",
+    "a2",
+    (Node(512), Node(512, 1)),
     cores=2,
     emulation="thread=multi",
 )

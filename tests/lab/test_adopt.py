@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Work that holds NPUs before the first bind: does it get their CPUs while it runs, and its own back? Containers in images of engines."""
 
-from __future__ import annotations
-
 import json
 import time
 

@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The first bind of machines of several shapes, as their kernels see it."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import pytest

@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Workers that bind themselves by the program of released vLLM-Ascend packages, which does so on Arm: what verify says of each."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Cards that are lost, cards that come back, and machines that have none."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.lab.conftest import PLAN, changed_files, changes, drift, plan_of, said, success

@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Where systemd ignores CPU sets on slices, as with cgroup v1: what running services are really allowed to use."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.lab.conftest import changed_files, changes, drift, plan_of, said, success

@@ -6,8 +6,6 @@
 One machine for all tests, which run in their order; the last reboots it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import time
@@ -102,7 +100,7 @@ def bound(lab):
 @pytest.fixture(scope="module")
 def started(bound):
     """The machine with a program started by each form for NPU 1."""
-    from ansible_collections.npu.affinity.plugins.plugin_utils._launch.recipes import launch  # slow, and others import this file
+    from ansible_collections.npu.affinity.plugins.plugin_utils._launch.forms import launch  # slow, and others import this file
 
     machine, topology = bound
     machine.write("/run/by-override.yml", COMPOSE)

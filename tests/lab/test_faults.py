@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Whatever goes wrong in the middle: the machine is as before or, after the next run, as planned, and never something else."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Workers that released SGLang and vLLM start under numactl, next to stand-ins of GPUs: their CPUs, their memory, and what verify says."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -18,10 +16,7 @@ from tests.lab.shapes import DUO
 BINDS, OUTSIDE = "[NPU_WORKER_BINDS_ITSELF]", "outside its pool"
 SETTINGS = {"npu_affinity_cpus": "2-5,8-11", "npu_affinity_min_cpus": 4}
 """A pool has fewer CPUs than its node."""
-PROGRAMS = {
-    "sglang": ["sglang/srt/utils/numa_utils.py"],
-    "vllm": ["vllm/utils/numa_utils.py", "vllm/utils/numa_wrapper.sh"],
-}
+PROGRAMS = {"sglang": ["sglang/srt/utils/numa_utils.py"], "vllm": ["vllm/utils/numa_utils.py", "vllm/utils/numa_wrapper.sh"]}
 # What sysfs says of a function of the stand-in driver, its device file, and the vendor's tools.
 AS_GPU = """set -e
 mkdir -p /run/gpu

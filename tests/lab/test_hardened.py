@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A hardened machine, with the configuration of docs/first-bind.md: neither root nor anybody without the bastion may log in."""
 
-from __future__ import annotations
-
 import functools
 import subprocess
 

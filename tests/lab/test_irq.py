@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What was bound stays bound: over reboots, driver loads, irqbalance, and functions that come later."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.lab.conftest import PLAY_SECONDS, plan_of, success
@@ -20,7 +18,6 @@ from tests.lab.kernel import (
     on_their_cpus,
     pin,
     settle,
-    where,
     words_of_irqbalance,
 )
 from tests.lab.shapes import DUO
@@ -140,14 +137,3 @@ def test_irqbalance_leaves_them_alone(lab, claims):
     await_passes(machine, pid, 3)
     claims.equal("irqbalance after three more passes", machine.run("systemctl is-active irqbalance").strip(), "active")
     on_their_cpus(claims, machine, plan)
-
-
-def test_irqbalance_moves_them_where_it_was_not_told(lab, claims):
-    """Small machine, never bound: irqbalance does move interrupts that somebody pinned by hand"""
-    machine = lab.fresh(DUO)
-    pci, function = next((pci, function) for pci, function in machine.look()["functions"].items() if function["node"] == 0)
-    pin(machine, irqs(function, CQ), 7)
-    claims.equal(f"{CQ} of {pci}", where(machine.look()["functions"][pci], CQ), [("7", "7")])
-    machine.run("systemctl start irqbalance")
-    await_another_place(machine, irqs(function, CQ), 7)
-    claims.true(f"irqbalance moved {CQ} to {where(machine.look()['functions'][pci], CQ)}", True)

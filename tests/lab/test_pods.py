@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Pods that hold NPUs, started by containerd and runc through CRI on a node whose kubelet assigns no CPUs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Workers of one service, as those of vLLM, fork, set their title, open a device, and allocate. When are they placed, and where?"""
 
-from __future__ import annotations
-
 import json
 import statistics
 
@@ -16,12 +14,12 @@ SHAPE = EIGHT
 SETTINGS = {"npu_affinity_adopt": "always", "npu_affinity_min_cpus": 3}
 DEVICES, ROUNDS, MEBIBYTES = 8, 13, 16
 LIMIT = 3.0
-"""Seconds in which half of the workers are placed where the CPU is emulated; tests/benchmarks/watch.py measures a real one."""
+"""Seconds in which half of the workers are placed where the CPU is emulated; tests/benchmarks/host.py measures a real one."""
 SLOWER = 50
 """An emulated CPU needs some so many times as long, and the watcher pauses by the CPU time that it took: here by as much less."""
 WIDER = f"""[Service]
 ExecStart=
-ExecStart=/usr/bin/python3 -c "from npu_affinity._command.watch import program as own; \\
+ExecStart=/usr/bin/python3 -c "from npu_affinity._command import watch as own; \\
   own.CREDIT *= {SLOWER}; own.SHARE_OF_LOOKS /= {SLOWER}; own.main([])"
 """
 JOURNAL = "journalctl --quiet --output=cat --unit=npu-affinity-watch"

@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Where the kernel refuses, the interrupt or unit is reported, and everything else is bound all the same."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.lab.conftest import changed_files, changes, plan_of, said, success

@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """SELinux with the policy of Debian, permissive and enforcing: labels of files, what is denied, and what irqbalance may run."""
 
-from __future__ import annotations
-
 import re
 
 from tests.lab.conftest import ALONE, drift, plan_of, said, success

@@ -6,8 +6,6 @@
 ``SOAK_MINUTES`` is how long, and ``SEED`` decides the order: the same one gives the same operations again, as many as there is time for.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

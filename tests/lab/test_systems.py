@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What kernels and systemds do differently, on one machine from bind to unbind: ``LAB_SUITE`` says of which release of Debian."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.lab.conftest import drift, plan_of, success
@@ -37,7 +35,7 @@ def test_from_bind_to_unbind(lab, claims, tmp_path):
     claims.equal("exit status of a bind by another plan, with threads", success(run), (0, ""))
     other = plan_of(machine)
     claims.true("it is another plan", other["npus"] != plan["npus"])
-    in_their_slices(claims, machine, other)
+    in_their_slices(claims, machine, other, threads=True)
     placed = dict(zip(names, ({other["npus"][0][role]} for role in ("main", "acl", "release")), strict=True))
     claims.equal("CPUs of the worker's threads", allowed_of_threads(machine, worker), placed)
     on_their_cpus(claims, machine, other, reload_driver(claims, machine))

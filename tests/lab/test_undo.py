@@ -1,9 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""After bind verify finds no drift, and names every drift there is with its cause; after unbind the machine is as it was."""
-
-from __future__ import annotations
+"""After bind verify finds no drift, and names every drift there is with its cause; unbind and rollback restore what was there."""
 
 import json
 import time
@@ -14,6 +12,7 @@ from tests.lab.conftest import ALONE, PLAN, changed_files, changes, drift, plan_
 from tests.lab.kernel import CQ, DRIVER, SETTLE, SQ, allowed_to, irqs, numbers, on_their_cpus, pages, start_worker, where
 from tests.lab.machine import PATIENCE
 from tests.lab.shapes import DUO
+from tests.lab.test_irq import settle
 
 UNITS = "/etc/systemd/system"
 WORKQUEUES = "/sys/devices/virtual/workqueue"
@@ -193,6 +192,8 @@ def test_unbind_beside_a_masked_irqbalance(lab, claims):
     machine.run("systemctl enable --now irqbalance")
     look, files = machine.look(), machine.files()
     claims.equal("exit status of bind", success(lab.play(machine, "bind", npu_affinity_irqbalance="stop")), (0, ""))
+    state = "systemctl is-active irqbalance; systemctl is-enabled irqbalance"
+    claims.equal("irqbalance", machine.run(f"{state} || true").split(), ["inactive", "disabled"])
     machine.run("systemctl mask irqbalance")
     run = lab.play(machine, "unbind")
     claims.equal("exit status of unbind", run.status, 2)
@@ -206,19 +207,23 @@ def test_unbind_beside_a_masked_irqbalance(lab, claims):
         claims.equal(f"{part} are as before the first bind", after[part], look[part])
     machine.run("systemctl unmask irqbalance")
     claims.equal("exit status of an unbind after it was unmasked", success(lab.play(machine, "unbind")), (0, ""))
-    state = "systemctl is-active irqbalance; systemctl is-enabled irqbalance"
     claims.equal("irqbalance", machine.run(f"{state} || true").split(), ["active", "enabled"])
     claims.equal("files that differ from before", changed_files(machine, files), [])
 
 
-def test_unbind_starts_what_bind_had_stopped(lab, claims):
-    """Small machine: irqbalance, which a bind had stopped and disabled, runs again after unbind"""
-    machine = lab.fresh(DUO)
-    machine.run("systemctl enable --now irqbalance")
-    files = machine.files()
-    state = "systemctl is-active irqbalance; systemctl is-enabled irqbalance"
-    claims.equal("exit status of bind", success(lab.play(machine, "bind", npu_affinity_irqbalance="stop")), (0, ""))
-    claims.equal("irqbalance", machine.run(f"{state} || true").split(), ["inactive", "disabled"])
-    claims.equal("exit status of unbind", success(lab.play(machine, "unbind")), (0, ""))
-    claims.equal("irqbalance", machine.run(f"{state} || true").split(), ["active", "enabled"])
-    claims.equal("files that differ from before", changed_files(machine, files), [])
+def journal(machine, action):
+    lines = machine.run(f"journalctl --sync && journalctl --output=json --no-pager NPU_AFFINITY_ACTION={action}").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_the_journal_says_who_moved_interrupts(lab, claims):
+    """Small machine: the driver is loaded again, and the units that bind its interrupts say so"""
+    machine = lab.bound(DUO).machine
+    functions = {npu["pci"] for npu in plan_of(machine)["npus"]}
+    before = len(journal(machine, "rebind"))
+    machine.run(f"rmmod davinci_mock && modprobe davinci_mock vectors=33 && {SETTLE}")
+    settle(machine)
+    lines = journal(machine, "rebind")[before:]
+    said = " ".join(line["NPU_AFFINITY_CHANGES"] for line in lines)
+    claims.equal("who rebound", {line["NPU_AFFINITY_AUTHOR"] for line in lines}, {"npu_affinity irq"})
+    claims.equal("functions that the lines name", {pci for pci in functions if pci in said}, functions)

@@ -3,15 +3,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Threads of running workers on the CPUs of their roles, and what a bind does to a load, in metrics of its own."""
 
-from __future__ import annotations
-
 import json
 import time
 
 import pytest
 
 from tests.lab.conftest import changes, plan_of, success
-from tests.lab.kernel import allowed, allowed_of_threads, main_process, numbers, run_service, start
+from tests.lab.kernel import STATUS, allowed, allowed_of_threads, main_process, numbers, run_service, start
 from tests.lab.machine import PATIENCE
 from tests.lab.shapes import DUO
 
@@ -53,8 +51,6 @@ for number in range({threads}):
 """
 MANAGER = "/etc/systemd/system.conf.d/00-tuned.conf"
 HOLDS = "import time\ndevice = open('/dev/davinci{number}', 'rb')\ntime.sleep(3600)\n"
-STATUS = "until npu-affinity status >/run/status || [ $? != 4 ]; do sleep 1; done; cat /run/status"
-"""4: the timer's unit is at work."""
 HELD = 40
 """MiB."""
 WORKER = BUSY.format(before=f"device = open('/dev/davinci0', 'rb')\nheld = b'x' * ({HELD} << 20)", busy=0.01, idle=0.07, threads=2)
