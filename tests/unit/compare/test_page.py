@@ -37,11 +37,8 @@ def test_every_rule_has_a_result_for_every_machine(data):
     machines = {(line["family"], line["machine"]) for line in data}
     assert len(machines) == 60 and len(data) == len(rules) * len(machines)
     assert {line["family"] for line in data} == {"A2", "A3", "A5", "300I and 910A", "300I Duo", "GPU", "x86"}
-
-
-def test_plans_are_disjoint_and_have_whole_cores(data):
     ours = [line for line in data if line["rule"] == "npu.affinity" and line["result"] == "divided"]
-    assert len(ours) > 50 and {(line["overlapping"], line["split"]) for line in ours} == {("0", "0")}
+    assert len(ours) > 50 and {(line["overlapping"], line["split"]) for line in ours} == {("0", "0")}, "disjoint, and with whole cores"
 
 
 def ahead(line, ours):
@@ -60,11 +57,6 @@ def test_the_page_lists_all_machines_where_another_rule_wins(data):
         if ours["result"] == "divided":
             others = [line for line in others if ahead(line, ours)]
         assert (f"| {family}: {machine} |" in listed) == bool(others), (family, machine)
-
-
-def test_the_page_is_short():
-    words = [word for word in main.PAGE.read_text().split() if word.strip("|-")]
-    assert len(words) <= 1300
 
 
 def test_the_picture_counts_every_machine_once_for_each_rule():

@@ -3,16 +3,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Rules of other projects give what their own tests and documentation say. Names of cases are those of the source."""
 
-from __future__ import annotations
-
 import pytest
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of, mask, mask_of, text_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import Units, distributed, packed
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.measures import machine_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.comparison import machine_of
 
-from tests.compare.rules import balloons, slurm, torch_npu
-from tests.compare.subject import Subject
+from tests.compare.rules import balloons, restated
+from tests.compare.machines import Subject
 
 
 def units(cpus, nodes, sockets, cores):
@@ -28,38 +26,28 @@ MULTI = units(mask("0-79"), list(map(mask, QUARTERS)), [mask("0-19,40-59"), mask
 """topoDualSocketMultiNumaPerSocketHT"""
 
 
-# kubernetes/kubernetes@04791b49, pkg/kubelet/cm/cpumanager/cpu_assignment_test.go, TestTakeByTopologyNUMAPacked
-@pytest.mark.parametrize(
-    ("machine", "available", "count", "expected"),
-    [
-        pytest.param(DUAL, "1-5,7-11", 1, "2", id="take one cpu from dual socket with HT - core from Socket 0"),
-        pytest.param(DUAL, "0-11", 6, "0,2,4,6,8,10", id="take a socket of cpus from dual socket with HT"),
-        pytest.param(MULTI, "0-79", 40, "0-19,40-59", id="take a socket of cpus from dual socket with multi-numa-per-socket with HT"),
-        pytest.param(MULTI, "10-39,50-79", 20, "10-19,50-59", id="take a NUMA node of cpus, with 1 NUMA node already taken"),
-        pytest.param(MULTI, "1-39,41-79", 60, "10-39,50-79", id="take a socket and a NUMA node of cpus, a core taken"),
-        pytest.param(DUAL, "0-11", 8, "0,1,2,4,6,7,8,10", id="allocate 4 full cores with 3 coming from the first NUMA node"),
-        pytest.param(MULTI, "0-79", 64, "0-31,40-71", id="allocate 32 full cores with 30 coming from the first 3 NUMA nodes"),
-    ],
-)
-def test_kubelet_packed(machine, available, count, expected):
-    assert packed(machine, mask(available), count) == mask(expected)
+HALVES = "0-7,10-17,20-27,30-36,40-47,50-57,60-67,70-76"
+# kubernetes/kubernetes@04791b49, pkg/kubelet/cm/cpumanager/cpu_assignment_test.go, TestTakeByTopologyNUMAPacked and ...NUMADistributed
+TAKEN = {
+    "take one cpu from dual socket with HT - core from Socket 0": (DUAL, "1-5,7-11", 1, None, "2"),
+    "take a socket of cpus from dual socket with multi-numa-per-socket with HT": (MULTI, "0-79", 40, None, "0-19,40-59"),
+    "take a NUMA node of cpus, with 1 NUMA node already taken": (MULTI, "10-39,50-79", 20, None, "10-19,50-59"),
+    "take a socket and a NUMA node of cpus, a core taken": (MULTI, "1-39,41-79", 60, None, "10-39,50-79"),
+    "allocate 4 full cores with 3 coming from the first NUMA node": (DUAL, "0-11", 8, None, "0,1,2,4,6,7,8,10"),
+    "allocate 32 full cores with 30 coming from the first 3 NUMA nodes": (MULTI, "0-79", 64, None, "0-31,40-71"),
+    "allocate 4 full cores with 2 distributed across each NUMA node": (DUAL, "0-11", 8, 1, "0-3,6-9"),
+    "allocate 24 full cores": (MULTI, "0-79", 48, 1, "0-7,10-17,20-27,40-47,50-57,60-67"),
+    "allocate 24 full cores, last 3 NUMA nodes": (MULTI, "3-39,43-79", 48, 1, "10-17,20-27,30-37,50-57,60-67,70-77"),
+    "allocate 13 full cores": (MULTI, "0-79", 26, 1, "0-6,10-16,40-45,50-55"),
+    "allocate 13 full cores (cpuGroupSize 2)": (MULTI, "0-79", 26, 2, "0-6,10-15,40-46,50-55"),
+    "allocate 31 full cores (cpuGroupSize 2)": (MULTI, "0-79", 62, 2, HALVES),
+}
 
 
-# the same file, TestTakeByTopologyNUMADistributed
-@pytest.mark.parametrize(
-    ("machine", "available", "count", "group", "expected"),
-    [
-        pytest.param(DUAL, "0-11", 8, 1, "0-3,6-9", id="allocate 4 full cores with 2 distributed across each NUMA node"),
-        pytest.param(MULTI, "0-79", 64, 1, "0-7,10-17,20-27,30-37,40-47,50-57,60-67,70-77", id="allocate 32 full cores"),
-        pytest.param(MULTI, "0-79", 48, 1, "0-7,10-17,20-27,40-47,50-57,60-67", id="allocate 24 full cores"),
-        pytest.param(MULTI, "3-39,43-79", 48, 1, "10-17,20-27,30-37,50-57,60-67,70-77", id="allocate 24 full cores, last 3 NUMA nodes"),
-        pytest.param(MULTI, "0-79", 26, 1, "0-6,10-16,40-45,50-55", id="allocate 13 full cores"),
-        pytest.param(MULTI, "0-79", 26, 2, "0-6,10-15,40-46,50-55", id="allocate 13 full cores (cpuGroupSize 2)"),
-        pytest.param(MULTI, "0-79", 62, 2, "0-7,10-17,20-27,30-36,40-47,50-57,60-67,70-76", id="allocate 31 full cores (cpuGroupSize 2)"),
-    ],
-)
-def test_kubelet_distributed(machine, available, count, group, expected):
-    assert text_of(distributed(machine, mask(available), count, group)) == expected
+@pytest.mark.parametrize("machine, available, count, group, expected", TAKEN.values(), ids=TAKEN)
+def test_kubelet(machine, available, count, group, expected):
+    found = distributed(machine, mask(available), count, group) if group else packed(machine, mask(available), count)
+    assert found == mask(expected)
 
 
 def parts(packages, dies, nodes, cores, threads):
@@ -97,16 +85,14 @@ class TestResizeCpus:
         deltas = [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32]
         sizes = [resized([2, 2, 2, 2, 2], [delta])[1][0] for delta in deltas]
         assert sizes == [0, 1, 2, 4, 4, 8, 8, 8, 16, 16, 16, 32, 32, 32]
-
-    def test_too_large_an_allocation(self):
         with pytest.raises(ValueError, match="not enough free CPUs"):
             resized([2, 2, 2, 2, 2], [33])
 
     @pytest.mark.parametrize(
-        ("topology", "deltas", "disjoint"),
+        "topology, deltas, disjoint",
         [
-            pytest.param([2, 2, 2, 2, 2], [1] * 8, ["package"] * 2 + ["die"] * 2 + ["numa"] * 4, id="spread allocations"),
-            pytest.param([4, 1, 4, 8, 2], [1, 3, 2, 4, 1, 4, 2, 4], ["package"] * 4 + ["numa"] * 4, id="spread allocations2"),
+            ([2, 2, 2, 2, 2], [1] * 8, ["package"] * 2 + ["die"] * 2 + ["numa"] * 4),
+            ([4, 1, 4, 8, 2], [1, 3, 2, 4, 1, 4, 2, 4], ["package"] * 4 + ["numa"] * 4),
         ],
     )
     def test_spread(self, topology, deltas, disjoint):
@@ -143,14 +129,11 @@ def on_two_nodes(cpus):
 
 # SchedMD/slurm@014ddc26, doc/man/man5/gres.conf.5, EXAMPLES: four GPUs, with the sockets that their cores imply
 def test_slurm_cores_are_those_of_its_manual_page():
-    assert list(map(text_of, slurm.divide(on_two_nodes(["0-1", "2-3"])).values())) == ["0-1", "0-1", "2-3", "2-3"]
-
-
-def test_slurm_refuses_sockets_of_different_sizes():
+    assert list(map(text_of, restated.slurm(on_two_nodes(["0-1", "2-3"])).values())) == ["0-1", "0-1", "2-3", "2-3"]
     with pytest.raises(ValueError, match="NUMA nodes have 2 and 3 cores"):
-        slurm.divide(on_two_nodes(["0-1", "2-4"]))
+        restated.slurm(on_two_nodes(["0-1", "2-4"]))
 
 
 # Ascend/pytorch@9e73e708, docs/zh/api/environment_variable/performance_tuning/CPU_AFFINITY_CONF.md: 160 CPUs and 8 NPUs
 def test_torch_npu_default_is_that_of_its_documentation():
-    assert [text_of(cpus) for cpus in torch_npu.blocks(160, 8)[:2]] == ["0-19", "20-39"]
+    assert [text_of(cpus) for cpus in restated.blocks(160, 8)[:2]] == ["0-19", "20-39"]

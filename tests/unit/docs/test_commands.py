@@ -3,10 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Commands in documents: targets, playbooks, options, plugins and variables that they name are there.
 
-``tests/integration/test_checkout.py`` runs those of the README; the other integration tests run each playbook, with what it takes.
+``tests/integration/test_examples.py`` runs those of playbooks.
 """
-
-from __future__ import annotations
 
 import itertools
 import json
@@ -18,8 +16,8 @@ import yaml
 from ansible.cli.playbook import PlaybookCLI
 from ansible.parsing.splitter import parse_kv
 
-from ansible_collections.npu.affinity.plugins.module_utils._command.metrics.samples import METRICS
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings import names, specs
+from ansible_collections.npu.affinity.plugins.module_utils._command.metrics import METRICS
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import specs
 from tests import documents
 from tests.unit.docs.test_documents import PAGES
 
@@ -27,7 +25,7 @@ REPOSITORY = documents.REPOSITORY
 MAKEFILE = (REPOSITORY / "Makefile").read_text()
 TARGETS = set(" ".join(re.findall(r"^([a-z][a-z -]*):", MAKEFILE, re.MULTILINE)).split())
 MAKE_VARIABLES = set(re.findall(r"^([A-Z_]+) \?=", MAKEFILE, re.MULTILINE))
-SETTINGS = {name for options in specs.settings().values() for name in options} | names.FACTS
+SETTINGS = {name for options in specs.settings().values() for name in options} | specs.FACTS
 OWN_PLAYBOOKS = {"site.yml"}
 """Playbooks of the reader's own."""
 MISSPELLED = {"npu_affinity_houskeeping"}
@@ -54,18 +52,9 @@ def check_playbook(arguments):
         path = playbook if playbook.endswith(".yml") else f"playbooks/{playbook.removeprefix('npu.affinity.')}.yml"
         assert (REPOSITORY / path).is_file() or playbook in OWN_PLAYBOOKS, playbook
     for given in options.extra_vars:
-        check_variables(json.loads(given) if given.startswith("{") else parsed(given))
-
-
-def parsed(given):
-    """The variables of an option -e, as Ansible takes them."""
-    found = parse_kv(given)
-    assert "_raw_params" not in found, "Ansible cuts a value at a blank, unless it has quotes of its own"
-    return found
-
-
-def check_variables(found):
-    assert [name for name in found if name.startswith("npu_affinity_") and name not in SETTINGS] == []
+        found = json.loads(given) if given.startswith("{") else parse_kv(given)
+        assert "_raw_params" not in found, "Ansible cuts a value at a blank, unless it has quotes of its own"
+        assert [name for name in found if name.startswith("npu_affinity_") and name not in SETTINGS] == []
 
 
 def check_make(words):
@@ -94,16 +83,12 @@ def check(words):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
-def test_commands_name_what_is_there(page):
+def test_commands_and_variables_of_a_page_are_there(page):
     for words in commands(page.read_text()):
         try:
             check(words)
         except (AssertionError, SystemExit, KeyError) as error:
             pytest.fail(f"{shlex.join(words)}: {error}")
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
-def test_variables_that_a_page_names_are_settings(page):
     named = set(re.findall(r"(?<![\w_])npu_affinity_\w*[a-z](?![\w(*<])", page.read_text()))
     assert named - SETTINGS - MISSPELLED - {metric.name for metric in METRICS} == set()
 

@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What the event filter makes of a notification of Alertmanager, and what the rulebook says of causes."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re
@@ -12,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from ansible_collections.npu.affinity.plugins.module_utils._base import findings
 
@@ -39,18 +36,13 @@ def events(alerts, *sent):
     return alerts.main({"payload": {"version": "4", "alerts": list(sent)}, "meta": {"endpoint": ""}})
 
 
-def event_of(host, alert="NpuAffinityDrift", cause="", summary=""):
-    found = {"alert": alert, "host": host, "cause": cause, "status": "firing", "summary": summary, "firings": 1}
-    return {**found, "meta": {"hosts": [host]}}
-
-
 def test_each_alert_is_an_event_with_what_rules_need_and_no_more(alerts):
     labels = {"alertname": "NpuAffinityLostNpu", "cause": "", "instance": "node2"}
-    second = alert(labels, annotations={"summary": "lost {{ 1 }}"}, fingerprint="1")
-    assert events(alerts, alert(), second) == [
-        event_of("node1", cause="irqbalance"),
-        event_of("node2", "NpuAffinityLostNpu", summary="lost (( 1 ))"),
-    ]
+    first, second = events(alerts, alert(), alert(labels, annotations={"summary": "lost {{ 1 }}"}, fingerprint="1"))
+    same = {"status": "firing", "firings": 1}
+    host1, host2 = ({"host": name, "meta": {"hosts": [name]}} for name in ("node1", "node2"))
+    assert first == {"alert": "NpuAffinityDrift", "cause": "irqbalance", "summary": "", **same, **host1}
+    assert second == {"alert": "NpuAffinityLostNpu", "cause": "", "summary": "lost (( 1 ))", **same, **host2}
 
 
 def test_no_text_of_an_alert_is_a_template(alerts):
@@ -60,7 +52,7 @@ def test_no_text_of_an_alert_is_a_template(alerts):
     assert "{" not in str({key: value for key, value in event.items() if key != "meta"}.values()) and event["status"].startswith("((")
 
 
-PATTERNS = ("", "all", "*", "node1,node2", "!node1", "~node.*", "@file", "node1\n", "npu_hosts[0]", "[fd00::1]:9100")
+PATTERNS = ("", "all", "ungrouped", "*", "node1,node2", "!node1", "~node.*", "@file", "node1\n", "npu_hosts[0]", "[fd00::1]:9100")
 # labels, the host that an action is limited to
 HOSTS = [
     ({"instance": "node1.example.com:9100"}, "node1.example.com"),
@@ -78,14 +70,11 @@ def test_a_host_is_a_name_and_never_a_pattern(alerts, labels, host):
     assert event["meta"] == ({"hosts": [host]} if host else {})
 
 
-INVENTORY = """\
-npu_hosts: {hosts: {node1: {}, node2: {}}}
-fleet: {children: {npu_hosts: {}}}
-"""
+INVENTORY = "npu_hosts: {hosts: {node1: {}, node2: {}}}\nfleet: {children: {npu_hosts: {}}}\n"
 NAMES = [
     ({"inventory_hostname": "node1"}, "node1"),
     ({"instance": "node2:9100"}, "node2"),
-    *(({"inventory_hostname": name}, "") for name in ("npu_hosts", "fleet", "node3", "all", "node*", "node1:node2", "!node1")),
+    *(({"inventory_hostname": name}, "") for name in ("npu_hosts", "fleet", "node3", "all", "ungrouped", "node*", "node1:node2", "!node1")),
     ({"instance": "npu_hosts:9100"}, ""),
 ]
 
@@ -98,12 +87,10 @@ def inventory(tmp_path, monkeypatch):
 
 
 def test_only_a_host_of_the_inventory_is_accepted(alerts, inventory, monkeypatch):
-    monkeypatch.setattr(
-        sys, "argv", ["/opt/venv/bin/ansible-rulebook", "--rulebook", "npu.affinity.heal", "-i", str(inventory), "--vars", "heal.yml"]
-    )
-    found = events(alerts, *(alert(labels) for labels, _host in NAMES))
-    assert [event["host"] for event in found] == [host for _labels, host in NAMES]
-    assert [event["meta"] for event in found] == [{"hosts": [host]} if host else {} for _labels, host in NAMES]
+    command = ["/opt/venv/bin/ansible-rulebook", "--rulebook", "npu.affinity.heal", "-i", str(inventory), "--vars", "heal.yml"]
+    monkeypatch.setattr(sys, "argv", command)
+    found = [(event["host"], event["meta"]) for event in events(alerts, *(alert(labels) for labels, _host in NAMES))]
+    assert found == [(host, {"hosts": [host]} if host else {}) for _labels, host in NAMES]
 
 
 def test_a_host_that_comes_into_the_inventory_is_accepted_later(alerts, inventory):
@@ -137,16 +124,15 @@ def test_what_was_seen_is_forgotten(alerts):
     assert len(alerts._seen) <= 11
 
 
-# hours and beginnings of alerts -> firings after each
-FIRINGS = [
-    ("sent again", [(0, "17:00"), (1, "17:00"), (5, "17:00")], [1, 1, 1]),
-    ("fired again", [(0, "17:00"), (1, "18:00"), (2, "19:00"), (3, "20:00")], [1, 2, 3, 4]),
-    ("seldom", [(0, "17:00"), (25, "18:00"), (50, "19:00")], [1, 1, 1]),
-    ("fires for days", [(0, "17:00"), (20, "17:00"), (40, "17:00"), (41, "18:00")], [1, 1, 1, 1]),
-]
+FIRINGS = {  # hours and beginnings of alerts, firings after each
+    "sent again": ([(0, "17:00"), (1, "17:00"), (5, "17:00")], [1, 1, 1]),
+    "fired again": ([(0, "17:00"), (1, "18:00"), (2, "19:00"), (3, "20:00")], [1, 2, 3, 4]),
+    "seldom": ([(0, "17:00"), (25, "18:00"), (50, "19:00")], [1, 1, 1]),
+    "fires for days": ([(0, "17:00"), (20, "17:00"), (40, "17:00"), (41, "18:00")], [1, 1, 1, 1]),
+}
 
 
-@pytest.mark.parametrize("sent, firings", [row[1:] for row in FIRINGS], ids=[row[0] for row in FIRINGS])
+@pytest.mark.parametrize("sent, firings", FIRINGS.values(), ids=FIRINGS)
 def test_firings_are_counted_by_their_beginnings(alerts, sent, firings):
     found = []
     for alerts.now, began in sent:
@@ -177,9 +163,3 @@ def test_the_rulebook_binds_for_causes_that_verify_has(alerts):
     assert len(lists) == 3 and len(set(lists)) == 1
     words = {value for name, value in vars(findings).items() if name.isupper() and isinstance(value, str)}
     assert set(re.findall(r'"([^"]*)"', lists[0])) < words
-
-
-def test_the_rulebook_knows_the_alerts_of_the_rules():
-    rules = yaml.safe_load((EDA.parents[1] / "docs/examples/monitoring/rules.yml").read_text())
-    names = [rule["alert"] for group in rules["groups"] for rule in group["rules"] if "alert" in rule]
-    assert "NpuAffinityDrift" in names and all(name.startswith("NpuAffinity") for name in names)

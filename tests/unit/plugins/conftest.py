@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The simulated npu-smi answers host code without a process of its own."""
 
-from __future__ import annotations
-
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._features import register  # noqa: F401 # pylint: disable=unused-import

@@ -4,11 +4,9 @@
 """What comes from outside, damaged at random: it is read, or refused in a sentence, and takes no time.
 
 Of hosts, the targets are all kinds of files and answers that looking at them reads, so a new reader is one by itself. Texts that only
-running hosts have, and documents that the controller reads, are in a table. ``FUZZ=50`` draws as many damages of each (``make fuzz``).
-Answers of vendors' tools have more tests of this kind in ``test_npu_smi_properties.py``.
+running hosts have, answers of vendors' tools, and documents that the controller reads, are in a table. ``FUZZ=50`` draws as many damages
+of each (``make fuzz``).
 """
-
-from __future__ import annotations
 
 import contextlib
 import io
@@ -18,25 +16,29 @@ import random
 import re
 import tempfile
 import time
+import types
+from pathlib import Path
 
 import pytest
 
 from ansible_collections.npu.affinity.extensions.eda.plugins.event_filter import host_alerts
-from ansible_collections.npu.affinity.plugins.module_utils._apply.comparison import comparison
+from ansible_collections.npu.affinity.plugins.module_utils import _npu_smi, _nvidia_smi
+from ansible_collections.npu.affinity.plugins.module_utils._drift.in_force import comparison
 from ansible_collections.npu.affinity.plugins.module_utils._base import cpulist
 from ansible_collections.npu.affinity.plugins.module_utils._command import explaining
-from ansible_collections.npu.affinity.plugins.module_utils._command.known import known
-from ansible_collections.npu.affinity.plugins.module_utils._command.metrics import exposition
+from ansible_collections.npu.affinity.plugins.module_utils._command.state import known
+from ansible_collections.npu.affinity.plugins.module_utils._command import metrics
 from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages import shortage
-from ansible_collections.npu.affinity.plugins.module_utils._features.irq import irqbalance, rebinds
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq import rebinds
 from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet import settings as kubelet_settings
-from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet import state_file, version
+from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet import state_file
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads import memory
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._kernel import isolation
 from ansible_collections.npu.affinity.plugins.module_utils._measure.measuring import measure
+from ansible_collections.npu.affinity.plugins.module_utils._smi.tables import damaged_rows
 from ansible_collections.npu.affinity.plugins.module_utils._state import plan_file, previous, systemd
-from ansible_collections.npu.affinity.plugins.module_utils._state.history.in_force import in_force
+from ansible_collections.npu.affinity.plugins.module_utils._state.history import in_force
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.plugin_utils._archives import reading
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import host as placement_host
@@ -95,19 +97,6 @@ class DamagedHost(Host):
         return answer._replace(output=output, errors="")
 
 
-class Clock:
-    """Time passes at once."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def monotonic(self):
-        return self.now
-
-    def sleep(self, seconds):
-        self.now += seconds
-
-
 def damaged(draw, content):
     """Return content with a damage, such as one of a broken disk, another program, or somebody who wants to do harm."""
     if draw.random() < 0.4:
@@ -145,6 +134,12 @@ def with_another_value(draw, value):
     return value
 
 
+def simulated_time():
+    """Return a clock on which time passes at once."""
+    passed = [0.0]
+    return types.SimpleNamespace(monotonic=lambda: sum(passed), sleep=passed.append)
+
+
 def looks(host):
     """What reads a host, each apart, because one that refuses hides what the next one reads."""
     yield lambda: previous.recorded(host)
@@ -157,19 +152,24 @@ def looks(host):
         yield lambda npu=npu: list(explaining.of_npu(found, npu))
     yield lambda: list(explaining.of_cpu(found, 2))
     if found.plan:
-        yield lambda: measure(host, found.plan, seconds=1, interval=0.5, clock=Clock())
+        yield lambda: measure(host, found.plan, seconds=1, interval=0.5, clock=simulated_time())
+
+
+@contextlib.contextmanager
+def sentences():
+    """Let something be refused, in a sentence."""
+    try:
+        yield
+    except REFUSED as error:
+        assert str(error)
 
 
 def look(host):
     """Look at a host with everything that reads one."""
-    try:
+    with contextlib.suppress(*REFUSED):
         for read in looks(host):
-            try:
+            with sentences():
                 read()
-            except REFUSED as error:
-                assert str(error)
-    except REFUSED as error:
-        assert str(error)
 
 
 def write(tree, files):
@@ -217,9 +217,8 @@ def refused_in_time(name, shown):
     """Fail for an error that no caller expects, and for what takes long."""
     begun = time.process_time()
     try:
-        yield
-    except REFUSED as error:
-        assert str(error)
+        with sentences():
+            yield
     except Exception as error:
         raise AssertionError(f"{name}, damaged as {shown[-1][:2000]!r}: {type(error).__name__}: {error}") from error
     assert time.process_time() - begun < 20, f"{name}, damaged as {shown[-1][:2000]!r}, takes too long"
@@ -253,38 +252,32 @@ def loaded(read):
     return lambda text: read(json.loads(text))
 
 
-ALERT = {
-    "status": "firing",
-    "labels": {"alertname": "NpuAffinityDrift", "inventory_hostname": "a2-01", "instance": "a2-01:9100"},
-    "annotations": {"summary": "drift"},
-    "startsAt": "2026-11-20T10:00:00Z",
-}
-ARCHIVE = {
-    "schema": 1,
-    "host": "a",
-    "time": "2026-11-20T10:00:00Z",
-    "version": "1.0.0",
-    "settings": {},
-    "topology": {"schema": 1, "cpus": {}},
-}
+PARSERS = [getattr(module, name) for module in (_npu_smi, _nvidia_smi) for name in vars(module) if name.startswith("parse_")]
+
+
+def by_all_parsers(text):
+    for parse in [*PARSERS, damaged_rows]:
+        with sentences():
+            parse(text)
+    assert _npu_smi.classify_error(text, 1)["error"] in _npu_smi.NEXT_STEP
+
+
+LABELS = {"alertname": "NpuAffinityDrift", "inventory_hostname": "a2-01", "instance": "a2-01:9100"}
+ALERT = {"status": "firing", "labels": LABELS, "annotations": {"summary": "drift"}, "startsAt": "2026-11-20T10:00:00Z"}
+ARCHIVE = {"schema": 1, "host": "a", "time": "2026-11-20T10:00:00Z", "version": "1.0.0", "settings": {}}
 REVIEWED = {"hosts": {"a": {"plan": "0"}}, **{name: {"0": {}} for name in review_file.TABLES.values()}}
+STATE = '{"policyName": "static", "defaultCpuSet": "0-3", "entries": {"p": {"c": "4-5"}}, "checksum": 5}'
+SAVED = '{"ansible_facts": {"npu_affinity_topology": {"cpus": {"online": "0-3"}}}}'
 TEXTS = {
     # what it is: its reader, and an example
     "systemd's properties": (systemd.settings, "AllowedCPUs=0-3 8\nSlice=npu-0.slice\n[Unit]\n# x\n"),
-    "environment files": (irqbalance._logical_lines, "A=b \\\n c\n#x\n"),
-    "configuration of the kubelet": (
-        kubelet_settings.read,
-        "cpuManagerPolicy: static\nkubeReserved: {cpu: 500m}\nfeatureGates:\n  A: true # b\n",
-    ),
+    "configuration of the kubelet": (kubelet_settings.read, "a: static\nkubeReserved: {cpu: 500m}\nfeatureGates:\n  A: true # b\n"),
     "JSON of the kubelet": (kubelet_settings.read, '{"cpuManagerPolicy": "static", "kubeReserved": {"cpu": "1"}}'),
-    "state of the kubelet": (
-        state_file.parse,
-        '{"policyName": "static", "defaultCpuSet": "0-3", "entries": {"p": {"c": "4-5"}}, "checksum": 5}',
-    ),
+    "state of the kubelet": (state_file.parse, STATE),
     "new state of the kubelet": (state_file.parse, json.dumps({"data": '{"policyName":"none","defaultCpuSet":""}', "dataChecksum": 1})),
-    "version of the kubelet": (version.release, "Kubernetes v1.36.2"),
+    "version of the kubelet": (state_file.release, "Kubernetes v1.36.2"),
     "counts of rebinds": (rebinds._parsed, '{"0000:c1:00.0": {"irq 7": {"times": [1, 2], "since": 5}}}'),
-    "metrics": (lambda text: exposition.value_of(text, "npu"), "# HELP npu x\nnpu 1.5\n"),
+    "metrics": (lambda text: metrics.value_of(text, "npu"), "# HELP npu x\nnpu 1.5\n"),
     "pages by node": (memory.pages_by_node, NUMA_MAPS),
     "the kernel's command line": (lambda text: list(isolation.parameters(text)), 'quiet isolcpus=0-3 dyndbg="a b" -- x'),
     "a cpulist": (cpulist.expand, "0-3,8,10-11"),
@@ -292,14 +285,16 @@ TEXTS = {
     "a size of huge pages": (shortage.size_of, "2M"),
     "a plan": (plan_file.parsed, '{"schema": 1, "npus": [{"id": 0, "pool": "0-3"}]}'),
     "alerts": (loaded(lambda payload: host_alerts.main({"payload": payload})), json.dumps({"alerts": [ALERT]})),
-    "archives": (on_disk(reading.read), json.dumps(ARCHIVE)),
+    "archives": (on_disk(reading.read), json.dumps({**ARCHIVE, "topology": {"schema": 1, "cpus": {}}})),
     "profiles": (on_disk(profile.read), "settings: {npu_affinity_strategy: even_split}\ninclude: latency\n"),
     "plans that were reviewed": (
         lambda text: review_file.Reviewed("plans.json", text).host("a"),
         json.dumps({**REVIEWED, "schema": review_file.SCHEMA, "version": review_file.VERSION}),
     ),
-    "facts that were saved": (placement_host._read, '{"ansible_facts": {"npu_affinity_topology": {"cpus": {"online": "0-3"}}}}'),
+    "facts that were saved": (lambda text: placement_host._saved({}, text), SAVED),
 }
+for parser, answers in json.loads((Path(__file__).parent / "module_utils/smi_answers.json").read_text()).items():
+    TEXTS.update({f"{parser}: {claim}": (by_all_parsers, "\n".join(answer["text"])) for claim, answer in list(answers.items())[:5]})
 
 
 @pytest.mark.parametrize("name", TEXTS)

@@ -1,7 +1,8 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Each test of the lab is a proof on every release that it applies to, and can be run by its id."""
+"""Each test of the lab is a proof on every release that it applies to, has its turn, and can be run by its id; what was shown is in
+docs/evidence.md; and what is skipped is skipped one by one."""
 
 from __future__ import annotations
 
@@ -10,8 +11,12 @@ import subprocess
 
 import pytest
 
+from tests.documents import REPOSITORY
 from tests.lab import proofs
 from tests.lab.image import HERE
+from tests.lab.systems import PAGE, SOAKS, updated, with_days
+from tests.rota.changes import AREAS, EVERYTHING, area, touched
+from tests.rota.proofs import TURNS, register
 
 IDS = [
     *(f"{suite}:test_undo.py::test_two_binds_at_once" for suite in proofs.SUITES),
@@ -69,3 +74,46 @@ def test_chosen_proofs_run_together_where_they_can(by_id, monkeypatch):
 def test_an_unknown_proof_is_refused(by_id, capsys):
     assert proofs.main(["--run", "bookworm:test_undo.py::test_other"]) == 2
     assert "no such proof: bookworm:test_undo.py::test_other" in capsys.readouterr().err
+
+
+def test_each_proof_has_a_turn_and_a_name_of_its_own():
+    found = register()
+    assert len({proof.name for proof in found}) == len(found)
+    assert {proof.turn for proof in found} == set(range(TURNS))
+    assert all(bool(proof.command) != bool(proof.guest) and proof.seconds > 0 for proof in found)
+
+
+def test_areas_name_parts_and_proofs_that_exist():
+    shown = subprocess.run(
+        ["make", "--dry-run", "--print-data-base", "help", "SHARED=a"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    ).stdout
+    names = [proof.name for proof in register()]
+    for patterns, parts, _proofs in AREAS:
+        assert parts == EVERYTHING or all(f"\n{part}:" in shown for part in parts.split()), patterns
+        path = patterns.split()[0].replace("test_*", "test_irq.py").replace("*", "x")
+        assert not area(path)[1] or touched(names, [path]), patterns
+
+
+def test_the_page_has_the_tables():
+    page = PAGE.read_text()
+    assert updated(updated(page, []), [], SOAKS) == page
+
+
+DATED = re.compile(r"^\|[^|]*\|[^|]*\| \d{4}-\d\d-\d\d \|$")
+
+
+def test_every_claim_is_shown_by_a_test_that_some_run_begins():
+    names = {proof.name.partition(":")[2] or proof.name for proof in register()} | {proof.id.partition(":")[2] for proof in proofs.proofs()}
+    page = with_days(PAGE.read_text(), dict.fromkeys(names, "begun"))
+    assert [line for line in page.splitlines() if DATED.search(line) and "by hand" not in line] == []
+
+
+WHOLE_FILES = {"tests/unit/plugins/module_utils/test_topology_of_simulated_hosts.py"}
+"""Every test of these needs the simulator, and so Python 3.11."""
+
+
+@pytest.mark.parametrize(("call", "allowed"), [("pytest.importorskip" + "(", set()), ("allow_module_level" + "=True", WHOLE_FILES)])
+def test_whole_files_are_skipped_only_where_they_are_listed(call, allowed):
+    texts = {str(path.relative_to(REPOSITORY)): path.read_text() for path in REPOSITORY.glob("tests/**/*.py")}
+    assert len(texts) > 200
+    assert {name for name, text in texts.items() if re.search(re.escape(call), text)} == allowed

@@ -5,23 +5,20 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
 import sys
 import time
 
 import pytest
 
-from tests import rota
 from tests.documents import REPOSITORY
 from tests.rota import __main__ as program
 from tests.rota import memory as memories
 from tests.rota.changes import EVERYTHING, area, touched, unaffected
 from tests.rota.memory import Memory
-from tests.rota.proofs import TURNS, Proof, register, turn_of
+from tests.rota.proofs import COMMANDS, TURNS, Proof
 
-CORE = ["style", "sanity-changed", "types", "docs", "licence", "package", "unit", "properties", "integration", "lab-core"]
+CORE = ["ansible-lint", "style", "sanity-changed", "types", "docs", "licence", "package", "unit", "properties", "integration", "lab-core"]
 PASSES, FAILS = (f"{sys.executable} -c exit({status})" for status in (0, 1))
 
 
@@ -50,16 +47,10 @@ def proofs(command=PASSES, seconds=1, **commands):
     return [Proof(name, turn, seconds, False, commands.get(name, command)) for turn, name in enumerate(("first", "second", "third"))]
 
 
-def test_each_proof_has_a_turn_and_a_name_of_its_own():
-    found = register()
-    assert len({proof.name for proof in found}) == len(found)
-    assert {proof.turn for proof in found} == set(range(TURNS))
-    assert all(bool(proof.command) != bool(proof.guest) and proof.seconds > 0 for proof in found)
-
-
 def test_each_molecule_scenario_takes_its_turn():
     scenarios = {path.parent.name for path in (REPOSITORY / "extensions/molecule").glob("*/molecule.yml")}
-    assert {proof.command.partition("ARGS=")[2] for proof in register() if proof.command.startswith("make molecule")} == scenarios
+    commands = [command for *_turn, command in COMMANDS.values()]
+    assert {command.partition("ARGS=")[2] for command in commands if command.startswith("make molecule")} == scenarios
 
 
 def test_twelve_runs_show_every_proof(run):
@@ -68,11 +59,6 @@ def test_twelve_runs_show_every_proof(run):
     ran = [run(proofs())[1] for _run in range(TURNS)]
     assert set.union(*ran) == {"first", "second", "third"}
     assert sum(map(len, ran)) == 3
-
-
-def test_turns_of_existing_proofs_stay_when_others_come():
-    assert [turn_of(name, (1, 5, 9)) for name in ("a", "b", "c", "d")] == [turn_of(name, (1, 5, 9)) for name in ("a", "b", "c", "d")]
-    assert {turn_of(f"test {number}", (1, 5, 9)) for number in range(50)} == {1, 5, 9}
 
 
 def test_what_had_no_time_comes_first_in_the_next_run(run):
@@ -96,19 +82,20 @@ def test_a_proof_that_fails_fails_the_run_and_is_repeated(run):
 
 def test_a_proof_that_is_skipped_is_neither_shown_nor_owed(run, monkeypatch):
     monkeypatch.setattr(program, "run", lambda chosen: {"first": "skipped", "second": "passed"})
+    Memory(runs=TURNS - 1).save()
     assert run(proofs())[0] == 0
     assert (Memory.load().shown.keys(), Memory.load().owed) == ({"second"}, [])
 
 
-@pytest.mark.parametrize(
-    ("environment", "runs", "number"),
-    [
-        pytest.param({"TURN": "5"}, 3, 5, id="as given"),
-        pytest.param({"GITHUB_RUN_NUMBER": "77"}, 3, 77, id="as counted by GitHub"),
-        pytest.param({}, 3, 4, id="as counted by this machine"),
-        pytest.param({}, -1, 957, id="by the number of commits on a new machine"),
-    ],
-)
+NUMBERS = {
+    "as given": ({"TURN": "5"}, 3, 5),
+    "as counted by GitHub": ({"GITHUB_RUN_NUMBER": "77"}, 3, 77),
+    "as counted by this machine": ({}, 3, 4),
+    "by the number of commits on a new machine": ({}, -1, 957),
+}
+
+
+@pytest.mark.parametrize("environment, runs, number", NUMBERS.values(), ids=NUMBERS)
 def test_number_of_a_run(monkeypatch, environment, runs, number):
     for name in ("TURN", "GITHUB_RUN_NUMBER"):
         monkeypatch.delenv(name, raising=False)
@@ -126,65 +113,47 @@ def test_a_memory_that_cannot_be_read_is_a_new_one(monkeypatch, tmp_path, text):
     assert Memory.load() == Memory()
 
 
-@pytest.mark.parametrize(
-    ("paths", "left"),
-    [
-        pytest.param(None, CORE, id="unknown changes"),
-        pytest.param([], CORE, id="no change"),
-        pytest.param(["docs/verify.md"], ["style", "docs", "licence", "package", "unit", "integration"], id="docs"),
-        pytest.param(["tests/unit/docs/test_links.py"], ["style", "licence", "unit", "properties", "integration"], id="unit tests"),
-        pytest.param(
-            ["tests/lab/test_irq.py", "README.md"], ["style", "docs", "licence", "package", "unit", "integration", "lab-core"], id="both"
-        ),
-        pytest.param(["docs/verify.md", "plugins/module_utils/_base/cpulist.py"], CORE, id="code"),
-        pytest.param(["Makefile"], CORE, id="a path in no row"),
-    ],
-)
+@pytest.mark.parametrize("status, passed", [("", "abc"), (" M file", "")])
+def test_a_memory_is_written_whole_and_only_a_commit_has_passed(monkeypatch, tmp_path, status, passed):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(memories, "git", lambda *words: {"status": status, "rev-parse": "abc"}[words[0]])
+    Memory(runs=3, owed=["a"], shown={"b": ["2026-01-01", "abc"]}).save()
+    memories.remember_passed()
+    assert Memory.load() == Memory(runs=3, owed=["a"], shown={"b": ["2026-01-01", "abc"]}, passed=passed)
+
+
+OF_DOCS = ["ansible-lint", "style", "docs", "licence", "package", "unit", "integration"]
+CHANGED = {
+    "unknown changes": (None, CORE),
+    "no change": ([], CORE),
+    "docs": (["docs/verify.md"], OF_DOCS),
+    "unit tests": (["tests/unit/docs/test_links.py"], ["style", "licence", "unit", "properties", "integration"]),
+    "both": (["tests/lab/test_irq.py", "README.md"], [*OF_DOCS, "lab-core"]),
+    "code": (["docs/verify.md", "plugins/module_utils/_base/cpulist.py"], CORE),
+    "a path in no row": (["Makefile"], CORE),
+}
+
+
+@pytest.mark.parametrize("paths, left", CHANGED.values(), ids=CHANGED)
 def test_parts_that_a_change_can_break(paths, left):
     assert sorted(set(CORE) - set(unaffected(CORE, paths))) == sorted(left)
 
 
-@pytest.mark.parametrize(
-    ("path", "first"),
-    [
-        ("tests/slurm/test_slurm.py", ["slurm"]),
-        ("tests/lab/test_irq.py", ["trixie:test_irq.py::test_a[x]"]),
-        ("extensions/molecule/duo/checks.yml", ["molecule-duo"]),
-        ("plugins/module_utils/_features/irq/binding.py", ["trixie:test_irq.py::test_a[x]"]),
-        ("README.md", ["docs-site"]),
-        ("Makefile", []),
-    ],
-)
+LAB_IRQ = "trixie:test_irq.py::test_a[x]"
+TOUCHED = {
+    "tests/slurm/test_slurm.py": ["slurm"],
+    "tests/lab/test_irq.py": [LAB_IRQ],
+    "extensions/molecule/duo/checks.yml": ["molecule-duo"],
+    "plugins/module_utils/_features/irq/binding.py": [LAB_IRQ],
+    "README.md": ["docs-site"],
+    "Makefile": [],
+}
+
+
+@pytest.mark.parametrize("path, first", TOUCHED.items())
 def test_proofs_that_a_change_touches_come_first(path, first):
-    names = ["slurm", "molecule-duo", "docs-site", "trixie:test_irq.py::test_a[x]", "trixie:test_nic.py::test_b[x]"]
+    names = ["slurm", "molecule-duo", "docs-site", LAB_IRQ, "trixie:test_nic.py::test_b[x]"]
     assert touched(names, [path]) == first
-
-
-def test_areas_name_parts_and_proofs_that_exist():
-    shown = subprocess.run(
-        ["make", "--dry-run", "--print-data-base", "help", "SHARED=a"], cwd=REPOSITORY, capture_output=True, text=True, check=True
-    ).stdout
-    names = [proof.name for proof in register()]
-    for patterns, parts, _proofs in rota.changes.AREAS:
-        assert parts == EVERYTHING or all(f"\n{part}:" in shown for part in parts.split()), patterns
-        path = patterns.split()[0].replace("test_*", "test_irq.py").replace("*", "x")
-        assert not area(path)[1] or touched(names, [path]), patterns
-
-
-def test_memory_is_written_as_a_whole(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    Memory(runs=3, owed=["a"], shown={"b": ["2026-01-01", "abc"]}).save()
-    assert json.loads(memories.path().read_text())["runs"] == 3
-    assert Memory.load() == Memory(runs=3, owed=["a"], shown={"b": ["2026-01-01", "abc"]})
-
-
-@pytest.mark.parametrize(("status", "passed"), [("", "abc"), (" M file", "")])
-def test_only_a_run_of_a_commit_is_remembered_as_passed(monkeypatch, tmp_path, status, passed):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(memories, "git", lambda *words: {"status": status, "rev-parse": "abc"}[words[0]])
-    Memory(runs=3).save()
-    memories.remember_passed()
-    assert Memory.load() == Memory(runs=3, passed=passed)
 
 
 FOLDERS = {"unit": "unit", "integration": "integration", "conformance": "conformance", "lab-core": "lab"}

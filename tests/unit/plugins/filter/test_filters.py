@@ -3,9 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Filters as a playbook calls them: what they pass on, that their documentation is complete, and that refusals are errors of a filter."""
 
-from __future__ import annotations
-
-import copy
 import importlib
 import inspect
 import json
@@ -24,9 +21,8 @@ from ansible_collections.npu.affinity.plugins.module_utils._host.host import Hos
 from ansible_collections.npu.affinity.plugins.module_utils._launch import options as launch_options
 from ansible_collections.npu.affinity.plugins.module_utils._launch.launching import BINDINGS
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
-from ansible_collections.npu.affinity.plugins.plugin_utils._launch.recipes import FORMS
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch.forms import FORMS
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import comparison
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.measures import measured
 from tests.fakes.two_npus import PLAN, TOPOLOGY
 from tests.simulator.generate import generate
 
@@ -35,13 +31,9 @@ ENTRY = PLAN["npus"][0]
 VNPUS = {"npus": [{"kind": "npu", "id": number, "name": "910B3", "memory_mib": 65536} for number in (0, 1)]}
 
 
-def by_name(name):
-    plugin = importlib.import_module(f"ansible_collections.npu.affinity.plugins.filter.{name}")
-    return plugin.FilterModule().filters()[name]
-
-
 def call(name, *arguments, **options):
-    return by_name(name)(*arguments, **options)
+    plugin = importlib.import_module(f"ansible_collections.npu.affinity.plugins.filter.{name}")
+    return plugin.FilterModule().filters()[name](*arguments, **options)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -66,17 +58,12 @@ REFUSED = [
     ("fit_vnpus", [VNPUS, {"chip": "910B3", "cards": 1}], {}, "request: cards is not of a request with chip"),
     ("fit_vnpus", [{"cpus": {}}, {}], {}, "devices: expected a list of devices, or the fact"),
     ("select_npus", [[0], 3, "atlas800_9000"], {}, "size not allowed"),
-    ("select_npus", [[0]], {}, "family: chip ids do not tell the product"),
+    ("select_npus", [[0]], {}, "family: chip ids do not show the product"),
     ("select_npus", [[0]], {"number": 3}, "got an unexpected keyword argument 'number'"),
     ("select_npus", [[0]], {"share": {"used": {}}}, "share: request and chip_hbm_mb is missing"),
     ("place", [{}, {"npus": 0}], {}, "cpus and npus"),
     ("place", [[], {"npus": 1}], {}, "hosts: expected a dictionary"),
-    (
-        "workloads",
-        [PLAN, [{"name": "llm-a", "npus": [8]}], TOPOLOGY],
-        {},
-        "npu_affinity_workloads: llm-a wants NPU 8, but the plan of this host has NPU 0, 1.",
-    ),
+    ("workloads", [PLAN, [{"name": "a", "npus": [8]}], TOPOLOGY], {}, "npu_affinity_workloads: a wants NPU 8, but the plan "),
 ]
 
 
@@ -87,17 +74,7 @@ def test_a_refusal_is_an_error_with_the_full_name_and_a_sentence(name, arguments
     assert str(refused.value).startswith(f"npu.affinity.{name}: {sentence}")
 
 
-@pytest.mark.parametrize(
-    "value, text, mask",
-    [
-        ("0-2,5", "0-2,5", "00000027"),
-        ([5, 2, 1, 0], "0-2,5", "00000027"),
-        (35, "35", "00000008,00000000"),
-        ("", "", "00000000"),
-        (31, "31", "80000000"),
-        (64, "64", "00000001,00000000,00000000"),
-    ],
-)
+@pytest.mark.parametrize("value, text, mask", [([5, 2, 1, 0], "0-2,5", "00000027"), (35, "35", "00000008,00000000"), ("", "", "00000000")])
 def test_cpulist_and_cpumask(value, text, mask):
     assert (call("cpulist", value), call("cpumask", value)) == (text, mask)
 
@@ -105,23 +82,10 @@ def test_cpulist_and_cpumask(value, text, mask):
 def test_compare_shows_the_familys_strategy_and_equal_shares():
     found = call("compare", TOPOLOGY)
     assert [rule["label"] for rule in found["rules"]] == ["a", "b", "b", "b"]
-    assert found["rules"][0]["quality"]["local"] == 0.0
     assert found["differences"][0] == {"name": "NPU 0", "numa": 1, "pools": {"a": "0-15", "b": "16-31"}}
-    assert "NPU 0  1     0-15   16-31" in found["table"]
     assert json.loads(json.dumps(found)) == found
-    assert call("compare", TOPOLOGY, ["even_split"], "0-19", 1, "threads", 3) == call(
-        "compare", TOPOLOGY, strategies=["even_split"], cpus="0-19", housekeeping=1, smt="threads", min_cpus=3
-    )
-
-
-def test_measures_of_pools_from_elsewhere_and_changes_none():
-    pools, topology = {"0": "16-31", "1": "4-16"}, copy.deepcopy(TOPOLOGY)
-    found = measured(pools, topology)
-    assert (found["disjoint"], found["overlap"], found["balance"]) == (False, "16", 3)
-    assert (pools, topology) == ({"0": "16-31", "1": "4-16"}, TOPOLOGY)
-    made = call("plan", TOPOLOGY, cpus="0-25")
-    assert [measured(made, TOPOLOGY, **options)["idle"] for options in ({}, {"cpus": "0-27"})] == ["", "26-27"]
-    assert measured({"1": "0-4"}, TOPOLOGY, "0-7")["idle"] == "5-7"
+    named = {"strategies": ["even_split"], "cpus": "0-19", "housekeeping": 1, "smt": "threads", "min_cpus": 3}
+    assert call("compare", TOPOLOGY, *named.values()) == call("compare", TOPOLOGY, **named)
 
 
 def test_workloads_give_the_published_task_of_5_cards_240_cpus(tmp_path):
@@ -162,9 +126,8 @@ def test_the_documentation_of_compare_has_all_its_options():
     documented = yaml.safe_load(compare_file.DOCUMENTATION)
     parameters = list(inspect.signature(comparison.compare).parameters.values())[1:]
     assert documented["positional"].split(", ") == [parameter.name for parameter in parameters] == list(documented["options"])[1:]
-    assert [documented["options"][parameter.name].get("default") for parameter in parameters] == [
-        list(parameter.default) if isinstance(parameter.default, tuple) else parameter.default for parameter in parameters
-    ]
+    defaults = [list(option.default) if isinstance(option.default, tuple) else option.default for option in parameters]
+    assert [documented["options"][parameter.name].get("default") for parameter in parameters] == defaults
     known = yaml.safe_load(plan_file.DOCUMENTATION)["options"]["strategy"]["choices"]
     assert documented["options"]["strategies"]["choices"] == known
 
@@ -172,19 +135,12 @@ def test_the_documentation_of_compare_has_all_its_options():
 OPTIONS = yaml.safe_load(launch_file.DOCUMENTATION)["options"]
 
 
-def test_launch_passes_on_its_options():
-    assert call("launch", ENTRY, "taskset", command="true", notes=False, visible_devices=False) == "taskset --cpu-list 16-31 true"
-
-
 def test_options_of_launch_have_documented_defaults_and_examples():
     defaults = {name: option.default for name, option in launch_options.OPTIONS.items()}
     assert set(OPTIONS) == {"_input", "form", "topology", "binding", "total_npus", *defaults}
     assert {name: OPTIONS[name].get("default", "") or "" for name in defaults} == {name: value or "" for name, value in defaults.items()}
-    assert {name: OPTIONS[name]["choices"] for name in ("form", "binding", "engine")} == {
-        "form": sorted(FORMS),
-        "binding": list(BINDINGS),
-        "engine": list(ENGINES),
-    }
+    choices = {"form": sorted(FORMS), "binding": list(BINDINGS), "engine": list(ENGINES)}
+    assert {name: OPTIONS[name]["choices"] for name in choices} == choices
     assert [option for option in set(OPTIONS) - {"_input", "form"} if f"{option}=" not in launch_file.EXAMPLES] == []
 
 

@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Manifests for HAMi: valid by the schemas of Kubernetes, and true by HAMi's own rules."""
 
-from __future__ import annotations
-
 import json
 
 import kubernetes_validate
@@ -13,7 +11,6 @@ import yaml
 from ansible.errors import AnsibleFilterError
 
 from ansible_collections.npu.affinity.plugins.filter.hami_manifests import FilterModule
-from ansible_collections.npu.affinity.plugins.filter.volcano import volcano
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import CHIPS
 
 hami_manifests = FilterModule().filters()["hami_manifests"]
@@ -31,26 +28,6 @@ def valid(found):
         kubernetes_validate.validate(part, "1.34", strict=True)
 
 
-def test_two_containers_share_a_card_and_pods_will_show_it():
-    found = hami_manifests(host(), "node7", [A, B], image="vllm-ascend", uuids={1: "4A6F-01"})
-    valid(found)
-    assert found["node"]["metadata"] == {"name": "node7", "labels": {"ascend": "on"}, "annotations": {"hami-vnpu-core": "true"}}
-    assert yaml.safe_load(found["node_config"]["data"]["node-config.yaml"]) == {"nodes": [{"name": "node7", "hami-vnpu-core": True}]}
-    pod = found["pods"][1]
-    assert pod["metadata"]["annotations"] == {"huawei.com/vnpu-mode": "hami-core"}
-    assert pod["spec"]["containers"][0]["resources"]["limits"] == {
-        "huawei.com/Ascend910B3": "1",
-        "huawei.com/Ascend910B3-memory": "28672",
-        "huawei.com/Ascend910B3-core": "40",
-    }
-    assert found["annotations"] == [
-        {"huawei.com/Ascend910B3": '[{"UUID":"4A6F-01","memory":28672,"core":20}]'},
-        {"huawei.com/Ascend910B3": '[{"UUID":"4A6F-01","memory":28672,"core":40}]'},
-    ]
-    assert found["plugin_calls"][0] == "npu-smi set -t device-share -i 0 -c 0 -d 1"
-    assert found["values"] == {"devices": {"ascend": {"enabled": True}}}
-
-
 class Text(str):
     """As Ansible has texts."""
 
@@ -59,18 +36,47 @@ class Number(int):
     """As Ansible has numbers."""
 
 
-def test_texts_and_numbers_of_ansible_are_written():
-    found = hami_manifests(host(), Text("node7"), [A], namespace=Text("kube-system"), vdevice_count=Number(4))
+def test_two_containers_share_a_card_and_pods_will_show_it():
+    found = hami_manifests(host(), Text("node7"), [A, B], image="vllm-ascend", uuids={1: "4A6F-01"})
     valid(found)
-    assert yaml.safe_load(found["node_config"]["data"]["node-config.yaml"])["nodes"][0]["vDeviceCount"] == 4
+    assert found["node"]["metadata"] == {"name": "node7", "labels": {"ascend": "on"}, "annotations": {"hami-vnpu-core": "true"}}
+    labels = {
+        f"app.kubernetes.io/{name}": value for name, value in (("component", "hami-scheduler"), ("name", "hami"), ("instance", "hami"))
+    }
+    maps = {"device_config": "hami-scheduler-device", "node_config": "hami-device-node-config"}
+    for document, name in maps.items():
+        assert found[document]["metadata"] == {"name": name, "namespace": "kube-system", "labels": labels}
+    assert yaml.safe_load(found["node_config"]["data"]["node-config.yaml"]) == {"nodes": [{"name": "node7", "hami-vnpu-core": True}]}
+    pod = found["pods"][1]
+    assert pod["metadata"]["annotations"] == {"huawei.com/vnpu-mode": "hami-core"}
+    limits = {"huawei.com/Ascend910B3": "1", "huawei.com/Ascend910B3-memory": "28672", "huawei.com/Ascend910B3-core": "40"}
+    assert pod["spec"]["containers"][0]["resources"]["limits"] == limits
+    shares = [json.loads(entry["huawei.com/Ascend910B3"]) for entry in found["annotations"]]
+    assert shares == [[{"UUID": "4A6F-01", "memory": 28672, "core": core}] for core in (20, 40)]
+    assert found["plugin_calls"][0] == "npu-smi set -t device-share -i 0 -c 0 -d 1"
+    assert found["values"] == {"devices": {"ascend": {"enabled": True}}} and found["monitor"] == {"port": 9395, "path": "/metrics"}
 
 
-def test_pods_of_the_published_layout_start_their_limiter():
-    found = hami_manifests(host(), "node7", [A, B], limiter="/hami-vnpu-core/limiter")
+HARD = {"name": "quarter", "memory_mib": 9000}
+LIMITER = ["/bin/sh", "-c", "export RUST_LOG=info\n/hami-vnpu-core/limiter > /tmp/limiter_manager.log 2>&1 &"]
+OPTIONS = {  # what else a request can ask for: its shares and options, a document, and lines of it
+    "numbers of Ansible": ([A], {"vdevice_count": Number(4)}, "node_config", ["vDeviceCount: 4"]),
+    "a limiter": ([A], {"limiter": "/hami-vnpu-core/limiter"}, "pods", ["postStart", json.dumps(LIMITER)]),
+    "hard split": ([HARD], {"mode": "hard"}, "node", ['"hami-vnpu-core": "false"']),
+    "hard split of a card": ([HARD], {"mode": "hard"}, "annotations", ["vir05_1c_16g", "16384"]),
+    "hard split without device share": ([HARD], {"mode": "hard"}, "plugin_calls", ["[]"]),
+    "hard split without a monitor": ([HARD], {"mode": "hard"}, "monitor", ["null"]),
+    "Volcano": ([A], {"scheduler": "volcano", "namespace": "hami"}, "pods", ['"schedulerName": "volcano"']),
+    "a namespace": ([A], {"namespace": Text("hami")}, "volcano", ['VNPUEnable": true', '"deviceshare.KnownGeometriesCMNamespace": "hami"']),
+}
+
+
+@pytest.mark.parametrize("shares, options, document, lines", OPTIONS.values(), ids=OPTIONS)
+def test_options_of_manifests(shares, options, document, lines):
+    found = hami_manifests(host(), "node7", shares, **options)
     valid(found)
-    hook = {"exec": {"command": ["/bin/sh", "-c", "export RUST_LOG=info\n/hami-vnpu-core/limiter > /tmp/limiter_manager.log 2>&1 &"]}}
-    assert [container["lifecycle"] for pod in found["pods"] for container in pod["spec"]["containers"]] == [{"postStart": hook}] * 2
-    assert all("lifecycle" not in pod["spec"]["containers"][0] for pod in hami_manifests(host(), "node7", [A, B])["pods"])
+    text = json.dumps(found[document])
+    assert [line for line in lines if line not in text] == [], text
 
 
 CANNOT_SPLIT = [
@@ -97,15 +103,6 @@ def test_what_may_keep_soft_split_from_working_is_said():
     assert "version of the Ascend driver is not known" in version and "device share of NPU 0-1 is not known" in unknown
 
 
-def test_hard_split_has_templates_but_no_compute_or_device_share():
-    found = hami_manifests(host(), "node7", [{"name": "quarter", "memory_mib": 9000}], mode="hard")
-    valid(found)
-    assert found["node"]["metadata"]["annotations"] == {"hami-vnpu-core": "false"}
-    assert "annotations" not in found["pods"][0]["metadata"]
-    assert json.loads(found["annotations"][0]["huawei.com/Ascend910B3"]) == [{"UUID": "npu-1", "temp": "vir05_1c_16g", "memory": 16384}]
-    assert found["plugin_calls"] == []
-
-
 @pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)
 def test_every_chips_configuration_is_what_the_scheduler_reads(chip):
     mode = "hard" if chip.name == "910A" else "hami-core"
@@ -123,19 +120,12 @@ def held(npus, card=None, **more):
     """Return what the filter makes of 8 NPUs of which a service has some; ``card`` are NPUs on a card."""
     topology = host("910B3", 8, card or 1)
     topology["npus"] = [{**npu, "family": "a2", "pci": f"0000:0{npu['card']}:00.0"} for npu in topology["npus"][:8]]
-    return hami_manifests(
-        {**topology, "driver": {"version": "25.5.1"}}, "node7", [A], services=[{"unit": "llm.service", "npus": npus}], **more
-    )
+    topology["driver"] = {"version": "25.5.1"}
+    return hami_manifests(topology, "node7", [A], services=[{"unit": "llm.service", "npus": npus}], **more)
 
 
-# NPUs of a service, NPUs on a card, hidden cards, and whether others get wrong rings.
-HELD = [
-    ([0, 1, 2, 3], 1, [0, 1, 2, 3], False),
-    ([6, 7], 1, [6, 7], False),
-    ([0], 1, [0], True),
-    ([3, 4], 1, [3, 4], True),
-    ([3], 2, [1], True),
-]
+# NPUs of a service, NPUs on a card, hidden cards, and whether others get wrong rings
+HELD = [([0, 1, 2, 3], 1, [0, 1, 2, 3], False), ([0], 1, [0], True), ([3, 4], 1, [3, 4], True), ([3], 2, [1], True)]
 
 
 @pytest.mark.parametrize("npus, chips, cards, moved", HELD)
@@ -157,44 +147,25 @@ def test_services_name_npus_as_in_their_plan():
     plan = {"npus": [{"id": 0, "slice": "npu-5.slice", "pci": "0000:02:00.0", "chip": 0, "card": 2}]}
     (node,) = yaml.safe_load(held([5], plan=plan)["node_config"]["data"]["node-config.yaml"])["nodes"]
     assert node["filterDevices"] == {"index": [2]}
-    with pytest.raises(AnsibleFilterError, match="services: llm.service has 9, which is no NPU of the host"):
+    with pytest.raises(AnsibleFilterError, match="services: llm.service has 9, which the host does not have"):
         held([9])
     with pytest.raises(AnsibleFilterError, match="services: they hold all NPUs of node node7"):
         held(list(range(8)))
 
 
-def test_volcano_schedules_the_shares_of_hami():
-    found = hami_manifests(host(), "node7", [A], scheduler="volcano", namespace="hami")
-    valid(found)
-    assert found["pods"][0]["spec"]["schedulerName"] == "volcano"
-    made = volcano({}, plugins=[["gang"], ["predicates", found["volcano"], "numa-aware"]])["scheduler"]
-    plugins = yaml.safe_load(made["data"]["volcano-scheduler.conf"])["tiers"][1]["plugins"]
-    assert plugins[1]["arguments"] == {
-        "deviceshare.AscendHAMiVNPUEnable": True,
-        "deviceshare.SchedulePolicy": "binpack",
-        "deviceshare.KnownGeometriesCMNamespace": "hami",
-        "deviceshare.KnownGeometriesCMName": "hami-scheduler-device",
-    }
-    assert found["monitor"] == {"port": 9395, "path": "/metrics"}
-    assert hami_manifests(host(), "node7", mode="hard")["monitor"] is None
-    with pytest.raises(AnsibleFilterError, match="scheduler: expected one of hami or volcano; got 'kube'"):
-        hami_manifests(host(), "node7", scheduler="kube")
-
-
+NODE = (host(), "node7")
 REFUSED = [
-    (
-        (host(), "node7", [A, {**B, "core": 90}, {**B, "name": "c", "core": 90}]),
-        "c does not fit on the node together with those named before it",
-    ),
-    ((host(), "node7", [A], "hard"), "infer-a: huawei.com/Ascend910B3-core is only supported in hami-core"),
-    ((host(), "node7", [{**A, "memory_mib": "28Gi"}]), "infer-a: memory: 28Gi is"),
-    ((host(), "node7", [{**A, "memory": 5}]), "infer-a has unknown settings memory; there are name, count, memory_mib, core"),
-    ((host(), "node7", [{"name": "A B"}]), "'A B' cannot be a pod's name"),
+    ((*NODE, [A, {**B, "core": 90}, {**B, "name": "c", "core": 90}]), "c does not fit on the node together with those named before it"),
+    ((*NODE, [A], "hard"), "infer-a: huawei.com/Ascend910B3-core is only supported in hami-core"),
+    ((*NODE, [{**A, "memory_mib": "28Gi"}]), "infer-a: memory: 28Gi is"),
+    ((*NODE, [{**A, "memory": 5}]), "infer-a has unknown settings memory; there are name, count, memory_mib, core"),
+    ((*NODE, [{"name": "A B"}]), "'A B' cannot be a pod's name"),
     ((host(), "Node 7"), "'Node 7' is not the name of a node"),
     ((host("Ascend950DT"), "node7"), "node node7 has no NPU that HAMi knows"),
-    ((host(), "node7", [], "hard", "n", "i", 0, {}, "/limiter"), "limiter: mode hard has none"),
-    ((host(), "node7", [], "hami-core", "n", "i", 0, {}, "limiter; rm"), "'limiter; rm' is not the path of a program in the container"),
-    ((host(), "node7", [], "soft"), "mode: expected one of hard or hami-core; got 'soft'"),
+    ((*NODE, [], "hard", "n", "i", 0, {}, "/limiter"), "limiter: mode hard has none"),
+    ((*NODE, [], "hami-core", "n", "i", 0, {}, "limiter; rm"), "'limiter; rm' is not the path of a program in the container"),
+    ((*NODE, [], "soft"), "mode: expected one of hard or hami-core; got 'soft'"),
+    ((*NODE, [], "hard", "n", "i", 0, {}, "", [], None, "kube"), "scheduler: expected one of hami or volcano; got 'kube'"),
 ]
 
 
@@ -202,10 +173,3 @@ REFUSED = [
 def test_what_hami_would_refuse_is_refused_here(arguments, sentence):
     with pytest.raises(AnsibleFilterError, match="npu.affinity.hami_manifests: .*" + sentence):
         hami_manifests(*arguments)
-
-
-def test_the_schemas_would_find_a_mistake():
-    pod = hami_manifests(host(), "node7", [A])["pods"][0]
-    pod["spec"]["containers"][0]["resource"] = {}
-    with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(pod, "1.34", strict=True)

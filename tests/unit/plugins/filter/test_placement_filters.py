@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The filters of placement over the facts of simulated hosts, and over the bundled site of 40 hosts."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 import re
@@ -66,12 +64,10 @@ def test_chips_of_a_simulated_host_by_its_product(hosts):
 
 
 def test_fleet_topologies_come_from_facts_or_variables(hosts):
-    topology = hosts["a2-01"]["topology"]
-    facts = {"npu_affinity_topology": topology}
-    found = fleet(
-        {"facts": {"ansible_facts": facts}, "variable": facts, "neither": {"ansible_facts": {}}}, ["facts", "variable", "neither"]
-    )
-    assert found["facts"]["topology"] == found["variable"]["topology"] == topology
+    facts = {"npu_affinity_topology": hosts["a2-01"]["topology"]}
+    given = {"facts": {"ansible_facts": facts}, "variable": facts, "neither": {"ansible_facts": {}}}
+    found = fleet(given, list(given))
+    assert found["facts"]["topology"] == found["variable"]["topology"] == hosts["a2-01"]["topology"]
     assert "gather it with npu.affinity.topology_facts" in found["neither"]["refused"]
 
 

@@ -3,8 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The memory nodes of adopted work: narrowed on request where its memory fits, and given back."""
 
-from __future__ import annotations
-
+import functools
 import os
 
 import pytest
@@ -15,21 +14,8 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.feature imp
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
 from tests.fakes import work
-from tests.fakes.work import (
-    Adoption,
-    CGROUPS,
-    DOCKER,
-    ID,
-    MIGRATEPAGES,
-    NUMA_MAPS,
-    PLAN,
-    SERVICE,
-    SESSION,
-    switched_off,
-    user,
-    warnings,
-    working,
-)
+from tests.fakes.work import CGROUPS, DOCKER, DROP_IN, ID, MIGRATEPAGES, NUMA_MAPS, PLAN, SERVICE, SESSION
+from tests.fakes.work import switched_off, user, warnings, working
 
 NODES = "/sys/devices/system/node"
 HOME = {"npus": [dict(npu, memory_nodes=str(npu["id"])) for npu in PLAN["npus"]]}
@@ -37,13 +23,8 @@ MIB = 1 << 20
 MOVE = {"move_memory": True}
 
 
-@pytest.fixture
-def machine(tmp_path, monkeypatch):
-    """Half of the memory of a service, a container and a session lies on node 0; node 1 has room for 150 MiB."""
-    return with_memory(working(tmp_path, monkeypatch))
-
-
 def with_memory(machine):
+    """Half of the memory of a service, a container and a session lies on node 0; node 1 has room for 150 MiB."""
     machine.put(NODES + "/has_memory", "0-1")
     for node in (0, 1):
         machine.put("%s/node%d/meminfo" % (NODES, node), "Node %d MemFree: %d kB\n" % (node, 150 << 10))
@@ -55,6 +36,11 @@ def with_memory(machine):
     machine.put(MIGRATEPAGES, "")
     os.chmod(machine.path(MIGRATEPAGES), 0o755)
     return machine
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    return with_memory(working(tmp_path, monkeypatch))
 
 
 def holds(machine, group, mib):
@@ -91,7 +77,7 @@ def test_memory_moves_on_request_and_everything_is_given_back(tmp_path, monkeypa
     assert placed(machine) == [{1: 100}] * 3
     assert migrations(machine) == ["migratepages %d 0 1" % pid for pid in ([300] if moves else [100, 200, 300])]
     assert mems(machine) == ("1", "1", "0-1") and not remarks(adopted)
-    assert machine.read(services.drop_in("outside.service")).count("AllowedMemoryNodes=\nAllowedMemoryNodes=1\n")
+    assert machine.read(DROP_IN).count("AllowedMemoryNodes=\nAllowedMemoryNodes=1\n")
     assert [(row["mems_before"], row["mems_after"]) for row in (target.row() for target in adopted.targets)] == [("0-1", "1")] * 3
     record = machine.read(previous.PATH)
     machine.calls.clear()
@@ -101,7 +87,7 @@ def test_memory_moves_on_request_and_everything_is_given_back(tmp_path, monkeypa
     assert machine.read(previous.PATH) == record
     report = unbind(machine)
     assert (report.failed, warnings(report), mems(machine)) == ([], [], ("0-1", "0-1", "0-1"))
-    assert not machine.exists(services.drop_in("outside.service")) and not machine.exists(previous.PATH)
+    assert not machine.exists(DROP_IN) and not machine.exists(previous.PATH)
 
 
 def test_without_a_request_memory_stays(machine):
@@ -116,12 +102,10 @@ def test_without_a_request_memory_stays(machine):
 
 
 def test_undone_runs_leave_the_memory_nodes_of_before(machine):
-    adopt(machine).undo()
-    assert mems(machine) == ("0-1",) * 3
-    adopt(machine, move=False)
-    adopt(machine).undo()
-    assert mems(machine) == ("0-1",) * 3 and machine.cpus(100) == "4-7"
-    assert services.said(machine, "outside.service") == {"cpus": "4-7"}
+    for cpus, said in (("0-7", None), ("4-7", {"cpus": "4-7"})):
+        adopt(machine).undo()
+        assert (mems(machine), machine.cpus(100), services.said(machine, "outside.service")) == (("0-1",) * 3, cpus, said)
+        adopt(machine, move=False)
     adopt(machine)
     off = switched_off(machine)
     assert mems(machine) == ("0-1",) * 3
@@ -143,38 +127,28 @@ def test_what_does_not_fit_beside_the_first_keeps_its_nodes(machine):
 
 
 UNIT = "/etc/systemd/system/outside.service"
+SERVICE_STAT, HELD_STAT = CGROUPS + SERVICE + "/memory.numa_stat", NUMA_MAPS % 100
 KEPT = {
-    "own": (CGROUPS + SERVICE + "/cpuset.mems.effective", "0", "it was given its own when it was started"),
-    "around": (CGROUPS + "/system.slice/cpuset.mems.effective", "0", "the group around it grants 0 only"),
-    "policy": (UNIT, "[Service]\nNUMAPolicy=bind\nNUMAMask=0\n", "the memory policy in " + UNIT),
-    "numactl": (UNIT, "[Service]\nExecStart=/usr/bin/numactl --membind=0 vllm\n", "the memory policy in " + UNIT),
+    "own": ({CGROUPS + SERVICE + "/cpuset.mems.effective": "0"}, "it was given its own when it was started"),
+    "around": ({CGROUPS + "/system.slice/cpuset.mems.effective": "0"}, "the group around it grants 0 only"),
+    "policy": ({UNIT: "[Service]\nNUMAPolicy=bind\nNUMAMask=0\n"}, "the memory policy in " + UNIT),
+    "numactl": ({UNIT: "[Service]\nExecStart=/usr/bin/numactl --membind=0 vllm\n"}, "the memory policy in " + UNIT),
+    "unknown room": ({NODES + "/node1/meminfo": None}, " GiB lies on others, and the room there is not known"),
+    "no count": ({SERVICE_STAT: None, HELD_STAT: "7 default N0=51200"}, "0.2 GiB lies on others, there is room for 0.1 GiB"),
+    "no count at all": ({SERVICE_STAT: None, HELD_STAT: None}, "/proc/100/numa_maps does not exist"),
 }
 
 
-@pytest.mark.parametrize(("path", "text", "why"), KEPT.values(), ids=KEPT)
-def test_work_that_cannot_have_the_nodes_is_reported(machine, path, text, why):
-    machine.put(path, text)
-    adopted = adopt(machine, groups=[SERVICE])
-    assert len(remarks(adopted)) == 1 and why in remarks(adopted)[0]
+@pytest.mark.parametrize(("files", "why"), KEPT.values(), ids=KEPT)
+def test_work_that_cannot_have_the_nodes_is_reported(machine, files, why):
+    machine.lay(files)
+    (remark,) = remarks(adopt(machine, groups=[SERVICE]))
+    assert why in remark
     assert machine.cpus(100) == "4-7" and services.said(machine, "outside.service") == {"cpus": "4-7"}
 
 
-def test_memory_stays_where_the_room_of_the_nodes_is_not_known(machine):
-    os.unlink(machine.path("/sys/devices/system/node/node1/meminfo"))
-    assert " GiB lies on others, and the room there is not known" in remarks(adopt(machine, groups=[SERVICE]))[0]
-
-
-def test_without_a_count_of_the_group_processes_are_read(machine):
-    os.unlink(machine.path(CGROUPS + SERVICE + "/memory.numa_stat"))
-    machine.allocate(100, N0=200)
-    assert "0.2 GiB lies on others, there is room for 0.1 GiB" in remarks(adopt(machine, groups=[SERVICE]))[0]
-    os.unlink(machine.path(NUMA_MAPS % 100))
-    assert "/proc/100/numa_maps does not exist" in remarks(adopt(machine, groups=[SERVICE]))[0]
-
-
 def test_where_systemd_sets_no_memory_nodes_pages_move(machine):
-    os.unlink(machine.path(CGROUPS + "/cgroup.controllers"))
-    machine.put(CGROUPS + "/systemd" + SERVICE + "/cgroup.procs", "100\n")
+    machine.lay({CGROUPS + "/cgroup.controllers": None, CGROUPS + "/systemd" + SERVICE + "/cgroup.procs": "100\n"})
     adopted = adopt(machine, groups=[SERVICE])
     assert not remarks(adopted) and machine.cpus(100) == "4-7" and machine.pages(100) == {1: 100}
     assert services.said(machine, "outside.service") == {"cpus": "4-7"}
@@ -194,11 +168,8 @@ def test_without_the_tool_memory_stays(machine, monkeypatch):
 
 def test_pages_that_cannot_move_are_reported(machine):
     machine.space = {1: 20}
-    adopted = adopt(machine, groups=[SESSION])
-    assert remarks(adopted) == [
-        "process 300 (worker) of NPU 1: 30 MiB stay on node 0: it is pinned, by the NPU driver for instance, or memory nodes 1 have no "
-        "room; restart it when they have"
-    ]
+    (remark,) = remarks(adopt(machine, groups=[SESSION]))
+    assert remark.startswith("process 300 (worker) of NPU 1: 30 MiB stay on node 0: it is pinned, by the NPU driver for instance, or")
     assert not adopt(machine, groups=[SESSION]).changed
 
 
@@ -206,32 +177,28 @@ def test_processes_of_a_session_share_the_room(machine):
     machine.process(310, SESSION)
     for pid in (300, 310):
         machine.allocate(pid, N0=100)
-    found = [part for pid in (300, 310) for part in [user(machine, SESSION, 1, pids=[pid])]]
-    adoption = Adoption(machine, HOME, found, {}, MOVE)
-    adoption.run()
+    adopted = work.adopt(machine, [user(machine, SESSION, 1, pids=[pid]) for pid in (300, 310)], HOME, (), MOVE)
     assert [machine.pages(pid) for pid in (300, 310)] == [{1: 100}, {0: 100}]
-    assert "there is room for 0.0 GiB" in remarks(adoption)[0]
+    assert "there is room for 0.0 GiB" in remarks(adopted)[0]
 
 
-def test_nodes_that_the_kernel_does_not_grant_are_taken_back(machine, monkeypatch):
-    monkeypatch.setattr(machine, "confine_memory", lambda group, nodes: None)
-    adopted = adopt(machine, groups=[DOCKER])
-    assert "it was given memory nodes 1, and its control group grants 0-1" in adopted.targets[0].sentence
+def ending(machine, group, nodes):
+    type(machine).confine_memory(machine, group, nodes)
+    machine.put(CGROUPS + DOCKER + "/cgroup.procs", "")
+
+
+NOT_GRANTED = {
+    "not granted": (lambda *_arguments: None, {}, "it was given memory nodes 1, and its control group grants 0-1"),
+    "it ends": (ending, {"pids": [], "witness": "allowed", "cpus": ""}, "it ended while its memory was moved to nodes 1"),
+}
+
+
+@pytest.mark.parametrize(("confine", "values", "said"), NOT_GRANTED.values(), ids=NOT_GRANTED)
+def test_nodes_that_a_container_does_not_get_are_taken_back(machine, monkeypatch, confine, values, said):
+    monkeypatch.setattr(machine, "confine_memory", functools.partial(confine, machine))
+    adopted = work.adopt(machine, [user(machine, DOCKER, 1, **values)], HOME, (), MOVE)
+    assert said in adopted.targets[0].sentence and machine.engine_mems == "0-1"
     assert machine.cpus(200) == "0-7" and not machine.exists(previous.PATH)
-
-
-def test_a_container_that_ends_while_moving_gets_all_nodes(machine, monkeypatch):
-    confine = machine.confine_memory
-
-    def kill(group, nodes):
-        confine(group, nodes)
-        machine.put(CGROUPS + DOCKER + "/cgroup.procs", "")
-
-    monkeypatch.setattr(machine, "confine_memory", kill)
-    adoption = Adoption(machine, HOME, [user(machine, DOCKER, 1, pids=[], witness="allowed", cpus="")], {}, MOVE)
-    adoption.run()
-    assert "it ended while its memory was moved to nodes 1" in adoption.targets[0].sentence
-    assert machine.engine_mems == "0-1" and not machine.exists(previous.PATH)
 
 
 def test_another_plan_moves_nothing_without_a_request(machine):
@@ -248,7 +215,7 @@ def test_a_service_that_does_not_run_starts_on_the_new_nodes(machine):
     adopt(machine, groups=[SERVICE])
     machine.running.discard("outside.service")
     machine.states["outside.service"] = ""
-    Adoption(machine, {"npus": [dict(npu, memory_nodes="0", pool="6-7") for npu in PLAN["npus"]]}, [], {}).run()
+    work.adopt(machine, [], {"npus": [dict(npu, memory_nodes="0", pool="6-7") for npu in PLAN["npus"]]})
     assert services.said(machine, "outside.service") == {"cpus": "6-7", "mems": "0"}
     assert previous.recorded(machine)["adopt"]["outside.service"]["given"] == ["cpus=6-7 mems=0"]
 
@@ -271,7 +238,6 @@ def test_a_bind_is_told_whether_memory_may_move(machine, move):
 @pytest.mark.parametrize(("name", "moves"), [("ascend-wk-0", False), ("AccWrk:1", False), ("worker", True)])
 def test_memory_under_links_of_kv_caches_stays(machine, name, moves):
     machine.put("/proc/100/task/100/comm", name)
-    adoption = adopt(machine, groups=[SERVICE])
+    found = remarks(adopt(machine, groups=[SERVICE]))
     assert bool(migrations(machine)) is moves and machine.mems(SERVICE) == ("1" if moves else "0-1")
-    remarks = [target.remark for target in adoption.targets if target.remark]
-    assert [("thread 100 (%s) of process 100 transfers KV caches" % name) in remark for remark in remarks] == [True] * (not moves)
+    assert [("thread 100 (%s) of process 100 transfers KV caches" % name) in remark for remark in found] == [True] * (not moves)

@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Pods that hold NPUs get the CPUs of these on request, by their runtime, and nothing writes to the kubelet's groups."""
 
-from __future__ import annotations
-
 import json
 import os
 import time
@@ -13,39 +11,33 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.module_utils._drift.placement import Judge
-from ansible_collections.npu.affinity.plugins.module_utils._features.adopt import cri, starting, watching, work
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt import engines as own, starting, watching, work
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.engines import Engines
 from ansible_collections.npu.affinity.plugins.module_utils._host.grpc import NOT_FOUND, StatusError, decoded, encoded
-from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host, Result
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
-from tests.fakes.work import Adoption, CGROUPS, ID, PLAN, SERVICE, adopt, plan_of, user, warnings, working
+from tests.fakes.work import Adoption, CGROUPS, ID, PLAN, SERVICE, adopt, all_cpus, plan_of, user, warnings, working
 
 POD = "/kubepods.slice/kubepods-pod7.slice/cri-containerd-%s.scope" % ID
 STATE = "/var/lib/kubelet/cpu_manager_state"
 CONFIG = "/var/lib/kubelet/config.yaml"
 BUNDLE = "/run/containerd/io.containerd.runtime.v2.task/k8s.io/%s/config.json" % ID
 PODS = {"pods": True}
-NOTES = {
-    "io.kubernetes.cri.sandbox-namespace": "ml",
-    "io.kubernetes.cri.sandbox-name": "llm-0",
-    "io.kubernetes.cri.container-name": "worker",
-}
+NOTES = {"sandbox-namespace": "ml", "sandbox-name": "llm-0", "container-name": "worker"}
 DEVICES = [{"path": "/dev/davinci1", "type": "c", "major": 235, "minor": 1}]
 NRI = "0000: 00000003 00000000 00000000 0001 03 21547 /run/nri/nri.sock"
 
 
 class Runtime:
-    """Containerd with one container, by its socket or by crictl; ``loses`` the NPU of one that it updates while it runs."""
+    """Containerd with one container; ``loses`` the NPU of one that it updates while it runs."""
 
     def __init__(self, machine, state=1):
         self.machine, self.state, self.loses, self.access = machine, state, False, ("c 235:1 rwm",)
         self.cpu = {}
-        self.spec = {
-            "annotations": NOTES,
-            "linux": {"cgroupsPath": "kubepods-pod7.slice:cri-containerd:" + ID, "devices": DEVICES, "resources": {"cpu": self.cpu}},
-        }
+        group = {"cgroupsPath": "kubepods-pod7.slice:cri-containerd:" + ID, "devices": DEVICES, "resources": {"cpu": self.cpu}}
+        self.spec = {"annotations": {"io.kubernetes.cri." + name: value for name, value in NOTES.items()}, "linux": group}
 
     def call(self, path, method, message, seconds):
         fields = decoded(message)
@@ -58,20 +50,6 @@ class Runtime:
         sets = decoded(fields[2][0])
         self.update({kind: sets[number][0].decode() for kind, number in (("cpus", 6), ("mems", 7)) if number in sets})
         return b""
-
-    def run(self, argv, stdin="", timeout=None):
-        """Stand in for a machine's commands, of which crictl is one."""
-        if not argv[0].endswith("crictl"):
-            return self.others(argv, stdin, timeout)
-        assert argv[1:3] == ["--runtime-endpoint", "unix:///run/containerd/containerd.sock"]
-        self.machine.calls.append("crictl " + argv[3])
-        if argv[-1] != ID:
-            return Result(argv, 1, "rpc error: code = NotFound")
-        if argv[3] == "inspect":
-            info = {"status": {"state": "CONTAINER_RUNNING"}, "info": {"runtimeSpec": self.spec}}
-            return Result(argv, 0, json.dumps(info))
-        self.update({argv[index][len("--cpuset-") :]: argv[index + 1] for index in range(4, len(argv) - 1, 2)})
-        return Result(argv, 0, "")
 
     def update(self, sets):
         self.machine.interrupt()
@@ -88,11 +66,10 @@ class Runtime:
 def machine(tmp_path, monkeypatch):
     """A node whose kubelet assigns no CPUs, with the socket of containerd."""
     machine = working(tmp_path, monkeypatch)
-    machine.put(STATE, json.dumps({"policyName": "none", "defaultCpuSet": "", "checksum": 1}))
-    machine.put("/run/containerd/containerd.sock", "")
+    machine.lay({STATE: json.dumps({"policyName": "none", "defaultCpuSet": "", "checksum": 1}), "/run/containerd/containerd.sock": ""})
     machine.put(CGROUPS + "/kubepods.slice/kubepods-pod7.slice/cpuset.cpus.effective", "0-7")
     machine.runtime = Runtime(machine)
-    monkeypatch.setattr(cri, "call", machine.runtime.call)
+    monkeypatch.setattr(own, "call", machine.runtime.call)
     monkeypatch.setattr(work, "device_access", lambda _host, _pid: machine.runtime.access)
     return machine
 
@@ -101,26 +78,15 @@ def pod(machine, *numbers, **values):
     return user(machine, POD, *numbers, **{"kind": "pod", "engine": "containerd", "name": "ml/llm-0/worker", **values})
 
 
-def by_crictl(machine, monkeypatch):
-    machine.put("/usr/bin/crictl", "")
-    os.chmod(machine.path("/usr/bin/crictl"), 0o755)
-    machine.runtime.others = machine.run
-    monkeypatch.setattr(machine, "find_program", lambda name, folders: machine.path("/usr/bin/" + name) if name == "crictl" else None)
-    monkeypatch.setattr(machine, "run", machine.runtime.run)
-
-
 def states(adoption):
-    return [(target.way, target.state) for target in adoption.targets]
+    return [(target.method, target.state) for target in adoption.targets]
 
 
-@pytest.mark.parametrize("by", ["its socket", "crictl"])
-def test_a_pod_is_adopted_once_and_gets_an_explicit_set_back(machine, monkeypatch, by):
-    if by == "crictl":
-        by_crictl(machine, monkeypatch)
+def test_a_pod_is_adopted_once_and_gets_an_explicit_set_back(machine):
     machine.process(200, POD, (None, "6"))
     assert states(adopt(machine, [pod(machine, 1)], wanted=PODS)) == [("container", "adopted")]
     assert (machine.cpus(200), machine.cpus(201), machine.runtime.cpu) == ("4-7", "6", {"cpus": "4-7"})
-    assert ("crictl update" if by == "crictl" else "UpdateContainerResources") in machine.calls
+    assert "UpdateContainerResources" in machine.calls
     assert not Adoption(machine, PLAN, [pod(machine, 1)], {}, PODS).changed
     adopt(machine, [pod(machine, 1)], plan_of("0-5", "6-7"), wanted=PODS)
     assert machine.runtime.cpu == {"cpus": "6-7"}
@@ -150,31 +116,29 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("files", "values", "wanted", "why"), list(REFUSED.values()), ids=list(REFUSED))
+@pytest.mark.parametrize(("files", "values", "wanted", "why"), REFUSED.values(), ids=REFUSED)
 def test_pods_that_are_left_alone(machine, files, values, wanted, why):
-    for path, text in files.items():
-        if text is None:
-            os.unlink(machine.path(path))
-        else:
-            machine.put(path, text)
+    machine.lay(files)
     machine.process(200, POD)
     found = adopt(machine, [pod(machine, 1, **values)], wanted=wanted)
     assert states(found) == [("container", "refused")] and why in found.targets[0].sentence
     assert (machine.cpus(200), machine.runtime.cpu) == ("0-7", {})
 
 
+ALLOWED = {"/run/systemd/transient/%s.d/50-DeviceAllow.conf" % os.path.basename(POD): "[Scope]\nDeviceAllow=/dev/davinci1 rwm\n"}
 FINE = {
-    "a socket without plugins": ({"/proc/net/unix": "Num\n%s\n" % NRI.replace(" 03 ", " 01 ")}, ["davinci1"]),
-    "a GPU by CDI": ({BUNDLE: json.dumps({"linux": {"devices": [{"path": "/dev/nvidia0", "major": 195, "minor": 0}]}})}, ["nvidia0"]),
+    "a socket without plugins": ({"/proc/net/unix": "Num\n%s\n" % NRI.replace(" 03 ", " 01 ")}, "davinci1", False),
+    "a GPU by CDI": ({BUNDLE: json.dumps({"linux": {"devices": [{"path": "/dev/nvidia0", "major": 195}]}})}, "nvidia0", False),
+    "devices that systemd allows, by another program": (ALLOWED, "davinci1", True),
 }
 
 
-@pytest.mark.parametrize(("files", "devices"), list(FINE.values()), ids=list(FINE))
-def test_what_does_not_prevent_adoption(machine, files, devices):
-    for path, text in files.items():
-        machine.put(path, text)
+@pytest.mark.parametrize(("files", "device", "loses"), FINE.values(), ids=FINE)
+def test_what_does_not_prevent_adoption(machine, files, device, loses):
+    machine.lay(files)
+    machine.runtime.loses = loses
     machine.process(200, POD)
-    assert states(adopt(machine, [pod(machine, 1, devices=devices)], wanted=PODS)) == [("container", "adopted")]
+    assert states(adopt(machine, [pod(machine, 1, devices=[device])], wanted=PODS)) == [("container", "adopted")]
 
 
 def test_a_pod_that_loses_a_device_gets_its_cpus_back(machine):
@@ -183,13 +147,6 @@ def test_a_pod_that_loses_a_device_gets_its_cpus_back(machine):
     found = adopt(machine, [pod(machine, 1)], wanted=PODS)
     assert states(found) == [("container", "failed")] and "changed which devices it may open" in found.targets[0].sentence
     assert (machine.runtime.cpu, machine.cpus(200), machine.exists(previous.PATH)) == ({"cpus": "0-7"}, "0-7", False)
-
-
-def test_a_scope_that_systemd_allows_its_devices_loses_none(machine):
-    machine.process(200, POD)
-    machine.runtime.loses = True  # other programs decide on devices than before
-    machine.put("/run/systemd/transient/%s.d/50-DeviceAllow.conf" % os.path.basename(POD), "[Scope]\nDeviceAllow=/dev/davinci1 rwm\n")
-    assert states(adopt(machine, [pod(machine, 1)], wanted=PODS)) == [("container", "adopted")]
 
 
 def test_a_set_that_others_gave_is_left_alone(machine):
@@ -201,11 +158,9 @@ def test_a_set_that_others_gave_is_left_alone(machine):
 
 @pytest.mark.parametrize(("policy", "sets"), [("None", {"cpus": "4-7", "mems": "1"}), ("Static", {"cpus": "4-7"})])
 def test_memory_belongs_to_a_static_memory_manager(machine, policy, sets):
-    machine.put(CONFIG, "memoryManagerPolicy: %s\n" % policy)
+    free = {"/sys/devices/system/node/node%d/meminfo" % node: "Node %d MemFree: %d kB\n" % (node, 150 << 10) for node in (0, 1)}
+    machine.lay({**free, CONFIG: "memoryManagerPolicy: %s\n" % policy, "/sys/devices/system/node/has_memory": "0-1"})
     machine.put(CGROUPS + "/kubepods.slice/kubepods-pod7.slice/cpuset.mems.effective", "0-1")
-    machine.put("/sys/devices/system/node/has_memory", "0-1")
-    for node in (0, 1):
-        machine.put("/sys/devices/system/node/node%d/meminfo" % node, "Node %d MemFree: %d kB\n" % (node, 150 << 10))
     machine.process(200, POD)
     machine.allocate(200, N1=50)
     machine.put(CGROUPS + POD + "/memory.numa_stat", "anon N0=0 N1=1\nfile N0=0 N1=0\n")
@@ -215,56 +170,51 @@ def test_memory_belongs_to_a_static_memory_manager(machine, policy, sets):
 
 
 def test_processes_in_a_pod_get_the_cpus_of_their_own_npus(machine):
-    machine.process(200, POD)
-    machine.process(210, POD)
-    machine.process(220, POD)
-    npus = plan_of("0-1", "2-3")
-    found = pod(machine, 0, 1, pids=[200, 210])
+    for pid in (200, 210, 220):
+        machine.process(pid, POD)
+    before, found = all_cpus(machine), pod(machine, 0, 1, pids=[200, 210])
     found["processes"][0]["devices"], found["processes"][1]["devices"] = ["davinci0"], ["davinci1"]
-    adopted = adopt(machine, [found], npus, wanted=PODS)
+    adopted = adopt(machine, [found], plan_of("0-1", "2-3"), wanted=PODS)
     assert states(adopted) == [("container", "adopted"), ("threads", "adopted"), ("threads", "adopted")]
-    assert [machine.cpus(pid) for pid in (200, 210, 220)] == ["0-1", "2-3", "0-3"]
+    assert all_cpus(machine) == {200: "0-1", 210: "2-3", 220: "0-3"}
     unbind(machine)
-    assert [machine.cpus(pid) for pid in (200, 210, 220)] == ["0-7"] * 3
+    assert all_cpus(machine) == before
 
 
 def test_pods_that_are_no_longer_asked_for_get_their_cpus_back(machine):
     machine.process(100, SERVICE)
     machine.process(200, POD)
-    adopt(machine, [pod(machine, 1), user(machine, SERVICE, 1)], wanted=PODS)
-    assert [machine.cpus(pid) for pid in (100, 200)] == ["4-7", "4-7"]
-    adopt(machine, [pod(machine, 1), user(machine, SERVICE, 1)])
-    assert [machine.cpus(pid) for pid in (100, 200)] == ["4-7", "0-7"]
+    for wanted, cpus in ((PODS, "4-7"), ({}, "0-7")):
+        adopt(machine, [pod(machine, 1), user(machine, SERVICE, 1)], wanted=wanted)
+        assert all_cpus(machine) == {100: "4-7", 200: cpus}
 
 
-@pytest.mark.parametrize(("state", "adopts"), [({"policyName": "none", "defaultCpuSet": "", "checksum": 1}, True), (STATIC, False)])
-def test_verify_judges_pods_where_they_are_adopted(machine, state, adopts):
-    machine.put(STATE, json.dumps(state))
+@pytest.mark.parametrize("static", [False, True])
+def test_verify_judges_pods_where_they_are_adopted(machine, static):
+    machine.lay({STATE: json.dumps(STATIC)} if static else {})
     machine.process(200, POD)
     found = Judge.of(machine, PLAN, [], {"adopt": PODS}).placed([pod(machine, 1)])
-    assert ([away["cpus"] for away in found.outside], bool(found.pods)) == (["0-7"] if adopts else [], not adopts)
+    assert ([away["cpus"] for away in found.outside], bool(found.pods)) == ([] if static else ["0-7"], static)
 
 
 STARTING = {
-    "created": ({}, 0, "4-7", True),
-    "runs already": ({}, 1, None, False),
-    "its start is under way": ({BUNDLE: json.dumps({"ociVersion": "1.0.2"})}, 0, "4-7", True),
-    "a group that does not grant them": ({CGROUPS + "/kubepods.slice/kubepods-pod7.slice/cpuset.cpus.effective": "0-3"}, 0, None, False),
-    "a static kubelet": ({STATE: json.dumps(STATIC)}, 0, None, False),
+    "created": ({}, 0, "4-7"),
+    "runs already": ({}, 1, None),
+    "its start is under way": ({BUNDLE: json.dumps({"ociVersion": "1.0.2"})}, 0, "4-7"),
+    "a group that does not grant them": ({CGROUPS + "/kubepods.slice/kubepods-pod7.slice/cpuset.cpus.effective": "0-3"}, 0, None),
+    "a static kubelet": ({STATE: json.dumps(STATIC)}, 0, None),
 }
 
 
-@pytest.mark.parametrize(("files", "state", "cpus", "recorded"), list(STARTING.values()), ids=list(STARTING))
-def test_a_container_gets_its_cpus_before_it_starts(machine, capsys, files, state, cpus, recorded):
-    machine.put(PATH, json.dumps(dict(PLAN, schema=1)))
-    for path, text in files.items():
-        machine.put(path, text)
+@pytest.mark.parametrize(("files", "state", "cpus"), STARTING.values(), ids=STARTING)
+def test_a_container_gets_its_cpus_before_it_starts(machine, capsys, files, state, cpus):
+    machine.lay({PATH: json.dumps(dict(PLAN, schema=1)), **files})
     machine.runtime.state = state
     watching.Watcher(machine).prepare(ID)
-    assert (machine.runtime.cpu.get("cpus"), machine.exists(previous.PATH)) == (cpus, recorded)
+    assert (machine.runtime.cpu.get("cpus"), machine.exists(previous.PATH)) == (cpus, bool(cpus))
     said = "~ container ml/llm-0/worker (NPU 1): CPUs 0-7 -> 4-7\n"
-    assert capsys.readouterr().out == (said if recorded and BUNDLE not in files else "")
-    if recorded:
+    assert capsys.readouterr().out == (said if cpus and BUNDLE not in files else "")
+    if cpus:
         machine.runtime.state = 1
         machine.process(200, POD)
         machine.confine(POD, "0-7" if BUNDLE in files else cpus)

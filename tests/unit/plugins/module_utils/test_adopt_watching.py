@@ -1,29 +1,34 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Adoption in the transaction of a bind, and by the service that watches for work that starts later."""
+"""Adoption in the transaction of a bind, and by the service that watches for work that starts later. The ranks of one service or container
+are placed process by process."""
 
-from __future__ import annotations
-
+import ctypes
 import json
+import mmap
+import os
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._features.adopt import services, step, watching
-from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.places import SETTINGS
+from ansible_collections.npu.affinity.plugins.module_utils._drift.placement import Judge
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt import record, services, step, watching
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.feature import SETTINGS
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.watching import Watcher
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._kernel import memory
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN_PATH
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import PATH as LOCK
 from ansible_collections.npu.affinity.plugins.module_utils._state.step import Check
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import TakenBack, apply
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
+from ansible_collections.npu.affinity.plugins.module_utils._users import ranks
 from tests.fakes.machine import snapshot
 from tests.fakes.systemd import live_request
-from tests.fakes.work import DOCKER, ID, PLAN, SERVICE, SESSION, all_cpus, container, everything, user, working
+from tests.fakes.work import DOCKER, DROP_IN, ID, PLAN, SERVICE, SESSION, all_cpus, container, everything, user, working
 
-LIMIT = 4
+LIMIT, MIB = 4, 1 << 20
 
 
 class Found:
@@ -51,7 +56,7 @@ def found(monkeypatch):
 
 def bind(machine, check=False, steps=()):
     state = {"plan": PLAN, "expected": [{"unit": "npu-0.slice", "cpus": "0-3", "mems": "0"}], "live": {}}
-    adopted = step.of_state(machine, state, {})
+    adopted = step.of_state(machine, {}, state)
     report = apply(machine, live_request("0-3"), check, after=[adopted, *steps])
     return adopted, report
 
@@ -70,9 +75,8 @@ def test_a_rebind_changes_nothing_adopted_and_unbind_restores_it(machine, found)
     again, report = bind(machine)
     assert not again.changed and not report.changed
     assert not any(call.startswith(("set-property", "daemon-reload", "docker update")) for call in machine.calls)
-    assert not unbind(machine).failed
-    assert all_cpus(machine) == cpus
-    assert {path for path in snapshot(machine.root).items() ^ before.items() if "/proc/" not in path[0]} == set()
+    assert not unbind(machine).failed and all_cpus(machine) == cpus
+    assert not [path for path, _text in snapshot(machine.root).items() ^ before.items() if "/proc/" not in path]
 
 
 def both(machine):
@@ -82,18 +86,8 @@ def both(machine):
     return lambda: [user(machine, SERVICE, 1), *found()]
 
 
-def test_a_bind_succeeds_where_one_service_cannot_be_adopted(machine, found):
-    found.function = both(machine)
-    refuse_sets(machine)
-    adopted, _report = bind(machine)
-    assert (machine.cpus(100), machine.cpus(200)) == ("0-7", "4-7")
-    assert len(adopted.warnings) == 1 and "Access denied" in adopted.warnings[0]
-    assert list(previous.recorded(machine)["adopt"]) == ["docker:" + ID]
-
-
-def test_a_service_that_cannot_be_widened_keeps_no_container(machine, found, monkeypatch):
-    found.function = both(machine)
-    bind(machine)
+def refuse_sets(machine):
+    """Make systemd refuse sets for units that run; return what it did before."""
     run = machine.run
 
     def refuse(argv, *rest):
@@ -101,17 +95,21 @@ def test_a_service_that_cannot_be_widened_keeps_no_container(machine, found, mon
             raise ValueError("Access denied")
         return run(argv, *rest)
 
-    with monkeypatch.context() as broken:
-        broken.setattr(machine, "run", refuse)
-        assert "outside.service: Access denied" in unbind(machine).failed
-        assert (machine.cpus(100), machine.cpus(200)) == ("4-7", "0-7")
+    machine.run, machine.reapplies = refuse, False
+    return run
+
+
+def test_a_service_that_cannot_be_widened_keeps_no_container(machine, found):
+    found.function = both(machine)
+    bind(machine)
+    run = refuse_sets(machine)
+    assert "outside.service: Access denied" in unbind(machine).failed
+    assert (machine.cpus(100), machine.cpus(200)) == ("4-7", "0-7")
+    machine.run = run
     assert not unbind(machine).failed and machine.cpus(100) == "0-7"
 
 
 class Fails(Check):
-    def look(self, check):
-        pass
-
     def run(self):
         raise ValueError("no")
 
@@ -120,27 +118,24 @@ def test_a_bind_that_fails_after_adopting_gives_everything_back(machine, found):
     found.function = everything(machine)
     before = all_cpus(machine)
     with pytest.raises(TakenBack, match="All files and CPUs of running work were restored"):
-        bind(machine, steps=[Fails()])
+        bind(machine, steps=[Fails(list)])
     assert all_cpus(machine) == before and not machine.exists(previous.PATH)
 
 
 def test_below_another_root_a_container_is_left_to_its_engine(machine, found):
     there = container(machine)()
     found.function = lambda: there
-    adopted = step.of_state(Host(machine.root), {"plan": PLAN, "expected": [], "live": {}}, {})
+    adopted = step.of_state(Host(machine.root), {}, {"plan": PLAN, "expected": [], "live": {}})
     adopted.look(check=False)
     adopted.run()
-    assert not adopted.changed and machine.calls == []
-    assert adopted.warnings == [
-        "container llm (NPU 1) runs on CPUs 0-7, outside its pool 4-7: its engine does not run below %s" % machine.root
-    ]
+    said = "container llm (NPU 1) runs on CPUs 0-7, outside its pool 4-7: its engine does not run below %s" % machine.root
+    assert (adopted.changed, machine.calls, adopted.warnings) == (False, [], [said])
 
 
 def watching_with(machine, plan=PLAN, rebind_limit=LIMIT, move_memory=False):
+    wanted = {"about": "", "rebind_limit": rebind_limit, "move_memory": move_memory, "pods": False, "environment": {}}
     machine.put(PLAN_PATH, json.dumps(plan))
-    machine.put(
-        SETTINGS, json.dumps({"about": "", "rebind_limit": rebind_limit, "move_memory": move_memory, "pods": False, "environment": {}})
-    )
+    machine.put(SETTINGS, json.dumps(wanted))
     return Watcher(machine)
 
 
@@ -151,16 +146,13 @@ def watcher(machine):
 
 
 def test_work_started_later_is_adopted_and_idling_takes_no_lock(machine, found, watcher, monkeypatch):
-    held = []
-    monkeypatch.setattr(watching, "changing", lambda host, program: held.append(program) or original(host, program))
+    held, changing = [], watching.changing
+    monkeypatch.setattr(watching, "changing", lambda host, program: held.append(program) or changing(host, program))
     assert watcher.look() and held == []
     found.function = container(machine)
-    assert watcher.look() and held == ["npu_affinity watch"]
-    assert machine.cpus(200) == "4-7" and not machine.exists(LOCK)
-    assert watcher.look() and len(held) == 1
-
-
-original = watching.changing
+    for _look in range(2):
+        assert watcher.look() and held == ["npu_affinity watch"]
+        assert machine.cpus(200) == "4-7" and not machine.exists(LOCK)
 
 
 def test_what_is_changed_back_each_time_is_left_alone(machine, found, watcher, capsys):
@@ -197,15 +189,19 @@ def test_work_that_cannot_be_adopted_is_left_alone_at_the_limit(machine, found, 
 def test_a_service_that_fails_leaves_nothing_of_others_undone(machine, found, watcher, capsys):
     found.function = both(machine)
     refuse_sets(machine)
+    machine.confine(SERVICE, "0-7")
     for _time in range(LIMIT + 3):
         assert watcher.look()
         assert (machine.cpus(100), machine.cpus(200)) == ("0-7", "4-7")
-        assert not machine.exists(services.drop_in("outside.service"))
+        assert not machine.exists(DROP_IN) and list(previous.recorded(machine)["adopt"]) == ["docker:" + ID]
     assert updates(machine) == 1
     assert capsys.readouterr().out.count("outside its pool 4-7: Access denied") == 1
 
 
 def test_a_run_that_fails_as_a_whole_is_no_try(machine, found, watcher, monkeypatch):
+    def fails(_host):
+        raise ValueError("no reload")
+
     found.function = both(machine)
     with monkeypatch.context() as broken:
         broken.setattr(services, "reload", fails)
@@ -214,10 +210,6 @@ def test_a_run_that_fails_as_a_whole_is_no_try(machine, found, watcher, monkeypa
             assert machine.cpus(200) == "0-7"
     watcher.look()
     assert (machine.cpus(100), machine.cpus(200)) == ("4-7", "4-7")
-
-
-def fails(_host):
-    raise ValueError("no reload")
 
 
 @pytest.mark.parametrize(("pid", "group"), [(200, DOCKER), (100, SERVICE)], ids=["container", "service"])
@@ -253,28 +245,6 @@ def test_self_widening_processes_are_left_alone_despite_new_ones(machine, found,
         assert machine.cpus(300) == ("0-1" if number < LIMIT else "0-7")
 
 
-def refuse_sets(machine):
-    """Make systemd refuse sets for units that run."""
-    run = machine.run
-
-    def refuse(argv, *rest):
-        if argv[1] == "set-property":
-            raise ValueError("Access denied")
-        return run(argv, *rest)
-
-    machine.run = refuse
-    machine.reapplies = False
-    machine.confine(SERVICE, "0-7")
-
-
-def test_an_idle_container_in_a_login_session_is_left_alone(machine, found, watcher, capsys):
-    group = "/user.slice/user-1.slice/docker-%s.scope" % ID
-    machine.process(300, group)
-    found.function = lambda: [user(machine, group, 1, kind="container", container=ID, engine="docker", witness="allowed", pids=[])]
-    assert watcher.look()
-    assert machine.cpus(300) == "0-7" and "it has no process" in capsys.readouterr().out
-
-
 def test_a_session_is_adopted_at_an_open_and_a_service_soon(machine, found, watcher):
     found.function = everything(machine)
     before = all_cpus(machine)
@@ -282,16 +252,119 @@ def test_a_session_is_adopted_at_an_open_and_a_service_soon(machine, found, watc
     assert not watcher.born({300: None})
     assert set(all_cpus(machine)[300].split(",")) <= {"0-1"}
     assert watcher.born({100: None}) and machine.cpus(100) == "4-7"
-    assert not machine.exists(services.drop_in("outside.service")), "it may open more devices"
-    assert watcher.look() and machine.exists(services.drop_in("outside.service")) and not watcher.born({100: None})
+    assert not machine.exists(DROP_IN), "it may open more devices"
+    assert watcher.look() and machine.exists(DROP_IN) and not watcher.born({100: None})
     assert not unbind(machine).failed and all_cpus(machine) == before
 
 
 def test_work_that_opens_one_device_after_the_other_is_no_fight(machine, found, watcher):
     machine.process(100, SERVICE)
-    numbers = []
-    found.function = lambda: [user(machine, SERVICE, *numbers)]
-    for number in (0, 1, 0, 1, 0, 1):
-        numbers = [0, 1] if number else [0]
+    for numbers in [[0], [0, 1]] * 3:
+        found.function = lambda numbers=numbers: [user(machine, SERVICE, *numbers)]
         watcher.look()
     assert machine.cpus(100) == "0-1,4-7"
+
+
+def ranks_of(machine, group=SERVICE):
+    """Two ranks, their parent, which holds no device, and a process that holds both."""
+    machine.engines = {ID: ""}
+    for pid in (100, 200, 300, 400):
+        machine.process(pid, group)
+    machine.put("/proc/cmdline", "")
+    devices = {200: ["davinci1"], 300: ["davinci0"], 400: ["davinci0", "davinci1"]}
+
+    def found():
+        one = user(machine, group, 0, 1, pids=sorted(devices))
+        for process in one["processes"]:
+            process["devices"] = devices[process["pid"]]
+        return one
+
+    return found
+
+
+@pytest.fixture(params=[(SERVICE, True, False), (SERVICE, False, False), (SERVICE, False, True), (DOCKER, True, False)])
+def placed(request, tmp_path, monkeypatch):
+    group, keeps, v1 = request.param
+    machine = working(tmp_path, monkeypatch, keeps, v1)
+    found = ranks_of(machine, group)
+    monkeypatch.setattr(watching, "users", lambda _host, _npus, among=None: [found()])
+    return machine, watching_with(machine), found
+
+
+AT_HOME = {100: "0-1,4-7", 200: "4-7", 300: "0-1", 400: "0-1,4-7"}
+
+
+def test_each_rank_gets_its_pool_and_the_rest_the_union(placed):
+    machine, watcher, _found = placed
+    before = all_cpus(machine)
+    watcher.look()
+    assert all_cpus(machine) == AT_HOME
+    machine.calls.clear()
+    watcher.look()
+    assert not any("set-property" in call or "update" in call for call in machine.calls) and all_cpus(machine) == AT_HOME
+    assert not unbind(machine).failed
+    assert all_cpus(machine) == before and "adopt" not in previous.recorded(machine)
+
+
+def test_a_rank_is_placed_at_its_open_before_its_service(placed):
+    machine, watcher, _found = placed
+    assert watcher.born({200: None}) and (machine.cpus(200), machine.cpus(100)) == ("4-7", "0-7")
+    assert set(record.entries(machine)) >= {"200:1:boot", "300:1:boot"}
+    watcher.look()
+    assert all_cpus(machine) == AT_HOME
+
+
+def test_a_rank_on_the_union_of_its_service_is_outside(placed):
+    machine, watcher, found = placed
+    watcher.look()
+    machine.set_affinity(200, {0, 1, 4, 5, 6, 7})
+    (away,) = Judge.of(machine, PLAN, [], {"adopt": {"mode": "always"}}).placed([found()]).outside
+    assert (away["title"], away["cpus"], away["pool"]) == ("rank 1 of %s (pid 200, NPU 1)" % ranks.title_of(found()), "0-1,4-7", "4-7")
+    assert not Judge.of(machine, PLAN, [], {}).placed([found()]).outside, "a slice alone gives all of them the union"
+
+
+RANKS = [
+    ("4-7", 98, "rank 1 of outside.service: NPU 1, 4 CPUs, 98 % local pages"),
+    ("4", None, "rank 1 of outside.service: NPU 1, 1 CPU, local pages not known"),
+    ("0-7", 0, "rank 1 of outside.service: NPU 1, CPUs 0-7, pool 4-7, 0 % local pages"),
+]
+
+
+@pytest.mark.parametrize(("cpus", "local", "line"), RANKS)
+def test_a_rank_is_described_in_a_line(machine, monkeypatch, cpus, local, line):
+    found = ranks_of(machine)()
+    found["processes"][0]["cpus"] = cpus
+    monkeypatch.setattr(ranks, "sampled", lambda _host, _pid: {} if local is None else {1: local, 0: 100 - local})
+    npus = [dict(npu, numa=number) for number, npu in enumerate(PLAN["npus"])]
+    found["ranks"] = ranks.described(machine, npus, found, [])
+    assert [(rank["rank"], rank["pid"]) for rank in found["ranks"]] == [(0, 300), (1, 200)]
+    assert ranks.titles(found, PLAN)[1] == line
+
+
+NO_CALL = "The pages of process 300 are not known: not on %s." % os.uname().machine
+
+
+@pytest.mark.parametrize(("live", "reasons"), [(False, []), (True, [NO_CALL])])
+def test_an_unreadable_process_has_unknown_pages_and_a_reason(machine, monkeypatch, live, reasons):
+    machine.put("/proc/300/maps", "")
+    monkeypatch.setattr(type(machine), "live", live, raising=False)
+    monkeypatch.setattr(memory, "_SYSCALLS", {})
+    problems = []
+    found = ranks.described(machine, [dict(npu, numa=0) for npu in PLAN["npus"]], ranks_of(machine)(), problems)
+    assert ([rank["local"] for rank in found], problems) == ([None, None], reasons)
+
+
+def test_a_sample_counts_present_pages_and_is_bounded(monkeypatch):
+    pages = mmap.mmap(-1, 64 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    try:
+        before = memory.sampled(Host(), os.getpid())
+    except ValueError as error:
+        pytest.skip(str(error))
+    for place in range(0, 64 * MIB, 4096):
+        pages[place] = 1
+    after = memory.sampled(Host(), os.getpid())
+    assert 20 <= sum(after.values()) - sum(before.values()) <= 40, "32 pages of 2 MiB each"
+    assert ctypes.addressof(ctypes.c_char.from_buffer(pages)) and max(after) < 1024
+    monkeypatch.setattr(memory, "MOST", 16)
+    assert 0 < sum(memory.sampled(Host(), os.getpid()).values()) <= 16
+    assert memory.sampled(Host(), (1 << 22) + 1) == {}, "it has ended"

@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The register of programs that bind themselves: what switches each on, by its environment and command line."""
 
-from __future__ import annotations
-
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._base import binders
@@ -31,6 +29,8 @@ ROWS = [
     ({"NRL_GPU_CPU_AFFINITY_FILE": "/x", "NRL_DISABLE_NUMA_BINDING": "1"}, "ray::worker", {}),
     ({"BIND_CPU": "1"}, "x", {}),
     ({"ATB_SPEED_HOME_PATH": "/x", "BIND_CPU": "1"}, "x", {"MindIE": "with BIND_CPU=1"}),
+    ({"ATB_SPEED_HOME_PATH": "/x"}, "x", {"MindIE": "without BIND_CPU=0"}),
+    ({"ATB_SPEED_HOME_PATH": "/x", "BIND_CPU": "0"}, "x", {}),
     ({"VLLM_CPU_AFFINITY": "1"}, "x", {"UCM": "with VLLM_CPU_AFFINITY=1"}),
     ({"OMP_PROC_BIND": "close,spread"}, "x", {"OpenMP": "with OMP_PROC_BIND=close,spread"}),
     ({"OMP_PROC_BIND": "FALSE"}, "x", {}),
@@ -39,6 +39,11 @@ ROWS = [
     ({}, "numactl --numa-binding t.py", {}),
     ({}, "vllm serve m --config c.yaml", {}),
     ({"": ""}, "vllm serve m", {"vLLM-Ascend": "without enable_cpu_binding=false"}),
+    ({"": ""}, "python3 -m vllm.entrypoints.openai.api_server --additional-config={}", {"vLLM-Ascend": "without enable_cpu_binding=false"}),
+    ({"": ""}, 'vllm serve m --additional_config {"enable_cpu_binding":false}', {}),
+    ({"": ""}, "vllm bench serve --additional-config {", {}),
+    ({"": ""}, "serve vllm.toml", {}),
+    ({}, "vllm serve m --config=a --numa-bind-cpus all", {"vLLM --numa-bind": "with --numa-bind-cpus"}),
     ({}, 'vllm serve m --additional-config {"enable_cpu_binding":false} --numa-bind', {"vLLM --numa-bind": "with --numa-bind"}),
 ]
 
@@ -60,3 +65,4 @@ def test_every_row_is_complete():
     for one in binders.BINDERS:
         assert one.title and one.versions and one.effect and one.source and (one.off or one.advice), one.title
         assert one.memory or "memory" not in one.effect, one.title
+        assert vars(one).keys() - {"title", "versions", "effect", "source"} <= vars(binders.Binder).keys(), one.title

@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Calls of gRPC methods at a socket whose other side says what a test wants it to say."""
 
-from __future__ import annotations
-
 import socket
 import struct
 import threading
@@ -91,7 +89,7 @@ GOOD = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("content", list(GOOD.values()), ids=list(GOOD))
+@pytest.mark.parametrize("content", GOOD.values(), ids=GOOD)
 def test_an_answer_is_read_however_it_is_framed(serve, content):
     path, asked = serve(content)
     assert decoded(call(path, METHOD, encoded({1: "v1"}), 5)) == {1: [b"0.1.0"], 5: [300]}
@@ -106,7 +104,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("content", "status", "text"), list(REFUSED.values()), ids=list(REFUSED))
+@pytest.mark.parametrize(("content", "status", "text"), REFUSED.values(), ids=REFUSED)
 def test_a_refusal_has_its_status_and_its_text(serve, content, status, text):
     with pytest.raises(StatusError, match=text) as raised:
         call(serve(content)[0], METHOD, b"", 5)
@@ -128,7 +126,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize(("content", "text"), list(BROKEN.values()), ids=list(BROKEN))
+@pytest.mark.parametrize(("content", "text"), BROKEN.values(), ids=BROKEN)
 def test_a_hostile_answer_is_an_error_and_nothing_else(serve, content, text):
     with pytest.raises(CommandError, match=text):
         call(serve(content, ends="ended" in text)[0], METHOD, b"", 5)

@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Whatever slices a host gets, and whatever runs in them: it has what was asked for, or what it had, and at last it gets it all back."""
 
-from __future__ import annotations
-
 import tempfile
 
 from hypothesis import given, settings
@@ -13,10 +11,9 @@ from hypothesis import strategies as st
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import apply
-from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
 from tests.fakes.machine import CHANGES_SOMETHING, Machine, snapshot
-from tests.fakes.systemd import MARK, UNITS, a_file
+from tests.fakes.systemd import a_request, MARK, UNITS, a_file
 
 SLICES = ("npu-0.slice", "npu-1.slice")
 SYSTEM = "system.slice"
@@ -52,7 +49,7 @@ class Wish:
         if self.system:
             files.append(a_file("%s/%s.d/50-npu-affinity.conf" % (UNITS, SYSTEM), MARK + "[Slice]\nAllowedCPUs=%s\n" % self.system))
         expected = [{"unit": unit, "cpus": "8-9" if self.too_much else cpus, "mems": mems} for unit, (cpus, mems) in self.values.items()]
-        return Request(
+        return a_request(
             files=files,
             owned=[UNITS + "/npu-*.slice", UNITS + "/*.d/50-npu-affinity.conf"],
             started=sorted(self.values),

@@ -3,12 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Housekeeping that follows the workloads: what the system has at any time, and who takes it away and gives it."""
 
-from __future__ import annotations
-
 import json
 import os
-import subprocess
-import sys
 import time
 
 import pytest
@@ -16,43 +12,42 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
-from ansible_collections.npu.affinity.plugins.module_utils._command.watch import program
+from ansible_collections.npu.affinity.plugins.module_utils._command import watch as program
 from ansible_collections.npu.affinity.plugins.module_utils._features.slices import lending
-from ansible_collections.npu.affinity.plugins.module_utils._features.slices.following import PER_MINUTE, Gifts, Sets, decided, whole_pools
-from ansible_collections.npu.affinity.plugins.module_utils._features.slices.places import HOUSEKEEPING
+from ansible_collections.npu.affinity.plugins.module_utils._features.slices.lending import PER_MINUTE, Gifts, Sets, decided, whole_pools
+from ansible_collections.npu.affinity.plugins.module_utils._features.slices.feature import HOUSEKEEPING
 from ansible_collections.npu.affinity.plugins.module_utils._features.slices.watching import Housekeeping
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Result
 from ansible_collections.npu.affinity.plugins.module_utils._state import lock
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import settings
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import apply
-from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
 from tests.fakes.machine import CGROUPS, Killed, Machine, Steps
-from tests.fakes.systemd import MARK, UNITS, a_file
+from tests.fakes.systemd import a_request, MARK, UNITS, a_file
 from tests.fakes.watched import Watched, one_at_a_time
+from tests.fakes.workers import RealWorker
 
 FLOOR, POOLS = "0,4", ("1-3", "5-7")
-SYSTEM, USER, INIT = "system.slice", "user.slice", "init.scope"
+SYSTEM, USER = "system.slice", "user.slice"
 WIDE, SETS = "0-7", Sets(set(expand(FLOOR)), set(expand("1-3,5-7")))
+GETS = [
+    # what the system has, CPUs that workers hold, whether it may get more now, what it gets
+    (FLOOR, "", True, WIDE),
+    (FLOOR, "", False, FLOOR),
+    (WIDE, "1-3", True, "0,4-7"),
+    (WIDE, "1-3", False, "0,4-7"),
+    ("0,4-7", "1-3", True, "0,4-7"),
+    ("0,4-7", "5-7", True, "0-4"),
+    ("0,4-7", "5-7", False, FLOOR),
+    (WIDE, "1-3,5-7", True, FLOOR),
+    ("1-3", "1-3", False, FLOOR),
+    (WIDE, WIDE, True, FLOOR),
+    ("0-9", "", False, WIDE),
+]
 
 
-@pytest.mark.parametrize(
-    ("has", "held", "may_give", "gets"),
-    [
-        (FLOOR, "", True, WIDE),
-        (FLOOR, "", False, FLOOR),
-        (WIDE, "1-3", True, "0,4-7"),
-        (WIDE, "1-3", False, "0,4-7"),
-        ("0,4-7", "1-3", True, "0,4-7"),
-        ("0,4-7", "5-7", True, "0-4"),
-        ("0,4-7", "5-7", False, FLOOR),
-        (WIDE, "1-3,5-7", True, FLOOR),
-        ("1-3", "1-3", False, FLOOR),
-        (WIDE, WIDE, True, FLOOR),
-        ("0-9", "", False, WIDE),
-    ],
-)
+@pytest.mark.parametrize(("has", "held", "may_give", "gets"), GETS)
 def test_what_the_system_gets(has, held, may_give, gets):
     found = decided(SETS, {SYSTEM: set(expand(has))}, set(expand(held)), may_give)
     assert {unit: compress(cpus) for unit, cpus in found.items()} == ({} if has == gets else {SYSTEM: gets})
@@ -63,28 +58,21 @@ def test_what_loses_cpus_comes_first():
     assert list(decided(SETS, has, set(expand("5-7")), may_give=True)) == [USER, SYSTEM]
 
 
-EVENTS = st.lists(
-    st.one_of(
-        st.tuples(st.just("start"), st.integers(0, 1)),
-        st.tuples(st.just("end"), st.integers(0, 1)),
-        st.tuples(st.just("look"), st.floats(0.1, 30)),
-        st.tuples(st.just("reload"), st.sampled_from([SYSTEM, USER])),
-        st.tuples(st.just("widened by others"), st.sampled_from([SYSTEM, USER])),
-    ),
-    max_size=60,
+EVENTS = st.one_of(
+    st.tuples(st.sampled_from(["start", "end"]), st.integers(0, 1)),
+    st.tuples(st.just("look"), st.floats(0.1, 30)),
+    st.tuples(st.sampled_from(["reload", "widened by others"]), st.sampled_from([SYSTEM, USER])),
 )
 
 
-@given(EVENTS)
+@given(st.lists(EVENTS, max_size=60))
 def test_the_system_never_shares_a_held_pool_and_keeps_its_floor(events):
     has = {SYSTEM: set(expand(FLOOR)), USER: set(expand(FLOOR))}
     pools = [set(expand(pool)) for pool in POOLS]
     workers, gifts, given_at, now = [0, 0], Gifts(), [], 0.0
     for what, of in events:
-        if what == "start":
-            workers[of] += 1
-        elif what == "end":
-            workers[of] = max(0, workers[of] - 1)
+        if what in ("start", "end"):
+            workers[of] = max(0, workers[of] + (1 if what == "start" else -1))
         elif what == "look":
             now += of
         else:
@@ -104,12 +92,16 @@ def test_the_system_never_shares_a_held_pool_and_keeps_its_floor(events):
 
 
 def follows(machine):
-    """Make housekeeping follow two NPUs, and give the units of the system their control groups."""
+    """Make housekeeping follow two NPUs."""
     npus = [{"id": n, "phy_id": n, "kind": "npu", "pci": "", "pool": pool, "slice": "npu-%d.slice" % n} for n, pool in enumerate(POOLS)]
-    os.makedirs(machine.path("/etc/npu-affinity"), exist_ok=True)
-    for path, document in ((PLAN, {"npus": npus}), (HOUSEKEEPING, {"floor": FLOOR, "most": "1-3,5-7"})):
-        with open(machine.path(path), "w") as file:
-            json.dump(document, file)
+    write(machine, PLAN, json.dumps({"npus": npus}))
+    write(machine, HOUSEKEEPING, json.dumps({"floor": FLOOR, "most": "1-3,5-7"}))
+
+
+def write(machine, path, text):
+    os.makedirs(os.path.dirname(machine.path(path)), exist_ok=True)
+    with open(machine.path(path), "w") as file:
+        file.write(text)
 
 
 class Following(Watched):
@@ -121,31 +113,36 @@ class Following(Watched):
         Watched.__init__(self, root)
         self.settings.unlink()
         follows(self)
-        for unit in (SYSTEM, USER):
-            self.put(unit, FLOOR)
-        (root / "sys/devices/system/cpu").mkdir(parents=True)
-        (root / "sys/devices/system/cpu/online").write_text(WIDE)
+        self.narrow()
+        write(self, "/sys/devices/system/cpu/online", WIDE)
 
     def path(self, path):
         return self.root + path if path.startswith(("/etc", "/dev", "/run", "/sys")) else path
 
     def put(self, unit, cpus):
-        folder = self.path(CGROUPS + "/" + unit)
-        os.makedirs(folder, exist_ok=True)
-        with open(folder + "/cpuset.cpus", "w") as file:
-            file.write(cpus)
+        write(self, "%s/%s/cpuset.cpus" % (CGROUPS, unit), cpus)
+
+    def narrow(self):
+        for unit in (SYSTEM, USER):
+            self.put(unit, FLOOR)
 
     def run(self, argv, stdin="", timeout=None):
         if self.fails:
             raise CommandError("systemctl did not end within 60 s")
-        verb, unit, value = argv[1], argv[3], settings(argv[4])["AllowedCPUs"]
-        assert (verb, argv[2]) == ("set-property", "--runtime")
-        self.put(unit, value)
+        assert argv[1:3] == ["set-property", "--runtime"]
+        self.put(argv[3], settings(argv[4])["AllowedCPUs"])
         return Result(argv, 0, "")
 
     @property
     def has(self):
-        return {unit: self.read("%s/%s/cpuset.cpus" % (CGROUPS, unit)) for unit in (SYSTEM, USER)}
+        """The sets that the units of the system have."""
+        return {self.read("%s/%s/cpuset.cpus" % (CGROUPS, unit)) for unit in (SYSTEM, USER)}
+
+    def worker(self, number):
+        """Start a worker, and let it open the device of an NPU."""
+        worker = RealWorker()
+        worker.pid = worker.open(self.path("/dev/davinci%d" % number))
+        return worker
 
 
 @pytest.fixture
@@ -153,37 +150,16 @@ def following(tmp_path):
     yield from one_at_a_time(Following, tmp_path)
 
 
-WORKER = (
-    "import os, sys; print('ready', flush=True); sys.stdin.readline(); os.open(sys.argv[1], 0); print('open', flush=True); sys.stdin.read()"
-)
-
-
-class Worker:
-    def __init__(self, machine, number):
-        command = [sys.executable, "-c", WORKER, machine.path("/dev/davinci%d" % number)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True, bufsize=1)
-        assert self.process.stdout.readline() == "ready\n"
-
-    def open(self):
-        self.process.stdin.write("\n")
-        assert self.process.stdout.readline() == "open\n"
-
-    def end(self):
-        self.process.stdin.close()
-        self.process.wait()
-        self.process.stdout.close()
-
-
-def until(watch, machine, cpus, seconds):
+def until(watch, machine, cpus, seconds=10):
     """Watch until all units have CPUs, and return whether they got them."""
     deadline = time.monotonic() + seconds
-    while set(machine.has.values()) != {cpus} and time.monotonic() < deadline:
+    while machine.has != {cpus} and time.monotonic() < deadline:
         pause = watch.schedule.pause(time.monotonic())
         if pause == 0:
             watch.look()
         else:
             watch.wait(min(pause, 0.1))
-    return set(machine.has.values()) == {cpus}
+    return machine.has == {cpus}
 
 
 def idle(watch):
@@ -193,40 +169,36 @@ def idle(watch):
 
 def test_an_open_takes_cpus_and_the_last_end_returns_them(following, capsys):
     watch = program.Watch(following)
-    assert watch.look() and set(following.has.values()) == {WIDE}
+    assert watch.look() and following.has == {WIDE}
     idle(watch)
-    first, second, other = Worker(following, 0), Worker(following, 0), Worker(following, 1)
-    for worker in (first, second):
-        worker.open()
-        assert until(watch, following, "0,4-7", 10)
-    other.open()
-    assert until(watch, following, FLOOR, 10)
-    assert "%s: CPUs 0-7 -> 0,4-7 (for process %d)" % (SYSTEM, first.process.pid) in capsys.readouterr().out
+    first = following.worker(0)
+    assert until(watch, following, "0,4-7")
+    second, other = following.worker(0), following.worker(1)
+    assert until(watch, following, FLOOR)
+    assert "%s: CPUs 0-7 -> 0,4-7 (for process %d)" % (SYSTEM, first.pid) in capsys.readouterr().out
     watch.look()
     idle(watch)
     first.end()
     watch.wait(5)
     watch.look()
-    assert set(following.has.values()) == {FLOOR}, "another process holds the pool"
+    assert following.has == {FLOOR}, "another process holds the pool"
     second.end()
     if watch.parts[0].descriptor >= 0:
         watch.wait(5)
         assert watch.schedule.pause(time.monotonic()) < 2
-    assert until(watch, following, "0-4", 10)
+    assert until(watch, following, "0-4")
     other.end()
-    assert until(watch, following, WIDE, 10)
+    assert until(watch, following, WIDE)
 
 
 def test_without_events_a_look_takes_cpus_back(following, monkeypatch):
     monkeypatch.setattr(program.Opens, "watch", lambda self: None)
     watch = program.Watch(following)
     watch.look()
-    worker = Worker(following, 1)
-    worker.open()
-    assert set(following.has.values()) == {WIDE}
-    watch.look()
-    worker.end()
-    assert set(following.has.values()) == {"0-4"}
+    with following.worker(1):
+        assert following.has == {WIDE}
+        watch.look()
+    assert following.has == {"0-4"}
 
 
 def test_a_storm_does_not_delay_taking_cpus_back(following):
@@ -236,11 +208,9 @@ def test_a_storm_does_not_delay_taking_cpus_back(following):
     if not watch.opens.descriptors:
         pytest.skip(watch.opens.why)
     watch.budget.spent(time.monotonic(), 100.0)
-    worker, started = Worker(following, 0), time.monotonic()
-    worker.open()
-    found = until(watch, following, "0,4-7", 20)
-    worker.end()
-    assert found and time.monotonic() - started < 15
+    with following.worker(0):
+        started = time.monotonic()
+        assert until(watch, following, "0,4-7", 20) and time.monotonic() - started < 15
 
 
 @pytest.fixture
@@ -248,31 +218,22 @@ def part(following):
     return Housekeeping(following)
 
 
-def in_slice(machine, name, cpus, pid=4):
-    folder = machine.path("%s/npu.slice/%s" % (CGROUPS, name))
-    inner = folder + "/worker.service"  # systemd gives cpusets to those alone that have a setting, and to those around them
-    os.makedirs(inner)
-    for place in (folder, os.path.dirname(folder)):
-        open(place + "/cgroup.procs", "w").close()
-    for file, text in ((inner + "/cgroup.procs", "%d\n" % pid), (folder + "/cpuset.cpus.effective", cpus)):
-        with open(file, "w") as target:
-            target.write(text)
-
-
 @pytest.mark.parametrize(("granted", "left"), [("1-3", "0,4-7"), ("1", "0,4-7"), ("2,6", FLOOR)])
 def test_work_in_a_slice_holds_pools_without_a_device(following, part, granted, left):
-    in_slice(following, "npu-0.slice", granted)
+    folder = CGROUPS + "/npu.slice/npu-0.slice"
+    write(following, folder + "/cpuset.cpus.effective", granted)
+    write(following, folder + "/worker.service/cgroup.procs", "4\n")  # its cpuset is that around it, as it has no setting
+    for place in (folder, os.path.dirname(folder)):
+        write(following, place + "/cgroup.procs", "")
     part.look()
-    assert set(following.has.values()) == {left}
+    assert following.has == {left}
 
 
 def test_a_monitor_holds_nothing(following, part, monkeypatch):
     monkeypatch.setattr(lending, "is_monitor", lambda _host, _pid: True)
-    worker = Worker(following, 0)
-    worker.open()
-    part.look()
-    worker.end()
-    assert set(following.has.values()) == {WIDE}
+    with following.worker(0):
+        part.look()
+    assert following.has == {WIDE}
 
 
 def test_cpus_are_given_at_most_four_times_a_minute(following, part, monkeypatch):
@@ -281,58 +242,54 @@ def test_cpus_are_given_at_most_four_times_a_minute(following, part, monkeypatch
     seen = []
     for _round in range(6):
         part.look()
-        seen.append(following.has[SYSTEM])
-        for unit in (SYSTEM, USER):
-            following.put(unit, FLOOR)
+        seen += following.has
+        following.narrow()
     assert seen == [WIDE] * 4 + [FLOOR] * 2
     now[0] += 61
     part.look()
-    assert following.has[SYSTEM] == WIDE
+    assert following.has == {WIDE}
 
 
 def test_nothing_is_given_while_another_program_changes_the_host(following, part):
     with lock.changing(following, "bind"):
         part.look()
-        assert set(following.has.values()) == {FLOOR}
+        assert following.has == {FLOOR}
     with lending.alone(following) as is_alone:
         assert is_alone and part.look() and part.again
     part.look()
-    assert set(following.has.values()) == {WIDE} and not part.again
+    assert following.has == {WIDE} and not part.again
 
 
 def test_the_end_of_the_service_takes_everything_back(following, part, monkeypatch):
     part.look()
     monkeypatch.setattr(program, "Host", lambda _root: following)
-    assert program.main(["--end"]) == 0
-    assert set(following.has.values()) == {FLOOR}
+    assert program.main(["--end"]) == 0 and following.has == {FLOOR}
     os.unlink(following.path(HOUSEKEEPING))
     following.put(SYSTEM, WIDE)
     assert program.main(["--end"]) == 0
-    assert following.has[SYSTEM] == WIDE and not part.look(), "housekeeping does not follow any more"
+    assert following.has == {WIDE, FLOOR} and not part.look(), "housekeeping does not follow any more"
 
 
 def test_a_change_that_fails_is_said_and_tried_again_soon(following, part, capsys):
     part.look()
-    worker = Worker(following, 0)
-    worker.open()
-    following.fails = True
-    assert part.born({worker.process.pid: None})
-    assert "did not end within 60 s" in capsys.readouterr().out
-    following.fails = False
-    assert not part.born({worker.process.pid: None})
-    worker.end()
-    assert set(following.has.values()) == {"0,4-7"}
+    with following.worker(0) as worker:
+        following.fails = True
+        assert part.born({worker.pid: None})
+        assert "did not end within 60 s" in capsys.readouterr().out
+        following.fails = False
+        assert not part.born({worker.pid: None})
+    assert following.has == {"0,4-7"}
 
 
 DROP_IN = UNITS + "/system.slice.d/50-npu-affinity.conf"
 
 
-def request(floor, follow=True):
+def files_of(floor, follow=True):
     files = [a_file(DROP_IN, MARK + "[Slice]\nAllowedCPUs=\nAllowedCPUs=%s\n" % floor)]
     if follow:
         files.append(a_file(HOUSEKEEPING, '{"about": %s, "floor": "%s", "most": "1-3,5-7"}' % (json.dumps(MARK.strip("# \n")), floor)))
     more = {"more": "1-3,5-7"} if follow else {}
-    return Request(files=files, owned=[HOUSEKEEPING, DROP_IN], expected=[dict(unit=SYSTEM, cpus=floor, mems="", **more)])
+    return a_request(files=files, owned=[HOUSEKEEPING, DROP_IN], expected=[dict(unit=SYSTEM, cpus=floor, mems="", **more)])
 
 
 @pytest.fixture(params=[True, False])
@@ -344,7 +301,7 @@ def lent(request, tmp_path):
         machine.reapplies = request.param
         follows(machine)
         os.unlink(machine.path(HOUSEKEEPING))
-        apply(machine, globals()["request"](FLOOR))
+        apply(machine, files_of(FLOOR))
         lending.give(machine, {SYSTEM: set(expand(WIDE))})
         assert machine.effective(SYSTEM)[0] == WIDE
         return machine
@@ -359,10 +316,10 @@ def overrides(machine):
 def test_a_bind_that_has_nothing_to_change_leaves_what_is_lent(lent):
     machine = lent()
     machine.calls.clear()
-    assert not apply(machine, request(FLOOR)).changed and machine.effective(SYSTEM)[0] == WIDE
+    assert not apply(machine, files_of(FLOOR)).changed and machine.effective(SYSTEM)[0] == WIDE
     assert not any(call.startswith(("set-property", "daemon-reload")) for call in machine.calls)
     lending.give(machine, {SYSTEM: set(expand("1-7"))})
-    assert apply(machine, request(FLOOR), check=True).changed, "the floor is not there"
+    assert apply(machine, files_of(FLOOR), check=True).changed, "the floor is not there"
 
 
 @pytest.mark.parametrize("follow", [True, False])
@@ -371,7 +328,7 @@ def test_a_change_leaves_the_floor_of_its_files(lent, floor, follow):
     machine = lent()
     if (floor, follow) == (FLOOR, True):
         machine.put(DROP_IN, MARK + "[Slice]\nAllowedCPUs=1\n")
-    apply(machine, request(floor, follow))
+    apply(machine, files_of(floor, follow))
     assert machine.effective(SYSTEM)[0] == floor and overrides(machine) == []
 
 
@@ -382,7 +339,7 @@ def test_unbind_restores_the_system_after_lending(lent):
     assert not machine.exists(HOUSEKEEPING) and not machine.exists(DROP_IN)
 
 
-@pytest.mark.parametrize("function", [lambda machine: apply(machine, request("0")), unbind], ids=["bind", "unbind"])
+@pytest.mark.parametrize("function", [lambda machine: apply(machine, files_of("0")), unbind], ids=["bind", "unbind"])
 def test_a_killed_run_leaves_nothing_lent(lent, monkeypatch, function):
     for step, machine in Steps(monkeypatch).endings(lent, Killed(), function, least=2):
         lends = set(expand(machine.effective(SYSTEM)[0])) - set(expand(FLOOR))

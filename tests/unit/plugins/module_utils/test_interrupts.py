@@ -2,8 +2,6 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -12,11 +10,9 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._kernel.interrupts import Interrupt, Thread, Vector, Workqueue
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.interrupts import (
-    Interrupt,
-    Thread,
-    Vector,
-    Workqueue,
+    interrupt_counts,
     interrupt_names,
     kernel_threads,
     requested,
@@ -26,20 +22,20 @@ PCI = "0000:c1:00.0"
 FOLDER = "/proc/irq/99/"
 
 
-# What the kernels print between the counts and the name; the name is always last.
 WORDS_BEFORE_THE_NAME = [
-    "   ITS-MSI 101187585 Edge    ",
-    "  ITS-PCI-MSIX-0000:c1:00.0   1 Edge    ",
-    "  IR-PCI-MSI 26214401-edge    ",
-    " PCI-MSIX-0000:c1:00.0   1-edge    ",
+    "ITS-MSI 101187585 Edge",
+    "ITS-PCI-MSIX-0000:c1:00.0   1 Edge",
+    "IR-PCI-MSI 26214401-edge",
+    "PCI-MSIX-0000:c1:00.0   1-edge",
 ]
+"""What the kernels print between the counts and the name; the name is always last."""
 
 
 @pytest.mark.parametrize("words", WORDS_BEFORE_THE_NAME)
 @pytest.mark.parametrize("cpus", [1, 8, 640])
 def test_an_interrupts_name_is_found_behind_any_number_of_counts(tree, words, cpus):
     header = "           " + "".join("%-11s" % ("CPU%d" % cpu) for cpu in range(cpus))
-    line = "%4d:" % 2753 + "%11d" % 4294967295 * cpus + words + "  sq_send_trigger_irq"
+    line = "%4d:" % 2753 + "%11d" % 4294967295 * cpus + "  " + words + "      sq_send_trigger_irq"
     summary = "IPI0:" + "%11d" % 3 * cpus + "       Rescheduling interrupts"
     tree.write({"/proc/interrupts": "\n".join([header, line, summary, "ERR:          0"])})
     assert interrupt_names(tree.host) == {2753: "sq_send_trigger_irq"}
@@ -47,7 +43,13 @@ def test_an_interrupts_name_is_found_behind_any_number_of_counts(tree, words, cp
 
 def test_a_host_without_interrupts_has_none(tree):
     assert interrupt_names(tree.host) == {}
+    assert interrupt_counts(tree.host, {1}) == {}
     assert requested(tree.host, PCI, {}) == []
+
+
+def test_interrupts_are_those_of_online_cpus_by_their_numbers(tree):
+    tree.write({"/proc/interrupts": "     CPU0  CPU3\n  7:  1  2  PCI-MSI  a 9\n 70:  5  5  PCI-MSI b\n 8:  10  0  PCI-MSI  c"})
+    assert interrupt_counts(tree.host, {7, 8}) == {7: {0: 1, 3: 2}, 8: {0: 10, 3: 0}}
 
 
 @pytest.mark.parametrize("vector", ["", "/mode"], ids=["files", "folders"])
@@ -99,10 +101,7 @@ def test_a_workqueue_mask_keeps_the_width_the_kernel_gave_it(tree, before, cpus,
     host = tree.write({queue.path: before})
     queue.write(host, cpus)
     assert (host.read(queue.path), queue.read(host)) == (after, cpus)
-
-
-def test_a_workqueue_that_is_not_in_sysfs_has_no_cpus(tree):
-    assert Workqueue("dev0_sq_fair_wq").read(tree.host) is None
+    assert Workqueue("dev0_sq_fair_wq").read(host) is None, "it is not in sysfs"
 
 
 def test_only_kernel_threads_count_and_long_names_are_cut(tree):

@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Whatever numbers interrupts have and whatever a kernel refuses: they are found by function and name, and a report says where they are."""
 
-from __future__ import annotations
-
 import errno
 import tempfile
 
@@ -103,7 +101,7 @@ def test_interrupts_are_found_by_function_and_name_and_reported(tmp_path_factory
         previous.replace(back_with_other_numbers, "irq", previous.recorded(kernel).get("irq"))
         bind(back_with_other_numbers, plan)
         for host in (kernel, back_with_other_numbers):
-            assert released(FEATURE.release(), host)[0].failed == []
+            assert released(FEATURE.release, host)[0].failed == []
             assert {affinity(host, irq) for irq in range(100, 100 + len(vectors))} <= {EVERYWHERE, None}
 
 

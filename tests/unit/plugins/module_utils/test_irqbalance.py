@@ -2,22 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-from __future__ import annotations
-
 import os
 import types
 
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._state import writable
-from ansible_collections.npu.affinity.plugins.module_utils._features.irq.irqbalance import (
-    CONFINED_POLICY,
-    DROP_IN,
-    POLICY,
-    freedom,
-    irqbalance,
-    until_first_pass,
-)
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.irqbalance import CONFINED_POLICY, DROP_IN, POLICY
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.irqbalance import freedom, irqbalance, until_first_pass
 
 RHEL_UNIT = (
     "[Service]\nEnvironmentFile=-/usr/lib/irqbalance/defaults.env\nEnvironmentFile=-/etc/sysconfig/irqbalance\n"
@@ -38,18 +30,18 @@ DEBIAN = {
     "/sys/fs/cgroup/systemd" + CGROUP + "/cgroup.procs": "",
 }
 OWN_UNIT = {UNIT: RHEL_UNIT, UNIT.replace("/usr/lib", "/etc"): "[Service]\nExecStart=/usr/sbin/irqbalance", "/sys/fs/cgroup" + CGROUP: None}
-FOUND = [
-    ("not there", {}, (False, False, None, "")),
-    ("RHEL, running", RHEL, (True, True, "IRQBALANCE_ARGS", "--banirq=5 --powerthresh=2")),
-    ("Debian, stopped on cgroup v1", DEBIAN, (True, False, "OPTIONS", "")),
-    ("an administrator's own unit wins; a bare cgroup counts as running", OWN_UNIT, (True, True, None, "")),
-]
 
 
-@pytest.mark.parametrize("story, files, expected", FOUND)
-def test_irqbalance(tree, story, files, expected):
-    found = irqbalance(tree.write(files))
-    assert (found["installed"], found["active"], found["argument_key"], found["arguments"]) == expected, story
+def there(active, key, arguments):
+    return {"installed": True, "active": active, "argument_key": key, "arguments": arguments}
+
+
+FOUND = {
+    "not there": ({}, {"installed": False, "active": False, "argument_key": None, "arguments": ""}),
+    "RHEL, running": (RHEL, there(True, "IRQBALANCE_ARGS", "--banirq=5 --powerthresh=2")),
+    "Debian, stopped on cgroup v1": (DEBIAN, there(False, "OPTIONS", "")),
+    "an administrator's own unit wins; a bare cgroup counts as running": (OWN_UNIT, there(True, None, "")),
+}
 
 
 def test_a_masked_irqbalance_unit_is_read_behind_its_mask(tree):
@@ -76,74 +68,66 @@ def from_file(text):
 
 
 CONTINUED = "[Service]\nExecStart=/usr/sbin/irqbalance \\\n# not me\n  $OPTIONS\nEnvironment=A=1 \\\n  OPTIONS=-f\n"
-ARGUMENTS = [
-    # story, files, arguments, policy script
-    ("from the unit itself", given('Environment="OPTIONS=--banirq=5 --debug" OTHER=x'), "--banirq=5 --debug", ""),
-    ("the last assignment counts", given("Environment=OPTIONS=-d", "Environment=OPTIONS=-f"), "-f", ""),
-    ("a file wins over the unit", {**given("Environment=OPTIONS=-d", "EnvironmentFile=-/etc/o"), "/etc/o": "OPTIONS=-f"}, "-f", ""),
-    ("a file that is not there", given("Environment=OPTIONS=-d", "EnvironmentFile=-/etc/o"), "-d", ""),
-    ("a drop-in", {**given("Environment=OPTIONS=-d"), MORE: "[Service]\nEnvironment='OPTIONS=-t 5'\n"}, "-t 5", ""),
-    ("a drop-in that takes it away", {**given("Environment=OPTIONS=-d"), MORE: "[Service]\nEnvironment=\n"}, "", ""),
-    ("a unit's line that goes on", {UNIT: CONTINUED}, "-f", ""),
-    ("a file's value that goes on", from_file('# OPTIONS=-d\nOPTIONS="--banirq=5 \\\n--banirq=6"\nX=y'), "--banirq=5 --banirq=6", ""),
-    ("single quotes and what stands next to them", from_file("OPTIONS='--banirq=5 '--debug"), "--banirq=5 --debug", ""),
-    ("a quote inside quotes", from_file('OPTIONS="--banmod=\\"a b\\" -f"'), "'--banmod=a b' -f", ""),
-    ("a policy script", given('Environment="OPTIONS=-d --policyscript=/opt/p.sh -f"'), "-d -f", "/opt/p.sh"),
-    ("in two words", given('Environment="OPTIONS=--policyscript /opt/p.sh"'), "", "/opt/p.sh"),
-    ("abbreviated", given('Environment="OPTIONS=--policy=/opt/p.sh --powerthresh=2"'), "--powerthresh=2", "/opt/p.sh"),
-    ("in short", given('Environment="OPTIONS=-l /opt/p.sh"'), "", "/opt/p.sh"),
-    ("in the command before the variable", {UNIT: PLAIN.replace(" $", " -l /opt/p.sh $")}, "", "/opt/p.sh"),
-    ("our own drop-in is none of the administrator's", OWN_DROP_IN, "", ""),
-]
-
-
-@pytest.mark.parametrize("story, files, arguments, policy", ARGUMENTS)
-def test_the_arguments_that_irqbalance_has_anyway(tree, story, files, arguments, policy):
-    found = irqbalance(tree.write(files))
-    assert (found["arguments"], found["policy"], found["refusal"]) == (arguments, policy, ""), story
-
-
-REFUSED = [
-    ({UNIT: "[Service]\nExecStart=/usr/sbin/irqbalance\n"}, "its unit takes no arguments from its environment"),
-    (given("Environment=OPTIONS=--banmod='a"), "the arguments of its unit cannot be read (No closing quotation)"),
-    ({UNIT: PLAIN.replace("$OPTIONS", "${OPTIONS}") + "Environment=OPTIONS=-f\n"}, "its unit takes ${OPTIONS}, with -f, as one argument"),
-    ({UNIT: PLAIN.replace("$OPTIONS", "$OPTIONS -l /p")}, "its unit names a policy script of its own behind $OPTIONS"),
-    ({UNIT: PLAIN + "Environment=OPTIONS=-l/etc/p.d\n", "/etc/p.d": None}, "it takes its policies from the folder /etc/p.d already"),
-]
-
-
-@pytest.mark.parametrize("files, sentence", REFUSED)
-def test_an_irqbalance_that_cannot_be_told_more_is_left_as_it_is(tree, files, sentence):
-    assert irqbalance(tree.write(files))["refusal"] == sentence
-
-
+ARGUMENTS = {
+    # story: files, arguments, policy script
+    "from the unit itself": (given('Environment="OPTIONS=--banirq=5 --debug" OTHER=x'), "--banirq=5 --debug", ""),
+    "the last assignment counts": (given("Environment=OPTIONS=-d", "Environment=OPTIONS=-f"), "-f", ""),
+    "a file wins over the unit": ({**given("Environment=OPTIONS=-d", "EnvironmentFile=-/etc/o"), "/etc/o": "OPTIONS=-f"}, "-f", ""),
+    "a file that is not there": (given("Environment=OPTIONS=-d", "EnvironmentFile=-/etc/o"), "-d", ""),
+    "a drop-in": ({**given("Environment=OPTIONS=-d"), MORE: "[Service]\nEnvironment='OPTIONS=-t 5'\n"}, "-t 5", ""),
+    "a drop-in that takes it away": ({**given("Environment=OPTIONS=-d"), MORE: "[Service]\nEnvironment=\n"}, "", ""),
+    "a unit's line that goes on": ({UNIT: CONTINUED}, "-f", ""),
+    "a file's value that goes on": (from_file('# OPTIONS=-d\nOPTIONS="--banirq=5 \\\n--banirq=6"\nX=y'), "--banirq=5 --banirq=6", ""),
+    "single quotes and what stands next to them": (from_file("OPTIONS='--banirq=5 '--debug"), "--banirq=5 --debug", ""),
+    "a quote inside quotes": (from_file('OPTIONS="--banmod=\\"a b\\" -f"'), "'--banmod=a b' -f", ""),
+    "a policy script": (given('Environment="OPTIONS=-d --policyscript=/opt/p.sh -f"'), "-d -f", "/opt/p.sh"),
+    "in two words": (given('Environment="OPTIONS=--policyscript /opt/p.sh"'), "", "/opt/p.sh"),
+    "abbreviated": (given('Environment="OPTIONS=--policy=/opt/p.sh --powerthresh=2"'), "--powerthresh=2", "/opt/p.sh"),
+    "in short": (given('Environment="OPTIONS=-l /opt/p.sh"'), "", "/opt/p.sh"),
+    "in the command before the variable": ({UNIT: PLAIN.replace(" $", " -l /opt/p.sh $")}, "", "/opt/p.sh"),
+    "our own drop-in is none of the administrator's": (OWN_DROP_IN, "", ""),
+}
+REFUSED = {
+    "its unit takes no arguments from its environment": {UNIT: "[Service]\nExecStart=/usr/sbin/irqbalance\n"},
+    "the arguments of its unit cannot be read (No closing quotation)": given("Environment=OPTIONS=--banmod='a"),
+    "its unit takes ${OPTIONS}, with -f, as one argument": {UNIT: PLAIN.replace("$OPTIONS", "${OPTIONS}") + "Environment=OPTIONS=-f\n"},
+    "its unit names a policy script of its own behind $OPTIONS": {UNIT: PLAIN.replace("$OPTIONS", "$OPTIONS -l /p")},
+    "it takes its policies from the folder /etc/p.d already": {UNIT: PLAIN + "Environment=OPTIONS=-l/etc/p.d\n", "/etc/p.d": None},
+}
 GROUP = "/sys/fs/cgroup" + CGROUP + "/cgroup.procs"
 ENFORCING = {UNIT: PLAIN, "/sys/fs/selinux/enforce": "1", GROUP: "9", "/proc/9/attr/current": "system_u:system_r:irqbalance_t:s0"}
 BOOLEAN = "/sys/fs/selinux/booleans/irqbalance_run_unconfined"
 PERMISSIVE, IN_ETC = (folder + "/selinux/%s/permissive_irqbalance_t/cil" for folder in ("/var/lib", "/etc"))
 MLS = "SELINUX=enforcing\nSELINUXTYPE=default\n"
-NO_SCRIPT = "lets irqbalance run no policy script"
-SELINUX = [
-    # story, files that differ from those of an older policy, place, words
-    ("no SELinux", {"/sys/fs/selinux/enforce": ""}, POLICY, ""),
-    ("permissive", {"/sys/fs/selinux/enforce": "0"}, POLICY, ""),
-    ("irqbalance is not confined", {"/proc/9/attr/current": "system_u:system_r:unconfined_service_t:s0"}, POLICY, ""),
-    ("an older policy", {}, POLICY, "run no policy script ('semanage permissive -a irqbalance_t' exempts it)"),
-    ("a newer policy", {BOOLEAN: "0 0"}, POLICY, "setsebool -P irqbalance_run_unconfined on"),
-    ("a newer policy, switched on", {BOOLEAN: "1 1"}, CONFINED_POLICY, ""),
-    ("a permissive domain", {PERMISSIVE % "targeted/active/modules/400": ""}, POLICY, ""),
-    ("a permissive domain of an image-based system", {IN_ETC % "targeted/active/modules/400": ""}, POLICY, ""),
-    ("a permissive domain of another policy", {PERMISSIVE % "mls/active/modules/400": "", "/etc/selinux/config": MLS}, POLICY, NO_SCRIPT),
-    ("a permissive domain, disabled", {PERMISSIVE % "targeted/active/modules/disabled": ""}, POLICY, NO_SCRIPT),
-    ("irqbalance does not run yet", {GROUP: "", "/proc/9/attr/current": ""}, POLICY, NO_SCRIPT),
-]
+NO_SCRIPT = "lets irqbalance run no policy script ('semanage permissive -a irqbalance_t' exempts it)"
+CONFINED = "SELinux is enforcing, and its policy on this host " + NO_SCRIPT
+OFF = "SELinux is enforcing, and irqbalance_run_unconfined is off ('setsebool -P irqbalance_run_unconfined on' switches it on)"
+SELINUX = {
+    # story: files that differ from those of an older policy, place, refusal
+    "no SELinux": ({"/sys/fs/selinux/enforce": ""}, POLICY, ""),
+    "permissive": ({"/sys/fs/selinux/enforce": "0"}, POLICY, ""),
+    "irqbalance is not confined": ({"/proc/9/attr/current": "system_u:system_r:unconfined_service_t:s0"}, POLICY, ""),
+    "an older policy": ({}, POLICY, CONFINED),
+    "a newer policy": ({BOOLEAN: "0 0"}, POLICY, OFF),
+    "a newer policy, switched on": ({BOOLEAN: "1 1"}, CONFINED_POLICY, ""),
+    "a permissive domain": ({PERMISSIVE % "targeted/active/modules/400": ""}, POLICY, ""),
+    "a permissive domain of an image-based system": ({IN_ETC % "targeted/active/modules/400": ""}, POLICY, ""),
+    "a permissive domain of another policy": ({PERMISSIVE % "mls/active/modules/400": "", "/etc/selinux/config": MLS}, POLICY, CONFINED),
+    "a permissive domain, disabled": ({PERMISSIVE % "targeted/active/modules/disabled": ""}, POLICY, CONFINED),
+    "irqbalance does not run yet": ({GROUP: "", "/proc/9/attr/current": ""}, POLICY, CONFINED),
+}
+ROWS = {
+    **FOUND,
+    **{story: (files, {"arguments": words, "policy": policy, "refusal": ""}) for story, (files, words, policy) in ARGUMENTS.items()},
+    **{refusal: (files, {"refusal": refusal}) for refusal, files in REFUSED.items()},
+    **{story: ({**ENFORCING, **files}, {"policy_place": place, "refusal": refusal}) for story, (files, place, refusal) in SELINUX.items()},
+}
 
 
-@pytest.mark.parametrize("story, files, place, words", SELINUX)
-def test_what_selinux_lets_irqbalance_run(tree, story, files, place, words):
-    found = irqbalance(tree.write({**ENFORCING, **files}))
-    assert found["policy_place"] == place, story
-    assert words in found["refusal"] and bool(words) == bool(found["refusal"]), story
+@pytest.mark.parametrize("files, expected", ROWS.values(), ids=ROWS)
+def test_what_irqbalance_is_told_and_may_be_told(tree, files, expected):
+    found = irqbalance(tree.write(files))
+    assert {name: found[name] for name in expected} == expected
 
 
 @pytest.mark.parametrize("there, place, words", [(False, POLICY, "/usr/libexec: Read-only file system"), (True, CONFINED_POLICY, "")])

@@ -2,14 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-from __future__ import annotations
-
 import json
 import os
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet import facts, state_file
 from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet.settings import CONFIG, ROOT_FOLDER
 
@@ -21,29 +18,40 @@ def state(policy="static", default="0-3", entries=None):
 
 
 OVERLAP = state(entries={"p": {"c": "4-6", "d": "6-7"}})
-SEEN = [
-    ("no CPU manager", "kind: KubeletConfiguration", state("none", ""), "none", "", {}, []),
-    ("version 1", None, state(entries={"c0ffee": "4-7"}), "static", "0-3", {"c0ffee": "4-7"}, []),
-    ("version 2", None, state(entries={"p": {"b": "6,7", "a": "4-5"}}), "static", "0-3", {"p/a": "4-5", "p/b": "6-7"}, []),
-    ("never started", "cpuManagerPolicy: static # soon", None, "static", None, {}, []),
-    ("policies differ", "cpuManagerPolicy: static", state("none", ""), "static", "", {}, ["static, but kubelet last ran with none"]),
-    ("not JSON", "cpuManagerPolicy: 'static'", '{"policyName":', "static", None, {}, ["no CPU manager state"]),
-    ("another JSON", None, "[]", "none", None, {}, ["no CPU manager state"]),
-    ("a bad cpulist", None, state(default="0-3,x"), "none", None, {}, ["'x'"]),
-    ("overlap with the shared pool", None, state(default="0-5", entries={"p": {"c": "4-7"}}), "static", "0-5", {"p/c": "4-7"}, ["4-5"]),
-    ("overlap of containers", None, OVERLAP, "static", "0-3", {"p/c": "4-6", "p/d": "6-7"}, ["CPUs 6 "]),
-    ("lost CPUs", None, state(entries={"p": {"c": "6-7"}}), "static", "0-3", {"p/c": "6-7"}, ["lost CPUs 4-5"]),
-    ("strictly reserved CPUs", 'reservedSystemCPUs: "4-7"', state(), "static", "0-3", {}, []),
-    ("CPUs that are gone", None, state(default="0-11"), "static", "0-11", {}, ["8-11, which are not online"]),
-    ("a bad reservation", "reservedSystemCPUs: 4-", state(default="0-7"), "none", None, {}, ["reservedSystemCPUs"]),
-]
+CHECKED = json.dumps({"policyName": "none", "defaultCpuSet": "0-7", "checksum": 2740534728})
+STRICT = 'cpuManagerPolicyOptions: {strict-cpu-reservation: "true"}\nreservedSystemCPUs: 0-1'
+RESERVED, LENT = 'reservedSystemCPUs: "0"', state(default="2-7", entries={"p": {"c": "0-1"}})
+SHARED = "shares CPUs 0-1, which strict-cpu-reservation keeps"
+SEEN = {
+    # story: configuration, state, policy, default CPUs, exclusive ones, words of each warning
+    "a right checksum": (None, CHECKED, "none", "0-7", {}, []),
+    "a wrong checksum": (None, CHECKED.replace("0-7", "0-6"), "none", "0-6", {}, ["has a wrong checksum"]),
+    "no CPU manager": ("kind: KubeletConfiguration", state("none", ""), "none", "", {}, []),
+    "version 1": (None, state(entries={"c0ffee": "4-7"}), "static", "0-3", {"c0ffee": "4-7"}, []),
+    "version 2": (None, state(entries={"p": {"b": "6,7", "a": "4-5"}}), "static", "0-3", {"p/a": "4-5", "p/b": "6-7"}, []),
+    "never started": ("cpuManagerPolicy: static # soon", None, "static", None, {}, []),
+    "policies differ": ("cpuManagerPolicy: static", state("none", ""), "static", "", {}, ["static, but kubelet last ran with none"]),
+    "not JSON": ("cpuManagerPolicy: 'static'", '{"policyName":', "static", None, {}, ["not a CPU manager state"]),
+    "another JSON": (None, "[]", "none", None, {}, ["not a CPU manager state"]),
+    "two versions at once": (None, state(entries={"a": "1", "b": {"c": "2"}}), "none", None, {}, ["entries mix versions 1 and 2"]),
+    "a bad cpulist": (None, state(default="0-3,x"), "none", None, {}, ["'x'"]),
+    "overlap with the shared pool": (None, state("static", "0-5", {"p": {"c": "4-7"}}), "static", "0-5", {"p/c": "4-7"}, ["4-5"]),
+    "overlap of containers": (None, OVERLAP, "static", "0-3", {"p/c": "4-6", "p/d": "6-7"}, ["CPUs 6 "]),
+    "lost CPUs": (None, state(entries={"p": {"c": "6-7"}}), "static", "0-3", {"p/c": "6-7"}, ["lost CPUs 4-5"]),
+    "reserved CPUs": ("reservedSystemCPUs: 0-1", state(default="0-7"), "static", "0-7", {}, []),
+    "strictly reserved CPUs": (STRICT, state(default="2-7"), "static", "2-7", {}, []),
+    "strictly reserved CPUs in the shared pool": (STRICT, state(default="0-7"), "static", "0-7", {}, [SHARED]),
+    "a container has reserved CPUs": (RESERVED, LENT, "static", "2-7", {"p/c": "0-1"}, ["gives reserved CPUs 0 to containers"]),
+    "CPUs that are gone": (None, state(default="0-11"), "static", "0-11", {}, ["8-11, which are not online"]),
+    "a bad reservation": ("reservedSystemCPUs: 4-", state(default="0-7"), "none", None, {}, ["reservedSystemCPUs"]),
+}
 
 
-@pytest.mark.parametrize("story, config, text, policy, default, exclusive, warnings", SEEN)
-def test_kubelet(tree, story, config, text, policy, default, exclusive, warnings):
+@pytest.mark.parametrize("config, text, policy, default, exclusive, warnings", SEEN.values(), ids=SEEN)
+def test_what_the_kubelet_holds_and_what_does_not_fit(tree, config, text, policy, default, exclusive, warnings):
     tree.write({path: words for path, words in ((CONFIG, config), (STATE, text)) if words is not None})
     found = facts.kubelet(tree.host, set(range(8)))
-    assert (found["policy"], found["default_cpus"], found["exclusive"]) == (policy, default, exclusive), story
+    assert (found["policy"], found["default_cpus"], found["exclusive"]) == (policy, default, exclusive)
     assert len(found["warnings"]) == len(warnings)
     assert all(word in warning for word, warning in zip(warnings, found["warnings"]))
 
@@ -72,48 +80,8 @@ DROP_INS = {
 
 
 def running(*flags):
-    return {
-        "/sys/fs/cgroup/system.slice/kubelet.service/cgroup.procs": "902",
-        "/proc/902/cmdline": "\0".join(("/usr/bin/kubelet",) + flags),
-    }
-
-
-def test_the_main_file_alone(tree):
-    found = facts.kubelet(tree.write({CONFIG: "topologyManagerPolicy: single-numa-node\n" + MAIN}), {0})
-    assert (found["policy"], found["options"], found["reserved_cpus"]) == ("none", {"full-pcpus-only": "true"}, None)
-    assert (found["reserved_millicpus"], found["topology_policy"]) == (2000, "single-numa-node")
-    assert (found["config_dir"], found["sources"]) == (None, [CONFIG])
-
-
-def test_drop_ins_extend_the_main_file_by_name_and_flags_win(tree):
-    folders = ("--config=/srv/kubelet.yaml", "--config-dir", "/etc/kubelet.d")
-    flags = running(*folders, "--topology-manager-policy=best-effort", "--reserved-cpus=0-1", "-v=2")
-    host = tree.write(dict(DROP_INS, **{"/srv/kubelet.yaml": MAIN}, **flags))
-    found = facts.kubelet(host, {0, 1, 2})
-    assert found["policy"] == "static"
-    assert found["options"] == {"full-pcpus-only": "true", "strict-cpu-reservation": "true"}
-    assert (found["topology_policy"], found["reserved_cpus"]) == ("best-effort", "0-1")
-    assert found["sources"] == ["/srv/kubelet.yaml", "/etc/kubelet.d/10-first.conf", "/etc/kubelet.d/20-last.conf", "flags"]
-
-
-OURS = "# Managed by npu.affinity\n"
-
-
-@pytest.mark.parametrize(
-    "main, drop_in, flags, policies",
-    [
-        ("cpuManagerPolicy: none", OURS + "cpuManagerPolicy: static", [], ("static", "none")),
-        ("", OURS + "cpuManagerPolicy: static", [], ("static", "none")),
-        ("cpuManagerPolicy: static", OURS + "cpuManagerPolicy: static", [], ("static", "static")),
-        ("cpuManagerPolicy: none", "cpuManagerPolicy: static", [], ("static", "static")),
-        ("", OURS, ["--cpu-manager-policy=static"], ("static", "static")),
-        ("cpuManagerPolicy: static", "", [], ("static", "static")),
-    ],
-)
-def test_the_policy_without_the_drop_in(tree, main, drop_in, flags, policies):
-    files = {CONFIG: main, "/etc/kubelet.d/50-npu-affinity.conf": drop_in, **running("--config-dir=/etc/kubelet.d", *flags)}
-    found = facts.kubelet(tree.write(files), {0})
-    assert (found["policy"], found["policy_without"]) == policies
+    command = "\0".join(("/usr/bin/kubelet",) + flags)
+    return {"/sys/fs/cgroup/system.slice/kubelet.service/cgroup.procs": "902", "/proc/902/cmdline": command}
 
 
 KUBEADM = """[Service]
@@ -121,31 +89,65 @@ Environment="KUBELET_CONFIG_ARGS=--config=/srv/kubelet.yaml"
 ExecStart=
 ExecStart=/usr/bin/kubelet $KUBELET_CONFIG_ARGS \\
   $KUBELET_EXTRA_ARGS"""
+FLAGS = (
+    "--config=/srv/kubelet.yaml",
+    "--config-dir",
+    "/etc/kubelet.d",
+    "--topology-manager-policy=best-effort",
+    "--reserved-cpus=0-1",
+    "-v=2",
+)
+BOTH = {"full-pcpus-only": "true", "strict-cpu-reservation": "true"}
+SOURCES = ["/srv/kubelet.yaml", "/etc/kubelet.d/10-first.conf", "/etc/kubelet.d/20-last.conf", "flags"]
+OF_MAIN = {"policy": "none", "options": {"full-pcpus-only": "true"}, "reserved_cpus": None, "reserved_millicpus": 2000}
+OF_MAIN.update({"topology_policy": "single-numa-node", "topology_options": {"max-allowable-numa-nodes": "9"}})
+OF_MAIN.update({"config_dir": None, "sources": [CONFIG]})
+GATES = {"version": None, "fail_cgroup_v1": "false", "feature_gates": {"A": "true"}}
+OF_UNIT = {
+    "/usr/lib/systemd/system/kubelet.service": "[Service]\nExecStart=/usr/bin/kubelet",
+    "/etc/systemd/system/kubelet.service.d/10-kubeadm.conf": KUBEADM,
+    "/etc/default/kubelet": '# extra\nKUBELET_EXTRA_ARGS="--config-dir=/etc/kubelet.d --topology-manager-scope pod"',
+    "/srv/kubelet.yaml": '{"cpuManagerPolicyOptions": {"full-pcpus-only": true}, "reservedSystemCPUs": "0"}',
+}
 
 
-def test_a_kubelet_that_does_not_run_is_read_from_its_unit(tree):
-    files = {
-        "/usr/lib/systemd/system/kubelet.service": "[Service]\nExecStart=/usr/bin/kubelet",
-        "/etc/systemd/system/kubelet.service.d/10-kubeadm.conf": KUBEADM,
-        "/etc/default/kubelet": '# extra\nKUBELET_EXTRA_ARGS="--config-dir=/etc/kubelet.d --topology-manager-scope pod"',
-        "/srv/kubelet.yaml": '{"cpuManagerPolicyOptions": {"full-pcpus-only": true}, "reservedSystemCPUs": "0"}',
-    }
-    found = facts.kubelet(tree.write({**DROP_INS, **files}), {0, 1})
-    assert (found["config"], found["config_dir"], found["topology_scope"]) == ("/srv/kubelet.yaml", "/etc/kubelet.d", "pod")
-    assert (found["policy"], found["reserved_cpus"]) == ("static", "0")
-    assert found["options"]["full-pcpus-only"] == "true"
+def with_policies(main, drop_in, *flags):
+    return {CONFIG: main, "/etc/kubelet.d/50-npu-affinity.conf": drop_in, **running("--config-dir=/etc/kubelet.d", *flags)}
 
 
-def test_another_root_folder_has_another_state(tree):
-    host = tree.write(dict({"/data/kubelet/cpu_manager_state": state(default="0-3")}, **running("--root-dir=/data/kubelet")))
-    assert facts.kubelet(host, {0, 1, 2, 3})["default_cpus"] == "0-3"
+OURS, STATIC, NONE = "# Managed by npu.affinity\n", "cpuManagerPolicy: static", "cpuManagerPolicy: none"
+ONLY_WITH_OURS, STATIC_ANYWAY = ({"policy": "static", "policy_without": without} for without in ("none", "static"))
+SETTINGS = {
+    # story: files, what they set
+    "the main file alone": (
+        {CONFIG: "topologyManagerPolicy: single-numa-node\ntopologyManagerPolicyOptions: {max-allowable-numa-nodes: 9}\n" + MAIN},
+        OF_MAIN,
+    ),
+    "drop-ins extend the main file by name, and flags win": (
+        {**DROP_INS, "/srv/kubelet.yaml": MAIN, **running(*FLAGS)},
+        {"policy": "static", "options": BOTH, "topology_policy": "best-effort", "reserved_cpus": "0-1", "sources": SOURCES},
+    ),
+    "a kubelet that does not run is read from its unit": (
+        {**DROP_INS, **OF_UNIT},
+        {"config": "/srv/kubelet.yaml", "config_dir": "/etc/kubelet.d", "topology_scope": "pod", "options": BOTH, "reserved_cpus": "0"},
+    ),
+    "another root folder": ({"/data/kubelet/cpu_manager_state": state(), **running("--root-dir=/data/kubelet")}, {"default_cpus": "0-3"}),
+    "gates and cgroups in YAML": ({CONFIG: 'failCgroupV1: false\nfeatureGates: {"A": true}'}, GATES),
+    "gates and cgroups in JSON": ({CONFIG: '{"failCgroupV1": false, "featureGates": {"A": true}}'}, GATES),
+    "a flag reserves": (running("--kube-reserved=cpu=250m,memory=1Gi"), {"reserved_millicpus": 250}),
+    "our drop-in wins": (with_policies(NONE, OURS + STATIC), ONLY_WITH_OURS),
+    "our drop-in sets": (with_policies("", OURS + STATIC), ONLY_WITH_OURS),
+    "our drop-in repeats": (with_policies(STATIC, OURS + STATIC), STATIC_ANYWAY),
+    "a drop-in of others sets": (with_policies(NONE, STATIC), STATIC_ANYWAY),
+    "a flag sets": (with_policies("", OURS, "--cpu-manager-policy=static"), STATIC_ANYWAY),
+    "the main file sets": (with_policies(STATIC, ""), STATIC_ANYWAY),
+}
 
 
-def test_a_wrong_checksum_is_told_and_a_right_one_is_not(tree):
-    text = json.dumps({"policyName": "none", "defaultCpuSet": "0-7", "checksum": 2740534728})
-    assert facts.kubelet(tree.write({STATE: text}), set(range(8)))["warnings"] == []
-    (warning,) = facts.kubelet(tree.write({STATE: text.replace("0-7", "0-6")}), set(range(7)))["warnings"]
-    assert "has a wrong checksum" in warning
+@pytest.mark.parametrize("files, expected", SETTINGS.values(), ids=SETTINGS)
+def test_what_files_and_flags_set(tree, files, expected):
+    found = facts.kubelet(tree.write(files), {0, 1, 2, 3})
+    assert {name: found[name] for name in expected} == expected
 
 
 PODS = {"pod1": {"container1": "5-6", "container2": "3-4"}}
@@ -183,58 +185,29 @@ def test_cpus_that_containers_of_a_pod_share_are_taken():
     assert not list(state_file.against_machine(found, set(range(1, 11)), set()))
 
 
-@pytest.mark.parametrize(
-    "text, version, words",
-    [
-        (STATES[5][0], "1.35.4", "version 3, which kubelet 1.35.4 takes for corrupted and does not start with"),
-        (STATES[7][0], "1.35.4", "version 3, which kubelet 1.35.4 takes for corrupted"),
-        (STATES[5][0], "1.36.0", "version 3, which kubelets before 1.36 take for corrupted: for a downgrade drain the node"),
-        (STATES[5][0], None, "version 3, which kubelets before 1.36"),
-        (STATES[8][0], "1.36.1", "version 4, which kubelet 1.36.1 takes for corrupted"),
-        (STATES[10][0], "1.29.0", None),  # next to version 2
-        (STATES[4][0], "1.29.0", None),
-    ],
-)
+READABLE = [
+    # a state, the version of the kubelet, what is said of them
+    (STATES[5][0], "1.35.4", "version 3, which kubelet 1.35.4 takes for corrupted and does not start with"),
+    (STATES[7][0], "1.35.4", "version 3, which kubelet 1.35.4 takes for corrupted"),
+    (STATES[5][0], "1.36.0", "version 3, which kubelets before 1.36 take for corrupted: for a downgrade drain the node"),
+    (STATES[5][0], None, "version 3, which kubelets before 1.36"),
+    (STATES[8][0], "1.36.1", "version 4, which kubelet 1.36.1 takes for corrupted"),
+    (STATES[10][0], "1.29.0", None),  # next to version 2
+    (STATES[4][0], "1.29.0", None),
+]
+
+
+@pytest.mark.parametrize("text, version, words", READABLE)
 def test_a_state_against_the_version_of_its_kubelet(text, version, words):
     told = list(state_file.against_kubelet(state_file.parse(json.dumps(text)), version))
     assert len(told) == (words is not None) and all(words in sentence for sentence in told)
 
 
-@pytest.mark.parametrize(
-    "script, version",
-    [("echo Kubernetes v1.36.2", "1.36.2"), ("echo Kubernetes v1.37.0-rc.1+dirty", "1.37.0-rc.1+dirty"), ("exit 1", None)],
-)
+VERSIONS = [("echo Kubernetes v1.36.2", "1.36.2"), ("echo Kubernetes v1.37.0-rc.1+dirty", "1.37.0-rc.1+dirty"), ("exit 1", None)]
+
+
+@pytest.mark.parametrize("script, version", VERSIONS)
 def test_the_version_of_the_installed_kubelet(tree, script, version):
     host = tree.write({CONFIG: "", "/usr/bin/kubelet": "#!/bin/sh\n" + script})
     os.chmod(host.path("/usr/bin/kubelet"), 0o755)
     assert facts.kubelet(host, {0})["version"] == version
-
-
-@pytest.mark.parametrize(
-    "text", ['failCgroupV1: false\nfeatureGates: {"A": true}', '{"failCgroupV1": false, "featureGates": {"A": true}}'], ids=["YAML", "JSON"]
-)
-def test_gates_and_cgroups_of_a_configuration(tree, text):
-    found = facts.kubelet(tree.write({CONFIG: text}), {0})
-    assert (found["version"], found["fail_cgroup_v1"], found["feature_gates"]) == (None, "false", {"A": "true"})
-
-
-def test_entries_of_two_versions_at_once_are_no_state():
-    with pytest.raises(ValueError, match="entries mix versions 1 and 2"):
-        state_file.parse(json.dumps({"policyName": "static", "defaultCpuSet": "0", "entries": {"a": "1", "b": {"c": "2"}}}))
-
-
-@pytest.mark.parametrize(
-    "default, exclusive, reserved, strict, words",
-    [
-        ("0-7", {}, "0-1", False, []),
-        ("2-7", {}, "0-1", True, []),
-        ("0-7", {}, "0-1", True, ["shares CPUs 0-1, which strict-cpu-reservation keeps"]),
-        ("2-7", {"p/c": "0-1"}, "0", False, ["gives reserved CPUs 0 to containers"]),
-        ("0-5", {}, "", False, ["has lost CPUs 6-7"]),
-        ("0-8", {}, "", False, ["names CPUs 8, which are not online"]),
-    ],
-)
-def test_a_state_against_its_machine(default, exclusive, reserved, strict, words):
-    state = state_file.State("static", default, exclusive, 2, None, [])
-    told = list(state_file.against_machine(state, set(range(8)), set(expand(reserved)), strict))
-    assert len(told) == len(words) and all(word in sentence for word, sentence in zip(words, told))

@@ -3,10 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The kubelet's drop-in: what is pending, in which order it is changed, and that the kubelet runs again whatever happens to a change."""
 
-from __future__ import annotations
-
 import json
-import posixpath
+import re
 import time
 
 import pytest
@@ -18,7 +16,6 @@ from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_fil
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
 from tests.fakes.machine import Killed, Steps
 from tests.fakes.systemd import ModelledSystemd
-from tests.fakes.workers import LiveHost
 
 FOLDER = "/etc/kubernetes/kubelet.conf.d"
 PATH = FOLDER + "/50-npu-affinity.conf"
@@ -32,49 +29,46 @@ HOST = {
     STATE: NONE,
     MEMORY_STATE: "{}",
 }
-STATIC = json.dumps({"policyName": "static", "defaultCpuSet": "0-7", "checksum": 0})
 
 
-class Service:
-    """A kubelet as systemd sees it; ``starts`` are the policies that it takes up, one for each start, None when it fails."""
+KUBELET = "kubelet.service"
 
-    def __init__(self, host, starts):
-        self.host = host
-        self.starts = list(starts)
-        self.running = True
-        self.log = []
 
-    def active(self, units):
-        return list(units) if self.running else []
+class Node(ModelledSystemd):
+    """A running machine whose kubelet refuses to start with the state of another policy, as the real one does; it logs what it finds.
 
-    def stop(self, units):
-        self.log.append("stop")
-        self.running = False
+    ``broken``: whether the next start fails whatever there is.
+    """
 
-    def start(self, units):
-        drop_in = "static" in (self.host.read(PATH) or "")
-        state = "state" if self.host.exists(STATE) else "no state"
-        self.log.append("start with %s, %s" % ("drop-in" if drop_in else "no drop-in", state))
-        policy = self.starts.pop(0)
-        self.running = policy is not None
-        if policy:
-            with open(self.host.path(STATE), "w") as file:
-                file.write(json.dumps({"policyName": policy, "defaultCpuSet": "0-7", "checksum": 0}))
+    def __init__(self, root):
+        ModelledSystemd.__init__(self, root)
+        self.interrupt = lambda: None
+        for path, text in HOST.items():
+            self.put(path, text)
+        self.running, self.broken, self.log = {KUBELET}, False, []
+
+    def run(self, argv, stdin="", timeout=None):
+        verb = argv[1]
+        if verb in ("start", "stop"):
+            self.interrupt()
+        result = ModelledSystemd.run(self, argv, stdin, timeout)
+        if KUBELET in argv and verb == "stop":
+            self.log.append(verb)
+        if KUBELET in argv and verb == "start":
+            policy = "static" if self.names(FOLDER) else "none"
+            self.log.append("start with %s, %s" % (policy, "state" if self.exists(STATE) else "no state"))
+            if not self.broken and json.loads(self.read(STATE) or "{}").get("policyName", policy) == policy:
+                self.put(STATE, json.dumps(dict(json.loads(NONE), policyName=policy)))
+            else:
+                self.running.discard(KUBELET)
+            self.broken = False
+        return result
 
 
 @pytest.fixture
-def live(tree, monkeypatch):
-    """Return a function that gives a live host, and its service with the policies that it starts with."""
-
-    def make(*starts):
-        tree.write(HOST)
-        host = LiveHost(tree.root)
-        service = Service(host, starts)
-        monkeypatch.setattr(_drop_in, "Systemd", lambda host: service)
-        monkeypatch.setattr(_drop_in.time, "sleep", lambda seconds: None)
-        return host, service
-
-    return make
+def node(tmp_path, monkeypatch):
+    monkeypatch.setattr(_drop_in.time, "sleep", lambda seconds: None)
+    return Node(str(tmp_path / "node"))
 
 
 def change(host, text=TEXT, path=PATH, **options):
@@ -95,85 +89,77 @@ def test_what_is_pending_is_told_setting_by_setting(tree):
     found = _drop_in.look(tree.write({PATH: TEXT.rstrip("\n")}), PATH, TEXT)
     assert found.differences == ["cpuManagerPolicy: kubelet last ran with none -> static"]
     assert found.needed and found.removed == [STATE, MEMORY_STATE]
-    assert not _drop_in.look(tree.write({STATE: STATIC}), PATH, TEXT).needed
+    assert not _drop_in.look(tree.write({STATE: NONE.replace("none", "static")}), PATH, TEXT).needed
 
 
-@pytest.mark.parametrize(
-    "files, words",
-    [
-        ({"/etc/default/kubelet": ""}, "its folder of drop-ins is not set. Start it with --config-dir=/etc/kubernetes/kubelet.conf.d"),
-        ({"/etc/default/kubelet": "A=--config-dir=/etc/other.d"}, "its folder of drop-ins is /etc/other.d"),
-        (
-            {"/etc/default/kubelet": "KUBELET_EXTRA_ARGS='--config-dir=%s --cpu-manager-policy=none'" % FOLDER},
-            "cpuManagerPolicy of %s would not count: a flag of the kubelet or a later drop-in says none" % PATH,
-        ),
-        ({FOLDER + "/90-last.conf": "reservedSystemCPUs: '7'"}, "reservedSystemCPUs of %s would not count" % PATH),
-        ({PATH: "cpuManagerPolicy: none"}, "is not managed by npu.affinity"),
-    ],
-)
-def test_a_drop_in_that_would_not_count_is_refused(tree, files, words):
-    with pytest.raises(ValueError) as refused:
+FLAG = "KUBELET_EXTRA_ARGS='--config-dir=%s --cpu-manager-policy=none'" % FOLDER
+REFUSED = {
+    "its folder of drop-ins is not set. Start it with --config-dir=/etc/kubernetes/kubelet.conf.d": {"/etc/default/kubelet": ""},
+    "its folder of drop-ins is /etc/other.d": {"/etc/default/kubelet": "A=--config-dir=/etc/other.d"},
+    "Policy of %s would not count: a flag of the kubelet or a later drop-in says none" % PATH: {"/etc/default/kubelet": FLAG},
+    "reservedSystemCPUs of %s would not count" % PATH: {FOLDER + "/90-last.conf": "reservedSystemCPUs: '7'"},
+    "is not managed by npu.affinity": {PATH: "cpuManagerPolicy: none"},
+}
+
+
+@pytest.mark.parametrize("words, files", REFUSED.items())
+def test_a_drop_in_that_would_not_count_is_refused(tree, words, files):
+    with pytest.raises(ValueError, match=re.escape(words)):
         _drop_in.look(tree.write(dict(HOST, **files)), PATH, TEXT)
-    assert words in str(refused.value)
 
 
-def test_kubelet_is_stopped_changed_and_started_and_so_undone(live):
-    host, service = live("static", "none")
-    change(host)
-    assert service.log == ["stop", "start with drop-in, no state"]
-    assert host.read(PATH) == TEXT.rstrip("\n") and not host.exists(MEMORY_STATE)
-    assert _drop_in.installed(host) == [PATH]
-    assert not _drop_in.look(host, PATH, TEXT).needed
-    assert change(host, None).differences == ["cpuManagerPolicy: static -> none", "reservedSystemCPUs: 0-1 -> not set"]
-    assert service.log[2:] == ["stop", "start with no drop-in, no state"]
-    assert _drop_in.installed(host) == [] and not host.exists(FOLDER)
+def test_kubelet_is_stopped_changed_and_started_and_so_undone(node):
+    change(node)
+    assert node.log == ["stop", "start with static, no state"]
+    assert node.read(PATH) == TEXT.rstrip("\n") and not node.exists(MEMORY_STATE)
+    assert _drop_in.installed(node) == [PATH]
+    assert not _drop_in.look(node, PATH, TEXT).needed
+    assert change(node, None).differences == ["cpuManagerPolicy: static -> none", "reservedSystemCPUs: 0-1 -> not set"]
+    assert node.log[2:] == ["stop", "start with none, no state"]
+    assert _drop_in.installed(node) == [] and not node.exists(FOLDER)
 
 
-def test_a_kubelet_that_fails_to_start_keeps_its_old_settings(live):
-    host, service = live(None, "none")
+def test_a_kubelet_that_fails_to_start_keeps_its_old_settings(node):
+    node.broken = True
     with pytest.raises(ValueError, match="does not run with CPU manager policy static after 0 s.*The drop-in is as it was before"):
-        change(host, wait=0)
-    assert service.log == ["stop", "start with drop-in, no state", "stop", "start with no drop-in, no state"]
-    assert not host.exists(PATH) and not host.exists(FOLDER) and not host.exists(previous.PATH)
+        change(node, wait=0)
+    assert node.log == ["stop", "start with static, no state", "stop", "start with none, no state"]
+    assert not node.exists(PATH) and not node.exists(FOLDER) and not node.exists(previous.PATH)
 
 
-def test_a_clock_that_is_set_forward_ends_no_wait(live, monkeypatch):
-    host, service = live("static")
+def test_a_clock_that_is_set_forward_ends_no_wait(node, monkeypatch):
     day = time.time() + 24 * 3600
-    monkeypatch.setattr(service, "active", lambda units: list(units) if not service.log or time.time() > day else [])
+    monkeypatch.setattr(_drop_in.Systemd, "active", lambda self, units: list(units) if not node.log or time.time() > day else [])
     monkeypatch.setattr(_drop_in.time, "sleep", lambda seconds: monkeypatch.setattr(time, "time", lambda: day + 1))
-    change(host)
-    assert service.log == ["stop", "start with drop-in, no state"]
+    change(node)
+    assert node.log == ["stop", "start with static, no state"]
 
 
 OTHER = FOLDER + "/60-numa.conf"
 
 
-def test_a_renamed_drop_in_does_not_stay_under_its_old_name(live):
-    host, _service = live("static", "static", "none")
-    change(host)
-    renamed = change(host, TEXT, OTHER)
+def test_a_renamed_drop_in_does_not_stay_under_its_old_name(node):
+    change(node)
+    renamed = change(node, TEXT, OTHER)
     assert renamed.differences == ["drop-in: %s -> %s" % (PATH, OTHER)] and renamed.removed == []
-    assert (host.names(FOLDER), _drop_in.installed(host)) == (["60-numa.conf"], [OTHER])
-    assert not _drop_in.look(host, OTHER, TEXT).needed
-    change(host, None, OTHER)
-    assert not host.exists(FOLDER) and not host.exists(previous.PATH)
+    assert (node.names(FOLDER), _drop_in.installed(node)) == (["60-numa.conf"], [OTHER])
+    assert not _drop_in.look(node, OTHER, TEXT).needed
+    change(node, None, OTHER)
+    assert not node.exists(FOLDER) and not node.exists(previous.PATH)
 
 
-def test_the_old_drop_in_stays_if_kubelet_rejects_the_new_one(live):
-    host, _service = live("static", None, "static")
-    change(host)
-    recorded = previous.recorded(host)
+def test_the_old_drop_in_stays_if_kubelet_rejects_the_new_one(node):
+    change(node)
+    recorded, node.broken = previous.recorded(node), True
     with pytest.raises(ValueError, match="The drop-in is as it was before"):
-        change(host, TEXT.replace("0-1", "0-3"), OTHER, wait=0)
-    assert host.names(FOLDER) == ["50-npu-affinity.conf"] and previous.recorded(host) == recorded
+        change(node, TEXT.replace("0-1", "0-3"), OTHER, wait=0)
+    assert node.names(FOLDER) == ["50-npu-affinity.conf"] and previous.recorded(node) == recorded
 
 
-def test_a_kubelet_that_does_not_run_is_not_started(live):
-    host, service = live()
-    service.running = False
-    change(host)
-    assert service.log == [] and host.exists(PATH) and not host.exists(STATE)
+def test_a_kubelet_that_does_not_run_is_not_started(node):
+    node.running = set()
+    change(node)
+    assert node.log == [] and node.exists(PATH) and not node.exists(STATE)
 
 
 def test_unbind_keeps_and_reports_a_drop_in_that_kubelet_uses(tree):
@@ -186,41 +172,15 @@ def test_unbind_keeps_and_reports_a_drop_in_that_kubelet_uses(tree):
     assert not unbind.unbind(host).bound
 
 
-KUBELET = "kubelet.service"
+NEXT = {
+    "the same again": change,
+    "back to none": lambda node: change(node, None),
+    "a bind that leaves the kubelet alone": lambda node: apply_files(node, Request()),
+    "unbind": unbind.unbind,
+}
 
 
-class Node(ModelledSystemd):
-    """A running machine whose kubelet refuses to start with the state of another policy, as the real one does."""
-
-    def __init__(self, root):
-        ModelledSystemd.__init__(self, root)
-        self.interrupt = lambda: None
-        for path, text in HOST.items():
-            self.put(path, text)
-        self.running = {KUBELET}
-
-    def run(self, argv, stdin="", timeout=None):
-        if argv[1] in ("start", "stop"):
-            self.interrupt()
-        result = ModelledSystemd.run(self, argv, stdin, timeout)
-        if argv[1] == "start" and KUBELET in argv:
-            policy = "static" if self.names(posixpath.dirname(PATH)) else "none"
-            if json.loads(self.read(STATE) or "{}").get("policyName", policy) == policy:
-                self.put(STATE, json.dumps(dict(json.loads(NONE), policyName=policy)))
-            else:
-                self.running.discard(KUBELET)
-        return result
-
-
-NEXT = [
-    ("the same again", change),
-    ("back to none", lambda node: change(node, None)),
-    ("a bind that leaves the kubelet alone", lambda node: apply_files(node, Request())),
-    ("unbind", unbind.unbind),
-]
-
-
-@pytest.mark.parametrize("following", [way[1] for way in NEXT], ids=[way[0] for way in NEXT])
+@pytest.mark.parametrize("following", NEXT.values(), ids=NEXT)
 def test_the_next_run_starts_a_kubelet_that_a_killed_run_stopped(tmp_path, monkeypatch, following):
     monkeypatch.setattr(_drop_in.time, "sleep", lambda seconds: None)
     stayed_down = 0
@@ -247,8 +207,7 @@ def test_a_run_killed_during_a_rename_leaves_one_drop_in_at_last(tmp_path, monke
         assert not node.exists(previous.PATH), last
 
 
-def test_a_kubelet_that_does_not_start_is_reported_and_noted(tmp_path):
-    node = Node(str(tmp_path))
+def test_a_kubelet_that_does_not_start_is_reported_and_noted(node):
     previous.record(node, journal.SECTION, [KUBELET])
     node.running = set()
 

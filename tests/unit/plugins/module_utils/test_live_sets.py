@@ -1,19 +1,22 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Running units get the sets of their files from a systemd whose reload leaves them alone, in an order that nobody notices."""
+"""Running units get the sets of their files, in an order that nobody notices, from a systemd whose reload leaves them alone. Memory that
+the kernel leaves behind follows."""
 
-from __future__ import annotations
+import os
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Result
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import apply
-from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
-from ansible_collections.npu.affinity.plugins.module_utils._transaction.live_sets import _steps, _Unit
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.live_units import _steps, _Unit
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
 from tests.fakes.machine import Machine, bind, snapshot
-from tests.fakes.systemd import MARK, SLICE, UNITS, ModelledSystemd, a_file, live_request, slice_text
+from tests.fakes.systemd import a_request, MARK, SLICE, UNITS, ModelledSystemd, a_file, live_request, slice_text
+from tests.fakes.work import CGROUPS, MIGRATEPAGES, working
 
 CHILD = "/sys/fs/cgroup/npu.slice/npu-0.slice/cpuset.cpus.effective"
 CONTROL = "/run/systemd/system.control"
@@ -32,8 +35,11 @@ class Stubborn(ModelledSystemd):
         return ModelledSystemd.run(self, argv, stdin, timeout)
 
 
-class StubbornMachine(Machine):
-    reapplies = False
+@pytest.fixture
+def machine(tmp_path):
+    machine = Machine(str(tmp_path))
+    machine.reapplies = False
+    return machine
 
 
 @pytest.fixture
@@ -70,16 +76,14 @@ def test_a_bind_that_fails_gives_the_running_slice_its_set_again(host):
     with pytest.raises(ValueError, match="npu-0.slice should have CPUs 5,90 and has 5. All files were restored"):
         apply(host, live_request("5,90"))
     assert host.read(SLICE) + "\n" == slice_text("0-3")
-    assert host.read(CHILD) == "0-3"
-    assert not host.exists(CONTROL)
+    assert host.read(CHILD) == "0-3" and not host.exists(CONTROL)
 
 
 def test_a_slice_narrowed_and_reverted_by_hand_regains_its_set(host):
     host.put(CHILD, "2")
     host.put(CHILD.replace(".effective", ""), "2")
     assert apply(host, live_request("0-3"), check=True).actions == ["reload: npu-0.slice should have CPUs 0-3 and has 2"]
-    assert apply(host, live_request("0-3")).changed
-    assert host.read(CHILD) == "0-3"
+    assert apply(host, live_request("0-3")).changed and host.read(CHILD) == "0-3"
 
 
 def test_a_runtime_setting_of_somebody_else_is_named_and_left(host):
@@ -88,21 +92,15 @@ def test_a_runtime_setting_of_somebody_else_is_named_and_left(host):
     host.calls.clear()
     with pytest.raises(ValueError, match="has 1 .overridden by " + by_hand):
         apply(host, live_request("4-5"))
-    assert host.exists(by_hand)
-    assert not any(call.startswith("set-property") for call in host.calls)
+    assert host.exists(by_hand) and not any(call.startswith("set-property") for call in host.calls)
 
 
-def test_a_run_killed_before_systemd_followed_is_finished(host):
-    host.put(SLICE, slice_text("4-5").rstrip("\n"))
-    host.put("/etc/npu-affinity/previous.json", '{"interrupted": ["%s"]}' % SLICE)
-    assert apply(host, live_request("4-5")).changed
-    assert host.read(CHILD) == "4-5"
-
-
-@pytest.mark.parametrize("cpus", ["0-7", "0-1"])
+@pytest.mark.parametrize("cpus", ["", "0-7", "0-1"])
 def test_what_a_killed_run_gave_a_slice_at_once_is_no_override(host, cpus):
+    """It was killed before systemd followed, or after it gave the slice a set."""
     host.put(SLICE, slice_text("4-5").rstrip("\n"))
-    host.run(["systemctl", "set-property", "--runtime", "npu-0.slice", "AllowedCPUs=" + cpus])
+    if cpus:
+        host.run(["systemctl", "set-property", "--runtime", "npu-0.slice", "AllowedCPUs=" + cpus])
     host.put("/etc/npu-affinity/previous.json", '{"interrupted": ["%s"]}' % SLICE)
     assert apply(host, live_request("4-5")).changed
     assert host.read(CHILD) == "4-5" and not host.exists(CONTROL)
@@ -114,33 +112,28 @@ def test_a_set_property_that_fails_leaves_no_drop_in(host):
     host.run = lambda argv, *rest: refused.pop() if argv[1] == "set-property" and refused else run(argv, *rest)
     with pytest.raises(ValueError, match="Access denied. All files were restored"):
         apply(host, live_request("4-5"))
-    assert host.read(CHILD) == "0-3"
-    assert not host.exists(CONTROL)
+    assert host.read(CHILD) == "0-3" and not host.exists(CONTROL)
 
 
-def test_unbind_gives_back_the_set_of_a_drop_in_of_others(tmp_path):
-    machine, theirs = StubbornMachine(str(tmp_path)), UNITS + "/system.slice.d/10-site.conf"
-    machine.put(theirs, "[Slice]\nAllowedCPUs=0-5\n")
+def test_unbind_gives_back_the_set_of_a_drop_in_of_others(machine):
+    machine.put(UNITS + "/system.slice.d/10-site.conf", "[Slice]\nAllowedCPUs=0-5\n")
     machine.run(["systemctl", "daemon-reload"])
     before = snapshot(machine.root)
     ours = a_file(UNITS + "/system.slice.d/50-npu-affinity.conf", MARK + "[Slice]\nAllowedCPUs=\nAllowedCPUs=4-7\n")
-    apply(machine, Request(files=[ours], expected=[{"unit": "system.slice", "cpus": "4-7"}]))
+    apply(machine, a_request(files=[ours], expected=[{"unit": "system.slice", "cpus": "4-7"}]))
     assert machine.effective("system.slice")[0] == "4-7"
     assert not unbind(machine).failed
-    assert machine.effective("system.slice")[0] == "0-5"
-    assert snapshot(machine.root) == before
+    assert machine.effective("system.slice")[0] == "0-5" and snapshot(machine.root) == before
 
 
-def test_a_bound_machine_is_what_it_was_before(tmp_path):
-    machine = StubbornMachine(str(tmp_path))
+def test_a_bound_machine_is_what_it_was_before(machine):
     before = snapshot(machine.root)
     bind(machine)
     assert machine.effective("npu-0.slice") == ("0-3", "0")
     report = unbind(machine)
-    assert snapshot(machine.root) == before
+    assert snapshot(machine.root) == before and not machine.exists(CONTROL)
     assert report.changed and not (report.failed or report.warnings or report.kept)
-    assert machine.effective("npu-0.slice") == machine.effective("npu.slice") == machine.effective("system.slice") == ("0-7", "0-1")
-    assert not machine.exists(CONTROL)
+    assert {machine.effective(unit) for unit in ("npu-0.slice", "npu.slice", "system.slice")} == {("0-7", "0-1")}
 
 
 def test_memory_nodes_new_to_the_group_come_first_from_outside():
@@ -149,3 +142,99 @@ def test_memory_nodes_new_to_the_group_come_first_from_outside():
         ("npu-0.slice", {"AllowedMemoryNodes": {1}}),
         ("npu.slice", {"AllowedMemoryNodes": {0, 1}}),
     ]
+
+
+NAMES = ("/a", "/a/b", "/a/b/c", "/a/d", "/e")
+TREES = st.fixed_dictionaries({folder: st.sets(st.integers(0, 7)) for folder in NAMES})
+
+
+def granted(configured, folder):
+    """The effective set of a control group, as Linux ``Documentation/admin-guide/cgroup-v2.rst`` has it."""
+    if not folder:
+        return set(range(8))
+    around = granted(configured, os.path.dirname(folder).rstrip("/"))
+    return configured[folder] & around or around
+
+
+@given(TREES, TREES)
+def test_no_group_ever_has_what_it_has_neither_before_nor_after(before, after):
+    old, new = ({folder: granted(tree, folder) for folder in tree} for tree in (before, after))
+    changed = [folder for folder in NAMES if old[folder] != new[folder]]
+    behind = {folder: _Unit(folder, {"AllowedCPUs": old[folder]}, {"AllowedCPUs": new[folder]}) for folder in changed}
+    live = dict(old)
+    steps = [(folder, sets["AllowedCPUs"]) for folder, sets in _steps(behind) if sets]
+    for folder, cpus in steps:
+        live[folder] = cpus
+        for name in NAMES:
+            assert granted(live, name) <= old[name] | new[name], (steps, folder, name)
+    assert {folder: granted(live, folder) for folder in NAMES} == new and len(steps) <= 2 * len(behind)
+
+
+UNITS_OF = {"npu.slice": "/npu.slice", "npu-0.slice": "/npu.slice/npu-0.slice"}
+
+
+def request(mems):
+    files = [a_file("%s/%s" % (UNITS, unit), slice_text("0-3", mems)) for unit in UNITS_OF]
+    return a_request(files=files, started=list(UNITS_OF), move_memory=True)
+
+
+@pytest.fixture
+def with_memory(tmp_path, monkeypatch):
+    """A slice in a slice on node 0, with a process in the inner one, on a kernel that leaves pages behind."""
+    machine = working(tmp_path, monkeypatch, keeps=False)
+    machine.put(MIGRATEPAGES, "")
+    os.chmod(machine.path(MIGRATEPAGES), 0o755)
+    apply(machine, request("0"))
+    lies_on(machine, 0)
+    for group in UNITS_OF.values():
+        machine.lay({CGROUPS + group + "/cgroup.events": "populated 1\nfrozen 0", CGROUPS + group + "/cgroup.procs": ""})
+    machine.lay({"/sys/devices/system/node/node%d/meminfo" % node: "Node %d MemFree: %d kB\n" % (node, 1 << 20) for node in (0, 1)})
+    machine.process(100, UNITS_OF["npu-0.slice"] + "/worker.service")
+    machine.allocate(100, N0=100)
+    machine.calls.clear()
+    return machine
+
+
+def lies_on(machine, node):
+    text = "anon N%d=%d\nfile N%d=0" % (node, 100 << 20, node)
+    machine.lay({CGROUPS + group + "/memory.numa_stat": text for group in UNITS_OF.values()})
+
+
+def migrations(machine):
+    return [call.split("/")[-1] for call in machine.calls if "migratepages" in call]
+
+
+def test_what_the_kernel_leaves_behind_moves_once(with_memory):
+    report = apply(with_memory, request("1"))
+    assert (with_memory.pages(100), migrations(with_memory), report.warnings) == ({1: 100}, ["migratepages 100 0 1"], [])
+    with_memory.calls.clear()
+    assert not apply(with_memory, request("1")).changed and not migrations(with_memory)
+
+
+def test_a_kernel_that_moves_it_leaves_nothing_to_do(with_memory):
+    with_memory.allocate(100, N1=100)
+    assert not apply(with_memory, request("1")).warnings and not migrations(with_memory)
+
+
+def test_what_stays_is_reported(with_memory, monkeypatch):
+    with_memory.space = {1: 20}
+    assert "process 100 (worker) of npu-0.slice: 80 MiB stay on node 0" in apply(with_memory, request("1")).warnings[0]
+    monkeypatch.setenv("PATH", "")
+    os.unlink(with_memory.path(MIGRATEPAGES))
+    with_memory.allocate(100, N1=100)
+    lies_on(with_memory, 1)
+    (warning,) = apply(with_memory, request("0")).warnings
+    assert warning.startswith("npu-0.slice: 100 MiB stay on other memory nodes than its own: migratepages was not found")
+    assert warning.endswith("install numactl on this host")
+
+
+def test_commands_may_take_as_long_as_the_memory_needs(with_memory, monkeypatch):
+    limits, run, usual = [], with_memory.run, with_memory.timeout
+
+    def timed(argv, stdin="", timeout=None):
+        limits.append((argv[1], with_memory.timeout))
+        return run(argv, stdin, timeout)
+
+    monkeypatch.setattr(with_memory, "run", timed)
+    apply(with_memory, request("1"))
+    assert max(limit for verb, limit in limits if verb == "daemon-reload") > usual + 1 and limits[-1][1] == usual

@@ -12,7 +12,7 @@ import struct
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._state.log import SOCKET, Change, log_change
+from ansible_collections.npu.affinity.plugins.module_utils._state.log import SOCKET, log_change
 from ansible_collections.npu.affinity.plugins.module_utils._base.version import VERSION
 from tests.fakes.systemd import ModelledSystemd
 
@@ -31,7 +31,7 @@ def journald(tmp_path):
 def test_a_line_has_fields(journald):
     host, receiver = journald
     run = {"id": "R1", "time": "2026-11-22T13:30:00Z", "inventory": "hosts.yml"}
-    log_change(host, Change("bind", "alice", "2 changes", ["write /a", "start b"], reason="first nodes", history=7, run=run))
+    log_change(host, "bind", "alice", "2 changes", ["write /a", "start b"], reason="first nodes", history=7, run=run)
     datagram = receiver.recv(1 << 16)
     changes = b"write /a\nstart b"
     multiline = b"NPU_AFFINITY_CHANGES\n" + struct.pack("<Q", len(changes)) + changes + b"\n"
@@ -53,7 +53,7 @@ def test_a_line_has_fields(journald):
 
 def test_what_a_host_calls_itself_is_escaped(journald):
     host, receiver = journald
-    log_change(host, Change("rebind", "\x1b]0;a\x07", "threads of \x1b[2J", ["thread of a\nPRIORITY=0\u202e"], reason="b\nc"))
+    log_change(host, "rebind", "\x1b]0;a\x07", "threads of \x1b[2J", ["thread of a\nPRIORITY=0\u202e"], reason="b\nc")
     datagram = receiver.recv(1 << 16).decode()
     assert "MESSAGE=rebind by \\x1b]0;a\\x07: threads of \\x1b[2J: b\\nc\n" in datagram
     assert "NPU_AFFINITY_CHANGES=thread of a\\nPRIORITY=0\\u202e\n" in datagram and "\x1b" not in datagram
@@ -61,7 +61,7 @@ def test_what_a_host_calls_itself_is_escaped(journald):
 
 def test_other_trees_write_no_log_and_a_missing_journald_is_fine(journald, tmp_path):
     host, receiver = journald
-    log_change(Host(host.root), Change("bind", "alice", "2 changes"))
+    log_change(Host(host.root), "bind", "alice", "2 changes")
     with pytest.raises(BlockingIOError):
         receiver.recv(1)
-    log_change(ModelledSystemd(str(tmp_path / "n")), Change("bind", "alice", "2 changes"))
+    log_change(ModelledSystemd(str(tmp_path / "n")), "bind", "alice", "2 changes")

@@ -3,16 +3,15 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Threads without a mask of their own follow their cpuset again after they were placed, on kernels that keep masks, too."""
 
-from __future__ import annotations
-
 import pytest
-from tests.fakes.workers import Kernel, allowed, npu, process
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import FEATURE
 from tests.fakes.kernel import released
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.masks import asked_for, cpuset
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.placing import place
+from tests.fakes.work import CGROUPS, working
+from tests.fakes.workers import allowed, npu
 
 SLICE = "/npu.slice/npu-0.slice"
 ROLES = {"worker": "2-5", "acl_thread": "6"}
@@ -41,7 +40,7 @@ MASKS = {
 }
 
 
-@pytest.mark.parametrize("cpus, granted, wanted", list(MASKS.values()), ids=list(MASKS))
+@pytest.mark.parametrize("cpus, granted, wanted", MASKS.values(), ids=MASKS)
 def test_what_the_kernel_is_asked_for(tree, cpus, granted, wanted):
     assert asked_for(tree.write({"/sys/devices/system/cpu/possible": "0-7"}), cpus, granted) == wanted
 
@@ -52,20 +51,28 @@ def test_without_possible_cpus_a_machine_has_its_online_ones(tree):
 
 @pytest.fixture(params=[True, False], ids=["Linux 6.2 and newer", "Linux 6.1 and older"])
 def kernel(request, tmp_path, monkeypatch):
-    kernel = Kernel(tmp_path, "0-15", keeps=request.param)
-    monkeypatch.setattr("os.sched_setaffinity", kernel.set_affinity)
-    process(kernel, 100, SLICE, ["worker", "acl_thread"], "0-7", granted="0-7")
+    kernel = working(tmp_path, monkeypatch, request.param)
+    online(kernel, "0-15")
+    kernel.confine(SLICE, "0-7")
+    kernel.process(100, SLICE, (None, None))
+    kernel.put("/proc/100/task/101/comm", "acl_thread")
     return kernel
+
+
+def online(kernel, cpus):
+    kernel.lay({"/sys/devices/system/cpu/online": cpus, "/sys/devices/system/cpu/possible": "0-15"})
+    kernel.put(CGROUPS + "/cpuset.cpus.effective", cpus)
+    kernel.confine("", cpus)
 
 
 def test_threads_that_are_let_go_follow_a_wider_cpuset(kernel):
     plan = {"npus": [npu(0, 0)]}
-    place(kernel.host, plan)
+    place(kernel, plan)
     assert allowed(kernel, 100) == ROLES
-    done = place(kernel.host, plan, release=True)
+    done = place(kernel, plan, release=True)
     assert (done.changed, done.failed) == (True, [])
     assert allowed(kernel, 100) == {"worker": "0-7", "acl_thread": "0-7"}
-    kernel.set_cpuset(SLICE, "0-15")
+    kernel.confine(SLICE, "0-15")
     assert allowed(kernel, 100) == {"worker": "0-15", "acl_thread": "0-15"}
 
 
@@ -73,18 +80,18 @@ def test_threads_on_the_whole_cpuset_of_an_old_version_are_freed(kernel):
     """It asked for the CPUs of the slice, which shows nowhere."""
     for tid in (100, 101):
         kernel.set_affinity(tid, range(8))
-    done = place(kernel.host, {"npus": [npu(0, 0)]}, release=True)
+    done = place(kernel, {"npus": [npu(0, 0)]}, release=True)
     assert (done.changed, done.failed) == (False, [])
     assert {entry["state"] for entry in done.processes[0]["threads"]} == {"placed"}
-    kernel.set_cpuset(SLICE, "0-15")
+    kernel.confine(SLICE, "0-15")
     assert allowed(kernel, 100) == {"worker": "0-15", "acl_thread": "0-15"}
 
 
 def test_threads_of_a_role_with_the_whole_pool_follow_a_new_plan(kernel):
     plan = {"npus": [npu(0, 0, main="0-7", acl="", release="")]}
     kernel.set_affinity(101, [3])
-    assert place(kernel.host, plan).changed
-    kernel.set_cpuset(SLICE, "4-11")
+    assert place(kernel, plan).changed
+    kernel.confine(SLICE, "4-11")
     assert allowed(kernel, 100) == {"worker": "4-11", "acl_thread": "4-11"}
 
 
@@ -92,18 +99,16 @@ THREAD = {"/proc/900/comm": "dev0_sq_task", "/proc/900/cgroup": "0::/", "/proc/9
 MASKS_BEFORE = {"of its own": ("0-3", "0-3"), "none": ("0-13", "0-15"), "none, with the CPUs that are offline": ("0-15", "0-15")}
 
 
-@pytest.mark.parametrize("before, after", list(MASKS_BEFORE.values()), ids=list(MASKS_BEFORE))
+@pytest.mark.parametrize("before, after", MASKS_BEFORE.values(), ids=MASKS_BEFORE)
 def test_a_kernel_thread_goes_back_to_the_mask_that_it_had(kernel, before, after):
     """CPUs 14 and 15 are offline at the first bind, and online again after unbind."""
-    kernel.write({**THREAD, "/proc/900/status": "Name:\tdev0_sq_task\nCpus_allowed:\tffff\nCpus_allowed_list:\t%s" % before})
-    kernel.write({"/sys/fs/cgroup/cpuset.cpus.effective": "0-13", "/sys/devices/system/cpu/online": "0-13"})
-    kernel.write({"/sys/bus/pci/devices/0000:c1:00.0/msi_irqs/60": "msix", "/proc/irq/60/smp_affinity_list": "0-13"})
-    kernel.write({"/proc/interrupts": "      CPU0\n   60: 0 MSI 60 Edge %s" % binding.SQ})
+    kernel.process(900, "/")
+    online(kernel, "0-13")
+    kernel.lay({**THREAD, "/proc/900/status": "Name:\tdev0_sq_task\nCpus_allowed:\tffff\nCpus_allowed_list:\t%s" % before})
     plan = {"npus": [npu(0, 0)]}
-    assert not [sentence for sentence in binding.bind(kernel.host, plan).failed if "dev0_sq_task" in sentence]
-    assert kernel.allowed(900) == "0"
-    assert not released(FEATURE.release(), kernel.host)[0].failed
-    assert kernel.allowed(900) == ("0-3" if before == "0-3" else "0-13")
-    kernel.write({"/sys/devices/system/cpu/online": "0-15"})
-    kernel.set_cpuset("", "0-15")
-    assert not kernel.keeps or kernel.allowed(900) == after
+    assert not [sentence for sentence in binding.bind(kernel, plan).failed if "dev0_sq_task" in sentence]
+    assert kernel.cpus(900) == "0"
+    assert not released(FEATURE.release, kernel)[0].failed
+    assert kernel.cpus(900) == ("0-3" if before == "0-3" else "0-13")
+    online(kernel, "0-15")
+    assert not kernel.keeps or kernel.cpus(900) == after

@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What disturbs workloads: in a made-up host that lives for ten seconds, and of a real worker with a noisy neighbour."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -16,7 +14,7 @@ from tests.fakes.workers import npu, process
 
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._measure import counters
-from ansible_collections.npu.affinity.plugins.module_utils._measure.counters import busy, grown, interrupts, perf_migrations, runs
+from ansible_collections.npu.affinity.plugins.module_utils._measure.counters import busy, grown, perf_migrations, runs
 from ansible_collections.npu.affinity.plugins.module_utils._measure.measuring import UNITS, measure
 
 PLAN = {"npus": [npu(0, 0), npu(1, 8), npu(2, 16)]}
@@ -74,6 +72,11 @@ def metrics(result, title):
     return {name: metric["missing"] or metric["value"] for name, metric in row["metrics"].items()}
 
 
+RATES = {"involuntary_switches": 60.0, "cpu_migrations": 4.0, "waiting": 20.0, "interrupts": 220.0, "interrupts_on_workers": 20.0}
+OTHERS = 100 * (8 * 0.6 - 0.75) / 8
+"""Eight CPUs run tasks for 0.6 s each second; the worker's are 0.5 s of its first thread, and of the second every other second."""
+
+
 def test_ten_seconds_of_a_worker_in_figures(tree):
     result = Life(tree).measure()
     assert (result["seconds"], result["remarks"]) == (10.0, [])
@@ -83,16 +86,7 @@ def test_ten_seconds_of_a_worker_in_figures(tree):
     assert row["processes"] == [{"pid": 100, "name": "worker", "found_by": "npu-0.slice"}]
     assert row["interrupts"] == {"0": 200.0, "6": 20.0}
     assert row["memory"][0]["mib"] == {"0": 11.0, "1": 2.0}
-    # Eight CPUs run tasks for 0.6 s each second; the worker's are 0.5 s of its first thread, and of the second every other second.
-    assert metrics(result, "NPU 0") == {
-        "involuntary_switches": 60.0,
-        "cpu_migrations": 4.0,
-        "waiting": 20.0,
-        "remote_memory": 2.0,
-        "interrupts": 220.0,
-        "interrupts_on_workers": 20.0,
-        "others_share": round(100 * (8 * 0.6 - 0.75) / 8, 1),
-    }
+    assert metrics(result, "NPU 0") == {**RATES, "remote_memory": 2.0, "others_share": round(OTHERS, 1)}
     assert [metric["unit"] for metric in row["metrics"].values()] == list(UNITS.values())
 
 
@@ -100,35 +94,21 @@ def test_each_window_has_a_value_of_its_own(tree):
     life = Life(tree)
     (row, *_others) = life.measure(seconds=20)["workloads"]
     windows = {name: metric["windows"] for name, metric in row["metrics"].items()}
-    own = 100 * (8 * 0.6 - 0.75) / 8
-    assert windows == {
-        "involuntary_switches": [60.0] * 10,
-        "cpu_migrations": [4.0] * 10,
-        "waiting": [20.0] * 10,
-        "remote_memory": [],
-        "interrupts": [220.0] * 10,
-        "interrupts_on_workers": [20.0] * 10,
-        "others_share": [round(own, 3)] * 10,
-    }
+    expected = {name: [value] * 10 for name, value in {**RATES, "others_share": round(OTHERS, 3)}.items()}
+    assert windows == {**expected, "remote_memory": []}
     assert {len(metric["windows"]) for metric in life.measure(seconds=5)["workloads"][0]["metrics"].values()} == {0, 5}
 
 
 def test_what_cannot_be_measured_says_why(tree):
     result = Life(tree, schedstat=False, sched=False).measure()
-    assert metrics(result, "NPU 0")["waiting"] == "this kernel has no schedstat"
-    assert metrics(result, "NPU 0")["others_share"] == "this kernel has no schedstat, so its own time cannot be told from that of others"
-    assert metrics(result, "NPU 0")["cpu_migrations"] == (
-        "this kernel has no /proc/<pid>/sched, and perf is not installed; at least 1.0 per s were seen by sampling"
-    )
-    assert metrics(result, "NPU 1") == {
-        "involuntary_switches": "no process of it was found",
-        "cpu_migrations": "no process of it was found",
-        "waiting": "no process of it was found",
-        "remote_memory": "no process of it was found",
-        "interrupts": "its driver has requested no interrupts",
-        "interrupts_on_workers": "its driver has requested no interrupts",
-        "others_share": 60.0,
-    }
+    found, no_process, no_interrupts = metrics(result, "NPU 0"), "no process of it was found", "its driver has requested no interrupts"
+    assert found["waiting"] == "this kernel has no schedstat"
+    assert found["others_share"] == "this kernel has no schedstat, so its own time cannot be separated from that of others"
+    not_installed = "this kernel has no /proc/<pid>/sched, and perf is not installed; at least 1.0 per s were seen by sampling"
+    assert found["cpu_migrations"] == not_installed
+    of_processes = dict.fromkeys(("involuntary_switches", "cpu_migrations", "waiting", "remote_memory"), no_process)
+    of_interrupts = dict.fromkeys(("interrupts", "interrupts_on_workers"), no_interrupts)
+    assert metrics(result, "NPU 1") == {**of_processes, **of_interrupts, "others_share": 60.0}
     assert metrics(result, "NPU 2")["others_share"] == "no CPU of its pool is online"
 
 
@@ -140,14 +120,14 @@ def test_perf_counts_moves_where_the_kernel_does_not_tell_them(tree):
     assert tree.calls("/usr/bin/perf") == [words]
 
 
-@pytest.mark.parametrize(
-    "answer, why",
-    [
-        ({"rc": 255, "text": "Error:\nNo permission\n"}, "perf does not count cpu-migrations: No permission"),
-        ("<not supported>,,cpu-migrations,0,100.00,,\n", "perf does not count cpu-migrations: <not supported>,,cpu-migrations,0,100.00,,"),
-    ],
-)
-def test_a_perf_that_cannot_count_is_quoted(tree, answer, why):
+PERF = {
+    "perf does not count cpu-migrations: No permission": {"rc": 255, "text": "Error:\nNo permission\n"},
+    "perf does not count cpu-migrations: <not supported>,,cpu-migrations,0,100.00,,": "<not supported>,,cpu-migrations,0,100.00,,\n",
+}
+
+
+@pytest.mark.parametrize("why, answer", PERF.items())
+def test_a_perf_that_cannot_count_is_quoted(tree, why, answer):
     tree.tool("/usr/bin/perf", {"stat -x , -e cpu-migrations -p 7,8 sleep 1": answer})
     assert perf_migrations(tree.host, {8, 7}, 1) == (None, why)
 
@@ -183,12 +163,6 @@ def test_a_host_without_counters_of_cpus_tells_none(tree, text):
     if text:
         tree.write({"/proc/stat": text})
     assert busy(tree.host) == {}
-    assert interrupts(tree.host, {1}) == {}
-
-
-def test_interrupts_are_those_of_online_cpus_by_their_numbers(tree):
-    tree.write({"/proc/interrupts": "     CPU0  CPU3\n  7:  1  2  PCI-MSI  a 9\n 70:  5  5  PCI-MSI b\n 8:  10  0  PCI-MSI  c"})
-    assert interrupts(tree.host, {7, 8}) == {0: 11, 3: 2}
 
 
 BURN = "import os, time\nos.sched_setaffinity(0, {%d})\nprint('ready', flush=True)\nwhile True: pass"

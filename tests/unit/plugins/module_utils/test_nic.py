@@ -12,11 +12,9 @@ import os
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Findings
-from ansible_collections.npu.affinity.plugins.module_utils._features.comparing import Comparing, Wanted
-from ansible_collections.npu.affinity.plugins.module_utils._features.irq.places import REBINDS, UNCHANGEABLE
-from ansible_collections.npu.affinity.plugins.module_utils._features.nic.feature import FEATURE
-from ansible_collections.npu.affinity.plugins.module_utils._features.nic.places import FILE
-from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
+from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices, Comparing, Wanted
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import REBINDS, UNCHANGEABLE
+from ansible_collections.npu.affinity.plugins.module_utils._features.nic.feature import FEATURE, FILE
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._topology import gather
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.nics import RPS, XPS, nics, queue_of, steered_cpus
@@ -26,7 +24,13 @@ from tests.fakes.kernel import Kernel, released
 BUS = "/sys/bus/pci/devices/"
 FIRST, SECOND, DISK = "0000:7d:00.0", "0000:7d:00.1", "0000:35:00.0"
 EVERYWHERE = "0-15"
-WANTED = {"mode": "near", "functions": {FIRST: "4-7"}}
+
+
+def near(functions):
+    return {"mode": "near", "functions": functions}
+
+
+WANTED = near({FIRST: "4-7"})
 
 
 def function(tree, pci, first, names, driver="hns3", pci_class="0x020000", interface="net/eth0"):
@@ -70,30 +74,22 @@ def bind(host, wanted=None, check=False, tolerant=False):
     return step
 
 
-# (the name of an interrupt, its queue)
-NAMES = [
-    ("hns3-0000:7d:00.0-TxRx-12", 12),
-    ("hns3-0000:7d:00.0-Rx-3", 3),
-    ("enp125s0-TxRx-0", 0),
-    ("ice-ens1f0-TxRx-63", 63),
-    ("eth1_qp7", 7),
-    ("eth1_rxq2", 2),
-    ("eth1_txq2", 2),
-    ("mlx5_comp5@pci:0000:33:00.0", 5),
-    ("virtio0-input.0", 0),
-    ("virtio3-output.11", 11),
-    ("virtio0-virtqueues", 0),
-    ("mlx5_async0@pci:0000:33:00.0", None),
-    ("hclge-misc-0000:7d:00.0", None),
-    ("hinic3_aeq0@pci:0000:33:00.0", None),
-    ("ice-0000:33:00.0:misc", None),
-    ("virtio0-config", None),
-    ("nvme0q5", None),
-    ("cq_update_irq", None),
-]
+QUEUES = {
+    # queue: names of interrupts
+    0: ["enp125s0-TxRx-0", "virtio0-input.0", "virtio0-virtqueues"],
+    2: ["eth1_rxq2", "eth1_txq2"],
+    3: ["hns3-0000:7d:00.0-Rx-3"],
+    5: ["mlx5_comp5@pci:0000:33:00.0"],
+    7: ["eth1_qp7"],
+    11: ["virtio3-output.11"],
+    12: ["hns3-0000:7d:00.0-TxRx-12"],
+    63: ["ice-ens1f0-TxRx-63"],
+    None: ["mlx5_async0@pci:0000:33:00.0", "hclge-misc-0000:7d:00.0", "hinic3_aeq0@pci:0000:33:00.0", "ice-0000:33:00.0:misc"]
+    + ["virtio0-config", "nvme0q5", "cq_update_irq"],
+}
 
 
-@pytest.mark.parametrize(("name", "queue"), NAMES)
+@pytest.mark.parametrize(("name", "queue"), [(name, queue) for queue, names in QUEUES.items() for name in names])
 def test_queues_are_told_by_the_names_of_their_interrupts(name, queue):
     assert queue_of(name) == queue
 
@@ -111,42 +107,25 @@ def test_network_functions_with_a_driver_are_found(kernel, tree):
 
 
 NEAREST = {
-    # RDMA devices by function, the function and node of an NPU, and what is nearest to it
-    "the same switch": (
-        {"80:01.0/0000:81:00.0": ["mlx5_0"], "80:02.0/0000:82:00.0": ["mlx5_1"]},
-        ("80:02.0/0000:83:00.0", 1),
-        {"0000:82:00.0"},
-    ),
-    "the same root": (
-        {"80:01.0/0000:81:00.0": ["mlx5_0"], "c0:01.0/0000:c1:00.0": ["mlx5_1"]},
-        ("80:02.0/0000:83:00.0", 1),
-        {"0000:81:00.0"},
-    ),
-    "only those with RDMA": (
-        {"80:02.0/0000:82:00.0": [], "80:01.0/0000:81:00.0": ["mlx5_1"]},
-        ("80:02.0/0000:83:00.0", 1),
-        {"0000:81:00.0"},
-    ),
-    "two that are as near": (
-        {"80:01.0/0000:81:00.0": [], "80:01.0/0000:81:00.1": []},
-        ("80:02.0/0000:83:00.0", 1),
-        {"0000:81:00.0", "0000:81:00.1"},
-    ),
-    "a node that is not known": ({"80:01.0/0000:81:00.0": ["mlx5_0"]}, ("80:02.0/0000:83:00.0", None), None),
+    # RDMA devices by function, the node of an NPU at 80:02.0/0000:83:00.0, and what is nearest to it
+    "the same switch": ({"80:01.0/0000:81:00.0": ["mlx5_0"], "80:02.0/0000:82:00.0": ["mlx5_1"]}, 1, {"0000:82:00.0"}),
+    "the same root": ({"80:01.0/0000:81:00.0": ["mlx5_0"], "c0:01.0/0000:c1:00.0": ["mlx5_1"]}, 1, {"0000:81:00.0"}),
+    "only those with RDMA": ({"80:02.0/0000:82:00.0": [], "80:01.0/0000:81:00.0": ["mlx5_1"]}, 1, {"0000:81:00.0"}),
+    "two that are as near": ({"80:01.0/0000:81:00.0": [], "80:01.0/0000:81:00.1": []}, 1, {"0000:81:00.0", "0000:81:00.1"}),
+    "a node that is not known": ({"80:01.0/0000:81:00.0": ["mlx5_0"]}, None, None),
 }
 
 
-@pytest.mark.parametrize(("functions", "npu", "near"), list(NEAREST.values()), ids=list(NEAREST))
-def test_the_nearest_network_function_of_an_npu(tmp_path, functions, npu, near):
-    bus = tmp_path / "sys/bus/pci/devices"
-    bus.mkdir(parents=True)
-    for place in [*functions, npu[0]]:
-        folder = tmp_path / ("sys/devices/pci0000:%s/0000:%s" % (place[:2], place))
-        folder.mkdir(parents=True)
-        (bus / folder.name).symlink_to(folder)
+@pytest.mark.parametrize(("functions", "node", "near"), list(NEAREST.values()), ids=list(NEAREST))
+def test_the_nearest_network_function_of_an_npu(tree, functions, node, near):
+    tree.write({BUS: None})
+    for place in [*functions, "80:02.0/0000:83:00.0"]:
+        folder = "/sys/devices/pci0000:%s/0000:%s" % (place[:2], place)
+        tree.write({folder: None})
+        os.symlink(tree.root + folder, tree.root + BUS + os.path.basename(folder))
     found = [{"pci": place.rpartition("/")[2], "numa": 1, "rdma": rdma} for place, rdma in functions.items()]
-    device = {"kind": "npu", "id": 3, "pci": npu[0].rpartition("/")[2], "numa": npu[1]}
-    nearest = gather._nearest(Host(str(tmp_path)), [device], found, {1: {1: 10}})
+    device = {"kind": "npu", "id": 3, "pci": "0000:83:00.0", "numa": node}
+    nearest = gather._nearest(tree.host, [device], found, {1: {1: 10}})
     assert {name: set(pcis) for name, pcis in nearest.items()} == ({"npu-3": near} if near else {})
 
 
@@ -159,10 +138,10 @@ def test_queues_are_placed_recorded_and_restored(kernel):
     assert recorded(kernel) == {f"{FIRST} {number + 1} TxRx-{number}": EVERYWHERE for number in range(4)}
     written = len(kernel.writes)
     assert not bind(kernel).changed and len(kernel.writes) == written
-    assert released(FEATURE.release(), kernel, check=True)[1].changed and places(kernel, 101) == ["4"]
-    outcome, undone = released(FEATURE.release(), kernel)
+    assert released(FEATURE.release, kernel, check=True)[1].changed and places(kernel, 101) == ["4"]
+    outcome, undone = released(FEATURE.release, kernel)
     assert not outcome.failed and places(kernel, 101, 102, 103, 104) == [EVERYWHERE] * 4
-    undone.take_back()
+    undone.undo()
     assert places(kernel, 101, 102) == ["4", "5"]
 
 
@@ -175,10 +154,10 @@ def renamed(tree, before, after):
 @pytest.mark.parametrize("is_off", [True, False])
 def test_queues_of_a_renamed_interface_are_restored(kernel, tree, is_off):
     function(tree, SECOND, 200, [f"eth1-TxRx-{number}" for number in range(2)], "bnxt_en", interface="net/eth1")
-    bind(kernel, {"mode": "near", "functions": {FIRST: "4-7", SECOND: "4-7"}})
+    bind(kernel, near({FIRST: "4-7", SECOND: "4-7"}))
     renamed(tree, "eth1-TxRx", "kv0-TxRx")
-    assert not bind(kernel, {"mode": "near", "functions": {FIRST: "4-7", SECOND: "4-7"}}).changed
-    undone = bind(kernel) if is_off else released(FEATURE.release(), kernel)[1]
+    assert not bind(kernel, near({FIRST: "4-7", SECOND: "4-7"})).changed
+    undone = bind(kernel) if is_off else released(FEATURE.release, kernel)[1]
     assert undone.changed and places(kernel, 200, 201) == [EVERYWHERE] * 2
 
 
@@ -187,20 +166,18 @@ def test_recorded_queues_that_are_gone_are_told(kernel, tree, is_off):
     bind(kernel)
     renamed(tree, "TxRx-3", "TxRx-misc")
     function(tree, SECOND, 200, [], interface="net/eth1")
-    others = {"mode": "near", "functions": {SECOND: "4"}}
-    said = bind(kernel, others).warnings if is_off else released(FEATURE.release(), kernel)[1].warnings()
+    said = (bind(kernel, near({SECOND: "4"})) if is_off else released(FEATURE.release, kernel)[1]).warnings
     assert places(kernel, 101, 104) == [EVERYWHERE, "7"]
-    assert said == [
-        f"eth0 ({FIRST}): 1 of 4 recorded queue interrupts cannot be restored, because its driver no longer has them (queues 3)"
-    ]
+    lost = "1 of 4 recorded queue interrupts cannot be restored, because its driver no longer has them (queues 3)"
+    assert said == [f"eth0 ({FIRST}): {lost}"]
 
 
 def test_more_queues_than_cpus_begin_again_and_are_told(kernel, tree):
-    step = bind(kernel, {"mode": "near", "functions": {FIRST: "4-6"}})
+    step = bind(kernel, near({FIRST: "4-6"}))
     assert places(kernel, 101, 102, 103, 104) == ["4", "5", "6", "4"]
     assert step.remarks == [f"eth0 ({FIRST}): 4 queues share 3 CPUs (4-6); 3 queues would do [NPU_NIC_UNPLACED]"]
     function(tree, SECOND, 200, queues(SECOND, 60), interface="net/eth1")
-    step = bind(kernel, {"mode": "near", "functions": {FIRST: "4", SECOND: "4"}})
+    step = bind(kernel, near({FIRST: "4", SECOND: "4"}))
     advice = "keep more CPUs of the node with npu_affinity_housekeeping, or reduce the queues with ethtool -L"
     assert step.remarks == [
         f"eth0 ({FIRST}): 4 queues on 1 CPU (4), which 64 queues can overload; {advice} [NPU_NIC_UNPLACED]",
@@ -215,12 +192,12 @@ def test_queues_of_every_kind_of_function_are_spread(kernel, tree):
     function(tree, "0000:00:03.0", 300, directions, "virtio-pci", interface="virtio1/net/eth2")
     function(tree, "0000:00:04.0", 400, ["virtio2-config", "virtio2-virtqueues"], "virtio-pci", interface="virtio2/net/eth3")
     functions = {FIRST: "4-7", SECOND: "4-7", "0000:00:03.0": "8-11", "0000:00:04.0": "12-15"}
-    assert not bind(kernel, {"mode": "near", "functions": functions}).remarks
+    assert not bind(kernel, near(functions)).remarks
     assert places(kernel, 101, 102, 103, 104, 200, 201, 202) == ["4", "5", "6", "7", EVERYWHERE, "6", "7"]
     assert places(kernel, 300, 301, 302, 303, 304) == [EVERYWHERE, "8", "8", "9", "9"]
     assert places(kernel, 400, 401) == [EVERYWHERE, "12"]
     assert recorded(kernel)["0000:00:04.0 1 virtqueues"] == EVERYWHERE
-    assert not released(FEATURE.release(), kernel)[0].failed and places(kernel, 201, 301, 401) == [EVERYWHERE] * 3
+    assert not released(FEATURE.release, kernel)[0].failed and places(kernel, 201, 301, 401) == [EVERYWHERE] * 3
 
 
 def test_cpus_that_are_offline_get_no_queue(kernel, tree):
@@ -234,52 +211,49 @@ def test_cpus_that_are_offline_get_no_queue(kernel, tree):
 
 @pytest.mark.parametrize("is_known", [True, False])
 def test_kernel_managed_interrupts_are_remarks_and_no_drift(kernel, is_known):
-    for irq in ("101", "102"):
-        if is_known:
+    if is_known:
+        for irq in ("101", "102"):
             os.chmod(kernel.path(f"/proc/irq/{irq}/smp_affinity_list"), 0o444)
-        else:
-            kernel.refused = {**kernel.refused, irq: errno.EIO}
+    else:
+        kernel.refused = {"101": errno.EIO, "102": errno.EIO}
     step = bind(kernel)
     assert places(kernel, 101, 102, 103, 104) == [EVERYWHERE, EVERYWHERE, "6", "7"]
-    assert step.remarks == [
-        f"eth0 ({FIRST}): IRQ 101-102 (queue interrupts): is placed by the kernel itself and stays on CPUs 0-15 [NPU_NIC_UNPLACED]"
-    ]
+    remark = f"eth0 ({FIRST}): IRQ 101-102 (queue interrupts): is placed by the kernel itself and stays on CPUs 0-15 [NPU_NIC_UNPLACED]"
+    assert step.remarks == [remark]
     assert not bind(kernel).changed
     findings = compared(kernel)
-    assert not findings.drift and step.remarks[0] in findings.remarks
+    assert not findings.drift and remark in findings.remarks
 
 
-def test_what_cannot_be_placed_fails_unless_that_is_a_warning(kernel):
+@pytest.mark.parametrize("tolerant", [False, True])
+def test_what_cannot_be_placed_or_restored_fails_or_warns(kernel, tolerant):
+    def fail(cpus, wanted=None):
+        if tolerant:
+            return f"could not be moved to CPUs {cpus}" in bind(kernel, wanted, tolerant=True).warnings[0]
+        with pytest.raises(ValueError, match=rf"IRQ 103 \(queue interrupts\): could not be moved to CPUs {cpus} .*run as root"):
+            bind(kernel, wanted)
+        return True
+
     kernel.refused = {"103": errno.EACCES}
-    with pytest.raises(ValueError, match=r"IRQ 103 \(queue interrupts\): could not be moved to CPUs 6 .*run as root"):
-        bind(kernel)
-    assert places(kernel, 101, 104) == ["4", "7"]
-    assert "could not be moved to CPUs 6" in bind(kernel, tolerant=True).warnings[0]
+    assert fail("6") and places(kernel, 101, 103, 104) == ["4", EVERYWHERE, "7"]
+    kernel.refused = {}
+    bind(kernel)
+    kernel.refused = {"103": errno.EACCES}
+    report = {**WANTED, "mode": "report"}
+    assert fail("0-15", report)
+    kernel.refused = {}
+    assert recorded(kernel) and places(kernel, 101, 103) == [EVERYWHERE, "6"]
+    assert bind(kernel, report).changed and places(kernel, 103) == [EVERYWHERE] and not previous.recorded(kernel)
 
 
 def test_a_function_that_is_not_wanted_any_more_gets_what_it_had(kernel, tree):
     function(tree, SECOND, 200, queues(SECOND, 1), interface="net/eth1")
-    bind(kernel, {"mode": "near", "functions": {FIRST: "4-7", SECOND: "4-7"}})
+    bind(kernel, near({FIRST: "4-7", SECOND: "4-7"}))
     assert bind(kernel, check=True).changed and places(kernel, 201) == ["6"]
     assert bind(kernel).changed and places(kernel, 101, 201) == ["4", EVERYWHERE]
     assert {key.split()[0] for key in recorded(kernel)} == {FIRST}
     tree.write({"/proc/irq/201/smp_affinity_list": "9"})
     assert not bind(kernel).changed and places(kernel, 201) == ["9"]
-
-
-@pytest.mark.parametrize("tolerant", [False, True])
-def test_a_queue_that_a_report_cannot_restore_is_kept(kernel, tolerant):
-    bind(kernel)
-    kernel.refused = {"103": errno.EACCES}
-    report = {**WANTED, "mode": "report"}
-    if tolerant:
-        assert "could not be moved to CPUs 0-15" in bind(kernel, report, tolerant=True).warnings[0]
-    else:
-        with pytest.raises(ValueError, match="could not be moved to CPUs 0-15"):
-            bind(kernel, report)
-    kernel.refused = {}
-    assert recorded(kernel) and places(kernel, 101, 103) == [EVERYWHERE, "6"]
-    assert bind(kernel, report).changed and places(kernel, 103) == [EVERYWHERE] and not previous.recorded(kernel)
 
 
 def test_a_report_says_what_there_is_and_writes_nothing(kernel, tree):
@@ -342,7 +316,7 @@ def test_the_unit_places_again_what_a_driver_or_program_moved(kernel, tree, caps
     assert places(kernel, 101) == ["0"] and "was bound 2 times within an hour" in capsys.readouterr().out
     assert compared(kernel).drift[0].cause.word == "fought over"
     assert main(["--root", tree.root, "--pci", FIRST]) == 0 and places(kernel, 101) == ["4"]
-    released(FEATURE.release(), kernel)
+    released(FEATURE.release, kernel)
     assert not kernel.exists(REBINDS)
     tree.write({FILE: "[]"})
     assert main(["--root", tree.root]) == 1 and "is not what role nic writes" in capsys.readouterr().out

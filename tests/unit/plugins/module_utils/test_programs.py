@@ -3,22 +3,18 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The programs of our units are really started when they are installed, by the interpreter that the units name."""
 
-from __future__ import annotations
-
 import os
 import sys
 
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._host import installed
-from ansible_collections.npu.affinity.plugins.module_utils._state import executables
+from ansible_collections.npu.affinity.plugins.module_utils._state import executables, previous
 from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host, Result
-from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._transaction import programs
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import apply
-from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
-from tests.fakes.systemd import MARK, UNITS, ModelledSystemd, a_file
+from tests.fakes.systemd import a_request, MARK, UNITS, ModelledSystemd, a_file
 
 UNIT = UNITS + "/npu-affinity-irq.service"
 TEXT = MARK + "[Service]\nExecStart=%s -m npu_affinity irq --plan /etc/npu-affinity/plan.json\n[Install]\nWantedBy=multi-user.target\n"
@@ -43,7 +39,7 @@ class Running(ModelledSystemd):
 
 
 def bind(host, interpreter):
-    return apply(host, Request(files=[runtime.files_of(None)[0], a_file(UNIT, TEXT % interpreter)], enabled=["npu-affinity-irq.service"]))
+    return apply(host, a_request(files=[runtime.files_of(None)[0], a_file(UNIT, TEXT % interpreter)], enabled=["npu-affinity-irq.service"]))
 
 
 def test_a_program_that_runs_is_no_matter(tmp_path):
@@ -56,9 +52,8 @@ def test_a_program_that_runs_is_no_matter(tmp_path):
 
 def test_a_missing_interpreter_is_refused_before_any_write(tmp_path):
     host = Running(str(tmp_path))
-    with pytest.raises(
-        ValueError, match="^npu-affinity-irq.service could not run: there is no program /usr/bin/python3.99; set npu_affinity_python"
-    ):
+    said = "^npu-affinity-irq.service could not run: there is no program /usr/bin/python3.99; set npu_affinity_python"
+    with pytest.raises(ValueError, match=said):
         bind(host, "/usr/bin/python3.99")
     assert not os.path.exists(host.path("/etc")) and not host.exists(previous.PATH)
 
@@ -67,31 +62,37 @@ RULES = "/etc/udev/rules.d/90-npu-affinity.rules"
 RULE = MARK + 'ACTION=="bind", SUBSYSTEM=="pci", RUN+="%s --no-block start npu-affinity-irq@%%k.service"\n'
 POLICY = "/usr/local/lib/npu-affinity/irqbalance-policy"
 FILES = [
-    (RULES, RULE % "/usr/bin/systemctl", "90-npu-affinity.rules could not run: there is no program /usr/bin/systemctl; install systemd"),
-    (POLICY, "#!/bin/sh\n" + MARK, "irqbalance-policy could not run: there is no program /bin/sh; install it"),
+    # path, text, the program that it needs, what is said without it
+    (
+        RULES,
+        RULE % "/usr/bin/systemctl",
+        "/usr/bin/systemctl",
+        "90-npu-affinity.rules could not run: there is no program /usr/bin/systemctl; install systemd",
+    ),
+    (POLICY, "#!/bin/sh\n" + MARK, "/bin/sh", "irqbalance-policy could not run: there is no program /bin/sh; install it"),
 ]
 
 
-@pytest.mark.parametrize("path, text, sentence", FILES)
-def test_a_rule_or_script_without_its_program_is_refused_at_once(tmp_path, path, text, sentence):
+@pytest.mark.parametrize("path, text, program, sentence", FILES)
+def test_a_rule_or_script_without_its_program_is_refused_at_once(tmp_path, path, text, program, sentence):
     host = Running(str(tmp_path))
     for check in (True, False):
         with pytest.raises(ValueError, match="^" + sentence):
-            apply(host, Request(files=[a_file(path, text)]), check)
+            apply(host, a_request(files=[a_file(path, text)]), check)
     assert not os.path.exists(host.path("/etc"))
-    program = "/bin/sh" if path == POLICY else "/usr/bin/systemctl"
     host.install(program)
-    assert apply(host, Request(files=[a_file(path, text)])).changed
+    assert apply(host, a_request(files=[a_file(path, text)])).changed
 
 
 def test_files_of_others_may_name_what_they_like(tmp_path):
     host = Running(str(tmp_path))
-    assert apply(host, Request(files=[a_file(UNITS + "/other.service", "[Service]\nExecStart=/opt/gone\n")])).changed
+    assert apply(host, a_request(files=[a_file(UNITS + "/other.service", "[Service]\nExecStart=/opt/gone\n")])).changed
 
 
-@pytest.mark.parametrize(
-    "text, word", [("#!/bin/sh\necho no site-packages >&2; exit 3\n", "status 3: no site-packages"), ("#!/nowhere\n", "status 1")]
-)
+CANNOT = [("#!/bin/sh\necho no site-packages >&2; exit 3\n", "status 3: no site-packages"), ("#!/nowhere\n", "status 1")]
+
+
+@pytest.mark.parametrize("text, word", CANNOT)
 def test_an_interpreter_that_cannot_run_them_changes_nothing(tmp_path, text, word):
     host = Running(str(tmp_path))
     host.install("/usr/bin/python3", text)
@@ -100,15 +101,15 @@ def test_an_interpreter_that_cannot_run_them_changes_nothing(tmp_path, text, wor
     assert not host.exists(UNIT) and not host.exists(installed.ARCHIVE) and not host.exists(UNITS + "/multi-user.target.wants")
 
 
-@pytest.mark.parametrize(
-    "name, found",
-    [
-        ("", "is not installed on the host image"),
-        ("python", "of the host image could not be tried out"),
-        ("python3.6", "of the host image is Python 3.6"),
-        ("python3.11", None),
-    ],
-)
+IMAGES = [
+    ("", "is not installed on the host image"),
+    ("python", "of the host image could not be tried out"),
+    ("python3.6", "of the host image is Python 3.6"),
+    ("python3.11", None),
+]
+
+
+@pytest.mark.parametrize("name, found", IMAGES)
 def test_in_another_tree_nothing_is_started_and_that_is_said(tmp_path, name, found):
     host = Host(str(tmp_path))
     if name:
@@ -146,7 +147,7 @@ def test_failed_units_run_again_and_are_named_if_they_fail_again(tmp_path, cured
     (unit,) = programs.failed(host)
     assert unit == "npu-affinity-irq@0000:21:00.0.service"
     host.install("/usr/bin/python3")
-    bound, undone = Request(files=[a_file(UNIT, TEXT % "/usr/bin/python3")]), Request(owned=[UNIT])
+    bound, undone = a_request(files=[a_file(UNIT, TEXT % "/usr/bin/python3")]), a_request(owned=[UNIT])
     for request, units in ((bound, [unit]), (undone, [])):
         looked = apply(host, request, check=True)
         assert looked.failed_units == units and [text for text in looked.actions if text.startswith("run ")] == [
@@ -175,14 +176,12 @@ TOO_OLD = "#!/bin/sh\nexit 1\n"
 """A Python older than 3.7, as hosts have whose modules run on another one, does not take the expression for its version as true."""
 
 
-@pytest.mark.parametrize("text, taken", [(None, "/usr/bin/python3"), (TOO_OLD, sys.executable), ("#!/nowhere\n", sys.executable)])
+NEW_ENOUGH = '#!/bin/sh\nexec "%s" "$@"\n' % sys.executable
+TAKEN = [(None, "/usr/bin/python3"), (NEW_ENOUGH, "/usr/bin/python3"), (TOO_OLD, sys.executable), ("#!/nowhere\n", sys.executable)]
+
+
+@pytest.mark.parametrize("text, taken", TAKEN, ids=["itself", "another one", "too old", "broken"])
 def test_units_get_the_modules_python_where_python3_is_too_old(tmp_path, text, taken):
     host = Running(str(tmp_path))
     host.install("/usr/bin/python3", text)
     assert executables.programs(host)["python3"] == taken
-
-
-def test_a_python3_that_is_another_one_and_new_enough_is_taken(tmp_path):
-    host = Running(str(tmp_path))
-    host.install("/usr/bin/python3", '#!/bin/sh\nexec "%s" "$@"\n' % sys.executable)
-    assert executables.programs(host)["python3"] == "/usr/bin/python3"

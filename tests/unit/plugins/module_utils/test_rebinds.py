@@ -14,8 +14,7 @@ from test_verify import lines
 
 from ansible_collections.npu.affinity.plugins.module_utils._transaction import unbind
 from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import verify
-from ansible_collections.npu.affinity.plugins.module_utils._features.comparing import Wanted
-from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
+from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices, Wanted
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import affinities, binding, rebinds
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import CQ
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import FEATURE
@@ -67,8 +66,10 @@ def run(host, *arguments, limit=4):
     return FEATURE.program(["--root", host.root, "--rebind-limit", str(limit), *arguments])
 
 
-def interrupts(host):
-    return FEATURE.step(host, {"live": {"irq": "fail"}, "plan": PLAN_OF_TWO}, Choices())
+def interrupts(host, check=False):
+    step = FEATURE.step(host, {"live": {"irq": "fail"}, "plan": PLAN_OF_TWO}, Choices())
+    step.look(check)
+    return step
 
 
 def move(host, irqs=CQS, cpus="7"):
@@ -87,17 +88,17 @@ def fight(host, rounds, minutes=10, irqs=CQS, limit=4):
     return found
 
 
-# rounds of the timer, minutes between them, limit -> the CPU of an interrupt after each
-FIGHTS = [
-    ("the default", 7, 10, 4, ["25"] * 4 + ["7"] * 3),
-    ("another limit", 8, 10, 6, ["25"] * 6 + ["7"] * 2),
-    ("no limit", 7, 10, 0, ["25"] * 7),
-    ("once is enough", 3, 10, 1, ["25", "7", "7"]),
-    ("seldom moved", 7, 25, 4, ["25"] * 7),
-]
+FIGHTS = {
+    # story: rounds of the timer, minutes between them, limit, the CPU of an interrupt after each
+    "the default": (7, 10, 4, ["25"] * 4 + ["7"] * 3),
+    "another limit": (8, 10, 6, ["25"] * 6 + ["7"] * 2),
+    "no limit": (7, 10, 0, ["25"] * 7),
+    "once is enough": (3, 10, 1, ["25", "7", "7"]),
+    "seldom moved": (7, 25, 4, ["25"] * 7),
+}
 
 
-@pytest.mark.parametrize("rounds, minutes, limit, found", [row[1:] for row in FIGHTS], ids=[row[0] for row in FIGHTS])
+@pytest.mark.parametrize("rounds, minutes, limit, found", FIGHTS.values(), ids=FIGHTS)
 def test_the_timer_stops_after_some_times_within_an_hour(host, rounds, minutes, limit, found):
     host.clock.now += 60 * MINUTES
     assert fight(host, rounds, minutes, limit=limit) == found
@@ -114,9 +115,9 @@ def test_the_first_bind_counts_as_one_whatever_the_clock_does(host, minutes):
 
 def test_only_what_is_fought_over_is_left(host):
     fight(host, 6)
-    counts = host.read(rebinds.PATH)
-    interrupts(host).look(check=True)
-    assert host.read(rebinds.PATH) == counts, "a check neither counts nor forgets"
+    counts = host.read(rebinds.REBINDS)
+    interrupts(host, check=True)
+    assert host.read(rebinds.REBINDS) == counts, "a check neither counts nor forgets"
     move(host, [2753, 3010])
     run(host)
     assert [affinity(host, irq) for irq in (2753, 2754, 3010)] == ["24", "7", "1"]
@@ -124,14 +125,19 @@ def test_only_what_is_fought_over_is_left(host):
     assert fight(host, 1) == ["7"], "another function's driver was loaded"
 
 
-def test_abandoned_interrupts_are_reported_without_more_counting(host, capsys):
-    fight(host, 4)
-    before = os.stat(host.path(rebinds.PATH)).st_mtime_ns
+def test_abandoned_interrupts_are_reported_and_noted_once(host, capsys, monkeypatch):
+    logged = []
+    monkeypatch.setattr(affinities, "log_change", lambda _host, *change: logged.append(change))
+    fight(host, 5)
+    before = os.stat(host.path(rebinds.REBINDS)).st_mtime_ns
     capsys.readouterr()
     fight(host, 1)
-    printed = capsys.readouterr().out
-    assert printed == "NPU 0 (%s): IRQ 2754-2769 cq_update_irq %s%s\n" % (FIRST, LEFT, UNKNOWN)
-    assert os.stat(host.path(rebinds.PATH)).st_mtime_ns == before
+    sentence = "NPU 0 (%s): IRQ 2754-2769 %s %s" % (FIRST, CQ, LEFT)
+    assert capsys.readouterr().out == sentence + UNKNOWN + "\n"
+    assert os.stat(host.path(rebinds.REBINDS)).st_mtime_ns == before
+    ((author, what, (line,), reason),) = [rest for action, *rest in logged if action == "stop"]
+    assert (author, what, reason) == (binding.PROGRAM, "16 objects are no longer restored", UNKNOWN)
+    assert line.startswith(sentence)
 
 
 def test_counts_of_an_earlier_boot_do_not_count(host):
@@ -140,20 +146,13 @@ def test_counts_of_an_earlier_boot_do_not_count(host):
     assert fight(host, 4) == ["25"] * 4
 
 
-def bind_by_hand(host):
-    step = interrupts(host)
-    step.look(check=False)
-    assert step.changed
-    step.complete()
-
-
 def boot(host):
-    os.unlink(host.path(rebinds.PATH))
+    os.unlink(host.path(rebinds.REBINDS))
     run(host)
 
 
 BEGINNINGS = {
-    "bind": bind_by_hand,
+    "bind": lambda host: interrupts(host).complete(),
     "driver load": lambda host: run(host, "--pci", FIRST),
     "boot": boot,
     "limit taken away": lambda host: run(host, limit=0),
@@ -167,12 +166,12 @@ def test_what_begins_anew(host, begin):
     assert affinity(host, 2754) == "25"
     assert fight(host, 3) == ["25"] * 3
     interrupts(host).complete()
-    assert not host.exists(rebinds.PATH), "a bind that finds all in place"
+    assert not host.exists(rebinds.REBINDS), "a bind that finds all in place"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"x": 1}', '{"x": {"y": {"since": 1}}}'])
 def test_a_file_of_counts_that_is_none_costs_nothing(host, text):
-    host.put(rebinds.PATH, text)
+    host.put(rebinds.REBINDS, text)
     assert fight(host, 1) == ["25"]
 
 
@@ -180,22 +179,12 @@ def test_verify_says_that_it_is_fought_over_and_by_whom(host):
     put(host, irqbalance())
     fight(host, 6)
     (said,) = lines(verify(host, Wanted())[1])
-    assert said.startswith("NPU 0 cq_update_irq: CPUs 25, not CPUs 7 (IRQ 2754-2769); fought over: it was bound 4 times within an hour, ")
-    assert said.endswith("the program that moves it is likely irqbalance: it runs without a policy for the NPUs; bind when that is settled")
+    assert said.startswith("NPU 0 cq_update_irq: expected CPUs 25, found CPUs 7 (IRQ 2754-2769); likely fought over: it was bound 4 times ")
+    assert "the program that moves it is likely irqbalance: it runs without a policy for the NPUs; bind when that is settled [" in said
     move(host, CQS, "25")
     assert lines(verify(host, Wanted())[1]) == [], "it is in place"
     unbind.unbind(host)
     assert not host.exists("/run/npu-affinity")
-
-
-def test_the_journal_says_it_once_with_who_it_is(host, monkeypatch):
-    logged = []
-    monkeypatch.setattr(affinities, "log_change", lambda _host, change: logged.append(change))
-    fight(host, 6)
-    (stop,) = [change for change in logged if change.action == "stop"]
-    assert (stop.author, stop.what, stop.reason) == (binding.PROGRAM, "16 objects are no longer restored", UNKNOWN)
-    (line,) = stop.lines
-    assert line.startswith("NPU 0 (%s): IRQ 2754-2769 %s %s" % (FIRST, CQ, LEFT))
 
 
 def irqbalance(policy=None, arguments=""):
@@ -221,15 +210,15 @@ def put(host, files):
 TOLD = "#!/bin/sh\ncase */%s) echo ban=true ;; esac" % FIRST
 BALANCING = irqbalance(TOLD, "--policyscript=" + POLICY)
 OLDER = "likely irqbalance: it was started before its policy %s last changed" % POLICY
-SUSPECTS = [
-    ("nothing", {}, UNKNOWN),
-    ("irqbalance without a policy", irqbalance(), "likely irqbalance: it runs without a policy for the NPUs"),
-    ("irqbalance older than its policy", {**BALANCING, **aged(3000)}, OLDER),
-    ("irqbalance with its policy", BALANCING, "likely irqbalance, although its policy excludes this function: 'systemctl"),
-]
+SUSPECTS = {
+    "nothing": ({}, UNKNOWN),
+    "irqbalance without a policy": (irqbalance(), "likely irqbalance: it runs without a policy for the NPUs"),
+    "irqbalance older than its policy": ({**BALANCING, **aged(3000)}, OLDER),
+    "irqbalance with its policy": (BALANCING, "likely irqbalance, although its policy excludes this function: 'systemctl"),
+}
 
 
-@pytest.mark.parametrize("files, who", [row[1:] for row in SUSPECTS], ids=[row[0] for row in SUSPECTS])
+@pytest.mark.parametrize("files, who", SUSPECTS.values(), ids=SUSPECTS)
 def test_who_moves_interrupts(host, files, who):
     put(host, files)
     assert suspect(host)(FIRST).startswith(who)
@@ -244,13 +233,10 @@ def begins(host):
     time.sleep(0.02)
 
 
-STARTS = [
-    pytest.param({**BALANCING, **aged(3000)}, {}, False, id="clock set back"),
-    pytest.param({}, {**BALANCING, **aged(1)}, True, id="clock set forward"),
-]
+STARTS = {"clock set back": ({**BALANCING, **aged(3000)}, {}, False), "clock set forward": ({}, {**BALANCING, **aged(1)}, True)}
 
 
-@pytest.mark.parametrize("before, after, older", STARTS)
+@pytest.mark.parametrize("before, after, older", STARTS.values(), ids=STARTS)
 def test_irqbalance_and_its_policy_after_a_step_of_the_clock(host, before, after, older):
     """By the clock of now, the process began at another time than by the clock of then."""
     put(host, before)
@@ -266,5 +252,5 @@ def test_verify_names_an_irqbalance_that_keeps_an_old_answer(host):
     os.rename(host.path(POLICY) + ".away", host.path(POLICY))
     move(host, [2755])
     (said,) = lines(verify(host, Wanted())[1])
-    assert "; irqbalance: it was started before its policy %s last changed" % POLICY in said
-    assert said.endswith("'systemctl restart irqbalance' makes it ask again")
+    assert "; likely irqbalance: it was started before its policy %s last changed" % POLICY in said
+    assert said.endswith("'systemctl restart irqbalance' makes it ask again [NPU_IRQBALANCE_ACTIVE]")

@@ -2,10 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-from __future__ import annotations
-
 import ast
 import hashlib
+import importlib
 import io
 import os
 import pathlib
@@ -16,6 +15,7 @@ import zipfile
 
 import pytest
 
+from ansible_collections.npu.affinity.plugins.module_utils import _features
 from ansible_collections.npu.affinity.plugins.module_utils._host import installed
 from ansible_collections.npu.affinity.plugins.module_utils._command import main
 from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
@@ -23,7 +23,8 @@ from ansible_collections.npu.affinity.plugins.module_utils._host.host import Hos
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import FileState, is_ours
 
 FOLDER = pathlib.Path(runtime.__file__).parents[1]
-PACKAGE = "ansible_collections/npu/affinity/plugins/module_utils"
+PLUGINS = "ansible_collections/npu/affinity/plugins"
+MODULE_UTILS = PLUGINS.replace("/", ".") + ".module_utils"
 FIND_PYTHON = pathlib.Path(__file__).parents[3] / "find-python"
 MADE = {"__init__.py", "__main__.py"}
 
@@ -51,10 +52,11 @@ def closure(*names):
 
 
 def test_the_archive_has_the_programs_and_all_that_they_import():
-    assert set(runtime.sources()) == closure("_command/main.py", "_apply/again.py", "_base/zipped.py") | MADE
+    assert set(runtime.sources()) == closure("_command/main.py", "_apply/apply.py", "_base/zipped.py") | MADE
+    assert "_command/main.py" in imported("_apply/runtime.py"), "Ansible sends the programs with whatever installs them"
 
 
-@pytest.mark.parametrize("name", ["_apply/apply.py", "_apply/comparison.py", "_state/host_code.py"])
+@pytest.mark.parametrize("name", ["_apply/apply.py", "_drift/in_force.py", "_state/host_code.py"])
 def test_what_only_compares_a_host_does_not_carry_the_programs(name):
     assert not closure(name) & {"_command/main.py", "_apply/runtime.py"}
 
@@ -69,24 +71,19 @@ def test_each_python_makes_the_same_archive():
             assert done.stdout.strip() == runtime.digest(), python
 
 
-def test_galaxy_takes_the_names_of_all_files():
-    names = {path.stem for path in FOLDER.rglob("*.py")} - {"__init__"}
-    assert [name for name in sorted(names) if not re.match(r"^(?!.*__)[a-z_][0-9a-z_]*$", name)] == []
-
-
-def test_ansible_sends_the_programs_with_whatever_installs_them():
-    assert "_command/main.py" in imported("_apply/runtime.py")
-
-
-def test_all_sources_compile_and_the_archive_names_its_owner():
-    for name, source in runtime.sources().items():
-        compile(source, name, "exec")
-    assert is_ours(runtime.files_of(None)[0]["content"])
+def test_the_archive_has_what_features_name():
+    texts = [path.read_text() for path in FOLDER.glob("_features/*/feature.py")]
+    places = {place for text in texts for place in re.findall(r'"(\w+)\.(\w+):(\w+)"', text)}
+    assert len(places) > 20
+    for feature, file, name in places:
+        assert "_features/%s/%s.py" % (feature, file) in runtime.sources()
+        assert hasattr(importlib.import_module("%s.%s.%s" % (_features.__name__, feature, file)), name), (feature, file, name)
 
 
 def test_the_archive_has_the_version_of_the_collection():
     (version,) = (line.split()[1] for line in (FOLDER.parents[1] / "galaxy.yml").read_text().splitlines() if line.startswith("version:"))
-    assert runtime.VERSION == installed.installed_version(runtime.files_of(None)[0]["content"]) == version
+    content = runtime.files_of(None)[0]["content"]
+    assert runtime.VERSION == installed.installed_version(content) == version and is_ours(content)
     assert installed.installed_version(None) is None and installed.installed_version("# of old\n") is None
 
 
@@ -97,17 +94,18 @@ def install(folder):
     return dict(os.environ, PYTHONPATH=str(archive), PYTHONDONTWRITEBYTECODE="1")
 
 
-ANSWERS = {
-    "irq": "",
-    "device_share": "",
-    "watch": "No feature of this host places what starts later",
-    "metrics": "no metrics are written",
-    "tuning": "",
-    "hard_vnpu": "",
-    "hugepages": "",
-    "nic": "",
-    "command": "not bound",
-}
+def send(archive, names):
+    """Write what Ansible sends of these files of plugins, and return the environment in which they are imported."""
+    packages = {str(parent) for name in names for parent in pathlib.PurePath(PLUGINS, name).parents} - {"."}
+    with zipfile.ZipFile(str(archive), "w", zipfile.ZIP_DEFLATED) as members:
+        for name in names:
+            members.write(str(FOLDER.parent / name), "%s/%s" % (PLUGINS, name))
+        for name in packages - {str(pathlib.PurePath(PLUGINS, name).parent) for name in names if name.endswith("__init__.py")}:
+            members.writestr(name + "/__init__.py", "")
+    return dict(os.environ, PYTHONPATH=str(archive))
+
+
+SAID = {"watch": "No feature of this host places what starts later", "metrics": "no metrics are written", "command": "not bound"}
 
 
 @pytest.mark.parametrize("program", sorted(main.PROGRAMS))
@@ -117,18 +115,16 @@ def test_programs_run_without_ansible_and_leave_nothing_behind(tmp_path, program
     words = ["--root", str(tmp_path / "host")] + (["status"] if program == "command" else [])
     command = [sys.executable, "-m", "npu_affinity", program, *words]
     done = subprocess.run(command, env=environment, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
-    assert ANSWERS[program] in done.stdout.decode()
+    assert SAID.get(program, "") in done.stdout.decode()
     assert done.returncode == {"command": 5}.get(program, 0)
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["npu_affinity.zip"]
 
 
 @pytest.mark.parametrize("words", [[], ["irqs"], ["--help"]])
 def test_an_unknown_program_lists_the_known_ones(capsys, words):
+    programs = "command|device_share|hard_vnpu|hugepages|irq|metrics|nic|tuning|watch"
     assert main.main(words) == 2
-    assert (
-        capsys.readouterr().err
-        == "usage: python3 -m npu_affinity command|device_share|hard_vnpu|hugepages|irq|metrics|nic|tuning|watch [--help]\n"
-    )
+    assert capsys.readouterr().err == "usage: python3 -m npu_affinity %s [--help]\n" % programs
 
 
 def test_starting_the_interrupt_program_imports_nothing_heavy(tmp_path):
@@ -142,15 +138,9 @@ def test_starting_the_interrupt_program_imports_nothing_heavy(tmp_path):
 
 
 def test_the_archive_that_ansible_sends_gives_the_same_bytes(tmp_path):
-    payload = tmp_path / "payload.zip"
-    with zipfile.ZipFile(str(payload), "w", zipfile.ZIP_DEFLATED) as file:
-        parts = PACKAGE.split("/")
-        for depth in range(1, len(parts)):
-            file.writestr("/".join(parts[:depth]) + "/__init__.py", "")
-        for name in ["_apply/runtime.py", *set(runtime.sources()) - {"__main__.py"}]:
-            file.writestr("%s/%s" % (PACKAGE, name), (FOLDER / name).read_bytes())
-    code = "import hashlib; from %s._apply.runtime import archive; print(hashlib.sha256(archive()).hexdigest())" % PACKAGE.replace("/", ".")
-    environment = dict(os.environ, PYTHONPATH=str(payload))
+    names = ["_apply/runtime.py", *set(runtime.sources()) - {"__main__.py"}]
+    environment = send(tmp_path / "payload.zip", ["module_utils/" + name for name in names])
+    code = "import hashlib; from %s._apply.runtime import archive; print(hashlib.sha256(archive()).hexdigest())" % MODULE_UTILS
     done = subprocess.run([sys.executable, "-c", code], env=environment, cwd="/", stdout=subprocess.PIPE, check=True)
     assert done.stdout.decode().strip() == hashlib.sha256(runtime.archive()).hexdigest()
 
@@ -177,37 +167,22 @@ print(len([name for name in compiled if "{folder}" in name]), *twice)
 """
 
 
-def compiled(archive, module, folder):
+def compiled(environment, module, folder):
     """Return how many sources of a folder in an archive Python compiled to import a module, and the names of those it compiled twice."""
     command = [sys.executable, "-c", COUNTING.format(module=module, folder=folder)]
-    environment = dict(os.environ, PYTHONPATH=str(archive))
     count, *twice = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split()
-    return int(count), [pathlib.PurePath(name).name for name in twice]
+    return int(count), [pathlib.PurePath(name).name for name in twice if not name.endswith("__init__.py")]
 
 
-AUDITED = pytest.mark.skipif(sys.version_info < (3, 8), reason="Python says what it compiles since 3.8")
-
-
-@AUDITED
-def test_the_installed_archive_compiles_each_source_once(tmp_path):
-    install(tmp_path)
-    count, twice = compiled(tmp_path / "lib/npu_affinity.zip", "npu_affinity._command.program", "npu_affinity.zip/npu_affinity/")
-    assert count > 10 and set(twice) <= {"__init__.py", "zipped.py"}
-
-
-@AUDITED
-def test_what_ansible_sends_compiles_each_source_once(tmp_path):
-    archive = tmp_path / "payload.zip"
-    with zipfile.ZipFile(archive, "w") as members:
-        for path in FOLDER.parent.rglob("*.py"):
-            if path.parts[len(FOLDER.parts) - 1] in ("module_utils", "modules"):
-                members.write(path, "ansible_collections/npu/affinity/plugins/%s" % path.relative_to(FOLDER.parent))
-        for parent in pathlib.PurePath(PACKAGE).parents:
-            members.writestr("%s/__init__.py" % parent, "")
-        members.writestr(PACKAGE.replace("module_utils", "modules") + "/__init__.py", "")
-    count, twice = compiled(archive, PACKAGE.replace("/", ".").replace("module_utils", "modules.gather"), "/_")
-    assert count > 50
-    assert [name for name in twice if name != "__init__.py"] == ["exits.py", "zipped.py", "outside.py"]
+@pytest.mark.skipif(sys.version_info < (3, 8), reason="Python says what it compiles since 3.8")
+def test_each_source_of_an_archive_is_compiled_once(tmp_path):
+    count, twice = compiled(install(tmp_path), "npu_affinity._command.program", "npu_affinity.zip/npu_affinity/")
+    assert count > 10 and set(twice) <= {"zipped.py"}
+    plugins = [
+        str(path.relative_to(FOLDER.parent)) for kind in ("module_utils", "modules") for path in FOLDER.parent.glob(kind + "/**/*.py")
+    ]
+    count, twice = compiled(send(tmp_path / "payload.zip", plugins), MODULE_UTILS.replace("module_utils", "modules.gather"), "/_")
+    assert count > 50 and twice == ["exits.py", "zipped.py", "outside.py"]
 
 
 def test_no_archive_is_made_where_a_module_has_no_sources(monkeypatch):

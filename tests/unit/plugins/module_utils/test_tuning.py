@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Settings of a host, and the engine for values by them: what is set, refused, recorded, restored, compared, and set at boot."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -13,8 +11,7 @@ import re
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Findings
-from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
-from ansible_collections.npu.affinity.plugins.module_utils._features.comparing import Comparing, Wanted
+from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices, Comparing, Wanted
 from ansible_collections.npu.affinity.plugins.module_utils._features.tuning.feature import FEATURE
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import TakenBack, apply
@@ -64,7 +61,7 @@ def bind(host, wanted, check=False):
 
 
 def unbind(host, check=False):
-    return released(FEATURE.release(), host, check)
+    return released(FEATURE.release, host, check)
 
 
 def found(host):
@@ -100,10 +97,7 @@ def test_a_setting_not_wanted_any_more_is_restored_and_forgotten(kernel):
     bind(kernel, ALL)
     bind(kernel, {"numa_balancing": 0, "swappiness": 20})
     assert found(kernel) == dict(BEFORE, **{BALANCING: "0", SWAPPINESS: "20"})
-    assert recorded(kernel) == {
-        BALANCING: {"original": "1", "given": ["0"]},
-        SWAPPINESS: {"original": "60", "given": ["20"]},
-    }
+    assert recorded(kernel) == {BALANCING: {"original": "1", "given": ["0"]}, SWAPPINESS: {"original": "60", "given": ["20"]}}
     kernel.put(GOVERNOR % 0, "powersave")
     bind(kernel, {"swappiness": 0})
     assert found(kernel) == dict(BEFORE, **{SWAPPINESS: "0", GOVERNOR % 0: "powersave"}), "it is not managed any more"

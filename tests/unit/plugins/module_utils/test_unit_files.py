@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What systemd makes of all files of a unit, by systemd.unit(5), and what they set, by systemd.exec(5)."""
 
-from __future__ import annotations
-
 import os
 
 import pytest
@@ -63,7 +61,7 @@ JOINED = {
 }
 
 
-@pytest.mark.parametrize("files, expected", list(JOINED.values()), ids=list(JOINED))
+@pytest.mark.parametrize("files, expected", JOINED.values(), ids=JOINED)
 def test_what_all_files_say_together(tmp_path, files, expected):
     found = list(differences(host_with(tmp_path, {OURS: TEXT, **files}), UNIT, WANTED))
     assert [(row[0], row[2]) for row in found] == [row[:2] for row in expected]
@@ -100,7 +98,7 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize("files, counts, elsewhere", list(SAID.values()), ids=list(SAID))
+@pytest.mark.parametrize("files, counts, elsewhere", SAID.values(), ids=SAID)
 def test_which_value_counts_and_what_others_say(tmp_path, files, counts, elsewhere):
     host = host_with(tmp_path, {OWN: "", OURS: "[Service]\nEnvironment=%s=0\n" % NAME, **files})
     assert environment(host, UNIT) == ({NAME: counts} if counts else {})
@@ -123,20 +121,17 @@ def test_specifiers_that_name_the_unit(tmp_path, unit, value, expected):
     assert environment(host, unit) == {NAME: (expected, ETC + unit)}
 
 
-@pytest.mark.parametrize(
-    "name, found, wanted, agreed",
-    [
-        (NAME, "0,1", "0,1", True),
-        (NAME, "1,0", "0,1", True),
-        (NAME, "1", "0,1", True),
-        (NAME, "0, 1", "0,1", True),
-        (NAME, "2", "0,1", False),
-        (NAME, "", "0", False),
-        (NAME, "-1", "-1", True),
-        ("CUDA_VISIBLE_DEVICES", "GPU-8932f937", "0", False),
-        ("CUDA_DEVICE_ORDER", "FASTEST_FIRST", "PCI_BUS_ID", False),
-        ("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "PCI_BUS_ID", True),
-    ],
-)
+ORDER = "CUDA_DEVICE_ORDER"
+AGREES = [
+    *((NAME, found, "0,1", agreed) for found, agreed in (("0,1", True), ("1,0", True), ("1", True), ("0, 1", True), ("2", False))),
+    (NAME, "", "0", False),
+    (NAME, "-1", "-1", True),
+    ("CUDA_VISIBLE_DEVICES", "GPU-8932f937", "0", False),
+    (ORDER, "FASTEST_FIRST", "PCI_BUS_ID", False),
+    (ORDER, "PCI_BUS_ID", "PCI_BUS_ID", True),
+]
+
+
+@pytest.mark.parametrize("name, found, wanted, agreed", AGREES)
 def test_a_value_agrees_that_names_no_other_device(name, found, wanted, agreed):
     assert agrees(name, found, wanted) is agreed

@@ -3,21 +3,18 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Who uses an NPU: open device files and what engines allow, by cgroup."""
 
-from __future__ import annotations
-
 import json
 import os
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Device
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.module_utils._users import devices
 from ansible_collections.npu.affinity.plugins.module_utils._users.finding import by_process, is_whole, users
-from ansible_collections.npu.affinity.plugins.module_utils._users.groups import Group, classified, path_of
+from ansible_collections.npu.affinity.plugins.module_utils._users.groups import Group, classified, path_of, holders
 from ansible_collections.npu.affinity.plugins.module_utils._users.pools import lines, placed, sentence
-from ansible_collections.npu.affinity.plugins.module_utils._users.sentences import holders
+from tests.fakes.workers import LiveHost
 
 ID = "d0c" + "a" * 61
 OTHER = "e1d" + "b" * 61
@@ -30,8 +27,9 @@ DOCKER_FILE = "/var/lib/docker/containers/%s/config.v2.json" % ID
 PODMAN_FILE = "/var/lib/containers/storage/overlay-containers/containers.json"
 PODMAN_SCOPE = "/machine.slice/libpod-%s.scope" % ID
 CRI = "cri-containerd-%s.scope" % ID
-CONTAINER = "container"
-
+CONTAINER, SERVICE = "container", "/system.slice/vllm.service"
+SCOPE = "/run/systemd/transient/docker-%s.scope" % ID
+DOCKER_PROCS = "/sys/fs/cgroup/docker/%s/cgroup.procs" % ID
 GROUPS = [
     (DOCKER_SCOPE, Group(DOCKER_SCOPE, CONTAINER, "docker-%s.scope" % ID, "docker", ID)),
     (DOCKER_SCOPE + "/init.scope", Group(DOCKER_SCOPE, CONTAINER, "docker-%s.scope" % ID, "docker", ID)),
@@ -68,7 +66,6 @@ CGROUP_FILES = [
     ("0::/a.slice/b.service\n", "/a.slice/b.service"),
     ("12:cpuset:/docker/x\n1:name=systemd:/system.slice/b.service\n0::/system.slice/b.service", "/system.slice/b.service"),
     ("12:cpuset:/docker/x\n", None),
-    ("", None),
     (None, None),
 ]
 
@@ -82,8 +79,7 @@ def run(tree, pid, comm, group, *targets, cpus=("0-7",), start=None):
     folder = "/proc/%d" % pid
     tree.write({folder + "/comm": comm, folder + "/cgroup": "0::" + group, folder + "/fd": None})
     if start is not None:
-        fields = " ".join(map(str, range(4, 22)))
-        tree.write({folder + "/stat": "%d (a) (b) S %s %d 0 0" % (pid, fields, start)})
+        tree.write({folder + "/stat": "%d (a) (b) S %s %d 0 0" % (pid, " ".join(map(str, range(4, 22))), start)})
     for number, target in enumerate(targets):
         os.symlink(target, "%s%s/fd/%d" % (tree.root, folder, number))
     for number, allowed in enumerate(cpus):
@@ -95,50 +91,37 @@ NPUS = [{"kind": "npu", "id": 4, "phy_id": 0, "pci": "0000:c1:00.0"}, {"kind": "
 
 
 def test_a_user_has_processes_devices_and_cpus_of_all_threads(tree):
-    run(tree, 30, "python3", "/system.slice/vllm.service", "/dev/davinci1", "/dev/null", cpus=("0-3", "8-9"), start=777)
-    run(tree, 20, "serve", "/system.slice/vllm.service/w", "/dev/davinci0", "/dev/davinci1")
-    run(tree, 10, "helper", "/system.slice/vllm.service")
+    run(tree, 30, "python3", SERVICE, "/dev/davinci1", "/dev/null", cpus=("0-3", "8-9"), start=777)
+    run(tree, 20, "serve", SERVICE + "/w", "/dev/davinci0", "/dev/davinci1")
+    run(tree, 10, "helper", SERVICE)
     tree.write({"/sys/fs/cgroup/system.slice/cpuset.cpus.effective": "0-9", "/sys/fs/cgroup/system.slice/cpuset.mems.effective": "0-1"})
-    (user,) = users(tree.host, NPUS)
-    assert user == {
-        "group": "/system.slice/vllm.service",
-        "kind": "service",
-        "unit": "vllm.service",
-        "engine": "",
-        "container": None,
-        "name": "vllm.service",
-        "devices": ["davinci0", "davinci1"],
-        "npus": [{"kind": "npu", "id": 4}, {"kind": "npu", "id": 5}],
-        "processes": [
-            {"pid": 20, "start": 0, "command": "serve", "devices": ["davinci0", "davinci1"], "cpus": "0-7"},
-            {"pid": 30, "start": 777, "command": "python3", "devices": ["davinci1"], "cpus": "0-3,8-9"},
-        ],
-        "cpus": "0-9",
-        "mems": "0-1",
-        "witness": "open",
-    }
+    processes = [
+        {"pid": 20, "start": 0, "command": "serve", "devices": ["davinci0", "davinci1"], "cpus": "0-7"},
+        {"pid": 30, "start": 777, "command": "python3", "devices": ["davinci1"], "cpus": "0-3,8-9"},
+    ]
+    of_group = {"group": SERVICE, "kind": "service", "unit": "vllm.service", "engine": "", "container": None, "name": "vllm.service"}
+    held = {"devices": ["davinci0", "davinci1"], "npus": [{"kind": "npu", "id": 4}, {"kind": "npu", "id": 5}], "witness": "open"}
+    assert users(tree.host, NPUS) == [{**of_group, **held, "processes": processes, "cpus": "0-9", "mems": "0-1"}]
 
 
 OF_UNKNOWN = [{**npu, "phy_id": None, "device": {"number": None, "file": None, "known_by": "unknown"}} for npu in NPUS]
-HELD = [
-    # story, NPUs, open file, NPUs that use it, devices of no NPU
-    ("a hard vNPU", NPUS, "/dev/vdavinci117", [5], None),
-    ("a hard vNPU as its container sees it", NPUS, "/dev/davinci103", [4], None),
-    ("one of another NPU", NPUS, "/dev/davinci132", [], ["davinci132"]),
-    ("a device of an NPU that the plan lacks", NPUS, "/dev/davinci2", [], ["davinci2"]),
-    ("a device where no number is known", OF_UNKNOWN, "/dev/davinci0", [], ["davinci0"]),
-    ("a device, and nothing is known of NPUs", [], "/dev/davinci0", [], None),
-]
+HELD = {
+    "a hard vNPU": (NPUS, "/dev/vdavinci117", [5], None),
+    "a hard vNPU as its container sees it": (NPUS, "/dev/davinci103", [4], None),
+    "one of another NPU": (NPUS, "/dev/davinci132", [], ["davinci132"]),
+    "a device of an NPU that the plan lacks": (NPUS, "/dev/davinci2", [], ["davinci2"]),
+    "a device where no number is known": (OF_UNKNOWN, "/dev/davinci0", [], ["davinci0"]),
+    "a device, and nothing is known of NPUs": ([], "/dev/davinci0", [], None),
+}
 
 
-@pytest.mark.parametrize("npus, file, ids, unassigned", [row[1:] for row in HELD], ids=[row[0] for row in HELD])
+@pytest.mark.parametrize("npus, file, ids, unassigned", HELD.values(), ids=HELD)
 def test_a_device_belongs_to_its_npu_or_to_none(tree, npus, file, ids, unassigned):
-    run(tree, 30, "python3", "/system.slice/vllm.service", file)
+    run(tree, 30, "python3", SERVICE, file)
     (user,) = users(tree.host, npus)
     assert ([npu["id"] for npu in user["npus"]], user.get("unassigned")) == (ids, unassigned)
-    entries = [{**npu, "pool": "0-7", "slice": "npu-%d.slice" % npu["id"]} for npu in NPUS]
-    found = placed([user], {"npus": entries})
-    said = "vllm.service (pid 30) holds %s: nothing in the plan is known to have that device" % file
+    found = placed([user], {"npus": [{**npu, "pool": "0-7", "slice": "npu-%d.slice" % npu["id"]} for npu in NPUS]})
+    said = "vllm.service (pid 30) holds %s: no NPU of the plan is known to have this device" % file
     assert [text.startswith(said) for text in found.remarks()] == ([True] if unassigned else [])
     assert (found.inside, found.outside) == (len(ids), [])
 
@@ -154,13 +137,11 @@ def test_programs_that_only_watch_accelerators_do_no_work(tree, comm):
 
 
 def test_a_container_that_only_monitors_npus_does_no_work(tree):
-    tree.write({"/sys/fs/cgroup/docker/%s/cgroup.procs" % ID: "7\n"})
-    tree.write({"/var/lib/docker/containers/%s/hostconfig.json" % ID: json.dumps({"Devices": [{"PathOnHost": "/dev/davinci0"}]})})
-    run(tree, 7, "npu-exporter", "/docker/" + ID)
-    assert users(tree.host, NPUS) == []
-    run(tree, 8, "python3", "/docker/" + ID)
-    tree.write({"/sys/fs/cgroup/docker/%s/cgroup.procs" % ID: "7\n8\n"})
-    assert [user["witness"] for user in users(tree.host, NPUS)] == ["allowed"]
+    of_docker(tree, {"Devices": [{"PathOnHost": "/dev/davinci0"}]})
+    for pid, comm, witnesses in ((7, "npu-exporter", []), (8, "python3", ["allowed"])):
+        run(tree, pid, comm, "/docker/" + ID)
+        tree.write({DOCKER_PROCS: "7\n" if pid == 7 else "7\n8\n"})
+        assert [user["witness"] for user in users(tree.host, NPUS)] == witnesses
 
 
 def test_a_service_has_its_memory_by_node_and_a_session_has_not(tree):
@@ -184,6 +165,8 @@ def test_devices_of_npus_that_were_not_asked_for_are_unassigned(tree):
 
 def test_management_devices_and_similar_names_are_no_use(tree):
     run(tree, 1, "npu-exporter", "/system.slice/a.service", "/dev/davinci_manager", "/dev/davinci0x", "/tmp/dev/davinci0")
+    lines = ["DeviceAllow=/dev/char/%s:%s rwm\n" % (number, number) for number in ("9" * 9, "9" * 40)]
+    tree.write({SCOPE: "[Scope]\n", SCOPE + ".d/50-DeviceAllow.conf": "".join(lines), "/proc/1\u00b2/fd": None})
     assert users(tree.host, NPUS) == []
 
 
@@ -194,38 +177,23 @@ def test_the_numbers_of_devices_are_those_of_the_driver(tree):
     assert users(tree.host, NPUS)[0]["npus"] == [{"kind": "npu", "id": 4}]
 
 
-def test_a_gpu_is_known_by_the_minor_number_of_its_driver(tree):
-    tree.write({"/proc/driver/nvidia/gpus/0000:17:00.0/information": "Model: x\nDevice Minor: \t 3\n"})
-    run(tree, 1, "a", "/system.slice/a.service", "/dev/nvidia3", "/dev/nvidiactl")
-    (user,) = users(tree.host, [{"kind": "gpu", "id": 0, "pci": "0000:17:00.0"}])
-    assert (user["devices"], user["npus"]) == (["nvidia3"], [{"kind": "gpu", "id": 0}])
-
-
 SMI = "#!/bin/sh\necho 'pid, gpu_bus_id'\necho '%s, 00000000:17:00.0'\n"
+LISTED = [(1, ["nvidia3"], 0), (2, ["nvidia3", "nvidia4"], 1), (None, ["nvidia3", "nvidia4"], 1)]
 
 
-@pytest.mark.parametrize(
-    ("listed", "gpus", "doubt"),
-    [
-        (1, ["nvidia3"], 0),
-        (2, ["nvidia3", "nvidia4"], 1),
-        (None, ["nvidia3", "nvidia4"], 1),
-    ],
-    ids=["listed on one", "not listed", "no nvidia-smi"],
-)
+@pytest.mark.parametrize(("listed", "gpus", "doubt"), LISTED, ids=["listed on one", "not listed", "no nvidia-smi"])
 def test_of_several_open_gpus_nvidia_smi_tells_the_one_in_use(tree, listed, gpus, doubt):
     npus = [{"kind": "gpu", "id": number, "pci": "0000:%d:00.0" % (17 + number)} for number in (0, 1)]
-    for npu in npus:
-        path = "/proc/driver/nvidia/gpus/%s/information" % npu["pci"]
-        tree.write({path: "Model: x\nDevice Minor: \t %d\n" % (3 + npu["id"])})
+    information = "/proc/driver/nvidia/gpus/%s/information"
+    tree.write({information % npu["pci"]: "Model: x\nDevice Minor: \t %d\n" % (3 + npu["id"]) for npu in npus})
     if listed:
         tree.write({"/usr/bin/nvidia-smi": SMI % listed})
         os.chmod(tree.host.path("/usr/bin/nvidia-smi"), 0o755)
     run(tree, 1, "a", "/system.slice/a.service", "/dev/nvidia3", "/dev/nvidia4", "/dev/nvidiactl")
     problems = []
     (user,) = users(tree.host, npus, problems=problems)
-    assert user["devices"] == gpus and len(problems) == doubt
-    assert all("has 2 GPUs open, and nvidia-smi lists it on none" in text for text in problems)
+    assert (user["devices"], user["npus"]) == (gpus, [{"kind": "gpu", "id": int(name[-1]) - 3} for name in gpus])
+    assert ["has 2 GPUs open, and nvidia-smi lists it on none" in text for text in problems] == [True] * doubt
 
 
 def test_what_npu_smi_alone_lists_is_known_by_that(tree):
@@ -240,10 +208,10 @@ NAMES = {
     "docker, hostile": (DOCKER_FILE, {"Name": "/a\x1b[2J"}, DOCKER_SCOPE, "d0caaaaaaaaa"),
     "podman": (PODMAN_FILE, [{"id": OTHER}, {"id": ID, "names": ["serve"]}], PODMAN_SCOPE, "serve"),
     "podman, no name": (PODMAN_FILE, [{"id": ID, "names": None}, 3], PODMAN_SCOPE, "d0caaaaaaaaa"),
-}  # fmt: skip
+}
 
 
-@pytest.mark.parametrize("path, document, group, name", list(NAMES.values()), ids=list(NAMES))
+@pytest.mark.parametrize("path, document, group, name", NAMES.values(), ids=NAMES)
 def test_a_container_is_called_as_in_the_files_of_its_engine(tree, path, document, group, name):
     tree.write({path: json.dumps(document)})
     run(tree, 1, "a", group, "/dev/davinci0")
@@ -251,14 +219,16 @@ def test_a_container_is_called_as_in_the_files_of_its_engine(tree, path, documen
 
 
 def test_a_container_with_an_unopened_device_may_use_it(tree):
-    scopes = "/run/systemd/transient"
-    tree.write({"%s/docker-%s.scope" % (scopes, ID): "[Scope]\nSlice=npu-0.slice\n"})
-    tree.write({"%s/docker-%s.scope.d/50-DeviceAllow.conf" % (scopes, ID): "[Scope]\nDeviceAllow=\nDeviceAllow=/dev/davinci1 rwm\n"})
-    tree.write({"%s/libpod-%s.scope" % (scopes, OTHER): "[Scope]\n", "%s/run-r1.scope" % scopes: "[Scope]\n"})
-    assert [(user["witness"], user["group"], user["npus"], user["processes"]) for user in users(tree.host, NPUS)] == [
-        ("allowed", "/npu.slice/npu-0.slice/docker-%s.scope" % ID, [{"kind": "npu", "id": 5}], [])
-    ]
-    run(tree, 5, "a", "/npu.slice/npu-0.slice/docker-%s.scope" % ID, "/dev/davinci0")
+    group, others = "/npu.slice/npu-0.slice/" + os.path.basename(SCOPE), ("libpod-%s.scope" % OTHER, "run-r1.scope")
+    tree.write({SCOPE: "[Scope]\nSlice=npu-0.slice\n", **{"/run/systemd/transient/" + other: "[Scope]\n" for other in others}})
+    tree.write({SCOPE + ".d/50-DeviceAllow.conf": "[Scope]\nDeviceAllow=\nDeviceAllow=/dev/davinci1 rwm\n"})
+    run(tree, 4, "sleep", group)
+    grants = {"cgroup.procs": "4\n", "cpuset.cpus.effective": "4-7", "cpuset.mems.effective": "1"}
+    tree.write({"/sys/fs/cgroup%s/%s" % (group, name): text for name, text in grants.items()})
+    (user,) = users(tree.host, NPUS)
+    expected = {"witness": "allowed", "group": group, "npus": [{"kind": "npu", "id": 5}], "processes": [], "cpus": "4-7", "mems": "1"}
+    assert {key: user[key] for key in expected} == expected
+    run(tree, 5, "a", group, "/dev/davinci0")
     assert [user["witness"] for user in users(tree.host, NPUS)] == ["open"]
 
 
@@ -276,23 +246,16 @@ OF_PODS = {
 
 
 @pytest.mark.parametrize("group", ["kubepods-pod7.slice:cri-containerd:" + ID, "/kubepods/pod7/" + ID], ids=["systemd", "cgroupfs"])
-@pytest.mark.parametrize("spec, names", list(OF_PODS.values()), ids=list(OF_PODS))
+@pytest.mark.parametrize("spec, names", OF_PODS.values(), ids=OF_PODS)
 def test_a_specification_of_its_runtime_gives_a_pod_devices(tree, group, spec, names):
     notes = {"sandbox-namespace": "ml", "sandbox-name": "llm-0", "container-name": "worker"}
     document = dict(spec, annotations={"io.kubernetes.cri." + name: value for name, value in notes.items()})
     document["linux"] = dict(document["linux"], cgroupsPath=group)
     tree.write({"/run/containerd/io.containerd.runtime.v2.task/k8s.io/%s/config.json" % ID: json.dumps(document)})
-    place = "/kubepods.slice/kubepods-pod7.slice/cri-containerd-%s.scope" % ID if ":" in group else group
+    place = "/kubepods.slice/kubepods-pod7.slice/" + CRI if ":" in group else group
     expected = [("allowed", "pod", place, "ml/llm-0/worker", names)] if names else []
     found = users(tree.host, NPUS)
     assert [(user["witness"], user["kind"], user["group"], user["name"], user["devices"]) for user in found] == expected
-
-
-def test_numbers_that_no_device_has_match_nothing(tree):
-    scope = "/run/systemd/transient/docker-%s.scope" % ID
-    lines = ["DeviceAllow=/dev/char/%s:%s rwm\n" % (number, number) for number in ("9" * 9, "9" * 40)]
-    tree.write({scope: "[Scope]\n", scope + ".d/50-DeviceAllow.conf": "".join(lines), "/proc/1\u00b2/fd": None})
-    assert users(tree.host, NPUS) == []
 
 
 def test_an_unreadable_process_is_a_problem_and_no_failure(tree):
@@ -301,81 +264,53 @@ def test_an_unreadable_process_is_a_problem_and_no_failure(tree):
     assert topology["users"] == [] and any("everywhere" in problem for problem in topology["problems"])
 
 
-def test_docker_without_systemd_reports_its_containers_devices(tree):
-    tree.write({"/sys/fs/cgroup/docker/%s/cgroup.procs" % ID: "", "/sys/fs/cgroup/docker/buildkit/cgroup.procs": ""})
-    rows = [{"PathOnHost": "/dev/davinci0"}, {"PathOnHost": "/dev/davinci_manager"}, 3]
-    tree.write({"/var/lib/docker/containers/%s/hostconfig.json" % ID: json.dumps({"Devices": rows})})
-    (user,) = users(tree.host, NPUS)
-    assert (user["witness"], user["group"], user["devices"], user["engine"]) == ("allowed", "/docker/" + ID, ["davinci0"], "docker")
-
-
+DEVICES = [{"PathOnHost": "/dev/davinci0"}, {"PathOnHost": "/dev/davinci_manager"}, 3]
 ASKED_FOR = [
-    ("ascend", ["TOKEN=x", "ASCEND_VISIBLE_DEVICES=0"], ["davinci0"]),
-    ("ascend", ["ASCEND_VISIBLE_DEVICES=0-1,1"], ["davinci0", "davinci1"]),
-    ("ascend", ["ASCEND_VISIBLE_DEVICES=Ascend910-1,Ascend910-0"], ["davinci0", "davinci1"]),
-    ("ascend", ["ASCEND_VISIBLE_DEVICES=void"], None),
-    ("ascend", ["ASCEND_VISIBLE_DEVICES=0-65535"], None),
-    ("ascend", ["ASCEND_VISIBLE_DEVICES=all", 3], None),
-    ("ascend", "ASCEND_VISIBLE_DEVICES=0", None),
-    ("runc", ["ASCEND_VISIBLE_DEVICES=0"], None),
-    ("io.containerd.runc.v2", ["ASCEND_VISIBLE_DEVICES=0"], None),
-    (None, ["ASCEND_VISIBLE_DEVICES=0"], None),
+    ({"Devices": DEVICES}, [], ["davinci0"]),
+    ({"Runtime": "ascend"}, ["TOKEN=x", "ASCEND_VISIBLE_DEVICES=0"], ["davinci0"]),
+    ({"Runtime": "ascend"}, ["ASCEND_VISIBLE_DEVICES=0-1,1"], ["davinci0", "davinci1"]),
+    ({"Runtime": "ascend"}, ["ASCEND_VISIBLE_DEVICES=Ascend910-1,Ascend910-0"], ["davinci0", "davinci1"]),
+    ({"Runtime": "ascend"}, ["ASCEND_VISIBLE_DEVICES=void"], None),
+    ({"Runtime": "ascend"}, ["ASCEND_VISIBLE_DEVICES=0-65535"], None),
+    ({"Runtime": "ascend"}, ["ASCEND_VISIBLE_DEVICES=all", 3], None),
+    ({"Runtime": "ascend"}, "ASCEND_VISIBLE_DEVICES=0", None),
+    ({"Runtime": "runc"}, ["ASCEND_VISIBLE_DEVICES=0"], None),
+    ({"Runtime": "io.containerd.runc.v2"}, ["ASCEND_VISIBLE_DEVICES=0"], None),
+    ({"Runtime": None}, ["ASCEND_VISIBLE_DEVICES=0"], None),
 ]
 
 
-@pytest.mark.parametrize("runtime, environment, names", ASKED_FOR)
-def test_ascend_docker_runtime_allows_devices_of_the_environment(tree, runtime, environment, names):
-    tree.write({"/sys/fs/cgroup/docker/%s/cgroup.procs" % ID: ""})
-    tree.write({"/var/lib/docker/containers/%s/hostconfig.json" % ID: json.dumps({"Devices": None, "Runtime": runtime})})
+def of_docker(tree, settings):
+    """Write the group and the settings of a container of docker without systemd."""
+    tree.write({DOCKER_PROCS: "", "/sys/fs/cgroup/docker/buildkit/cgroup.procs": ""})
+    tree.write({"/var/lib/docker/containers/%s/hostconfig.json" % ID: json.dumps({"Devices": None, **settings})})
+
+
+@pytest.mark.parametrize("settings, environment, names", ASKED_FOR)
+def test_docker_and_its_runtime_allow_devices(tree, settings, environment, names):
+    of_docker(tree, settings)
     tree.write({DOCKER_FILE: json.dumps({"Name": "/llm", "Config": {"Env": environment}})})
-    found = [(user["witness"], user["name"], user["devices"]) for user in users(tree.host, NPUS)]
-    assert found == ([("allowed", "llm", names)] if names else [])
-
-
-def test_a_container_without_open_devices_has_its_groups_sets(tree):
-    scope = "docker-%s.scope" % ID
-    tree.write({"/run/systemd/transient/" + scope: "[Scope]\n"})
-    tree.write({"/run/systemd/transient/%s.d/50-DeviceAllow.conf" % scope: "DeviceAllow=/dev/davinci1 rwm\n"})
-    run(tree, 5, "sleep", DOCKER_SCOPE)
-    tree.write({"/sys/fs/cgroup%s/%s" % (DOCKER_SCOPE, name): text for name, text in GRANTS.items()})
-    (user,) = users(tree.host, NPUS)
-    assert (user["witness"], user["cpus"], user["mems"], user["processes"]) == ("allowed", "4-7", "1", [])
-
-
-GRANTS = {"cgroup.procs": "5\n", "cpuset.cpus.effective": "4-7", "cpuset.mems.effective": "1"}
+    found = [(user["witness"], user["group"], user["name"], user["devices"], user["engine"]) for user in users(tree.host, NPUS)]
+    assert found == ([("allowed", "/docker/" + ID, "llm", names, "docker")] if names else [])
 
 
 def test_a_device_file_is_known_by_number_under_any_name(tmp_path):
-    class Running(Host):
-        live = True
-
-        def path(self, path):
-            return str(tmp_path / path.rpartition("/")[2])
-
-        def names(self, folder, pattern="*"):
-            return sorted(os.listdir(self.path(folder)))
-
-    (tmp_path / "fd").mkdir()
+    (tmp_path / "proc/1/fd").mkdir(parents=True)
     (tmp_path / "hostdev").mkdir()
     (tmp_path / "hostdev/davinci7").symlink_to("/dev/full")
     (tmp_path / "hostdev/davinci8").write_text("no device")
-    opened = {"3": "/dev/full", "4": "/dev/npu-affinity-not-there", "5": "/etc/passwd", "6": "/dev/zero"}
-    opened.update({"7": "../hostdev/davinci7", "8": "../hostdev/davinci8"})
-    for name, target in opened.items():
-        (tmp_path / "fd" / name).symlink_to(target)
-    assert devices.opened(Running(), 1, {os.stat("/dev/full").st_rdev: "davinci3"}) == {"3": "davinci3", "7": "davinci3"}
+    opened = ["/dev/full", "/dev/npu-affinity-not-there", "/etc/passwd", "/dev/zero"]
+    for number, target in enumerate([*opened, *(str(tmp_path / "hostdev" / name) for name in ("davinci7", "davinci8"))], 3):
+        (tmp_path / "proc/1/fd" / str(number)).symlink_to(target)
+    assert devices.opened(LiveHost(str(tmp_path)), 1, {os.stat("/dev/full").st_rdev: "davinci3"}) == {"3": "davinci3", "7": "davinci3"}
 
 
 def test_holders_of_a_device_are_said_with_their_processes(tree):
     run(tree, 4711, "python3", DOCKER_SCOPE, "/dev/null", "/dev/davinci5")
     run(tree, 9, "trainer", "/user.slice")
     found = users(tree.host, listed={9: ()})
-    assert holders(found, ["davinci5"]) == "container d0caaaaaaaaa (process 4711 python3)"
     assert holders(found, ["davinci50", "davinci"]) == ""
     assert holders(found, ["davinci5"], [9]) == "container d0caaaaaaaaa (process 4711 python3), process 9 trainer"
-
-
-def test_many_holders_are_counted(tree):
     for number in range(1, 8):
         run(tree, number, "worker", "/system.slice/a%d.service" % number, "/dev/davinci0")
     text = holders(users(tree.host), ["davinci0"])
@@ -399,7 +334,6 @@ PLACES = {
     "one process of two outside": (user([N0], "1-2", "3-4"), OUTSIDE),
     "two NPUs have both pools": (user([N0, N1], "0-3", "4-7"), INSIDE),
     "a GPU is no NPU of that number": (user([G0], "0-3"), OUTSIDE),
-    "everywhere": (user([N0], "0-63"), OUTSIDE),
     "an NPU that has no CPUs by the plan": (user([N0, N9], "0-63"), UNJUDGED),
     "an NPU besides that was not asked for": (user([N0], "0-63", unassigned=["davinci9"]), UNJUDGED),
     "a lost NPU besides": (user([N0, N5], "0-3,10"), INSIDE),
@@ -412,7 +346,7 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("found, counts", list(PLACES.values()), ids=list(PLACES))
+@pytest.mark.parametrize("found, counts", PLACES.values(), ids=PLACES)
 def test_a_user_is_inside_if_threads_stay_on_its_npus_pools(found, counts):
     result = placed([found], PLAN)
     assert (result.inside, len(result.outside), len(result.pods)) == counts
@@ -436,73 +370,49 @@ def test_what_runs_outside_is_said_with_where_it_would_run():
 
 
 ADOPT = "bind with npu_affinity_adopt: now"
+SESSION = {"kind": "session", "unit": "session-3.scope"}
+OF_DOCKER = {"engine": "docker", "container": ID, "name": "serve", "kind": "container", "unit": "docker-%s.scope" % ID}
+OF_PODMAN = {"engine": "podman", "container": ID, "kind": "container"}  # Quadlet starts it as a part of its service
+OF_NERDCTL = {"engine": "containerd", "container": ID, "kind": "container", "unit": "nerdctl-%s.scope" % ID}
+IN_SERVICE = "add {unit: v.service, npus: [%s]} to npu_affinity_services, bind and restart it"
+AGAIN = "start it again with --cgroup-parent=%s-0.slice"
+BY_COMMAND, BY_LAUNCH = "start it again: npu-affinity run npu-1 -- COMMAND", "start it again in npu-1.slice (filter npu.affinity.launch)"
+ROOTLESS = " (a rootless container cannot start in such a slice)"
 WORKLOAD = "add {name: NAME, npus: [0, 1]} to npu_affinity_workloads, bind, and start it again in the slice of this workload"
 NEXT = [
-    (
-        user([N0], "9", engine="docker", container=ID, name="serve", kind="container", unit="docker-%s.scope" % ID),
-        "docker update --cpuset-cpus 0-3 serve",
-    ),
-    (user([N1, G0], "0"), f"{ADOPT}, or add {{unit: v.service, npus: [1, gpu-0]}} to npu_affinity_services, bind and restart it"),
-    (user([N1], "0", kind="session", unit="session-3.scope"), f"{ADOPT}, or start it again: npu-affinity run npu-1 -- COMMAND"),
-    (
-        user([N0], "9", engine="podman", container=ID, kind="container"),  # Quadlet starts it as a part of its service
-        f"{ADOPT}, or add {{unit: v.service, npus: [0]}} to npu_affinity_services, bind and restart it",
-    ),
-    (
-        user([N0], "9", engine="podman", container=ID, kind="container", group=USER, unit="user@1.service"),
-        f"{ADOPT} (a rootless container cannot start in such a slice)",
-    ),
-    (
-        user([G0], "0", engine="containerd", container=ID, kind="container", unit="nerdctl-%s.scope" % ID),
-        f"{ADOPT}, or start it again with --cgroup-parent=gpu-0.slice",
-    ),
-    (
-        user([N1], "0", kind="other", unit=None, group="/default/serve"),
-        f"{ADOPT}, or start it again in npu-1.slice (filter npu.affinity.launch)",
-    ),
-    (
-        user([N0, N1], "9", engine="docker", container=ID, name="serve", kind="container", unit="docker-%s.scope" % ID),
-        "docker update --cpuset-cpus 0-7 serve",
-    ),
-    (user([N0, N1], "9", kind="session", unit="session-3.scope"), f"{ADOPT}, or {WORKLOAD}"),
+    # a user, its next step, and that where the group around it does not grant these CPUs
+    (user([N0], "9", **OF_DOCKER), "docker update --cpuset-cpus 0-3 serve", AGAIN % "npu"),
+    (user([N1, G0], "0"), ADOPT + ", or " + IN_SERVICE % "1, gpu-0", IN_SERVICE % "1, gpu-0"),
+    (user([N1], "0", **SESSION), ADOPT + ", or " + BY_COMMAND, BY_COMMAND),
+    (user([N0], "9", **OF_PODMAN), ADOPT + ", or " + IN_SERVICE % "0", IN_SERVICE % "0"),
+    (user([N0], "9", **OF_PODMAN, group=USER, unit="user@1.service"), ADOPT + ROOTLESS, "run it as root" + ROOTLESS),
+    (user([G0], "0", **OF_NERDCTL), ADOPT + ", or " + AGAIN % "gpu", AGAIN % "gpu"),
+    (user([N1], "0", kind="other", unit=None, group="/default/serve"), ADOPT + ", or " + BY_LAUNCH, BY_LAUNCH),
+    (user([N0, N1], "9", **OF_DOCKER), "docker update --cpuset-cpus 0-7 serve", WORKLOAD),
+    (user([N0, N1], "9", **SESSION), ADOPT + ", or " + WORKLOAD, WORKLOAD),
 ]
 
 
-@pytest.mark.parametrize("found, sentence", NEXT)
-def test_the_next_step_is_that_of_whoever_started_it(found, sentence):
+@pytest.mark.parametrize("found, step, elsewhere", NEXT)
+def test_the_next_step_is_that_of_whoever_started_it(found, step, elsewhere):
     (away,) = placed([found], PLAN).outside
-    assert away["next"] == sentence
-    assert away["command"] == (sentence if sentence.startswith("docker update ") else ""), "only what can be pasted is a command"
-
-
-GRANTED = [
-    "start it again with --cgroup-parent=npu-0.slice",
-    "add {unit: v.service, npus: [1, gpu-0]} to npu_affinity_services, bind and restart it",
-    "start it again: npu-affinity run npu-1 -- COMMAND",
-    "add {unit: v.service, npus: [0]} to npu_affinity_services, bind and restart it",
-    "run it as root (a rootless container cannot start in such a slice)",
-    "start it again with --cgroup-parent=gpu-0.slice",
-    "start it again in npu-1.slice (filter npu.affinity.launch)",
-    WORKLOAD,
-    WORKLOAD,
-]
-
-
-@pytest.mark.parametrize("found, sentence", list(zip((found for found, advice in NEXT), GRANTED)))
-def test_nothing_is_moved_to_cpus_that_the_group_around_lacks(found, sentence):
+    command = step if step.startswith("docker update ") else ""
+    assert (away["next"], away["command"]) == (step, command), "only what can be pasted is a command"
     (away,) = placed([{**found, "around": "3,10-12"}], PLAN).outside
-    assert (away["next"], away["command"]) == (f"{sentence} (the group around it grants CPUs 3,10-12 only)", "")
+    assert (away["next"], away["command"]) == (elsewhere + " (the group around it grants CPUs 3,10-12 only)", "")
     assert placed([{**found, "around": "0-12"}], PLAN).outside == placed([found], PLAN).outside
 
 
-def test_what_npu_smi_alone_lists_is_not_adopted():
-    (away,) = placed([user([N1], "0", kind="session", unit="session-3.scope", witness="tool")], PLAN).outside
-    assert away["next"] == "start it again: npu-affinity run npu-1 -- COMMAND"
+NOT_ADOPTED = [
+    ("tool", True, BY_COMMAND),
+    ("open", False, "bind with npu_affinity_bound_by: host and npu_affinity_adopt: now, or " + BY_COMMAND),
+]
 
 
-def test_workers_that_bind_themselves_are_not_adopted():
-    (away,) = placed([user([N1], "0", kind="session", unit="session-3.scope")], PLAN, host_binds=False).outside
-    assert away["next"].startswith("bind with npu_affinity_bound_by: host and npu_affinity_adopt: now, or start it again")
+@pytest.mark.parametrize("witness, host_binds, sentence", NOT_ADOPTED, ids=["npu-smi alone lists it", "workers bind themselves"])
+def test_what_cannot_be_adopted_as_it_is(witness, host_binds, sentence):
+    (away,) = placed([user([N1], "0", **SESSION, witness=witness)], PLAN, host_binds=host_binds).outside
+    assert away["next"] == sentence
 
 
 AROUND = [
@@ -520,16 +430,13 @@ def test_a_user_tells_what_can_be_given_to_it(tree, unit, group, grants, around)
     assert found.get("around") == around
 
 
-def test_a_pod_outside_the_pool_is_the_kubelets():
-    (remark,) = placed([user([N0], "8-9", kind="pod", container=ID, name="serve")], PLAN).remarks()
+def test_a_pod_outside_the_pool_is_the_kubelets_unless_adopted():
+    pod = user([N0], "8-9", kind="pod", container=ID, name="serve")
+    (remark,) = placed([pod], PLAN).remarks()
     assert remark.startswith("container serve (pid 10, NPU 0) runs on CPUs 8-9, pool 0-3: the kubelet places pods")
-
-
-def test_a_pod_outside_the_pool_is_adopted_where_pods_are():
-    found = placed([user([N0], "8-9", kind="pod", container=ID, name="serve")], PLAN, pods=True)
-    assert [(away["cpus"], away["pool"], away["next"]) for away in found.outside] == [
-        ("8-9", "0-3", "bind with npu_affinity_adopt: now and npu_affinity_adopt_pods: true")
-    ]
+    found = placed([pod], PLAN, pods=True)
+    adopt = "bind with npu_affinity_adopt: now and npu_affinity_adopt_pods: true"
+    assert [(away["cpus"], away["pool"], away["next"]) for away in found.outside] == [("8-9", "0-3", adopt)]
     assert found.remarks() == []
 
 
@@ -547,6 +454,5 @@ def test_services_that_start_work_of_others_are_not_whole(files, shared, tree):
     run(tree, 60, "python3", "/system.slice/any.service", "/dev/davinci0")
     tree.write({"/sys/fs/cgroup/system.slice/any.service/cgroup.procs": "50\n60\n", "/proc/50/comm": "any", **files})
     (found,) = users(tree.host)
-    assert (found["kind"], found["name"], is_whole(found)) == (
-        ("session", "python3", False) if shared else ("service", "any.service", True)
-    )
+    expected = ("session", "python3", False) if shared else ("service", "any.service", True)
+    assert (found["kind"], found["name"], is_whole(found)) == expected

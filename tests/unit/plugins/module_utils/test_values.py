@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Every feature that sets values of a running host, killed and refused at every step of all that changes them."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os
@@ -17,15 +15,15 @@ import pytest
 from ansible_collections.npu.affinity.plugins.module_utils._apply.apply import Application
 from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
 from ansible_collections.npu.affinity.plugins.module_utils._features.parts import traces
-from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host, Result
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Result
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.hugepages import path_of
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import PATH as LOCK
 from ansible_collections.npu.affinity.plugins.module_utils._state.previous import PATH as RECORD
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
+from tests.fakes import kernel as fakes
 from tests.fakes.kernel import FIRST, add_device, add_function, names_of
 from tests.fakes.machine import Killed, Steps
-from tests.fakes.share import Box
-from tests.fakes.share import wanted as shares_of
+from tests.fakes.share import Box, wanted as shares_of
 from tests.fakes.states import a_state
 from tests.simulator import npu_smi
 
@@ -33,7 +31,7 @@ POLICY = "/sys/devices/system/cpu/cpufreq/policy%d/scaling_governor"
 NIC = "0000:7d:00.0"
 
 
-class Kernel(Host):
+class Kernel(fakes.Kernel):
     """Each write to it is a step. Its new huge pages are free."""
 
     interrupt = staticmethod(lambda: None)
@@ -54,11 +52,6 @@ class Kernel(Host):
             free = path.replace("nr_", "free_")
             super().set_attribute(free, str(self.read_number(free) + int(value) - self.read_number(path)))
         super().set_attribute(path, value)
-
-    def put(self, path, text):
-        os.makedirs(os.path.dirname(self.path(path)), exist_ok=True)
-        with open(self.path(path), "w") as file:
-            file.write(f"{text}\n")
 
 
 def with_settings(host):

@@ -3,8 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The watcher: what wakes it up, on the kernel that runs, and what it places then."""
 
-from __future__ import annotations
-
+import contextlib
 import os
 import select
 import subprocess
@@ -13,36 +12,15 @@ import time
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._command.watch import program
-from ansible_collections.npu.affinity.plugins.module_utils._command.watch.groups import Groups
-from ansible_collections.npu.affinity.plugins.module_utils._command.watch.program import Budget, Schedule, Watch
+from ansible_collections.npu.affinity.plugins.module_utils._command import watch as program
+from ansible_collections.npu.affinity.plugins.module_utils._command.watch import Budget, Groups, Schedule, Watch
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._kernel import device_opens
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.process_events import COMM, EXEC, Lost, ProcessEvents
 from tests.fakes.watched import CPUS, Watched, one_at_a_time
+from tests.fakes.workers import RealWorker
 
 PATIENCE = 10.0
-WORKER = """
-import ctypes, os, sys, threading
-named = threading.Event()
-def run():
-    named.wait()
-    ctypes.CDLL(None).prctl(15, b"acl_thread", 0, 0, 0)
-    print(os.readlink("/proc/thread-self").rpartition("/")[2], flush=True)  # Python 3.7 has no get_native_id
-    threading.Event().wait()
-print("ready", flush=True)
-sys.stdin.readline()
-if os.fork():
-    os.wait()
-    sys.exit()
-descriptor = os.open(sys.argv[1], os.O_RDONLY)
-print(os.getpid(), flush=True)
-threading.Thread(target=run, daemon=True).start()
-sys.stdin.readline()
-named.set()
-sys.stdin.readline()
-"""
-"""Forks, opens a device, and names a thread, as a worker of vLLM does; each step waits for a line."""
 
 
 @pytest.fixture
@@ -51,27 +29,19 @@ def machine(tmp_path):
 
 
 @pytest.fixture
-def worker(machine):
+def start():
     """Start a worker by a command around it, and return it."""
-    started = []
-
-    def start(*around, device=""):
-        command = [*around, sys.executable, "-c", WORKER, device or machine.path("/dev/davinci0")]
-        started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True, bufsize=1))
-        assert started[-1].stdout.readline() == "ready\n"
-        return started[-1]
-
-    yield start
-    for process in started:
-        process.stdin.close()
-        process.wait()
-        process.stdout.close()
+    with contextlib.ExitStack() as started:
+        yield lambda *around: started.enter_context(RealWorker(around=around))
 
 
-def told(worker):
-    """Let a worker take its next step, and return the number that it prints."""
-    worker.stdin.write("\n")
-    return int(worker.stdout.readline())
+def looked(machine):
+    """Return a watcher that has looked at all processes, and will not for a while."""
+    watch = Watch(machine)
+    assert watch.look()
+    watch.schedule.looked(time.monotonic(), 0)
+    assert watch.schedule.pause(time.monotonic()) > 50
+    return watch
 
 
 def placed(watch, tid, cpus):
@@ -88,41 +58,34 @@ two_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="one CPU has no other")
 
 
 @two_cpus
-def test_workers_are_placed_at_an_open_and_threads_at_a_name(machine, worker, capsys):
-    watch = Watch(machine)
-    assert watch.look()
-    watch.schedule.looked(time.monotonic(), 0)
-    process = worker()
-    pid = told(process)
-    assert placed(watch, pid, CPUS[:1])
+def test_workers_are_placed_at_an_open_and_threads_at_a_name(machine, start, capsys):
+    watch, worker = looked(machine), start()
+    assert placed(watch, worker.open(machine.path("/dev/davinci0")), CPUS[:1])
     assert "of NPU 0: " in capsys.readouterr().out
     if watch.processes.descriptor < 0:
         pytest.skip(watch.processes.why)
-    assert placed(watch, told(process), CPUS[-1:])
+    assert placed(watch, worker.start_thread("acl_thread"), CPUS[-1:])
 
 
 @two_cpus
-def test_a_container_opens_device_files_of_its_own(machine, worker):
+def test_a_container_opens_device_files_of_its_own(machine, start):
     watch = Watch(machine)
     if watch.processes.descriptor < 0:
         pytest.skip(watch.processes.why)
     script = 'mount -t tmpfs none /dev && mknod /dev/davinci0 c 1 5 && mknod /dev/null c 1 3 && exec "$@"'
-    if subprocess.call(["unshare", "--mount", "sh", "-c", script, "sh", "true"], stderr=subprocess.DEVNULL):
+    container = ["unshare", "--mount", "sh", "-c", script, "sh"]
+    if subprocess.call([*container, "true"], stderr=subprocess.DEVNULL):
         pytest.skip("mounts are not allowed here")
     watch.look()
-    process = worker("unshare", "--mount", "sh", "-c", script, "sh", device="/dev/davinci0")
+    worker = start(*container)
     watch.wait(1)
-    pid = told(process)
-    assert placed(watch, pid, CPUS[:1])
+    assert placed(watch, worker.open("/dev/davinci0"), CPUS[:1])
 
 
 @two_cpus
-def test_without_fanotify_an_open_leads_to_a_look(machine, worker, monkeypatch):
+def test_without_fanotify_an_open_leads_to_a_look(machine, start, monkeypatch):
     monkeypatch.setattr(device_opens.Opens, "_mark_by_fanotify", lambda self, path: False)
-    watch = Watch(machine)
-    watch.look()
-    watch.schedule.looked(time.monotonic(), 0)
-    assert placed(watch, told(worker()), CPUS[:1])
+    assert placed(looked(machine), start().open(machine.path("/dev/davinci0")), CPUS[:1])
 
 
 def test_ranks_start_without_a_pause_and_storms_wait():
@@ -132,21 +95,16 @@ def test_ranks_start_without_a_pause_and_storms_wait():
         now, cost = now + 0.02, cost + 0.3
         budget.spent(now, 0.3)
     while now < 600:
-        now += max(budget.pause(now), 0.02)
-        now, cost = now + 0.3, cost + 0.3
+        now, cost = now + max(budget.pause(now), 0.02) + 0.3, cost + 0.3
         budget.spent(now, 0.3)
     assert 0.1 < cost / now < 0.12
 
 
 def test_lost_events_lead_to_one_look(machine, monkeypatch):
-    watch = Watch(machine)
-    watch.look()
-    watch.schedule.looked(time.monotonic(), 0)
-    assert watch.schedule.pause(time.monotonic()) > 50
-
     def lost():
         raise Lost
 
+    watch = looked(machine)
     monkeypatch.setattr(watch.processes, "read", lost)
     monkeypatch.setattr(watch.opens, "read", lambda: (set(), False))
     monkeypatch.setattr(program.select, "select", lambda fds, *_rest: (fds[:1], [], []))
@@ -164,8 +122,7 @@ def test_the_kernel_tells_programs_and_names_only():
     select.select([events.descriptor], [], [], PATIENCE)
     seen = events.read()
     assert {event.what for event in seen} <= {EXEC, COMM}
-    assert {event.what for event in seen if event.process == child.pid} == {EXEC, COMM}
-    assert {event.thread for event in seen if event.process == child.pid} == {child.pid}
+    assert {(event.what, event.thread) for event in seen if event.process == child.pid} == {(EXEC, child.pid), (COMM, child.pid)}
 
 
 def test_another_root_has_no_events(tmp_path):
@@ -174,21 +131,20 @@ def test_another_root_has_no_events(tmp_path):
     assert not watch.look(), "no feature is on"
 
 
-@pytest.mark.parametrize(
-    ("mounts", "folder"),
-    [
-        ([("/", "ext4"), ("/dev", "devtmpfs"), ("/dev/pts", "devpts")], "/proc/1/root/dev"),
-        ([("/", "overlay"), ("/dev", "tmpfs"), ("/dev/davinci0", "devtmpfs")], "/proc/1/root/dev"),
-        ([("/", "overlay"), ("/dev", "tmpfs"), ("/dev", "fuse")], ""),
-        ([("/", "overlay"), ("/dev", "tmpfs"), ("/dev/davinci0", "fuse.x")], ""),
-        ([("/", "overlay")], ""),
-    ],
-)
-def test_a_file_system_that_might_not_answer_is_left_alone(tmp_path, mounts, folder):
-    lines = ["36 35 0:5 / %s rw,relatime shared:2 - %s none rw" % mount for mount in mounts]
-    (tmp_path / "proc/1").mkdir(parents=True)
-    (tmp_path / "proc/1/mountinfo").write_text("\n".join(lines))
-    assert device_opens.device_folder(Host(str(tmp_path)), 1) == folder
+ROOT, TMPFS = ("/", "overlay"), ("/dev", "tmpfs")
+MOUNTS = [
+    ([("/", "ext4"), ("/dev", "devtmpfs"), ("/dev/pts", "devpts")], "/proc/1/root/dev"),
+    ([ROOT, TMPFS, ("/dev/davinci0", "devtmpfs")], "/proc/1/root/dev"),
+    ([ROOT, TMPFS, ("/dev", "fuse")], ""),
+    ([ROOT, TMPFS, ("/dev/davinci0", "fuse.x")], ""),
+    ([ROOT], ""),
+]
+
+
+@pytest.mark.parametrize(("mounts", "folder"), MOUNTS)
+def test_a_file_system_that_might_not_answer_is_left_alone(tree, mounts, folder):
+    host = tree.write({"/proc/1/mountinfo": "\n".join("36 35 0:5 / %s rw,relatime shared:2 - %s none rw" % mount for mount in mounts)})
+    assert device_opens.device_folder(host, 1) == folder
 
 
 def test_looks_follow_a_new_group_and_then_the_clock():
@@ -206,8 +162,7 @@ def test_looks_follow_a_new_group_and_then_the_clock():
 
 
 def test_looks_take_a_bounded_share_of_a_cpu():
-    schedule = Schedule(0.0)
-    now = cost = 0.0
+    schedule, now, cost = Schedule(0.0), 0.0, 0.0
     while now < 600:
         schedule.wake(now)
         now += max(schedule.pause(now), 0.1)
@@ -217,12 +172,10 @@ def test_looks_take_a_bounded_share_of_a_cpu():
     assert 0.03 < cost / now <= 0.051
 
 
-def test_a_new_group_wakes_and_so_does_one_in_a_new_slice(tmp_path):
+def test_a_new_group_wakes_and_so_does_one_in_a_new_slice(tree, tmp_path):
     folder = tmp_path / "sys/fs/cgroup"
-    (folder / "system.slice").mkdir(parents=True)
-    (folder / "kubepods.slice").mkdir()
-    (folder / "cgroup.procs").write_text("")
-    groups = Groups(Host(str(tmp_path)))
+    tree.write({"/sys/fs/cgroup/system.slice": None, "/sys/fs/cgroup/kubepods.slice": None, "/sys/fs/cgroup/cgroup.procs": ""})
+    groups = Groups(tree.host)
     assert not groups.read()
     for name in ("system.slice/docker-1.scope", "machine.slice", "machine.slice/libpod-1.scope"):
         (folder / name).mkdir()

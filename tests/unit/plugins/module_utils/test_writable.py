@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Folders that cannot be written are refused before the first write."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os
@@ -20,7 +18,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._host.host import Hos
 from ansible_collections.npu.affinity.plugins.module_utils._state import writable
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import FileState, remove_empty
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import apply
-from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
+from tests.fakes.systemd import a_request
 from tests.fakes.confined import confined, forbidden, read_only
 
 USUAL, OTHER, RULES = installed.ARCHIVE, "/var/lib/code/npu_affinity.zip", "/etc/udev/rules.d/90-npu-affinity.rules"
@@ -44,8 +42,17 @@ def host(tmp_path):
     return Host(str(tmp_path))
 
 
+def refusal(function, *arguments, **options):
+    """Return why something is refused, or nothing."""
+    try:
+        function(*arguments, **options)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
 def wanted(*paths, text="# Managed by npu.affinity\n"):
-    return Request(files=[{"path": path, "content": text} for path in paths])
+    return a_request(files=[{"path": path, "content": text} for path in paths])
 
 
 @contextlib.contextmanager
@@ -86,13 +93,8 @@ def test_a_noexec_mount_holds_no_host_code(host, monkeypatch, path, flag, refuse
     monkeypatch.setattr(Host, "live", True)
     monkeypatch.setattr(host, "resolve", lambda path: host.root + path)
     mounted(monkeypatch, host, "/", flag)
-    try:
-        changes = {path: (FileState(None, None), FileState("code", 0o644))}
-        writable.Writing(host, changes, [path]).refuse_impossible()
-        found = ""
-    except ValueError as error:
-        found = str(error)
-    assert ("/var/lib is mounted noexec" in found) is refused
+    changes = {path: (FileState(None, None), FileState("code", 0o644))}
+    assert ("/var/lib is mounted noexec" in refusal(writable.Writing(host, changes, [path]).refuse_impossible)) is refused
 
 
 def test_a_folder_without_the_right_to_write_is_refused(host, monkeypatch):
@@ -103,12 +105,12 @@ def test_a_folder_without_the_right_to_write_is_refused(host, monkeypatch):
 
 RIGHTS = [
     # the mode of the folder above it and of the nearest one, whose that one is, and who may write where
-    (0o755, 0o755, None, None),
-    (0o755, 0o775, None, None),
+    (0o755, 0o755, None, ""),
+    (0o755, 0o775, None, ""),
     (0o755, 0o777, None, "every user can write to /var/lib"),
     (0o755, 0o1777, None, "every user can write to /var/lib"),
     (0o777, 0o755, None, "every user can write to /var"),
-    (0o1777, 0o755, None, None),
+    (0o1777, 0o755, None, ""),
     (0o755, 0o755, 1234, "user 1234 can write to /var/lib"),
 ]
 
@@ -127,12 +129,9 @@ def test_host_code_goes_only_where_root_alone_can_write(host, monkeypatch, above
         return os.stat_result(found)
 
     monkeypatch.setattr(writable.os, "stat", stat)
-    try:
-        apply(host, wanted(OTHER), check=True)
-        found = None
-    except ValueError as error:
-        found = str(error)
-    assert found == (who and f"npu_affinity_library is /var/lib/code: {who}, and root runs the host code; name a folder of root's")
+    assert refusal(apply, host, wanted(OTHER), check=True) == (
+        who and f"npu_affinity_library is /var/lib/code: {who}, and root runs the host code; name a folder of root's"
+    )
 
 
 KERNEL = [
@@ -168,7 +167,7 @@ def test_a_folder_that_is_not_there_need_not_be_writable(host):
 
 def test_what_cannot_be_removed_needs_no_setting(host):
     apply(host, wanted(USUAL))
-    moved = Request(owned=[USUAL])
+    moved = a_request(owned=[USUAL])
     said = f"^{USUAL} cannot be removed: /usr/local/lib/npu-affinity: Read-only file system; make it writable and run again$"
     with pytest.raises(ValueError, match=said):
         confined(read_only, host.root + "/usr", lambda: apply(host, moved))

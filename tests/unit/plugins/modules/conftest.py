@@ -3,12 +3,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Modules run as Ansible runs them: in a process, arguments on standard input, one JSON result on standard output."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
+from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
+from tests.fakes.bound import host_in, state_of
 from tests.fakes.programs import run_main
 
 
@@ -24,3 +25,26 @@ def run_module():
         return result
 
     return run
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A simulated host with two NPUs, on which every feature has what it needs."""
+    return host_in(tmp_path)
+
+
+@pytest.fixture
+def topology(root):
+    return gather(Host(str(root)))
+
+
+@pytest.fixture
+def act(run_module, root):
+    """Run a module on the host."""
+    return lambda module, **options: run_module(module, root=str(root), **options)
+
+
+@pytest.fixture
+def bind(act, topology):
+    """Bind with some features switched off, and return what module host_files answers."""
+    return lambda *off, **options: act("host_files", state=state_of(topology, *off), **options)

@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Playbook verify, the command on the host, the metrics and the report give one answer on how a host differs from its state in force."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -12,18 +10,16 @@ from collections import Counter
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._command.metrics import writing
+from ansible_collections.npu.affinity.plugins.module_utils._command import metrics
 from ansible_collections.npu.affinity.plugins.module_utils._command.program import main
-from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import CQ
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import of_plan
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import record
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.records import fleet
-from tests.fakes.bound import MACHINE, SETTINGS, TEXTFILE, state_of
-from tests.simulator import generate as simulator
-from tests.fakes.changes import work_outside
+from tests.fakes.bound import SETTINGS, TEXTFILE, host_in, state_of
+from tests.fakes.changes import move_an_interrupt, work_outside
 from tests.simulator.driver import NPU_SMI
 
 SLICE, PLAN, SWAPPINESS = "etc/systemd/system/npu-0.slice", "etc/npu-affinity/plan.json", "proc/sys/vm/swappiness"
@@ -35,81 +31,58 @@ OUTSIDE = re.compile(r"npu_affinity_unconfined_processes\{.*\} (\d+)")
 
 @pytest.fixture(scope="module")
 def bound(run_module, tmp_path_factory):
-    """Simulated hosts that were bound to both cards, to the first alone before the second one was there, and to both
-    with an npu-smi that only the settings know."""
+    """Simulated hosts that were bound to both cards, to the first alone before the second one was there, and to both with an npu-smi that
+    only the settings know."""
     found = {}
-    for name, without in (("both", None), ("first", SECOND), ("named", None)):
-        root = tmp_path_factory.mktemp(name)
-        simulator.generate(MACHINE, root)
-        (root / TEXTFILE[1:]).parent.mkdir(parents=True)
-        (root / SWAPPINESS).parent.mkdir(parents=True, exist_ok=True)
-        (root / SWAPPINESS).write_text("60\n")
-        npu_smi = elsewhere(root, tmp_path_factory.mktemp("tools")) if name == "named" else None
+    for name, cards in (("both", 2), ("first", 1), ("named", 2)):
+        root, npu_smi, settings = host_in(tmp_path_factory.mktemp(name)), None, SETTINGS
+        if name == "named":
+            (root / NPU_SMI[1:]).unlink()
+            npu_smi = str(host_in(tmp_path_factory.mktemp("tools")) / NPU_SMI[1:])
+            settings = {**SETTINGS, "device_share": {**SETTINGS["device_share"], "enabled": True, "npu_smi": npu_smi}}
         topology = gather(Host(str(root)), npu_smi=npu_smi)
-        made = plan({**topology, "npus": [npu for npu in topology["npus"] if npu["pci"] != without]})
-        shared = {"device_share": {**SETTINGS["device_share"], "enabled": True, "npu_smi": npu_smi}} if npu_smi else {}
-        state = json.loads(json.dumps(of_plan(topology, made, SETTINGS | shared)))
+        state = of_plan(topology, plan({**topology, "npus": topology["npus"][:cards]}), settings)
         state |= {"npu_smi": npu_smi} if npu_smi else {}
-        assert run_module("host_files", root=str(root), state=state)["changed"]
+        assert run_module("host_files", root=str(root), state=json.loads(json.dumps(state)))["changed"]
         found[name] = root, npu_smi
     return found
 
 
-def elsewhere(root, tools):
-    """Move npu-smi out of the folders in which it is searched, and return its path."""
-    simulator.generate(MACHINE, tools)
-    (root / NPU_SMI[1:]).unlink()
-    return str(tools / NPU_SMI[1:])
-
-
-def edit_the_slice(root):
-    (root / SLICE).write_text((root / SLICE).read_text().replace("0-15", "0-7"))
-
-
-def move_an_interrupt(root):
-    names = {line.split(":")[0].strip(): line.split()[-1] for line in (root / "proc/interrupts").read_text().splitlines()[1:]}
-    irq = next(irq for irq in names if names[irq] == CQ and (root / f"sys/bus/pci/devices/{FIRST}/msi_irqs/{irq}").exists())
-    (root / f"proc/irq/{irq}/smp_affinity_list").write_text("15\n")
-
-
-def edit_the_plan(root):
-    (root / PLAN).write_text((root / PLAN).read_text().replace('"0-15"', '"0-13"', 1))
+def edit(root, path=SLICE):
+    (root / path).write_text((root / path).read_text().replace("0-15", "0-7", 1))
 
 
 def several(root):
-    for happen in (edit_the_slice, move_an_interrupt, work_outside):
-        happen(root)
-
-
-def nothing(_root):
-    """Leave the host as it was bound."""
+    edit(root)
+    move_an_interrupt(root, FIRST)
+    work_outside(root)
 
 
 CASES = {
-    "as it was bound": ("both", nothing, [], 0),
-    "slice edited": ("both", edit_the_slice, ["NPU_FILE_CHANGED"], 0),
-    "interrupt moved": ("both", move_an_interrupt, ["NPU_IRQBALANCE_ACTIVE"], 0),
+    "as it was bound": ("both", None, [], 0),
+    "slice edited": ("both", edit, ["NPU_FILE_CHANGED"], 0),
+    "interrupt moved": ("both", lambda root: move_an_interrupt(root, FIRST), ["NPU_IRQBALANCE_ACTIVE"], 0),
     "work outside its pool": ("both", work_outside, [], 1),
     "several at once": ("both", several, ["NPU_FILE_CHANGED", "NPU_IRQBALANCE_ACTIVE"], 1),
-    "plan edited": ("both", edit_the_plan, ["NPU_PLAN_CHANGED"], 0),
+    "plan edited": ("both", lambda root: edit(root, PLAN), ["NPU_PLAN_CHANGED"], 0),
     "timer disabled": ("both", lambda root: (root / TIMER).unlink(), ["NPU_UNIT_CHANGED"], 0),
     "setting changed": ("both", lambda root: (root / SWAPPINESS).write_text("60\n"), ["NPU_TUNING_CHANGED"], 0),
     "card lost": ("both", lambda root: (root / f"sys/bus/pci/devices/{SECOND}").unlink(), ["NPU_CARD_LOST"], 0),
-    "npu-smi at a path of its own": ("named", nothing, [], 0),
-    "card added": ("first", nothing, ["NPU_CARD_NEW"], 0),
+    "npu-smi at a path of its own": ("named", None, [], 0),
+    "card added": ("first", None, ["NPU_CARD_NEW"], 0),
 }
 
 
-@pytest.mark.parametrize(("name", "happen", "codes", "outside"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize("name, happen, codes, outside", CASES.values(), ids=CASES)
 def test_everyone_gives_the_same_answer(bound, run_module, tmp_path, capsys, name, happen, codes, outside):
     root = tmp_path / "host"
     source, npu_smi = bound[name]
     shutil.copytree(source, root, symlinks=True)
-    happen(root)
+    happen and happen(root)
     topology = gather(Host(str(root)), npu_smi=npu_smi)
     given = {"npus": topology["npus"], "users": topology["users"]}
     verified = run_module("binding_info", root=str(root), topology=given, desired=state_of(topology, "threads"))
-    assert "feature threads: present -> absent" in verified["changes"], "what a bind would change is no drift"
+    assert "feature threads: on -> off" in verified["changes"], "what a bind would change is no drift"
     found = sorted((entry["code"], entry["object"]) for entry in verified["drift"])
     assert ([code for code, _object in found], len(verified["outside"])) == (codes, outside)
 
@@ -124,7 +97,9 @@ def test_everyone_gives_the_same_answer(bound, run_module, tmp_path, capsys, nam
     assert sorted((entry["code"], entry["object"]) for entry in shown["drift"]) == found
     assert (shown["state"], shown["compared"]) == (told["state"], sum(map(len, verified["checked"].values())))
 
-    assert writing.main(["--root", str(root)]) == 0
+    assert metrics.main(["--root", str(root)]) == 0
     text = (root / TEXTFILE[1:]).read_text()
     assert {code: int(number) for code, number in DRIFTED.findall(text)} == Counter(codes)
     assert sum(map(int, OUTSIDE.findall(text))) == outside
+    numbers = [int(re.search(rf"npu_affinity_{name}_npus (\d+)", text)[1]) for name in ("lost", "new")]
+    assert numbers == [codes.count("NPU_CARD_LOST"), codes.count("NPU_CARD_NEW")]

@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What lies in the place of the collection's files: a bind, its check, verify, unbind and the boot unit end in time, with a sentence."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -15,8 +13,7 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
-from tests.fakes.bound import MACHINE, TEXTFILE, state_of
-from tests.simulator import generate as simulator
+from tests.fakes.bound import host_in, state_of
 from tests.fakes.programs import run_main
 
 PROGRAMS = "ansible_collections.npu.affinity.plugins.module_utils._command.main"
@@ -34,10 +31,7 @@ ENTRY = "/etc/npu-affinity/history/1.json"
 def machine(tmp_path_factory):
     """A simulated host, its desired state, and a copy of it that is bound."""
     root = tmp_path_factory.mktemp("machine")
-    simulator.generate(MACHINE, root / "before")
-    (root / "before" / TEXTFILE[1:]).parent.mkdir(parents=True)
-    state = state_of(gather(Host(str(root / "before"))), "tuning")
-    return root, state
+    return root, state_of(gather(Host(str(host_in(root / "before")))))
 
 
 @pytest.fixture
@@ -52,7 +46,7 @@ def host(machine, tmp_path, run_module):
 
 
 @pytest.fixture
-def act(host, machine, run_module):
+def say(host, machine, run_module):
     """Return what a bind, its check, verify, unbind or the boot unit says of the host."""
 
     def run(action):
@@ -69,20 +63,17 @@ def act(host, machine, run_module):
 
 def place(host, path, kind):
     place = host / path[1:]
-    if place.exists():
-        place.unlink()
+    place.unlink(missing_ok=True)
     place.parent.mkdir(parents=True, exist_ok=True)
     if kind == "a fifo":
         os.mkfifo(place)
     elif kind == "a directory":
         place.mkdir()
-    elif kind == "a socket":
+    else:
         folder = os.open(place.parent, os.O_RDONLY)
         with socket.socket(socket.AF_UNIX) as server:
             server.bind(f"/proc/self/fd/{folder}/{place.name}")  # the path of a socket is short
         os.close(folder)
-    else:
-        place.symlink_to(place.name)
 
 
 ACTIONS = ("check", "bind", "verify", "unbind")
@@ -96,76 +87,55 @@ PLACES = [
     (CODE, "a fifo", ("bind", "unbind")),
     (LOCK, "a fifo", ("bind", "unbind", "boot unit")),
     (LOCK, "a directory", ("bind", "boot unit")),
-    (MEMORY, "a directory", ("unbind",)),
-    (MEMORY, "a fifo", ("unbind",)),
-    (REBINDS, "a fifo", ("unbind",)),
+    *((path, "a fifo", ("unbind",)) for path in (MEMORY, REBINDS)),
 ]
 
 
 @pytest.mark.parametrize("path, kind, actions", PLACES)
-def test_what_is_no_file_is_named_and_not_waited_for(host, act, path, kind, actions):
+def test_what_is_no_file_is_named_and_not_waited_for(host, say, path, kind, actions):
     place(host, path, kind)
     for action in actions:
-        said = act(action)
+        said = say(action)
         assert path in said and re.search("remove or rename it|in the meantime", said), (action, said)
         assert "Errno" not in said and "Traceback" not in said
     assert (host / path[1:]).exists(), "and nothing was done to it"
 
 
-def test_what_is_no_file_and_not_wanted_belongs_to_somebody_else(host, act):
+def test_what_is_no_file_and_not_wanted_belongs_to_somebody_else(host, say):
     foreign = host / "etc/systemd/system/npu-77.slice"
     os.mkfifo(foreign)
     (host / "etc/systemd/system/.npu-affinity-1").mkdir()
-    assert '"changed": false' in act("bind") and '"failed"' not in act("unbind") and foreign.is_fifo()
+    assert '"changed": false' in say("bind") and '"failed"' not in say("unbind") and foreign.is_fifo()
 
 
-RECORDS = [
-    "",
-    "{",
-    "[]",
-    "5",
-    "null",
-    '"text"',
-    "[" * 100000,
-    '{"schema": []}',
-    '{"a": {"b": 5}}',
-    '{"a": {"b": {"since": "x", "times": [null]}}}',
-]
+RECORDS = ["", "[]", "null", "[" * 100000, '{"a": {"b": {"since": "x", "times": [null]}}}']
 OTHER_SHAPES = [
     (MEMORY, '{"0000:c1:00.0": {"0 sq_send_trigger_irq": {"wanted": 5, "state": []}}}'),
     (REBINDS, '{"0000:c1:00.0": {"0 sq_send_trigger_irq": {"times": ["now", {}]}}}'),
     (REBINDS, '{"0000:c1:00.0": {"0 sq_send_trigger_irq": {"times": [1e999]}}}'),
-    (PREVIOUS, '{"stopped": {"a": 1}}'),
     (PREVIOUS, '{"irq": []}'),
-    (PREVIOUS, '{"irq": {"0000:c1:00.0 workqueue a": {"original": 5, "given": []}}}'),
-    (PREVIOUS, '{"files": {"/etc/a": {"content": "", "mode": "-1"}}}'),
-    (PREVIOUS, '{"files": {"/etc/a": {"content": "", "owner": "root:root"}}}'),
     (PREVIOUS, '{"device_share": {"\\u00b2:0": {"original": "on", "given": []}}}'),
-    (PREVIOUS, '{"vnpu": {"folders": [], "modes": {"/etc/a": "99999999"}, "files": {}}}'),
     (PLAN, '{"npus": [{"id": 0, "pool": "0-3", "pci": 5}]}'),
     (ENTRY, '{"time": 5}'),
     *((path, text) for path in (MEMORY, REBINDS) for text in RECORDS),
-    *((path, text) for path in (PREVIOUS, PLAN, ENTRY) for text in RECORDS[2:4]),
+    *((path, "[]") for path in (PREVIOUS, PLAN, ENTRY)),
 ]
 
 
 @pytest.mark.parametrize("path, text", OTHER_SHAPES, ids=[f"{os.path.basename(path)} {text[:60]}" for path, text in OTHER_SHAPES])
-def test_a_record_of_another_shape_is_a_sentence(host, act, path, text):
+def test_a_record_of_another_shape_is_a_sentence(host, say, path, text):
     (host / path[1:]).parent.mkdir(parents=True, exist_ok=True)
     (host / path[1:]).write_text(text)
-    said = act("boot unit")
+    said = say("boot unit")
     assert path not in (PREVIOUS, PLAN) or path in said
     if path in (PREVIOUS, ENTRY):
-        said = act("unbind")
+        said = say("unbind")
         assert "Traceback" not in said and (path == ENTRY or path in said)
 
 
-def test_owner_and_mode_of_a_replaced_file_come_back(machine, tmp_path, run_module):
-    if os.geteuid() != 0:
-        pytest.skip("only root gives files away")
-    root, state = machine
-    shutil.copytree(root / "before", tmp_path / "host", symlinks=True)
-    unit = tmp_path / "host" / SLICE[1:]
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_owner_and_mode_of_a_replaced_file_come_back(root, bind, run_module):
+    unit = root / SLICE[1:]
     unit.parent.mkdir(parents=True, exist_ok=True)
     unit.write_text("[Slice]\n")
     os.chown(unit, 1234, 4321)
@@ -175,15 +145,11 @@ def test_owner_and_mode_of_a_replaced_file_come_back(machine, tmp_path, run_modu
         found = unit.stat()
         return found.st_uid, found.st_gid, found.st_mode & 0o7777
 
-    assert run_module("host_files", root=str(tmp_path / "host"), state=state)["changed"]
-    assert rights() == (1234, 4321, 0o644)
-    assert json.loads((tmp_path / "host" / PREVIOUS[1:]).read_text())["files"][SLICE] == {
-        "content": "[Slice]\n",
-        "mode": "0640",
-        "owner": "1234:4321",
-    }
+    assert bind()["changed"] and rights() == (1234, 4321, 0o644)
+    recorded = json.loads((root / PREVIOUS[1:]).read_text())["files"][SLICE]
+    assert recorded == {"content": "[Slice]\n", "mode": "0640", "owner": "1234:4321"}
     os.chown(unit, 0, 0)
-    run_module("unbind", root=str(tmp_path / "host"))
+    run_module("unbind", root=str(root))
     assert unit.read_text() == "[Slice]\n" and rights() == (1234, 4321, 0o640)
 
 
@@ -203,19 +169,14 @@ def test_modes_do_not_depend_on_the_umask(machine, tmp_path, run_module):
         places = (place for place in host.rglob("*") if not place.is_symlink())
         made[umask] = {str(place.relative_to(host)): oct(place.stat().st_mode & 0o7777) for place in places}
     assert made[0o077] == made[0o022]
-    assert [made[0o077][path] for path in ("etc/npu-affinity", PLAN[1:], PREVIOUS[1:], "etc/npu-affinity/history")] == [
-        "0o755",
-        "0o644",
-        "0o600",
-        "0o700",
-    ]
+    found = [made[0o077][path] for path in ("etc/npu-affinity", PLAN[1:], PREVIOUS[1:], "etc/npu-affinity/history")]
+    assert found == ["0o755", "0o644", "0o600", "0o700"]
 
 
-MODULES = ["binding_info", "gather", "topology_facts", "host_files"]
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]")
 
 
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("module", ["binding_info", "gather", "topology_facts", "host_files"])
 def test_what_a_module_returns_has_no_control_characters(host, run_module, machine, module):
     hostile = "\x1b[2J![](//host)\r\u202e"
     unit = host / SLICE[1:]

@@ -99,7 +99,8 @@ def look(topology, cpus=None, housekeeping="", smt="cores", min_cpus=5, roles=No
     usable = allowed & cpu_set(cpus) if cpus else allowed
     cores = cores_of(topology["cpus"]["online"], tuple(topology["cpus"]["siblings"]))
     usable -= set_aside(topology, cores, allowed, housekeeping, smt)
-    return Look(topology, smt, min_cpus, {**PUBLISHED, **(roles or {})}, usable, cores)
+    sizes = {role: size for role, size in {**PUBLISHED, **(roles or {})}.items() if size}
+    return Look(topology, smt, min_cpus, sizes, usable, cores)
 
 
 def defects(topology, plan, **options):

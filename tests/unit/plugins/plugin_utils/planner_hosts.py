@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Hosts for the tests of the planner."""
 
-from __future__ import annotations
+import json
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import CODES
@@ -89,6 +89,14 @@ def a2(busy=(), **more):
     return {**topology, **more}
 
 
+def in_pod(title, family, name=None, busy=(), npus=8, **labels):
+    """Return a host of a product with two NUMA nodes, with NPUs that are busy by their ids, and its labels."""
+    topology = host([0, 0, 0, 0, 1, 1, 1, 1] * (npus // 8), nodes=2, cores=64, family=family)
+    topology["machine"]["product"] = title
+    topology["npus"] = [{**npu, "name": name, "busy": npu["id"] in busy} for npu in topology["npus"]]
+    return {"topology": topology, "labels": labels}
+
+
 def listed(cpus):
     """Return the cpulist of a range that is not empty."""
     if cpus.step > 1:
@@ -109,6 +117,11 @@ def switch_off(topology, offline):
     for key, least in (("siblings", 2), ("caches", 1)):
         left = [[cpu for cpu in expand(text) if cpu not in offline] for text in topology["cpus"][key]]
         topology["cpus"][key] = [compress(group) for group in left if len(group) >= least]
+
+
+def bound(topology, plan):
+    """Return a host with a plan in force, as JSON gives it back."""
+    return {**topology, "applied": json.loads(json.dumps(plan))}
 
 
 def pools(plan):

@@ -2,22 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-from __future__ import annotations
-
 import copy
 
 import pytest
 from planner_hosts import host
 
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired import refusals
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals import (
-    driver_refusals,
-    plan_refusals,
-    program_refusals,
-    place_refusals,
-    silence_refusals,
-)
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Named
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.remarks import remarks
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.slices import drop_in_text
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state
@@ -35,30 +27,16 @@ TOPOLOGY = {
     "problems": [],
 }
 PLAN = {
-    "strategy": "topo_affinity",
-    "requested": "auto",
-    "reason": "npu-smi reports the affinity of every NPU.",
-    "cpus": "0-191",
-    "housekeeping": "",
+    "strategy": "topo_affinity", "requested": "auto", "reason": "npu-smi reports the affinity of every NPU.",
+    "cpus": "0-191", "housekeeping": "", "lost": [], "repaired": [], "violations": [], "warnings": ["NPU 1 has no NUMA node."],
     "npus": [
         {"id": 0, "pci": "0000:c1:00.0", "pool": "144-167", "irq": "144-145", "main": "146-165", "acl": "166", "release": "167",
-         "mems": "6", "slice": "npu-0.slice"},
+         "mems": "6", "memory_nodes": "6", "slice": "npu-0.slice"},
         {"id": 1, "pci": "0000:01:00.0", "pool": "0-23", "irq": "0-1", "main": "2-21", "acl": "22", "release": "23",
-         "mems": "0", "slice": "npu-1.slice"},
+         "mems": "0", "memory_nodes": "0", "slice": "npu-1.slice"},
     ],
-    "lost": [],
-    "repaired": [],
-    "warnings": ["NPU 1 has no NUMA node."],
-    "violations": [],
-    "quality": {
-        "disjoint": True,
-        "whole_cores": True,
-        "local": 0.5,
-        "own_node": 0.25,
-        "balance": 0,
-        "smallest": 24,
-        "idle": "24-143,168-191",
-    },
+    "quality": {"disjoint": True, "whole_cores": True, "local": 0.5, "own_node": 0.25, "balance": 0, "smallest": 24,
+                "idle": "24-143,168-191"},
 }  # fmt: skip
 ONE = {"unit": "vllm@0.service", "npus": [0]}
 BOTH = {"unit": "big.service", "npus": [1, 0]}
@@ -76,81 +54,79 @@ def on(**machine):
 
 def test_cgroup_v2_gets_a_slice_per_npu_below_one_for_all():
     result = binding(TOPOLOGY, PLAN, Named())
-    assert result["method"] == "slices"
-    assert [(unit["name"], unit["cpus"], unit["mems"]) for unit in result["parents"] + result["slices"]] == [
-        ("npu.slice", "0-23,144-167", "0,6"),
-        ("npu-0.slice", "144-167", "6"),
-        ("npu-1.slice", "0-23", "0"),
-    ]
-    assert result["parents"][0]["wants"] == ["npu-0.slice", "npu-1.slice"]
-    assert {"unit": "npu-0.slice", "cpus": "144-167", "mems": "6"} in result["expected"]
+    held = [("npu.slice", "0-23,144-167", "0,6"), ("npu-0.slice", "144-167", "6"), ("npu-1.slice", "0-23", "0")]
+    assert [(unit["name"], unit["cpus"], unit["mems"]) for unit in result["parents"] + result["slices"]] == held
+    assert result["expected"] == [{"unit": name, "cpus": cpus, "mems": mems} for name, cpus, mems in held]
     assert (result["enabled"], result["started"]) == (["npu.slice"], ["npu.slice", "npu-0.slice", "npu-1.slice"])
 
 
-@pytest.mark.parametrize(
-    ("topology", "named"),
-    [
-        (TOPOLOGY, True),
-        (on(architecture="x86_64"), False),
-        (changed(TOPOLOGY, npus=[{"kind": "gpu", "id": 0, "name": "H200", "pci": "0000:00:06.0", "numa": 0}]), False),
-    ],
-    ids=["Arm", "x86_64", "GPU"],
-)
-def test_in_process_binding_is_named_where_workers_do_it(topology, named):
-    assert ("enable_cpu_binding=false" in binding(topology, PLAN, Named())["summary"]) == named
-
-
-DRIVERS = [
-    ("25.5.1", None),
-    ("25.3.rc1", "the Ascend driver is 25.3.rc1, and 25.5 or newer is required"),
-    (None, "the version of the Ascend driver is not known, and 25.5 or newer is required"),
+X86 = on(architecture="x86_64")
+ONLY_GPUS = changed(TOPOLOGY, npus=[{**npu, "kind": "gpu"} for npu in TOPOLOGY["npus"]])
+REPAIRED = {**PLAN, "repaired": ["NPUs 0 and 1 share CPUs."]}
+APPLIED = {"npus": [{"id": 0}, {"id": 0, "kind": "gpu"}]}
+# The host, its plan, what binds, and which words the summary has, or lacks.
+IN_PROCESS = [
+    ("Arm", TOPOLOGY, PLAN, "host", "enable_cpu_binding=false", True),
+    ("x86_64", X86, PLAN, "host", "enable_cpu_binding", False),
+    ("GPUs", ONLY_GPUS, PLAN, "host", "enable_cpu_binding", False),
+    ("workers on Arm", TOPOLOGY, PLAN, "workers", "vLLM-Ascend divides its CPUs by topo_affinity", True),
+    ("workers on x86_64", X86, REPAIRED, "workers", "Arm only, and this host is x86_64", True),
+    ("workers on GPUs", ONLY_GPUS, PLAN, "workers", "NPUs only, and this host has GPUs", True),
 ]
 
 
-@pytest.mark.parametrize("version, sentence", DRIVERS)
-def test_device_share_refuses_an_old_driver_before_any_write(version, sentence):
-    said = driver_refusals(changed(TOPOLOGY, driver={"version": version}))
-    assert said == [] if sentence is None else sentence in said[0]
-    assert driver_refusals({"npus": [{"kind": "gpu"}], "driver": {"version": None}}) == []
+@pytest.mark.parametrize("topology, plan, bound_by, words, named", [row[1:] for row in IN_PROCESS], ids=[row[0] for row in IN_PROCESS])
+def test_in_process_binding_is_named_where_workers_do_it(topology, plan, bound_by, words, named):
+    assert (words in binding(topology, plan, Named(bound_by=bound_by))["summary"]) == named
 
 
-@pytest.mark.parametrize(("kind", "refused"), [("container", True), ("chroot", True), ("virtual machine", False), (None, False)])
-def test_what_cannot_last_is_refused(kind, refused):
-    inside = {"kind": kind, "why": "PID 1 is python3, not systemd"} if kind else None
-    said = place_refusals(on(inside=inside))
-    assert [sentence.partition(". ")[0] for sentence in said] == [f"This is a {kind}: PID 1 is python3, not systemd"] * refused
+def driver(version):
+    return changed(TOPOLOGY, driver={"version": version})
 
 
-APPLIED = {"npus": [{"id": 0}, {"id": 0, "kind": "gpu"}]}
+def inside(kind):
+    return on(inside={"kind": kind, "why": "PID 1 is python3, not systemd"})
 
 
-@pytest.mark.parametrize(
-    "silent, applied, replan, tools",
-    [
-        ({"npu": "It hangs."}, APPLIED, False, ["npu-smi"]),
-        ({"npu": "It hangs.", "gpu": "It hangs."}, APPLIED, False, ["npu-smi", "nvidia-smi"]),
-        ({"gpu": "It hangs."}, {"npus": [{"id": 0}]}, False, []),
-        ({"npu": "It hangs."}, APPLIED, True, []),
-        ({"npu": "It hangs."}, None, False, []),
-        ({}, APPLIED, False, []),
-    ],
+def silent(applied=APPLIED, **tools):
+    return changed(TOPOLOGY, silent=tools, applied=applied)
+
+
+OLD_DRIVER = "the Ascend driver is 25.3.rc1, and 25.5 or newer is required"
+NO_DRIVER = "the version of the Ascend driver is not known, and 25.5 or newer is required"
+NO_PROGRAM = (
+    "This host has no program systemctl, which the udev rule 90-npu-affinity.rules runs when a driver loads, and a bind itself needs: "
 )
-def test_a_plan_in_force_stays_while_a_tool_is_silent(silent, applied, replan, tools):
-    said = silence_refusals(changed(TOPOLOGY, silent=silent, applied=applied), replan)
-    assert len(said) == len(tools) and all(sentence.startswith("It hangs.") for sentence in said)
-    assert all(f"answer of {tool}, " in sentence for tool, sentence in zip(tools, said, strict=True))
+# What is asked of which host, and what its refusals say.
+REFUSED_HOSTS = [
+    (refusals.driver_refusals, (driver("25.5.1"),), []),
+    (refusals.driver_refusals, (driver("25.3.rc1"),), [OLD_DRIVER]),
+    (refusals.driver_refusals, (driver(None),), [NO_DRIVER]),
+    (refusals.driver_refusals, ({"npus": [{"kind": "gpu"}], "driver": {"version": None}},), []),
+    (refusals.place_refusals, (inside("container"),), ["This is a container: PID 1 is python3, not systemd. "]),
+    (refusals.place_refusals, (inside("chroot"),), ["This is a chroot: PID 1 is python3, not systemd. "]),
+    (refusals.place_refusals, (inside("virtual machine"),), []),
+    (refusals.place_refusals, (on(inside=None),), []),
+    (refusals.silence_refusals, (silent(npu="It hangs."), False), ["answer of npu-smi, "]),
+    (refusals.silence_refusals, (silent(npu="It hangs.", gpu="It hangs."), False), ["answer of npu-smi, ", "answer of nvidia-smi, "]),
+    (refusals.silence_refusals, (silent({"npus": [{"id": 0}]}, gpu="It hangs."), False), []),
+    (refusals.silence_refusals, (silent(npu="It hangs."), True), []),
+    (refusals.silence_refusals, (silent(None, npu="It hangs."), False), []),
+    (refusals.silence_refusals, (silent(), False), []),
+    (refusals.program_refusals, ({"programs": {"python3": "/usr/bin/python3", "systemctl": None}},), [NO_PROGRAM]),
+]
 
 
-UNCONFINED = {"CPUAffinity": "0-191"}
+@pytest.mark.parametrize("function, host, words", REFUSED_HOSTS)
+def test_hosts_that_a_bind_would_harm_are_refused(function, host, words):
+    said = function(*host)
+    assert [part in sentence for part, sentence in zip(words, said, strict=True)] == [True] * len(words)
+
+
+UNCONFINED, OF_BOTH = {"CPUAffinity": "0-191"}, {"AllowedCPUs": "0-23,144-167", "AllowedMemoryNodes": "0,6"}
 SETTINGS = [
     ("v2, one NPU", TOPOLOGY, ONE, "host", {"Slice": "npu-0.slice", **UNCONFINED}),
-    (
-        "v2, two NPUs",
-        TOPOLOGY,
-        BOTH,
-        "host",
-        {"Slice": "npu.slice", "AllowedCPUs": "0-23,144-167", "AllowedMemoryNodes": "0,6", **UNCONFINED},
-    ),
+    ("v2, two NPUs", TOPOLOGY, BOTH, "host", {"Slice": "npu.slice", **OF_BOTH, **UNCONFINED}),
     ("v2, workers", TOPOLOGY, ONE, "workers", {"Slice": "npu.slice", **UNCONFINED}),
     ("v1", on(cgroup="v1", systemd=249), ONE, "host", {"CPUAffinity": "144-167", "NUMAPolicy": "bind", "NUMAMask": "6"}),
     ("hybrid", on(cgroup="hybrid", systemd=249), BOTH, "host", {"CPUAffinity": "0-23,144-167", "NUMAPolicy": "bind", "NUMAMask": "0,6"}),
@@ -160,23 +136,21 @@ SETTINGS = [
 ]
 
 
-WITHOUT_SLICES = [
+OF_NODES = [
     # the service, memory_nodes of NPU 0 and NPU 1, and how memory is bound without slices, and with them
-    ("strict", ONE, ("6", "0"), ("bind", "6"), "6"),
-    ("wide", ONE, ("6-7", "0-1"), ("preferred", "6"), "6-7"),
-    ("wide, preferred takes one node only", BOTH, ("6-7", "0-1"), None, "0-1,6-7"),
-    ("none", ONE, ("", ""), None, ""),
+    ("strict", ONE, ("6", "0"), {"NUMAPolicy": "bind", "NUMAMask": "6"}, "6"),
+    ("wide", ONE, ("6-7", "0-1"), {"NUMAPolicy": "preferred", "NUMAMask": "6"}, "6-7"),
+    ("wide, preferred takes one node only", BOTH, ("6-7", "0-1"), {}, "0-1,6-7"),
+    ("none", ONE, ("", ""), {}, ""),
 ]
 
 
-@pytest.mark.parametrize("service, allowed, policy, nodes", [row[1:] for row in WITHOUT_SLICES], ids=[row[0] for row in WITHOUT_SLICES])
+@pytest.mark.parametrize("service, allowed, policy, nodes", [row[1:] for row in OF_NODES], ids=[row[0] for row in OF_NODES])
 def test_memory_is_bound_to_the_nodes_that_are_allowed(service, allowed, policy, nodes):
     entries = [{**entry, "memory_nodes": nodes} for entry, nodes in zip(PLAN["npus"], allowed, strict=True)]
     plan = {**PLAN, "npus": entries}
     settings = binding(on(cgroup="v1", systemd=249), plan, Named([service]))["services"][0]["settings"]
-    assert {key: value for key, value in settings.items() if key != "CPUAffinity"} == (
-        dict(zip(("NUMAPolicy", "NUMAMask"), policy, strict=True)) if policy else {}
-    )
+    assert {key: value for key, value in settings.items() if key != "CPUAffinity"} == policy
     workload = {"name": "a", "npus": service["npus"]}
     slices = {unit["name"]: unit["mems"] for unit in binding(TOPOLOGY, plan, Named(workloads=[workload]))["slices"]}
     assert slices == {"npu-0.slice": allowed[0], "npu-1.slice": allowed[1], "npu-a.slice": nodes}
@@ -263,9 +237,8 @@ def test_the_engine_of_a_service_is_told_not_to_bind_itself(engine, found, bound
         said = remarks(topology, PLAN, Named(services, groups))
         assert (said == []) if remark is None else said[0].startswith(remark)
     drop_in = drop_in_text(service)
-    assert [line for line in drop_in.splitlines() if line.startswith("Environment=")] == [
-        f"Environment={name}={value}" for name, value in {NPUS: "0", **says}.items()
-    ]
+    lines = [f"Environment={name}={value}" for name, value in {NPUS: "0", **says}.items()]
+    assert [line for line in drop_in.splitlines() if line.startswith("Environment=")] == lines
 
 
 PAIR = {"name": "llm-a", "npus": [1, 0], "units": ["llm.service"]}
@@ -275,17 +248,10 @@ def test_a_workload_has_one_slice_with_the_union_of_its_npus():
     result = binding(TOPOLOGY, PLAN, Named(workloads=[PAIR]))
     assert [(unit["name"], unit["cpus"], unit["mems"]) for unit in result["slices"]][-1] == ("npu-llm_a.slice", "0-23,144-167", "0,6")
     assert result["parents"][0]["wants"] == ["npu-0.slice", "npu-1.slice", "npu-llm_a.slice"]
-    assert result["services"] == [
-        {
-            "name": "llm.service",
-            "description": "CPUs and memory of NPU 0, 1.",
-            "settings": {"Slice": "npu-llm_a.slice", **UNCONFINED},
-            "environment": {"ASCEND_RT_VISIBLE_DEVICES": "0,1"},
-            "devices": {"ASCEND_RT_VISIBLE_DEVICES": "0,1"},
-            "switches": {},
-            "needs": None,
-        }
-    ]
+    (service,) = result["services"]
+    assert (service["name"], service["description"], service["needs"]) == ("llm.service", "CPUs and memory of NPU 0, 1.", None)
+    assert (service["settings"], service["switches"]) == ({"Slice": "npu-llm_a.slice", **UNCONFINED}, {})
+    assert service["environment"] == service["devices"] == {NPUS: "0,1"}
     (old,) = binding(on(cgroup="v1", systemd=249), PLAN, Named(workloads=[PAIR]))["services"]
     assert old["settings"] == {"CPUAffinity": "0-23,144-167", "NUMAPolicy": "bind", "NUMAMask": "0,6"}
     (workload,) = workloads(PLAN, [PAIR], TOPOLOGY)
@@ -310,46 +276,17 @@ NAMES = [
     ("a lost NPU", 9, ["npu-9.slice"]),
     ("an NPU of another host", "0000:f1:00.0", []),
 ]
+CHIP = {**PLAN["npus"][1], "id": 2, "chip": 1, "phy_id": 7, "slice": "npu-5.slice"}
 NAMED = {
     **PLAN,
-    "npus": [
-        *PLAN["npus"],
-        {**PLAN["npus"][1], "id": 2, "chip": 1, "phy_id": 7, "slice": "npu-5.slice"},
-        {**PLAN["npus"][1], "kind": "gpu", "id": 1, "pci": "0000:02:00.0", "slice": "gpu-1.slice"},
-    ],
+    "npus": [*PLAN["npus"], CHIP, {**PLAN["npus"][1], "kind": "gpu", "id": 1, "pci": "0000:02:00.0", "slice": "gpu-1.slice"}],
     "lost": [{**PLAN["npus"][0], "id": 9, "pci": "0000:e1:00.0", "slice": "npu-9.slice"}],
 }
-NO_NAMES = ["npu0", {"id": 3}, {"pci": "x"}, {"phy_id": "a"}, {"phy_id": True}, -1, None, "0000:c1:00"]
 
 
 @pytest.mark.parametrize("name, slices", [row[1:] for row in NAMES], ids=[row[0] for row in NAMES])
 def test_what_a_name_of_an_npu_stands_for(name, slices):
     assert [entry["slice"] for entry in members(NAMED, [name])[0]] == slices
-
-
-@pytest.mark.parametrize("name", NO_NAMES, ids=str)
-def test_what_is_no_name_of_an_npu(name):
-    (said,) = plan_refusals(TOPOLOGY, NAMED, Named([{"unit": "a.service", "npus": [name]}]))
-    assert said.startswith(f"npu_affinity_services: a.service: {shown(name)} names no NPU or GPU: ")
-
-
-OVERLAPS = [
-    ([{"name": "a", "npus": [0, 1]}, {"name": "b", "npus": ["0000:01:00.0"]}], [], "workload a and workload b both have NPU 1"),
-    ([{"name": "a", "npus": [0, 1], "share": True}, {"name": "b", "npus": [1]}], [], "workload a and workload b both have NPU 1"),
-    ([{"name": "a", "npus": [0, 1]}], [ONE], "workload a and vllm@0.service both have NPU 0"),
-    ([{"name": "a", "npus": [0], "share": "false"}], [BOTH], "workload a and big.service both have NPU 0"),
-    ([{"name": "a", "npus": [0, 1], "share": True}, {"name": "b", "npus": [1], "share": "yes"}], [], None),
-    ([{"name": "a", "npus": [0], "share": True}], [ONE, {"unit": "b.service", "npus": [1]}], None),
-    ([{"name": "a", "npus": [0]}, {"name": "b", "npus": [1]}], [], None),
-    ([{"name": "llm-a", "npus": [0]}, {"name": "llm_a", "npus": [1]}], [], "llm-a and llm_a would have one slice"),
-    ([{"name": "a", "npus": [0], "share": "perhaps"}], [], "a: share: expected true or false; got 'perhaps'"),
-]
-
-
-@pytest.mark.parametrize("wanted, services, sentence", OVERLAPS)
-def test_workloads_share_cpus_on_purpose_only(wanted, services, sentence):
-    said = plan_refusals(TOPOLOGY, PLAN, Named(services, wanted))
-    assert (said == []) if sentence is None else sentence in said[0]
 
 
 def test_services_of_one_npu_are_a_remark():
@@ -372,28 +309,13 @@ def test_a_service_of_a_lost_npu_keeps_its_drop_in(topology):
 
 
 def test_service_of_a_lost_npu_without_pool_has_no_own_limit():
-    gone = {**LOST["lost"][0], **dict.fromkeys(("pool", "irq", "main", "acl", "release", "mems"), "")}
+    gone = {**LOST["lost"][0], **dict.fromkeys(("pool", "irq", "main", "acl", "release", "mems", "memory_nodes"), "")}
     result = binding(TOPOLOGY, {**LOST, "lost": [gone]}, Named([ONE, BOTH]))
-    assert [service["settings"] for service in result["services"]] == [
-        {"Slice": "npu-0.slice", **UNCONFINED},
-        {"Slice": "npu.slice", "AllowedCPUs": "0-23", "AllowedMemoryNodes": "0", **UNCONFINED},
-    ]
+    shared = {"Slice": "npu.slice", "AllowedCPUs": "0-23", "AllowedMemoryNodes": "0", **UNCONFINED}
+    assert [service["settings"] for service in result["services"]] == [{"Slice": "npu-0.slice", **UNCONFINED}, shared]
     assert [unit["name"] for unit in result["slices"]] == ["npu-1.slice"]
-    assert [service["name"] for service in binding(on(cgroup="v1"), {**LOST, "lost": [gone]}, Named([ONE, BOTH]))["services"]] == [
-        "big.service"
-    ]
-
-
-WORKERS = [
-    ("Arm", TOPOLOGY, PLAN, "vLLM-Ascend divides its CPUs by topo_affinity"),
-    ("x86_64", on(architecture="x86_64"), {**PLAN, "repaired": ["NPUs 0 and 1 share CPUs."]}, "Arm only, and this host is x86_64"),
-    ("GPUs", changed(TOPOLOGY, npus=[{**npu, "kind": "gpu"} for npu in TOPOLOGY["npus"]]), PLAN, "NPUs only, and this host has GPUs"),
-]
-
-
-@pytest.mark.parametrize("topology, plan, sentence", [row[1:] for row in WORKERS], ids=[row[0] for row in WORKERS])
-def test_what_workers_do_is_said_as_it_is(topology, plan, sentence):
-    assert sentence in binding(topology, plan, Named(bound_by="workers"))["summary"]
+    (service,) = binding(on(cgroup="v1"), {**LOST, "lost": [gone]}, Named([ONE, BOTH]))["services"]
+    assert service["name"] == "big.service"
 
 
 KEPT, PART = {**PLAN, "housekeeping": "24-25"}, {**PLAN, "options": {"npus": [0, 1]}}
@@ -426,29 +348,6 @@ def test_units_of_a_host(topology, plan, named, method, units, words):
     assert bool(result["expected"]) == (method == "slices")
     wanted = sorted(name for unit in result["parents"] for name in unit["wants"])
     assert wanted == sorted(unit["name"] for unit in result["slices"])
-
-
-REPAIRED = {**PLAN, "repaired": ["NPUs 0 and 1 share CPUs."]}
-NOT_WORKERS = "this plan is not what the workers will do, because the published rule was repaired: NPUs 0 and 1 share CPUs."
-WORKLOAD_REFUSALS = [
-    (PLAN, {"workloads": [{"name": "7", "npus": [0]}]}, "npu_affinity_workloads: '7' is not a name"),
-    (PLAN, {"workloads": [{"name": "a/b", "npus": [0]}]}, "npu_affinity_workloads: 'a/b' is not a name"),
-    (PLAN, {"workloads": [{"name": "a", "npus": []}]}, "npu_affinity_workloads: a names no NPU or GPU."),
-    (
-        PLAN,
-        {"workloads": [{"name": "a", "npus": [0, 9]}]},
-        "npu_affinity_workloads: a wants NPU 9, but the plan of this host has NPU 0, 1.",
-    ),
-    (PLAN, {"workloads": [{"name": "a", "npus": [0], "units": ["x"]}]}, "'x' is not the name of a systemd service"),
-    (PLAN, {"workloads": [PAIR, {**PAIR, "units": []}]}, "npu_affinity_workloads: llm-a is named more than once."),
-    (REPAIRED, {"bound_by": "workers"}, NOT_WORKERS),
-]
-
-
-@pytest.mark.parametrize("plan, named, sentence", WORKLOAD_REFUSALS)
-def test_workloads_and_plans_that_are_refused(plan, named, sentence):
-    (found,) = plan_refusals(TOPOLOGY, plan, Named(**named))
-    assert sentence in found
 
 
 OLD, STATIC = {"machine": {"cgroup": "v1", "systemd": 243}}, {"kubelet": {"policy": "static"}}
@@ -485,13 +384,17 @@ WITHOUT_SLICES = [
 @pytest.mark.parametrize("found, settings, said", WITHOUT_SLICES)
 def test_a_setting_without_effect_on_the_host_is_reported(found, settings, said):
     topology = {**host([0, 0]), "machine": {"cgroup": "v2", "systemd": 255}, **found}
-    given = {f"npu_affinity_{name}": value for name, value in {"irq_enabled": False, **settings}.items()}
-    state = desired_state(topology, of_features(given))
+    state = state_of(topology, **settings)
     remarks_made = [text for text in [*state["remarks"], *state["notes"].get("irq", ())] if "has no effect" in text]
     assert state["refusals"] == [] and len(remarks_made) == len(said)
     for text, (name, what, why) in zip(remarks_made, said, strict=True):
         assert text.startswith(f"npu_affinity_{name} has no effect on {what}: ") and why in text and text.endswith("[NPU_NO_EFFECT]")
     assert (state["summary"] == f"Workloads get no slices, because {OFF}.") is (settings.get("slices_enabled") is False)
+
+
+def state_of(topology, **settings):
+    given = {f"npu_affinity_{name}": value for name, value in {"irq_enabled": False, **settings}.items()}
+    return desired_state(topology, of_features(given))
 
 
 FOLLOWING = [
@@ -508,10 +411,9 @@ FOLLOWING = [
 def test_housekeeping_that_follows_has_a_floor_and_a_watcher(found, code, floor, most):
     topology = {**host([0, 1], nodes=2, cores=8), "machine": {"cgroup": "v2", "systemd": 255}, **found}
     topology["cpus"] = {**topology["cpus"], "isolated": found.get("isolated", "")}
-    given = {"npu_affinity_irq_enabled": False, "npu_affinity_strategy": "auto"}
     if found is WITHOUT_NPUS:
         topology["npus"] = []
-    fixed, state = (desired_state(topology, of_features({**given, "npu_affinity_housekeeping": value})) for value in (1, "follow"))
+    fixed, state = (state_of(topology, strategy="auto", housekeeping=value) for value in (1, "follow"))
     assert list(state["codes"]) == ([code] if code else []), state["refusals"]
     confined = [entry for entry in state["expected"] if entry["unit"] in CONFINED]
     assert [(entry["cpus"], entry["more"]) for entry in confined] == [(floor, most)] * (3 if most else 0)
@@ -524,81 +426,99 @@ def test_housekeeping_that_follows_has_a_floor_and_a_watcher(found, code, floor,
 
 def test_the_watcher_is_one_file_of_all_features():
     topology = {**host([0, 1], nodes=2, cores=8), "machine": {"cgroup": "v2", "systemd": 255}}
-    given = {"npu_affinity_irq_enabled": False, "npu_affinity_housekeeping": "follow", "npu_affinity_adopt": "always"}
-    state = desired_state(topology, of_features({**given, "npu_affinity_threads_enabled": True}))
+    state = state_of(topology, housekeeping="follow", adopt="always", threads_enabled=True)
     paths = [entry["path"] for entry in state["files"]]
     assert len(paths) == len(set(paths)) and state["started"].count("npu-affinity-watch.service") == 1
 
 
 def test_slices_that_are_off_confine_nobody():
     user = {"group": "/system.slice/a.service", "name": "a.service", "container": None, "kind": "service", "devices": ["davinci0"]}
-    user |= {
-        "processes": [{"pid": 7, "command": "python", "cpus": "0-47"}],
-        "npus": [{"kind": "npu", "id": 0}],
-        "cpus": "0-47",
-        "engine": "",
-        "unit": "a.service",
-        "witness": "held",
-    }
+    user |= {"processes": [{"pid": 7, "command": "python", "cpus": "0-47"}], "npus": [{"kind": "npu", "id": 0}], "cpus": "0-47"}
+    user |= {"engine": "", "unit": "a.service", "witness": "held"}
     topology = {**host([0, 0]), "machine": {"cgroup": "v2", "systemd": 255}, "users": [user], "missing_units": {"b.service": ""}}
-    given = {"npu_affinity_housekeeping": 1, "npu_affinity_irq_enabled": False, "npu_affinity_fail_on": ["drift", "services"]}
-    found = desired_state(topology, of_features(given))
+    given = {"housekeeping": 1, "fail_on": ["drift", "services"]}
+    found = state_of(topology, **given)
     assert set(found["codes"]) >= {"NPU_HOUSEKEEPING_CONFINES", "NPU_UNKNOWN_UNIT"}, found["refusals"]
-    assert desired_state(topology, of_features({**given, "npu_affinity_slices_enabled": False}))["refusals"] == []
+    assert state_of(topology, **given, slices_enabled=False)["refusals"] == []
 
 
 @pytest.mark.parametrize("npus, refused", [([0, 0], 1), ([], 0)])
 def test_a_host_to_be_left_alone_needs_no_program(npus, refused):
     topology = {**host(npus), "machine": {"cgroup": "v2", "systemd": 255}, "programs": {"systemctl": None, "python3": "/usr/bin/python3"}}
-    state = desired_state(topology, of_features({"npu_affinity_irq_enabled": False}))
+    state = state_of(topology)
     assert len(state["codes"].get("NPU_PROGRAM_MISSING", [])) == len(state["refusals"]) == refused
 
 
+NO_NAMES = ["npu0", {"id": 3}, {"pci": "x"}, {"phy_id": "a"}, {"phy_id": True}, -1, None, "0000:c1:00"]
+VIOLATED = {**PLAN, "violations": ["NPU 0 and NPU 1 share CPUs 0-3."]}
+A, A_SHARED, B = {"name": "a", "npus": [0, 1]}, {"name": "a", "npus": [0, 1], "share": True}, {"name": "b", "npus": [1]}
+A_ALONE = {"name": "a", "npus": [0]}
+NOT_WORKERS = "this plan is not what the workers will do, because the published rule was repaired: NPUs 0 and 1 share CPUs."
+# The plan, its services and workloads, which program binds, and the sentence of the refusal.
 REFUSALS = [
-    (PLAN, [{"unit": "vllm", "npus": [0]}], "host", "'vllm' is not the name of a systemd service, such as vllm@0.service."),
-    (
-        PLAN,
-        [{"unit": "a.service", "npus": [0], "engine": "vLLM"}],
-        "host",
-        "a.service: engine is 'vLLM'; it must be one of dynamo, ",
-    ),
-    (PLAN, [{"unit": "../x.service", "npus": [0]}], "host", "'../x.service' is not the name of a systemd service"),
-    (PLAN, [{"unit": "a.service", "npus": []}], "host", "npu_affinity_services: a.service names no NPU or GPU."),
-    (PLAN, [{"unit": "a.service", "npus": [0, 8]}], "host", "a.service wants NPU 8, but the plan of this host has NPU 0, 1."),
-    (PLAN, [ONE, ONE], "host", "vllm@0.service is named more than once in npu_affinity_services, _workloads and _vnpus; name it once."),
-    (PLAN, [], "nobody", "npu_affinity_bound_by is 'nobody'; it must be one of host or workers."),
-    (changed(PLAN, violations=["NPU 0 and NPU 1 share CPUs 0-3."]), [], "host", "NPU 0 and NPU 1 share CPUs 0-3."),
+    (PLAN, [{"unit": "vllm", "npus": [0]}], [], "host", "'vllm' is not the name of a systemd service, such as vllm@0.service."),
+    (PLAN, [{**ONE, "engine": "vLLM"}], [], "host", "vllm@0.service: engine is 'vLLM'; it must be one of dynamo, "),
+    (PLAN, [{"unit": "../x.service", "npus": [0]}], [], "host", "'../x.service' is not the name of a systemd service"),
+    (PLAN, [{**ONE, "npus": []}], [], "host", "npu_affinity_services: vllm@0.service names no NPU or GPU."),
+    (PLAN, [{**ONE, "npus": [0, 8]}], [], "host", "vllm@0.service wants NPU 8, but the plan of this host has NPU 0, 1."),
+    (PLAN, [ONE, ONE], [], "host", "vllm@0.service is named more than once in npu_affinity_services, _workloads and _vnpus; name it once."),
+    (PLAN, [], [], "nobody", "npu_affinity_bound_by is 'nobody'; it must be one of host or workers."),
+    (VIOLATED, [], [], "host", "NPU 0 and NPU 1 share CPUs 0-3."),
+    (REPAIRED, [], [], "workers", NOT_WORKERS),
+    (PLAN, [], [{**A, "name": "7"}], "host", "npu_affinity_workloads: '7' is not a name"),
+    (PLAN, [], [{**A, "name": "a/b"}], "host", "npu_affinity_workloads: 'a/b' is not a name"),
+    (PLAN, [], [{**A, "npus": []}], "host", "npu_affinity_workloads: a names no NPU or GPU."),
+    (PLAN, [], [{**A, "npus": [0, 9]}], "host", "npu_affinity_workloads: a wants NPU 9, but the plan of this host has NPU 0, 1."),
+    (PLAN, [], [{**A, "units": ["x"]}], "host", "'x' is not the name of a systemd service"),
+    (PLAN, [], [PAIR, {**PAIR, "units": []}], "host", "npu_affinity_workloads: llm-a is named more than once."),
+    (PLAN, [], [A, {**B, "npus": ["0000:01:00.0"]}], "host", "workload a and workload b both have NPU 1"),
+    (PLAN, [], [A_SHARED, B], "host", "workload a and workload b both have NPU 1"),
+    (PLAN, [ONE], [A], "host", "workload a and vllm@0.service both have NPU 0"),
+    (PLAN, [BOTH], [{**A_ALONE, "share": "false"}], "host", "workload a and big.service both have NPU 0"),
+    (PLAN, [], [{**A_ALONE, "name": "llm-a"}, {**B, "name": "llm_a"}], "host", "llm-a and llm_a would have one slice"),
+    (PLAN, [], [{**A_ALONE, "share": "perhaps"}], "host", "a: share: expected true or false; got 'perhaps'"),
+    *((NAMED, [{**ONE, "npus": [name]}], [], "host", f"vllm@0.service: {shown(name)} names no NPU or GPU: ") for name in NO_NAMES),
 ]
 
 
-@pytest.mark.parametrize("plan, services, bound_by, sentence", REFUSALS)
-def test_what_is_refused(plan, services, bound_by, sentence):
-    (found,) = plan_refusals(TOPOLOGY, plan, Named(services, bound_by=bound_by))
-    assert sentence in found
+@pytest.mark.parametrize("plan, services, groups, bound_by, sentence", REFUSALS, ids=[row[-1][:60] for row in REFUSALS])
+def test_what_is_refused(plan, services, groups, bound_by, sentence):
+    found = refusals.plan_refusals(TOPOLOGY, plan, Named(services, groups, bound_by=bound_by))
+    assert sentence in found[0]
     with pytest.raises(ValueError):
-        binding(TOPOLOGY, plan, Named(services, bound_by=bound_by))
+        binding(TOPOLOGY, plan, Named(services, groups, bound_by=bound_by))
+
+
+SHARED = [
+    ([A_SHARED, {**B, "share": "yes"}], []),
+    ([{**A_ALONE, "share": True}], [ONE, {"unit": "b.service", "npus": [1]}]),
+    ([A_ALONE, B], []),
+]
+
+
+@pytest.mark.parametrize("groups, services", SHARED)
+def test_workloads_share_cpus_on_purpose(groups, services):
+    assert refusals.plan_refusals(TOPOLOGY, PLAN, Named(services, groups)) == []
 
 
 def test_host_without_npus_is_refused_only_if_something_failed():
     nothing = changed(PLAN, npus=[])
-    assert plan_refusals(TOPOLOGY, nothing, Named()) == []
+    assert refusals.plan_refusals(TOPOLOGY, nothing, Named()) == []
     assert binding(TOPOLOGY, nothing, Named())["method"] == "none"
-    (sentence,) = plan_refusals(changed(TOPOLOGY, problems=["npu-smi info failed: -8005."]), nothing, Named())
+    (sentence,) = refusals.plan_refusals(changed(TOPOLOGY, problems=["npu-smi info failed: -8005."]), nothing, Named())
     assert sentence == "No NPU of this host can be planned: npu-smi info failed: -8005."
 
 
 def test_the_table_says_who_gets_what_and_why():
-    lines = plan_table(PLAN, TOPOLOGY, summary="By slices.")
-    assert lines[0].split() == ["NPU", "name", "PCI", "NUMA", "pool", "IRQ", "main", "ACL", "release", "memory", "slice"]
-    assert lines[1].split() == ["0", "910B3", "0000:c1:00.0", "6", "144-167", "144-145", "146-165", "166", "167", "6", "npu-0.slice"]
-    assert lines[2].split()[3] == "?"
-    assert lines[3:] == [
+    assert plan_table(PLAN, TOPOLOGY, summary="By slices.") == [
+        "NPU  name   PCI           NUMA  pool     IRQ      main     ACL  release  memory  slice",
+        "0    910B3  0000:c1:00.0  6     144-167  144-145  146-165  166  167      6       npu-0.slice",
+        "1    910B3  0000:01:00.0  ?     0-23     0-1      2-21     22   23       0       npu-1.slice",
         "strategy   topo_affinity, auto was requested. npu-smi reports the",
         "           affinity of every NPU.",
         "CPUs       0-191 divided, idle 24-143,168-191",
         "quality    pools disjoint, cores whole, 50% of the CPUs local to their",
-        "           NPU, 25% on its own NUMA node, smallest pool 24 CPUs, largest",
-        "           minus smallest pool 0 CPUs",
+        "           NPU, 25% on its own NUMA node, each pool 24 CPUs",
         "memory     node 6 (128 GiB) for NPU 0, node 0 (size not known) for NPU 1",
         "warning    NPU 1 has no NUMA node.",
         "bound      By slices.",
@@ -613,26 +533,18 @@ def test_a_role_for_kv_caches_has_a_column_where_a_plan_has_it():
     assert plan_table(changed(PLAN, npus=[]), changed(TOPOLOGY, npus=[]))[0] == "no accelerator"
 
 
-def test_a_machine_without_a_program_that_units_need_is_refused():
-    topology = {"programs": {"python3": "/usr/bin/python3", "systemctl": None}}
-    assert program_refusals(topology) == [
-        "This host has no program systemctl, which the udev rule 90-npu-affinity.rules runs when a driver loads, and a bind itself needs: "
-        "install it (usually package systemd), and bind again."
-    ]
-
-
+# What the setting names, where only the session's PATH leads to a tool, and what units of the host get.
 NAMED_TOOLS = [
-    # what the setting names, where only the session's PATH leads to a tool, and what units of the host get
     ("", None, None),
-    ("", "/opt/ascend/npu-smi", "/opt/ascend/npu-smi"),
-    ("/srv/npu-smi", "/opt/ascend/npu-smi", "/srv/npu-smi"),
+    ("", "/opt/npu-smi", "/opt/npu-smi"),
+    ("/srv/npu-smi", "/opt/npu-smi", "/srv/npu-smi"),
 ]
 
 
 @pytest.mark.parametrize("setting, found, named", NAMED_TOOLS)
 def test_units_name_a_tool_that_they_would_not_find(setting, found, named):
     driver = {"version": "25.5.1", "npu_smi": "25.5.1"} | ({"path": found} if found else {})
-    settings = {"npu_affinity_irq_enabled": False, "npu_affinity_device_share_enabled": True, "npu_affinity_npu_smi": setting}
-    state = desired_state({**host([0, 0]), "machine": {"cgroup": "v2", "systemd": 255}, "driver": driver}, of_features(settings))
+    topology = {**host([0, 0]), "machine": {"cgroup": "v2", "systemd": 255}, "driver": driver}
+    state = state_of(topology, device_share_enabled=True, npu_smi=setting)
     assert state.get("npu_smi") == named
     assert state["live"]["device_share"]["npu_smi"] == (named or "")

@@ -3,11 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Refusals and remarks have codes of the lists, from where they are made to the summary of a run."""
 
-from __future__ import annotations
-
 import ast
 import datetime
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -16,36 +15,28 @@ from planner_hosts import host
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import CODES
 from ansible_collections.npu.affinity.plugins.module_utils._features.parts import applied
 from ansible_collections.npu.affinity.plugins.module_utils._smi import errors
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import (
-    REFUSALS,
-    REMARKS,
-    Sentence,
-    by_code,
-    code_of,
-    of_error,
-    problems,
-    rank,
-    shown,
-)
+from ansible_collections.npu.affinity.plugins.plugin_utils import _codes
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import REFUSALS, REMARKS, Sentence, code_of, rank
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.plans import of_hosts
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary_text import plans as of_hosts
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import remarks
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.records import fleet
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary import summary
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import mutes
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import of_features
 
+CODED = ("Sentence", "coded_error", "warn", "_refused", "remark", "coded")
 PLUGINS = Path(__file__).resolve().parents[4] / "plugins"
 
 
 def written():
-    """Every text of the controller's code that looks like a code."""
-    for folder in ("plugin_utils", "action", "filter", "lookup", "module_utils"):
-        for path in (PLUGINS / folder).rglob("*.py"):
-            calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call) and node.args]
-            names = [getattr(call.func, "id", getattr(call.func, "attr", "")) for call in calls]
-            coded = [call for call, name in zip(calls, names, strict=True) if name in ("Sentence", "_refused", "remark", "coded")]
-            yield from (call.args[0].value for call in coded if isinstance(call.args[0], ast.Constant))
+    """Every text that looks like a code where the code makes a sentence, or a pair of code and sentence."""
+    for path in PLUGINS.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            of_call = isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) in CODED
+            parts = node.args if of_call else node.elts if isinstance(node, ast.Tuple) else ()
+            if parts and isinstance(parts[0], ast.Constant) and re.fullmatch("NPU_[A-Z_]+", str(parts[0].value)):
+                yield parts[0].value
 
 
 def test_the_lists_have_the_codes_of_sentences_and_no_others():
@@ -101,9 +92,9 @@ def test_a_remark_is_plain_text_with_its_code(found, code):
 
 
 def test_a_sentence_keeps_its_code_in_an_error_but_not_elsewhere():
-    said = of_error(ValueError(Sentence("NPU_RULE_FAILS", "a")), "NPU_SETTING_INVALID")
-    assert (said, said.code, of_error(ValueError("b"), "NPU_SETTING_INVALID").code) == ("a", "NPU_RULE_FAILS", "NPU_SETTING_INVALID")
-    assert shown(["a", "c"], by_code([said])) == ["a [NPU_RULE_FAILS]", "c"]
+    said = _codes.of_error(ValueError(Sentence("NPU_RULE_FAILS", "a")), "NPU_SETTING_INVALID")
+    assert (said, said.code, _codes.of_error(ValueError("b"), "NPU_SETTING_INVALID").code) == ("a", "NPU_RULE_FAILS", "NPU_SETTING_INVALID")
+    assert _codes.shown(["a", "c"], _codes.by_code([said])) == ["a [NPU_RULE_FAILS]", "c"]
     assert not isinstance(pickle.loads(pickle.dumps(said)), Sentence)
 
 
@@ -133,7 +124,7 @@ def test_a_refusal_cannot_be_muted(code):
 
 def test_what_npu_smi_does_not_know_asks_for_nothing():
     unknown = f"'npu-smi info -t topo' ended with status 0: {errors.find_error('This device does not support querying topo.')}."
-    said = problems({"problems": [unknown, "NPU 1: npu-smi and the kernel contradict each other"]})
+    said = _codes.problems({"problems": [unknown, "NPU 1: npu-smi and the kernel contradict each other"]})
     assert list(map(code_of, said)) == ["NPU_QUERY_UNSUPPORTED", "NPU_FACTS_INCOMPLETE"]
     assert list(map(rank, said)) == ["note", "to do"]
 

@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What huge pages a plan asks for by node, what it refuses, and what it says about them."""
 
-from __future__ import annotations
-
 import pytest
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import hugepages
@@ -52,10 +50,8 @@ def test_no_pages_lie_in_the_memory_of_a_gpu():
 def test_pages_lie_where_the_memory_of_the_pools_is(asked, mems, counts):
     found = wanted(asked, mems)
     assert found.live == {"size": 2048, "nodes": counts}
-    assert [entry["path"] for entry in found.files] == [
-        "/etc/npu-affinity/hugepages.json",
-        "/etc/systemd/system/npu-affinity-hugepages.service",
-    ]
+    files = ["/etc/npu-affinity/hugepages.json", "/etc/systemd/system/npu-affinity-hugepages.service"]
+    assert [entry["path"] for entry in found.files] == files
 
 
 def test_a_lost_npu_keeps_its_pages_as_long_as_its_pool():
@@ -72,43 +68,31 @@ def test_the_boot_unit_runs_before_services():
 
 @pytest.mark.parametrize("asked", [{}, {"per_npu": 0}, {"size": "1G", "per_npu": 0}])
 def test_it_is_off_without_a_number(asked):
-    found = wanted(asked)
-    assert found == hugepages.Feature(owned=hugepages.OWNED)
+    assert wanted(asked) == hugepages.Feature(owned=hugepages.OWNED)
 
 
 @pytest.mark.parametrize("asked", [{"size": "2M"}, {"size": "1G"}, {"node": {}}])
 def test_a_setting_without_pages_has_no_effect(asked):
     found = wanted(asked)
-    assert not found.live and not found.files
-    (said,) = found.notes
-    assert said.startswith("npu_affinity_hugepages has no effect: it has no pages.") and said.code == "NPU_NO_EFFECT"
+    assert not found.live and not found.files and [note.code for note in found.notes] == ["NPU_NO_EFFECT"]
+    assert found.notes[0].startswith("npu_affinity_hugepages has no effect: it has no pages.")
 
 
 # (the setting, the host, the sentence of the refusal)
+OF_GPU = {"numa": [{"id": 3, "memory_mib": 1024, "owner": {"gpu": "0009:01:00.0"}}]}
+TAKEN = (
+    "45,057 huge pages of 2 MiB take 88.0 GiB of the 96.0 GiB, and 8.0 GiB must remain for other memory (10 % of the node, at most 8 GiB)"
+)
 REFUSALS = [
     ({"per_npu": 8, "node": {0: 8}}, {}, "per_npu and node exclude each other"),
     ({"per_npu": 8, "size": "2 MB"}, {}, "'2 MB' is not a size of huge pages, such as 2M or 1G"),
     ({"per_npu": -8}, {}, "per_npu: expected a whole number from 0 on; got -8"),
     ({"node": {"first": 8}}, {}, "node: expected a whole number from 0 on; got 'first'"),
-    (
-        {"node": {0: 8, 3: 8}},
-        {"numa": [{"id": 3, "memory_mib": 1024, "owner": {"gpu": "0009:01:00.0"}}]},
-        "the memory of node 3 is that of the GPU at 0009:01:00.0; leave it to the GPU",
-    ),
+    ({"node": {0: 8, 3: 8}}, OF_GPU, "the memory of node 3 is that of the GPU at 0009:01:00.0; leave it to the GPU"),
     ({"node": {0: "many"}}, {}, "pages of node 0: expected a whole number from 0 on; got 'many'"),
-    (
-        {"node": {0: 45057}},
-        {},
-        "node 0: 45,057 huge pages of 2 MiB take 88.0 GiB of the 96.0 GiB, and 8.0 GiB must remain for other memory "
-        "(10 % of the node, at most 8 GiB); at most 45,056 pages fit.",
-    ),
+    ({"node": {0: 45057}}, {}, f"node 0: {TAKEN}; at most 45,056 pages fit."),
     ({"per_npu": 10000}, {"memory_gib": 20}, "node 0: 20,000 huge pages of 2 MiB take 39.1 GiB of the 20.0 GiB, and 2.0 GiB must remain"),
-    (
-        {"node": {0: 45057, 1: 45057, 3: 50000}},
-        {},
-        "npu_affinity_hugepages, each of nodes 0-1: 45,057 huge pages of 2 MiB take 88.0 GiB of the 96.0 GiB, and 8.0 GiB must remain for "
-        "other memory (10 % of the node, at most 8 GiB); at most 45,056 pages fit; node 3: 50,000 huge pages",
-    ),
+    ({"node": {0: 45057, 1: 45057, 3: 50000}}, {}, f"each of nodes 0-1: {TAKEN}; at most 45,056 pages fit; node 3: 50,000 huge pages"),
     ({"node": {2: 40000}}, {"hugepages": {"2048": {"2": 0}, "1048576": {"2": 20}}}, "node 2: 40,000 huge pages of 2 MiB take 78.1 GiB"),
 ]
 
@@ -131,38 +115,18 @@ def test_pages_of_a_former_bind_leave_room_for_another_size(size, count):
 
 # (the setting, the host, pages by node, the sentences)
 NO_PAGES = "npu_affinity_hugepages has no effect on this host, which has no huge pages of 2 MiB; its kernel offers"
+ROOM = "GiB remain for other memory)"
+TWO = f"Huge pages of 2 MiB: 40,960 (80.0 GiB, 16.0 {ROOM} on node 0; 20,480 (40.0 GiB, 56.0 {ROOM} on node 2."
+EACH = f"Huge pages of 2 MiB: 512 (1.0 GiB, 95.0 {ROOM} on each of nodes 0-1."
+NO_NODE = "npu_affinity_hugepages has no effect on nodes 8-9: this host has huge pages on nodes 0-3."
+UNKNOWN = {"numa": [{"id": 0, "memory_mib": None}]}
+THERE = {**UNKNOWN, "hugepages": {"2048": {"0": 0}, "1048576": {"0": 20}}}
 NOTES = [
-    (
-        {"per_npu": 20480},
-        {},
-        {"0": 40960, "2": 20480},
-        [
-            "Huge pages of 2 MiB: 40,960 (80.0 GiB, 16.0 GiB remain for other memory) on node 0; "
-            "20,480 (40.0 GiB, 56.0 GiB remain for other memory) on node 2."
-        ],
-    ),
-    (
-        {"node": {0: 512, 1: 512, 8: 5, 9: 5}},
-        {},
-        {"0": 512, "1": 512},
-        [
-            "npu_affinity_hugepages has no effect on nodes 8-9: this host has huge pages on nodes 0-3.",
-            "Huge pages of 2 MiB: 512 (1.0 GiB, 95.0 GiB remain for other memory) on each of nodes 0-1.",
-        ],
-    ),
+    ({"per_npu": 20480}, {}, {"0": 40960, "2": 20480}, [TWO]),
+    ({"node": {0: 512, 1: 512, 8: 5, 9: 5}}, {}, {"0": 512, "1": 512}, [NO_NODE, EACH]),
     ({"per_npu": 8}, {"offered": (524288, 1 << 24)}, {}, [f"{NO_PAGES} 512 MiB and 16 GiB."]),
-    (
-        {"node": {0: 45056}},
-        {"numa": [{"id": 0, "memory_mib": None}]},
-        {"0": 45056},
-        ["Huge pages of 2 MiB: 45,056 (88.0 GiB, what remains is not known) on node 0."],
-    ),
-    (
-        {"node": {0: 512}},
-        {"numa": [{"id": 0, "memory_mib": None}], "hugepages": {"2048": {"0": 0}, "1048576": {"0": 20}}},
-        {"0": 512},
-        ["Huge pages of 2 MiB: 512 (1.0 GiB, what remains is not known) on node 0."],
-    ),
+    ({"node": {0: 45056}}, UNKNOWN, {"0": 45056}, ["Huge pages of 2 MiB: 45,056 (88.0 GiB, what remains is not known) on node 0."]),
+    ({"node": {0: 512}}, THERE, {"0": 512}, ["Huge pages of 2 MiB: 512 (1.0 GiB, what remains is not known) on node 0."]),
     ({"per_npu": 8}, {"offered": ()}, {}, [f"{NO_PAGES} none."]),
 ]
 

@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Which CPUs the queues of network functions get, what is reported of those that stay, and how irqbalance is configured."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 
@@ -109,16 +107,12 @@ def test_the_reason_why_a_function_gets_no_cpu_is_told(planned, apart, why):
     assert f"its interrupts stay, because {why}" in note
 
 
-def test_functions_of_the_same_cpus_are_said_together():
-    assert wanted(plan("0-5"), topology(function(), function(1))).notes == (
-        "Network interrupts of eth0 (hns3, 0000:7d:00.0, node 0), eth1 (hns3, 0000:7d:00.1, node 0) go to CPUs 6-7.",
-    )
-
-
-def test_a_report_has_no_file_and_off_has_nothing():
+def test_notes_name_functions_together_and_a_report_has_no_file():
     report = wanted(plan("0-5"), topology(function()), "report")
     assert not (report.files or report.enabled or report.runtime or report.needs_plan) and report.live["mode"] == "report"
     assert report.notes == ("Network interrupts of eth0 (hns3, 0000:7d:00.0, node 0) would, with npu_affinity_nic: near, go to CPUs 6-7.",)
+    both = "Network interrupts of eth0 (hns3, 0000:7d:00.0, node 0), eth1 (hns3, 0000:7d:00.1, node 0) go to CPUs 6-7."
+    assert wanted(plan("0-5"), topology(function(), function(1))).notes == (both,)
     functions = [function(), function(1, numa=None), function(2, driver="i40e")]
     codes = {value: [note.code for note in wanted(plan("0-5"), topology(*functions), value).notes] for value in ("report", "near")}
     assert codes == {"report": ["NPU_NIC_ADVICE"] * 3, "near": ["NPU_NIC_PLACED", *["NPU_NIC_UNPLACED"] * 2]}
@@ -133,9 +127,8 @@ def test_the_units_run_what_the_file_says():
     assert "npu_affinity nic --rebind-limit 4\n" in texts["npu-affinity-nic.service"]
     assert "npu_affinity nic --pci %i --wait 30\n" in texts["npu-affinity-nic@.service"]
     assert feature.started == ("npu-affinity-nic.timer",)
-    assert (
-        f'KERNELS=="{FIRST}"' in texts["91-npu-affinity-nic.rules"] and "npu-affinity-nic@%b.service" in texts["91-npu-affinity-nic.rules"]
-    )
+    rules = texts["91-npu-affinity-nic.rules"]
+    assert f'KERNELS=="{FIRST}"' in rules and "npu-affinity-nic@%b.service" in rules
 
 
 @pytest.mark.parametrize(("active", "enabled", "is_said"), [(True, False, True), (True, True, False), (False, False, False)])

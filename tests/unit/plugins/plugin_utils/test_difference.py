@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A plan next to the plan in force, and the plans of a fleet as tables."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -13,14 +11,14 @@ from planner_hosts import host
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.module_utils._features.parts import applied
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
-from ansible_collections.npu.affinity.plugins.module_utils._features.value_feature import value_feature
-from ansible_collections.npu.affinity.plugins.module_utils._state.history.digest import text_digest
+from ansible_collections.npu.affinity.plugins.module_utils._features.feature import value_feature
+from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import text_digest
 from ansible_collections.npu.affinity.plugins.module_utils._state.value_kind import Setting
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.difference import changes as changes_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import FIRST_LINE
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.plans import plan_tables
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary_text import plan_tables
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import of_features
 
 NODES = [6, 4, 6, 4, 0, 2, 0, 2]
@@ -34,9 +32,18 @@ def bound(**others):
     return {**FRESH, "applied": json.loads(json.dumps(FIRST)), **others}
 
 
+def state_of(topology, made=None, shown=False, tell=False, in_force=None, **settings):
+    """Return the desired state; ``settings`` are without their prefix."""
+    given = {f"npu_affinity_{name}": value for name, value in {"irq_enabled": False, **settings}.items()}
+    return desired_state(topology, of_features(given), made, shown=shown, tell=tell, in_force=in_force)
+
+
+def in_force_of(state, differs=()):
+    return {"digest": state["digest"], "state": applied(state), "differs": list(differs)}
+
+
 def difference(topology, made=None, **settings):
-    given = {f"npu_affinity_{name}": value for name, value in settings.items()}
-    return desired_state(topology, of_features({"npu_affinity_irq_enabled": False, **given}), made)["difference"]
+    return state_of(topology, made, **settings)["difference"]
 
 
 def drop_in(text):
@@ -57,14 +64,8 @@ def test_a_first_bind_has_nothing_beside_it():
     assert not found["in_force"]
     assert {(row["now"], row["sentence"]) for row in found["npus"]} == {(None, None)}
     assert [row["then"] for row in found["npus"]] == [entry["pool"] for entry in FIRST["npus"]]
-    assert of(found, "users")["vllm@0.service"] == {
-        "user": "vllm@0.service",
-        "npus": "0",
-        "cpus": FIRST["npus"][0]["pool"],
-        "mems": FIRST["npus"][0]["memory_nodes"],
-        "slice": "npu-0.slice",
-        "now": None,
-    }
+    first = {"npus": "0", "cpus": FIRST["npus"][0]["pool"], "mems": FIRST["npus"][0]["memory_nodes"], "slice": "npu-0.slice", "now": None}
+    assert of(found, "users")["vllm@0.service"] == {"user": "vllm@0.service", **first}
     assert (of(found, "users")["workload pair"]["npus"], of(found, "users")["workload pair"]["slice"]) == ("4,6", "npu-pair.slice")
     assert found["restart"] == ["pair.service", "vllm@0.service"]
     (user,) = difference(FRESH, FIRST, services=[ONE], slices_enabled=False)["users"]
@@ -127,13 +128,8 @@ def test_equal_tables_are_shared_and_sentences_name_their_hosts():
     topology = bound()
     other = plan(topology, housekeeping="1")
     moved = [row["sentence"] for row in difference(topology, other)["npus"]]
-    lines = plan_tables(
-        {
-            "a": shown(FRESH, FIRST),
-            "b": shown(FRESH, FIRST, remarks=["Look here."]),
-            "c": shown(topology, other, remarks=[*moved, "Look there."]),
-        }
-    )
+    hosts = {"a": shown(FRESH, FIRST), "b": shown(FRESH, FIRST, remarks=["Look here."])}
+    lines = plan_tables({**hosts, "c": shown(topology, other, remarks=[*moved, "Look there."])})
     text = "\n".join(lines)
     assert [line for line in lines if line.endswith(":")] == ["a, b:", "c:"]
     assert "remark     Look here. (b)" in lines and "remark     Look there." in lines
@@ -161,11 +157,11 @@ def test_names_of_hosts_are_folded_and_none_is_left_out():
 
 
 def test_a_host_as_planned_says_so():
-    topology, unknown, changed = bound(), "moves no NPU; what else it changes is not known", ["feature tuning: absent -> present"]
+    topology, unknown, changed = bound(), "moves no NPU; what else it changes is not known", ["feature tuning: off -> on"]
     for changes, said in ((None, unknown), ([], "changes nothing"), (changed, "moves no NPU")):
         host = shown(topology, plan(topology))
         host["difference"]["changes"] = changes
-        assert f"in force a plan with the same CPUs: a bind {said}." in " ".join(" ".join(plan_tables({"a": host})).split())
+        assert f"in force the same CPUs as now: a bind {said}." in " ".join(" ".join(plan_tables({"a": host})).split())
 
 
 def test_settings_of_every_feature_that_has_some_are_told(monkeypatch):
@@ -175,39 +171,48 @@ def test_settings_of_every_feature_that_has_some_are_told(monkeypatch):
     assert changes_of({"live": live, "features": {}}, None) == ["host settings: governor performance, governor powersave"]
 
 
+def effects(state):
+    return [text.partition("A bind changes: ")[2] for text in state["remarks"] if "A bind changes: " in text]
+
+
 def test_a_plan_that_is_shown_has_all_that_a_bind_changes():
     topology = host([0, 0])
-    before = desired_state(topology, of_features({"npu_affinity_irq_enabled": False}), shown=True)
-    assert "feature slices: absent -> present" in before["remarks"][-1] and "feature irq" not in before["remarks"][-1]
-    throughput = of_features({"npu_affinity_irq_enabled": False, "npu_affinity_tuning": {"governor": "performance", "swappiness": 0}})
-    first = desired_state(topology, throughput, tell=True)
-    assert "feature tuning: absent -> present; host settings: governor performance, swappiness 0. [" in first["remarks"][-1]
+    before = state_of(topology, shown=True)
+    (said,) = effects(before)
+    assert "feature slices: off -> on (gives workloads the CPUs and memory nodes of their NPUs)" in said and "feature irq" not in said
+    tuning = {"governor": "performance", "swappiness": 0}
+    first = state_of(topology, tell=True, tuning=tuning)
+    told = "feature tuning: off -> on (sets the host's kernel settings); host settings: governor performance, swappiness 0. ["
+    assert told in effects(first)[0]
     later = {**topology, "applied": first["plan"]}
-    adopting = of_features({"npu_affinity_irq_enabled": False, "npu_affinity_adopt": "now"})
-    adopted = {"digest": "", "state": applied(desired_state(topology, adopting)), "differs": []}
-    moving = of_features({"npu_affinity_adopt": "now", "npu_affinity_move_memory": True, "npu_affinity_irq_enabled": False})
-    moving["slices"] = {**moving["slices"], "enabled": False}
-    moved = desired_state(later, moving, tell=True, in_force=adopted)
-    assert "settings of feature adopt: changed" in moved["remarks"][-1] and "feature slices: present -> absent" in moved["remarks"][-1]
-    tuned = {"digest": first["digest"], "state": applied(first), "differs": []}
-    less = desired_state(
-        later, of_features({"npu_affinity_irq_enabled": False, "npu_affinity_tuning": {"governor": "schedutil"}}), tell=True, in_force=tuned
-    )
-    assert "host settings: governor schedutil, swappiness as before the first bind. [" in less["remarks"][-1]
-    assert not any("A bind changes:" in text for text in desired_state(later, throughput, tell=True, in_force=tuned)["remarks"])
-    in_force = {"digest": before["digest"], "state": applied(before), "differs": []}
-    topology = {**topology, "applied": before["plan"]}
-    for settings, differs, words in (
-        ({}, [], []),
-        ({"npu_affinity_tuning": {"governor": "performance"}}, [], ["feature tuning: absent -> present", "governor performance"]),
-        ({}, ["start npu-0.slice"], ["A bind changes: start npu-0.slice."]),
-        ({}, [f"file /etc/{name}: changed" for name in "abcd"], ["A bind changes: 4 files, which --check --diff shows."]),
-    ):
-        given = of_features({"npu_affinity_irq_enabled": False, **settings})
-        made = desired_state(topology, given, shown=True, in_force={**in_force, "differs": differs})
-        effects = [text for text in made["remarks"] if "A bind changes:" in text]
-        assert made["converged"] == (not words) and len(effects) == bool(words), made["remarks"]
-        assert all(word in effects[0] for word in words), effects
+    adopted = {**in_force_of(state_of(topology, adopt="now")), "digest": ""}
+    (said,) = effects(state_of(later, tell=True, in_force=adopted, adopt="now", move_memory=True, slices_enabled=False))
+    assert "settings of feature adopt: changed" in said and "feature slices: on -> off" in said
+    less = state_of(later, tell=True, in_force=in_force_of(first), tuning={"governor": "schedutil"})
+    assert "host settings: governor schedutil, swappiness as before the first bind. [" in effects(less)[0]
+    assert effects(state_of(later, tell=True, in_force=in_force_of(first), tuning=tuning)) == []
+
+
+CHANGES = [
+    ("nothing", {}, [], []),
+    ("a feature", {"tuning": {"governor": "performance"}}, [], ["feature tuning: off -> on", "governor performance"]),
+    ("a unit", {}, ["start npu-0.slice"], ["start npu-0.slice. ["]),
+    ("files", {}, [f"file /etc/{name}: changed" for name in "abcd"], ["4 files, which --check --diff shows. ["]),
+]
+
+
+@pytest.mark.parametrize("settings, differs, words", [row[1:] for row in CHANGES], ids=[row[0] for row in CHANGES])
+def test_a_host_is_converged_if_a_bind_changes_nothing(settings, differs, words):
+    before = state_of(host([0, 0]), shown=True)
+    topology = {**host([0, 0]), "applied": before["plan"]}
+    made = state_of(topology, shown=True, in_force=in_force_of(before, differs), **settings)
+    assert made["converged"] == (not words) and len(effects(made)) == bool(words), made["remarks"]
+    assert all(word in effects(made)[0] for word in words), made["remarks"]
+
+
+def test_a_bind_has_no_effect_on_a_host_without_accelerators():
+    made = state_of({**bound(), "npus": [], "applied": None}, shown=True)
+    assert not made["refusals"] and not [text for text in made["remarks"] if "A bind" in text]
 
 
 def using(group, npu, cpus):
@@ -220,27 +225,25 @@ def using(group, npu, cpus):
 def test_the_plan_says_what_runs_elsewhere_than_it_would():
     pool = FIRST["npus"][0]["pool"]
     topology = {**FRESH, "users": [using("/system.slice/vllm.service", 0, "0-95"), using("/npu.slice/x.service", 0, pool)]}
-    state = desired_state(topology, of_features({"npu_affinity_irq_enabled": False}))
+    state = state_of(topology)
     assert state["outside"] == [f"vllm.service (pid 7, NPU 0): runs on CPUs 0-95, pool {pool}", "1 more inside their pools"]
-    assert any(
-        line.startswith("work       vllm.service (pid 7, NPU 0): runs on")
-        for line in plan_tables({"a": shown(topology, FIRST, outside=state["outside"])})
-    )
-    assert desired_state(FRESH, of_features({"npu_affinity_irq_enabled": False}))["outside"] == []
+    lines = plan_tables({"a": shown(topology, FIRST, outside=state["outside"])})
+    assert any(line.startswith("work       vllm.service (pid 7, NPU 0): runs on") for line in lines)
+    assert state_of(FRESH)["outside"] == []
 
 
 @pytest.mark.parametrize("isolation", ["off", "exclude", "explain"])
 def test_isolated_cpus_are_in_pools_unless_excluded(isolation):
     last = str(max(expand(FRESH["cpus"]["online"])))
     topology = {**FRESH, "cpus": {**FRESH["cpus"], "isolated": last}}
-    plan = desired_state(topology, of_features({"npu_affinity_isolation": isolation, "npu_affinity_irq_enabled": False}))["plan"]
+    plan = state_of(topology, isolation=isolation)["plan"]
     divided = {cpu for npu in plan["npus"] for cpu in expand(npu["pool"])}
     assert (int(last) in divided) == (isolation != "exclude")
 
 
 def test_housekeeping_would_confine_what_uses_npus_elsewhere():
     topology = {**FRESH, "users": [using("/system.slice/vllm.service", 0, "0-95"), using("/npu.slice/x.service", 0, "0-3")]}
-    (refusal,) = desired_state(topology, of_features({"npu_affinity_irq_enabled": False, "npu_affinity_housekeeping": 1}))["refusals"]
+    (refusal,) = state_of(topology, housekeeping=1)["refusals"]
     assert "confine these programs, which use accelerators, to CPUs" in refusal
     assert refusal.count("vllm.service in system.slice (process 7 python3; /dev/davinci0). ") == 1
 
@@ -248,5 +251,5 @@ def test_housekeeping_would_confine_what_uses_npus_elsewhere():
 @pytest.mark.parametrize("silent, advised", [({"npu": "npu-smi is missing."}, False), ({}, True)])
 def test_unbind_is_advised_only_where_the_tool_has_answered(silent, advised):
     topology = {**bound(), "npus": [], "problems": ["npu-smi is missing."], "silent": silent}
-    refusals = desired_state(topology, of_features({"npu_affinity_irq_enabled": False}))["refusals"]
+    refusals = state_of(topology)["refusals"]
     assert refusals and any("unbind the host" in sentence for sentence in refusals) == advised, refusals

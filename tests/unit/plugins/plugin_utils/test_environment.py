@@ -3,14 +3,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Variables that fit the workload of a service to its pool."""
 
-from __future__ import annotations
-
 import pytest
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.environment import added, remarks
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.variables import remarks
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.slices import drop_in_text
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Named
 
 JEMALLOC = "/usr/lib64/libjemalloc.so.2"
 NPUS = [
@@ -25,15 +23,9 @@ UNIT = "vllm@0.service"
 
 
 def topology(allocator=JEMALLOC, elsewhere=None, **machine):
-    return {
-        "machine": {"architecture": "aarch64", "systemd": 249, "cgroup": "v2", **machine},
-        "kubelet": None,
-        "numa": [{"id": 0, "cpus": "0-23"}, {"id": 6, "cpus": "144-167"}],
-        "npus": [],
-        "problems": [],
-        "allocator": allocator,
-        "unit_environment": {UNIT: elsewhere or {}},
-    }
+    host = {"machine": {"architecture": "aarch64", "systemd": 249, "cgroup": "v2", **machine}, "kubelet": None, "npus": [], "problems": []}
+    numa = [{"id": 0, "cpus": "0-23"}, {"id": 6, "cpus": "144-167"}]
+    return {**host, "numa": numa, "allocator": allocator, "unit_environment": {UNIT: elsewhere or {}}}
 
 
 def set_by_unit(name, value, wins=False):
@@ -44,8 +36,7 @@ def variables(host, plan, switches, npus, engine=None):
     """Return the variables of the drop-in, except for those of devices, and the remarks."""
     service = {"unit": UNIT, "npus": npus, **({"engine": engine} if engine else {})}
     named = Named([service], environment={"visible_devices": False, **switches})
-    bound = binding(host, plan, named)
-    (found,) = added(host, plan, named, bound)
+    (found,) = binding(host, plan, named)["services"]
     return found, list(remarks(host, plan, named, adopts=False, slices=True))
 
 

@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """GPU hosts of published reports, from their files and nvidia-smi to the plan, what a bind says, and what verify finds."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -15,15 +13,16 @@ from tests.simulator.generate import generate
 from ansible_collections.npu.affinity.plugins.module_utils._base import table
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import code_of
 from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import verify
-from ansible_collections.npu.affinity.plugins.module_utils._features.comparing import Wanted
+from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Wanted
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding, mig_refusals
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Named
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals import plan_refusals
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.remarks import guests
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import of_plan
-from ansible_collections.npu.affinity.plugins.plugin_utils._launch.recipes import launch
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.variables import mig_refusals
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch.forms import launch
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 
 ADDRESSES = ("0000:40:00.0", "0000:48:00.0", "0000:50:00.0", "0000:58:00.0")
@@ -34,19 +33,11 @@ def host(tmp_path):
     """Return a function that makes a host with a GPU for each dict, two NUMA nodes and 64 CPUs, two threads a core."""
 
     def make(*cards, **faults):
-        described = [
-            {"bdf": address, "node": place // 2, **card} for place, (address, card) in enumerate(zip(ADDRESSES, cards, strict=False))
-        ]
-        generate(
-            {
-                "cpus": {"per_node": 32, "packages": 2, "smt": "split"},
-                "nodes": {"count": 2},
-                "gpus": {"name": "NVIDIA H100", "memory_mib": 81559, "cards": described},
-                "faults": faults,
-            },
-            tmp_path / "host",
-        )
-        return Host(str(tmp_path / "host"), timeout=5)
+        described = [{"bdf": ADDRESSES[place], "node": place // 2, **card} for place, card in enumerate(cards)]
+        gpus = {"name": "NVIDIA H100", "memory_mib": 81559, "cards": described}
+        cpus = {"per_node": 32, "packages": 2, "smt": "split"}
+        generate({"cpus": cpus, "nodes": {"count": 2}, "gpus": gpus, "faults": faults}, tmp_path / "host")
+        return Host(str(tmp_path / "host"), timeout=60)
 
     return make
 
@@ -92,7 +83,7 @@ def test_verify_finds_a_silent_tool_and_names_a_lost_gpu_alone(host, faults, exp
     bound = host({}, {}, {}, {})
     made = plan(gather(bound))
     set_faults(bound.root, **faults)
-    bound.timeout = 1
+    bound.timeout = 1 if "nvidia_hang" in faults else 60
     _bound, findings = verify(bound, Wanted(topology=gather(bound)), made)
     found = [(finding.object, code_of(finding.kind, finding.cause.word)) for finding in findings.drift if finding.kind == "npus"]
     assert found == expected
@@ -110,8 +101,8 @@ def test_tables_name_what_the_host_has(host):
     topology = gather(host({}, {}))
     made = plan(topology)
     assert [line.split()[0] for line in table.rows(made, topology)] == ["GPU", "0", "1"]
-    npu = {"npus": [{**entry, "kind": kind, "slice": f"{kind}-0.slice"} for kind, entry in zip(("npu", "gpu"), made["npus"], strict=True)]}
-    assert [line.split()[0] for line in table.rows({**made, **npu}, topology)] == ["accelerator", "NPU", "GPU"]
+    mixed = [{**entry, "kind": kind, "slice": f"{kind}-0.slice"} for kind, entry in zip(("npu", "gpu"), made["npus"], strict=True)]
+    assert [line.split()[0] for line in table.rows({**made, "npus": mixed}, topology)] == ["accelerator", "NPU", "GPU"]
 
 
 KINDS = {
@@ -143,11 +134,7 @@ SPLIT = [
     # MIG devices of GPU 0, what the service's own files set, and what the drop-in sets or why it is refused
     (1, None, MIG),
     (None, None, "0"),
-    (
-        2,
-        None,
-        f"in MIG mode with 2 MIG devices, and a process of CUDA takes exactly one. Set CUDA_VISIBLE_DEVICES of the service to one of {MIG}",
-    ),
+    (2, None, f"with 2 MIG devices, and a process of CUDA takes exactly one. Set CUDA_VISIBLE_DEVICES of the service to one of {MIG}"),
     (2, SECOND, None),
     (0, None, "in MIG mode with no MIG device"),
 ]

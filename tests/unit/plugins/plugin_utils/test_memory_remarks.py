@@ -3,15 +3,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What a plan says of the memory of units that run."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import adopt, threads
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.memory import moved_mib, remarks, remarks_on_users
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.remarks import memory_of_units, memory_of_users, moved_mib
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import features
 
 GIB = 1024
@@ -45,14 +43,13 @@ def test_units_that_lose_memory_nodes_are_named(unit, nodes, held, room, expecte
         "other.slice": {"mems": "0", "mib": {"0": 1}},
     }
     topology = {"memory": {"room_mib": {node: amount * GIB for node, amount in room.items()}, "units": units}}
-    settings = {"AllowedMemoryNodes": then} if then else {}
-    service = {"live": {"slices": {"services": [{"name": unit, "settings": settings}]}}}
+    services = [{"name": unit, "settings": {"AllowedMemoryNodes": then} if then else {}}]
+    service = {"live": {"slices": {"services": services}}}
     document = {"expected": [{"unit": unit, "cpus": "0", "mems": then}]} if unit.endswith(".slice") else service
-    assert list(remarks(topology, document)) == ([expected.replace("npu-0.slice", unit)] if expected else [])
-    assert moved_mib(topology, document) == (
-        sum(amount for node, amount in held.items() if int(node) not in expand(then)) * GIB if expected else 0
-    )
-    assert list(remarks({}, document)) == []
+    assert list(memory_of_units(topology, document)) == ([expected.replace("npu-0.slice", unit)] if expected else [])
+    lost = sum(amount for node, amount in held.items() if int(node) not in expand(then))
+    assert moved_mib(topology, document) == (lost * GIB if expected else 0)
+    assert list(memory_of_units({}, document)) == []
 
 
 def test_memory_that_the_kernel_does_not_tell_is_not_known():
@@ -61,7 +58,7 @@ def test_memory_that_the_kernel_does_not_tell_is_not_known():
 
     def found(nodes):
         document = {"expected": [{"unit": unit, "cpus": "0", "mems": nodes} for unit in units]}
-        return list(remarks(topology, document)), moved_mib(topology, document)
+        return list(memory_of_units(topology, document)), moved_mib(topology, document)
 
     said, moved = found("1")
     assert moved is None and len(said) == 2
@@ -69,12 +66,8 @@ def test_memory_that_the_kernel_does_not_tell_is_not_known():
     assert found("0-1") == ([], 0), "no unit loses a node"
 
 
-MOVED = [
-    ({"npu.slice": 5, "npu-0.slice": 3, "npu-1.slice": 1}, 5),
-    ({"npu.slice": 4, "npu-0.slice": 3, "npu-1.slice": 1}, 4),
-    ({"npu-0.slice": 3, "big.service": 1}, 4),
-    ({}, 0),
-]
+HELD = {"npu-0.slice": 3, "npu-1.slice": 1}
+MOVED = [({"npu.slice": 5, **HELD}, 5), ({"npu.slice": 4, **HELD}, 4), ({"npu-0.slice": 3, "big.service": 1}, 4), ({}, 0)]
 
 
 @pytest.mark.parametrize("lost, expected", MOVED)
@@ -102,24 +95,23 @@ def test_work_that_would_not_fit_into_its_slice_is_named(npus, group, held, room
     user = {"group": group, "name": "a.service", "container": None, "npus": [{"kind": "npu", "id": number} for number in npus]}
     user["memory_mib"] = {node: amount * GIB for node, amount in held.items()}
     memory = {"room_mib": {node: amount * GIB for node, amount in room.items()}, "units": {}}
-    found = list(remarks_on_users({"memory": memory, "users": [user]}, PLAN, {"expected": [{"unit": "npu-1.slice"}]}))
+    found = list(memory_of_users({"memory": memory, "users": [user]}, PLAN, {"expected": [{"unit": "npu-1.slice"}]}))
     assert [sentence.startswith("a.service has 3.0 GiB on other memory nodes than ") for sentence in found] == [True] * (not fits)
     assert all(("whose room is not known" in sentence and "may not fit" in sentence) is (fits is None) for sentence in found)
     without = {"npus": [{**npu, "memory_nodes": ""} for npu in PLAN["npus"]]}
-    assert not list(remarks_on_users({"memory": memory, "users": [user]}, without, {}))
+    assert not list(memory_of_users({"memory": memory, "users": [user]}, without, {}))
 
 
 ADOPTING = {**features.of_features({"npu_affinity_adopt": "always"})["adopt"], "enabled": True}
 
 
-@pytest.mark.parametrize(
-    ("asked", "option"),
-    [
-        ({}, []),
-        ({"openmp": False, "visible_devices": False}, []),
-        ({"allocator": True, "openmp": True, "task_queue": None}, ["openmp", "allocator"]),
-    ],
-)
+ASKED = [
+    ({"openmp": False, "visible_devices": False}, []),
+    ({"allocator": True, "openmp": True, "task_queue": None}, ["openmp", "allocator"]),
+]
+
+
+@pytest.mark.parametrize(("asked", "option"), [({}, []), *ASKED])
 def test_the_watcher_sets_the_variables_of_the_setting(asked, option):
     found = adopt.wanted({}, {"npus": [{"memory_nodes": "0"}]}, {**ADOPTING, "environment": asked})
     assert "Environment=PYTHONUNBUFFERED=1\nExecStart=" in found.files[0]["content"], "the journal has its lines at once"

@@ -3,16 +3,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Which findings are muted on which host, until when, which mutes are refused, and why a compared host fails."""
 
-from __future__ import annotations
-
 import datetime
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.junit import junit
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.export import junit
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import NAMED, failure, remarks, sentences, summary
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary import summary as summary_of_run
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings import mutes, specs, values
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import mutes
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import OLD_PROCESS
 
 NOW = datetime.datetime(2026, 11, 24, 9, 0, tzinfo=datetime.timezone.utc)
@@ -41,35 +39,13 @@ def test_what_is_muted_on_a_host(given, host, muted, expired):
     assert all("NPU_IRQ_MOVED (ticket 7) expired at 2026-11-24 0" in remark for remark in expiries)
 
 
-REFUSED = [
-    ({**MUTE, "code": "NPU_IRQ_MOVE"}, "entry 1 has the code 'NPU_IRQ_MOVE', which nothing reports; did you mean NPU_IRQ_MOVED?"),
-    ({**MUTE, "code": "npu_irq_moved"}, "did you mean NPU_IRQ_MOVED?"),
-    ({**MUTE, "code": "x"}, "the codes are NPU_ALLOCATOR_MISSING, NPU_BIND_EFFECT, "),
-    ({**MUTE, "reason": " "}, "npu_affinity_mute: entry 1 has no reason: write why NPU_IRQ_MOVED is muted"),
-    ({**MUTE, "until": "next week"}, "entry 1: until is 'next week', which is no date or time; write one such as 2026-12-01"),
-    ({**MUTE, "until": "0001-01-01T00:00+23:00"}, "which is no date or time"),
-    ({**MUTE, "host": "a"}, "npu_affinity_mute: entry 1 has the key host, which nothing reads; did you mean hosts?"),
-    ({"code": "NPU_IRQ_MOVED", "until": "2026-12-01"}, "npu_affinity_mute: entry 1 lacks the key reason."),
-    ({**MUTE, "hosts": "a,b"}, "which is not a list"),
-]
-
-
-@pytest.mark.parametrize("entry, sentence", REFUSED)
-def test_a_mute_that_cannot_be_followed_is_refused(entry, sentence):
-    (refusal,) = values.refusals({"npu_affinity_mute": [entry]}, specs.settings())
-    assert sentence in refusal
-
-
-def test_a_mute_that_can_be_followed_is_not_refused():
-    assert values.refusals({"npu_affinity_mute": [MUTE, {**MUTE, "hosts": ["a"]}]}, specs.settings()) == []
-
-
 def finding(code, kind, name):
     return {"code": code, "kind": kind, "object": name, "cause": "manual change", "sentence": f"{name} [{code}]", "npu": None}
 
 
 IRQ, FILE = finding("NPU_IRQ_MOVED", "interrupts", "NPU 0 a"), finding("NPU_FILE_CHANGED", "files", "/f")
-AWAY = {"outside": [{"name": "vllm"}], "outside_sentence": "1 NPU process runs outside its pool"}
+VLLM = {"name": "vllm", "title": "vllm", "npus": [{"kind": "npu", "id": 0}], "pids": [7], "cpus": "0-7", "pool": "0-3", "adoptable": True}
+AWAY = {"outside": [VLLM], "outside_sentence": "1 NPU process runs outside its pool"}
 MUTED = dict.fromkeys(("NPU_IRQ_MOVED", "NPU_PLAN_OUTDATED", "NPU_WORK_OUTSIDE_POOL"), WHY)
 STATES = [
     ("all of it", [IRQ], {}, "as bound", False),
@@ -99,19 +75,20 @@ def compared(number, cause="manual change", **changes):
     return {**found, **changes}
 
 
-@pytest.mark.parametrize(
-    "verified, after_bind, why",
-    [
-        (compared(0), True, ""),
-        (compared(2), False, "2 of 9 compared objects differ"),
-        (compared(2), True, "2 of 9 compared objects differ: file 0; file 1"),
-        (compared(NAMED + 2), True, "7 of 9 compared objects differ: file 0; file 1; file 2; file 3; file 4; and 2 more"),
-        (compared(2, OLD_PROCESS), True, ""),
-        (compared(2, OLD_PROCESS), False, "2 of 9 compared objects differ"),
-        (compared(2, drift_fails=False), True, ""),
-        (compared(2, muted={"NPU_FILE_CHANGED": "until 2027-01-01"}), True, ""),
-        ({"msg": "no plan.json", "drift_fails": True}, True, "no plan.json"),
-    ],
-)
+TWO = "2 of 9 compared objects differ"
+WHY_IT_FAILS = [
+    (compared(0), True, ""),
+    (compared(2), False, TWO),
+    (compared(2), True, f"{TWO}: file 0; file 1"),
+    (compared(NAMED + 2), True, "7 of 9 compared objects differ: file 0; file 1; file 2; file 3; file 4; and 2 more"),
+    (compared(2, OLD_PROCESS), True, ""),
+    (compared(2, OLD_PROCESS), False, TWO),
+    (compared(2, drift_fails=False), True, ""),
+    (compared(2, muted={"NPU_FILE_CHANGED": "until 2027-01-01"}), True, ""),
+    ({"msg": "no plan.json", "drift_fails": True}, True, "no plan.json"),
+]
+
+
+@pytest.mark.parametrize("verified, after_bind, why", WHY_IT_FAILS)
 def test_the_reason_for_which_a_compared_host_fails(verified, after_bind, why):
     assert failure(verified, after_bind) == why

@@ -3,9 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The command that a summary offers next: it repeats how this run was started."""
 
-from __future__ import annotations
-
 import os
+import re
 import shlex
 
 import pytest
@@ -27,41 +26,44 @@ def started(line, environment=None):
     return commands.typed(context_objects.CLIArgs.from_options(options), environment or {})
 
 
-@pytest.mark.parametrize(
-    ("line", "playbook", "found"),
-    [
-        (f"{RUN}plan", "bind", f"{RUN}bind"),
-        (
-            "ansible-playbook -i hosts.yml npu.affinity.plan --limit a2-01 -e npu_affinity_strategy=even_split",
-            "bind",
-            "ansible-playbook -i hosts.yml npu.affinity.bind --limit a2-01 -e npu_affinity_strategy=even_split",
-        ),
-        (
-            "ansible-playbook -i a -i b, npu.affinity.bind -l 'npu_a:!x' -b -K -u root --vault-id prod@prompt -f 50",
-            "unbind",
-            "ansible-playbook -i a -i b, -u root -b -K --vault-id prod@prompt -f 50 npu.affinity.unbind --limit 'npu_a:!x'",
-        ),
-        (
-            """ansible-playbook npu.affinity.bind -e "npu_affinity_reason='a b' ansible_user=me" """
-            """-e '{"npu_affinity_batches": [1, "5%"]}'""",
-            "bind",
-            """ansible-playbook npu.affinity.bind -e '{"npu_affinity_reason": "a b"}' -e ansible_user=me """
-            """-e '{"npu_affinity_batches": [1, "5%"]}'""",
-        ),
-        (f"{RUN}bind -e @group.yml -e ansible_become_pass=s3cret -e token=s3cret", "verify", f"{RUN}verify -e @group.yml"),
-        (f"{RUN}plan -e npu_affinity_plan_file=f -e npu_affinity_report=r", "bind", f"{RUN}bind"),
-        (f"{RUN}rollback --check -e npu_affinity_to=-1", "rollback", f"{RUN}rollback -e npu_affinity_to=-1"),
-        (f"{RUN}rollback -e npu_affinity_to=-1", "bind", f"{RUN}bind"),
-        ("ansible-playbook site.yml -l x", "bind", f"{RUN}bind --limit x"),
-        (f"ansible-playbook {specs.PLAYBOOKS}/plan.yml", "bind", f"ansible-playbook {specs.PLAYBOOKS}/bind.yml"),
-        (
-            'ansible-playbook npu.affinity.bind -e npu_affinity_health=\'["a","$b;c"]\'',
-            "bind",
-            """ansible-playbook npu.affinity.bind -e '{"npu_affinity_health": "[\\"a\\",\\"$b;c\\"]"}'""",
-        ),
-    ],
-)
-def test_the_next_command_repeats_how_this_one_was_typed(line, playbook, found):
+SHORT = [
+    # options of a run, the playbook and its options
+    ("plan", "bind"),
+    ("rollback --check -e npu_affinity_to=-1", "rollback -e npu_affinity_to=-1"),
+    ("rollback -e npu_affinity_to=-1", "bind"),
+    ("plan -e npu_affinity_plan_file=f -e npu_affinity_report=r", "bind"),
+    ("plan --limit a2-01 -e npu_affinity_strategy=even_split", "bind --limit a2-01 -e npu_affinity_strategy=even_split"),
+    ("bind -e @group.yml -e ansible_become_pass=s3cret -e token=s3cret", "verify -e @group.yml"),
+    ("bind -e npu_affinity_adopt=now", "bind -e npu_affinity_adopt=now"),
+    ("bind -e npu_affinity_adopt=now", "verify"),
+    ("bind -e npu_affinity_adopt=always", "verify -e npu_affinity_adopt=always"),
+    ("bind -e npu_affinity_replan=yes -e npu_affinity_housekeeping=2", "verify -e npu_affinity_housekeeping=2"),
+    ("bind -e npu_affinity_kubelet_restart=yes -e npu_affinity_strategy=x", "unbind -e npu_affinity_kubelet_restart=yes"),
+    ("bind -e npu_affinity_root=/r -e npu_affinity_mute=[]", "unbind -e npu_affinity_root=/r"),
+    ("bind -e npu_affinity_fail_on=drift -e ansible_port=22", "rollback -e npu_affinity_fail_on=drift -e ansible_port=22"),
+    ("bind -e npu_affinity_reason=x", "unbind"),
+    ("bind -e npu_affinity_reason=x", "bind -e npu_affinity_reason=x"),
+    ("plan -e npu_affinity_reason=x", "bind -e npu_affinity_reason=x"),
+    ("""bind -e npu_affinity_health='["a","$b;c"]'""", """bind -e '{"npu_affinity_health": "[\\"a\\",\\"$b;c\\"]"}'"""),
+]
+PLAIN = "ansible-playbook "
+LONG = [
+    ("-i a -i b, npu.affinity.bind -l 'npu_a:!x' -b -K -u root", "-i a -i b, -u root -b -K npu.affinity.unbind --limit 'npu_a:!x'"),
+    ("--vault-id prod@prompt -f 50 npu.affinity.bind", "--vault-id prod@prompt -f 50 npu.affinity.unbind"),
+    (
+        """npu.affinity.bind -e "npu_affinity_reason='a b' ansible_user=me" """,
+        """npu.affinity.bind -e '{"npu_affinity_reason": "a b"}' -e ansible_user=me""",
+    ),
+    ("""npu.affinity.bind -e '{"npu_affinity_batches": [1, "5%"]}'""", """npu.affinity.bind -e '{"npu_affinity_batches": [1, "5%"]}'"""),
+    ("site.yml -l x", "npu.affinity.bind --limit x"),
+    (f"{specs.PLAYBOOKS}/plan.yml", f"{specs.PLAYBOOKS}/bind.yml"),
+]
+REPEATED = [*((RUN + line, RUN + found) for line, found in SHORT), *((PLAIN + line, PLAIN + found) for line, found in LONG)]
+
+
+@pytest.mark.parametrize(("line", "found"), REPEATED)
+def test_the_next_command_repeats_how_this_one_was_typed(line, found):
+    playbook = re.search(r"(?:npu\.affinity\.|/)(bind|rollback|unbind|verify)\b", found)[1]
     assert started(line).line(playbook) == found
 
 
@@ -98,12 +100,9 @@ def test_a_dollar_survives_make():
 
 def test_a_steps_hosts_and_settings_override_those_of_the_run():
     typed = started(f"{RUN}bind --limit npu_a -e npu_affinity_reviewed=old.json")
-    assert typed.line("rollback", limit="a1,a2", settings={"npu_affinity_to": "-1"}) == (
-        "ansible-playbook npu.affinity.rollback --limit a1,a2 -e npu_affinity_to=-1"
-    )
-    assert typed.line("bind", check=True, settings={"npu_affinity_reviewed": "new.json"}) == (
-        "ansible-playbook npu.affinity.bind --check --limit npu_a -e npu_affinity_reviewed=new.json"
-    )
+    assert typed.line("rollback", limit="a1,a2", settings={"npu_affinity_to": "-1"}) == f"{RUN}rollback --limit a1,a2 -e npu_affinity_to=-1"
+    again = typed.line("bind", check=True, settings={"npu_affinity_reviewed": "new.json"})
+    assert again == f"{RUN}bind --check --limit npu_a -e npu_affinity_reviewed=new.json"
 
 
 def test_a_repeated_check_shows_the_differences_again():

@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Which chips a task gets by every product's rule, against a search through all sets of chips that the rule allows."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import pytest
@@ -12,62 +10,89 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement import choice, select, superpods, request
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement import select
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.product import product_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.rules import RULES
 
+# The product, its free chips and what one task asks for, of a job with several tasks where it is "n of many": the chips and the score.
+CHOICES = [
+    ("an odd remainder goes before a pair", "atlas800_9000", "2,4-5", "1", "2", 8 * (8 * 4 - 0) + 5),
+    ("a single chip before a ring", "atlas800_9000", "4-7", "1", "4", 8 * (8 * 4 - 3) + 4),
+    ("two from a whole ring, since taking from three leaves one", "atlas800_9000", "0-2,4-7", "2", "4-5", 8 * (8 * 4 - 1) + 1),
+    ("the whole server", "atlas800_9000", "0-7", "8 of many", "0-7", 8 * 8 * 4),
+    ("half a server is one ring", "half_910_x4", "1-3", "2", "1-2", 8 * (4 * 4 - 2)),
+    ("no affinity", "a2", "1,3,6", "2", "1,3", 800 - 3),
+    ("ten of one task: the same positions in both rings", "box16", "0-5,7-15", "10", "0-4,8-12", 16 * (16 - 2) + 1),
+    ("ten of several tasks: any positions", "box16", "0-4,11-15", "10 of many", "0-4,11-15", 16 * 16 + 6),
+    ("the smaller ring", "box16", "0-7,8-10", "3", "8-10", 16 * 16 + 5),
+    ("the first of two rings with as many", "box16", "1-3,8-10", "2", "1-2", 16 * (16 - 1) + 10),
+    ("one die of a half-free module", "a3", "0-3,7", "1", "7", 16 * (32 - 4)),
+    ("one die of a whole module, on hosts without another last", "a3", "0-1", "1", "0", 16 * (32 - 1 - 16)),
+    ("whole modules, though two dies are free before", "a3", "1,2,6-7", "2 of many", "6-7", 16 * (32 - 2)),
+    ("eight dies", "a3_box8", "0-7", "8 of many", "0-7", 8 * 16),
+    ("two dies of four", "a3_box8", "0-3", "2", "0-1", 8 * (16 - 2)),
+    ("two from a card with two", "300I_card", "0-3,4-5", "2", "4-5", 8 * 4),
+    ("one from a half-used card", "300I_duo_card", "0-1,3", "1", "3", 8 * 2),
+    ("over cards, the emptiest first", "300I_chip", "0-3,5,8-9", "4", "5,8-9,0", 0),
+    ("half-used cards first", "300I_duo_chip", "0-1,3,5", "3", "3,5,0", 0),
+    ("even: whole cards only", "300I_duo_distributed", "1,2-3,4,6-7", "4", "2-3,6-7", 8 * (16 - 3)),
+    ("odd, with a half-used card", "300I_duo_distributed", "0-1,3", "1", "3", 8 * (16 - 3)),
+    ("odd without a half-used card", "300I_duo_distributed", "0-3", "1", "0", 8 * (16 - 10)),
+    ("more chips than are scored", "300I_duo_distributed", "0-8", "2", "0-1", 0),
+    ("the tightest mesh", "mesh4", "0-3,5-7", "3", "5-7", 64 * (64 - 16 - 4)),
+    ("the tightest mesh of eight processors", "mesh4_8", "0-3,5-7", "3", "5-7", 16 * (16 - 8 - 4)),
+    ("one mesh of four", "mesh4", "0-15", "4", "0-3", 64 * (64 - 16 * 3 - 12)),
+    ("two meshes", "mesh4", "0-7,9,12-15", "8", "0-7", 64 * (64 - 16 - 5)),
+    ("a mesh of eight processors", "mesh4_8", "1-7", "4 of many", "4-7", 16 * (16 - 3)),
+    ("a number that meshes do not fit", "mesh4", "1,3-7,9", "5", "1,3-6", 16 * (16 - 2)),
+    ("such a number of eight processors", "mesh4_8", "0-5", "5", "0-4", 8 * (8 - 1)),
+    ("no links", "atlas350_8", "1,3-7", "4 of many", "1,3-5", 800 - 6),
+    ("a full mesh", "atlas850", "1,3-7", "4 of many", "1,3-5", 800 - 6),
+]
 
-@pytest.mark.parametrize(
-    ("story", "family", "free", "count", "multi", "chips"),
-    [
-        ("an odd remainder goes before a pair", "atlas800_9000", "2,4-5", 1, False, [2]),
-        ("two from a whole ring, since taking from three leaves one", "atlas800_9000", "0-2,4-7", 2, False, [4, 5]),
-        ("the whole server", "atlas800_9000", "0-7", 8, True, list(range(8))),
-        ("half a server is one ring", "half_910_x4", "1-3", 2, False, [1, 2]),
-        ("no affinity", "a2", "1,3,6", 2, False, [1, 3]),
-        ("ten of one task: the same positions in both rings", "box16", "0-5,7-15", 10, False, [0, 1, 2, 3, 4, 8, 9, 10, 11, 12]),
-        ("ten of several tasks: any positions", "box16", "0-4,11-15", 10, True, [0, 1, 2, 3, 4, 11, 12, 13, 14, 15]),
-        ("the smaller ring", "box16", "0-7,8-10", 3, False, [8, 9, 10]),
-        ("one die of a half-free module", "a3", "0-3,7", 1, False, [7]),
-        ("whole modules, though two dies are free before", "a3", "1,2,6-7", 2, True, [6, 7]),
-        ("eight dies", "a3_box8", "0-7", 8, True, list(range(8))),
-        ("two from a card with two", "300I_card", "0-3,4-5", 2, False, [4, 5]),
-        ("over cards, the emptiest first", "300I_chip", "0-3,5,8-9", 4, False, [5, 8, 9, 0]),
-        ("half-used cards first", "300I_duo_chip", "0-1,3,5", 3, False, [3, 5, 0]),
-        ("even: whole cards only", "300I_duo_distributed", "1,2-3,4,6-7", 4, False, [2, 3, 6, 7]),
-        ("odd without a half-used card", "300I_duo_distributed", "0-3", 3, False, [0, 1, 2]),
-        ("the tightest mesh", "mesh4", "0-3,5-7", 3, False, [5, 6, 7]),
-        ("two meshes", "mesh4", "0-7,9,12-15", 8, False, list(range(8))),
-        ("a mesh of eight processors", "mesh4_8", "1-7", 4, True, [4, 5, 6, 7]),
-        ("no links", "atlas350_8", "1,3-7", 4, True, [1, 3, 4, 5]),
-        ("a full mesh", "atlas850", "1,3-7", 4, True, [1, 3, 4, 5]),
-        ("a number that meshes do not fit", "mesh4", "1,3-7,9", 5, False, [1, 3, 4, 5, 6]),
-    ],
-)
-def test_chips_of_a_task(story, family, free, count, multi, chips):
-    assert choice.choose(free, count, family, multi).chips == chips
+
+def asked(text):
+    count, _of, many = text.partition(" of ")
+    return int(count), bool(many)
 
 
-@pytest.mark.parametrize(
-    ("family", "free", "count", "multi", "words"),
-    [
-        ("atlas800_9000", "0-7", 3, False, "size not allowed: a task on Atlas 800 (model 9000) cannot have 3 NPUs; ask for 1-2, 4, 8"),
-        ("a3", "0-15", 1, True, "size not allowed: a task of a job with several tasks on Atlas 800 A3 cannot have 1 NPU;"),
-        ("box16", "0-15", 11, False, "size not allowed"),
-        ("atlas800_9000", "0-1,4-5", 4, False, "free are 0-1,4-5, that is 2 in ring 0, 2 in ring 1, and rings of 4 are not split"),
-        ("a3", "0,2,4", 2, False, "1 in module 0, 1 in module 1, 1 in module 2"),
-        ("a2", "3", 2, False, "no fit: Atlas 800T A2 or Atlas 900 A2 unit cannot give 2 NPUs to a task: 1 chip is free (3)"),
-        ("a2", "", 2, False, "0 chips are free (none)"),
-        ("a2", "9", 1, False, "has chips 0-7, not 9"),
-        ("a2", [0, 0], 1, False, "expected different chip ids"),
-        ("a2", [0], 0, False, "1 or more; got 0"),
-        ("a9", [0], 1, False, "family: expected one of 300I_card"),
-        ("a2", {"0": 1}, 1, False, "free: expected a list of chip ids"),
-    ],
-)
+@pytest.mark.parametrize("family, free, task, chips, score", [row[1:] for row in CHOICES], ids=[row[0] for row in CHOICES])
+def test_chips_of_a_task_and_the_score_of_its_host(family, free, task, chips, score):
+    count, multi = asked(task)
+    chosen = select.choose(free, count, family, multi)
+    assert (chosen.chips, chosen.score) == (expand(chips), score)
+
+
+def test_a_host_with_fewer_healthy_chips_has_a_lower_score():
+    assert [select.choose("0-5", 5, "atlas350_16", allocatable=chips).score for chips in (None, 15)] == [1600 - 6, 1500 - 6]
+
+
+REFUSED = [
+    ("atlas800_9000", "0-7", 3, False, "size not allowed: a task on Atlas 800 (model 9000) cannot have 3 NPUs; ask for 1-2, 4, 8"),
+    ("a3", "0-15", 1, True, "size not allowed: a task of a job with several tasks on Atlas 800 A3 cannot have 1 NPU; ask for 2, 4, 6, "),
+    ("box16", "0-15", 11, False, "size not allowed: a task on Atlas 200T A2 Box16 cannot have 11 NPUs; ask for 1-8, 10, 12, 14, 16"),
+    ("atlas800_9000", "0-1,4-5", 4, False, "free are 0-1,4-5, that is 2 in ring 0, 2 in ring 1, and rings of 4 are not split for that;"),
+    ("atlas800_9000", "0-6", 8, False, "7 chips are free (0-6); wait for other chips, or ask for another number"),
+    ("mesh4", "0-2,4-6", 4, False, "3 in mesh 0, 3 in mesh 1, and meshes of 4 are not split for that"),
+    ("a3", "0,2,4", 2, False, "1 in module 0, 1 in module 1, 1 in module 2"),
+    ("a2", "3", 2, False, "no fit: Atlas 800T A2 or Atlas 900 A2 unit cannot give 2 NPUs to a task: 1 chip is free (3)"),
+    ("a2", "", 2, False, "0 chips are free (none)"),
+    ("a2", "8-9", 1, False, "has chips 0-7, not 8-9"),
+    ("300I_duo_chip", "32", 1, False, "Atlas 300I Duo by chip has chips 0-31, not 32"),
+    ("box16", "8-15", 10, False, "cannot give 10 NPUs to a task: 8 chips are free (8-15)"),
+    ("a2", [0, 0], 1, False, "expected different chip ids"),
+    ("a2", [-1], 1, False, "expected different chip ids"),
+    ("a2", [0], 0, False, "1 or more; got 0"),
+    ("a2", [0], "two", False, "1 or more; got 'two'"),
+    ("a9", [0], 1, False, "family: expected one of 300I_card"),
+    ("a2", {"0": 1}, 1, False, "free: expected a list of chip ids"),
+]
+
+
+@pytest.mark.parametrize("family, free, count, multi, words", REFUSED)
 def test_refusals_name_what_is_free_and_what_is_needed(family, free, count, multi, words):
     with pytest.raises(ValueError, match=".") as refused:
-        choice.choose(free, count, family, multi)
+        select.choose(free, count, family, multi)
     assert words in str(refused.value)
 
 
@@ -79,7 +104,7 @@ def _of_group(family, chips, group):
     return [chip for chip in chips if chip // RULES[family].group == group]
 
 
-def _obeys(family, free, chosen, multi):
+def _obeys(family, chosen, multi):
     """Say whether a rule allows these chips at all, written from the document's words and not from the code."""
     count = len(chosen)
     size = RULES[family].group
@@ -94,8 +119,7 @@ def _obeys(family, free, chosen, multi):
     if family in ("a3", "a3_box8"):
         return count == 1 or len(whole) == count
     if family == "300I_duo_distributed":
-        rest = [chip for chip in chosen if chip not in whole]
-        return len(rest) == count % 2
+        return len(chosen) - len(whole) == count % 2
     if family in ("mesh4", "mesh4_8") and count < 4:
         return len(_groups(family, chosen)) == 1
     if family in ("mesh4", "mesh4_8") and count % 4 == 0:
@@ -109,7 +133,8 @@ def _cost(family, free, chosen):
     groups = _groups(family, chosen)
     left = [len(_of_group(family, free, group)) for group in groups]
     if family in ("atlas800_9000", "half_910_x4", "300I_card", "300I_duo_card") and len(chosen) < 8:
-        return rule.way.order[len(chosen)].index(left[0]) if left[0] in rule.way.order[len(chosen)] else 99
+        row = rule.rows[len(chosen)][left[0] - 1]
+        return 99 if row == rule.group else row
     if family in ("box16", "mesh4", "mesh4_8") and len(groups) == 1:
         return left[0]
     if family in ("a3", "a3_box8") and len(chosen) == 1:
@@ -134,7 +159,7 @@ def hosts(draw):
 @settings(max_examples=130, deadline=None)
 def test_a_choice_obeys_the_rule_and_matches_the_best_set(host):
     family, free, count, multi = host
-    allowed = [chosen for chosen in combinations(free, count) if _obeys(family, free, chosen, multi)]
+    allowed = [chosen for chosen in combinations(free, count) if _obeys(family, chosen, multi)]
     best = min((_cost(family, free, chosen) for chosen in allowed), default=None)
     assert RULES[family].score(free, count, RULES[family].chips, multi) >= 0
     picked = RULES[family].pick(free, count, multi)
@@ -142,159 +167,115 @@ def test_a_choice_obeys_the_rule_and_matches_the_best_set(host):
         assert not allowed or best == 99, f"{family}: {allowed[0]} of {free} obeys the rule"
         return
     assert len(set(picked)) == count and set(picked) <= set(free)
-    assert _obeys(family, free, tuple(sorted(picked)), multi)
+    assert _obeys(family, tuple(sorted(picked)), multi)
     assert _cost(family, free, picked) == best
 
 
-@pytest.mark.parametrize(
-    ("family", "free", "count", "allocatable", "score"),
-    [
-        ("atlas800_9000", "0", 1, 8, 263),
-        ("atlas800_9000", "4-7", 1, 8, 236),
-        ("a3", "0", 1, None, 512),
-        ("a3", "0-1", 1, None, 240),
-        ("a3_box8", "0-3", 2, None, 8 * (16 - 2)),
-        ("a2", "0-3", 2, 8, 796),
-        ("box16", "0-2,8-11", 3, 16, 16 * 16 + 9),
-        ("box16", "0-15", 10, 16, 16 * (16 - 3)),
-        ("300I_duo_card", "0-1,3", 1, None, 16),
-        ("300I_duo_distributed", "0-3", 1, None, 8 * (16 - 10)),
-        ("mesh4_8", "0-3,5-7", 3, None, 16 * (16 - 8 - 4)),
-        ("mesh4_8", "0-5", 5, None, 8 * (8 - 1)),
-        ("mesh4", "0-3,5-7", 3, None, 64 * (64 - 16 - 4)),
-        ("mesh4", "0-5", 5, 6, 16 * (16 - 1)),
-        ("atlas350_16", "0-5", 5, 15, 1500 - 6),
-        ("atlas850", "2-7", 4, 8, 800 - 6),
-        ("atlas950", "2-7", 3, 8, 800 - 6),
-    ],
-)
-def test_scores(family, free, count, allocatable, score):
-    rule = RULES[family]
-    assert rule.score(expand(free), count, allocatable or rule.chips, False) == score
-
-
-def _topology(family, count, **more):
-    per_card = more.get("chips_per_card", 1)
-    return {
-        "npus": [
-            {"kind": "npu", "id": number, "phy_id": number, "card": number // per_card, "chip": number % per_card, "family": family}
-            for number in range(count)
-        ]
-    }
-
-
-@pytest.mark.parametrize(
-    ("family", "count", "more", "mode", "rule"),
-    [
-        ("910", 8, {}, "chip", "atlas800_9000"),
-        ("910", 4, {}, "chip", "half_910_x4"),
-        ("910", 2, {}, "chip", "card_910_x2"),
-        ("a2", 8, {}, "chip", "a2"),
-        ("a2", 16, {}, "chip", "box16"),
-        ("a3", 16, {"chips_per_card": 2}, "chip", "a3"),
-        ("a3", 8, {"chips_per_card": 2}, "chip", "a3_box8"),
-        ("310", 16, {}, "card", "300I_card"),
-        ("310p", 8, {"chips_per_card": 2}, "distributed", "300I_duo_distributed"),
-        ("310p", 8, {}, "chip", "300I_pro"),
-    ],
-)
-def test_the_product_comes_from_the_facts(family, count, more, mode, rule):
-    assert product_of(_topology(family, count, **more), mode) == (rule, "")
-
-
-TABLE = [  # MindCluster, "Affinity Based on Ascend AI Processors": the sizes of single tasks, then those of distributed ones
-    ("atlas350_8", "1-8", "1-8"),
-    ("atlas350_16", "1-16", "1-16"),
-    ("mesh4_8", "1-8", "1-8"),
-    ("mesh4", "1-16", "1-16"),
-    ("atlas850", "1-2,4,8", "1-2,4,8"),
-    ("atlas850_superpod", "1-2,4,8", "8"),
-    ("atlas950", "1-8", "8"),
+# MindCluster, "Affinity Based on Ascend AI Processors": the sizes of single tasks, of distributed ones, and those without affinity.
+SIZES = [
+    ("a3", "1-2,4,6,8,10,12,14,16", "2,4,6,8,10,12,14,16", ""),
+    ("atlas350_8", "1-8", "1-8", ""),
+    ("atlas350_16", "1-16", "1-16", ""),
+    ("mesh4_8", "1-8", "1-8", "5-7"),
+    ("mesh4", "1-16", "1-16", "5-7,9-11,13-15"),
+    ("atlas850", "1-2,4,8", "1-2,4,8", ""),
+    ("atlas850_superpod", "1-2,4,8", "8", ""),
+    ("atlas950", "1-8", "8", ""),
 ]
 
 
-@pytest.mark.parametrize(("family", "single", "distributed"), TABLE)
-def test_sizes_of_the_products_with_ascend_950(family, single, distributed):
-    assert [compress(RULES[family].sizes(multi)) for multi in (False, True)] == [single, distributed]
+@pytest.mark.parametrize("family, single, distributed, loose", SIZES)
+def test_sizes_of_products(family, single, distributed, loose):
+    rule = RULES[family]
+    assert [compress(sizes) for sizes in (rule.sizes(False), rule.sizes(True), rule.loose)] == [single, distributed, loose]
 
 
-def test_a_size_that_no_mesh_fits_is_reported_as_not_guaranteed():
-    assert compress(RULES["mesh4_8"].loose) == "5-7"
-    assert compress(RULES["mesh4"].loose) == "5-7,9-11,13-15"
-    assert "guarantees no affinity for 5 chips" in select.select_npus("0-7", 5, "mesh4_8")["reason"]
-    assert "guarantees" not in select.select_npus("0-7", 4, "mesh4_8")["reason"]
-
-
-def _of_950(count, product, name):
-    topology = _topology("a5", count)
-    return {"machine": {"product": product}, "npus": [{**npu, "name": name} for npu in topology["npus"]]}
+def facts(family, count, title="", name=None, per_card=1):
+    npu = {"kind": "npu", "family": family, "name": name}
+    npus = [{**npu, "id": number, "phy_id": number, "card": number // per_card, "chip": number % per_card} for number in range(count)]
+    return {"machine": {"product": title}, "npus": npus}
 
 
 PR, DT = "Ascend950PR", "Ascend950DT"
-KNOWN = [
-    ("Atlas 950 SuperPoD", 8, DT, {}, "auto", "atlas950"),
-    ("Atlas 850 SuperPoD", 8, DT, {}, "auto", "atlas850_superpod"),
-    ("Atlas 850", 8, DT, {"superpod": 0}, "auto", "atlas850_superpod"),
-    ("Atlas 850", 8, DT, {"product": "atlas850"}, "auto", "atlas850"),
-    ("Atlas 850E", 8, DT, {}, "atlas850", "atlas850"),
-    ("Server X", 8, PR, {"product": "atlas350_8"}, "auto", "atlas350_8"),
-    ("Server X", 8, PR, {}, "atlas350_8", "atlas350_8"),
-    ("Server X", 6, PR, {}, "atlas350_16", "atlas350_16"),
-    ("Server X", 16, PR, {}, "mesh4", "mesh4"),
+X, X16 = facts("a5", 8, "Server X", PR), facts("a5", 16, "Server X", PR)
+DT8 = facts("a5", 8, "Server X", DT)
+OF_X = "(product Server X, NPUs Ascend950PR)"
+# Facts of a host, labels, the mode or the family of the request, its rule, and what is assumed, or why it has no rule.
+PRODUCTS = [
+    (facts("910", 2), {}, "chip", "card_910_x2", ""),
+    (facts("910", 3), {}, "chip", "half_910_x4", ""),
+    (facts("910", 5), {}, "chip", "atlas800_9000", ""),
+    (facts("910", 9), {}, "chip", None, "No rule is known for 9 chips of the family 910; name one with family: "),
+    (facts("a2", 8), {}, "chip", "a2", ""),
+    (facts("a2", 16), {}, "chip", "box16", ""),
+    (facts("a3", 16, per_card=2), {}, "chip", "a3", ""),
+    (facts("a3", 8, per_card=2), {}, "chip", "a3_box8", ""),
+    (facts("310", 16), {}, "card", "300I_card", ""),
+    (facts("310", 16), {}, "chip", "300I_chip", ""),
+    (facts("310p", 8, per_card=2), {}, "distributed", "300I_duo_distributed", ""),
+    (facts("310p", 8), {}, "chip", "300I_pro", ""),
+    (facts("a2", 8), {}, "whole", None, "mode: expected one of chip, card, distributed; got 'whole'"),
+    ({"npus": []}, {}, "chip", None, "no NPU to choose from"),
+    ({"npus": [{"kind": "gpu", "id": 0}]}, {}, "chip", None, "GPUs have no published rule"),
+    ({"npus": [{"id": 0, "family": "a2"}, {"id": 1, "family": "a3"}]}, {}, "chip", None, "families a2, a3"),
+    ({"npus": [{"id": 17, "family": "a2"}]}, {}, "chip", None, "No rule is known for 18 chips of the family a2"),
+    ({"npus": [{"id": 1, "phy_id": 9, "family": "a2"}]}, {}, "chip", "box16", ""),
+    (facts("a5", 8, "Atlas 950 SuperPoD", DT), {}, "auto", "atlas950", ""),
+    (facts("a5", 8, "Atlas 850 SuperPoD", DT), {}, "auto", "atlas850_superpod", ""),
+    (facts("a5", 8, "Atlas 850", DT), {"superpod": 0}, "auto", "atlas850_superpod", ""),
+    (facts("a5", 8, "Atlas 850", DT), {"product": "atlas850"}, "auto", "atlas850", ""),
+    (facts("a5", 8, "Atlas 850E", DT), {}, "atlas850", "atlas850", ""),
+    (facts("a5", 8, "Atlas 850", DT), {}, "auto", "atlas850", "fit atlas850 and atlas850_superpod, and atlas850 is assumed"),
+    (facts("a5", 16, "Atlas 850", DT), {}, "auto", None, "for 16 chips of the Ascend 950 (product Atlas 850, NPUs Ascend950DT); name one"),
+    (facts("a5", 8, "Atlas 350", DT), {}, "auto", "mesh4_8", "fit mesh4_8 and atlas350_8, and mesh4_8 is assumed"),
+    (X, {}, "auto", "mesh4_8", f"{OF_X} fit mesh4_8 and atlas350_8, and mesh4_8 is assumed"),
+    (X, {"product": "atlas350_8"}, "auto", "atlas350_8", ""),
+    (X, {}, "atlas350_8", "atlas350_8", ""),
+    (X, {"product": "a2"}, "auto", None, "npu_affinity_labels.product is 'a2'; a host with 8 chips of the family a5 can be atlas350_8, "),
+    (facts("a5", 6, "Server X", PR), {}, "atlas350_16", "atlas350_16", ""),
+    (X16, {}, "mesh4", "mesh4", ""),
+    (X16, {}, "auto", "mesh4", f"{OF_X} fit mesh4 and atlas350_16, and mesh4 is assumed"),
+    (X16, {"product": "mesh4_8"}, "auto", None, "a host with 16 chips of the family a5 can be atlas350_16, mesh4"),
+    (facts("a2", 16), {"product": "a2"}, "auto", None, "a host with 16 chips of the family a2 can be box16"),
+    (DT8, {}, "auto", "atlas850", "fit atlas850, atlas850_superpod and atlas950, and atlas850 is assumed"),
+    (DT8, {"superpod": 1}, "auto", "atlas850_superpod", "fit atlas850_superpod and atlas950, and atlas850_superpod is assumed"),
+    (facts("a5", 8, "PowerEdge R350", DT), {}, "auto", "atlas850", "fit atlas850, atlas850_superpod and atlas950"),
+    (facts("a5", 8, "", ""), {}, "auto", "mesh4_8", "(product unknown, NPUs without a name) fit mesh4_8, atlas350_8, atlas850, "),
+    (facts("a5", 16), {}, "auto", "mesh4", "fit mesh4 and atlas350_16"),
 ]
 
 
-@pytest.mark.parametrize(("product", "count", "name", "labels", "wanted", "rule"), KNOWN)
-def test_ascend_950_products_come_from_facts_labels_or_request(product, count, name, labels, wanted, rule):
-    assert product_of(_of_950(count, product, name), "chip", labels, wanted) == (rule, "")
-
-
-ASSUMED = [
-    ("Atlas 350", 8, DT, {}, "mesh4_8", "fit mesh4_8 and atlas350_8, and mesh4_8 is assumed"),
-    ("Server X", 8, PR, {}, "mesh4_8", "(product Server X, NPUs Ascend950PR) fit mesh4_8 and atlas350_8, and mesh4_8 is assumed"),
-    ("Server X", 16, PR, {}, "mesh4", "fit mesh4 and atlas350_16, and mesh4 is assumed"),
-    ("Atlas 850", 8, DT, {}, "atlas850", "fit atlas850 and atlas850_superpod, and atlas850 is assumed"),
-    ("Server X", 8, DT, {}, "atlas850", "fit atlas850, atlas850_superpod and atlas950, and atlas850 is assumed"),
-    ("Server X", 8, DT, {"superpod": 1}, "atlas850_superpod", "fit atlas850_superpod and atlas950, and atlas850_superpod is assumed"),
-    ("PowerEdge R350", 8, DT, {}, "atlas850", "fit atlas850, atlas850_superpod and atlas950"),
-    ("", 8, "", {}, "mesh4_8", "(product unknown, NPUs without a name) fit mesh4_8, atlas350_8, atlas850, atlas850_superpod and atlas950"),
-    ("", 16, None, {}, "mesh4", "fit mesh4 and atlas350_16"),
-]
-
-
-@pytest.mark.parametrize(("product", "count", "name", "labels", "rule", "words"), ASSUMED)
-def test_what_the_facts_of_an_ascend_950_leave_open_is_said(product, count, name, labels, rule, words):
-    found = product_of(_of_950(count, product, name), "chip", labels)
-    assert found.rule == rule
+@pytest.mark.parametrize("topology, labels, wanted, rule, words", PRODUCTS)
+def test_the_product_comes_from_facts_labels_or_the_request(topology, labels, wanted, rule, words):
+    how = {"wanted": wanted} if wanted in ("auto", *RULES) else {"mode": wanted}
+    try:
+        found = product_of(topology, labels=labels, **how)
+    except ValueError as refused:
+        assert rule is None and words in str(refused)
+        return
+    assert (found.rule, bool(found.assumed)) == (rule, bool(words))
     assert words in found.assumed
-    assert "set npu_affinity_labels.product in the inventory, or name the family" in found.assumed
+    assert not words or "set npu_affinity_labels.product in the inventory, or name the family" in found.assumed
 
 
-@pytest.mark.parametrize(
-    ("topology", "labels", "words"),
-    [
-        (_of_950(16, "Atlas 850", DT), {}, "No rule is known for 16 chips of the Ascend 950 (product Atlas 850, NPUs Ascend950DT)"),
-        (_of_950(16, "Server X", PR), {"product": "mesh4_8"}, "a host with 16 chips of the family a5 can be atlas350_16, mesh4"),
-        (_of_950(8, "Server X", PR), {"product": "a2"}, "npu_affinity_labels.product is 'a2'; a host with 8 chips of the family a5"),
-        (_topology("a2", 16), {"product": "a2"}, "a host with 16 chips of the family a2 can be box16"),
-    ],
-)
-def test_a_product_that_cannot_be_is_refused(topology, labels, words):
-    with pytest.raises(ValueError, match=".") as refused:
-        product_of(topology, "chip", labels)
-    assert words in str(refused.value)
-
-
-def test_a_selection_says_what_it_assumes():
-    chosen = select.select_npus(_of_950(8, "Server X", PR), 4)
-    assert (chosen["family"], chosen["product"]) == ("mesh4_8", "Atlas 350, 8 processors in meshes of 4")
-    assert "and mesh4_8 is assumed" in chosen["assumed"]
-    assert select.select_npus(_of_950(8, "Server X", PR), 4, "atlas350_8")["assumed"] == ""
-    assert select.select_npus(_topology("a2", 8), 1)["assumed"] == ""
+def test_a_selection_names_its_chips_and_what_is_assumed():
+    assert select.select_npus(X, 4) == {
+        "family": "mesh4_8",
+        "product": "Atlas 350, 8 processors in meshes of 4",
+        "chips": [0, 1, 2, 3],
+        "score": 16 * (16 - 8 - 4),
+        "reason": "Chips 0-3 are in mesh 0 of Atlas 350, 8 processors in meshes of 4.",
+        "assumed": product_of(X).assumed,
+    }
+    assert select.select_npus(X, 4, "atlas350_8")["assumed"] == select.select_npus(facts("a2", 8), 1)["assumed"] == ""
+    loose = "Chips 0-4 are in meshes 0-1 of Atlas 350, 8 processors in meshes of 4. MindCluster guarantees no affinity for 5 chips."
+    assert select.select_npus("0-7", 5, "mesh4_8")["reason"] == loose
+    with pytest.raises(ValueError, match="family: chip ids do not show the product; name one of 300I_card, "):
+        select.select_npus("0-7", 5)
 
 
 def test_idle_npus_are_logic_ids_while_rules_use_physical_ids():
-    topology = _topology("a3", 16, chips_per_card=2)
+    topology = facts("a3", 16, per_card=2)
     topology["npus"] = [dict(npu, id=npu["id"] - 2) for npu in topology["npus"][2:]]  # card 0 dropped off the bus
     topology["npus"][0]["busy"] = True
     chosen = select.select_npus(topology, 1)
@@ -303,78 +284,32 @@ def test_idle_npus_are_logic_ids_while_rules_use_physical_ids():
     assert chosen["reason"] == "Chips 3 are in module 1 of Atlas 800 A3."
 
 
-@pytest.mark.parametrize(
-    ("topology", "words"),
-    [
-        ({"npus": []}, "no NPU to choose from"),
-        ({"npus": [{"kind": "gpu", "id": 0}]}, "GPUs have no published rule"),
-        ({"npus": [{"id": 0, "family": "a2"}, {"id": 1, "family": "a3"}]}, "families a2, a3"),
-        ({"npus": [{"id": 17, "family": "a2"}]}, "No rule is known for 18 chips of the family a2"),
-    ],
-)
-def test_facts_that_name_no_product(topology, words):
-    with pytest.raises(ValueError, match=".") as refused:
-        select.select_npus(topology, 1)
-    assert words in str(refused.value)
+def shared(core, policy, hbm=10):
+    return {"core": core, "hbm": hbm, "policy": policy}
 
 
-def test_a_shared_chip_is_the_fullest_that_has_room():
-    used = {"0": {"core": 30, "hbm": 10, "policy": "fixed-share"}, "1": {"core": 60, "hbm": 10, "policy": "fixed-share"}}
-    request = {"core": 40, "hbm_mb": 10, "policy": "fixed-share"}
-    assert choice.share(used, [2], request, 100) == (1, 16 * 200)
-    assert choice.share(used, [2], {**request, "core": 41}, 100) == (0, 16 * (200 - 29))
-    assert choice.share(used, [2, 3], {**request, "policy": "elastic"}, 100) == (2, 16 * (200 - 60))
-    with pytest.raises(ValueError, match="chip 0 has 70 percent and 90 MB left, chip 1 has 40 percent"):
-        choice.share(used, [], {**request, "core": 80}, 100)
+USED = {"0": shared(30, "fixed-share"), "1": shared(60, "fixed-share"), "2": shared(60, "fixed-share", 20)}
+SHARES = [
+    ("the fullest that has room", USED, [3], (40, 10, "fixed-share"), (2, 16 * 200)),
+    ("the next one where it has none", USED, [3], (41, 10, "fixed-share"), (0, 16 * (200 - 29))),
+    ("where its memory is full", USED, [3], (40, 81, "fixed-share"), (1, 16 * 200)),
+    ("an unused one for another policy", USED, [3, 4], (40, 10, "elastic"), (3, 16 * (200 - 60))),
+    ("a whole chip", USED, [3], (100, 100, "fixed-share"), (3, 16 * 200)),
+    ("no room", USED, [], (80, 10, "fixed-share"), "chip 0 has 70 percent and 90 MB left, chip 1 has 40 percent and 90 MB left, chip 2"),
+    ("no chip of the policy", {"0": USED["0"]}, [], (5, 5, "elastic"), "policy elastic: chip 0 is shared by policy fixed-share; ask"),
+    ("no chip", {}, [], (5, 5, "elastic"), "no fit: no chip has room for 5 percent and 5 MB under policy elastic: none is known; ask"),
+    ("no share", {}, [3], (0, 5, "elastic"), "size not allowed: a share of a chip is 1 to 100 percent and 1 to 100 MB; got 0 and 5"),
+    ("more than a chip", {}, [3], (5, 101, "elastic"), "1 to 100 MB; got 5 and 101"),
+]
 
 
-@pytest.mark.parametrize(
-    ("story", "free", "wanted", "block", "reserve", "taken"),
-    [
-        ("the document: 18 and 26 are used before 34", {0: 18, 1: 26, 2: 34}, 2, 16, 2, [0, 1]),
-        ("the document: with 19, 26 and 34, the exact double wins", {0: 19, 1: 26, 2: 34}, 2, 16, 2, [2, 2]),
-        ("a wide one only when needed", {0: 9, 1: 33}, 2, 8, 0, [0, 1]),
-        ("the reserve goes last, the SuperPod with most left over first", {0: 4, 1: 5}, 2, 4, 2, [1, 0]),
-        ("the reserve of one SuperPod can hold several blocks", {0: 4}, 2, 2, 3, [0, 0]),
-        ("the document: with 2 in reserve, 3 hosts left over go before 2", {0: 2, 1: 3}, 1, 1, 2, [1]),
-        ("the document: with 2 in reserve, 3 hosts left over go before 4", {0: 4, 1: 3}, 1, 1, 2, [1]),
-    ],
-)
-def test_blocks_of_superpods(story, free, wanted, block, reserve, taken):
-    assert [pod for pod, _hosts in superpods.take(free, wanted, block, reserve)] == taken
-
-
-def test_soft_affinity_takes_pieces_where_blocks_run_out():
-    with pytest.raises(ValueError, match="required 3, total 2"):
-        superpods.take({0: 5, 1: 5}, 3, 4)
-    assert superpods.take({0: 5, 1: 5}, 3, 4, soft=True) == [(0, 4), (1, 4), (0, 1), (1, 1)]
-
-
-@given(st.dictionaries(st.integers(0, 8), st.integers(0, 40), max_size=6), st.integers(1, 6), st.integers(1, 8), st.integers(0, 4))
-def test_blocks_are_found_whenever_there_are_enough(free, wanted, block, reserve):
-    enough = sum(count // block for count in free.values()) >= wanted
+@pytest.mark.parametrize("used, unused, task, expected", [row[1:] for row in SHARES], ids=[row[0] for row in SHARES])
+def test_a_shared_chip_has_room_and_the_same_policy(used, unused, task, expected):
+    share = {"used": used, "request": dict(zip(("core", "hbm_mb", "policy"), task, strict=True)), "chip_hbm_mb": 100}
     try:
-        taken = superpods.take(free, wanted, block, reserve)
-    except ValueError:
-        assert not enough
-        return
-    assert len(taken) == wanted and enough
-    assert all(sum(hosts for pod, hosts in taken if pod == number) <= count for number, count in free.items())
-
-
-@pytest.mark.parametrize(
-    ("given_", "words"),
-    [
-        ({"sp_block": 32, "node_npus": 16}, None),
-        ({"sp_block": 0}, "sp-block 0 is not a number"),
-        ({"replicas": 4, "per_task": 16, "sp_block": 32}, None),
-        ({"replicas": 3, "per_task": 16, "sp_block": 32}, "48 NPUs of the job are not a multiple of sp-block 32"),
-        ({"replicas": 2, "per_task": 8, "sp_block": 16}, "have 16 NPUs each, not 8"),
-        ({"replicas": 1, "per_task": 8, "sp_block": 8}, None),
-        ({"replicas": 1, "per_task": 3}, "a single task in a SuperPod has 1-2, 4, 6, 8, 10, 12, 14, 16 NPUs, not 3"),
-    ],
-)
-def test_sizes_of_jobs(given_, words):
-    known = {"per_task": None, "replicas": None, "sp_block": None, "node_npus": 16, **given_}
-    refusal = request.of_superpod(RULES["a3"].single, **known)
-    assert (refusal is None) if words is None else words in refusal
+        found = select.select_npus(unused, share=share)
+    except ValueError as refused:
+        assert isinstance(expected, str) and expected in str(refused)
+    else:
+        assert ((found["chips"][0], found["score"]), len(found["chips"])) == (expected, 1)
+        assert found["reason"] == "Chip {0} has room for {1} percent and {2} MB under policy {3}.".format(expected[0], *task)

@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Profiles: those of the collection, files of users, and what a host has by its profile and its own variables."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -140,9 +138,8 @@ def test_variables_set_by_users_override_those_of_the_profile(given, threads, ni
     assert sorted(re.split(r"[ ,.]+", found["profile"])) == sorted(re.split(r"[ ,.]+", f"latency, which includes throughput{said}"))
     assert of_host(variables).of_role("threads") == found["threads"]
     assert of_host(variables).value("npu_affinity_nic") == nic
-    assert "npu_affinity_environment" in found["of_profile"] and ("npu_affinity_nic" in found["of_profile"]) is (
-        "npu_affinity_nic" not in given
-    )
+    assert "npu_affinity_environment" in found["of_profile"]
+    assert ("npu_affinity_nic" in found["of_profile"]) is ("npu_affinity_nic" not in given)
     assert of_host(variables).refusals() == found["remarks"] == []
     kept = of_host(variables).to_archive()
     assert kept["npu_affinity_isolation"] == "explain" and "npu_affinity_profile" not in kept
@@ -168,14 +165,11 @@ def test_a_refusal_of_what_a_profile_sets_names_the_profile(name, setting):
     assert refusal.startswith(setting) and refusal.endswith(f". npu_affinity_profile sets {setting}."), refusal
 
 
-def test_without_a_profile_nothing_is_said_of_one():
-    assert of_host({}).of_features()["profile"] == ""
-
-
 def test_a_profile_can_depend_on_the_topology():
     trusted = getattr(template, "trust_as_template", str)  # since ansible-core 2.19
     later = trusted("{{ 'latency' if npu_affinity_topology.npus else '' }}")
     variables = {"npu_affinity_profile": later}
     assert of_host(variables).for_gathering()["root"] == "/" and of_host(variables).refusals() == []
+    assert of_host({}).of_features()["profile"] == ""
     gathered = {**variables, "npu_affinity_topology": {"npus": [{}]}}
     assert of_host(gathered).of_features()["threads"]["enabled"]

@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The plans of a fleet as files: equal while the fleet is, and a bind is refused for whatever has moved since, in words."""
 
-from __future__ import annotations
-
 import copy
 import json
 
@@ -13,9 +11,7 @@ from planner_hosts import host
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
-from ansible_collections.npu.affinity.plugins.plugin_utils._review import file
-from ansible_collections.npu.affinity.plugins.plugin_utils._review.entry import review_entry
-from ansible_collections.npu.affinity.plugins.plugin_utils._review.file import review_file
+from ansible_collections.npu.affinity.plugins.plugin_utils._review.file import refusal, review_entry, review_file
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import features
 
 NODES = [6, 4, 6, 4, 0, 2, 0, 2]
@@ -49,13 +45,12 @@ def lost(*ids):
     return {**FRESH, "npus": [{**npu, "id": number} for number, npu in enumerate(npus)]}
 
 
-def review_refusals(hosts, files):
-    entries = {name: review_entry(left["npu_affinity_state"], left["npu_affinity_topology"]) for name, left in hosts.items()}
-    return file.refusals(entries, files)
+def refused(files, now, name="node1"):
+    return refusal(name, review_entry(now["npu_affinity_state"], now["npu_affinity_topology"]), files)
 
 
-def refusals(then, now, file=FILE):
-    return review_refusals({"node1": now}, {file: review_file({"node1": then}, ["node1"])["json"]})
+def moved(then, now):
+    return refused({FILE: review_file({"node1": then}, ["node1"])["json"]}, now)
 
 
 def test_an_unchanged_fleet_gives_the_same_texts_without_repeats():
@@ -68,73 +63,59 @@ def test_an_unchanged_fleet_gives_the_same_texts_without_repeats():
 
 
 def test_what_a_host_does_at_the_moment_is_not_in_the_file():
-    busy = {
-        **FRESH,
-        "npus": [{**npu, "busy": True} for npu in FRESH["npus"]],
-        "users": [{"group": "/a", "processes": [], "devices": [], "npus": [], "witness": "open"}],
-    }
+    users = [{"group": "/a", "processes": [], "devices": [], "npus": [], "witness": "open"}]
+    busy = {**FRESH, "npus": [{**npu, "busy": True} for npu in FRESH["npus"]], "users": users}
     assert review_file({"a": variables()}, ["a"]) == review_file({"a": variables(busy)}, ["a"])
 
 
 @pytest.mark.parametrize("now", [FRESH, bound()], ids=["as it was", "bound by the file"])
 def test_a_host_that_has_not_moved_is_bound_and_stays_so(now):
-    assert refusals(variables(), variables(now)) == {}
-    assert refusals(variables(bound()), variables(bound())) == {}
+    assert moved(variables(), variables(now)) == moved(variables(bound()), variables(bound())) == ""
 
 
 OFFLINE = {**FRESH, "cpus": {**FRESH["cpus"], "online": "0-191"}, "numa": [{**FRESH["numa"][0], "cpus": "0-22"}, *FRESH["numa"][1:]]}
 FOUR_IRQ = {"roles": {"irq": 4, "acl": 1, "release": 1}}
 UNIT_FILES = "/etc/systemd/system"
 FIRST = FRESH["npus"][0]["pci"]
+OTHER_ROLES = f"NPU 0 ({FIRST}): irq 144-145 -> 144-147, main 146-165 -> 148-165; NPU 1"
+NO_SERVICES = {"slices": {**SLICES, "services": []}}
 # what the host was then and is now, besides what it always is, and the sentence on that
 MOVED = {
     "a card": ({}, {"topology": lost(3)}, f"is not what {FILE} was written for: the accelerator at {FRESH['npus'][3]['pci']} is missing"),
     "CPUs": ({}, {"topology": OFFLINE}, "written for: NUMA node 0 had CPUs 0-23 and has CPUs 0-22"),
     "a bind": ({}, {"topology": bound(housekeeping="1")}, f"in force is not the one that {FILE} compares with: there was none"),
     "an unbind": ({"topology": bound()}, {}, "compares with: there was one and is none now"),
-    "a rollback": (
-        {"topology": bound()},
-        {"topology": bound(**FOUR_IRQ)},
-        f"compares with: NPU 0 ({FIRST}): irq 144-145 -> 144-147, main 146-165 -> 148-165; NPU 1",
-    ),
+    "a rollback": ({"topology": bound()}, {"topology": bound(**FOUR_IRQ)}, f"compares with: {OTHER_ROLES}"),
     "housekeeping": ({}, {"housekeeping": "1"}, f"a bind would not do what {FILE} says: housekeeping none -> 0,24,48"),
-    "roles": ({}, FOUR_IRQ, f"says: NPU 0 ({FIRST}): irq 144-145 -> 144-147, main 146-165 -> 148-165; NPU 1"),
-    "a role": ({}, {"settings": {"irq": {**IRQ, "enabled": False}}}, "says: feature irq: present -> absent; file "),
+    "roles": ({}, FOUR_IRQ, f"says: {OTHER_ROLES}"),
+    "a role": ({}, {"settings": {"irq": {**IRQ, "enabled": False}}}, "says: feature irq: on -> off; file "),
     "a time": ({}, {"settings": {"irq": {**IRQ, "interval": "1min"}}}, f"says: file {UNIT_FILES}/npu-affinity-irq.timer: changed."),
-    "a service": (
-        {},
-        {"settings": {"slices": {**SLICES, "services": []}}},
-        f"says: file {UNIT_FILES}/vllm@0.service.d/50-npu-affinity.conf: removed.",
-    ),
+    "a service": ({}, {"settings": NO_SERVICES}, f"says: file {UNIT_FILES}/vllm@0.service.d/50-npu-affinity.conf: removed."),
 }
-
-
-def refusal(then, now):
-    (said,) = refusals(then, now).values()
-    assert said.startswith("npu_affinity_reviewed: ") and said.count(". ") == 1 and said.endswith("and bind with that.")
-    return said
 
 
 @pytest.mark.parametrize(("then", "now", "sentence"), MOVED.values(), ids=MOVED)
 def test_a_host_that_has_moved_is_refused_with_what_differs(then, now, sentence):
-    assert sentence in refusal(variables(**then), variables(**now))
+    found = moved(variables(**then), variables(**now))
+    assert sentence in found
+    assert found.startswith("npu_affinity_reviewed: ") and found.count(". ") == 1 and found.endswith("and bind with that.")
 
 
 def test_a_host_that_had_no_plan_then_is_refused():
-    of_refused = refusal({"__npu_affinity_refused": ["Too few\nCPUs."]}, variables())
+    of_refused = moved({"__npu_affinity_refused": ["Too few\nCPUs."]}, variables())
     assert "has no plan of this host, because a bind was refused then: Too few CPUs." in of_refused
-    assert "has no plan of this host, which did not answer then." in refusal({}, variables())
+    assert "has no plan of this host, which did not answer then." in moved({}, variables())
 
 
 def test_much_that_differs_is_counted():
-    (said,) = refusals(variables(), variables(strategy="even_split", housekeeping="2")).values()
-    assert "says: strategy topo_affinity -> even_split, housekeeping none -> " in said and " more. " in said
+    found = moved(variables(), variables(strategy="even_split", housekeeping="2"))
+    assert "says: strategy topo_affinity -> even_split, housekeeping none -> " in found and " more. " in found
 
 
 def test_a_host_without_accelerators_is_left_alone():
     bare = {**FRESH, "npus": []}
-    assert refusals(variables(bare), variables({**bare, "cpus": {**FRESH["cpus"], "online": "0-7"}})) == {}
-    assert "the accelerator at" in refusals(variables(bare), variables())["node1"]
+    assert moved(variables(bare), variables({**bare, "cpus": {**FRESH["cpus"], "online": "0-7"}})) == ""
+    assert "the accelerator at" in moved(variables(bare), variables())
 
 
 def edited(change):
@@ -143,12 +124,17 @@ def edited(change):
     return json.dumps(found)
 
 
+def of_plans(change):
+    return edited(lambda found: [change(made) for made in found["plans"].values()])
+
+
+OTHER_POOL = f"a bind would not do what plans/fleet.json says: NPU 0 ({FIRST}): CPUs 0-7 -> 144-167."
 FILES = {
     "missing": ({FILE: None}, "there is no file plans/fleet.json on the controller."),
     "cut": ({FILE: "{"}, "plans/fleet.json is not valid JSON ("),
     "deep": ({FILE: "[" * 100_000}, "plans/fleet.json is not valid JSON ("),
-    "a plan": ({FILE: json.dumps(plan(FRESH))}, "plans/fleet.json is no file of plans that playbook npu.affinity.plan wrote"),
-    "with a list of hosts": ({FILE: edited(lambda found: found.update(hosts=["node1"]))}, "plans/fleet.json is no file of plans that"),
+    "a plan": ({FILE: json.dumps(plan(FRESH))}, "plans/fleet.json is not a file of plans that playbook npu.affinity.plan wrote"),
+    "with a list of hosts": ({FILE: edited(lambda found: found.update(hosts=["node1"]))}, "plans/fleet.json is not a file of plans that"),
     "of another version": ({FILE: edited(lambda found: found.update(version="0.9.0"))}, "was written by npu.affinity 0.9.0, and this is "),
     "of others": ({FILE: review_file({"node2": variables()}, ["node2"])["json"]}, "plans/fleet.json has no plan of this host."),
     "of two": ({"a.json": edited(lambda found: None), "b.json": edited(lambda found: None)}, "a.json and b.json all have this host."),
@@ -156,25 +142,19 @@ FILES = {
         {FILE: edited(lambda found: found["states"].clear())},
         "what plans/fleet.json has of this host was changed by hand",
     ),
-    "without NPUs": (
-        {FILE: edited(lambda found: [made.pop("npus") for made in found["plans"].values()])},
-        "was changed by hand, and lacks 'npus'.",
-    ),
-    "with a pool of its own": (
-        {FILE: edited(lambda found: [made["npus"][0].update(pool="0-7") for made in found["plans"].values()])},
-        f"a bind would not do what plans/fleet.json says: NPU 0 ({FIRST}): CPUs 0-7 -> 144-167.",
-    ),
+    "without NPUs": ({FILE: of_plans(lambda made: made.pop("npus"))}, "was changed by hand, and lacks 'npus'."),
+    "with a pool of its own": ({FILE: of_plans(lambda made: made["npus"][0].update(pool="0-7"))}, OTHER_POOL),
 }
 
 
 @pytest.mark.parametrize(("files", "sentence"), FILES.values(), ids=FILES)
 def test_files_that_cannot_be_applied(files, sentence):
-    assert sentence in review_refusals({"node1": variables()}, files)["node1"]
+    assert sentence in refused(files, variables())
 
 
 def test_the_slices_of_a_job_are_files_of_their_own():
     files = {f"{name}.json": review_file({name: variables()}, [name])["json"] for name in ("node1", "node2")}
-    assert review_refusals({name: variables() for name in ("node1", "node2")}, files) == {}
+    assert [refused(files, variables(), name) for name in ("node1", "node2")] == ["", ""]
 
 
 def test_people_read_each_distinct_plan_once():
@@ -213,9 +193,8 @@ def test_a_lost_card_has_its_row():
 
 @pytest.mark.parametrize("roles, has_kv", [(None, False), ({"kv": 2}, True)])
 def test_a_role_for_kv_caches_has_a_column_where_a_plan_has_it(roles, has_kv):
-    heading, _line, first = [
-        line for line in review_file({"a": variables(roles=roles)}, ["a"])["md"].splitlines() if line.startswith("| ")
-    ][:3]
+    lines = review_file({"a": variables(roles=roles)}, ["a"])["md"].splitlines()
+    heading, _line, first = [line for line in lines if line.startswith("| ")][:3]
     assert ("| main | KV | ACL |" in heading) == has_kv
     assert heading.count("|") == first.count("|")
     assert ("| 164-165 | 166 |" in first) == has_kv

@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Runs of a fleet: what a rollback means by a run, a time or -1, and which entry each host goes back to."""
 
-from __future__ import annotations
-
 import pytest
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import runs
@@ -19,10 +17,8 @@ def run_of(letter):
 
 def history(letters, first=1):
     """The history of a host with an entry of each run, as the module returns it."""
-    entries = [
-        {"id": number, "action": ACTIONS[letter], "author": "alice", "reason": "", "run": run_of(letter)}
-        for number, letter in enumerate(letters, first)
-    ]
+    told = {"author": "alice", "reason": ""}
+    entries = [{"id": number, "action": ACTIONS[letter], **told, "run": run_of(letter)} for number, letter in enumerate(letters, first)]
     return entries[::-1]
 
 
@@ -87,9 +83,8 @@ def test_a_host_without_an_earlier_state(letters, first, target, why):
 def test_the_last_run_is_not_known_while_a_host_does_not_answer():
     histories = {"a": history("A")}
     target = runs.resolved(histories, "-1")[0]
-    assert f"the history of b could not be read. If it is the one named above, use -e npu_affinity_to={target}" in runs.unsure(
-        "-1", target, ["b"]
-    )
+    unread = f"the history of b could not be read. If it is the one named above, use -e npu_affinity_to={target}"
+    assert unread in runs.unsure("-1", target, ["b"])
     assert not any(runs.unsure(*given) for given in (("-1", target, []), (target, target, ["b"]), ("-1", "-1", ["b"])))
     assert runs.resolved({"a": []}, "-1") == ("-1", []), "no host has a history"
 
@@ -100,3 +95,13 @@ def test_runs_are_listed_with_their_hosts():
         named("A"): "bind by alice with hosts.yml on node[1:5]",
         named("B"): "bind by alice with hosts.yml on node[1:3]",
     }
+
+
+def test_hosts_that_a_run_changed_alike_are_listed_once():
+    histories = {f"n{number:03}": history("AB") for number in range(200)} | {"odd": history("B", first=2), "new": []}
+    for name, entries in histories.items():
+        for entry in entries:
+            entry["difference"] = ["8 NPUs" if entry["id"] == 1 else f"file {'x' if name == 'odd' else 'y'}: changed"]
+    a, b = (f"{run_of(letter)['id']}  bind by alice with hosts.yml on n[000:199]" for letter in "AB")
+    expected = [f"{b}, odd", "  n[000:199]:", "    file y: changed", "  odd:", "    file x: changed", a, "  8 NPUs"]
+    assert runs.listing(histories, verbose=False) == expected

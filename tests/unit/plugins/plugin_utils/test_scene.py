@@ -2,15 +2,20 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
 from planner_hosts import host
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.scene import NODES_PER_ROW, PALETTE, colours_of, nodes_of, npus_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.scene import (
+    NODES_PER_ROW,
+    PALETTE,
+    colours_of,
+    cpus_of,
+    nodes_of,
+    npus_of,
+)
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.views import keys_of
 
 
@@ -52,46 +57,34 @@ def drawn(topology, entries):
 def test_every_cpu_and_npu_stands_at_one_node(topology, entries):
     npus, nodes, _colours = drawn(topology, entries)
     cpus = expand(topology["cpus"]["online"]) + expand(topology["cpus"]["offline"])
-    assert sorted(cpu for node in nodes for cpu in node.cpus) == sorted(cpus)
-    assert sorted(index for node in nodes for index in node.npus) == list(range(len(npus)))
+    assert sorted(cpu for node in nodes for cpu in cpus_of(node)) == sorted(cpus)
+    assert sorted(index for node in nodes for index in node["npus"]) == list(range(len(npus)))
     of_node = {node["id"]: expand(node["cpus"]) for node in topology["numa"]}
-    assert all(sorted(node.cpus) == of_node[node.id] for node in nodes if node.id is not None)
-    cores = [core for node in nodes for cores in node.groups.values() for core in cores if len(core) > 1]
+    assert all(sorted(cpus_of(node)) == of_node[node["id"]] for node in nodes if node["id"] is not None)
+    cores = [core for node in nodes for _cache, cores in node["groups"] for core in cores if len(core) > 1]
     assert sorted(cores) == sorted(map(expand, topology["cpus"]["siblings"]))
-    caches = {tuple(expand(cache)) for node in nodes for cache in node.groups if cache}
+    caches = {tuple(expand(cache)) for node in nodes for cache, _cores in node["groups"] if cache}
     assert caches == set(map(tuple, map(expand, topology["cpus"]["caches"])))
 
 
 @every_machine
 def test_npus_that_touch_have_different_colours(topology, entries):
     npus, nodes, colours = drawn(topology, entries)
-    here = [{index for index, npu in enumerate(npus) if set(expand(npu.pool)) & set(node.cpus)} for node in nodes]
+    here = [{index for index, npu in enumerate(npus) if set(expand(npu.pool)) & set(cpus_of(node))} for node in nodes]
     for number, members in enumerate(here):
         for neighbour in (number, number + 1, number + NODES_PER_ROW):
             for pair in itertools.product(members, here[neighbour] if neighbour < len(here) else ()):
                 assert len(set(pair)) == 1 or len({colours[index] for index in pair}) == 2
 
 
-def test_eight_npus_have_eight_colours():
-    assert len(set(drawn(*MACHINES["192 CPUs in clusters"])[2])) == 8
-
-
 def test_what_is_lost_or_at_no_node_says_so():
     npus, nodes, colours = drawn(*MACHINES["everything"])
-    assert [(npu.label, npu.badge, npu.node) for npu in npus] == [
-        ("NPU 0", "0", 0),
-        ("NPU 1", "1", None),
-        ("NPU 2", "2", 4),
-        ("NPU 3", "3", 77),
-        ("NPU 9 (lost)", "×9", 4),
-    ]
-    assert [(node.label, node.npus) for node in nodes] == [
-        ("NUMA node 0", [0]),
-        ("NUMA node 4", [2, 4]),
-        ("NUMA node 9", []),
-        ("no NUMA node known", [1, 3]),
-    ]
+    cards = [("NPU 0", "0", 0), ("NPU 1", "1", None), ("NPU 2", "2", 4), ("NPU 3", "3", 77), ("NPU 9 (lost)", "×9", 4)]
+    assert [(npu.label, npu.badge, npu.node) for npu in npus] == cards
+    places = [("NUMA node 0", [0]), ("NUMA node 4", [2, 4]), ("NUMA node 9", []), ("no NUMA node known", [1, 3])]
+    assert [(node["label"], node["npus"]) for node in nodes] == places
     assert [colour is None for colour in colours] == [False, False, False, True, True]
+    assert len(set(drawn(*MACHINES["192 CPUs in clusters"])[2])) == 8, "as many colours as NPUs"
 
 
 def test_npus_and_gpus_of_one_host_are_told_apart():

@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Objects for Volcano, validated against the schemas of Kubernetes and of Volcano's published CRDs."""
 
-from __future__ import annotations
-
 import copy
 import json
 import pathlib
@@ -24,16 +22,9 @@ SCHEMAS = json.loads((pathlib.Path(__file__).parent / "volcano_schemas.json").re
 """Of the CRDs nodeinfo.volcano.sh_numatopologies.yaml, with the allocations that newer exporters publish, and batch.volcano.sh_jobs.yaml,
 without the pod's own schema, which is that of Kubernetes."""
 A2 = host([6, 6, 4, 4, 0, 0, 2, 2])
-NODE = {
-    **A2,
-    "kubelet": {
-        "policy": "static",
-        "topology_policy": "restricted",
-        "default_cpus": "0-143,152-191",
-        "exclusive": {"777870b5/container-1": "144-151"},
-        "reserved_cpus": "0-1",
-    },
-}
+STATIC = {"policy": "static", "topology_policy": "restricted", "default_cpus": "0-143,152-191", "reserved_cpus": "0-1"}
+NODE = {**A2, "kubelet": {**STATIC, "exclusive": {"777870b5/container-1": "144-151"}}}
+NODES = {"a2-01": NODE}
 SMT = {**host([0, 1], nodes=2, cores=4, threads=2, numbering="far"), "kubelet": {"policy": "none", "reserved_millicpus": 1500}}
 
 
@@ -41,48 +32,43 @@ def kubernetes(document):
     kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
 
 
+def numa_aware(weight):
+    return {"name": "numa-aware", "arguments": {"weight": weight}}
+
+
 def test_the_scheduler_has_the_numa_aware_plugin_with_its_weight():
-    made = volcano({"a2-01": NODE}, weight=7)["scheduler"]
-    kubernetes(made)
-    tiers = yaml.safe_load(made["data"]["volcano-scheduler.conf"])["tiers"]
-    assert {"name": "numa-aware", "arguments": {"weight": 7}} in [plugin for tier in tiers for plugin in tier["plugins"]]
+    made = volcano(NODES, weight=7)
+    kubernetes(made["scheduler"])
+    tiers = yaml.safe_load(made["scheduler"]["data"]["volcano-scheduler.conf"])["tiers"]
+    assert numa_aware(7) in [plugin for tier in tiers for plugin in tier["plugins"]]
+    assert not {"addon", "expert"} & made.keys()
 
 
-CCE_TIERS = [
-    ["priority", "gang", "conformance"],
-    ["overcommit", "drf", "predicates", "nodeorder"],
-    ["cce-gpu-topology-predicate", "cce-gpu-topology-priority", "cce-gpu"],
-    ["nodelocalvolume", "nodeemptydirvolume", "nodeCSIscheduling", "networkresource", "numa-aware"],
-]
-ARGUMENTS = {"networkresource": {"NetworkType": "vpc-router"}, "numa-aware": {"weight": 10}}
-"""What the page "NUMA Affinity Scheduling" of Huawei Cloud CCE shows for Volcano before 1.7.1."""
+# What the page "NUMA Affinity Scheduling" of Huawei Cloud CCE shows for Volcano before 1.7.1, and from then on.
+OLD = """priority gang conformance
+overcommit drf predicates nodeorder
+cce-gpu-topology-predicate cce-gpu-topology-priority cce-gpu
+nodelocalvolume nodeemptydirvolume nodeCSIscheduling networkresource numa-aware"""
+NEW = """priority gang conformance
+drf predicates nodeorder
+cce-gpu-topology-predicate cce-gpu-topology-priority cce-gpu numa-aware
+nodelocalvolume nodeemptydirvolume nodeCSIscheduling networkresource"""
+VPC = {"name": "networkresource", "arguments": {"NetworkType": "vpc-router"}}
 
 
-def test_the_config_map_of_a_managed_cluster_is_that_of_its_page():
-    made = volcano({"a2-01": NODE}, cluster="cce")
+@pytest.mark.parametrize("old", [True, False], ids=["the config map", "the parameter"])
+def test_the_scheduler_of_a_managed_cluster_is_that_of_its_page(old):
+    made = volcano(NODES, cluster="cce")
     kubernetes(made["scheduler"])
     assert made["scheduler"]["metadata"] == {"name": "volcano-scheduler-configmap", "namespace": "kube-system"}
-    found = yaml.safe_load(made["scheduler"]["data"]["default-scheduler.conf"])
-    tiers = [[{"name": name} | ({"arguments": ARGUMENTS[name]} if name in ARGUMENTS else {}) for name in tier] for tier in CCE_TIERS]
-    assert found == {"actions": "allocate, backfill, preempt", "tiers": [{"plugins": tier} for tier in tiers]}
-
-
-def test_the_parameter_of_a_managed_cluster_is_that_of_its_page():
-    """From 1.7.1 on the page has other tiers: no overcommit, no argument, and the plugin next to those for GPUs."""
-    parameter = volcano({"a2-01": NODE}, cluster="cce")["addon"]["default_scheduler_conf"]
-    assert parameter["actions"] == "allocate, backfill, preempt"
-    assert [[plugin["name"] for plugin in tier["plugins"]] for tier in parameter["tiers"]] == [
-        ["priority", "gang", "conformance"],
-        ["drf", "predicates", "nodeorder"],
-        ["cce-gpu-topology-predicate", "cce-gpu-topology-priority", "cce-gpu", "numa-aware"],
-        ["nodelocalvolume", "nodeemptydirvolume", "nodeCSIscheduling", "networkresource"],
-    ]
-    assert [plugin["arguments"] for tier in parameter["tiers"] for plugin in tier["plugins"] if "arguments" in plugin] == [{"weight": 10}]
-    assert not {"addon", "expert"} & volcano({"a2-01": NODE}).keys()
+    found = yaml.safe_load(made["scheduler"]["data"]["default-scheduler.conf"]) if old else made["addon"]["default_scheduler_conf"]
+    known = {"numa-aware": numa_aware(10), **({"networkresource": VPC} if old else {})}
+    tiers = [[known.get(name, {"name": name}) for name in line.split()] for line in (OLD if old else NEW).splitlines()]
+    assert found == {**found, "actions": "allocate, backfill, preempt", "tiers": [{"plugins": tier} for tier in tiers]}
 
 
 def test_expert_mode_of_cce_switches_the_exporter_on_by_texts():
-    expert = volcano({"a2-01": NODE}, cluster="cce")["expert"]
+    expert = volcano(NODES, cluster="cce")["expert"]
     assert expert["resource_exporter_enable"] == "true" and expert["plugins"].keys() == {"eas_service"}
     assert set(map(type, expert["plugins"]["eas_service"].values())) == {str}
     assert expert["plugins"]["eas_service"]["secret_name"] == "eas-service-secret"
@@ -90,12 +76,6 @@ def test_expert_mode_of_cce_switches_the_exporter_on_by_texts():
 
 NETWORK = {"name": "networkresource", "arguments": {"NetworkType": "eni", "limits": [1, 2.5, True]}}
 GANG, PRIORITY, NODEORDER = {"name": "gang", "enablePreemptable": False}, {"name": "priority"}, {"name": "nodeorder"}
-
-
-def numa_aware(weight):
-    return {"name": "numa-aware", "arguments": {"weight": weight}}
-
-
 TIERS = [
     ([["priority", GANG], {"plugins": ["nodeorder", NETWORK]}], [[PRIORITY, GANG], [NODEORDER, NETWORK, numa_aware(10)]]),
     ([["priority", "numa-aware"], ["nodeorder"]], [[PRIORITY, numa_aware(10)], [NODEORDER]]),
@@ -106,17 +86,17 @@ TIERS = [
 @pytest.mark.parametrize("plugins, tiers", TIERS, ids=["arguments and switches", "a place", "its own weight"])
 def test_plugins_and_namespace_are_the_users(plugins, tiers):
     before, expected = copy.deepcopy(plugins), [{"plugins": tier} for tier in tiers]
-    made = volcano({"a2-01": NODE}, cluster="cce", namespace="scheduling", plugins=plugins)
+    made = volcano(NODES, cluster="cce", namespace="scheduling", plugins=plugins)
     assert yaml.safe_load(made["scheduler"]["data"]["default-scheduler.conf"])["tiers"] == expected
     assert made["addon"]["default_scheduler_conf"]["tiers"] == expected and plugins == before
-    assert volcano({"a2-01": NODE}, cluster="cce", plugins=expected)["addon"]["default_scheduler_conf"]["tiers"] == expected
-    alone = volcano({"a2-01": NODE}, namespace="scheduling", plugins=plugins)["scheduler"]
+    assert volcano(NODES, cluster="cce", plugins=expected)["addon"]["default_scheduler_conf"]["tiers"] == expected
+    alone = volcano(NODES, namespace="scheduling", plugins=plugins)["scheduler"]
     assert yaml.safe_load(alone["data"]["volcano-scheduler.conf"])["tiers"] == expected
     assert alone["metadata"]["namespace"] == "scheduling"
 
 
 def test_the_samples_are_guaranteed_and_carry_the_policy():
-    made = volcano({"a2-01": NODE}, cpus=24, npus=2, policy="restricted", replicas=3, name="llm")
+    made = volcano(NODES, cpus=24, npus=2, policy="restricted", replicas=3, name="llm")
     kubernetes(made["deployment"])
     template = made["deployment"]["spec"]["template"]
     assert template["metadata"]["annotations"] == {"volcano.sh/numa-topology-policy": "restricted"}
@@ -150,29 +130,23 @@ def test_a_hard_vnpu_has_the_name_of_mindcluster(family, template, name):
 
 
 def test_the_numatopology_of_a_node():
-    (made,) = volcano({"bare": A2, "a2-01": NODE})["numatopologies"]
+    (made,) = volcano({"bare": A2, **NODES})["numatopologies"]
     jsonschema.validate(made, SCHEMAS["numatopologies"])
     assert made["metadata"] == {"name": "a2-01"}
     spec = made["spec"]
     assert spec["policies"] == {"CPUManagerPolicy": "static", "TopologyManagerPolicy": "restricted"}
     assert (spec["numares"]["cpu"], spec["resReserved"]) == ({"allocatable": "0-143,152-191", "capacity": 192}, {"cpu": "2"})
     assert spec["cpuDetail"]["144"] == {"numa": 6, "socket": 6, "core": 144}, "without known sockets, every node is one"
-    assert spec["podAllocations"] == [
-        {"uid": "777870b5", "containerAllocations": [{"name": "container-1", "allocations": {"cpu": "144-151"}}]}
-    ]
-
-
-def test_threads_of_a_core_share_a_number_and_sockets_are_facts():
-    topology = copy.deepcopy(SMT)
-    topology["cpus"]["sockets"] = ["0-15"]
-    (made,) = volcano({"smt": topology})["numatopologies"]
+    container = {"name": "container-1", "allocations": {"cpu": "144-151"}}
+    assert spec["podAllocations"] == [{"uid": "777870b5", "containerAllocations": [container]}]
+    (made,) = volcano({"smt": {**SMT, "cpus": {**SMT["cpus"], "sockets": ["0-15"]}}})["numatopologies"]
     jsonschema.validate(made, SCHEMAS["numatopologies"])
-    assert made["spec"]["cpuDetail"]["13"] == {"numa": 1, "socket": 0, "core": 5}
+    assert made["spec"]["cpuDetail"]["13"] == {"numa": 1, "socket": 0, "core": 5}, "threads of a core share its number"
     assert made["spec"]["resReserved"] == {"cpu": "1500m"} and made["spec"]["numares"]["cpu"]["allocatable"] == "0-15"
 
 
 def test_the_schemas_are_strict():
-    made = volcano({"a2-01": NODE})
+    made = volcano(NODES)
     made["job"]["spec"]["tasks"][0]["topologyPolcy"] = "restricted"
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(made["job"], SCHEMAS["jobs"])
@@ -181,31 +155,37 @@ def test_the_schemas_are_strict():
         kubernetes(made["deployment"])
 
 
-@pytest.mark.parametrize(
-    ("hosts", "options", "words"),
-    [
-        ({"a": NODE}, {"cpus": 0.5}, "volcano: cpus: expected a whole number of 1 or more"),
-        ({"a": NODE}, {"policy": "strict"}, "policy: expected one of none"),
-        ({"a": NODE}, {"name": "Big Job"}, "'Big Job' cannot be the name of a Deployment"),
-        ({}, {"npus": 1}, "resource: the hosts have no NPUs"),
-        ({"a": host([0], family=None)}, {"npus": 1}, "resource: the hosts have NPUs of an unknown family"),
-        ({"a": NODE, "d": host([0], family="310p")}, {"npus": 1}, "offered as huawei.com/Ascend310P, huawei.com/Ascend910"),
-        ({"a": NODE}, {"cluster": "aks"}, "cluster: expected one of volcano, cce; got 'aks'"),
-        ({"a": NODE}, {"plugins": ["gang"]}, "plugins: expected a list of tiers, each a list of plugins, which are names or dictionaries"),
-        ({"a": NODE}, {"plugins": "gang"}, "plugins: expected a list of tiers, "),
-        ({"a": NODE}, {"plugins": []}, "there is a tier without plugins, or no tier"),
-        ({"a": NODE}, {"plugins": [["gang"], []]}, "there is a tier without plugins, or no tier"),
-        ({"a": NODE}, {"plugins": [["gang", 5]]}, "plugins: expected a name such as 'gang', or a dictionary with name; got 5"),
-        ({"a": NODE}, {"plugins": [[{"arguments": {}}]]}, "plugins: expected a name such as 'gang', or a dictionary with name"),
-        ({"a": NODE}, {"plugins": [["gang"], ["gang"]]}, "plugins: gang is named more than once"),
-        ({"a": NODE}, {"plugins": [[{"name": "gang", "weight": 5}]]}, "plugins: gang has no 'weight'; it has name, arguments and switches"),
-        ({"a": NODE}, {"plugins": [[{"name": "gang", "enableJobOrder": "no"}]]}, "enableJobOrder of gang is true or false; got 'no'"),
-        ({"a": NODE}, {"plugins": [[{"name": "gang", "arguments": ["a"]}]]}, "the arguments of gang are a dictionary; got ['a']"),
-        ({"a": NODE}, {"plugins": [[{"name": "gang", "arguments": {"a": None}}]]}, "as arguments of gang; got None"),
-        ({"a": NODE}, {"plugins": [[{"name": "gang", "arguments": {1: 2}}]]}, "the names of the arguments of gang are texts; got 1"),
-        ({"a": NODE}, {"gpus": 1}, "unexpected keyword argument 'gpus'"),
-    ],
-)
+def gang(**more):
+    return {"plugins": [[{"name": "gang", **more}]]}
+
+
+REFUSED = [
+    (NODES, {"cpus": 0.5}, "volcano: cpus: expected a whole number of 1 or more"),
+    (NODES, {"policy": "strict"}, "policy: expected one of none"),
+    (NODES, {"name": "Big Job"}, "'Big Job' cannot be the name of a Deployment"),
+    ({}, {"npus": 1}, "resource: the hosts have no NPUs"),
+    ({"a": host([0], family=None)}, {"npus": 1}, "resource: the hosts have NPUs of an unknown family"),
+    ({"a": NODE, "d": host([0], family="310p")}, {"npus": 1}, "offered as huawei.com/Ascend310P, huawei.com/Ascend910"),
+    (NODES, {"cluster": "aks"}, "cluster: expected one of volcano, cce; got 'aks'"),
+    (NODES, {"plugins": ["gang"]}, "plugins: expected a list of tiers, each a list of plugins, which are names or dictionaries"),
+    (NODES, {"plugins": "gang"}, "plugins: expected a list of tiers, "),
+    (NODES, {"plugins": []}, "there is a tier without plugins, or no tier"),
+    (NODES, {"plugins": [["gang"], []]}, "there is a tier without plugins, or no tier"),
+    (NODES, {"plugins": [["gang", 5]]}, "plugins: expected a name such as 'gang', or a dictionary with name; got 5"),
+    (NODES, {"plugins": [[{"arguments": {}}]]}, "plugins: expected a name such as 'gang', or a dictionary with name"),
+    (NODES, {"plugins": [["gang"], ["gang"]]}, "plugins: gang is named more than once"),
+    (NODES, gang(weight=5), "plugins: gang has no 'weight'; it has name, arguments and switches"),
+    (NODES, gang(enableJobOrder="no"), "enableJobOrder of gang is true or false; got 'no'"),
+    (NODES, gang(arguments=["a"]), "the arguments of gang are a dictionary; got ['a']"),
+    (NODES, gang(arguments={"a": None}), "as arguments of gang; got None"),
+    (NODES, gang(arguments={1: 2}), "the names of the arguments of gang are texts; got 1"),
+    (NODES, {"gpus": 1}, "unexpected keyword argument 'gpus'"),
+    ({}, {"check": "text"}, "npu.affinity.volcano: "),
+    ({}, {"check": {"kind": "Service", "metadata": {"name": "web"}, "spec": {"ports": []}}}, "npu.affinity.volcano: "),
+]
+
+
+@pytest.mark.parametrize("hosts, options, words", REFUSED)
 def test_what_kubernetes_would_not_take(hosts, options, words):
     with pytest.raises(AnsibleFilterError) as refused:
         volcano(hosts, **options)
@@ -214,7 +194,7 @@ def test_what_kubernetes_would_not_take(hosts, options, words):
 
 def changed_sample(kind="deployment", **changes):
     """Return our sample with changes to the resources of its container, its policy or its scheduler."""
-    sample = volcano({"a2-01": NODE}, policy="restricted")[kind]
+    sample = volcano(NODES, policy="restricted")[kind]
     template = sample["spec"]["template"] if kind == "deployment" else sample["spec"]["tasks"][0]["template"]
     (container,) = template["spec"]["containers"]
     container["resources"] = changes.get("resources", container["resources"])
@@ -229,6 +209,8 @@ def cpus(limit, request=None):
     return {"limits": {"cpu": limit, "memory": "1Gi"}, "requests": {"cpu": request or limit, "memory": "1024Mi"}}
 
 
+POD = {"kind": "Pod", **changed_sample(policy="single-numa-node")["spec"]["template"]}
+POD["metadata"]["name"] = "llm"
 FINDINGS = [
     ("our Deployment", changed_sample(), []),
     ("our job", changed_sample("job"), []),
@@ -242,31 +224,15 @@ FINDINGS = [
     ("no memory", changed_sample(resources={"limits": {"cpu": "2"}}), ["limit for memory is not set"]),
     ("no resources", changed_sample("job", resources={}), ["task worker, container sample: limit for cpu is not set", "limit for memory"]),
     ("no quantity", changed_sample(resources=cpus("two")), ["limit for cpu is two"]),
+    ("a policy of no node", POD, ["no node has it with the static CPU manager: a2-01 static and restricted."]),
 ]
 
 
 @pytest.mark.parametrize("manifest, words", [row[1:] for row in FINDINGS], ids=[row[0] for row in FINDINGS])
-def test_a_manifest_of_the_users(manifest, words):
-    found = volcano_check(manifest)
+def test_a_manifest_of_the_users_is_checked_with_the_nodes(manifest, words):
+    nodes = {**NODES, "bare": A2}
+    found = volcano_check(manifest, nodes)
     assert len(found) == len(words)
     assert all(word in sentence for word, sentence in zip(words, found, strict=True))
-
-
-def test_a_policy_that_no_node_has():
-    pod = {"kind": "Pod", "metadata": {"name": "llm"}, **changed_sample()["spec"]["template"]}
-    pod["metadata"] = {"name": "llm", "annotations": {"volcano.sh/numa-topology-policy": "single-numa-node"}}
-    (found,) = volcano_check(pod, {"a2-01": NODE, "bare": A2})
-    assert "no node has it with the static CPU manager: a2-01 static and restricted." in found
-    assert volcano_check(changed_sample(), {"a2-01": NODE}) == []
-
-
-@pytest.mark.parametrize("manifest", ["text", {"kind": "Service", "metadata": {"name": "web"}, "spec": {"ports": []}}])
-def test_what_holds_no_pods_is_refused(manifest):
-    with pytest.raises(AnsibleFilterError, match="npu.affinity.volcano: "):
-        volcano({}, check=manifest)
-
-
-def test_a_manifest_is_checked_with_the_nodes():
-    assert volcano({"a2-01": NODE}, check=changed_sample())["problems"] == []
-    (found,) = volcano({"a2-01": NODE}, check=changed_sample(policy="strict"))["problems"]
-    assert "topology policy 'strict' is not known" in found
+    assert volcano(nodes, check=manifest)["problems"] == found
+    assert volcano_check(manifest) == (found if manifest is not POD else [])
