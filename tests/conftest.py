@@ -6,10 +6,9 @@
 A simulated host is thousands of small files, and most tests write one. Where the machine has memory for that they are written there: a
 disk takes five times the CPU. ``PYTEST_DEBUG_TEMPROOT`` or ``--basetemp`` names another place.
 
-Each run has another seed, which its last lines name. ``--seed`` repeats a run.
+Each run has another seed, which its last lines name. ``--seed`` repeats a run, and then looks for the smallest example of a property that
+fails, which takes minutes.
 """
-
-from __future__ import annotations
 
 import contextlib
 import os
@@ -31,6 +30,14 @@ def pytest_addoption(parser):
 @pytest.hookimpl(tryfirst=True)  # hypothesis reads its option
 def pytest_configure(config):
     given = getattr(config.option, "hypothesis_seed", None)
+    with contextlib.suppress(ImportError):  # which the environment for old Pythons does not have
+        import hypothesis
+
+        # Machines are shared: how long an example takes proves nothing. Every run draws other examples, so that each can draw few.
+        found = [hypothesis.Phase.explicit, hypothesis.Phase.generate, hypothesis.Phase.target]
+        phases = list(hypothesis.Phase) if given or config.option.seed is not None else found
+        hypothesis.settings.register_profile("untimed", deadline=None, max_examples=34, phases=phases)
+        hypothesis.settings.load_profile("untimed")
     if config.option.seed is None:
         config.option.seed = int(given) if given and given.isdigit() else random.SystemRandom().randrange(1_000_000)
     if given is None:
@@ -51,11 +58,3 @@ def seed(request):
 
 def pytest_terminal_summary(terminalreporter, config):
     terminalreporter.write_line("seed %d; repeat with --seed=%d" % (config.option.seed, config.option.seed))
-
-
-with contextlib.suppress(ImportError):  # which the environment for old Pythons does not have
-    import hypothesis
-
-    # Machines are shared: how long an example takes proves nothing. Every run draws other examples, so that each can draw few.
-    hypothesis.settings.register_profile("untimed", deadline=None, max_examples=34)
-    hypothesis.settings.load_profile("untimed")

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-LICENCE = "GPL-3.0-or-later"
+LICENCE, DOCUMENT = "GPL-3.0-or-later", "SPDXRef-DOCUMENT"
 
 
 def build(folder: Path) -> Path:
@@ -65,16 +65,19 @@ def sbom(about: dict[str, Any], tarball: Path, files: list[dict[str, Any]], epoc
     """Return the SPDX document of a tarball. The collection has no dependencies: it lists files."""
     name = f"{about['namespace']}.{about['name']}"
     digest = hashlib.sha256(tarball.read_bytes()).hexdigest()
+    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(epoch))
+
+    def of_all(checksum: str) -> dict[str, Any]:
+        sums = [{"algorithm": "SHA256", "checksumValue": checksum}]
+        return {"licenseConcluded": LICENCE, "copyrightText": "NOASSERTION", "checksums": sums}
+
     return {
         "spdxVersion": "SPDX-2.3",
         "dataLicense": "CC0-1.0",
-        "SPDXID": "SPDXRef-DOCUMENT",
+        "SPDXID": DOCUMENT,
         "name": tarball.name,
         "documentNamespace": f"{about['repository']}/spdx/{digest}",
-        "creationInfo": {
-            "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(epoch)),
-            "creators": [f"Organization: {name} contributors"],
-        },
+        "creationInfo": {"created": created, "creators": [f"Organization: {name} contributors"]},
         "packages": [
             {
                 "SPDXID": "SPDXRef-collection",
@@ -82,26 +85,20 @@ def sbom(about: dict[str, Any], tarball: Path, files: list[dict[str, Any]], epoc
                 "versionInfo": about["version"],
                 "downloadLocation": about["repository"],
                 "filesAnalyzed": False,
-                "licenseConcluded": LICENCE,
                 "licenseDeclared": LICENCE,
-                "copyrightText": "NOASSERTION",
-                "checksums": [{"algorithm": "SHA256", "checksumValue": digest}],
+                **of_all(digest),
             }
         ],
         "files": [
             {
                 "SPDXID": f"SPDXRef-file-{number}",
                 "fileName": f"./{file['name']}",
-                "checksums": [{"algorithm": "SHA256", "checksumValue": file["chksum_sha256"]}],
-                "licenseConcluded": LICENCE,
-                "copyrightText": "NOASSERTION",
+                **of_all(file["chksum_sha256"]),
             }
             for number, file in enumerate(files)
             if file["ftype"] == "file"
         ],
-        "relationships": [
-            {"spdxElementId": "SPDXRef-DOCUMENT", "relationshipType": "DESCRIBES", "relatedSpdxElement": "SPDXRef-collection"}
-        ],
+        "relationships": [{"spdxElementId": DOCUMENT, "relationshipType": "DESCRIBES", "relatedSpdxElement": "SPDXRef-collection"}],
     }
 
 

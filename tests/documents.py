@@ -19,10 +19,10 @@ import yaml
 from ansible_collections.npu.affinity.plugins.filter import plan
 from ansible_collections.npu.affinity.plugins.module_utils._base.binders import BINDERS, ENGINES
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._command.metrics.samples import METRICS
+from ansible_collections.npu.affinity.plugins.module_utils._command.metrics import METRICS
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import CODES
 from ansible_collections.npu.affinity.plugins.module_utils._features.parts import applied
-from ansible_collections.npu.affinity.plugins.module_utils._state.diffs.diffs import Diff
+from ansible_collections.npu.affinity.plugins.module_utils._state.diffs import Diff
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import FileState
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import UNIT_FOLDER
@@ -33,30 +33,16 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding impo
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import FIRST_LINE
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.slices import slice_text
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
-from ansible_collections.npu.affinity.plugins.plugin_utils._report import plans
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Named
+from ansible_collections.npu.affinity.plugins.plugin_utils._report import summary_text
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import profile, specs
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import of_features
 from tests.simulator.generate import generate
 
 REPOSITORY = pathlib.Path(__file__).parents[1]
 ROLES = sorted(path.name for path in REPOSITORY.glob("roles/*"))
-AS_BOUND = (
-    "plan",
-    "slices",
-    "irq",
-    "adopt",
-    "threads",
-    "tuning",
-    "hugepages",
-    "nic",
-    "metrics",
-    "device_share",
-    "vnpu",
-    "kubelet",
-    "verify",
-    "report",
-)
+AS_BOUND = ("plan", "slices", "irq", "adopt", "threads", "tuning", "hugepages", "nic", "metrics", "device_share")
+AS_BOUND += ("vnpu", "kubelet", "verify", "report")
 IN_ORDER = sorted(ROLES, key=lambda role: AS_BOUND.index(role) if role in AS_BOUND else len(AS_BOUND))
 BASIC = {
     f"npu_affinity_{name}"
@@ -173,7 +159,7 @@ def plan_tables_lines() -> list[str]:
     state = hosts["node03"]["npu_affinity_state"]
     in_force = {"digest": state["digest"], "state": applied(state), "differs": []}
     hosts["node03"]["npu_affinity_state"] = desired_state(bound, of_features({}), shown=True, in_force=in_force)
-    return plans.of_hosts(hosts, hosts)
+    return summary_text.plans(hosts, hosts)
 
 
 def diff_lines() -> list[str]:

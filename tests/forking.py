@@ -5,13 +5,13 @@
 
 A worker runs one file after the other and computes once what a file caches. When no file is left, it takes half of the tests that
 another worker still has. The tests of a file that has fixtures of a wider scope stay together. Each worker has its own temporary folder
-and runs ``pytest_sessionfinish`` at its end. A test in which a worker dies is a failed test.
+and runs ``pytest_sessionfinish`` at its end. A test in which a worker dies is a failed test. One that takes :data:`MOST_SECONDS` of the
+processor kills its worker, which prints where it is.
 """
-
-from __future__ import annotations
 
 import collections
 import contextlib
+import faulthandler
 import gc
 import itertools
 import multiprocessing
@@ -25,9 +25,12 @@ import traceback
 import warnings
 
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 
 GRACE = 20
 """Seconds that all workers together get to end after an interrupt."""
+MOST_SECONDS = 180
+"""CPU seconds that a test may take, without those of programs that it starts."""
 
 
 def pytest_addoption(parser):
@@ -250,6 +253,7 @@ class Work:
             capture.stop_global_capturing()
             capture.start_global_capturing()
             capture.suspend_global_capture()
+        faulthandler.register(signal.SIGPROF, config.stash.get(fault_handler_stderr_fd_key, sys.__stderr__), chain=True)
 
     def run_tests(self):
         items = self.session.items
@@ -259,6 +263,7 @@ class Work:
                 item = items[place]
                 nextitem = self.session if following is None else items[following]  # the fixtures of the session stay
                 stop = ""
+                signal.setitimer(signal.ITIMER_PROF, MOST_SECONDS)
                 try:
                     item.config.hook.pytest_runtest_protocol(item=item, nextitem=nextitem)
                 except pytest.exit.Exception as error:

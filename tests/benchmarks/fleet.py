@@ -3,76 +3,60 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What ``bind.yml`` costs a fleet, against ``ansible.builtin.setup`` alone and against a playbook of loops, in one run on one machine.
 
-    python -m tests.benchmarks.fleet [--hosts 1,10,50,200] [--connections local,ssh] [--looped 1] [--write]
+    python -m tests.benchmarks.fleet [--hosts 1,10,50,200] [--looped 1] [--write]
+    python -m tests.benchmarks.fleet --lines [--hosts 7,200]
+    python -m tests.benchmarks.fleet --slices [--hosts 50,100,500] [--playbooks plan,verify,report] [--by command|runner]
 
 Hosts are trees of an A2 with 192 CPUs and 8 NPUs; their npu-smi prints recorded answers, so that not the simulator is measured.
-``ssh`` starts an sshd of its own on the loopback, where one is installed. ``--looped`` is up to how many hosts the loops are measured;
-they take minutes. Metrics are wall / CPU: on a shared machine the latter is the steadier. With local connections CPU time holds the
-hosts' share, with ssh the controller's alone. ``--write`` puts the table into docs/performance.md.
+Connections are local, so that CPU time holds the hosts' share. ``--looped`` is up to how many hosts the loops are measured; they take
+minutes. Metrics are wall / CPU: on a shared machine the latter is the steadier. ``--write`` puts the table into docs/performance.md.
+
+``--lines`` counts what an operator reads: the lines, without blank ones, that each playbook prints, for equal hosts and for others.
+
+``--slices`` tells whether the cost of a host depends on the size of a slice, the inventory of a job slice of AWX: its own hosts. They
+share two trees, a bound A2 and a bound A3, which the playbooks only read. ``--by runner`` is ansible-runner, which runs the slices of AWX.
 """
 
 from __future__ import annotations
 
 import argparse
-import getpass
 import json
-import os
 import pathlib
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import yaml
 
+from tests.benchmarks.frame import ENVIRONMENT, REPOSITORY, Cost, cost
 from tests.simulator import generate
 
-REPOSITORY = pathlib.Path(__file__).parents[2]
 MACHINE = "a2_8x24"
 QUESTIONS = (("info",), ("info", "-m"), ("info", "-t", "topo"))
-PORT = 22022
 MARKS = ("<!-- fleet -->\n", "<!-- /fleet -->\n")
-LOOPED = REPOSITORY / "tests/benchmarks/looped.yml"
+LOOPED = "tests/benchmarks/looped.yml"
+BIND = "playbooks/bind.yml"
 SETUP = [{"hosts": "all", "gather_facts": False, "tasks": [{"ansible.builtin.setup": {}}]}]
+VARIABLES = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+RUNS = (
+    ("plan",),
+    ("bind", "--check", "--diff"),
+    ("bind",),
+    ("bind",),
+    ("verify",),
+    ("history",),
+    ("rollback", "-e", "npu_affinity_to=2099-01-01"),
+    ("unbind", "-e", "npu_affinity_confirm=yes"),
+)
+"""The playbooks whose lines ``--lines`` counts."""
 
 
-@dataclass
-class Cost:
-    """Wall and CPU seconds of a run, and the size of its largest process in MiB."""
-
-    wall: float
-    cpu: float
-    memory: float
-
-
-def play(inventory: pathlib.Path, playbook: pathlib.Path, *arguments: str) -> Cost:
+def play(hosts: pathlib.Path, playbook: str, *arguments: str) -> Cost:
     """Run a playbook on all hosts."""
-    program = pathlib.Path(sys.executable).with_name("ansible-playbook")
-    command = [program, "-i", inventory, playbook, *arguments]
-    environment = dict(
-        os.environ,
-        PATH=f"{program.parent}:{os.environ['PATH']}",
-        ANSIBLE_CONFIG=str(REPOSITORY / "ansible.cfg"),
-        ANSIBLE_COLLECTIONS_PATH=str(REPOSITORY / "build"),
-        ANSIBLE_LOCALHOST_WARNING="false",
-    )
-    return cost(command, environment)
-
-
-def cost(command: list, environment: dict) -> Cost:
-    """Run a command; a failure ends the benchmark with the output's end."""
-    with tempfile.TemporaryFile() as output:
-        start = time.perf_counter()
-        process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT, cwd=REPOSITORY)
-        _pid, status, usage = os.wait4(process.pid, 0)
-        wall = time.perf_counter() - start
-        if status:
-            output.seek(0)
-            sys.exit(output.read().decode()[-4000:])
-    return Cost(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+    return cost(["ansible-playbook", "-i", hosts, playbook, *arguments])
 
 
 def recorded(tree: pathlib.Path) -> None:
@@ -85,18 +69,20 @@ def recorded(tree: pathlib.Path) -> None:
     tool.write_text("\n".join([*lines, "*) exit 215 ;;", "esac"]) + "\n")
 
 
-def fleet(folder: pathlib.Path, template: pathlib.Path, count: int, connection: dict) -> pathlib.Path:
+def inventory(path: pathlib.Path, roots: dict[str, pathlib.Path]) -> pathlib.Path:
+    """Write the inventory of hosts with their trees, as JSON, which is read faster than other YAML."""
+    hosts = {name: {"npu_affinity_root": str(root)} for name, root in roots.items()}
+    path.write_text(json.dumps({"npu_hosts": {"hosts": hosts, "vars": VARIABLES}}))
+    return path
+
+
+def fleet(folder: pathlib.Path, template: pathlib.Path, count: int) -> pathlib.Path:
     """Return the inventory of so many fresh hosts."""
     shutil.rmtree(folder, ignore_errors=True)
-    hosts = {}
-    for number in range(1, count + 1):
-        root = folder / f"host{number:03}"
+    roots = {f"host{number:03}": folder / f"host{number:03}" for number in range(1, count + 1)}
+    for root in roots.values():
         shutil.copytree(template, root, symlinks=True)
-        hosts[root.name] = {"npu_affinity_root": str(root)}
-    inventory = folder / "inventory.yml"
-    variables = {"ansible_python_interpreter": sys.executable, **connection}
-    inventory.write_text(yaml.safe_dump({"all": {"hosts": hosts, "vars": variables}}))
-    return inventory
+    return inventory(folder / "inventory.json", roots)
 
 
 def by_hand(folder: pathlib.Path) -> pathlib.Path:
@@ -112,99 +98,123 @@ def by_hand(folder: pathlib.Path) -> pathlib.Path:
     return path
 
 
-def sshd(folder: pathlib.Path) -> tuple[subprocess.Popen, dict] | None:
-    """Start an sshd for this user, and return it with the variables of its hosts, or None without sshd."""
-    program = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
-    if program is None:
-        return None
-    for name in ("host", "user"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
-    if os.geteuid() == 0:
-        pathlib.Path("/run/sshd").mkdir(exist_ok=True)
-    config = folder / "sshd_config"
-    settings = {
-        "Port": PORT,
-        "ListenAddress": "127.0.0.1",
-        "HostKey": folder / "host",
-        "AuthorizedKeysFile": folder / "user.pub",
-        "PidFile": folder / "sshd.pid",
-        "StrictModes": "no",
-        "UsePAM": "no",
-        "PermitRootLogin": "yes",
-        "MaxStartups": "300",
-        "MaxSessions": "300",
-    }
-    config.write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
-    server = subprocess.Popen([program, "-D", "-f", config])
-    arguments = f"-F /dev/null -i {folder / 'user'} -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
-    variables = {"ansible_host": "127.0.0.1", "ansible_port": PORT, "ansible_user": getpass.getuser(), "ansible_ssh_common_args": arguments}
-    return server, {"ansible_connection": "ssh", **variables}
-
-
-def measure(folder: pathlib.Path, template: pathlib.Path, counts: list[int], looped: int, name: str, connection: dict) -> list[list[str]]:
-    """Return the rows of one kind of connection."""
-    setup = folder / "setup.yml"
+def measure(folder: pathlib.Path, template: pathlib.Path, count: int, looped: bool) -> list[str]:
+    """Return the row of so many hosts."""
+    setup, place = folder / "setup.yml", folder / "hosts"
     setup.write_text(yaml.safe_dump(SETUP))
-    bind = REPOSITORY / "playbooks/bind.yml"
-    rows = []
-    for count in counts:
-        hosts = folder / f"{name}-{count}"
-        inventory = fleet(hosts, template, count, connection)
-        play(inventory, setup)
-        baseline = play(inventory, setup)
-        costs = {"first": play(inventory, bind), "converged": play(inventory, bind), "check": play(inventory, bind, "--check", "--diff")}
-        loops = ""
-        if count <= looped:
-            variables = by_hand(hosts)
-            fresh = fleet(hosts, template, count, connection)
-            first, second = (play(fresh, LOOPED, "-e", f"@{variables}") for _run in range(2))
-            loops = f"{first.wall / costs['first'].wall:.0f}, {second.wall / costs['converged'].wall:.0f}"
-        converged = costs["converged"]
-        rows.append(
-            [
-                name,
-                str(count),
-                f"{baseline.wall:.1f} s / {baseline.cpu:.1f} s",
-                *(f"{cost.wall / baseline.wall:.1f} / {cost.cpu / baseline.cpu:.1f}" for cost in costs.values()),
-                f"{converged.wall / count:.2f} s / {converged.cpu / count:.2f} s",
-                f"{converged.memory:.0f} MiB",
-                loops,
-            ]
-        )
-        print("  ".join(rows[-1]), flush=True)
-        shutil.rmtree(hosts)
-    return rows
+    hosts = fleet(place, template, count)
+    play(hosts, str(setup))
+    baseline = play(hosts, str(setup))
+    first, converged = play(hosts, BIND), play(hosts, BIND)
+    costs = (first, converged, play(hosts, BIND, "--check", "--diff"))
+    loops = ""
+    if looped:
+        variables = by_hand(place)
+        fresh = fleet(place, template, count)
+        by_loops = [play(fresh, LOOPED, "-e", f"@{variables}").wall for _run in range(2)]
+        loops = f"{by_loops[0] / first.wall:.0f}, {by_loops[1] / converged.wall:.0f}"
+    return [
+        str(count),
+        f"{baseline.wall:.1f} s / {baseline.cpu:.1f} s",
+        *(f"{cost.wall / baseline.wall:.1f} / {cost.cpu / baseline.cpu:.1f}" for cost in costs),
+        f"{converged.wall / count:.2f} s / {converged.cpu / count:.2f} s",
+        f"{converged.memory:.0f} MiB",
+        loops,
+    ]
 
 
-HEAD = ["connection", "hosts", "`setup`", "first bind", "converged", "check", "converged, a host", "largest process", "loops"]
+def differing(hosts: pathlib.Path) -> None:
+    """Give every second host another strategy, and let every seventh keep a core for the system."""
+    document = json.loads(hosts.read_text())
+    for number, variables in enumerate(document["npu_hosts"]["hosts"].values()):
+        if number % 7 == 0:
+            variables |= {"npu_affinity_housekeeping": "1", "npu_affinity_housekeeping_confine_holders": True}
+        if number % 2 == 0:
+            variables["npu_affinity_strategy"] = "even_split"
+    hosts.write_text(json.dumps(document))
+
+
+def print_lines(folder: pathlib.Path, template: pathlib.Path, count: int) -> None:
+    for kind in ("equal", "differing"):
+        hosts = fleet(folder / "hosts", template, count)
+        if kind == "differing":
+            differing(hosts)
+        for playbook, *arguments in RUNS:
+            output = play(hosts, f"playbooks/{playbook}.yml", *arguments).output
+            printed = sum(bool(line.strip()) for line in output.splitlines())
+            print(f"{count} {kind} hosts, {' '.join([playbook, *arguments])}: {printed} lines", flush=True)
+
+
+def by_runner(hosts: pathlib.Path, playbook: str, *arguments: str) -> Cost:
+    """Run a playbook by ansible-runner, which keeps every event of the run as a file, too."""
+    with tempfile.TemporaryDirectory() as name:
+        private_data = pathlib.Path(name)
+        settings = {"suppress_ansible_output": True}
+        environment = {name: ENVIRONMENT[name] for name in ("ANSIBLE_CONFIG", "ANSIBLE_COLLECTIONS_PATH")}
+        for file, content in {"env/settings": settings, "env/envvars": environment}.items():
+            (private_data / file).parent.mkdir(exist_ok=True)
+            (private_data / file).write_text(json.dumps(content))
+        (private_data / "project").symlink_to(REPOSITORY)
+        command = ["ansible-runner", "run", private_data, "--inventory", hosts, "-p", playbook, "--cmdline", shlex.join(arguments)]
+        return cost(command)
+
+
+def slice_of(folder: pathlib.Path, trees: list[pathlib.Path], size: int, playbooks: list[str], run: Callable[..., Cost]) -> list[str]:
+    """Return the row of one slice."""
+    names = {f"node{number:05}": trees[number % len(trees)] for number in range(1, size + 1)}
+    hosts, controller_alone = inventory(folder / "slice.json", names), inventory(folder / "local.json", {"localhost": folder})
+    reports, costs = folder / f"reports-{size}", {}
+    given = {
+        "plan": {"npu_affinity_plan_file": str(folder / f"plan-{size}.json")},
+        "verify": {"npu_affinity_reports": str(reports)},
+        "report": {"npu_affinity_report_from": [str(reports)], "npu_affinity_report": str(folder / f"page-{size}.html")},
+    }
+    for name in playbooks:
+        where = controller_alone if name == "report" else hosts
+        costs[name] = run(where, f"playbooks/{name}.yml", "-e", json.dumps(given[name]))
+        print(f"{size} hosts, {name}: {costs[name].cpu:.0f} s of CPU, {costs[name].wall:.0f} s by the clock", flush=True)
+    memory = max(cost.memory for cost in costs.values())
+    return [str(size), *(f"{costs[name].cpu / size:.2f} s" if name in costs else "" for name in given), f"{memory:.0f} MiB"]
+
+
+SLICES = ["hosts", "`plan`, a host", "`verify`, a host", "`report` of them, a host", "largest process"]
+HEAD = ["hosts", "`setup`", "first bind", "converged", "check", "converged, a host", "largest process", "loops"]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hosts", default="1,10,50,200")
-    parser.add_argument("--connections", default="local,ssh")
     parser.add_argument("--looped", type=int, default=1)
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--lines", action="store_true")
+    parser.add_argument("--slices", action="store_true")
+    parser.add_argument("--playbooks", default="plan,verify,report")
+    parser.add_argument("--by", choices=("command", "runner"), default="command")
     given = parser.parse_args()
+    counts = [int(count) for count in given.hosts.split(",")]
     rows = []
-    print("  ".join(HEAD), flush=True)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         template = folder / "template"
         generate.generate(MACHINE, template)
         recorded(template)
-        counts = [int(count) for count in given.hosts.split(",")]
-        if "local" in given.connections:
-            rows += measure(folder, template, counts, given.looped, "local", {"ansible_connection": "local"})
-        if "ssh" in given.connections:
-            started = sshd(folder)
-            if started is None:
-                print("ssh: there is no sshd on this machine; nothing is measured over ssh")
+        if given.lines:
+            for count in counts:
+                print_lines(folder, template, count)
+            return
+        print("  ".join(SLICES if given.slices else HEAD), flush=True)
+        if given.slices:
+            trees = {"a2": template, "a3": folder / "a3"}
+            generate.generate("a3_640_split", trees["a3"])
+            recorded(trees["a3"])
+            play(inventory(folder / "site.json", trees), BIND)
+        for count in counts:
+            if given.slices:
+                run = by_runner if given.by == "runner" else play
+                rows.append(slice_of(folder, [*trees.values()], count, given.playbooks.split(","), run))
             else:
-                try:
-                    rows += measure(folder, template, counts, 0, "ssh", started[1])
-                finally:
-                    started[0].terminate()
+                rows.append(measure(folder, template, count, count <= given.looped))
+            print("  ".join(rows[-1]), flush=True)
     if given.write:
         page = REPOSITORY / "docs/performance.md"
         text = page.read_text()

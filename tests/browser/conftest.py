@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-import time
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -12,17 +12,16 @@ import tempfile
 from pathlib import Path
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
-from ansible_collections.npu.affinity.plugins.module_utils._base.findings import CHANGED_CPUSET, Cause, Findings, Value
+from ansible_collections.npu.affinity.plugins.module_utils._base.findings import CHANGED_CPUSET, Cause, Device, Findings, Value
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import result_of
-from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Device
 from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import verify
-from ansible_collections.npu.affinity.plugins.module_utils._features.comparing import Wanted
-from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._features import register  # noqa: F401 # pylint: disable=unused-import
+from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Wanted
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding
+from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Named
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals import plan_refusals
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.named import Named
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 from tests.simulator.faults import lose_card
 from tests.simulator.generate import generate

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
+import re
 import subprocess
 import sys
 import types
@@ -16,12 +18,27 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from tests import cache
 
 PLATFORMS = [f"manylinux_2_{number}_{machine}" for number in (24, 28, 34) for machine in ("aarch64", "x86_64")]
 SECONDS = 600
 """So long pip may take for a package of some hundred MB."""
 CONNECTION_FAILED = (subprocess.SubprocessError, OSError)
+QUIET = logging.getLogger("tests.compare.quiet")
+QUIET.addHandler(logging.NullHandler())
+VLLM_ASCEND = {
+    "psutil": {},
+    "regex": {name: getattr(re, name) for name in ("compile", "fullmatch", "match", "search", "split")},
+    "vllm": {},
+    "vllm.logger": {"logger": QUIET},
+    "vllm_ascend": {},
+    "vllm_ascend.utils": {
+        "AscendDeviceType": types.SimpleNamespace(A2="a2", A3="a3", _310P="310p", A5="a5"),
+        "get_ascend_device_type": lambda: None,
+    },
+}
+"""What ``cpu_binding.py`` of vLLM-Ascend imports and does not need here."""
 
 
 def files(name: str, version: str, members: Sequence[str]) -> Path:
@@ -53,3 +70,31 @@ def loaded(path: Path, stubs: Mapping[str, Mapping[str, Any]]) -> Iterator[Any]:
     with mock.patch.dict(sys.modules, made):
         spec.loader.exec_module(program)
         yield program
+
+
+@contextmanager
+def vllm_ascend(version: str) -> Iterator[Any]:
+    """Yield the program by which a release of vLLM-Ascend binds CPUs."""
+    with loaded(files("vllm-ascend", version, ["vllm_ascend/cpu_binding.py"]) / "cpu_binding.py", VLLM_ASCEND) as program:
+        yield program
+
+
+def division(program: Any, topology: Mapping[str, Any], cpus: str) -> Any:
+    """Return the pools that the program makes of a host, each of whose NPUs has a process, from parsed input and not from commands."""
+    npus = [npu["id"] for npu in topology["npus"]]
+    threads = max((len(expand(core)) for core in topology["cpus"]["siblings"]), default=1)
+    printed = "\n".join(f"{cpu} {node['id']}" for node in topology["numa"] for cpu in expand(node["cpus"]))
+    program.get_ascend_device_type = lambda: topology["npus"][0]["family"]
+    program.execute_command = lambda words: (printed if words[1:] else f"Thread(s) per core: {threads}", 0)
+    device = types.SimpleNamespace(
+        allowed_cpus=expand(cpus),
+        running_npu_list=npus,
+        all_logic_npus=npus,
+        total_logic_npus=len(npus),
+        npu_affinity={npu["id"]: expand(npu["affinity"]) for npu in topology["npus"] if npu["affinity"]},
+    )
+    program.DeviceInfo = lambda: device
+    made = program.CpuAlloc(0)
+    made.build_cpu_pools()
+    made.allocate()
+    return made.npu_cpu_pool

@@ -13,9 +13,8 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.version import VERSION
-from tests.compare.results import RULES, UNKNOWN, Row
+from tests.compare.results import HEADINGS, RULES, UNKNOWN, Row, Score, better
 from tests.compare.rules import engines, hwloc
-from tests.compare.scores import HEADINGS, Score, better
 
 DATE = re.compile(r"^Made on (\d{4}-\d\d-\d\d)", re.MULTILINE)
 NAMED = 1
@@ -23,15 +22,9 @@ NAMED = 1
 
 TEMPLATE = pathlib.Path(__file__).with_name("page.md")
 
-SHOWN = ("smallest", "imbalance", "remote")
-"""The measures of rules with disjoint pools, in the order of their columns."""
-
-UNITS = {"remote": " (%)"}
-
 
 def text(rows: Sequence[Row], date: str) -> str:
     free, priced, refused = list(_free(rows)), list(_priced(rows)), list(_refused(rows))
-    measures = [HEADINGS[name] + UNITS.get(name, "") for name in SHOWN]
     return TEMPLATE.read_text().format(
         rules=len(RULES),
         machines=len(rows),
@@ -39,9 +32,9 @@ def text(rows: Sequence[Row], date: str) -> str:
         version=VERSION,
         hwloc=hwloc.recorded()["version"],
         better=_better(rows, free, priced, refused),
-        free=_table(["machine", "rule", *measures], free),
-        priced=_table(["machine", "rule", *measures], priced),
-        refused=_table(["machine", "rule", *measures], refused),
+        free=_table(["machine", "rule", *HEADINGS.values()], free),
+        priced=_table(["machine", "rule", *HEADINGS.values()], priced),
+        refused=_table(["machine", "rule", *HEADINGS.values()], refused),
         summary=_table(
             ["rule", "divided", "disjoint", "remote CPUs (%)", "smallest pool (%)", "imbalance"], [_summary(rows, rule) for rule in RULES]
         ),
@@ -97,7 +90,7 @@ def _ahead(ours: Score, scores: Mapping[str, Score]) -> Iterator[tuple[str, dict
 
 def _beside(ours: Score | None, theirs: Score) -> Iterator[str]:
     """Yield the values of a rule, with those of npu.affinity in brackets where they differ."""
-    for name in SHOWN:
+    for name in HEADINGS:
         value, known = (None if score is None else score.shown(name).removesuffix(" %") for score in (theirs, ours))
         yield str(value) if known in (None, value) else f"{value} ({known})"
 

@@ -8,8 +8,6 @@
 ``adaptors/table.py`` names the check of every family of cases; a file that it does not know is a skip that names it.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -17,45 +15,30 @@ import pytest
 from adaptors import table
 
 OUTCOMES = ("passed", "failed", "skipped")
+SOURCES = {
+    "cases/*.json": [],
+    "captures/expected.json": [],
+    "npu-smi-runs/index.json": ["index", "npu_smi_runs"],
+    "sysfs/*.json": ["sysfs"],
+}
+"""The files of the directory, and the rows of the table that each has, where it has others than its name."""
 
 
 def pytest_addoption(parser):
     parser.addoption("--shared", type=Path, default=None, help="directory with cases/ and captures/")
 
 
-def _sources(shared):
-    """Yield ``(file, adaptor names)`` for everything that the directory holds."""
-    for file in sorted((shared / "cases").glob("*.json")):
-        yield file, [file.stem]
-    for folder, names in (("captures", ["expected"]), ("npu-smi-runs", ["index", "npu_smi_runs"])):
-        for file in sorted((shared / folder).glob(f"{names[0]}.json")):
-            yield file, names
-    for file in sorted((shared / "sysfs").glob("*.json")):
-        yield file, ["sysfs"]
-
-
-def _not_covered(name):
-    def check():
-        pytest.skip(f"the table of families does not cover {name} yet")
-
-    return check
-
-
 def pytest_generate_tests(metafunc):
     if "conformance_case" not in metafunc.fixturenames:
         return
-    shared = metafunc.config.getoption("--shared")
-    found = []
-    for file, names in _sources(shared) if shared else ():
-        document = json.loads(file.read_text())
-        for name in names:
-            label = f"{file.parent.name}/{file.stem}" + ("" if name in (file.stem, "sysfs") else f"-{name}")
-            cases = table.cases(name, document, file.parent)
-            if cases is None:
-                found.append((label, _not_covered(f"{file.parent.name}/{file.name}")))
-            else:
-                found += [(f"{label}: {case_id}", check) for case_id, check in cases]
-    metafunc.parametrize("conformance_case", [check for case_id, check in found], ids=[case_id for case_id, check in found])
+    shared, found = metafunc.config.getoption("--shared"), []
+    for pattern, names in SOURCES.items() if shared else ():
+        for file in sorted(shared.glob(pattern)):
+            document = json.loads(file.read_text())
+            for name in names or [file.stem]:
+                label = f"{file.parent.name}/{file.stem}" + ("" if name in (file.stem, "sysfs") else f"-{name}")
+                found += [pytest.param(check, id=f"{label}: {case}") for case, check in table.cases(name, document, file.parent)]
+    metafunc.parametrize("conformance_case", found)
 
 
 def pytest_unconfigure(config):

@@ -9,75 +9,40 @@ import json
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import of_plan
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import of_features
 
-from tests.fakes.two_cards import two_cards
+from tests.fakes.changes import VENDOR, state
+from tests.fakes.small_host import two_cards
+from tests.simulator.generate import generate
 
 MACHINE = two_cards(0, 1)
 PYTHON = "/usr/bin/python3"
 TEXTFILE = "/var/lib/prometheus/node-exporter/npu_affinity.prom"
 HISTORY = "/etc/npu-affinity/history"
-SETTINGS = {
-    "slices": {
-        "enabled": True,
-        "bound_by": "host",
-        "services": [{"unit": "vllm@0.service", "npus": [0]}],
-        "workloads": [],
-        "environment": {},
-        "vnpus": [],
-        "vnpu_limiter": "",
-        "vnpu_folder": "/srv/vnpu",
-        "kubelet_becomes": "",
-        "python": PYTHON,
-    },
-    "irq": {
-        "enabled": True,
-        "irqbalance": "policy",
-        "failure": "fail",
-        "interval": "10min",
-        "wait": 60,
-        "rebind_limit": 4,
-        "python": PYTHON,
-    },
-    "nic": {"enabled": True, "nic": "near", "irq_enabled": True, "interval": "", "wait": 60, "rebind_limit": 4, "python": PYTHON},
-    "adopt": {
-        "enabled": True,
-        "adopt": "always",
-        "rebind_limit": 4,
-        "move_memory": False,
-        "pods": False,
-        "environment": {},
-        "bound_by": "host",
-        "python": PYTHON,
-    },
-    "threads": {
-        "enabled": True,
-        "bound_by": "host",
-        "services": [],
-        "workloads": [],
-        "processes": [],
-        "patterns": {"acl": ["acl_thread*"]},
-        "memory_limit": 0,
-        "interval": "1min",
-        "python": PYTHON,
-    },
-    "tuning": {
-        "enabled": True,
-        "tuning": {"swappiness": "0"},
-        "python": PYTHON,
-    },
-    "hugepages": {"enabled": True, "hugepages": {"size": "2M", "per_npu": 100}, "python": PYTHON},
-    "metrics": {"enabled": True, "textfile": TEXTFILE, "interval": "5min", "python": PYTHON},
-    "hard_vnpu": {"enabled": False, "vnpus": [], "recover": "leave", "npu_smi": "", "timeout": 30, "python": PYTHON},
-    "device_share": {
-        "enabled": False,
-        "npus": [],
-        "ignore_busy": False,
-        "wait": 60,
-        "timeout": 30,
-        "npu_smi": "",
-        "python": PYTHON,
-    },
-}
+ON = {"slices", "irq", "nic", "adopt", "threads", "tuning", "hugepages", "metrics"}
+GIVEN = of_features(
+    {
+        "npu_affinity_services": [{"unit": "vllm@0.service", "npus": [0]}],
+        "npu_affinity_nic": "near",
+        "npu_affinity_adopt": "always",
+        "npu_affinity_tuning": {"swappiness": "0"},
+        "npu_affinity_hugepages": {"size": "2M", "per_npu": 100},
+        "npu_affinity_metrics_textfile": TEXTFILE,
+        "npu_affinity_interval": "10min",
+        "npu_affinity_python": PYTHON,
+    }
+)
+SETTINGS = {name: {**GIVEN[name], "enabled": name in ON} for name in [*GIVEN] if name in {*ON, "hard_vnpu", "device_share"}}
+SETTINGS["threads"] |= {"services": [], "interval": "1min"}
+
+
+def host_in(folder):
+    """Make a simulated host on which every feature has what it needs, and return its folder."""
+    generate(MACHINE, folder)
+    (folder / TEXTFILE[1:]).parent.mkdir(parents=True)
+    (folder / "proc/sys/vm").mkdir(parents=True, exist_ok=True)
+    (folder / "proc/sys/vm/swappiness").write_text("60\n")
+    return folder
 
 
 def state_of(topology, *off):
@@ -88,6 +53,5 @@ def state_of(topology, *off):
 
 def files_of(root):
     """The files of a host, without those of the vendor and the history, in which a detour is seen."""
-    vendor = ("/simulator", "/var/log", "/run/npu-smi", HISTORY)
-    paths = ["/" + str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() or path.is_symlink() and not path.is_dir()]
-    return {path: (root / path[1:]).read_bytes() if (root / path[1:]).is_file() else "" for path in paths if not path.startswith(vendor)}
+    found = state(root, (*VENDOR, HISTORY)).items()
+    return {path: "" if isinstance(entry, str) else entry[1] for path, entry in found if isinstance(entry, str) or entry[1] is not None}

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
+
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import CQ
 
 VENDOR = ("/simulator", "/var/log", "/run/npu-smi")
 """What the simulated driver and its tool keep for themselves; device share is compared by its meaning, and by the driver's file."""
@@ -15,16 +16,23 @@ SHARED = {"npu_affinity_device_share_enabled": True}
 
 
 def state(tree, leave_out=VENDOR):
-    """Everything that a host's tree holds: content and mode of every file, the mode of every folder, targets of links."""
-    found = {}
-    for folder, folders, files in os.walk(tree):
-        for name in folders + files:
-            path = Path(folder, name)
-            shown = "/" + str(path.relative_to(tree))
-            if path.is_symlink():
-                found[shown] = os.readlink(path)
-            elif not shown.startswith(leave_out):
-                found[shown] = (oct(path.stat().st_mode), path.read_bytes() if path.is_file() else None)
+    """Everything that a host's tree holds: mode and content of every file, the mode of every folder, targets of links."""
+    found, folders, root = {}, [os.fspath(tree)], len(os.fspath(tree))
+    while folders:
+        for entry in os.scandir(folders.pop()):
+            shown = entry.path[root:]
+            if shown.startswith(leave_out):
+                continue
+            if entry.is_symlink():
+                found[shown] = os.readlink(entry.path)
+                continue
+            content = None
+            if entry.is_dir():
+                folders.append(entry.path)
+            elif entry.is_file():
+                with open(entry.path, "rb") as file:
+                    content = file.read()
+            found[shown] = (oct(entry.stat().st_mode), content)
     return found
 
 
@@ -40,6 +48,13 @@ def work_outside(tree, npu=1, pid=7, cpus="0-31"):
     (tree / f"proc/{pid}/fd/3").symlink_to(f"/dev/davinci{npu}")
     for name, text in {"comm": "python3\n", "cgroup": "0::/system.slice/vllm.service\n", "status": status}.items():
         (tree / f"proc/{pid}" / name).write_text(text)
+
+
+def move_an_interrupt(tree, pci):
+    """Put an interrupt of completions of a function elsewhere, as somebody with a shell would."""
+    names = {line.split(":")[0].strip(): line.split()[-1] for line in (tree / "proc/interrupts").read_text().splitlines()[1:]}
+    irq = next(irq for irq in names if names[irq] == CQ and (tree / f"sys/bus/pci/devices/{pci}/msi_irqs/{irq}").exists())
+    (tree / f"proc/irq/{irq}/smp_affinity_list").write_text("15\n")
 
 
 def shared(tree):

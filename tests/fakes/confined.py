@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Folders that the kernel lets nobody write to, root included: mounted read-only, or forbidden by a policy that access(2) does not ask."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import struct

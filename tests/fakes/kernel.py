@@ -15,7 +15,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding
     SQ,
 )
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
-from ansible_collections.npu.affinity.plugins.module_utils._state.release import Options, Outcome
+from ansible_collections.npu.affinity.plugins.module_utils._state.step import Options, Outcome
 
 FIRST, SECOND = "0000:c1:00.0", "0000:01:00.0"
 EVERYWHERE = "0-47"
@@ -106,11 +106,11 @@ def tuned(host, **wanted):
 
 
 def released(release, host, check=False):
-    """Undo a feature by its class; return the outcome, and what was undone."""
+    """Undo a feature by its ``release``; return the outcome, and what was undone."""
     outcome = Outcome(previous.recorded(host))
-    undone = release(host=host, outcome=outcome, options=Options())
-    undone.look()
+    undone = release(host, outcome, Options())
+    undone.look(check)
     if not check:
-        undone.release()
-    undone.finish(check)
+        undone.run()
+    undone.settle(check)
     return outcome, undone

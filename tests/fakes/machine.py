@@ -11,7 +11,7 @@ import posixpath
 import shutil
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
-from ansible_collections.npu.affinity.plugins.module_utils._features.irq.places import UNCHANGEABLE
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import UNCHANGEABLE
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host, Result
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
@@ -19,9 +19,9 @@ from ansible_collections.npu.affinity.plugins.module_utils._state.lock import PA
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import settings, unit_of
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.machine import slice_path
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import apply
-from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
+from tests.fakes.changes import VENDOR, state
 from tests.fakes.share import share as share_chips
-from tests.fakes.systemd import MARK, UNITS, ModelledSystemd, a_file, slice_text
+from tests.fakes.systemd import a_request, MARK, UNITS, ModelledSystemd, a_file, slice_text
 
 FUNCTION = "0000:c1:00.0"
 VENDOR_UNITS = "/usr/lib/systemd/system"
@@ -29,8 +29,6 @@ CGROUPS = "/sys/fs/cgroup"
 IRQBALANCE = "irqbalance.service"
 WANTS = UNITS + "/multi-user.target.wants"
 CHANGES_SOMETHING = {"daemon-reload", "start", "stop", "restart", "enable", "disable", "set-property", "reset-failed"}
-NOT_OURS = ("/simulator", "/var/log", "/run/npu-smi", CGROUPS)
-"""What the vendor's tool writes, and the live sets, which the tests ask about themselves."""
 
 
 class Killed(BaseException):
@@ -204,22 +202,8 @@ class Machine(ModelledSystemd):
 
 
 def snapshot(root):
-    """``{path: content and mode}`` of everything that a bind can touch, folders included."""
-    found = {}
-    for folder, folders, files in os.walk(root):
-        for name in folders + files:
-            path = os.path.join(folder, name)
-            shown = "/" + os.path.relpath(path, root)
-            if shown.startswith(NOT_OURS):
-                continue
-            if os.path.islink(path):
-                found[shown] = os.readlink(path)
-            elif os.path.isdir(path):
-                found[shown] = oct(os.stat(path).st_mode)
-            else:
-                with open(path, "rb") as file:
-                    found[shown] = (oct(os.stat(path).st_mode), file.read())
-    return found
+    """Everything that a bind can touch, without the live sets, which the tests ask about themselves."""
+    return state(root, (*VENDOR, CGROUPS))
 
 
 PLAN = {"npus": [{"id": 0, "pci": FUNCTION, "pool": "0-3", "irq": "0-1"}]}
@@ -252,10 +236,10 @@ def run_roles(machine, irqbalance="policy", share=False, files=FILES_OF_SLICES, 
     """What the roles do to a host."""
     slices = [posixpath.basename(entry["path"]) for entry in files if entry["path"].endswith(".slice")]
     owned = [UNITS + "/npu.slice", UNITS + "/npu-*.slice", UNITS + "/*.service.d/50-npu-affinity.conf"]
-    apply(machine, Request(files=files, owned=owned, enabled=["npu.slice"], started=slices, **choices))
+    apply(machine, a_request(files=files, owned=owned, enabled=["npu.slice"], started=slices, **choices))
     assert binding.bind(machine, PLAN).failed == []
     policy = FILES_OF_POLICY if irqbalance == "policy" else []
-    request = Request(
+    request = a_request(
         files=FILES_OF_IRQ + policy,
         owned=[entry["path"] for entry in FILES_OF_POLICY],
         enabled=["npu-affinity-irq.service", "npu-affinity-irq.timer"],

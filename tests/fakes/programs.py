@@ -7,8 +7,6 @@ The simulated npu-smi, and a tool of fixture ``tree`` in its place, answer in th
 Modules and installed programs run in a fork. Tests whose claims are about processes start real ones.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import functools
@@ -17,6 +15,7 @@ import importlib
 import io
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -104,6 +103,8 @@ def run_main(name, *words, text=""):
     child = os.fork()
     if not child:
         be(main, files, [name, *words])
+    if not select.select([os.pidfd_open(child)], [], [], 2 * LIMIT)[0]:
+        os.kill(child, signal.SIGKILL)
     status = os.waitpid(child, 0)[1]
     texts = []
     for file in files:

@@ -23,7 +23,7 @@ def install(folder: pathlib.Path, pools: list[str]) -> str:
     (folder / "dev").mkdir()
     npus = []
     for number, pool in enumerate(pools):
-        npus.append({"id": number, "phy_id": 2 * number, "pool": pool, "mems": "0", "slice": f"npu-{number}.slice"})
+        npus.append({"id": number, "phy_id": 2 * number, "pool": pool, "mems": "0", "memory_nodes": "0", "slice": f"npu-{number}.slice"})
         (folder / f"dev/davinci{2 * number}").touch()
     (folder / "etc/npu-affinity").mkdir(parents=True)
     (folder / "etc/npu-affinity/plan.json").write_text(json.dumps({"schema": 1, "npus": npus}))

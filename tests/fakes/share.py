@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A small host whose npu-smi is the simulated one, faults included."""
 
-from __future__ import annotations
-
 import json
 import os
 import pathlib
@@ -32,18 +30,8 @@ class Box:
     def __init__(self, root, kind):
         self.root = root
         name, chips, cards = FAMILIES[kind]
-        self.description = {
-            "family": kind.split()[0],
-            "architecture": "aarch64",
-            "version": "25.5.1",
-            "npu_smi": "25.5.1",
-            "layout": "newest",
-            "mesh": None,
-            "affinity": None,
-            "processes": [],
-            "faults": {},
-            "chips": [],
-        }
+        self.description = {"family": kind.split()[0], "architecture": "aarch64", "version": "25.5.1", "npu_smi": "25.5.1"}
+        self.description.update({"layout": "newest", "mesh": None, "affinity": None, "processes": [], "faults": {}, "chips": []})
         for card in cards:
             for chip in range(chips):
                 entry = {"card": card, "chip": chip, "name": name, "memory_mib": 65536, "health": "OK"}

@@ -1,13 +1,29 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A small host of a fleet, what can differ on it, and what verify says of it."""
+"""Small hosts of a fleet, what can differ on them, and what verify says of them: with shared cards, with workers whose threads have roles,
+and nodes of Kubernetes."""
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
+from typing import Any
 
-from tests.fakes.two_cards import two_cards
+
+def host_with(cards: list[dict[str, Any]], **npus: Any) -> dict[str, Any]:
+    """Return a host with 32 CPUs on two nodes, and with these cards."""
+    return {
+        "cpus": {"per_node": 16},
+        "nodes": {"count": 2},
+        "npus": {"family": "a2", "name": "910B3", "memory_mib": 65536, "cards": cards, **npus},
+    }
+
+
+def two_cards(first: int, second: int) -> dict[str, Any]:
+    """Return a host with NPU 0 on the one node and NPU 1 on the other."""
+    return host_with([{"npu": 0, "bdf": "0000:c1:00.0", "node": first}, {"npu": 1, "bdf": "0000:01:00.0", "node": second}])
+
 
 UNITS = "/etc/systemd/system/"
 MACHINE = {
@@ -23,6 +39,12 @@ VARIABLES = {
 SLICE = UNITS + "npu-1.slice"
 DROP_IN = UNITS + "vllm@0.service.d/50-npu-affinity.conf"
 PLAN = "/etc/npu-affinity/plan.json"
+THREADED = host_with([{"npu": number, "bdf": f"0000:{0xC1 + number:02x}:00.0", "node": number // 2} for number in range(4)])
+THREADS = {"npu_affinity_threads_enabled": True}
+NODE = {**MACHINE, "kubelet": {"policy": "none"}}
+KUBELET_FOLDER = "etc/kubernetes/kubelet.conf.d"
+KUBELET_DROP_IN = KUBELET_FOLDER + "/50-npu-affinity.conf"
+KUBELET_STATE = "var/lib/kubelet/cpu_manager_state"
 
 
 def write(tree, path, text):
@@ -82,3 +104,46 @@ def slices(tree):
         values = dict(line.split("=", 1) for line in path.read_text().splitlines() if "=" in line)
         found[path.name] = (values["AllowedCPUs"], values["AllowedMemoryNodes"])
     return found
+
+
+def start(tree, pid, cgroup, device=None):
+    """A worker whose threads are on all CPUs, in the tree of a host."""
+    folder = tree / "proc" / str(pid)
+    for number, name in enumerate(("VLLM::Worker", "acl_thread", "release_thread", "KVCacheSendingT")):
+        task = folder / "task" / str(pid + number)
+        task.mkdir(parents=True)
+        (task / "comm").write_text(name + "\n")
+        (task / "status").write_text(f"Name:\t{name}\nCpus_allowed:\tffffffff\nCpus_allowed_list:\t0-31\n")
+    (folder / "comm").write_text("VLLM::Worker\n")
+    (folder / "cgroup").write_text(f"0::{cgroup}\n")
+    if device is not None:
+        (folder / "fd").mkdir()
+        (folder / "fd" / "9").symlink_to(f"/dev/davinci{device}")
+
+
+def placed(tree, pid):
+    """The CPUs of a worker's main thread, acl_thread, release_thread and the one that sends KV caches."""
+    texts = [(tree / f"proc/{pid}/task/{pid + number}/status").read_text() for number in range(4)]
+    return tuple(text.rpartition("\t")[2].strip() for text in texts)
+
+
+def soft_split(*paths):
+    """The variables of soft split with these files of the controller."""
+    files = [{"name": path.name, "src": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()} for path in paths]
+    return {"npu_affinity_vnpu_enabled": True, "npu_affinity_vnpu_files": files}
+
+
+def read_drop_ins(tree):
+    """Let the kubelet of a host read drop-ins."""
+    write(tree, "/etc/default/kubelet", f"KUBELET_EXTRA_ARGS=--config-dir=/{KUBELET_FOLDER}\n")
+
+
+def node(fleet, **kinds):
+    """Return a fleet with one node of Kubernetes, whose kubelet reads drop-ins."""
+    hosts = fleet(node=NODE, **kinds)
+    read_drop_ins(hosts.tree("node"))
+    return hosts
+
+
+def commands(log):
+    return {f"npu_affinity_kubelet_{word}": ["/bin/sh", "-c", f"echo {word} >> {log}"] for word in ("drain", "uncordon")}

@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A desired state of a few parts, as tests of modules write it down."""
 
-from __future__ import annotations
-
 LISTS = ("files", "owned", "enabled", "started", "stopped", "released", "restarted", "expected", "programs")
 
 

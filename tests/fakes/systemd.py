@@ -3,13 +3,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A tree with a modelled systemd, and what a bind writes there."""
 
-from __future__ import annotations
-
 import os
 import posixpath
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host, Result
+from ansible_collections.npu.affinity.plugins.module_utils._state.files import states_of
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import settings
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.machine import slice_path
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
@@ -25,6 +24,10 @@ def slice_text(cpus, mems="0"):
 
 def a_file(path, content):
     return {"path": path, "content": content, "mode": "0644"}
+
+
+def a_request(files=(), **more):
+    return Request(states_of(files), **more)
 
 
 def texts(tmp_path):
@@ -108,7 +111,7 @@ class ModelledSystemd(Host):
 
 
 def live_request(cpus, mems="0", **more):
-    return Request(
+    return a_request(
         files=[a_file(SLICE, slice_text(cpus, mems))],
         owned=[UNITS + "/npu-*.slice"],
         started=["npu-0.slice"],

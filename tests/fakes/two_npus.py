@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The topology and the plan of a host with two nodes, whose NPUs are numbered against them."""
 
-from __future__ import annotations
-
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 
 TOPOLOGY = {

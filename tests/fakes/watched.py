@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The running kernel with a plan, settings and device files of its own: what watches processes sees these."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -12,7 +10,7 @@ import tempfile
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._features.threads.places import SETTINGS
+from ansible_collections.npu.affinity.plugins.module_utils._features.threads.feature import SETTINGS
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN
 
@@ -33,9 +31,8 @@ class Watched(Host):
         for number, minor in enumerate(MINORS):
             os.mknod(str(root / "dev" / ("davinci%d" % number)), 0o020666, os.makedev(1, minor))
         roles = ({"main": compressed(CPUS[:1]), "acl": compressed(CPUS[-1:])}, {"main": compressed(CPUS[-1:])})
-        npus = [
-            dict(role, id=n, phy_id=n, kind="npu", pci="", pool=compressed(CPUS), slice="npu-%d.slice" % n) for n, role in enumerate(roles)
-        ]
+        alike = {"kind": "npu", "pci": "", "pool": compressed(CPUS)}
+        npus = [dict(role, **alike, id=number, phy_id=number, slice="npu-%d.slice" % number) for number, role in enumerate(roles)]
         (root / PLAN[1:]).write_text(json.dumps({"npus": npus}))
         self.settings = root / SETTINGS[1:]
         self.settings.write_text(json.dumps({"processes": [{"npus": [0, 1], "devices": True}], "patterns": {}}))

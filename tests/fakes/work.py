@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt import services
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.choosing import NOTHING, targets
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.step import Adopt
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.work import Work
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.memory import memory_of
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Result
 from ansible_collections.npu.affinity.plugins.module_utils._kernel import interrupts
-from ansible_collections.npu.affinity.plugins.module_utils._transaction.switched_off import SwitchedOff
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import SwitchedOff
 from tests.fakes.machine import Machine
 from tests.fakes.workers import npu
 
@@ -31,6 +32,7 @@ ID = "0123456789abcdef" * 4
 DOCKER = "/system.slice/docker-%s.scope" % ID
 PODMAN = "/machine.slice/libpod-%s.scope" % ID
 SERVICE = "/system.slice/outside.service"
+DROP_IN = services.drop_in("outside.service")
 SESSION = "/user.slice/user-0.slice/session-1.scope"
 
 
@@ -43,28 +45,16 @@ class Working(Machine):
     """
 
     def __init__(self, root, keeps=True, online="0-7", v1=False):
-        self.v1 = v1
-        self.asked = {}
-        self.engines = {}
-        self.engine_mems = ""
-        self.groups = {}
-        self.keeps = keeps
-        self.moves = False
+        self.v1, self.keeps, self.moves = v1, keeps, False
+        self.asked, self.groups, self.space = {}, {}, {}
+        self.engines, self.engine_mems, self.writes_down = {}, "", True
         self.deaf = self.silent = self.refuses = False
-        self.space = {}
-        self.writes_down = True
         Machine.__init__(self, root)
-        if v1:
-            self.put(CGROUPS + "/systemd/cgroup.procs", "")
-            self.put(CPUSETS + "/cpuset.cpus", online)
-            self.put(CPUSETS + "/cpuset.effective_cpus", online)
-            self.put(CPUSETS + "/cpuset.effective_mems", "0-1")
-        else:
-            self.put(CGROUPS + "/cgroup.controllers", "cpuset cpu")
-        self.put(SYSTEMD % 252, "")
-        self.put("/sys/devices/system/cpu/possible", online)
+        sets = {"cpus": online, "effective_cpus": online, "effective_mems": "0-1"} if v1 else {}
+        self.lay({"%s/cpuset.%s" % (CPUSETS, name): text for name, text in sets.items()})
+        self.lay({CGROUPS + "/systemd/cgroup.procs": ""} if v1 else {CGROUPS + "/cgroup.controllers": "cpuset cpu"})
+        self.lay({SYSTEMD % 252: "", "/sys/devices/system/cpu/possible": online, "/proc/sys/kernel/random/boot_id": "boot"})
         self.put("/proc/sys/kernel/osrelease", "6.12.0" if keeps else "5.10.0-60")
-        self.put("/proc/sys/kernel/random/boot_id", "boot")
 
     def process(self, pid, group, threads=(None,), start=1):
         """Start a process; each thread is what it asks for, None for nothing."""
@@ -75,9 +65,15 @@ class Working(Machine):
         for number, asked in enumerate(threads):
             self.asked[pid + number] = expand(asked) if asked else None
             self.groups[pid + number] = (pid, group)
+            self.put("/proc/%d/task/%d/comm" % (pid, pid + number), "worker")
             self.show(pid + number)
         procs = self.procs(group)
         self.put(procs, (self.read(procs) or "") + "\n%d\n" % pid)
+
+    def lay(self, files):
+        """Write ``{path: text}``; text None removes one."""
+        for path, text in files.items():
+            self.put(path, text) if text is not None else os.unlink(self.path(path))
 
     def procs(self, group):
         return CGROUPS + ("/systemd" if self.v1 else "") + group + "/cgroup.procs"
@@ -98,8 +94,8 @@ class Working(Machine):
         pid, group = self.groups[tid]
         granted = self.granted(group)
         cpus = set(self.asked[tid] or granted) & granted or granted
-        self.put("/proc/%d/task/%d/comm" % (pid, tid), "worker")
-        self.put("/proc/%d/task/%d/status" % (pid, tid), "Name:\tworker\nCpus_allowed:\tff\nCpus_allowed_list:\t%s\n" % compress(cpus))
+        for folder in ["/proc/%d/task/%d" % (pid, tid), *(["/proc/%d" % pid] if pid == tid else [])]:
+            self.put(folder + "/status", "Name:\tworker\nCpus_allowed:\tff\nCpus_allowed_list:\t%s\n" % compress(cpus))
 
     def cpus(self, tid):
         return self.read("/proc/%d/task/%d/status" % (self.groups[tid][0], tid)).rpartition("\t")[2]
@@ -195,41 +191,18 @@ class Working(Machine):
 
 def user(machine, group, *numbers, **values):
     """One user as the finder describes it; its processes are those of its group."""
+    devices, processes = ["davinci%d" % number for number in numbers], []
     pids = sorted({pid for pid, other in machine.groups.values() if (other + "/").startswith(group + "/")})
-    pids = values.pop("pids", pids)
-    processes = []
-    for pid in pids:
+    for pid in values.pop("pids", pids):
         tids = [tid for tid, (other, _group) in machine.groups.items() if other == pid]
         cpus = compress({cpu for tid in tids for cpu in expand(machine.cpus(tid))})
-        processes.append(
-            {
-                "pid": pid,
-                "start": int(machine.read("/proc/%d/stat" % pid).split()[-1]),
-                "command": "worker",
-                "devices": ["davinci%d" % number for number in numbers],
-                "cpus": cpus,
-            }
-        )
+        start = int(machine.read("/proc/%d/stat" % pid).split()[-1])
+        processes.append({"pid": pid, "start": start, "command": "worker", "devices": list(devices), "cpus": cpus})
     kinds = {SERVICE: "service", SESSION: "session", DOCKER: "container", PODMAN: "container"}
-    container = ID if ID in group else None
-    engine = ("docker" if "docker" in group else "podman") if container else ""
-    return dict(
-        {
-            "group": group,
-            "kind": kinds.get(group, "other"),
-            "unit": os.path.basename(group),
-            "engine": engine,
-            "container": container,
-            "name": "llm" if container else os.path.basename(group),
-            "devices": ["davinci%d" % number for number in numbers],
-            "npus": [{"kind": "npu", "id": number} for number in numbers],
-            "processes": processes,
-            "cpus": compress(machine.granted(group)),
-            "mems": "0-1",
-            "witness": "open",
-        },
-        **values,
-    )
+    found = {"group": group, "kind": kinds.get(group, "other"), "unit": os.path.basename(group), "processes": processes, "witness": "open"}
+    container, engine, name = (ID, "docker" if "docker" in group else "podman", "llm") if ID in group else (None, "", found["unit"])
+    found.update(container=container, engine=engine, name=name, devices=devices, npus=[{"kind": "npu", "id": number} for number in numbers])
+    return {**found, "cpus": compress(machine.granted(group)), "mems": "0-1", **values}
 
 
 def working(root, monkeypatch, keeps=True, v1=False):
@@ -245,11 +218,7 @@ def everything(machine, engine=DOCKER):
     machine.process(200, engine, (None, "6"))
     machine.process(300, SESSION, (None, "2", "0-4"))
     machine.process(310, SESSION)
-    return lambda: [
-        user(machine, engine, 1),
-        user(machine, SERVICE, 1),
-        user(machine, SESSION, 0, pids=[300]),
-    ]
+    return lambda: [user(machine, engine, 1), user(machine, SERVICE, 1), user(machine, SESSION, 0, pids=[300])]
 
 
 def container(machine, group=DOCKER, own="", threads=(None,)):
@@ -299,7 +268,7 @@ def adopt(machine, users, plan=None, expected=(), wanted=NOTHING):
 
 def warnings(report):
     """The sentences of an unbind on what stays."""
-    return [*report.warnings, *(text for part in report.releases.values() for text in part.warnings())]
+    return [*report.warnings, *(text for part in report.releases.values() for text in part.warnings)]
 
 
 def all_cpus(machine):

@@ -1,37 +1,34 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Processes for tests: in a made-up /proc, and real ones whose threads have the names that torch_npu gives them."""
+"""A tree written from tables, processes in its /proc, and real ones whose threads have the names that torch_npu gives them."""
 
-from __future__ import annotations
-
-import glob
+import json
 import os
+import stat
 import subprocess
 import sys
 
-from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._kernel.masks import cpuset
+from tests.fakes.programs import TOOL
 
 WORKER = """
-import ctypes, sys, threading, time
-prctl = ctypes.CDLL(None).prctl
-def run(name, started):
-    prctl(15, name.encode(), 0, 0, 0)
-    started.set()
-    while True:
-        time.sleep(0.05)
-def start(name):
-    started = threading.Event()
-    threading.Thread(target=run, args=(name, started), daemon=True).start()
-    started.wait()
-for name in sys.argv[1:]:
-    start(name)
-print("ready", flush=True)
-for line in sys.stdin:
-    start(line.strip())
-    print("started", flush=True)
+import ctypes, os, sys, threading
+def run(name):
+    ctypes.CDLL(None).prctl(15, name.encode(), 0, 0, 0)
+    print(os.readlink("/proc/thread-self").rpartition("/")[2], flush=True)  # Python 3.7 has no get_native_id
+    threading.Event().wait()
+print(os.getpid(), flush=True)
+for line in iter(sys.stdin.readline, ""):
+    word, value = line.split()
+    if word == "thread":
+        threading.Thread(target=run, args=(value,), daemon=True).start()
+    elif os.fork():
+        os.wait()
+        sys.exit()
+    else:
+        os.open(value, os.O_RDONLY)
+        print(os.getpid(), flush=True)
 """
 """15 is PR_SET_NAME, which names the calling thread."""
 
@@ -48,6 +45,7 @@ def npu(number, first, **values):
         "acl": str(first + 6),
         "release": str(first + 7),
         "mems": str(number),
+        "memory_nodes": str(number),
         "slice": "npu-%d.slice" % number,
     }
     entry.update(values)
@@ -63,62 +61,42 @@ class LiveHost(Host):
         return self.root + path
 
 
-class Files:
-    """The tree of a machine for tests that have no fixture ``tree``."""
+class Tree:
+    """A machine's tree below a temporary directory; ``host`` is what the code under test gets."""
 
     def __init__(self, root):
         self.root = str(root)
-        self.host = Host(self.root)
+        self.host = Host(self.root, timeout=10)
 
     def write(self, files):
+        """Write ``{path: text}``; a newline is added, as the kernel does. Text None makes a directory."""
         for path, text in files.items():
-            os.makedirs(os.path.dirname(self.root + path), exist_ok=True)
-            with open(self.root + path, "w") as file:
-                file.write("%s\n" % text)
+            target = self.root + path
+            os.makedirs(target if text is None else os.path.dirname(target), exist_ok=True)
+            if text is not None:
+                with open(target, "w") as file:
+                    file.write(str(text) + "\n")
+        return self.host
 
+    def tool(self, path, answers):
+        """Write an executable that answers its arguments, joined by blanks, with a text or ``{text, rc, sleep}``."""
+        target = self.root + path
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        with open(target, "w") as file:
+            file.write("#!%s -IS\n%s" % (os.path.realpath(sys.executable), TOOL))
+        os.chmod(target, os.stat(target).st_mode | stat.S_IXUSR)
+        answers = {words: answer if isinstance(answer, dict) else {"text": answer} for words, answer in answers.items()}
+        with open(target + ".json", "w") as file:
+            json.dump(answers, file)
+        return target
 
-class Kernel(Files):
-    """The tree of a running machine in which every thread has the CPUs that a real kernel would show, in one cpuset at a time.
-
-    ``keeps``: whether it keeps the mask that was asked for and applies it to every cpuset, as Linux 6.2 and newer do.
-    """
-
-    def __init__(self, root, cpus, keeps):
-        Files.__init__(self, root)
-        self.host = LiveHost(self.root)
-        self.keeps = keeps
-        self.asked = {}
-        self.write({"/sys/devices/system/cpu/%s" % name: cpus for name in ("online", "possible")})
-
-    def set_affinity(self, tid, cpus):
-        """Stand in for ``os.sched_setaffinity``."""
-        if self.keeps:
-            self.asked[tid] = set(cpus)
-        self._show(tid, set(cpus))
-
-    def set_cpuset(self, group, cpus):
-        """Give another set to the group that all threads are in: a thread without a mask gets all of it."""
-        self.write({"/sys/fs/cgroup%s/cpuset.cpus.effective" % group: cpus})
-        for path in self._statuses("*"):
-            tid = int(path.split("/")[-2])
-            self._show(tid, self.asked.get(tid, set(expand(cpus))))
-
-    def allowed(self, tid):
-        (path,) = self._statuses(str(tid))
-        with open(path) as file:
-            return file.read().rstrip("\n").rpartition("\t")[2]
-
-    def _statuses(self, tid):
-        return sorted(glob.glob("%s/proc/%s/status" % (self.root, tid)) + glob.glob("%s/proc/*/task/%s/status" % (self.root, tid)))
-
-    def _show(self, tid, cpus):
-        (path,) = self._statuses(str(tid))
-        process = path.split("/proc/")[1].partition("/")[0]
-        granted = cpuset(self.host, int(process))
-        with open(path) as file:
-            head = file.read().rstrip("\n").rpartition("\t")[0]
-        with open(path, "w") as file:
-            file.write("%s\t%s\n" % (head, compress(cpus & granted or granted)))
+    def calls(self, path):
+        """Return the arguments of every call of a tool, in order."""
+        try:
+            with open(self.root + path + ".calls") as file:
+                return file.read().splitlines()
+        except OSError:
+            return []
 
 
 def process(tree, pid, cgroup, names, cpus="0-31", granted=None, devices=()):
@@ -152,19 +130,32 @@ def allowed(tree, pid):
 
 
 class RealWorker:
-    """A real process with threads of these names; it and its threads end with the test."""
+    """A real process with threads of these names; it, its threads and its forks end with the test.
 
-    def __init__(self, *names):
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", WORKER] + list(names), stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True
-        )
-        assert self.process.stdout.readline() == "ready\n"
-        self.pid = self.process.pid
+    ``around``: the command that starts it. A fork does what the process did not: it opens a device.
+    """
+
+    def __init__(self, *names, around=()):
+        command = [*around, sys.executable, "-c", WORKER]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True)
+        self.pid = self.number()
+        for name in names:
+            self.start_thread(name)
+
+    def number(self):
+        return int(self.process.stdout.readline())
+
+    def tell(self, *words):
+        self.process.stdin.write(" ".join(words) + "\n")
+        self.process.stdin.flush()
+        return self.number()
 
     def start_thread(self, name):
-        self.process.stdin.write(name + "\n")
-        self.process.stdin.flush()
-        assert self.process.stdout.readline() == "started\n"
+        return self.tell("thread", name)
+
+    def open(self, path):
+        """Let a fork open a file, and everything that follows be done by it; return its number."""
+        return self.tell("open", path)
 
     def affinities(self):
         """``{thread name: CPUs}`` as the kernel's own call tells them."""
@@ -178,7 +169,9 @@ class RealWorker:
         return self
 
     def __exit__(self, *_exception):
-        self.process.kill()
-        self.process.wait()
+        self.end()
+
+    def end(self):
         self.process.stdin.close()
+        self.process.wait()
         self.process.stdout.close()

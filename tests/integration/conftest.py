@@ -16,8 +16,6 @@ A run costs half a second of CPU, and one more for every host that it binds: a t
 one of its own, and has no more hosts than it needs. Where a test has several, ``npu_affinity_batches=["100%"]`` takes them at once.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -149,6 +147,13 @@ class Fleet:
             (folder / f"{host}.yml").write_text(yaml.safe_dump(values))
 
     def play(self, playbook, *arguments, **variables):
+        if playbook == "unbind":
+            variables = {"npu_affinity_confirm": True, **variables}
+        playbook = playbook if playbook.endswith(".yml") else f"playbooks/{playbook}.yml"
+        return self.run(["-i", str(self.inventory), playbook, *arguments, "-e", json.dumps(variables)])
+
+    def run(self, arguments):
+        """Run ansible-playbook with these arguments."""
         journal = self.folder / "journal"
         journal.unlink(missing_ok=True)
         environment = {
@@ -160,10 +165,6 @@ class Fleet:
             "ANSIBLE_LOCALHOST_WARNING": "false",
             "AFFINITY_JOURNAL": str(journal),
         }
-        if playbook == "unbind":
-            variables = {"npu_affinity_confirm": True, **variables}
-        playbook = playbook if playbook.endswith(".yml") else f"playbooks/{playbook}.yml"
-        arguments = ["-i", str(self.inventory), playbook, *arguments, "-e", json.dumps(variables)]
         return Run(controller.ansible_playbook(arguments, self.collection, environment), journal)
 
     def succeed(self, playbook, *arguments, **variables):

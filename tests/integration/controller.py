@@ -4,14 +4,13 @@
 """ansible-playbook that is started once: every run is a fork of a process that has it imported.
 
 Each run has arguments, environment, folder, output and exit status as the command has them, and runs the code that the command runs.
-Saved are the start and the imports (0.3 s), the archives of modules, which are built once (0.2 s for each module), and what every module
-compiles and imports on every host (0.3 s; see ``modules/server.py``): two thirds of a run. What the settings of Ansible in the
-environment are cannot change after the imports, so that there is a process for each combination of them. Tests of ansible-runner and of
-real processes run the command itself.
+Saved are the start and the imports (0.3 s), the archives of modules, which are built once for all workers (0.5 s for each module), and
+what every module compiles and imports on every host (0.3 s; see ``modules/server.py``): two thirds of a run. What the settings of Ansible
+in the environment are cannot change after the imports, so that there is a process for each combination of them. Tests of ansible-runner
+and of real processes run the command itself.
 """
 
-from __future__ import annotations
-
+import hashlib
 import json
 import os
 import subprocess
@@ -20,6 +19,8 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
+BUILT = tempfile.TemporaryDirectory(prefix="npu-affinity-built-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT"))
+"""Archives of modules and their bytecode, for all workers: Ansible locks each while it builds it."""
 
 
 class Controller:
@@ -28,15 +29,18 @@ class Controller:
     def __init__(self, environment):
         self.folder = tempfile.TemporaryDirectory(prefix="npu-affinity-controller-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT"))
         socket = str(Path(self.folder.name, "socket"))
+        archives = Path(BUILT.name, hashlib.sha256(environment.get("ANSIBLE_COLLECTIONS_PATH", "").encode()).hexdigest())
+        archives.mkdir(exist_ok=True)
         self.environment = {
             "ANSIBLE_LOCAL_TEMP": self.folder.name,
+            "MODULE_ARCHIVES": str(archives),
             "TMPDIR": self.folder.name,
             "MODULE_SERVER": socket,
             "PYTHONPATH": first_on_path(HERE / "modules", environment),
         }
         self.modules = subprocess.Popen(
             [sys.executable, "-P", str(HERE / "modules/server.py"), socket, str(Path(self.folder.name, "on_hosts")), str(HERE.parents[1])],
-            env={**environment, "BYTECODE_CACHE": self.folder.name, "PYTHONPATH": first_on_path(HERE / "bytecode", environment)},
+            env={**environment, "BYTECODE_CACHE": BUILT.name, "PYTHONPATH": first_on_path(HERE / "bytecode", environment)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
         )
@@ -103,6 +107,7 @@ def serve():
     from ansible.cli.playbook import PlaybookCLI
     from ansible.plugins import loader
 
+    os.symlink(os.environ["MODULE_ARCHIVES"], Path(constants.DEFAULT_LOCAL_TMP, "ansiballz_cache"))
     constants.DEFAULT_INTERNAL_POLL_INTERVAL = 0.01  # looking for results every millisecond takes CPU from those who work on them
     loader.init_plugin_loader()
     warnings.filterwarnings("ignore", "AnsibleCollectionFinder has already been configured")
@@ -113,6 +118,8 @@ def serve():
     loader.shell_loader.get("sh", class_only=True)
     loader.filter_loader.get("ansible.builtin.bool")
     loader.filter_loader.get("npu.affinity.plan")
+    loader.action_loader.get("npu.affinity.step", class_only=True)
+    loader.lookup_loader.get("npu.affinity.settings", class_only=True)
     for kind in (loader.become_loader, loader.callback_loader, loader.connection_loader, loader.shell_loader):
         list(kind.all(class_only=True))
     gc.disable()
@@ -133,6 +140,9 @@ def run_once(command, request):
 
     from ansible.config.manager import cleanup_tmp_file
 
+    from ansible_collections.npu.affinity.plugins.plugin_utils._steps import task
+
+    task.RUN.update(task.new_run())
     signal.alarm(request["timeout"])
     output = os.open(request["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     for descriptor, stream in ((os.open(os.devnull, os.O_RDONLY), 0), (output, 1), (output, 2)):

@@ -6,19 +6,14 @@
 With make and an inventory of the user's, the user's ansible.cfg and collections hold.
 """
 
-from __future__ import annotations
-
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from tests.integration.conftest import REPOSITORY, touched
+from tests.integration.conftest import REPOSITORY
 
 CALLBACK = """
 from ansible.plugins.callback import CallbackBase
@@ -54,22 +49,6 @@ def test_ansible_playbook_from_a_checkout(fleet):
     assert "no group npu_hosts, so all of its hosts are used: 2 hosts." in done.stderr
 
 
-@pytest.mark.long
-def test_the_commands_of_the_readme_in_their_order(fleet, tmp_path):
-    hosts = fleet(node001="i310_pro")
-    before = hosts.snapshot("node001")
-    section = (REPOSITORY / "README.md").read_text().partition("\n## Use Cases")[2].partition("\n## ")[0]
-    lines = re.findall(r"^ansible-playbook -i hosts.yml npu[.]affinity[.](\w+)(.*?) +#", section, re.MULTILINE)
-    assert {playbook for playbook, _options in lines} == {"plan", "measure", "bind", "verify", "report", "history", "collect", "unbind"}
-    folders = {f"npu_affinity_{name}": str(tmp_path / name) for name in ("measures", "archives")}
-    places = {**folders, "npu_affinity_report": str(tmp_path / "report.html")}
-    for playbook, options in lines:
-        hosts.succeed(playbook, *shlex.split(options), npu_affinity_measure_seconds=1, **places)
-    assert sorted(path.name for path in tmp_path.glob("measures/node001/*")) == ["after.json", "before.json"]
-    assert (tmp_path / "report.html").stat().st_size > 10_000
-    assert {path for path in touched(before, hosts.snapshot("node001")) if path.startswith(("/etc", "/usr"))} == set()
-
-
 def test_a_checkouts_tarball_installs_as_the_readme_says(tmp_path):
     checkout, home = tmp_path / "npu.affinity", tmp_path / "home"
     listed = subprocess.run(["tests/list-files"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
@@ -85,22 +64,6 @@ def test_a_checkouts_tarball_installs_as_the_readme_says(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Nothing to do" not in done.stdout
     assert (home / ".ansible/collections/ansible_collections/npu/affinity/MANIFEST.json").is_file()
-
-
-NOTHING = [
-    (["-i", "missing.yml", "bind.yml"], "missing.yml has no hosts"),
-    (["-i", "host,", "bind.yml", "-e", '{"npu_affinity_features": ["irq"]}'], "-e npu_affinity_features: only playbook unbind reads it"),
-    (["-i", "host,", "bind.yml", "--tags", "irq"], "--tags irq: the playbooks of npu.affinity have no tags"),
-    (["-i", "host,other,", "playbooks/unbind.yml", "--limit", "other", "-e", "npu_affinity_hosts=host"], "none of them is in host"),
-]
-
-
-@pytest.mark.parametrize("arguments, sentence", NOTHING, ids=["inventory", "features", "tags", "limit"])
-def test_a_run_that_would_do_nothing_fails(arguments, sentence):
-    done = ansible_playbook(*arguments)
-    assert done.returncode != 0
-    assert sentence in done.stderr
-    assert "PLAY RECAP" not in done.stdout
 
 
 def test_make_with_an_inventory_takes_the_set_up_of_the_user(fleet, tmp_path):

@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Configurations of Ansible that operators have: playbooks end with one summary, the same lines and the same status under each of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -15,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.integration.conftest import CHECKOUT
+from tests.integration.conftest import CHECKOUT, REPOSITORY
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 BIN = Path(sys.executable).parent
@@ -26,6 +24,7 @@ ENDS = {
     "plan": ["SUMMARY of plan, 2 hosts", "1 planned: there", "1 unreachable: gone", "binding method: 1 host by slices"],
     "bind": ["SUMMARY of bind, 2 hosts", "1 changed: there", "1 unreachable: gone", "binding method: 1 host by slices"],
     "verify": ["SUMMARY of verify, 2 hosts", "1 as bound: there", "1 unreachable: gone"],
+    "unbind": ["SUMMARY of unbind, 2 hosts", "1 unbound: there", "1 unreachable: gone"],
 }
 NOT_PLACED = "refused gone: its topology cannot be gathered: "
 CACHE = {"ANSIBLE_CACHE_PLUGIN": "jsonfile", "ANSIBLE_INJECT_FACT_VARS": "true"}
@@ -61,6 +60,7 @@ def run(name, hosts, playbook, *arguments):
     project.mkdir(parents=True, exist_ok=True)
     (project / "play.yml").write_text(f"- name: Run it\n  ansible.builtin.import_playbook: npu.affinity.{playbook}\n")
     command = ["ansible-runner", "run", str(project.parent), "-p", "play.yml", "--inventory", str(hosts.inventory)]
+    command += ["--cmdline", "-e npu_affinity_confirm=yes"]
     ended = subprocess.run(command, cwd=hosts.folder, env=variables, capture_output=True, text=True, check=False, timeout=300)
     return ended.returncode, COLOURS.sub("", ended.stdout).replace("\r", "").splitlines()
 
@@ -72,13 +72,13 @@ def recap(lines, host):
 
 @pytest.mark.parametrize("name", [name if name == "all at once" else pytest.param(name, marks=pytest.mark.long) for name in CONFIGURATIONS])
 def test_one_summary_with_the_same_lines_and_status(fleet, name):
-    hosts = fleet(there="i310_pro", gone="i310_pro")
+    hosts = fleet(gone="i310_pro", there="i310_pro")
     request = json.dumps({"npu_affinity_request": {"npus": 1}})
     if "ANSIBLE_CACHE_PLUGIN" in CONFIGURATIONS[name]:
         status, lines = run(name, hosts, "place", "-e", request)
         assert status == 0 and not [line for line in lines if line.startswith("refused")], lines
     hosts.give({"gone": GONE})
-    for playbook, end in ENDS.items() if name != "all at once" else [("bind", ENDS["bind"])]:
+    for playbook, end in [(each, ENDS[each]) for each in (("bind", "unbind") if name == "all at once" else ENDS)]:
         status, lines = run(name, hosts, playbook)
         assert status == UNREACHABLE, lines
         begun = [place for place, line in enumerate(lines) if line.startswith("SUMMARY of ")]
@@ -93,13 +93,19 @@ def test_one_summary_with_the_same_lines_and_status(fleet, name):
 
 def test_what_is_listed_without_a_run(fleet):
     hosts = fleet(there="i310_pro")
-    for playbook, option, said in (
-        ("bind", "--list-hosts", "there"),
-        ("rollback", "--list-tasks", "Roll back"),
-        ("inspect", "--list-hosts", "Read"),
-    ):
+    listed = [("bind", "--list-hosts", "there"), ("rollback", "--list-tasks", "Roll back"), ("inspect", "--list-hosts", "Read")]
+    for playbook, option, said in listed:
         run = hosts.play(playbook, option)
         assert run.status == 0 and said in run.output, run.output
+
+
+def test_every_play_has_its_strategy_and_outlives_a_dead_host():
+    """Whatever ``ansible.cfg`` says: other strategies ignore ``run_once``, and ``any_errors_fatal`` ends a run before its summary."""
+    documents = [yaml.safe_load(path.read_text()) for path in REPOSITORY.glob("playbooks/**/*.yml") if path.parent.name != "tasks"]
+    plays = [play for document in documents if isinstance(document, list) for play in document if "hosts" in play]
+    assert len(plays) > 15
+    for play in plays:
+        assert play["strategy"] == "ansible.builtin.linear" and play["any_errors_fatal"] is False, play["name"]
 
 
 @pytest.mark.long
@@ -119,17 +125,3 @@ def test_300_hosts_of_304_that_do_not_answer(fleet):
         assert len(lines) < 300 * 6 + 100, "five lines of a task and one of the recap for each host"
         after = lines[lines.index("PLAY RECAP *********************************************************************") - 20 :]
         assert f"SUMMARY of {playbook}, 304 hosts" in after
-
-
-def test_every_play_has_its_strategy_and_outlives_a_dead_host():
-    """Whatever ``ansible.cfg`` says: other strategies ignore ``run_once``, and ``any_errors_fatal`` ends a run before its summary."""
-    folder = Path(__file__).parents[2] / "playbooks"
-    plays = [play for path in folder.rglob("*.yml") if path.parent.name != "tasks" for play in _plays(path)]
-    assert len(plays) > 15
-    for play in plays:
-        assert play["strategy"] == "ansible.builtin.linear" and play["any_errors_fatal"] is False, play["name"]
-
-
-def _plays(path):
-    found = yaml.safe_load(path.read_text())
-    return [play for play in found if "hosts" in play] if isinstance(found, list) else []

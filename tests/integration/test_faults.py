@@ -7,8 +7,6 @@ One host is bound by the playbook, and another by playbooks that are killed and 
 bind are run by themselves, with the arguments that the playbook gave them: that is what changes a host, and costs a tenth.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -20,8 +18,8 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from tests.fakes.changes import shared, state, touched
-from tests.fakes.small_host import MACHINE, UNITS
+from tests.fakes.changes import SHARED, VENDOR, shared, state, touched
+from tests.fakes.small_host import MACHINE, THREADS, UNITS, placed, soft_split, start, write
 from tests.integration.conftest import REPOSITORY, Fleet
 
 INJECTION = Path(__file__).parent / "injection"
@@ -142,6 +140,7 @@ def test_a_full_or_read_only_disk_is_reported_and_finished_later(bound):
         assert touched(compared(tree), bound.after) == set(), when
 
 
+@pytest.mark.headline
 def test_playbooks_killed_or_on_a_full_disk_are_finished_later(bound):
     hosts, tree = bound.hosts, bound.hosts.tree("played")
     for how, steps in (("killed", [bound.steps // 3]), ("ENOSPC", [bound.steps // 8])):
@@ -155,6 +154,7 @@ def test_playbooks_killed_or_on_a_full_disk_are_finished_later(bound):
     assert touched(compared(tree), bound.before) == set()
 
 
+@pytest.mark.headline
 def test_edited_files_are_corrected_and_nothing_else_is_written(bound):
     tree = bound.hosts.tree("straight")
     edited, removed = (UNITS + name for name in ("npu-1.slice", "npu-affinity-irq.timer"))
@@ -204,3 +204,30 @@ def test_features_off_in_a_bind_that_fails_stay_as_they_were(bound):
         assert {path: (now.get(path), before.get(path)) for path in touched(now, before)} == {}, (moment, result["msg"])
         assert len(shared(tree)) == 2
     assert failures > FAILURES / 2
+
+
+@pytest.mark.headline
+def test_a_bind_failing_at_its_last_step_changes_nothing(fleet, tmp_path):
+    hosts = fleet(host=MACHINE)
+    tree, library = hosts.tree("host"), tmp_path / "libvnpu.so"
+    library.write_bytes(b"\x7fELF\0\xff\r\nlibrary")
+    variables = {**SHARED, **THREADS, **soft_split(library)}
+    write(tree, HISTORY, "no folder\n")
+    start(tree, 4000, "/npu.slice/npu-0.slice/docker-3f.scope")
+    kept = (*VENDOR, "/run")
+    before = state(tree, kept)
+    check = hosts.succeed("bind", "--check", "--diff", **variables)
+    assert "+ /usr/local/hami-vnpu-core/libvnpu.so" in check.output and state(tree, kept) == before, check.output
+    run = hosts.play("bind", **variables)
+    assert run.status != 0
+    reason = run.failure("host")
+    assert "/etc/npu-affinity/history cannot be written" in reason, run.output
+    assert "All files, directories of soft split, device share settings and threads were restored" in reason
+    assert shared(tree) == [] and state(tree, kept) == before
+    (tree / HISTORY[1:]).unlink()
+    run = hosts.succeed("bind", **variables)
+    assert shared(tree) == ["0:0", "1:0"] and placed(tree, 4000) != ("0-31",) * 4
+    assert [path.name for path in (tree / HISTORY[1:]).iterdir()] == ["1.json"]
+    assert (tree / "usr/local/hami-vnpu-core/libvnpu.so").read_bytes() == library.read_bytes(), run.output
+    (soft_split_of,) = (entry["result"]["vnpu"] for entry in run.of("host", "ok") if entry["action"].endswith("host_files"))
+    assert soft_split_of["folders"] == ["/usr/local/hami-shared-region", "/usr/local/hami-vnpu-core"]

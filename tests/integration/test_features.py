@@ -14,8 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.fakes.changes import state, touched
-from tests.fakes.small_host import MACHINE, UNITS
-from tests.fakes.two_cards import two_cards
+from tests.fakes.small_host import UNITS, two_cards
 from tests.simulator.generate import merge
 from tests.simulator.proc import POLL_THREAD_PIDS
 from tests.simulator.reboot import reboot, start_units
@@ -56,34 +55,6 @@ STEERED |= {f"{NET}rx-0/rps_cpus": "00000000,000000ff", f"{NET}rx-1/rps_cpus": "
 ETH0 = "queue interrupts of eth0 (0000:33:00.0)"
 NEAR = {"npu_affinity_housekeeping": "2", "npu_affinity_nic": "near"}
 SPREAD = dict(zip(QUEUES, ["0", "1", "32", "33"], strict=True))
-SWAPPINESS = "/proc/sys/vm/swappiness"
-GOVERNORS = [f"/sys/devices/system/cpu/cpufreq/policy{number}/scaling_governor" for number in (0, 1)]
-UNTUNED = {
-    SWAPPINESS: "60",
-    "/proc/sys/kernel/numa_balancing": "1",
-    "/sys/kernel/mm/transparent_hugepage/enabled": "madvise",
-    **dict.fromkeys(GOVERNORS, "schedutil"),
-}
-TUNED = {"governor": "performance", "numa_balancing": 0, "transparent_hugepages": "never", "swappiness": 0}
-JEMALLOC = "/usr/lib64/libjemalloc.so.2"
-DROP_IN = UNITS + "llm.service.d/50-npu-affinity.conf"
-PLAIN = """\
-# Managed by npu.affinity: changes are overwritten.
-# CPUs and memory of NPU 0.
-[Service]
-CPUAffinity=
-Slice=npu-0.slice
-CPUAffinity=0-31
-Environment=ASCEND_RT_VISIBLE_DEVICES=0"""
-OPENMP = """
-# 16 CPUs of the pool for 1 process; a process would start 16 threads (OpenMP specification).
-Environment=OMP_NUM_THREADS=16
-# The pool binds; OpenMP would put the process on one CPU (vLLM-Ascend PR 11307).
-Environment=OMP_PROC_BIND=false"""
-ALLOCATOR = f"""
-# Threads allocate memory with fewer locks (vLLM-Ascend, Optimization and Tuning).
-Environment=LD_PRELOAD={JEMALLOC}"""
-SERVICES = {"npu_affinity_services": [{"unit": "llm.service", "npus": [0]}]}
 
 
 def units(name, target="multi-user"):
@@ -171,40 +142,6 @@ STORIES = {
         harm={f"{UNITS}npu-affinity-watch.service": None},
         harmed={f"{UNITS}npu-affinity-watch.service": ("a file", "no such file", "manual change")},
     ),
-    "tuning": Story(
-        base={"npu_affinity_tuning": {"swappiness": ""}},
-        on={"npu_affinity_tuning": TUNED},
-        other={"npu_affinity_tuning": {"swappiness": 0}},
-        files=UNTUNED,
-        shows={
-            **dict.fromkeys(UNTUNED, "0"),
-            "/sys/kernel/mm/transparent_hugepage/enabled": "never",
-            **dict.fromkeys(GOVERNORS, "performance"),
-        },
-        shows_other={**UNTUNED, SWAPPINESS: "0"},
-        made={*units("tuning"), ETC + "tuning.json"},
-        lines=("governor: schedutil -> performance",),
-        harm={GOVERNORS[1]: "powersave", f"{UNITS}npu-affinity-tuning.service": None},
-        harmed={
-            "governor": ("performance", "performance (1 of 2), powersave (1 of 2)", "manual change"),
-            f"{UNITS}npu-affinity-tuning.service": ("a file", "no such file", "manual change"),
-        },
-    ),
-    "environment": Story(
-        machine=MACHINE,
-        base=SERVICES,
-        on={**SERVICES, "npu_affinity_environment": {"openmp": "yes", "task_queue": "true", "allocator": True}},
-        other={**SERVICES, "npu_affinity_environment": {"openmp": "yes"}},
-        files={
-            "/usr/lib/systemd/system/llm.service": "[Service]\nExecStart=/usr/bin/llm\nEnvironment=TASK_QUEUE_ENABLE=2",
-            JEMALLOC: "",
-        },
-        shows={DROP_IN: PLAIN + OPENMP + ALLOCATOR},
-        shows_other={DROP_IN: PLAIN + OPENMP},
-        planned="sets TASK_QUEUE_ENABLE=2, which stays; npu_affinity_environment would set 1.",
-        harm={DROP_IN: (PLAIN + OPENMP + ALLOCATOR).replace("=false", "=close")},
-        harmed={DROP_IN: ("Environment=OMP_PROC_BIND=false", "Environment=OMP_PROC_BIND=close", "manual change")},
-    ),
 }
 
 
@@ -265,16 +202,6 @@ def test_every_feature_comes_drifts_goes_and_comes_back(fleet):
     succeed("unbind", "other")
     for name, tree in trees.items():
         assert touched(fresh[name], state(tree)) == set(), name
-
-
-def test_a_host_refusing_a_value_lists_its_own_and_keeps_all(fleet):
-    hosts = fleet(tuning="i310_pro")
-    offered = {path.replace("scaling_governor", "scaling_available_governors"): "schedutil powersave" for path in GOVERNORS}
-    write(hosts.tree("tuning"), {**UNTUNED, **offered})
-    run = hosts.play("bind", npu_affinity_tuning=TUNED)
-    assert run.status != 0
-    assert "there is no governor performance; this host has schedutil, powersave" in run.output
-    assert shown({"tuning": hosts.tree("tuning")}) == {"tuning": UNTUNED}
 
 
 def write(tree, files):

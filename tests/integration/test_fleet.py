@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A fleet, with the playbooks that an operator types."""
 
-from __future__ import annotations
-
 import json
 import re
 
@@ -14,8 +12,6 @@ import yaml
 from tests import transcripts
 from tests.fakes.small_host import UNITS, slices
 from tests.integration.conftest import touched
-from tests.simulator.faults import set_faults
-from tests.simulator.generate import load
 
 
 def interrupts(tree, name):
@@ -31,6 +27,7 @@ def interrupts(tree, name):
     return found
 
 
+@pytest.mark.headline
 def test_the_first_bind_of_an_a2_and_what_one_variable_changes(fleet):
     hosts = fleet(a2="a2_8x24")
     run = hosts.succeed("bind")
@@ -57,33 +54,15 @@ def test_the_first_bind_of_an_a2_and_what_one_variable_changes(fleet):
     assert (tree / "etc/npu-affinity/previous.json").stat().st_mode & 0o777 == 0o600
 
     run = hosts.play("bind", npu_affinity_services=[{"unit": "vllm@0.service", "npus": [0]}, {"unit": "tp2.service", "npus": [2, 3]}])
-    assert run.files("a2") == ({UNITS + "vllm@0.service.d/50-npu-affinity.conf", UNITS + "tp2.service.d/50-npu-affinity.conf"}, set())
+    drop_ins = {f"{UNITS}{unit}.service.d/50-npu-affinity.conf" for unit in ("vllm@0", "tp2")}
+    assert run.files("a2") == (drop_ins, set())
     drop_in = (hosts.tree("a2") / UNITS[1:] / "tp2.service.d/50-npu-affinity.conf").read_text()
     assert "Slice=npu.slice\nAllowedCPUs=96-143\nAllowedMemoryNodes=4-5\n" in drop_in
     run = hosts.play("bind", npu_affinity_interval="1h")
-    assert run.files("a2") == (
-        {UNITS + "npu-affinity-irq.timer"},
-        {UNITS + "vllm@0.service.d/50-npu-affinity.conf", UNITS + "tp2.service.d/50-npu-affinity.conf"},
-    )
+    assert run.files("a2") == ({UNITS + "npu-affinity-irq.timer"}, drop_ins)
 
 
-MACHINES = [
-    ["a2_4x48", "a3_640_split", "duo", "l40s_384", "n310"],
-    pytest.param(["a2_8x24", "a3_640_adjacent", "a2_910b2c_16", "a5", "i310_pro", "n910a"], marks=pytest.mark.long),
-]
-
-
-@pytest.mark.parametrize("machines", MACHINES, ids=["one of each kind", "the others"])
-def test_every_product_binds_once_and_a_rerun_touches_nothing(fleet, machines):
-    hosts = fleet(**{machine: machine for machine in machines})
-    first = hosts.succeed("bind", npu_affinity_batches=["100%"])
-    with hosts.untouched():
-        second = hosts.succeed("bind", npu_affinity_batches=["100%"])
-    for host in hosts.hosts:
-        assert (first.changed(host) > 0, second.changed(host)) == (True, 0), host
-        assert second.modules(host) == ["npu.affinity.gather"]
-
-
+@pytest.mark.headline
 def test_check_mode_is_truthful_at_first_on_reruns_and_changes(fleet):
     hosts = fleet(a2="a2_8x24")
     confined = {"npu_affinity_housekeeping": "1", "npu_affinity_housekeeping_confine_holders": True}
@@ -99,14 +78,11 @@ def test_check_mode_is_truthful_at_first_on_reruns_and_changes(fleet):
         assert predicted.changed("a2") == done.changed("a2")
         written, removed = done.files("a2")
         owned = {path for path in touched(before, hosts.snapshot("a2")) if path.startswith(("/etc/", "/usr/"))}
-        unsaid = {
-            path
-            for path in owned
-            if ".wants/" in path or path.startswith(("/etc/npu-affinity/previous.json", "/etc/npu-affinity/history/"))
-        }
-        assert owned - unsaid == written | removed
+        records = ("/etc/npu-affinity/previous.json", "/etc/npu-affinity/history/")
+        assert {path for path in owned if ".wants/" not in path and not path.startswith(records)} == written | removed
 
 
+@pytest.mark.headline
 def test_the_plan_playbook_shows_a_table_and_touches_nothing(fleet, tmp_path, monkeypatch):
     """And a file of all plans, below a folder that need not be there; a plan that a bind refuses is shown all the same."""
     hosts = fleet(a2="a2_8x24", overlapping="a2_4x48")
@@ -126,58 +102,32 @@ def test_the_plan_playbook_shows_a_table_and_touches_nothing(fleet, tmp_path, mo
     assert table[1].split()[:5] == ["0", "910B3", "0000:c1:00.0", "6", "144-167"]
     assert any(line.startswith("strategy   topo_affinity, auto was requested.") for line in table)
     assert any("npu_affinity_metrics_textfile has no effect here, because" in text for text in run.summary["hosts"]["a2"]["remarks"])
-    assert (
-        " ".join(" ".join(table).split()).count('profile throughput. The inventory overrides npu_affinity_nic ("off" instead of "near").')
-        == 1
-    )
+    profile = 'profile throughput. The inventory overrides npu_affinity_nic ("off" instead of "near").'
+    assert " ".join(" ".join(table).split()).count(profile) == 1
     assert "cost on a2: smallest pool 24 CPUs, 0 remote CPUs, 0.0 GiB of memory to move, 0 units to restart" in run.output
     assert run.summary["hosts"]["overlapping"]["cost"] is None
 
 
-def test_a_refused_host_says_why_and_the_others_are_bound(fleet):
-    hosts = fleet(broken="a2_broken", pro="i310_pro", good="a2_8x24")
-    with hosts.untouched("broken"):
-        run = hosts.play("bind")
-    assert run.status != 0
-    assert "-8005" in run.failure("broken")
-    assert len(slices(hosts.tree("good"))) == 9 and slices(hosts.tree("pro"))
-
-
-# host: what its tools do wrong, its variables, and what it says
-REFUSED = {
-    "hanging": ({"sleep": 30}, {"npu_affinity_timeout": 1}, "did not answer within 1 s"),
-    "overlapping": ({}, {"npu_affinity_repair": False}, "NPU"),
-    "unknown": ({}, {"npu_affinity_services": [{"unit": "a.service", "npus": [77]}]}, "a.service wants NPU 77"),
-    "misspelled": (
-        {},
-        {"npu_affinity_strategey": "even_split"},
-        "the variable npu_affinity_strategey is not a setting of npu.affinity; did you mean",
-    ),
-}
-
-
-def test_what_is_refused_before_anything_is_touched(fleet):
-    hosts = fleet(**dict.fromkeys(REFUSED, "a2_4x48"))
-    hosts.give({host: variables for host, (_faults, variables, _sentence) in REFUSED.items()})
-    for host, (faults, _variables, _sentence) in REFUSED.items():
-        set_faults(hosts.tree(host), **faults)
+@pytest.mark.long
+def test_other_products_bind_once_and_a_rerun_touches_nothing(fleet):
+    """Those that ``test_unbind.py`` does not bind."""
+    hosts = fleet(**{machine: machine for machine in ("a3_640_adjacent", "a2_910b2c_16", "a5", "n310", "n910a")})
+    first = hosts.succeed("bind", npu_affinity_batches=["100%"])
     with hosts.untouched():
-        run = hosts.play("bind")
-    assert run.status != 0
-    for host, (_faults, _variables, sentence) in REFUSED.items():
-        assert sentence in run.failure(host), host
+        second = hosts.succeed("bind", npu_affinity_batches=["100%"])
+    assert all(map(first.changed, hosts.hosts))
+    assert {host: second.modules(host) for host in hosts.hosts} == dict.fromkeys(hosts.hosts, ["npu.affinity.gather"])
 
 
-def test_hosts_without_cpusets_get_service_drop_ins_and_say_so(fleet):
-    hosts = fleet(v1={**load("a2_8x24"), "cgroup": "v1"}, v2="a2_8x24")
-    (hosts.tree("v2") / "sys/fs/cgroup/cgroup.controllers").write_text("cpu io memory pids\n")
-    services = [{"unit": "vllm@0.service", "npus": [0]}]
-    output = " ".join(hosts.succeed("bind", "-v", npu_affinity_services=services, npu_affinity_batches=["100%"]).output.split())
-    for tree in map(hosts.tree, hosts.hosts):
-        assert slices(tree) == {}
-        drop_in = (tree / UNITS[1:] / "vllm@0.service.d/50-npu-affinity.conf").read_text()
-        assert "CPUAffinity=144-167\nNUMAPolicy=preferred\nNUMAMask=6\n" in drop_in
-        assert interrupts(tree, "sq_send_trigger_irq")["0000:c1:00.0"] == ["144"]
+def test_a_host_without_cpusets_gets_service_drop_ins(fleet):
+    hosts = fleet(v2="a2_8x24")
+    tree = hosts.tree("v2")
+    (tree / "sys/fs/cgroup/cgroup.controllers").write_text("cpu io memory pids\n")
+    run = hosts.succeed("bind", "-v", npu_affinity_services=[{"unit": "vllm@0.service", "npus": [0]}])
+    assert slices(tree) == {} and interrupts(tree, "sq_send_trigger_irq")["0000:c1:00.0"] == ["144"]
+    drop_in = (tree / UNITS[1:] / "vllm@0.service.d/50-npu-affinity.conf").read_text()
+    assert "CPUAffinity=144-167\nNUMAPolicy=preferred\nNUMAMask=6\n" in drop_in
+    output = " ".join(run.output.split())
     assert "systemd ignores AllowedCPUs= on slices" in output and "cgroup v2 without the controller cpuset" in output
 
 
@@ -190,26 +140,3 @@ def test_first_bind_shows_what_the_demo_fleet_prints(tmp_path):
     said = transcripts.transcript(hosts, "bind")
     assert len(said.splitlines()) <= 97
     assert f"{len(DEMO) - 1} changed: " in said and "1 unchanged: a2-01" in said
-
-
-SAID = {
-    ("bind",): f"{len(DEMO)} changed: a2-",
-    ("verify", "--limit", "a2-01"): "1 bound, workloads not: a2-01",
-    ("plan", "--limit", "a2-01"): "in force   a plan with the same CPUs: a bind changes nothing.",
-    ("bind", "--check"): f"{len(DEMO)} unchanged: a2-",
-    ("history", "--limit", "a2-01"): "8 NPUs, 16 files",
-    ("rollback", "--check", "--limit", "a2-01", "-e", "npu_affinity_to=2099-01-01"): "is the state after run 20",
-    ("report",): "The page is report.html",
-    ("collect", "--limit", "a2-01"): "a2-01: archives/a2-01.json",
-    ("inspect",): "1 bound, workloads not: a2-01",
-    ("place", "-e", '{"npu_affinity_request": {"npus": 2, "cpus": 32}}'): "A task with 2 NPUs and 32 CPUs can run on a2-01.",
-    ("unbind", "-e", "npu_affinity_confirm=yes"): f"{len(DEMO)} unbound: a2-",
-}
-"""Playbook and arguments, in the order of their runs: a line of the output."""
-
-
-@pytest.mark.long
-def test_every_playbook_runs_over_the_demo_fleet(tmp_path):
-    hosts = transcripts.fleet(tmp_path)
-    for (playbook, *arguments), line in SAID.items():
-        assert line in transcripts.transcript(hosts, playbook, *arguments), playbook

@@ -3,27 +3,22 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Measurements before and after a bind, and of real processes of this machine, with ansible-playbook as an operator runs it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-import yaml
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.measures_table import measures_table
 from tests import transcripts
-from tests.fakes.thread_host import MACHINE, start
+from tests.fakes.small_host import THREADED, start
 from tests.integration.conftest import CHECKOUT, REPOSITORY
 from tests.integration.test_report import hosts_of
 from tests.simulator import load
 
 
 def test_measurements_before_and_after_a_bind_are_side_by_side(fleet, tmp_path):
-    hosts = fleet(a2=MACHINE)
+    hosts = fleet(a2=THREADED)
     tree = hosts.tree("a2")
     start(tree, 4000, "/system.slice/docker-3f.scope", device=0)
     options = {"npu_affinity_measures": str(tmp_path / "measures"), "npu_affinity_measure_seconds": 1}
@@ -52,6 +47,7 @@ def test_measurements_before_and_after_a_bind_are_side_by_side(fleet, tmp_path):
     assert unreadable.status and f"{earlier} cannot be read as a measurement (KeyError: 'seconds'); remove it" in unreadable.failure("a2")
 
 
+@pytest.mark.headline
 def test_report_shows_memory_of_gpu_workers_by_numa_node(tmp_path):
     hosts = transcripts.fleet(tmp_path, "gpu-01")
     page = tmp_path / "report.html"
@@ -68,61 +64,6 @@ def test_report_shows_memory_of_gpu_workers_by_numa_node(tmp_path):
         (4, "1"): {"0": 7056, "1": 47358},
         (5, "1"): {"0": 14313, "1": 39989},
     }
-
-
-PLAYBOOK = """
-- hosts: localhost
-  connection: local
-  gather_facts: false
-  tasks:
-    - npu.affinity.measure_info:
-        plan: "{{ plan }}"
-        processes: "{{ processes }}"
-        seconds: 2
-        interval: 0.5
-      register: measured
-    - ansible.builtin.copy:
-        content: "{{ measured | to_json }}"
-        dest: "{{ answer }}"
-        mode: "0600"
-"""
-SPIN = "import os, time\nprint('ready', flush=True)\nwhile True: pass"
-
-
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs to tell pools apart")
-def test_real_processes_of_this_machine_are_measured(tmp_path):
-    first, second = sorted(os.sched_getaffinity(0))[:2]
-    spinners = [subprocess.Popen([sys.executable, "-c", SPIN], stdout=subprocess.PIPE) for _each in range(2)]
-    try:
-        for spinner in spinners:
-            spinner.stdout.readline()
-        for spinner in spinners:
-            os.sched_setaffinity(spinner.pid, {second})
-        pool = f"{first},{second}"
-        npu = {"id": 0, "pci": None, "pool": pool, "irq": str(first), "main": str(second), "acl": "", "release": "", "mems": ""}
-        book, answer = tmp_path / "book.yml", tmp_path / "answer.json"
-        book.write_text(PLAYBOOK)
-        values = {
-            "plan": {"npus": [{**npu, "slice": "npu-0.slice"}]},
-            "processes": [{"npus": [0], "pids": [spinners[0].pid]}],
-            "answer": str(answer),
-            "ansible_python_interpreter": sys.executable,
-        }
-        (tmp_path / "values.yml").write_text(yaml.safe_dump(values))
-        command = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", "localhost,", "-e", f"@{tmp_path}/values.yml", str(book)]
-        run = subprocess.run(command, env={**os.environ, **CHECKOUT}, capture_output=True, text=True, timeout=300, check=False)
-        assert run.returncode == 0, run.stdout + run.stderr
-        result = json.loads(answer.read_text())
-        metrics = result["workloads"][0]["metrics"]
-        assert metrics["involuntary_switches"]["value"] > 0
-        assert metrics["others_share"]["value"] > 5
-        assert metrics["remote_memory"]["missing"] == "the plan has no memory nodes for it"
-        lines = [line.strip() for line in measures_table(result, result, "now", "then")]
-        assert any(line.startswith("pool time used by other tasks") and line.endswith("none") for line in lines)
-    finally:
-        for spinner in spinners:
-            spinner.kill()
-            spinner.communicate()
 
 
 def test_the_demo_refuses_a_machine_where_it_would_show_nothing(tmp_path, monkeypatch):

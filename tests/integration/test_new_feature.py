@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A feature that somebody adds by docs/adding-a-feature.md: its file for hosts, that for the controller, its role, and the register."""
 
-from __future__ import annotations
-
 import json
 import shutil
 
@@ -15,7 +13,7 @@ from tests.integration.conftest import REPOSITORY, Fleet
 PACKAGE = "ansible_collections.npu.affinity.plugins."
 ON_THE_HOST = """
 from ..._state.value_kind import Setting
-from ..value_feature import value_feature
+from ..feature import value_feature
 
 POLICY = "/sys/devices/system/cpu/cpufreq/policy*/"
 FEATURE = value_feature(
@@ -84,6 +82,7 @@ def host(tmp_path, collection):
     return fleet
 
 
+@pytest.mark.headline
 def test_a_new_feature_works_in_every_playbook(host, tmp_path):
     tree, on = host.tree("a"), {"npu_affinity_governor": "performance"}
 

@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Where can a job run? Asked of live hosts and of saved facts."""
 
-from __future__ import annotations
-
 import json
+
+import pytest
 
 from tests.fakes.small_host import MACHINE
 
@@ -18,6 +18,7 @@ def answer(fleet, folder, **variables):
     return run, json.loads(file.read_text())
 
 
+@pytest.mark.headline
 def test_live_hosts_and_their_saved_state_give_the_same_answer(fleet, tmp_path):
     hosts = fleet(idle=MACHINE, busy=BUSY, gone=MACHINE)
     hosts.hosts["gone"]["ansible_python_interpreter"] = "/no/such/python"
@@ -54,14 +55,3 @@ def test_live_hosts_and_their_saved_state_give_the_same_answer(fleet, tmp_path):
         ("router", "busy", []),
     ]
     assert "The job can run: 2 tasks decode with 1 NPU and 8 CPUs each on idle; a task router" in " ".join(run.output.split())
-
-
-def test_a_request_that_is_missing_or_wrong_says_what_to_write(fleet, tmp_path):
-    hosts = fleet(idle=MACHINE)
-    run = hosts.play("place")
-    assert run.status and "npu_affinity_request" in run.failure("idle") and run.modules("idle") == []
-    run = hosts.play("place", npu_affinity_request={"npus": 1, "policy": "strict"})
-    assert run.status and "policy: expected one of none, best-effort" in run.failure("idle")
-    run = hosts.play("place", npu_affinity_request={"npus": "two"})
-    assert run.failure("idle") == "npu_affinity_request: npus: expected a whole number of 0 or more; got 'two'"
-    assert " ".join(run.output.split()).count("expected a whole number") == 1

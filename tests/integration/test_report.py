@@ -1,17 +1,16 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A fleet is put on a page: hosts that drifted, are refused or do not answer among them; then the same from files, without the hosts."""
-
-from __future__ import annotations
+"""Pages and archives of a fleet: what is read from files without the hosts is what the hosts say themselves."""
 
 import json
 import re
 import shlex
 
+import pytest
 import yaml
 
-from tests.fakes.small_host import interrupt, write
+from tests.fakes.small_host import MACHINE, VARIABLES, interrupt, limp, write
 
 
 def hosts_of(page):
@@ -19,6 +18,7 @@ def hosts_of(page):
     return {host["name"]: {**host, "labels": [data["views"][place]["label"] for place in host["views"]]} for host in data["hosts"]}
 
 
+@pytest.mark.headline
 def test_a_page_of_a_fleet_and_one_from_its_files(fleet, tmp_path):
     hosts = fleet(bound="i310_pro", drifted="i310_pro", unbound="i310_pro", refused="a2_broken")
     services = {"npu_affinity_services": [{"unit": "a.service", "npus": [1]}]}
@@ -89,3 +89,49 @@ def test_a_page_of_a_fleet_and_one_from_its_files(fleet, tmp_path):
     process = {"pid": 7, "name": "VLLM::Worker", "npus": [0, 1], "wanted": "0", "memory": {"0": 100.0, "1": 9.5}}
     assert found["bound"]["memory"][0]["processes"] == [process]
     assert found["unbound"]["memory"] == []
+
+
+def told(run, root):
+    """What a run says of its hosts, without the folder in which a host lies."""
+    return [line.replace(f"{root}/", "/").replace(str(root), "/") for line in run.output.splitlines() if line.startswith("limping: ")]
+
+
+@pytest.mark.long  # four playbooks
+def test_what_is_inspected_is_what_the_host_says(fleet, tmp_path):
+    hosts = fleet(limping=MACHINE)
+    textfile = {"npu_affinity_metrics_enabled": True, "npu_affinity_metrics_textfile": "/var/lib/npu.prom"}
+    hosts.give({"limping": {**VARIABLES, **textfile, "npu_affinity_housekeeping_confine_holders": True}})
+    hosts.succeed("bind")
+    limp(hosts.tree("limping"))
+    write(hosts.tree("limping"), "/proc/cmdline", "root=/dev/sda2 token=5ecret nohz_full=0-7\n")
+    write(hosts.tree("limping"), "/sys/devices/system/cpu/nohz_full", "0-7\n")
+    with hosts.untouched():
+        verified = hosts.play("verify", npu_affinity_reports=str(tmp_path / "here"))
+        collected = hosts.succeed("collect", npu_affinity_archives=str(tmp_path / "archives"))
+    assert collected.summary["states"] == {"collected": ["limping"]}
+    assert [(path.name, path.stat().st_mode & 0o777) for path in (tmp_path / "archives").iterdir()] == [("limping.json", 0o600)]
+    assert "5ecret" not in (tmp_path / "archives/limping.json").read_text()
+    (tmp_path / "archives/bad.json").write_bytes(b"no JSON")
+
+    root, pages = hosts.tree("limping"), tmp_path / "page.html"
+    hosts.inventory.write_text(yaml.safe_dump({"all": {"hosts": {}}}))
+    (hosts.folder / "host_vars/limping.yml").unlink()
+    files = [str(pages), str(tmp_path / "fleet.csv"), str(tmp_path / "fleet.json")]
+    found = {"npu_affinity_archives": str(tmp_path / "archives"), "npu_affinity_report": files}
+    found["npu_affinity_report_runs"] = [str(tmp_path / "here")]
+    inspected = hosts.play("inspect", npu_affinity_reports=str(tmp_path / "there"), **found)
+    assert inspected.status == verified.status == 2
+    drift = [line for line in told(inspected, root) if "expected" in line]
+    assert drift == [line for line in told(verified, root) if "expected" in line] and len(drift) > 7
+    here, there = ({**json.loads((tmp_path / place / "limping.json").read_text()), "time": ""} for place in ("here", "there"))
+    assert there == json.loads(json.dumps(here).replace(str(root), ""))
+    data = json.loads(re.search(r'id="data">(.*?)</script>', pages.read_text(), re.S)[1])
+    assert [run["drifted"] for run in data["runs"]] == [1, 1] and data["runs"][0]["causes"] == data["runs"][1]["causes"]
+    (_head, first, *_more) = (tmp_path / "fleet.csv").read_text().splitlines()
+    assert first.startswith("limping,npu,0,0,0,0,910B3,a2,0000:c1:00.0,1,65536,in force,")
+    assert [row["pci"] for row in json.loads((tmp_path / "fleet.json").read_text())] == ["0000:c1:00.0", "0000:01:00.0"]
+    assert "nohz_full on the kernel command line includes CPUs 0, which are kept for the system" in " ".join(inspected.output.split())
+    assert hosts_of(pages)["limping"]["state"] == "drifted"
+    assert inspected.summary["states"] == {"drifted": ["limping"]}
+    assert "metrics" not in inspected.output, "the settings of every feature are in the archive"
+    assert "0    910B3  0000:c1:00.0  1 " in inspected.output

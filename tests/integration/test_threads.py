@@ -1,15 +1,14 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Workers whose threads are placed from outside: bind, verify and unbind of one host."""
-
-from __future__ import annotations
+"""Running work: threads of workers are placed and released, and services are adopted and given back."""
 
 import json
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
-from tests.fakes.thread_host import MACHINE, THREADS, placed, start
+from tests.fakes.small_host import THREADED, THREADS, placed, start, two_cards
 from tests.integration.conftest import touched
+from tests.simulator.generate import merge
 
 TEAM = {
     "npu_affinity_workloads": [
@@ -21,7 +20,7 @@ UNIT = "etc/systemd/system/npu-affinity-watch.service"
 
 
 def test_workers_are_placed_watched_and_released(fleet):
-    hosts = fleet(a2=MACHINE)
+    hosts = fleet(a2=THREADED)
     tree = hosts.tree("a2")
     untouched = hosts.snapshot("a2")
     hosts.succeed("bind", **TEAM)
@@ -75,35 +74,54 @@ def test_workers_are_placed_watched_and_released(fleet):
 
 
 def test_on_it_costs_no_further_module_execution(fleet):
-    hosts = fleet(a2=MACHINE)
+    hosts = fleet(a2=THREADED)
     off, on = (hosts.play("bind", "--check", **variables) for variables in ({}, THREADS))
     assert (off.status, on.status) == (0, 0), off.output + on.output
     ours = [[action for action in run.modules("a2") if action.startswith("npu.affinity.")] for run in (off, on)]
     assert ours[1] == ours[0]
-    refused = hosts.play("bind", "--check", **THREADS, npu_affinity_bound_by="workers")
-    assert refused.status != 0
-    assert "with npu_affinity_bound_by=workers the workers do it themselves" in refused.failure("a2")
-    assert refused.modules("a2") == ["npu.affinity.gather"]
 
 
-def test_memory_follows_the_threads_within_its_limit(fleet):
-    hosts = fleet(a2=MACHINE)
-    tree = hosts.tree("a2")
-    start(tree, 4000, "/npu.slice/npu-0.slice/vllm.service")
-    maps = tree / "proc/4000/numa_maps"
-    maps.write_text("7f00 default anon=262144 dirty=262144 N0=131072 N1=131072 kernelpagesize_kB=4\n")
-    tool = tree / "usr/bin/migratepages"
-    tool.parent.mkdir(parents=True, exist_ok=True)
-    tool.write_text(f"#!/bin/sh\nsed -i 's/N0=131072 N1=131072/N0=262144/' {maps}\n")
-    tool.chmod(0o755)
-    migrate = {**THREADS, "npu_affinity_threads_memory_limit": 4096, "npu_affinity_memory": "strict"}
+WORKERS = {"VLLMWorker": {"npu": 0, "pid": 4000}, "python": {"npu": 1, "pid": 5000}}
+PROCESSES = [{**worker, "chip": 0, "comm": name, "memory_mib": 100, "cpus": "0-31"} for name, worker in WORKERS.items()]
+WITH_SERVICES = merge(two_cards(0, 1), {"npus": {"processes": PROCESSES}})
+NOW, ALL_AT_ONCE = {"npu_affinity_adopt": "now"}, {"npu_affinity_batches": ["100%"]}
 
-    refused = hosts.play("bind", **{**migrate, "npu_affinity_threads_memory_limit": 100})
-    assert refused.status != 0
-    assert "512 MiB of memory would move, and npu_affinity_threads_memory_limit is 100 MiB" in refused.failure("a2")
-    assert placed(tree, 4000) == ("0-31",) * 4 and "N1=" in maps.read_text()
-    bound = hosts.succeed("bind", **migrate)
-    assert "N1=" not in maps.read_text() and placed(tree, 4000) != ("0-31",) * 4
-    (result,) = [entry["result"]["threads"] for entry in bound.of("a2", "ok") if entry["action"].endswith("host_files")]
-    assert result["migration"]["moved_mib"] == 512
-    assert hosts.play("bind", **migrate).changed("a2") == 0
+
+def statuses(tree):
+    """What the tree says of every thread of the services."""
+    return {str(path): path.read_text() for worker in WORKERS.values() for path in tree.glob(f"proc/{worker['pid']}/task/*/status")}
+
+
+KEYS = {"v2": "AllowedCPUs", "v1": "CPUAffinity"}
+
+
+def test_services_are_adopted_below_the_root_and_given_back(fleet):
+    hosts = fleet(**{cgroup: {**WITH_SERVICES, "cgroup": cgroup} for cgroup in KEYS})
+    trees = {cgroup: hosts.tree(cgroup) for cgroup in KEYS}
+    untouched, threads = hosts.snapshot("v1"), {cgroup: statuses(tree) for cgroup, tree in trees.items()}
+    assert "2 changed: v1, v2" in hosts.play("bind", **ALL_AT_ONCE).output
+    bound = hosts.snapshot("v2")
+    reported = hosts.play("verify")
+    assert "2 bound, workloads not: v1, v2" in reported.output and reported.status == 0, reported.output
+    assert "4 units would be adopted on v1, v2" in hosts.play("bind", "--check", **NOW, **ALL_AT_ONCE).output
+    assert {cgroup: statuses(tree) for cgroup, tree in trees.items()} == threads
+
+    run = hosts.succeed("bind", **NOW, **ALL_AT_ONCE)
+    assert "4 units adopted on v1, v2" in run.output, run.output
+    for cgroup, tree in trees.items():
+        plan = json.loads((tree / "etc/npu-affinity/plan.json").read_text())
+        for name, worker in WORKERS.items():
+            pool = plan["npus"][worker["npu"]]["pool"]
+            drop_in = tree / f"etc/systemd/system/{name}.service.d/50-npu-affinity-adopt.conf"
+            assert f"[Service]\n{KEYS[cgroup]}=\n{KEYS[cgroup]}={pool}\n" in drop_in.read_text()
+            own = [text for path, text in statuses(tree).items() if f"/{worker['pid']}/" in path]
+            assert len(own) == 3 and all(f"Cpus_allowed_list:\t{pool}\n" in text for text in own)
+    assert "2 as bound: v1, v2" in hosts.play("verify").output
+    again = hosts.play("bind", **ALL_AT_ONCE)
+    assert "2 unchanged: v1, v2" in again.output and "units adopted" not in again.output, again.output
+
+    hosts.succeed("bind", "--limit", "v2", npu_affinity_adopt="report")
+    hosts.succeed("unbind", "--limit", "v1")
+    for cgroup, before in (("v2", bound), ("v1", untouched)):
+        changed = {path for path in touched(before, hosts.snapshot(cgroup)) if path.startswith(("/etc/systemd", "/usr"))}
+        assert (changed, statuses(trees[cgroup])) == (set(), threads[cgroup]), cgroup

@@ -1,19 +1,17 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Fleets that were bound and are to be what they were before, with the playbooks that an operator types."""
-
-from __future__ import annotations
+"""Hosts that were bound, by this version or another one, and are to be what they were before."""
 
 import json
 
 import pytest
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.version import SCHEMA, VERSION
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
-from tests.fakes.changes import SHARED, shared, state
-from tests.fakes.node import STATE, commands, node
-from tests.fakes.small_host import write
-from tests.integration.conftest import touched
+from tests import upgrade
+from tests.fakes.changes import SHARED, shared, state, touched
+from tests.fakes.small_host import KUBELET_STATE, commands, node, write
 from tests.simulator.faults import lose_card, set_faults
 from tests.simulator.generate import load
 from tests.simulator.reboot import reboot
@@ -81,7 +79,8 @@ def test_every_kind_of_host_is_bound_once_and_is_what_it_was(fleet):
     with hosts.untouched("untouched"):
         done = hosts.succeed("unbind", **ALL_AT_ONCE)
     for host in VARIABLES:
-        assert touched(before[host], state(hosts.tree(host))) <= {f"/{STATE}", "/etc/vnpu.cfg"}, host  # the driver keeps its file, empty
+        kept = {f"/{KUBELET_STATE}", "/etc/vnpu.cfg"}  # the driver keeps its file, empty
+        assert touched(before[host], state(hosts.tree(host))) <= kept, host
         assert shared(hosts.tree(host)) == [], host
         assert result_of(done, host)["changed"] and result_of(done, host)["message"] == "This host is as it was before the first bind."
         apart = {"diff": 0, "differences": 0, "message": ""}
@@ -122,6 +121,7 @@ def test_binds_a_lost_card_and_a_reboot_are_undone_in_one_run(fleet):
     assert shared(tree) == ["3:0"], "only the card that is not there keeps it"
 
 
+@pytest.mark.headline
 def test_a_busy_card_stops_at_the_canary_and_a_rerun_finishes(fleet):
     hosts = fleet(canary="duo", other="duo")
     before = {host: state(hosts.tree(host)) for host in hosts.hosts}
@@ -143,3 +143,38 @@ def test_a_busy_card_stops_at_the_canary_and_a_rerun_finishes(fleet):
     hosts.succeed("unbind")
     for host in hosts.hosts:
         assert state(hosts.tree(host)) == before[host], host
+
+
+VERSIONS = [path for path in sorted(upgrade.RECORDED.glob("*.txz")) if path.stem != VERSION]
+KEPT = {"/etc/vnpu.cfg"}
+"""What the driver keeps, empty."""
+
+
+@pytest.mark.parametrize("recorded", VERSIONS, ids=lambda path: path.stem)
+def test_a_host_of_each_version_goes_on_with_this_one(recorded, tmp_path):
+    hosts, before = upgrade.restored(recorded, tmp_path)
+    hosts.succeed("verify")
+    bound = hosts.succeed("bind", npu_affinity_housekeeping="2", **ALL_AT_ONCE)
+    assert all(map(bound.changed, hosts.hosts)), bound.output
+    hosts.succeed("rollback", npu_affinity_to="-1", **ALL_AT_ONCE)
+    hosts.succeed("verify")
+    hosts.succeed("unbind", **ALL_AT_ONCE)
+    for host in hosts.hosts:
+        assert touched(before[host], state(hosts.tree(host))) <= KEPT, host
+
+
+def test_a_host_of_a_newer_version_is_refused_and_left_as_it_is(tmp_path):
+    hosts, _before = upgrade.restored(VERSIONS[-1], tmp_path)
+    names = dict(zip(sorted(hosts.hosts), ("plan.json", "previous.json"), strict=True))
+    for host, name in names.items():
+        path = hosts.tree(host) / "etc/npu-affinity" / name
+        path.write_text(json.dumps({**json.loads(path.read_text()), "schema": SCHEMA + 1}))
+    for playbook, more in [("bind", ALL_AT_ONCE), ("rollback", {"npu_affinity_to": "2099-01-01", **ALL_AT_ONCE}), ("unbind", ALL_AT_ONCE)]:
+        with hosts.untouched():
+            run = hosts.play(playbook, **more)
+        assert run.status != 0, run.output
+        for host, name in names.items():
+            assert f"/etc/npu-affinity/{name} was written by a newer version of npu.affinity: it has schema {SCHEMA + 1}" in run.failure(
+                host
+            )
+            assert "Nothing was changed. Use that version or a newer one" in run.failure(host)

@@ -1,40 +1,31 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From a bare server to two containers that share one card, and back."""
+"""vNPUs: two containers that share a card, device share, and hard vNPUs, each over a reboot and back."""
 
-from __future__ import annotations
-
-import re
 import shutil
 import subprocess
 
 import pytest
 
 from tests.fakes.changes import SHARED, shared
-from tests.fakes.small_host import UNITS
-from tests.fakes.split_host import MACHINE, ours, soft_split
-from tests.simulator.faults import set_faults
+from tests.fakes.small_host import UNITS, host_with, soft_split, two_cards
+from tests.simulator.driver import NPU_SMI
 from tests.simulator.reboot import reboot, start_units
 
-A3 = {
-    **MACHINE,
-    "npus": {
-        **MACHINE["npus"],
-        "family": "a3",
-        "name": "Ascend910",
-        "chips_per_card": 2,
-        "cards": [
-            {"npu": 0, "bdf": ["0000:c1:00.0", "0000:c3:00.0"], "node": 1},
-            {"npu": 4, "bdf": ["0000:01:00.0", "0000:03:00.0"], "node": 0},
-        ],
-    },
-}
+MACHINE = two_cards(1, 0)
+VENDOR = ("/simulator", "/var/log", "/run", "/etc/device_share.cfg", "/proc", "/sys")
+A3_CARDS = [{"npu": 0, "bdf": ["0000:c1:00.0", "0000:c3:00.0"], "node": 1}, {"npu": 4, "bdf": ["0000:01:00.0", "0000:03:00.0"], "node": 0}]
+A3 = host_with(A3_CARDS, family="a3", name="Ascend910", chips_per_card=2)
 ALL_AT_ONCE = {"npu_affinity_batches": ["100%"]}
 VNPUS = [
     {"name": "a", "npu": 0, "memory_mib": 28672, "core": 20, "unit": "infer-a.service"},
     {"name": "b", "npu": 0, "memory_mib": 28672, "core": 40},
 ]
+
+
+def ours(snapshot):
+    return {path: state if isinstance(state, str) else state[2] for path, state in snapshot.items() if not path.startswith(VENDOR)}
 
 
 @pytest.mark.long
@@ -51,13 +42,8 @@ def test_two_containers_share_one_card_and_undo_leaves_nothing(fleet, tmp_path):
     assert "AllowedCPUs=20-25\n" in (tree / UNITS[1:] / "npu-0-b.slice").read_text()
     drop_in = (tree / UNITS[1:] / "infer-a.service.d/50-npu-affinity.conf").read_text()
     assert "Wants=npu-affinity-limiter-a.service\nAfter=npu-affinity-limiter-a.service\n" in drop_in
-    environment = (tree / "etc/npu-affinity/vnpu/a.env").read_text()
-    assert {"NPU_MEM_QUOTA=28672", "NPU_PRIORITY=20", "ASCEND_VISIBLE_DEVICES=0"} <= set(environment.splitlines())
-    limiter_unit = (tree / UNITS[1:] / "npu-affinity-limiter-a.service").read_text().splitlines()
-    assert {"Slice=npu-0-a.slice", "Before=infer-a.service", "ExecStart=/usr/local/hami-vnpu-core/limiter"} <= set(limiter_unit)
-    assert "Environment=NPU_GLOBAL_SHM_PATH=/usr/local/hami-shared-region/0_global_registry" in limiter_unit
-    assert "Environment=NPU_LOCAL_SHM_PATH=/run/npu-affinity/vnpu/a/vnpu_local_shmem" in limiter_unit
-    assert "Environment=NPU_MEM_QUOTA=28672" in limiter_unit
+    assert "NPU_MEM_QUOTA=28672\n" in (tree / "etc/npu-affinity/vnpu/a.env").read_text()
+    assert "Slice=npu-0-a.slice\n" in (tree / UNITS[1:] / "npu-affinity-limiter-a.service").read_text()
     assert (tree / UNITS[1:] / "multi-user.target.wants/npu-affinity-limiter-b.service").is_symlink()
     assert (tree / "usr/local/hami-vnpu-core/libvnpu.so").read_bytes() == library.read_bytes()
     assert (tree / "usr/local/hami-vnpu-core/limiter").stat().st_mode & 0o777 == 0o755
@@ -105,23 +91,6 @@ def started(tree, process, group, library):
     (folder / "fd/40").symlink_to("/dev/davinci0")
 
 
-REFUSED = {
-    "too-much": ({"npu_affinity_vnpus": [VNPUS[0], {**VNPUS[1], "core": 81}]}, "b wants 28672 MiB and 81 % of NPU 0"),
-    "no-such-npu": ({"npu_affinity_vnpus": [{**VNPUS[1], "npu": 5}]}, "b wants NPU 5, but the plan of this host has NPU 0, 1"),
-    "not-shared": ({"npu_affinity_device_share_enabled": False}, "device share of NPU 0 is off and stays off"),
-    "no-file": ({}, "/usr/local/hami-vnpu-core/ld.so.preload is not on the host (a file that names"),
-    "no-limiter": ({"npu_affinity_vnpu_limiter": ""}, "containers of vNPUs would run without any limit. Place it"),
-}
-
-
-def test_what_does_not_add_up_is_refused_before_any_change(fleet):
-    hosts = fleet(**dict.fromkeys(REFUSED, MACHINE))
-    hosts.give({name: {**SHARED, "npu_affinity_vnpus": VNPUS, **variables} for name, (variables, _sentence) in REFUSED.items()})
-    with hosts.untouched():
-        run = hosts.play("bind", npu_affinity_batches=["100%"])
-    assert [name for name, (_variables, sentence) in REFUSED.items() if sentence not in run.failure(name)] == []
-
-
 def test_a_host_that_gets_hami_files_later_is_bound_with_a_note(fleet):
     hosts = fleet(a2=MACHINE)
     run = hosts.succeed("bind", npu_affinity_vnpu_enabled=True)
@@ -160,16 +129,63 @@ def test_off_then_on_then_a_reboot_then_still_on_then_undone(fleet):
     assert shared_chips() == off and [start_units(tree) for tree in trees.values()] == [{}, {}]
 
 
-def test_a_card_held_at_boot_is_a_failed_unit_and_others_are_on(fleet):
-    hosts = fleet(host=MACHINE)
-    tree = hosts.tree("host")
-    hosts.play("bind", **SHARED)
-    set_faults(tree, busy=[1])
-    reboot(tree)
-    (unit,) = start_units(tree, "device-share").values()
-    assert unit.returncode == 1
-    assert re.search("^card 1: chip 0 is not on, because a container holds the card", unit.stdout, re.MULTILINE)
-    assert shared(tree) == ["0:0"]
-    hosts.succeed("bind", **{**SHARED, "npu_affinity_device_share_enabled": False})
-    assert shared(tree) == []
-    assert start_units(tree, "device-share") == {}, "nothing is shared, and nothing has to be set at boot"
+HARD = [{"npu": 1, "template": "vir05_1c_16g", "name": "a"}, {"npu": 1, "template": "vir10_3c_32g", "unit": "infer.service"}]
+UNIT, CONFIG = "npu-affinity-hard-vnpu.service", "etc/vnpu.cfg"
+
+
+def npu_smi(tree, words, **options):
+    return subprocess.run([f"{tree}{NPU_SMI}", *words.split()], capture_output=True, text=True, check=True, **options).stdout
+
+
+def listed(tree, card=1):
+    rows = [line.strip("|").split("|") for line in npu_smi(tree, f"info -t info-vnpu -i {card} -c 0").splitlines()]
+    return {int(row[0]): row[4].strip() for row in rows if len(row) == 5 and row[0].strip().isdigit()}
+
+
+def test_hard_vnpus_are_made_kept_over_a_reboot_and_removed(fleet):
+    """On one host the driver restores them. On the other one it does not, and the unit does."""
+    hosts = fleet(driver=two_cards(0, 1), unit=two_cards(0, 1))
+    trees = {name: hosts.tree(name) for name in ("driver", "unit")}
+    npu_smi(trees["unit"], "set -t vnpu-cfg-recover -d 0")
+    npu_smi(trees["unit"], "set -t vnpu-mode -d 1")
+    variables = {"npu_affinity_vnpus": HARD}
+    wanted = {116: "vir05_1c_16g", 117: "vir10_3c_32g"}
+
+    predicted = hosts.succeed("bind", "--check", "--diff", **variables)
+    assert all(listed(tree) == {} for tree in trees.values())
+    done = hosts.succeed("bind", "--diff", **variables)
+    line = "  ~ hard vNPUs of NPU ID 1, chip 0: none -> 116 vir05_1c_16g, 117 vir10_3c_32g"
+    for name, tree in trees.items():
+        assert line in predicted.diff(name) and line in done.diff(name)
+        assert listed(tree) == wanted
+        assert "AllowedCPUs=18-20\n" in (tree / UNITS[1:] / "npu-1-a.slice").read_text()
+        assert "AllowedCPUs=21-27\n" in (tree / UNITS[1:] / "npu-1-vnpu_1.slice").read_text()
+        assert "Slice=npu-1-vnpu_1.slice" in (tree / UNITS[1:] / "infer.service.d/50-npu-affinity.conf").read_text()
+        environment = (tree / "etc/npu-affinity/vnpu/a.env").read_text().splitlines()
+        assert {"ASCEND_VISIBLE_DEVICES=116", "ASCEND_RUNTIME_OPTIONS=VIRTUAL"} <= set(environment)
+    assert ["  ~ vnpu-mode: vm -> docker" in done.diff(name) for name in trees] == [False, True]
+    assert [(tree / UNITS[1:] / "multi-user.target.wants" / UNIT).is_symlink() for tree in trees.values()] == [False, True]
+    assert [len((tree / CONFIG).read_text().splitlines()) for tree in trees.values()] == [5, 3]
+    with hosts.untouched():
+        hosts.succeed("bind", **variables)
+
+    for name, tree in trees.items():
+        reboot(tree)
+        assert listed(tree) == (wanted if name == "driver" else {})
+        assert all(unit.returncode == 0 for unit in start_units(tree, "hard-vnpu").values())
+        assert listed(tree) == wanted
+    npu_smi(trees["driver"], "set -t destroy-vnpu -i 1 -c 0 -v 117")
+    npu_smi(trees["unit"], "set -t create-vnpu -i 1 -c 0 -f vir05_1c_16g")
+    found = hosts.play("verify", **variables)
+    text = " ".join(found.output.split())
+    assert "hard vNPUs of NPU ID 1, chip 0: expected 116 vir05_1c_16g, 117 vir10_3c_32g, found 116 vir05_1c_16g; likely" in text
+    assert text.count("[NPU_HARD_VNPU_CHANGED]") == 2
+    refused = hosts.play("bind", **variables)
+    assert "118 vir05_1c_16g is not managed by npu.affinity" in refused.failure("unit")
+    assert listed(trees["driver"]) == wanted
+
+    npu_smi(trees["unit"], "set -t destroy-vnpu -i 1 -c 0 -v 118")
+    npu_smi(trees["driver"], "set -t create-vnpu -i 0 -c 0 -f vir05_1c_16g")
+    hosts.succeed("unbind")
+    assert all(listed(tree) == {} for tree in trees.values()) and listed(trees["driver"], 0) == {100: "vir05_1c_16g"}
+    assert [npu_smi(tree, "info -t vnpu-mode").split()[-1] for tree in trees.values()] == ["docker", "vm"]

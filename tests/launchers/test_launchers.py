@@ -6,8 +6,6 @@
 All NPUs are stand-ins; each has one CPU, the last NPU the first CPU. Open MPI starts each rank on one core, which is another one.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path
@@ -36,16 +34,8 @@ RANKS = {
 @pytest.mark.parametrize("launcher", RANKS)
 def test_each_rank_has_the_cpus_and_memory_of_its_device(tmp_path, launcher):
     command, variable = RANKS[launcher]
-    program = [
-        install(tmp_path / "host", POOLS),
-        "exec",
-        "--root",
-        str(tmp_path / "host"),
-        "--",
-        "sh",
-        "-c",
-        LOOK.replace("RANK", variable),
-    ]
+    program = [install(tmp_path / "host", POOLS), "exec", "--root", str(tmp_path / "host"), "--"]
+    program += ["sh", "-c", LOOK.replace("RANK", variable)]
     done = subprocess.run([*command.split(), *program], capture_output=True, text=True, check=True, cwd="/", timeout=120)
     ranks = int(command.split("-np ")[1]) if "-np " in command else 4
     assert sorted(done.stdout.splitlines()) == [f"rank {rank} on {POOLS[rank]}, nodes 0" for rank in range(ranks)]

@@ -7,8 +7,6 @@ The host is simulated; what is bound, restored and written on it is done by the 
 that fire, with two seconds for every ``for:``; ``rules_test.yml`` has the real times.
 """
 
-from __future__ import annotations
-
 import contextlib
 import http.server
 import json
@@ -41,18 +39,9 @@ SHIPPED = HERE.parents[1] / "docs/examples/monitoring"
 SUITE = "trixie"
 PACKAGES = ("prometheus", "prometheus-node-exporter", "prometheus-alertmanager")
 TEXTFILE = "/var/lib/prometheus/node-exporter/npu_affinity.prom"
-SETTINGS = {
-    feature: of_features(
-        {
-            "npu_affinity_wait": 0,
-            "npu_affinity_hugepages": {"size": "2M", "node": {0: 8}},
-            "npu_affinity_metrics_enabled": True,
-            "npu_affinity_metrics_textfile": TEXTFILE,
-            "npu_affinity_nic": "near",
-        }
-    )[feature]
-    for feature in ("hugepages", "irq", "metrics", "nic")
-}
+ON = {"npu_affinity_metrics_enabled": True, "npu_affinity_metrics_textfile": TEXTFILE, "npu_affinity_nic": "near", "npu_affinity_wait": 0}
+ALL_SETTINGS = of_features({**ON, "npu_affinity_hugepages": {"size": "2M", "node": {0: 8}}})
+SETTINGS = {feature: ALL_SETTINGS[feature] for feature in ("hugepages", "irq", "metrics", "nic")}
 DAEMONS = """\
 prometheus-node-exporter --web.listen-address=127.0.0.1:{exporter} --collector.disable-defaults --collector.textfile \
   --collector.textfile.directory=/mnt/host/var/lib/prometheus/node-exporter &

@@ -8,8 +8,6 @@ statement run in a fork of this process: a few of the fastest, then the others. 
 every survivor and a table. Ends with 1 when the tests find too few.
 """
 
-from __future__ import annotations
-
 import ast
 import collections
 import hashlib

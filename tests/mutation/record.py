@@ -7,8 +7,6 @@ FOLDER gets a file for each test file, with its digest in its name: ``{test: [se
 are listed. Test files whose file is there are not run again. ``imported.json`` is what importing plugins executes: ``{file: [line]}``.
 """
 
-from __future__ import annotations
-
 import collections
 import hashlib
 import json

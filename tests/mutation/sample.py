@@ -7,8 +7,6 @@
 Runs in the environment of mutmut, whose operators it uses. The same seed draws the same mutants of the same plugins.
 """
 
-from __future__ import annotations
-
 import ast
 import difflib
 import hashlib

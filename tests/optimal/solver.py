@@ -51,11 +51,10 @@ def cost(seen, pools):
 
 
 class Division(NamedTuple):
-    """A model of the divisions of a host: CPUs and cores by card, CPUs by card and node, and what a card has at least."""
+    """A model of the divisions of a host: CPUs by card, and by card and node, and what a card has at least."""
 
     model: cp_model.CpModel
     cpus: dict
-    cores: dict
     on_node: dict
     smallest: cp_model.IntVar
 
@@ -68,12 +67,9 @@ def divisions(seen):
         for unit in seen.units(cpu_set(node["cpus"]) & seen.usable):
             size = len(unit & seen.usable) if seen.smt == "cores" else 1
             supplies[node["id"], size] = supplies.get((node["id"], size), 0) + 1
-    taken = {
-        (name, node, size): model.new_int_var(0, count, f"{name} {node} {size}")
-        for name in seen.cards
-        for (node, size), count in supplies.items()
-    }
+    taken = {}
     for (node, size), count in supplies.items():
+        taken |= {(name, node, size): model.new_int_var(0, count, f"{name} {node} {size}") for name in seen.cards}
         model.add(sum(taken[name, node, size] for name in seen.cards) <= count)
     threads = max((len(core) for core in seen.cores.values()), default=1) if seen.smt == "cores" else 1
     cores, cpus = {}, {}
@@ -91,13 +87,9 @@ def divisions(seen):
         for name in group:
             model.add_linear_constraint(cores[name] - least_cores, 0, 1)
             model.add_linear_constraint(cpus[name] - least_cpus, 0, threads)
-    nodes = {node for node, _size in supplies}
-    on_node = {
-        (name, node): sum(size * taken[name, node, size] for other, size in supplies if other == node)
-        for name in seen.cards
-        for node in nodes
-    }
-    return Division(model, cpus, cores, on_node, smallest)
+    places = [(name, node) for name in seen.cards for node in {node for node, _size in supplies}]
+    on_node = {(name, node): sum(size * taken[name, node, size] for other, size in supplies if other == node) for name, node in places}
+    return Division(model, cpus, on_node, smallest)
 
 
 def solved(model, effort):
@@ -111,7 +103,7 @@ def best(seen, floor, effort=10.0):
     """Return the :class:`Best` of a host. ``floor`` is the smallest pool of the published rule, ``effort`` the
     solver's limit in its own seconds, which do not depend on the load of the machine.
     """
-    model, _cpus, _cores, on_node, smallest = divisions(seen)
+    model, _cpus, on_node, smallest = divisions(seen)
     model.add(smallest <= floor)
     far = distances(seen)
     remote = sum(far[key] * count for key, count in on_node.items())
@@ -148,7 +140,7 @@ def reached(seen, pools, floor):
 
 def better(seen, has, floor, effort=10.0):
     """Return whether a division is better than what another one has reached by the goals in their order; None where that is not known."""
-    model, cpus, _cores, on_node, smallest = divisions(seen)
+    model, cpus, on_node, smallest = divisions(seen)
     far = distances(seen)
     usable = len(seen.usable)
     short = model.new_int_var(0, floor, "short")

@@ -106,11 +106,8 @@ def main(arguments: Sequence[str]) -> int:
     folder = Path(arguments[0])
     results = [read(folder, part) for part in (folder / "parts").read_text().split()]
     rota = folder / "rota.txt"
-    print(
-        "\n".join(
-            ["", *ends(results), *table(results), *(rota.read_text().splitlines() if rota.exists() else []), sentence(total(results))]
-        )
-    )
+    turns = rota.read_text().splitlines() if rota.exists() else []
+    print("\n".join(["", *ends(results), *table(results), *turns, sentence(total(results))]))
     return int(any(result.status != 0 for result in results))
 
 

@@ -19,16 +19,16 @@ from .memory import Memory, git
 EVERYTHING = "*"
 AREAS = [
     # (patterns of paths, parts of the core that can break, patterns of proofs that come first); the first row that fits a path counts
-    ("docs/* *.md CHANGELOG.rst changelogs/*", "style docs licence package unit integration", "docs-site"),
+    ("docs/* *.md CHANGELOG.rst changelogs/*", "style ansible-lint docs licence package unit integration", "docs-site"),
     ("tests/unit/* tests/fakes/*", "style licence unit properties integration conformance", "python-*"),
     ("tests/integration/*", "style licence unit integration conformance lab-core", ""),
     ("tests/conformance/*", "style licence unit conformance", ""),
     ("tests/lab/test_*", "style licence unit lab-core", "*:{name}::*"),
-    ("tests/lab/*", "style licence unit lab-core", ""),
+    ("tests/lab/*", "style ansible-lint licence unit lab-core", ""),
     *((f"tests/{name}/*", "style licence unit", name) for name in ("browser", "events", "launchers", "metrics", "optimal", "slurm")),
     ("tests/run-matrix", "style licence unit", "python-* core-*"),
-    ("extensions/molecule/*", "style licence unit", "molecule-*"),
-    ("extensions/patterns/*", "style licence package unit", "importer"),
+    ("extensions/molecule/*", "style ansible-lint licence unit", "molecule-*"),
+    ("extensions/patterns/*", "style ansible-lint licence package unit", "importer"),
     ("tests/run-importer", "style licence unit", "importer"),
     ("extensions/eda/*", EVERYTHING, "events"),
     ("roles/metrics/* plugins/*metrics*", EVERYTHING, "metrics"),
@@ -37,10 +37,12 @@ AREAS = [
     ("plugins/module_utils/_command/exec/*", EVERYTHING, "launchers slurm"),
     ("plugins/module_utils/_ranks/*", EVERYTHING, "launchers slurm"),
     ("plugins/plugin_utils/_plan/*", EVERYTHING, "optimal more-properties"),
-    *(
-        (f"plugins/*/{feature}/*", EVERYTHING, f"*:test_{test}.py::*")
-        for feature, test in {**{name: name for name in ("adopt", "hugepages", "irq", "nic", "tuning")}, "threads": "workloads"}.items()
-    ),
+    ("plugins/*/adopt/*", EVERYTHING, "*:test_adopt.py::*"),
+    ("plugins/*/hugepages/*", EVERYTHING, "*:test_settings.py::test_pages_*"),
+    ("plugins/*/irq/*", EVERYTHING, "*:test_irq.py::*"),
+    ("plugins/*/nic/*", EVERYTHING, "*:test_settings.py::test_queues_*"),
+    ("plugins/*/threads/*", EVERYTHING, "*:test_workloads.py::*"),
+    ("plugins/*/tuning/*", EVERYTHING, "*:test_settings.py::test_settings_*"),
 ]
 
 

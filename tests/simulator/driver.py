@@ -64,8 +64,7 @@ def _write_ascend(tree: Tree, machine: Machine) -> None:
     tree.text(ASCEND + "/driver/version.info", "Version=%s\nascendhal_version=7.35.23\npackage_version=%s\n" % (version, version))
     status = "Driver_Install_Status=complete\n" if machine.driver["installed"] else ""
     tree.text("/etc/ascend_install.info", "UserName=HwHiAiUser\nUserGroup=HwHiAiUser\nDriver_Install_Path_Param=%s\n%s" % (ASCEND, status))
-    functions = {function.bdf for function in machine.functions}
-    for name in ["davinci_manager", "devmm_svm", "hisi_hdc"] + ["davinci%d" % chip.phy for chip in machine.chips if chip.bdf in functions]:
+    for name in ["davinci_manager", "devmm_svm", "hisi_hdc", *("davinci%d" % chip.phy for chip in machine.chips_on_bus)]:
         tree.text("/dev/" + name)
     tree.text(NPU_SMI, START, mode=0o755)
     tree.text(SIMULATOR + "/npu_smi.py", (HERE / "npu_smi.py").read_text())
@@ -99,20 +98,16 @@ def _write_nvidia(tree: Tree, machine: Machine) -> None:
 
 def _for_the_tools(machine: Machine) -> dict:
     """What npu-smi and nvidia-smi read. Tests may edit it in the tree: each call reads it again."""
-    keys = ("card", "chip", "phy", "bdf", "name", "memory_mib", "health")
+    chip, process = ("card", "chip", "phy", "bdf", "name", "memory_mib", "health"), ("card", "chip", "pid", "comm", "memory_mib")
     return {
         "family": machine.family,
         "architecture": machine.architecture,
         "version": machine.driver["version"],
         "npu_smi": machine.driver["npu_smi"] or machine.driver["version"],
         "layout": machine.driver["layout"],
-        "mesh": machine.npu_tool["mesh"],
-        "affinity": machine.npu_tool["affinity"],
-        "chips": [{key: getattr(chip, key) for key in keys} for chip in machine.chips],
-        "processes": [
-            {"card": process.card, "chip": process.chip, "pid": process.pid, "comm": process.comm, "memory_mib": process.memory_mib}
-            for process in machine.processes
-        ],
+        **machine.npu_tool,
+        "chips": [{key: getattr(each, key) for key in chip} for each in machine.chips],
+        "processes": [{key: getattr(each, key) for key in process} for each in machine.processes],
         "gpus": [dataclasses.asdict(gpu) for gpu in machine.gpus],
         "nodes": {node.id: machine.node_lists[node.id] for node in machine.nodes},
         "faults": machine.faults,

@@ -9,7 +9,6 @@ import json
 import os
 import pathlib
 import shutil
-from collections.abc import Callable
 
 from .driver import DESCRIPTION
 
@@ -17,29 +16,21 @@ from .driver import DESCRIPTION
 def set_faults(tree: str | os.PathLike, **faults: object) -> None:
     """Replace all faults of a tree's vendor tools (see ``npu_smi.py``); without arguments all is well again."""
     path = pathlib.Path(str(tree) + DESCRIPTION)
-    description = json.loads(path.read_text())
-    description["faults"] = faults
-    path.write_text(json.dumps(description))
-
-
-def lose_card(tree: str | os.PathLike, card: int) -> None:
-    """Let a card (by its NPU ID) drop off the bus: its functions, interrupts, device nodes, workqueues and kernel threads go."""
-    _lose(tree, card, lambda chip: True)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "faults": faults}))
 
 
 def lose_chip(tree: str | os.PathLike, card: int, number: int) -> None:
     """Let one chip of a card go; the PCI function stays where another chip shares it."""
-    path = pathlib.Path(str(tree) + DESCRIPTION)
-    description = json.loads(path.read_text())
-    faults = description["faults"]
-    path.write_text(json.dumps({**description, "faults": {**faults, "lost": [*faults.get("lost", []), "%d:%d" % (card, number)]}}))
-    _lose(tree, card, lambda chip: chip["chip"] == number)
+    faults = json.loads(pathlib.Path(str(tree) + DESCRIPTION).read_text())["faults"]
+    set_faults(tree, **{**faults, "lost": [*faults.get("lost", []), "%d:%d" % (card, number)]})
+    lose_card(tree, card, number)
 
 
-def _lose(tree: str | os.PathLike, card: int, concerned: Callable[[dict], bool]) -> None:
+def lose_card(tree: str | os.PathLike, card: int, number: int | None = None) -> None:
+    """Let a card (by its NPU ID) drop off the bus: its functions, interrupts, device nodes, workqueues and kernel threads go."""
     root = pathlib.Path(tree)
     known = json.loads(pathlib.Path(str(tree) + DESCRIPTION).read_text())["chips"]
-    chips = [chip for chip in known if chip["card"] == card and concerned(chip)]
+    chips = [chip for chip in known if chip["card"] == card and number in (None, chip["chip"])]
     if not chips:
         raise ValueError("%s has no card %d, or not this chip of it" % (tree, card))
     shared = {chip["bdf"] for chip in known if chip not in chips}

@@ -9,6 +9,7 @@ CPUs that a plan has for an NPU, and the neighbours the others, as slices and ho
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -48,14 +49,9 @@ def inventory(workers: list[int], pool: list[int]) -> dict:
 
 
 def measure(folder: Path, label: str, arguments: list[str]) -> None:
-    command = [
-        str(Path(sys.executable).with_name("ansible-playbook")),
-        "-i",
-        str(folder / "this-machine.yml"),
-        "tests/simulator/measure.yml",
-    ]
-    given = [f"npu_affinity_measures={folder}", f"npu_affinity_measure_label={label}", f"npu_affinity_measure_seconds={SECONDS}"]
-    subprocess.run([*command, *(part for pair in given for part in ("-e", pair)), *arguments], cwd=REPOSITORY, check=True)
+    command = [Path(sys.executable).with_name("ansible-playbook"), "-i", folder / "this-machine.yml", "tests/simulator/measure.yml"]
+    given = {"npu_affinity_measures": str(folder), "npu_affinity_measure_label": label, "npu_affinity_measure_seconds": SECONDS}
+    subprocess.run([*command, "-e", json.dumps(given), *arguments], cwd=REPOSITORY, check=True)
 
 
 def main() -> None:
@@ -79,10 +75,8 @@ def main() -> None:
         workers = [start(WORKER, cpus) for _cpu in pool]
         neighbours = [start(NEIGHBOUR, [*others, *pool]) for _cpu in (*others, *pool)]
         (folder / "this-machine.yml").write_text(yaml.safe_dump(inventory(workers, pool)))
-        print(
-            f"1 of 2: workers ({len(workers)}) and neighbours ({len(neighbours)}) on CPUs {compress(cpus)}, not bound: {SECONDS} s",
-            flush=True,
-        )
+        both = f"workers ({len(workers)}) and neighbours ({len(neighbours)})"
+        print(f"1 of 2: {both} on CPUs {compress(cpus)}, not bound: {SECONDS} s", flush=True)
         measure(folder, "before", arguments)
         for process, where in [*((worker, pool) for worker in workers), *((neighbour, others) for neighbour in neighbours)]:
             os.sched_setaffinity(process, where)

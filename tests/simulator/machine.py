@@ -1,11 +1,12 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A machine description made explicit: every CPU, core, cache, NUMA node, PCI function and chip. The language: ``generate.py``."""
+"""A machine description made explicit: every CPU, core, cache, NUMA node, PCI function and chip. The language: ``README.md``."""
 
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,12 @@ WORKER_MIB = 4096
 
 PCI_IDS = {"310": "d100", "310p": "d500", "910": "d801", "a2": "d802", "a3": "d803", "a5": "d806"}
 NPU_DRIVER = "devdrv_device_driver"
+DEFAULTS = {"product": "Simulated server", "vendor": "Huawei", "systemd": 249}
+DEFAULTS |= {"soft_split": False, "kubelet": None, "units": (), "faults": {}}
+DEFAULTS_OF_SECTIONS = {
+    "driver": {"version": "25.5.1", "npu_smi": None, "installed": True, "layout": "newest"},
+    "irqbalance": {"installed": True, "active": True, "unit": "rhel", "options": ""},
+}
 
 
 @dataclass(frozen=True)
@@ -163,6 +170,12 @@ class Machine:
     def memory_nodes(self) -> str:
         return compress(node.id for node in self.nodes if node.memory_mib)
 
+    @functools.cached_property
+    def chips_on_bus(self) -> list[Chip]:
+        """The chips that are not lost with their function."""
+        addresses = {function.bdf for function in self.functions}
+        return [chip for chip in self.chips if chip.bdf in addresses]
+
     def visible(self, cpus) -> str:
         """Return the cpulist of CPUs as sysfs shows it: without the offline ones."""
         return compress(cpu for cpu in cpus if cpu not in self.offline)
@@ -177,17 +190,12 @@ class Machine:
 
     def mask(self, cpulist: str) -> str:
         """Return a CPU mask as wide as the kernel prints it: one bit per possible CPU, in groups of 32."""
-        bits = 0
-        for cpu in expand(cpulist):
-            bits |= 1 << cpu
-        digits = "%0*x" % (-(-self.possible // 4), bits)
-        first = len(digits) % 8
-        groups = [digits[:first]] if first else []
-        return ",".join(groups + [digits[start : start + 8] for start in range(first, len(digits), 8)])
+        bits = sum(1 << cpu for cpu in expand(cpulist))
+        return re.sub("(?!^)(?=(.{8})+$)", ",", "%0*x" % (-(-self.possible // 4), bits))
 
 
 def resolve(description: dict[str, Any]) -> Machine:
-    """Return the machine that a description in the language of ``generate.py`` describes.
+    """Return the machine that a description describes.
 
     Raises ``ValueError`` naming the key that is unknown or contradicts another one.
     """
@@ -199,50 +207,36 @@ def resolve(description: dict[str, Any]) -> Machine:
     offline = frozenset(expand(cpus.get("offline", "")))
     if not offline < present:
         raise ValueError("machine: cpus.offline '%s' must be some of the CPUs %s" % (compress(offline), compress(present)))
-    possible = int(cpus.get("possible", max(present) + 1))
-    isolated = cpus.get("isolated", "")
     architecture = reader.get("architecture", "aarch64")
-    kernel = reader.get("kernel", "5.10.0-216.0.0.115.oe2203sp4.%s" % architecture)
-    npus = reader.section("npus")
-    gpus = reader.section("gpus")
-    first_irq = int(reader.get("first_irq", 2752 if architecture == "aarch64" else 512))
-    functions = []
+    npus, gpus = reader.section("npus"), reader.section("gpus")
+    first_irq = 2752 if architecture == "aarch64" else 512
+    functions: list[Function] = []
     chips = _npus(npus, functions, first_irq)
     cards = _gpus(gpus, functions, first_irq)
     functions += _other_functions(architecture, next(node.id for node in nodes if node.cpus))
-    family = npus.get("family", None)
     processes = [_npu_process(entry, nodes, chips) for entry in npus.get("processes", ())]
     processes += [_gpu_process(entry, nodes) for entry in gpus.get("processes", ())]
+    os_id, os_version = reader.get("os", "openEuler 22.03").split()
     machine = Machine(
         architecture=architecture,
-        kernel=kernel,
-        product=reader.get("product", "Simulated server"),
-        vendor=reader.get("vendor", "Huawei"),
-        os_id=reader.get("os", "openEuler 22.03").split()[0],
-        os_version=reader.get("os", "openEuler 22.03").split()[1],
-        systemd=int(reader.get("systemd", 249)),
+        kernel=reader.get("kernel", "5.10.0-216.0.0.115.oe2203sp4.%s" % architecture),
+        os_id=os_id,
+        os_version=os_version,
         cgroup=reader.choice("cgroup", ("v2", "v1", "hybrid")),
         nodes=nodes,
         cores=cores,
         offline=offline,
-        isolated=isolated,
-        possible=possible,
+        isolated=cpus.get("isolated", ""),
+        possible=int(cpus.get("possible", max(present) + 1)),
         functions=tuple(functions),
-        family=family,
+        family=npus.get("family", None),
         chips=chips,
         gpus=cards,
         processes=tuple(processes),
-        driver=dict({"version": "25.5.1", "npu_smi": None, "installed": True, "layout": "newest"}, **reader.get("driver", {})),
-        soft_split=bool(reader.get("soft_split", False)),
-        irqbalance=dict(
-            {"installed": True, "active": True, "unit": "rhel", "options": ""},
-            **reader.get("irqbalance", {}),
-        ),
-        kubelet=reader.get("kubelet", None),
-        units=tuple(reader.get("units", ())),
         npu_tool={"mesh": npus.get("mesh", None), "affinity": npus.get("affinity", None)},
         gpu_driver=gpus.get("driver", "550.54.15"),
-        faults=reader.get("faults", {}),
+        **{key: reader.get(key, value) for key, value in DEFAULTS.items()},
+        **{key: {**values, **reader.get(key, {})} for key, values in DEFAULTS_OF_SECTIONS.items()},
     )
     reader.get("about", "")
     for part in (reader, cpus, nodes_section, npus, gpus):
@@ -286,14 +280,13 @@ class _Reader:
 def _processors(cpus: _Reader, section: _Reader) -> tuple[tuple[Node, ...], tuple[Core, ...]]:
     """Number the CPUs: nodes in order, cores in order, threads next to each other or in a second row behind all first threads."""
     ids = section.get("ids", None) or list(range(section.get("count", 1)))
-    without = set(section.get("without_cpus", ()))
-    packages = cpus.get("packages", 1)
-    per_node = cpus.need("per_node")
+    packages, per_node = cpus.get("packages", 1), cpus.need("per_node")
     smt = cpus.choice("smt", ("none", "adjacent", "split"))
     order = cpus.choice("order", ("blocks", "round_robin"))
     threads = 1 if smt == "none" else 2
     if per_node % threads:
         raise ValueError("machine.cpus: per_node %d is not a whole number of cores of %d threads" % (per_node, threads))
+    without = section.get("without_cpus", ())
     owners = [node for node in ids if node not in without]
     cores_per_node = per_node // threads
     total = cores_per_node * len(owners)
@@ -303,12 +296,8 @@ def _processors(cpus: _Reader, section: _Reader) -> tuple[tuple[Node, ...], tupl
     cores = []
     members: dict[int, list[int]] = {node: [] for node in ids}
     for core in range(total):
-        if order == "blocks":
-            position = core
-            node = owners[core // cores_per_node]
-        else:
-            node = owners[core % len(owners)]
-            position = owners.index(node) * cores_per_node + core // len(owners)
+        row, place = divmod(core, cores_per_node) if order == "blocks" else divmod(core, len(owners))[::-1]
+        node, position = owners[row], row * cores_per_node + place
         numbers = {"none": (core,), "adjacent": (2 * core, 2 * core + 1), "split": (core, core + total)}[smt]
         members[node] += numbers
         cluster = None if per_cluster is None else position // per_cluster
@@ -338,24 +327,18 @@ def _npus(section: _Reader, functions: list[Function], first_irq: int) -> tuple[
         return ()
     if family not in PCI_IDS:
         raise ValueError("machine.npus: family '%s' is unknown; known are %s" % (family, ", ".join(PCI_IDS)))
-    chips_per_card = section.get("chips_per_card", 1)
-    name = section.need("name")
-    memory = section.need("memory_mib")
-    count = section.get("vectors", CQ_PER_FUNCTION + 4)
-    managed = set(section.get("managed", ()))
-    default_node = section.get("node", 0)
+    name, memory = section.need("name"), section.need("memory_mib")
+    chips_per_card, default_node = section.get("chips_per_card", 1), section.get("node", 0)
+    count, managed = section.get("vectors", CQ_PER_FUNCTION + 4), set(section.get("managed", ()))
     chips: list[Chip] = []
     for card in cards:
         entry = _Reader(card, "machine.npus.cards")
         number = entry.need("npu")
-        addresses = entry.need("bdf")
-        addresses = addresses if isinstance(addresses, list) else [addresses]
-        nodes = entry.get("node", default_node)
-        nodes = nodes if isinstance(nodes, list) else [nodes] * len(addresses)
+        addresses = _as_list(entry.need("bdf"))
+        nodes = _as_list(entry.get("node", default_node), len(addresses))
         if len(addresses) not in (1, chips_per_card) or len(nodes) != len(addresses):
             raise ValueError("machine.npus: card %s needs 1 or %d functions, each with its node" % (number, chips_per_card))
-        phys = entry.get("phy", list(range(len(chips), len(chips) + chips_per_card)))
-        phys = phys if isinstance(phys, list) else [phys]
+        phys = _as_list(entry.get("phy", list(range(len(chips), len(chips) + chips_per_card))))
         lost = entry.get("lost", False)
         for index, (address, node) in enumerate(zip(addresses, nodes, strict=True)):
             irq = first_irq + VECTOR_STRIDE * sum(function.driver == NPU_DRIVER for function in functions)
@@ -371,6 +354,10 @@ def _npus(section: _Reader, functions: list[Function], first_irq: int) -> tuple[
     return tuple(chips)
 
 
+def _as_list(value: Any, count: int = 1) -> list:
+    return value if isinstance(value, list) else [value] * count
+
+
 def _npu_vectors(first: int, device: int, count: int, managed: set[str]) -> tuple[Vector, ...]:
     """The vectors of one function: mailbox, submission queue, completion queues, then unnamed ones (allocated, not requested)."""
     names: list[str | None] = ["trs-mbox-%d-0" % device, SQ_IRQ] + [CQ_IRQ] * CQ_PER_FUNCTION
@@ -382,9 +369,7 @@ def _gpus(section: _Reader, functions: list[Function], first_irq: int) -> tuple[
     cards = section.get("cards", ())
     if not cards:
         return ()
-    name = section.need("name")
-    memory = section.need("memory_mib")
-    device = str(section.get("device", "26b9"))
+    name, memory, device = section.need("name"), section.need("memory_mib"), str(section.get("device", "26b9"))
     gpus = []
     for index, card in enumerate(cards):
         entry = _Reader(card, "machine.gpus.cards")
@@ -404,22 +389,15 @@ def _other_functions(architecture: str, node: int) -> list[Function]:
     The queue interrupts of the disk are managed by the kernel, as the NVMe driver asks for them.
     """
     arm = architecture == "aarch64"
-    queues = [Vector(101 + index, "nvme0q%d" % index, managed=index > 0) for index in range(5)]
-    if arm:
-        nic = [Vector(120 + index, "hns3-0000:7d:00.0-TxRx-%d" % index) for index in range(4)]
-        return [
-            Function("0000:30:00.0", "19e5", "a120", "060400", node, "pcieport", (Vector(96, "PCIe PME"),)),
-            Function("0000:32:00.0", "19e5", "1711", "030000", node, "hibmc-drm"),
-            Function("0000:7d:00.0", "19e5", "a222", "020000", node, "hns3", tuple(nic)),
-            Function("0000:35:00.0", "19e5", "3714", "010802", node, "nvme", tuple(queues)),
-        ]
-    nic = [Vector(120 + index, "mlx5_comp%d@pci:0000:33:00.0" % index) for index in range(4)]
-    return [
-        Function("0000:30:01.0", "8086", "352a", "060400", node, "pcieport", (Vector(96, "PCIe PME"),)),
-        Function("0000:32:00.0", "19e5", "1711", "030000", node, "hibmc-drm"),
-        Function("0000:33:00.0", "15b3", "101d", "020000", node, "mlx5_core", tuple(nic)),
-        Function("0000:35:00.0", "144d", "a80a", "010802", node, "nvme", tuple(queues)),
+    port, nic, disk = ("19e5:a120", "19e5:a222", "19e5:3714") if arm else ("8086:352a", "15b3:101d", "144d:a80a")
+    slot, name = ("0000:7d:00.0", "hns3-0000:7d:00.0-TxRx-%d") if arm else ("0000:33:00.0", "mlx5_comp%d@pci:0000:33:00.0")
+    rows = [
+        ("0000:30:00.0" if arm else "0000:30:01.0", port, "060400", "pcieport", [Vector(96, "PCIe PME")]),
+        ("0000:32:00.0", "19e5:1711", "030000", "hibmc-drm", []),
+        (slot, nic, "020000", "hns3" if arm else "mlx5_core", [Vector(120 + index, name % index) for index in range(4)]),
+        ("0000:35:00.0", disk, "010802", "nvme", [Vector(101 + index, "nvme0q%d" % index, managed=index > 0) for index in range(5)]),
     ]
+    return [Function(bdf, *ids.split(":"), kind, node, driver, tuple(vectors)) for bdf, ids, kind, driver, vectors in rows]
 
 
 def _npu_process(entry: dict[str, Any], nodes: tuple[Node, ...], chips: tuple[Chip, ...]) -> Process:
@@ -458,4 +436,4 @@ def _check(machine: Machine) -> None:
             raise ValueError("machine: %s is on NUMA node %d, but the nodes are %s" % (function.bdf, function.node, sorted(known)))
     irqs = [vector.irq for function in machine.functions for vector in function.vectors]
     if len(set(irqs)) != len(irqs):
-        raise ValueError("machine: two vectors have one interrupt number; give fewer vectors or another first_irq")
+        raise ValueError("machine: two vectors have one interrupt number; give fewer vectors")

@@ -27,16 +27,17 @@ A card whose PCI function is missing from the tree's sysfs has dropped off the b
 
 from __future__ import annotations
 
+import collections
 import json
 import os
-import re
 import signal
 import sys
+import time
 
 DESCRIPTION = "simulator/machine.json"
 CALLS = "var/log/npu-smi-calls.log"
-SHARE_STATE = "run/npu-smi/share.json"
-SHARE_CONFIG = "etc/device_share.cfg"
+SHARE_STATE, SHARE_CONFIG = "run/npu-smi/share.json", "etc/device_share.cfg"
+SPLIT_STATE, SPLIT_CONFIG = "run/npu-smi/vnpus.json", "etc/vnpu.cfg"
 INSTALL_INFO = "etc/ascend_install.info"
 
 UNSUPPORTED, INVALID, NOT_ROOT, INNER, BUSY, ABORTED, TOPO_FAILED = 217, 215, 214, 211, 203, 200, 191
@@ -54,33 +55,16 @@ WHOLE_CARD = (
     "There are security risks when enabling or disabling the device sharing, "
     "Please ensure that only a single user operating the card at the same time."
 )
-RECOVER_RISK = (
-    "Device share config recover will be allowed when opening device share enable, "
-    "Please ensure that the custom code is secure and trustworthy."
-)
 QUESTION = "Are you sure you want to continue setting?(Y/N)"
+NOT_COMPLETE = "[WARNING]The driver package may not be completely installed, which may cause function abnormal. Please reinstall it."
 
 MAIN_HELP = "Usage: npu-smi <Command|-h|-v> [Options...]\n\nnpu-smi Command:\n\tinfo            Queries\n\tset             Settings"
-INFO_HELP = (
-    "Usage: npu-smi info <watch|proc|-h|-m|-l|-t type> [Options...]\n\nOptions:\n"
-    "       -i %d          Card ID\n       -c %d          Chip ID"
-)
+ONE_CHIP = " [Options...]\n\nOptions:\n       -i %d          Card ID\n       -c %d          Chip ID"
+INFO_HELP = "Usage: npu-smi info <watch|proc|-h|-m|-l|-t type>" + ONE_CHIP
 SET_HELP = "Usage: npu-smi set <-h|-t type> [Options...]"
-SHARE_HELP = (
-    "Usage: npu-smi set -t device-share [Options...]\n\nOptions:\n       -i %d          Card ID\n       -c %d          Chip ID\n"
-    "       -d %d          Enable value, only can input 0 or 1"
-)
-RECOVER_HELP = (
-    "Usage: npu-smi set -t device-share-cfg-recover [Options...]\n\nOptions:\n"
-    "       -d %d          Persistence config recover mode, only can input 0 or 1"
-)
-
-NOT_SIMULATED = {"flash", "sensors", "temp", "volt", "ecc", "ip", "work-mode", "pcie-err"}
-NOT_SIMULATED |= {"memory", "usages", "health", "common", "power", "product", "proc-mem"}
-SHARE = "device-share"
-RECOVER = "device-share-cfg-recover"
-REMAP = "phyid-remap"
-SUPPORTED_ON = {SHARE: {"310", "310p", "a2", "a3", "a5"}, RECOVER: {"310p", "a2", "a3"}}
+SHARE_HELP = "Usage: npu-smi set -t device-share" + ONE_CHIP + "\n       -d %d          Enable value, only can input 0 or 1"
+SHARE, REMAP = "device-share", "phyid-remap"
+SHARED_ON, RECORDED_ON = {"310", "310p", "a2", "a3", "a5"}, {"310p", "a2", "a3"}
 SPLIT_QUERIES = {"vnpu-mode", "vnpu-cfg-recover", "info-vnpu", "template-info"}
 SPLIT_SETTINGS = {"vnpu-mode", "vnpu-cfg-recover", "create-vnpu", "destroy-vnpu"}
 TEMPLATES = {
@@ -93,12 +77,11 @@ TEMPLATES = {
 TEMPLATES_24_CORES = [("vir06_1c_16g", 6, 16, 1), ("vir12_3c_32g", 12, 32, 3)]
 TEMPLATES_32_GB = [("vir05_1c_8g", 5, 8, 1), ("vir10_3c_16g", 10, 16, 3), ("vir10_3c_16g_nm", 10, 16, 3), ("vir10_4c_16g_m", 10, 16, 4)]
 AI_CORES = {"310p": (8, 7), "910": (30, 14), "a2": (20, 7), "a3": (20, 7)}
-SPLIT_STATE = "run/npu-smi/vnpus.json"
-SPLIT_CONFIG = "etc/vnpu.cfg"
 SPLIT_START, SPLIT_END = "[vnpu-config start]", "[vnpu-config end]"
+SHARE_START, SHARE_END = "[device-share-config start]", "[device-share-config end]"
+NOBODY = "0" * 12
 WITH_MCU = {"310", "310p", "a2", "a3"}
 BEFORE_A2 = {"310", "310p", "910"}
-PCI_DEVICE = {"310": "0xD100", "310p": "0xD500", "910": "0xD801", "a2": "0xD802", "a3": "0xD803", "a5": "0xD806"}
 
 
 class Stop(Exception):
@@ -114,25 +97,42 @@ def field(key, value):
     print("\t%-30s : %s" % (key, value))
 
 
-class Chip:
-    def __init__(self, entry, logic, family):
-        self.family = family
-        self.cores = (24, 7) if entry["name"] in ("910B1", "910B2", "910B2C") else AI_CORES.get(family)
-        self.card = entry["card"]
-        self.chip = entry["chip"]
-        self.phy = entry["phy"]
-        self.bdf = entry["bdf"]
-        self.name = entry["name"]
-        self.memory = entry["memory_mib"]
-        self.health = entry["health"]
-        self.logic = logic
-        self.used = 3008 + 4 * entry["phy"]
-        self.temperature = 36 + entry["phy"] % 8
-        self.power = "%.1f" % (84 + 0.6 * self.phy)
+def report(status, message):
+    field("Status", "Fail" if status else "OK")
+    field("Message", message)
+    raise Stop(status)
 
-    @property
-    def bus_id(self):
-        return self.bdf.upper()
+
+def text_of(path, default):
+    try:
+        with open(path) as file:
+            return file.read()
+    except FileNotFoundError:
+        return default
+
+
+def replace(path, text, mode):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    temporary = "%s.%d" % (path, os.getpid())
+    with open(temporary, "w") as file:
+        file.write(text)
+    os.chmod(temporary, mode)
+    os.replace(temporary, path)
+
+
+class Chip:
+    """A chip with the fields of its entry in the description: card, chip, phy, bdf, name, memory_mib, health."""
+
+    def __init__(self, entry, family):
+        vars(self).update(entry)
+        self.family = family
+        self.cores = (24, 7) if self.name in ("910B1", "910B2", "910B2C") else AI_CORES.get(family)
+        self.used = 3008 + 4 * self.phy
+        self.temperature = str(36 + self.phy % 8)
+        self.power = "%.1f" % (84 + 0.6 * self.phy)
+        self.key = "%d:%d" % (self.card, self.chip)
+        self.bus_id = self.bdf.upper()
+        self.device = "sys/bus/pci/devices/" + self.bdf
 
 
 class Machine:
@@ -140,8 +140,7 @@ class Machine:
 
     def __init__(self, root):
         self.root = root
-        with open(self.path(DESCRIPTION)) as file:
-            self.description = json.load(file)
+        self.description = json.loads(self.read(DESCRIPTION))
         self.faults = self.description["faults"]
         self.family = self.description["family"]
         self.arm = self.description["architecture"] == "aarch64"
@@ -149,32 +148,29 @@ class Machine:
         container = self.faults.get("container", False)
         self.container = bool(container)
         self.mcu = self.family in WITH_MCU
-        lost = self.faults.get("lost", [])
-        there = [entry for entry in self.description["chips"] if "%d:%d" % (entry["card"], entry["chip"]) not in lost]
-        on_bus = [entry for entry in there if os.path.exists(self.path(self.device(entry["bdf"])))]
-        seen = [entry for entry in on_bus if not isinstance(container, list) or entry["phy"] in container]
-        self.partial_card = self.family == "a3" and bool({e["card"] for e in seen} & {e["card"] for e in on_bus if e not in seen})
-        dead = set(self.faults.get("dead", []))
-        self.dead = dead
-        self.board = list(dict.fromkeys(entry["card"] for entry in seen))
-        self.chips = [Chip(entry, logic, self.family) for logic, entry in enumerate(seen) if entry["card"] not in dead]
+        there = [Chip(entry, self.family) for entry in self.description["chips"]]
+        there = [chip for chip in there if chip.key not in self.faults.get("lost", []) and os.path.exists(self.path(chip.device))]
+        seen = [chip for chip in there if not isinstance(container, list) or chip.phy in container]
+        self.partial_card = self.family == "a3" and bool({chip.card for chip in seen} & {chip.card for chip in there if chip not in seen})
+        self.dead = set(self.faults.get("dead", []))
+        self.board = list(dict.fromkeys(chip.card for chip in seen))
+        self.chips = []
         self.cards = {}
-        for chip in self.chips:
-            self.cards.setdefault(chip.card, []).append(chip)
+        for logic, chip in enumerate(seen):
+            chip.logic = logic
+            if chip.card not in self.dead:
+                self.chips.append(chip)
+                self.cards.setdefault(chip.card, []).append(chip)
 
     def path(self, path):
         return os.path.join(self.root, path)
-
-    @staticmethod
-    def device(bdf):
-        return "sys/bus/pci/devices/" + bdf
 
     def read(self, path):
         with open(self.path(path)) as file:
             return file.read().strip()
 
     def node(self, chip):
-        return int(self.read(self.device(chip.bdf) + "/numa_node"))
+        return int(self.read(chip.device + "/numa_node"))
 
     def affinity(self, chip):
         """The CPUs of the function's node; like the tool, no node counts as node 0."""
@@ -183,14 +179,11 @@ class Machine:
     def is_root(self):
         return int(os.environ.get("NPU_SMI_UID", self.faults.get("user", 0))) == 0
 
-    def is_busy(self, chip):
-        return bool({str(chip.card), "%d:%d" % (chip.card, chip.chip)} & {str(held) for held in self.faults.get("busy", [])})
+    def is_busy(self, *names):
+        return bool({str(held) for held in self.faults.get("busy", [])}.intersection(map(str, names)))
 
     def processes(self, chip):
         return [entry for entry in self.description["processes"] if (entry["card"], entry["chip"]) == (chip.card, chip.chip)]
-
-    def topo_label(self, chip):
-        return "Phy-ID%d" % chip.phy if self.family == "a3" else "NPU%d" % chip.card
 
     def type_and_name(self, chip):
         if self.family == "310":
@@ -200,58 +193,32 @@ class Machine:
 
 # --- the table of `npu-smi info` ------------------------------------------------------------------------------------
 
-
-class Layout:
-    """One release's table: cell widths, where the second and third value of the last cell start, and the widths of used amounts."""
-
-    def __init__(self, cells, columns, process_cells, pages=6, used=5, hbm=6, banner=24):
-        self.cells = cells
-        self.columns = columns
-        self.process_cells = process_cells
-        self.pages, self.used, self.hbm = pages, used, hbm
-        self.banner = banner
-
-    def row(self, *texts):
-        print("|%s|" % "|".join((" " + text).ljust(width) for text, width in zip(texts, self.cells)))
-
-    def process_row(self, *texts):
-        print("|%s|" % "|".join((" " + text).ljust(width) for text, width in zip(texts, self.process_cells)))
-
-    def line(self, text):
-        print("|%s|" % (" " + text).ljust(self.width))
-
-    @property
-    def width(self):
-        return sum(self.cells) + len(self.cells) - 1
-
-    def frame(self, sign):
-        print("+%s+" % "+".join(sign * width for width in self.cells))
-
-    def plain_frame(self):
-        print("+%s+" % ("-" * self.width))
-
-    def last(self, first, second, third):
-        return first.ljust(self.columns[0]) + second.ljust(self.columns[1]) + third
+Layout = collections.namedtuple("Layout", "cells columns process_cells pages used hbm banner")
+"""One release's table: cell widths, where the second and third value of the last cell start, and the widths of used amounts."""
+HBM_99 = Layout([27, 15, 53], (12, 18), [27, 15, 26, 26], 6, 5, 6, 24)
+HBM_98 = Layout([27, 15, 52], (12, 18), [27, 15, 26, 25], 5, 5, 5, 24)
+DDR_106 = Layout([31, 17, 54], (13, 18), [31, 17, 26, 27], 6, 5, 6, 40)
+DDR_80 = Layout([19, 17, 40], (18, 0), [], 6, 5, 6, 28)
+A5_116 = Layout([8, 18, 15, 70], (22, 25), [27, 15, 20, 23, 25], 6, 6, 6, 40)
+A5_END = [27, 15, 70]
+LAYOUTS = {("newest", "a5"): A5_116, ("release", "a2"): HBM_98, ("release", "310"): DDR_80}
 
 
-HBM_99 = Layout([27, 15, 53], (12, 18), [27, 15, 26, 26])
-HBM_98 = Layout([27, 15, 52], (12, 18), [27, 15, 26, 25], pages=5, hbm=5)
-HBM_93 = Layout([22, 15, 52], (12, 18), [22, 15, 26, 25], pages=5, hbm=5)
-HBM_116 = Layout([27, 15, 70], (21, 24), [27, 15, 20, 23, 25], pages=5, hbm=5, banner=35)
-DDR_106 = Layout([31, 17, 54], (13, 18), [31, 17, 26, 27], banner=40)
-DDR_80 = Layout([19, 17, 40], (18, 0), [], banner=28)
-A5_116 = Layout([8, 18, 15, 70], (22, 25), [27, 15, 20, 23, 25], used=6, banner=40)
-A5_99 = Layout([8, 18, 15, 53], (12, 18), [27, 15, 26, 26], banner=40)
+def row(cells, *texts):
+    print("|%s|" % "|".join((" " + text).ljust(width) for text, width in zip(texts, cells)))
 
-LAYOUTS = {
-    ("newest", "a5"): A5_116,
-    ("release", "a5"): A5_99,
-    ("wide", "a3"): HBM_116,
-    ("release", "910"): HBM_93,
-    ("release", "a2"): HBM_98,
-    ("release", "a3"): HBM_98,
-    ("release", "310"): DDR_80,
-}
+
+def frame(cells, sign="-"):
+    print("+%s+" % "+".join(sign * width for width in cells))
+
+
+def whole(layout):
+    """The width of all cells as that of one."""
+    return [sum(layout.cells) + len(layout.cells) - 1]
+
+
+def last(layout, first, second, third):
+    return first.ljust(layout.columns[0]) + second.ljust(layout.columns[1]) + third
 
 
 def usage(used, total, width):
@@ -262,108 +229,97 @@ def print_table(machine):
     family = machine.family
     ddr = family in ("310", "310p")
     layout = LAYOUTS.get((machine.description["layout"], family)) or (DDR_106 if ddr else HBM_99)
-    with_pages = layout is not DDR_80
-    layout.plain_frame()
-    layout.line("npu-smi %-*s Version: %s" % (layout.banner, machine.description["npu_smi"], machine.description["version"]))
-    layout.frame("-")
-    pages = "Hugepages-Usage(page)" if with_pages else ""
+    end = A5_END if layout is A5_116 else layout.cells
+    frame(whole(layout))
+    versions = machine.description["npu_smi"], machine.description["version"]
+    row(whole(layout), "npu-smi %-*s Version: %s" % (layout.banner, *versions))
+    frame(layout.cells)
+    pages = "Hugepages-Usage(page)" if layout is not DDR_80 else ""
     if family == "a5":
-        layout.row("NPU ID", "Name", "Health", layout.last("Power(W)", "Temp(C)", pages))
-        layout.row("", "", "Bus-Id", layout.last("NPU Util(%)", "Memory-Usage(MB)", "HBM-Usage(MB)"))
+        row(layout.cells, "NPU ID", "Name", "Health", last(layout, "Power(W)", "Temp(C)", pages))
+        row(layout.cells, "", "", "Bus-Id", last(layout, "NPU Util(%)", "Memory-Usage(MB)", "HBM-Usage(MB)"))
     else:
         indent = 8 if ddr else 6
         second = {"a3": "Phy-ID", "310": "Device", "310p": "Device"}.get(family, "")
-        memory = layout.last("AICore(%)", "Memory-Usage(MB)", "" if ddr else "HBM-Usage(MB)")
-        layout.row("NPU".ljust(indent) + "Name", "Health", layout.last("Power(W)", "Temp(C)", pages))
-        layout.row(("Chip".ljust(indent) + second).rstrip(), "Bus-Id", memory)
-    layout.frame("=")
+        memory = last(layout, "AICore(%)", "Memory-Usage(MB)", "" if ddr else "HBM-Usage(MB)")
+        row(layout.cells, "NPU".ljust(indent) + "Name", "Health", last(layout, "Power(W)", "Temp(C)", pages))
+        row(layout.cells, ("Chip".ljust(indent) + second).rstrip(), "Bus-Id", memory)
+    frame(layout.cells, "=")
     for chips in machine.cards.values():
         for chip in chips:
-            print_chip(machine, layout, chip)
+            print_chip(family, layout, chip)
             if chip is not chips[-1]:
-                layout.frame("-") if ddr else layout.plain_frame()
-        print_card_end(layout)
-    print_processes(machine, layout)
+                frame(layout.cells if ddr else whole(layout))
+        frame(end, "=")
+    if layout.process_cells:
+        print_processes(machine, layout, end)
 
 
-def print_card_end(layout):
-    if layout is A5_116:
-        print("+%s+%s+%s+" % ("=" * 27, "=" * 15, "=" * 70))
-    else:
-        layout.frame("=")
-
-
-def print_chip(machine, layout, chip):
-    family = machine.family
+def print_chip(family, layout, chip):
     power = {"310": "12.8", "310p": "NA"}.get(family, "-" if family == "a3" and chip.chip else chip.power)
     pages = usage(0, 15 if family == "310p" else 0, layout.pages) if layout is not DDR_80 else ""
-    state = layout.last(power, str(chip.temperature), pages)
+    state = last(layout, power, chip.temperature, pages)
+    amount = usage(chip.used, chip.memory_mib, layout.used if family in ("310", "310p") else layout.hbm)
     if family in ("310", "310p"):
-        layout.row("%-8d%s" % (chip.card, chip.name), chip.health, state)
-        layout.row("%-8d%d" % (chip.chip, chip.logic), chip.bus_id, layout.last("0", usage(chip.used, chip.memory, layout.used), ""))
+        row(layout.cells, "%-8d%s" % (chip.card, chip.name), chip.health, state)
+        row(layout.cells, "%-8d%d" % (chip.chip, chip.logic), chip.bus_id, last(layout, "0", amount, ""))
         return
-    ddr = usage(2777, 15039, layout.used) if family == "910" else usage(0, 0, layout.used)
-    amounts = layout.last("0", ddr, usage(chip.used, chip.memory, layout.hbm))
+    amounts = last(layout, "0", usage(2777, 15039, layout.used) if family == "910" else usage(0, 0, layout.used), amount)
     if family == "a5":
-        layout.row(str(chip.card), chip.name, chip.health, state)
-        layout.row("", "", chip.bus_id, amounts)
+        row(layout.cells, str(chip.card), chip.name, chip.health, state)
+        row(layout.cells, "", "", chip.bus_id, amounts)
         return
-    layout.row("%-6d%s" % (chip.card, chip.name), chip.health, state)
-    layout.row("%-6d%d" % (chip.chip, chip.phy) if family == "a3" else str(chip.chip), chip.bus_id, amounts)
+    row(layout.cells, "%-6d%s" % (chip.card, chip.name), chip.health, state)
+    row(layout.cells, "%-6d%d" % (chip.chip, chip.phy) if family == "a3" else str(chip.chip), chip.bus_id, amounts)
 
 
-def print_processes(machine, layout):
-    if not layout.process_cells:
-        return
+def print_processes(machine, layout, end):
     in_container = len(layout.process_cells) == 5
     words = ["Process id", "Process name", "Process memory(MB)"] + ["Process id in container"] * in_container
     if machine.family == "a5":
-        layout.process_row("NPU ID", *words)
-        print_card_end(layout)
+        row(layout.process_cells, "NPU ID", *words)
     else:
-        layout.frame("-")
-        layout.process_row("NPU     Chip", *words)
-        layout.frame("=")
+        frame(layout.cells)
+        row(layout.process_cells, "NPU     Chip", *words)
+    frame(end, "=")
     for card, chips in machine.cards.items():
         found = [(chip, process) for chip in chips for process in machine.processes(chip)]
         for chip, process in found:
             where = str(card) if machine.family == "a5" else "%-8d%d" % (card, chip.chip)
             values = [str(process["pid"]), process["comm"][:15], str(process["memory_mib"])] + ["NA"] * in_container
-            layout.process_row(where, *values)
+            row(layout.process_cells, where, *values)
         if not found:
-            layout.line("No running processes found in NPU %d" % card)
-        print_card_end(layout)
+            row(whole(layout), "No running processes found in NPU %d" % card)
+        frame(end, "=")
     if not machine.container and "Driver_Install_Status=complete" not in machine.read(INSTALL_INFO):
-        print("[WARNING]The driver package may not be completely installed, which may cause function abnormal. Please reinstall it.")
+        print(NOT_COMPLETE)
 
 
 # --- info -m, -t topo ------------------------------------------------------------------------------------------------
 
 
 def print_mapping(machine):
-    if not machine.board:
-        print("There is no NPU card on this server.")
-        return
-
-    def row(*values):
+    def line(*values):
         print("\t" + " ".join("%-30s" % value for value in values[:-1]) + " " + values[-1])
 
-    if machine.family == "a5":
-        row("NPU ID", "Slot ID", "Chip ID", "Chip Phy-ID", "%-30s" % "Chip Name")
-        for chip in machine.chips:
-            row(chip.card, chip.card, chip.chip, chip.phy, machine.type_and_name(chip))
-        return
     a3 = machine.family == "a3"
-    no_ids = ["-", "-"] if a3 else ["-"]
-    row("NPU ID", "Chip ID", "Chip Logic ID", *(["Chip Phy-ID"] if a3 else []), "%-30s" % "Chip Name")
-    for card in machine.board:
-        if card in machine.dead:
-            row(-1, 0, *no_ids, "%-30s" % "Mcu")
-            continue
-        for chip in machine.cards[card]:
-            row(card, chip.chip, *([chip.logic, chip.phy] if a3 else [chip.logic]), machine.type_and_name(chip))
-        if machine.mcu:
-            row(card, len(machine.cards[card]), *no_ids, "%-30s" % "Mcu")
+    if not machine.board:
+        print("There is no NPU card on this server.")
+    elif machine.family == "a5":
+        line("NPU ID", "Slot ID", "Chip ID", "Chip Phy-ID", "%-30s" % "Chip Name")
+        for chip in machine.chips:
+            line(chip.card, chip.card, chip.chip, chip.phy, machine.type_and_name(chip))
+    else:
+        no_ids = ["-", "-"] if a3 else ["-"]
+        line("NPU ID", "Chip ID", "Chip Logic ID", *(["Chip Phy-ID"] if a3 else []), "%-30s" % "Chip Name")
+        for card in machine.board:
+            chips = machine.cards.get(card, [])
+            for chip in chips:
+                line(card, chip.chip, *([chip.logic, chip.phy] if a3 else [chip.logic]), machine.type_and_name(chip))
+            if card in machine.dead:
+                line(-1, 0, *no_ids, "%-30s" % "Mcu")
+            elif machine.mcu:
+                line(card, len(chips), *no_ids, "%-30s" % "Mcu")
 
 
 def link(machine, one, other):
@@ -392,93 +348,46 @@ def print_topo(machine):
     if with_affinity is None:
         with_affinity = not (machine.arm and family in ("a3", "a5"))
     nics = ["NIC%d" % index for index in range(4)] if machine.newest else []
-    labels = [machine.topo_label(chip) for chip in shown]
+    labels = ["Phy-ID%d" % chip.phy if family == "a3" else "NPU%d" % chip.card for chip in shown]
     head = "".join("%-11s" % label for label in labels) + "".join("%-12s" % nic for nic in nics)
     print("\t   " + head + ("CPU Affinity" if with_affinity else ""))
+    rows = []
     for chip, label in zip(shown, labels):
         cells = ["X" if chip is other else link(machine, chip, other) for other in shown] + ["NA"] * len(nics)
-        print("%-11s" % label + "".join("%-11s" % cell for cell in cells) + (machine.affinity(chip) if with_affinity else ""))
-    for nic in nics:
-        cells = ["NA"] * len(shown) + ["X" if nic == other else "NA" for other in nics]
-        print("%-11s" % nic + "".join("%-11s" % cell for cell in cells))
+        rows.append((label, cells, machine.affinity(chip) if with_affinity else ""))
+    rows += [(nic, ["NA"] * len(shown) + ["X" if nic == other else "NA" for other in nics], "") for nic in nics]
+    for label, cells, affinity in rows:
+        print("".join("%-11s" % cell for cell in (label, *cells)) + affinity)
     if nics:
-        print()
-        for nic in nics:
-            print("%s: " % nic)
-    print("\nLegend:\n")
-    stop = "." if machine.newest else ""
-    print("  X    = Self")
-    print("  SYS  = Path traversing PCIe and NUMA nodes. Nodes are connected through SMP, such as QPI, UPI.")
+        print("\n" + "\n".join("%s: " % nic for nic in nics))
+    print("\nLegend:\n\n  X    = Self")
     print("  PHB  = Path traversing PCIe and the PCIe host bridge of a CPU.")
-    if family not in BEFORE_A2:
-        print("  PIX  = Path traversing a single PCIe switch" + stop)
-        print("  PXB  = Path traversing multiple PCIe switches" + stop)
-    if family != "a5":
-        print("  HCCS = Connection traversing HCCS.")
-    if family in ("a3", "a5"):
-        print("  SIO  = Path traversing the SIO bus" + stop)
-        print("  UB   = Connection traversing UB." if family == "a5" else "  HCCS_SW = Connection traversing HCCS through a switch" + stop)
     print("  NA   = Unknown relationship.")
 
 
 # --- key : value queries ----------------------------------------------------------------------------------------------
 
 
-def board_of_card(machine, chips):
-    first = chips[0]
-    family = machine.family
-    rows = [("NPU ID", first.card)]
-    if family != "910":
-        rows += [("Product Name", "SIM" + family.upper())]
-        rows += [("NPU Name", first.name), ("Chip Name", first.name), ("Chip Version", "V1")] if family == "a5" else []
-        rows += [("Model", "NA"), ("Manufacturer", "Huawei"), ("Serial Number", "SIM%09d" % first.card)]
-    rows += [("Software Version", machine.description["version"]), ("Firmware Version", "7.8.0.2.212"), ("Compatibility", "OK")]
-    rows += [("Board ID", "0x%02x" % {"a2": 0x33, "a3": 0xB0, "310p": 0xB1, "910": 0x24}.get(family, 0x1B))]
-    rows += [("Main Board ID", "0x18" if family == "a3" else "0x68(1P)")] if family in ("a3", "a5") else []
-    rows += [("PCB ID", "A"), ("BOM ID", 1), ("PCIe Bus Info", first.bus_id), ("Slot ID", first.card), ("Class ID", "NA")]
-    rows += [("PCI Vendor ID", "0x19E5"), ("PCI Device ID", PCI_DEVICE[family])]
-    rows += [("Subsystem Vendor ID", "0x0200"), ("Subsystem Device ID", "0x0100"), ("Chip Count", len(chips))]
-    rows += [("Chip Fault", 0)] if family == "310p" else []
-    rows += [("DDie ID", die_id(1)), ("Chip Position ID", 0)] if family == "a5" else []
-    return rows
-
-
-def die_id(number):
-    return " ".join("%08X" % (number << 16 | part) for part in range(5))
-
-
-def board_of_chip(machine, chip):
-    family = machine.family
-    rows = [("NPU ID", chip.card)] + ([("NPU Name", "9392")] if family == "a3" else [])
-    rows += [("Chip ID", chip.chip)] + ([("Chip Type", "Ascend")] if family != "a3" else [])
-    rows += [("Chip Name", chip.name), ("Chip Version", "V1"), ("Board ID", "0x33")]
-    if family in ("310", "310p"):
-        rows += [("Die ID", die_id(chip.phy))]
+def print_board(machine, chips, chip):
+    """Of the rows of the published tool those that are read. The address of a card is that of its first chip."""
+    if chip:
+        rows = [("NPU ID", chip.card), ("Chip ID", chip.chip), ("Chip Name", chip.name)]
+        rows += [("PCIe Bus Info", chip.bus_id), ("Firmware Version", "7.8.0.2.212")]
     else:
-        rows += [("PCB ID", "NA"), ("BOM ID", 1), ("VDie ID", die_id(chip.phy)), ("NDie ID", die_id(0))]
-    return rows + [("Chip Position ID", chip.chip), ("PCIe Bus Info", chip.bus_id), ("Firmware Version", "7.8.0.2.212")]
-
-
-def board_of_mcu(card, number):
-    rows = [("NPU ID", card), ("Chip ID", number), ("Chip Name", "MCU"), ("Board ID", "0x33"), ("PCB ID", "NA"), ("BOM ID", 1)]
-    return rows + [("Chip Position ID", number), ("Firmware Version", "23.3.2")]
-
-
-def print_rows(rows):
+        rows = [("NPU ID", chips[0].card), ("Software Version", machine.description["version"]), ("Firmware Version", "7.8.0.2.212")]
+        rows += [("PCIe Bus Info", chips[0].bus_id), ("Chip Count", len(chips))]
     for key, value in rows:
         field(key, value)
 
 
 def print_remap(machine, options):
     """A physical id in other terms. There is no blank behind these colons."""
-    text = options.get("-p", "")
-    chip = next((chip for chip in machine.chips if str(chip.phy) == text), None)
+    chip = next((chip for chip in machine.chips if str(chip.phy) == options.get("-p", "")), None)
     if chip is None:
         raise Stop(INVALID, "Error parameter of -p\n" + INFO_HELP)
+    rows = [("Chip Physical ID", chip.phy), ("Chip Logic ID", chip.logic), ("NPU ID", chip.card), ("Chip ID", chip.chip)]
     if machine.family == "a5":
         rows = [("Chip Phy-ID", chip.phy), ("NPU ID", chip.card), ("Slot ID", chip.card), ("Chip ID", chip.chip)]
-    else:
-        rows = [("Chip Physical ID", chip.phy), ("Chip Logic ID", chip.logic), ("NPU ID", chip.card), ("Chip ID", chip.chip)]
     for key, value in rows:
         print("%-30s:%d" % (key, value))
 
@@ -486,180 +395,65 @@ def print_remap(machine, options):
 # --- device share -----------------------------------------------------------------------------------------------------
 
 
-class Shares:
+def shared(machine):
     """Which chips are shared, until the next reboot."""
-
-    def __init__(self, machine):
-        self._path = machine.path(SHARE_STATE)
-        try:
-            with open(self._path) as file:
-                self._on = set(json.load(file))
-        except FileNotFoundError:
-            self._on = set()
-
-    @staticmethod
-    def _key(chip):
-        return "%d:%d" % (chip.card, chip.chip)
-
-    def enabled(self, chip):
-        return self._key(chip) in self._on
-
-    def set(self, chip, value):
-        (self._on.add if value else self._on.discard)(self._key(chip))
-        os.makedirs(os.path.dirname(self._path), exist_ok=True)
-        replace(self._path, json.dumps(sorted(self._on)), 0o644)
+    return set(json.loads(text_of(machine.path(SHARE_STATE), "[]")))
 
 
-def replace(path, text, mode):
-    temporary = "%s.%d" % (path, os.getpid())
-    with open(temporary, "w") as file:
-        file.write(text)
-    os.chmod(temporary, mode)
-    os.replace(temporary, path)
-
-
-START = "[device-share-config start]"
-END = "[device-share-config end]"
-RECORD = re.compile(r"npu-smi set -t device-share -i (\d+) -c (\d+) -d ([01])$")
-
-
-class Recovery:
-    """``/etc/device_share.cfg`` with the faults that the real program has: see :meth:`record`."""
-
-    def __init__(self, machine):
-        self._path = machine.path(SHARE_CONFIG)
-        try:
-            with open(self._path) as file:
-                self.lines = file.read().splitlines()
-        except FileNotFoundError:
-            self._write(["device-share-recover:disable", START, END])
-
-    def _write(self, lines):
-        self.lines = lines
-        replace(self._path, "".join(line + "\n" for line in lines), 0o600)
-
-    @property
-    def enabled(self):
-        return "device-share-recover:enable" in self.lines
-
-    def switch(self, value):
-        """Switching off also drops the recorded lines, but only those before the first end mark."""
-        lines, started, ended = [], False, False
-        for line in self.lines:
-            ended = ended or line == END
-            if line.startswith("device-share-recover:"):
-                lines.append("device-share-recover:%s" % ("enable" if value else "disable"))
-            elif value or ended or not started:
-                lines.append(line)
-            started = started or line == START
-        self._write(lines)
-
-    def record(self, chip, value):
-        """Record one setting while recovery is on. A failure to do so is silent.
-
-        Lines are meant to be in ascending order, a recorded chip's line to be replaced. The real program goes on deciding after it has
-        put its line in: each later line is copied and then decided about once more, so an insertion before other lines or a
-        replacement repeats lines and end marks. A line that is there already, or one that does not match, ends it without a write.
-        """
-        if not self.enabled:
-            return
-        new = "npu-smi set -t device-share -i %d -c %d -d %d" % (chip.card, chip.chip, value)
-        lines, started, ended, done = [], False, False, False
-        for line in self.lines:
-            if done:
-                lines.append(line)
-            ended = ended or line == END
-            replaces = inserts = False
-            if started and ended:
-                inserts = True
-            elif started:
-                match = RECORD.match(line)
-                if line == new or not match:
-                    return
-                place = int(match.group(1)), int(match.group(2))
-                replaces = place == (chip.card, chip.chip)
-                inserts = place > (chip.card, chip.chip)
-            if replaces or inserts:
-                lines.append(new)
-                done = True
-            if not replaces:
-                lines.append(line)
-            started = started or line == START
-        self._write(lines)
+def record(machine, chip, value):
+    """Note a setting in the file of the driver's own recovery if that is on. A missing file is made. Nothing reads it."""
+    path = machine.path(SHARE_CONFIG)
+    lines = text_of(path, "device-share-recover:disable\n%s\n%s\n" % (SHARE_START, SHARE_END)).splitlines()
+    if "device-share-recover:enable" in lines:
+        lines.insert(lines.index(SHARE_END), "npu-smi set -t device-share -i %d -c %d -d %d" % (chip.card, chip.chip, value))
+    replace(path, "".join(line + "\n" for line in lines), 0o600)
 
 
 def ask(text):
     """Ask on standard output; the first word on standard input must be y or Y. There is no option to skip the question."""
-    print(text)
-    print(QUESTION)
+    print(text + "\n" + QUESTION)
     sys.stdout.flush()
-    answer = ""
-    for line in sys.stdin:
-        answer = line.strip()
-        if answer:
-            break
-    if answer not in ("Y", "y"):
+    answers = (line.strip() for line in sys.stdin)
+    if next(filter(None, answers), "") not in ("Y", "y"):
         raise Stop(ABORTED)
 
 
 def print_share(machine, chips, chip):
     """Print a chip's status, or a card's: a head, then the status of each chip and, on most products behind it, its id."""
-    shares = Shares(machine)
-    if chip:
-        field("Device-share Status", shares.enabled(chip))
-        return
-    field("NPU ID", chips[0].card)
-    if machine.family == "a5":
-        field("Device-share Status", shares.enabled(chips[0]))
+    on = shared(machine)
+    if not chip:
+        field("NPU ID", chips[0].card)
+    if chip or machine.family == "a5":
+        field("Device-share Status", (chip or chips[0]).key in on)
         return
     field("Chip Count", len(chips))
     print()
     for one in chips:
-        rows = [("Device-share Status", shares.enabled(one)), ("Chip ID", one.chip)]
-        print_rows(rows[::-1] if machine.family == "310" else rows)
+        rows = [("Device-share Status", one.key in on), ("Chip ID", one.chip)]
+        for key, value in rows[::-1] if machine.family == "310" else rows:
+            field(key, value)
         print()
 
 
 def set_share(machine, chips, chip, is_mcu, value):
     one_chip_of_a3 = machine.family == "a3" and chip
-    if one_chip_of_a3:
-        ask(WHOLE_CARD)
-    elif value:
-        ask(SHARE_RISK)
+    if one_chip_of_a3 or value:
+        ask(WHOLE_CARD if one_chip_of_a3 else SHARE_RISK)
     if is_mcu:
         raise Stop(UNSUPPORTED, "This device does not support setting device-share.")
-    level = "chip" if chip else "card"
     if machine.container:
         print(NOT_PERMITTED)
-        report(NOT_ROOT, "Failed to set %s device-share" % level)
-    shares = Shares(machine)
-    targets = [chip] if chip and not one_chip_of_a3 else chips
-    recovery = Recovery(machine) if machine.family in SUPPORTED_ON[RECOVER] else None
-    for one in targets:
-        if shares.enabled(one) != value and machine.is_busy(one):
+        report(NOT_ROOT, "Failed to set %s device-share" % ("chip" if chip else "card"))
+    on = shared(machine)
+    for one in [chip] if chip and not one_chip_of_a3 else chips:
+        if (one.key in on) != value and machine.is_busy(one.card, one.key):
             card_text = "The card %d is occupied by Docker. Please release the device first." % one.card
             report(BUSY, "Failed to set chip device-share" if chip else card_text)
-        shares.set(one, value)
-        if recovery and (not chip or one is chip):
-            recovery.record(one, value)
+        (on.add if value else on.discard)(one.key)
+        replace(machine.path(SHARE_STATE), json.dumps(sorted(on)), 0o644)
+        if machine.family in RECORDED_ON and (not chip or one is chip):
+            record(machine, one, value)
     report(0, "Set chip device-share successfully" if chip else "The device-share is set successfully.")
-
-
-def print_recovery(machine, options):
-    if "-i" in options:
-        raise Stop(INVALID, "This command does not support entering card id.\n" + INFO_HELP)
-    if machine.container:
-        raise Stop(0, NOT_PERMITTED)
-    print("\tDevice-share config recover mode : %s" % ("Enable" if Recovery(machine).enabled else "Disable"))
-
-
-def set_recovery(machine, value):
-    if value:
-        ask(RECOVER_RISK)
-    if machine.container:
-        raise Stop(0, NOT_PERMITTED)
-    Recovery(machine).switch(value)
-    report(0, "The device-share config recover mode %s is set successfully." % ("Enable" if value else "Disable"))
 
 
 # --- hard vNPUs -------------------------------------------------------------------------------------------------------
@@ -671,17 +465,9 @@ class Split:
     def __init__(self, machine):
         self._machine = machine
         self._path, self._config = machine.path(SPLIT_STATE), machine.path(SPLIT_CONFIG)
-        try:
-            with open(self._path) as file:
-                state = json.load(file)
-        except FileNotFoundError:
-            state = {"mode": "docker", "parts": {}}
+        state = json.loads(text_of(self._path, '{"mode": "docker", "parts": {}}'))
         self.mode, self.parts = state["mode"], {int(number): part for number, part in state["parts"].items()}
-        try:
-            with open(self._config) as file:
-                self.lines = file.read().splitlines()
-        except FileNotFoundError:
-            self.lines = ["vnpu_config_recover:enable", SPLIT_START, SPLIT_END]
+        self.lines = text_of(self._config, "vnpu_config_recover:enable\n%s\n%s\n" % (SPLIT_START, SPLIT_END)).splitlines()
 
     @property
     def recovers(self):
@@ -691,12 +477,11 @@ class Split:
         return {number: part for number, part in sorted(self.parts.items()) if (number - 100) // 16 == chip.phy}
 
     def save(self):
-        os.makedirs(os.path.dirname(self._path), exist_ok=True)
         replace(self._path, json.dumps({"mode": self.mode, "parts": self.parts}), 0o644)
         replace(self._config, "".join(line + "\n" for line in self.lines), 0o600)
 
     def add(self, chip, number, template, group):
-        self.parts[number] = {"template": template, "group": group, "container": "0" * 12}
+        self.parts[number] = {"template": template, "group": group, "container": NOBODY}
         if self.recovers:
             words = "npu-smi set -t create-vnpu -i %d -c %d -f %s -v %d" % (chip.card, chip.chip, template, number)
             self.lines.insert(-1, "%d:%d:%s" % (chip.phy, number, words))
@@ -711,10 +496,8 @@ class Split:
         self.save()
 
     def recover(self, value):
-        self.lines = [
-            "vnpu_config_recover:%s" % ("enable" if value else "disable"),
-            *(self.lines[1:] if value else (SPLIT_START, SPLIT_END)),
-        ]
+        kept = self.lines[1:] if value else (SPLIT_START, SPLIT_END)
+        self.lines = ["vnpu_config_recover:%s" % ("enable" if value else "disable"), *kept]
         self.save()
 
 
@@ -722,57 +505,53 @@ def templates_of(chip):
     family = "a2" if chip.family == "a3" else chip.family
     if family == "a2" and chip.cores[0] == 24:
         return TEMPLATES_24_CORES
-    return TEMPLATES_32_GB if family == "a2" and chip.memory <= 32768 else TEMPLATES[family]
+    return TEMPLATES_32_GB if family == "a2" and chip.memory_mib <= 32768 else TEMPLATES[family]
 
 
 def free_of(machine, chip):
     """Return what is left of a chip: AI cores, GB of memory, AI CPUs, each with the total."""
     sizes = {name: size for name, *size in templates_of(chip)}
     taken = [sizes[part["template"]] for part in Split(machine).of(chip).values()]
-    total = [chip.cores[0], chip.memory // 1024, chip.cores[1]]
+    total = [chip.cores[0], chip.memory_mib // 1024, chip.cores[1]]
     return [(all_of_it - sum(size[place] for size in taken), all_of_it) for place, all_of_it in enumerate(total)]
 
 
 def print_templates(machine, chip):
-    width = 90
-    print("+%s+" % ("-" * width))
-    print("|%s|" % "NPU instance template info is:".ljust(width))
-    print("|%s|" % "Name                AICORE    Memory    AICPU     VPC            VENC           JPEGD".ljust(width))
-    print("|%s|" % "                               GB                 PNGD           VDEC           JPEGE".ljust(width))
-    print("|%s|" % ("=" * width))
+    def line(text):
+        print("|%s|" % text.ljust(90))
+
+    frame([90])
+    line("NPU instance template info is:")
+    line("Name                AICORE    Memory    AICPU     VPC            VENC           JPEGD")
+    line("                               GB                 PNGD           VDEC           JPEGE")
+    line("=" * 90)
     for name, cores, memory, cpus in templates_of(chip):
-        print("|%s|" % ("%-20s%-10d%-10d%-10d%-15d%-15d%d" % (name, cores, memory, cpus, 2, 0, 6)).ljust(width))
-        print("|%s|" % ("%50s%-15d%-15d%d" % ("", 0, 0, 1)).ljust(width))
-        print("+%s+" % ("-" * width))
+        line("%-20s%-10d%-10d%-10d%-15d%-15d%d" % (name, cores, memory, cpus, 2, 0, 6))
+        line("%50s%-15d%-15d%d" % ("", 0, 0, 1))
+        frame([90])
 
 
 def print_split(machine, chip):
-    def line(text):
-        print("| %s|" % text.ljust(78))
-
-    def frame():
-        print("+%s+" % ("-" * 79))
+    def lines(*texts):
+        for text in texts:
+            row([79], text)
+        frame([79])
 
     parts = Split(machine).of(chip)
     cells = ["%d/%d" % pair for pair in free_of(machine, chip)] + ["NA/NA"] * 6
-    frame()
-    line("NPU resource static info as follow:")
-    line("Format:Free/Total                   NA: Currently, query is not supported.")
-    line("AICORE    Memory    AICPU    VPC    VENC    VDEC    JPEGD    JPEGE    PNGD")
-    line("           GB")
+    frame([79])
+    row([79], "NPU resource static info as follow:")
+    row([79], "Format:Free/Total                   NA: Currently, query is not supported.")
+    row([79], "AICORE    Memory    AICPU    VPC    VENC    VDEC    JPEGD    JPEGE    PNGD")
+    row([79], "           GB")
     print("|%s|" % ("=" * 79))
-    line("%-10s%-10s%-9s%-7s%-8s%-8s%-9s%-9s%s" % tuple(cells))
-    frame()
-    line("Total number of vnpu: %d" % len(parts))
-    frame()
+    lines("%-10s%-10s%-9s%-7s%-8s%-8s%-9s%-9s%s" % tuple(cells))
+    lines("Total number of vnpu: %d" % len(parts))
     if parts or not machine.newest:
-        line(" Vnpu ID  |  Vgroup ID     |  Container ID  |  Status  |  Template Name")
-        frame()
+        lines(" Vnpu ID  |  Vgroup ID     |  Container ID  |  Status  |  Template Name")
     for number, part in parts.items():
-        line(
-            " %-8d|  %-14s|  %s  |  %-8d|  %s" % (number, part["group"], part["container"], part["container"] != "0" * 12, part["template"])
-        )
-        frame()
+        held = part["container"]
+        lines(" %-8d|  %-14s|  %s  |  %-8d|  %s" % (number, part["group"], held, held != NOBODY, part["template"]))
 
 
 def query_split(machine, kind, options):
@@ -783,20 +562,15 @@ def query_split(machine, kind, options):
     elif kind == "vnpu-cfg-recover":
         print("VNPU config recover mode : %s" % ("Enable" if Split(machine).recovers else "Disable"))
     else:
-        chips = pick_card(machine, options, INFO_HELP)
-        chip, _is_mcu = pick_chip(machine, chips, options, INFO_HELP)
-        if chip is None:
-            raise Stop(INVALID, "Error parameter of -c\n" + INFO_HELP)
-        (print_templates if kind == "template-info" else print_split)(machine, chip)
+        (print_templates if kind == "template-info" else print_split)(machine, pick_one(machine, options, INFO_HELP))
 
 
 def set_split(machine, kind, options):
     """No command asks a question. Several refusals end with 0, and success does not say which id a vNPU got."""
-    if machine.family not in AI_CORES or (machine.family == "a3" and kind == "create-vnpu"):
-        raise Stop(
-            UNSUPPORTED if machine.family == "a3" else 0,
-            "" if machine.family == "a3" else "This device does not support setting %s." % kind,
-        )
+    if machine.family == "a3" and kind == "create-vnpu":
+        raise Stop(UNSUPPORTED)
+    if machine.family not in AI_CORES:
+        raise Stop(0, "This device does not support setting %s." % kind)
     if machine.faults.get("vm") or machine.container:
         raise Stop(0, "This command cannot be executed on a VM or container.")
     split = Split(machine)
@@ -812,19 +586,15 @@ def set_split(machine, kind, options):
         report(0, "Set vnpu %s mode success" % split.mode)
     if split.mode != "docker":
         raise Stop(0, "The vnpu is not in docker mode, does not support setting %s" % kind)
-    chips = pick_card(machine, options, SET_HELP)
-    chip, _is_mcu = pick_chip(machine, chips, options, SET_HELP)
-    if chip is None:
-        raise Stop(INVALID, "Error parameter of -c\n" + SET_HELP)
-    (create_part if kind == "create-vnpu" else destroy_part)(machine, split, chip, options)
+    (create_part if kind == "create-vnpu" else destroy_part)(machine, split, pick_one(machine, options, SET_HELP), options)
 
 
 def create_part(machine, split, chip, options):
     if "-f" not in options:
         raise Stop(INVALID, "Must input parameter of -f.")
     sizes = {name: size for name, *size in templates_of(chip)}
-    most = 8 if machine.family == "310p" else 16
-    ids = range(100 + 16 * chip.phy, 100 + 16 * chip.phy + most)
+    first = 100 + 16 * chip.phy
+    ids = range(first, first + (8 if machine.family == "310p" else 16))
     number = int(options["-v"]) if "-v" in options else next((number for number in ids if number not in split.parts), None)
     if options["-f"] not in sizes or number not in ids or number in split.parts:
         report(INNER, "create vnpu failed.")
@@ -841,16 +611,10 @@ def destroy_part(machine, split, chip, options):
     number = int(options.get("-v", -1))
     if number not in split.of(chip):
         raise Stop(INVALID, "Error parameter of -v.")
-    if split.parts[number]["container"] != "0" * 12 or str(number) in {str(held) for held in machine.faults.get("busy", [])}:
+    if split.parts[number]["container"] != NOBODY or machine.is_busy(number):
         report(INNER, "destroy vnpu %d failed." % number)
     split.remove(number)
     report(0, "Destroy vnpu %d success" % number)
-
-
-def report(status, message):
-    field("Status", "Fail" if status else "OK")
-    field("Message", message)
-    raise Stop(status)
 
 
 # --- command line -----------------------------------------------------------------------------------------------------
@@ -870,23 +634,35 @@ def options_of(words, help_text):
     return options
 
 
-def pick_card(machine, options, help_text):
-    text = options["-i"]
-    if text.isdigit() and int(text) in machine.cards:
-        return machine.cards[int(text)]
-    raise Stop(INVALID, "Invalid card id.\nError parameter of -i\n" + help_text)
-
-
-def pick_chip(machine, chips, options, help_text):
-    """Return the chip (None without ``-c``) and whether ``-c`` names the board controller."""
-    text = options.get("-c")
+def pick(machine, options, help_text):
+    """Return the chips of the card, the chip (None without ``-c``) and whether ``-c`` names the board controller."""
+    card, text = options["-i"], options.get("-c")
+    if not card.isdigit() or int(card) not in machine.cards:
+        raise Stop(INVALID, "Invalid card id.\nError parameter of -i\n" + help_text)
+    chips = machine.cards[int(card)]
     if text is None:
-        return None, False
+        return chips, None, False
     if text.isdigit() and int(text) < len(chips):
-        return chips[int(text)], False
+        return chips, chips[int(text)], False
     if machine.mcu and text == str(len(chips)):
-        return None, True
+        return chips, None, True
     raise Stop(INVALID, "Invalid chip id.\nError parameter of -c\n" + help_text)
+
+
+def pick_one(machine, options, help_text):
+    _chips, chip, _is_mcu = pick(machine, options, help_text)
+    if chip is None:
+        raise Stop(INVALID, "Error parameter of -c\n" + help_text)
+    return chip
+
+
+def pick_value(options, help_text):
+    value = options.get("-d")
+    if value is None:
+        raise Stop(INVALID, "Must input parameter of -d.\n" + help_text)
+    if value not in ("0", "1"):
+        raise Stop(INVALID, "Error parameter of -d\n" + help_text)
+    return value == "1"
 
 
 def run_info(machine, words):
@@ -902,23 +678,18 @@ def run_info(machine, words):
 
 
 def run_query(machine, kind, options):
-    if kind == RECOVER and not machine.is_root():
-        raise Stop(0, ROOT_ONLY)
-    if kind in NOT_SIMULATED or machine.family not in SUPPORTED_ON.get(kind, {machine.family}):
+    if kind == SHARE and machine.family not in SHARED_ON:
         raise Stop(0, "This device does not support querying %s." % kind)
     if kind in SPLIT_QUERIES:
         query_split(machine, kind, options)
-        return
-    if kind not in QUERIES:
-        raise Stop(INVALID, "Error parameter of -t\n" + INFO_HELP)
-    if kind == "topo":
+    elif kind == "topo":
         print_topo(machine)
-    elif kind == RECOVER:
-        print_recovery(machine, options)
     elif kind == REMAP:
         print_remap(machine, options)
-    else:
+    elif kind in ("board", SHARE):
         run_card_query(machine, kind, options)
+    else:
+        raise Stop(INVALID, "Error parameter of -t\n" + INFO_HELP)
 
 
 def run_card_query(machine, kind, options):
@@ -930,21 +701,10 @@ def run_card_query(machine, kind, options):
         return
     if machine.family == "a5" and "-c" in options:
         raise Stop(INVALID, "This device does not support input parameter of -c.")
-    chips = pick_card(machine, options, INFO_HELP)
-    chip, is_mcu = pick_chip(machine, chips, options, INFO_HELP)
-    if kind == "board" and is_mcu:
-        print_rows(board_of_mcu(chips[0].card, len(chips)))
-    elif is_mcu:
+    chips, chip, is_mcu = pick(machine, options, INFO_HELP)
+    if is_mcu:
         raise Stop(0, "This device does not support querying %s." % kind)
-    else:
-        CARD_QUERIES[kind](machine, chips, chip)
-
-
-CARD_QUERIES = {
-    "board": lambda machine, chips, chip: print_rows(board_of_chip(machine, chip) if chip else board_of_card(machine, chips)),
-    SHARE: print_share,
-}
-QUERIES = {"topo", RECOVER, REMAP}.union(CARD_QUERIES)
+    (print_board if kind == "board" else print_share)(machine, chips, chip)
 
 
 def run_set(machine, words):
@@ -952,49 +712,29 @@ def run_set(machine, words):
     if "-h" in options or "--help" in options:
         raise Stop(0, SET_HELP)
     kind = options.get("-t")
-    if kind in SPLIT_SETTINGS:
-        if not machine.is_root():
-            raise Stop(NOT_ROOT, ROOT_ONLY)
-        set_split(machine, kind, options)
-    if kind not in SUPPORTED_ON:
+    if kind not in SPLIT_SETTINGS and kind != SHARE:
         raise Stop(INVALID, "Error parameter of -t\n" + SET_HELP)
     if not machine.is_root():
         raise Stop(NOT_ROOT, ROOT_ONLY)
+    if kind in SPLIT_SETTINGS:
+        set_split(machine, kind, options)
     if machine.faults.get("vm"):
         raise Stop(0, "This command cannot be executed on a VM.")
-    if machine.family not in SUPPORTED_ON[kind]:
+    if machine.family not in SHARED_ON:
         raise Stop(0, "This device does not support setting %s." % kind)
-    if kind == RECOVER:
-        if "-i" in options:
-            raise Stop(INVALID, "This command does not support entering card id.\n" + RECOVER_HELP)
-        set_recovery(machine, pick_value(options, RECOVER_HELP))
     if "-i" not in options:
         raise Stop(INVALID, "This command must input card id.\n" + SHARE_HELP)
     if machine.family == "a5" and "-c" in options:
         raise Stop(INVALID, "This device does not support input parameter of -c.")
-    chips = pick_card(machine, options, SHARE_HELP)
-    chip, is_mcu = pick_chip(machine, chips, options, SHARE_HELP)
+    chips, chip, is_mcu = pick(machine, options, SHARE_HELP)
     set_share(machine, chips, chip, is_mcu, pick_value(options, SHARE_HELP))
-
-
-def pick_value(options, help_text):
-    value = options.get("-d")
-    if value is None:
-        raise Stop(INVALID, "Must input parameter of -d.\n" + help_text)
-    if value not in ("0", "1"):
-        raise Stop(INVALID, "Error parameter of -d\n" + help_text)
-    return value == "1"
 
 
 def run(root, words):
     machine = Machine(root)
     faults = machine.faults
     answer = faults.get("answers", {}).get(" ".join(words))
-    seconds = (answer or faults).get("sleep")
-    if seconds:
-        import time
-
-        time.sleep(seconds)
+    time.sleep((answer or faults).get("sleep") or 0)
     for line in faults.get("log_lines", []):
         print(line)
     if answer is not None:

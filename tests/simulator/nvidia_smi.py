@@ -14,8 +14,6 @@ nvidia_stops    true: the sentence on the first of these is all, with status 15,
 nvidia_old      true: a release that knows neither MIG nor ``topo -C``
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -56,13 +54,9 @@ def print_query(gpus, fields, style, asked):
         units = [value_of(gpus[0], 0, name)[1] for name in fields]
         print(", ".join("%s [%s]" % (name, unit) if unit else name for name, unit in zip(fields, units)))
     for index, gpu in enumerate(gpus):
-        if gpu["lost"] or asked not in (None, gpu["bdf"]):
-            continue
-        cells = []
-        for name in fields:
-            value, unit = value_of(gpu, index, name)
-            cells.append("%s %s" % (value, unit) if unit and "nounits" not in style else str(value))
-        print(", ".join(cells))
+        if not gpu["lost"] and asked in (None, gpu["bdf"]):
+            cells = [value_of(gpu, index, name) for name in fields]
+            print(", ".join("%s %s" % (value, unit) if unit and "nounits" not in style else str(value) for value, unit in cells))
     return 0
 
 
@@ -79,9 +73,7 @@ def print_topo(gpus, words, nodes):
     if words[:3] != ["-C", "-M", "-i"] or gpus[0]["old"] or not words[3].isdigit() or int(words[3]) >= len(gpus):
         print(WRONG)
         return 1
-    closest = gpus[int(words[3])]["closest"]
-    for what in ("CPU", "memory"):
-        print("NUMA IDs of closest %s: %s" % (what, closest))
+    print("NUMA IDs of closest CPU: %s\nNUMA IDs of closest memory: %s" % ((gpus[int(words[3])]["closest"],) * 2))
     return 0
 
 

@@ -6,9 +6,7 @@
     python -m tests.simulator.reboot TREE
 
 Processes on NPUs end, device share is off again, hard vNPUs are gone, affinities of interrupts, workqueues and kernel threads are what they
-were after generation. Then the driver's boot scripts replay ``/etc/vnpu.cfg``, and ``/etc/device_share.cfg`` as the published one does:
-lines before the first end mark, cards 0-7, value 1 only; and on an A3 only lines without ``-c``, which the tool never writes. Files below
-/etc stay.
+were after generation. Then the driver's boot script replays ``/etc/vnpu.cfg``. Files below /etc stay.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import re
 import shlex
 import shutil
 import subprocess
@@ -26,12 +23,6 @@ from .driver import DESCRIPTION, NPU_SMI
 from .generate import VOLATILE
 
 _BOOT_LOG = "var/log/device_boot_init.log"
-_END = "[device-share-config end]"
-_PATTERNS = {
-    "a2": re.compile(r"npu-smi +set +-t +device-share +-i +[0-7] +-c +[01] +-d +1$"),
-    "a3": re.compile(r"npu-smi +set +-t +device-share +-i +[0-7] +-d +1$"),
-}
-_PATTERNS["310p"] = _PATTERNS["a2"]
 
 
 def reboot(tree: str | os.PathLike) -> None:
@@ -51,7 +42,6 @@ def reboot(tree: str | os.PathLike) -> None:
             file.write_text(text)
     for file in (root / "dev").glob("vdavinci[0-9]*"):
         file.unlink()
-    _replay_device_share(root, description["family"])
     _replay_vnpus(root)
 
 
@@ -74,20 +64,6 @@ def start_units(tree: str | os.PathLike, name: str = "*") -> dict[str, subproces
             words[words.index("--wait") + 1] = "0"
         results[link.name] = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, cwd="/")
     return results
-
-
-def _replay_device_share(root: pathlib.Path, family: str | None) -> None:
-    config = root / "etc/device_share.cfg"
-    if not config.is_file() or family not in _PATTERNS:
-        return
-    lines = config.read_text().splitlines()
-    if "device-share-recover:enable" not in lines:
-        return
-    for line in lines[: lines.index(_END)]:
-        if _PATTERNS[family].match(line):
-            done = subprocess.run([str(root) + NPU_SMI, *line.split()[1:]], input="y\n", text=True, capture_output=True, check=False)
-            with (root / _BOOT_LOG).open("a") as log:
-                log.write("%s: status %d\n" % (line, done.returncode))
 
 
 def _replay_vnpus(root: pathlib.Path) -> None:

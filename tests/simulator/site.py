@@ -47,15 +47,14 @@ def write(site: pathlib.Path, folder: pathlib.Path) -> None:
     inventory: dict[str, Any] = {}
     switches = superpods = 0
     for name, group in yaml.safe_load(site.read_text())["groups"].items():
-        if group["machine"] not in models:
-            generate(group["machine"], folder / "machines" / group["machine"])
-            models[group["machine"]] = gather(Host(str(folder / "machines" / group["machine"]), timeout=30))
-        labels = {}
+        machine, labels = group["machine"], {}
+        if machine not in models:
+            generate(machine, folder / "machines" / machine)
+            models[machine] = gather(Host(str(folder / "machines" / machine), timeout=30))
         for number in range(group["hosts"]):
             host = f"{name}-{number + 1:02}"
-            (folder / "facts" / f"{host}.json").write_text(
-                json.dumps({"npu_affinity_topology": facts(models[group["machine"]], group, number)})
-            )
+            made = {"npu_affinity_topology": facts(models[machine], group, number)}
+            (folder / "facts" / f"{host}.json").write_text(json.dumps(made))
             own: dict[str, Any] = {}
             labels[host] = {"npu_affinity_labels": own}
             if group.get("per_switch"):

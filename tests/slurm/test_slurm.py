@@ -6,8 +6,6 @@
 ``config_overrides`` lets Slurm believe in cores that this machine does not have; the lines themselves are those of the form.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -16,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.slices import slice_text
-from ansible_collections.npu.affinity.plugins.plugin_utils._launch.recipes import launch
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch.forms import launch
 from tests import cache
 from tests.fakes.ranks import install
 

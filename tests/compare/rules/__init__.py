@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import json
+import pathlib
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card
-from tests.compare.subject import Subject
+from tests.compare.machines import Subject
 
 Divide = Callable[[Subject], Mapping[Card, int]]
 
@@ -30,3 +32,15 @@ class Rule(NamedTuple):
 
     def is_for(self, subject: Subject) -> bool:
         return {card.kind for card in subject.cards} <= {*self.kinds}
+
+
+def save(file: pathlib.Path, sets: Mapping[str, Any], **about: Any) -> None:
+    """Record what programs gave for machines by their digests, which the page can be made of without the programs: one line a machine."""
+    lines = [f"{json.dumps(digest)}: {json.dumps(found, sort_keys=True)}" for digest, found in sorted(sets.items())]
+    file.write_text(json.dumps({**about, "sets": None}).replace("null", "{\n" + ",\n".join(lines) + "\n}") + "\n")
+
+
+def found_for(subject: Subject, sets: Mapping[str, Any], program: str) -> Any:
+    if subject.digest not in sets:
+        raise LookupError(f"no record of {program} for {subject.shape.title}: make compare records programs that are installed")
+    return sets[subject.digest]

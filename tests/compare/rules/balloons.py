@@ -25,7 +25,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import CACHES, CORES, NODES, SOCKETS, Units
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card
 from tests.compare.rules import NotExpressed, Rule
-from tests.compare.subject import Subject
+from tests.compare.machines import Subject
 
 
 class Part(NamedTuple):

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ast
 import json
-import logging
 import os
 import pathlib
 import re
@@ -25,16 +24,12 @@ from typing import Any
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of, mask, mask_of, text_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card
 from tests.compare import packages
-from tests.compare.rules import Rule
-from tests.compare.subject import Subject
+from tests.compare.rules import Rule, found_for, save
+from tests.compare.machines import Subject
 
 FILE = pathlib.Path(__file__).parents[1] / "engines.json"
 VERSIONS = {"vllm": "0.33.0", "sglang": "0.5.23"}
-SOURCES = {
-    "vllm": ["vllm/utils/numa_utils.py"],
-    "sglang": ["sglang/srt/utils/common.py", "sglang/srt/utils/numa_utils.py"],
-}
-QUIET = logging.getLogger("tests.compare.quiet")
+SOURCES = {"vllm": ["vllm/utils/numa_utils.py"], "sglang": ["sglang/srt/utils/common.py", "sglang/srt/utils/numa_utils.py"]}
 NUMACTL = re.compile(r"--(physcpubind|cpunodebind)=(\S+)")
 
 
@@ -53,7 +48,7 @@ def record(subjects: list[Subject]) -> None:
         subject.digest: {rule.name: _outcome(PROGRAMS[rule.name], subject) for rule in RULES[:-1] if rule.is_for(subject)}
         for subject in subjects
     }
-    FILE.write_text(json.dumps({"versions": VERSIONS, "sets": sets}, indent=0, sort_keys=True) + "\n")
+    save(FILE, sets, versions=VERSIONS)
 
 
 def _source(package: str) -> pathlib.Path:
@@ -81,7 +76,7 @@ def _sglang_slices(subject: Subject) -> list[int]:
     stubs = {
         "os": os,
         "itertools": SimpleNamespace(chain=chain),
-        "logger": QUIET,
+        "logger": packages.QUIET,
         "get_parallel": lambda: SimpleNamespace(nnodes=1, pp_size=1, tp_size=len(subject.cards)),
         "psutil": SimpleNamespace(Process=lambda _pid: SimpleNamespace(cpu_affinity=bind), cpu_count=lambda logical=True: counts[logical]),
     }
@@ -151,9 +146,7 @@ def _tensorrt(subject: Subject) -> Mapping[Card, int]:
 
 def _as_recorded(name: str) -> Callable[[Subject], Mapping[Card, int]]:
     def divide(subject: Subject) -> Mapping[Card, int]:
-        found = recorded()["sets"].get(subject.digest, {}).get(name)
-        if found is None:
-            raise LookupError(f"no record of {name} for {subject.shape.title}: run make compare")
+        found = found_for(subject, recorded()["sets"], name)[name]
         if not isinstance(found, str):
             raise ValueError(found["refused"])
         return dict(zip(subject.cards, map(mask, found.split()), strict=True))
@@ -167,7 +160,6 @@ PROGRAMS: dict[str, Callable[[Subject], list[int]]] = {
     "vLLM, --numa-bind": _vllm,
 }
 RULES = (
-    Rule("SGLang, slices", _as_recorded("SGLang, slices")),
-    *(Rule(name, _as_recorded(name), ("gpu",)) for name in PROGRAMS if name != "SGLang, slices"),
+    *(Rule(name, _as_recorded(name), ("npu", "gpu") if name == "SGLang, slices" else ("gpu",)) for name in PROGRAMS),
     Rule("TensorRT-LLM, automatic", _tensorrt, ("gpu",)),
 )

@@ -19,8 +19,8 @@ from typing import Any
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand, to_mask
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card
-from tests.compare.rules import Rule
-from tests.compare.subject import Subject
+from tests.compare.rules import Rule, found_for, save
+from tests.compare.machines import Subject
 
 TOOL = "hwloc-distrib"
 FILE = pathlib.Path(__file__).parents[1] / "hwloc.json"
@@ -38,8 +38,7 @@ def record(subjects: list[Subject]) -> bool:
     if tool is None:
         return False
     version = subprocess.run([tool, "--version"], capture_output=True, text=True, timeout=LIMIT, check=True).stdout.split()[-1]
-    sets = {subject.digest: _printed(tool, subject) for subject in subjects}
-    FILE.write_text(json.dumps({"version": version, "sets": sets}, indent=0, sort_keys=True) + "\n")
+    save(FILE, {subject.digest: _printed(tool, subject) for subject in subjects}, version=version)
     return True
 
 
@@ -62,10 +61,7 @@ def _write_masks(tree: pathlib.Path) -> None:
 
 
 def divide(subject: Subject) -> Mapping[Card, int]:
-    printed = recorded()["sets"].get(subject.digest)
-    if printed is None:
-        raise LookupError(f"no record of {TOOL} for {subject.shape.title}: install hwloc, then run make compare")
-    sets = printed.split()
+    sets = found_for(subject, recorded()["sets"], TOOL).split()
     if len(sets) != len(subject.cards):
         raise ValueError(f"{len(sets)} sets for {len(subject.cards)} cards")
     return {card: _mask(text) for card, text in zip(subject.cards, sets, strict=True)}

@@ -15,7 +15,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 from tests.compare.rules import Rule
-from tests.compare.subject import Subject
+from tests.compare.machines import Subject
 
 OURS = "npu.affinity"
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
 import shlex
 from collections.abc import Callable
@@ -14,18 +15,14 @@ import yaml
 from adaptors.checks import require_known
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import slices
-from ansible_collections.npu.affinity.plugins.module_utils._launch.checks import Statement, check
-from ansible_collections.npu.affinity.plugins.plugin_utils._launch.recipes import launch
+from ansible_collections.npu.affinity.plugins.module_utils._launch.launching import check
+from ansible_collections.npu.affinity.plugins.plugin_utils._launch.forms import launch
 
 KUBELET = "policy reservedSystemCPUs exclusive"
 
 
 def words(plan: dict, engine: str, **options: object) -> list[str]:
     return shlex.split(launch(plan, engine, notes=False, visible_devices=False, **options))
-
-
-def form(compare: Callable[[Any, dict], None]) -> Callable[[Any, dict], None]:
-    return lambda recipe, document: compare(recipe, document["plan"])
 
 
 def container(engine: str, recipe: list[str], plan: dict) -> None:
@@ -105,7 +102,25 @@ def kubernetes(recipe: dict, plan: dict) -> None:
 
 def statement(given: dict, expected: dict) -> None:
     require_known(given.get("kubelet") or {}, KUBELET, "kubelet")
-    verdict = check(Statement(**given))
+    verdict = check(**given)
     assert expected.get("message", "") in verdict.message
     exact = {key: value for key, value in expected.items() if key != "message"}
     assert {key: getattr(verdict, key) for key in exact} == exact
+
+
+FORMS: dict[str, Callable[[Any, dict], None]] = {
+    "slice_unit": slice_unit,
+    "docker_run": functools.partial(container, "docker"),
+    "podman_run": functools.partial(container, "podman"),
+    "compose": compose,
+    "quadlet": quadlet,
+    "systemd_service": systemd_service,
+    "nerdctl": nerdctl,
+    "ctr": ctr,
+    "ascend_docker_runtime": ascend_docker_runtime,
+    "kubernetes": kubernetes,
+}
+
+
+def check_of(form: str) -> Callable[[Any, dict], None]:
+    return lambda recipe, document: FORMS[form](recipe, document["plan"])

