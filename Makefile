@@ -120,10 +120,13 @@ place: setup $(if $(INVENTORY),,site) ## which hosts can take a job: REQUEST='{"
 
 # Parts are targets of this file. Those of one core run side by side, the longest first; then those that keep all cores busy run one after
 # another. LIMIT_<part> is in CPU seconds, where 900 are not right. What takes turns in `make test-all` is in tests/rota/proofs.py.
-ONE_CORE := style sanity-changed types docs licence package
-ALL_CORES := unit properties integration
+ONE_CORE := style docs types licence
+ALL_CORES := unit properties headline
+test-core test-all: ONE_CORE := ansible-lint package sanity-changed style docs types licence
+test-core test-all: ALL_CORES := unit properties integration
 CORE_ONLY := $(if $(SHARED),conformance) lab-core
 PARTS = $(filter-out $(UNAFFECTED),$(ONE_CORE) $(ALL_CORES))
+LIMIT_integration := 1800
 LIMIT_lab-core := 3600
 export LOGS := build/logs
 
@@ -139,7 +142,9 @@ parts: setup-test # without the summary
 	$(call run,$(shell nproc),$(filter $(ONE_CORE),$(PARTS)))
 	$(call run,1,$(filter-out $(ONE_CORE),$(PARTS)))
 
-test: parts ## every layer, in minutes; no root: lint, types, units, random machines, playbooks, sanity, build and install
+test: parts ## every layer, in minutes; no root: style, types, docs, units, random machines, headline playbooks
+test-core: parts ## all playbooks, ansible-lint, sanity, build and install, too; no root
+test test-core:
 	@$(BIN)/python -m tests.parts.summary $(LOGS)
 
 test-all: ALL_CORES += $(CORE_ONLY)
@@ -151,9 +156,9 @@ rota: setup-test ## the proofs whose turn it is, or TURN=5, or TURN=all: hours
 	@rm -rf $(LOGS) && mkdir -p $(LOGS)
 	@status=0; $(BIN)/python -m tests.rota || status=$$?; $(BIN)/python -m tests.parts.summary $(LOGS) && exit $$status
 
-lint: style types docs licence ## style, types, docs and licence
+lint: style ansible-lint types docs licence ## style, ansible-lint, types, docs and licence
 
-style: setup-lint ## ruff, oxlint, yamllint, codespell, proselint, ansible-lint (production), changelog fragments
+style: setup-lint ## ruff, oxlint, yamllint, codespell, proselint, changelog fragments
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/oxlint plugins/plugin_utils/_report/page.js
@@ -161,8 +166,10 @@ style: setup-lint ## ruff, oxlint, yamllint, codespell, proselint, ansible-lint 
 	$(BIN)/codespell .
 	tests/list-files '*.md' | xargs -0 $(BIN)/proselint check --config .proselintrc.json
 	tests/check-prose
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/ansible-lint --offline --profile production
 	$(BIN)/antsibull-changelog lint
+
+ansible-lint: setup-lint ## roles, playbooks and examples, by the profile production
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/ansible-lint --offline --profile production
 
 types: setup-lint ## mypy, strict, on all plugins; on host code as the oldest Python that mypy knows, too
 	$(BIN)/mypy
@@ -190,6 +197,9 @@ optimal: setup-lab ## plans of 5,200 machines next to the best that a solver fin
 
 integration: setup-lab ## the playbooks over simulated hosts, as a user runs them
 	$(PYTEST) --durations=15 tests/integration
+
+headline: setup-lab ## of integration: what each playbook does, and what each safety property keeps
+	$(PYTEST) -m "headline and not long" tests/integration
 
 long: setup-lab ## what unit and integration leave to make test-all
 	$(PYTEST) -m long tests/unit tests/integration
@@ -257,12 +267,7 @@ mutation: setup-unit ## how many of MUTANTS=200 small defects, drawn by SEED=…
 
 bench: setup-unit fleet ## print speed and size against baselines of the same run
 	$(BIN)/python -m tests.benchmarks.plan $(if $(SHARED),"$(SHARED)")
-	$(BIN)/python -m tests.benchmarks.facts
-	$(BIN)/python -m tests.benchmarks.irq
-	$(BIN)/python -m tests.benchmarks.users
-	$(BIN)/python -m tests.benchmarks.place
-	$(BIN)/python -m tests.benchmarks.exec
-	$(BIN)/python -m tests.benchmarks.watch
+	$(BIN)/python -m tests.benchmarks.host
 
 compare: setup ## plans of this and other rules on 60 machines: docs/comparison-of-plans.md (runs hwloc-distrib where it is installed, and code of vLLM and SGLang, 380 MB)
 	$(BIN)/python -m tests.compare --write

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The checks that collections have in common: ``pipx run --spec antsibull-nox nox``. What is checked is in antsibull-nox.toml.
 
-``make test`` has the same checks with pinned versions, and all tests.
+``make test-core`` has the same checks with pinned versions, and all tests.
 """
 
 from __future__ import annotations
