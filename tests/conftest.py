@@ -6,8 +6,8 @@
 A simulated host is thousands of small files, and most tests write one. Where the machine has memory for that they are written there: a
 disk takes five times the CPU. ``PYTEST_DEBUG_TEMPROOT`` or ``--basetemp`` names another place.
 
-Each run has another seed, which its last lines name. ``--seed`` repeats a run, and then looks for the smallest example of a property that
-fails, which takes minutes.
+Each run has another seed, which its last lines name, or that of ``SEED``: the commit, where all layers run. ``--seed`` repeats a run, and
+then looks for the smallest example of a property that fails, which takes minutes.
 """
 
 import contextlib
@@ -39,7 +39,8 @@ def pytest_configure(config):
         hypothesis.settings.register_profile("untimed", deadline=None, max_examples=34, phases=phases)
         hypothesis.settings.load_profile("untimed")
     if config.option.seed is None:
-        config.option.seed = int(given) if given and given.isdigit() else random.SystemRandom().randrange(1_000_000)
+        named = given if given and given.isdigit() else os.environ.get("SEED")
+        config.option.seed = int(named or random.SystemRandom().randrange(1_000_000))
     if given is None:
         config.option.hypothesis_seed = str(config.option.seed)
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

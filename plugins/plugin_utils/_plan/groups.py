@@ -26,11 +26,12 @@ UNREACHABLE = FAR + 1
 class Groups:
     """The groups of a machine. ``home`` maps cards to node ids; ``near`` maps nodes without cards to the homes nearest to them.
 
-    Nodes without cards at a distance of ``reach`` or more are near to none. ``limits`` keeps results of :mod:`_plan.possible`.
+    Nodes without cards at a distance of ``reach`` or more are near to none. Cards whose node nobody knows are ``staying`` on that of their
+    pools in force even where it has too few CPUs for them now. ``limits`` keeps results of :mod:`_plan.quality`.
     """
 
-    def __init__(self, machine: Machine, reach: int = UNREACHABLE) -> None:
-        self.machine, self.reach = machine, reach
+    def __init__(self, machine: Machine, reach: int = UNREACHABLE, staying: bool = False) -> None:
+        self.machine, self.reach, self.staying = machine, reach, staying
         self.limits: dict[tuple[int, bool, int], Any] = {}
         self.usable = {node.id: node.cpus & machine.usable for node in machine.nodes.values() if node.cpus & machine.usable}
         self.home: dict[Card, int] = {}
@@ -69,11 +70,11 @@ class Groups:
         affinity = self.machine.told(card)
         return tuple(node.id for node in self.machine.nodes.values() if affinity & node.cpus)
 
-    def _fitness(self, node: int, more: list[Card], in_force: int) -> tuple[bool, bool, float]:
-        """Return how well a node fits more cards whose pools in force are these CPUs: they stay on the one that has all of these, while
-        it has enough for them."""
-        has_all = bool(in_force) and not in_force & ~self.usable[node]
-        return self._gives_enough(node, more), has_all, self._room(node, len(more))
+    def _fitness(self, node: int, more: list[Card], in_force: int) -> tuple[int, int, float]:
+        """Return how well a node fits more cards whose pools in force are these CPUs: they stay on the one that has most of these, while
+        it has enough for them, or always."""
+        enough, stay = self._gives_enough(node, more), (in_force & self.usable[node]).bit_count()
+        return (stay, enough, self._room(node, len(more))) if self.staying else (enough, stay, self._room(node, len(more)))
 
     def _room(self, node: int, more: int) -> float:
         """Return the cores for each card of a node, after ``more`` cards have joined."""

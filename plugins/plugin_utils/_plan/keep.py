@@ -43,7 +43,7 @@ NOTHING = Kept(None, [], {}, [])
 def keep(machine: Machine, applied: Plan | None, options: Options, unlisted: Collection[str] = ()) -> Kept:
     """Return what to keep of the plan in force: nothing where no card is missing, or where ``replan`` asks for a new plan.
 
-    NPUs of the plan that npu-smi never listed are not missing as long as they are ``unlisted`` still (:mod:`_plan.unlisted`).
+    NPUs of the plan that npu-smi never listed are not missing as long as they are ``unlisted`` still (:mod:`_plan.listing`).
     ``applied`` is that plan, of which ``npus`` with ``id``, ``pci`` and ``pool`` are enough. Without PCI functions none can be identified.
     """
     if not applied or options.replan:
@@ -78,9 +78,10 @@ def spare_housekeeping(machine: Machine, applied: Plan | None, options: Options)
     if options.housekeeping and applied and _same(applied, options):
         records = records_of(applied) if isinstance(options.housekeeping, int) else []
         taken = machine.housekeeping & union(mask(record.get("pool") or "") for record in records)
-        machine.housekeeping &= ~machine.whole_cores(machine.cores(taken))
-        machine.housekeeping |= mask(applied.get("housekeeping") or "") & machine.online
-        machine.usable = (machine.usable | taken) & ~machine.housekeeping
+        cores = machine.whole_cores(machine.cores(taken))
+        machine.usable |= machine.housekeeping & cores & mask(applied.get("cpus") or "")
+        machine.housekeeping = machine.housekeeping & ~cores | mask(applied.get("housekeeping") or "") & machine.online
+        machine.usable &= ~machine.housekeeping
 
 
 def _same(applied: Plan, options: Options) -> bool:

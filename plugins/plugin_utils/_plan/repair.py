@@ -94,7 +94,7 @@ def _stable(groups: Groups, best: Division, floor: int) -> Division:
     machine = groups.machine
     threads = machine.threads_per_unit
     enough = min(floor, *map(int.bit_count, machine.in_force.values())) - threads + 1
-    if not (stable := adapted(groups, best.masks, enough)):
+    if not (stable := adapted(Groups(machine, groups.reach, staying=True), best.masks, enough)):
         return best
     kept = Division(IN_FORCE, stable, goals.score(groups, stable, enough))
     return min(best._replace(score=goals.score(groups, best.masks, enough)), kept, key=lambda division: division.score)

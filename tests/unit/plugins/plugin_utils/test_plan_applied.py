@@ -98,6 +98,26 @@ def test_a_plan_with_a_card_of_unknown_node_stays(nodes, strategy, cpus):
     assert after["npus"] == before["npus"] and after["repaired"] == before["repaired"]
 
 
+FAR_THREADS = {"cores": 32, "threads": 4, "numbering": "far"}
+A5_NODES = host([0, 0, None, 1, 2, None, None], nodes=3, cores=16, threads=2, numbering="far", family="a5", affinity=[None] * 7)
+# the host, options, CPUs that go offline, the CPUs that can be divided then, and the NPUs whose pools change
+FAULTS = [
+    (host([0, 0, 0, 1, 0, 1], nodes=2, family="310p", **FAR_THREADS), {"strategy": "cluster", "housekeeping": 2, "smt": "threads"}, [32],
+     "2-31,34-63,66-95,98-127,130-159,162-191,194-223,226-255", []),
+    (A5_NODES, {"min_cpus": 8}, [24, 72], "0-23,25-71,73-95", [0, 5]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("topology, options, offline, cpus, changed", FAULTS, ids=["an idle thread of a pool's core", "an unknown node"])
+def test_a_fault_changes_little(topology, options, offline, cpus, changed):
+    """The cards that get too few take a core; what the other cards are counted on stays."""
+    before, left = plan(topology, **options), copy.deepcopy(topology)
+    switch_off(left, set(offline))
+    after = plan(bound(left, before), **options)
+    assert after["cpus"] == cpus
+    assert [entry["id"] for entry, old in zip(after["npus"], before["npus"], strict=True) if entry["pool"] != old["pool"]] == changed
+
+
 def test_all_cards_are_gone():
     before = plan(host(NODES), housekeeping=1)
     after = plan(without(range(8), before), housekeeping=1)
