@@ -128,9 +128,9 @@ def fit_vnpus(
     devices: Sequence[Mapping[str, Any]] | Mapping[str, Any],
     request: Mapping[str, Any] | Sequence[Mapping[str, Any]],
     options: Mapping[str, Any] | None = None,
-    **named: Any,
+    **others: Any,
 ) -> dict[str, Any] | list[dict[str, Any]]:
-    given = {**(options or {}), **named}
+    given = {**(options or {}), **others}
     if unknown := sorted(set(given) - OPTIONS):
         raise ValueError(f"there is no option {', '.join(unknown)}; there are {', '.join(sorted(OPTIONS))}")
     rules = fit.Rules(**given)

@@ -114,8 +114,8 @@ def vnpus(
     vnpus = _vnpus.named(vnpus)
     if reasons := _vnpus.refusals(topology, plan, vnpus):
         raise ValueError(" ".join(reasons))
-    found = _vnpus.vnpus(topology, plan, vnpus, limiter)
-    return [{**vnpu, "volumes": _vnpus.mounts(vnpu, folder, shared_region)} for vnpu in found]
+    made = _vnpus.vnpus(topology, plan, vnpus, limiter)
+    return [{**vnpu, "volumes": _vnpus.mounts(vnpu, folder, shared_region)} for vnpu in made]
 
 
 class FilterModule:

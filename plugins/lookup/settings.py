@@ -111,10 +111,10 @@ class LookupModule(LookupBase):
         settings = HostSettings(of_task, self._templar)
         if kwargs.get("waiting") or kwargs.get("answering"):
             is_chosen = self._waits if kwargs.get("waiting") else self._answered
-            found = self._named(self._hosts(of_task), of_task)
+            names = self._named(self._hosts(of_task), of_task)
             if "hostvars" not in of_task:  # --list-hosts, --list-tasks and --syntax-check
-                return found
-            return [host for host in found if is_chosen(of_task["hostvars"][host])] or [NOBODY]
+                return names
+            return [host for host in names if is_chosen(of_task["hostvars"][host])] or [NOBODY]
         try:
             return [self._hosts(of_task) if term == HOSTS else settings.value(term) for term in terms]
         except ValueError as error:
@@ -147,7 +147,7 @@ class LookupModule(LookupBase):
     def _refusal(self, wanted: str, variables: Mapping[str, Any]) -> str:
         """Return why the run cannot have these hosts, or these variables and tags of the command line."""
         limit = variables.get("ansible_limit")
-        found = hosts.refusal(
+        refusal = hosts.refusal(
             wanted,
             len(variables["groups"]["all"]),
             self._named(wanted, variables),
@@ -160,18 +160,18 @@ class LookupModule(LookupBase):
         loader: Any = self._loader
         for playbook in playbooks:
             name = playbook.removesuffix(".yml").rpartition("/")[2].rpartition(".")[2]
-            found = found or hosts.unread_refusal(load_extra_vars(loader), name)
+            refusal = refusal or hosts.unread_refusal(load_extra_vars(loader), name)
         if playbooks:
             tags, skipped = (variables.get(f"ansible_{name}_tags", ()) for name in ("run", "skip"))
-            found = found or hosts.tags_refusal(tags, skipped, specs.options())
-        return found
+            refusal = refusal or hosts.tags_refusal(tags, skipped, specs.options())
+        return refusal
 
     @staticmethod
     def _waits(host: Mapping[str, Any]) -> bool:
         """Whether a bind or a rollback has something to do on a host: change it, fail it, or run the check of its health."""
-        known = host.get("__npu_affinity_gathered") or {}
-        converged = (known.get("state") or {}).get("converged") and not known.get("refusals")
-        return bool(known.get("ready") or known.get("failing") or (converged and host.get("npu_affinity_health")))
+        gathered = host.get("__npu_affinity_gathered") or {}
+        converged = (gathered.get("state") or {}).get("converged") and not gathered.get("refusals")
+        return bool(gathered.get("ready") or gathered.get("failing") or (converged and host.get("npu_affinity_health")))
 
     @staticmethod
     def _answered(host: Mapping[str, Any]) -> bool:

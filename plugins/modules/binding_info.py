@@ -213,10 +213,10 @@ def main() -> None:
     params = module.params
     try:
         host = Host(params["root"], params["timeout"])
-        found = comparison(host, params, params["desired"], compared_with(host, params["host_code"]))
+        result = comparison(host, params, params["desired"], compared_with(host, params["host_code"]))
     except (OSError, ValueError, CommandError) as error:
         module.fail_json(msg=str(error))
-    module.exit_json(changed=False, **found)
+    module.exit_json(changed=False, **result)
 
 
 if __name__ == "__main__":

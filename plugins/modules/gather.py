@@ -99,15 +99,15 @@ def of_newest(module: AnsibleModule, host: Host, topology: Topology) -> dict[str
     """Return the newest entry of the history and the state in force, as far as the options want them."""
     from ansible_collections.npu.affinity.plugins.module_utils._state.history import newest
 
-    known, found = newest(host), {}
+    entry, result = newest(host), {}
     if module.params["applied_state"]:
-        found["entry"] = known._asdict() if known else None
+        result["entry"] = entry._asdict() if entry else None
     if module.params["host_code"]:
-        found["in_force"] = in_force(module, host, topology, known) if known else None
-    return found
+        result["in_force"] = in_force(module, host, topology, entry) if entry else None
+    return result
 
 
-def in_force(module: AnsibleModule, host: Host, topology: Topology, known: Entry) -> dict[str, Any]:
+def in_force(module: AnsibleModule, host: Host, topology: Topology, entry: Entry) -> dict[str, Any]:
     """Return the state in force, and what applying it once more would change. Its warnings are those of the module.
 
     The code for that is on the host, where a bind installed it. If that is other code, this is all that differs.
@@ -115,16 +115,16 @@ def in_force(module: AnsibleModule, host: Host, topology: Topology, known: Entry
     from ansible_collections.npu.affinity.plugins.module_utils._host.installed import ARCHIVE, library_of, placed
     from ansible_collections.npu.affinity.plugins.module_utils._state.history import digest
 
-    found: dict[str, Any] = {"digest": digest(known.state), "id": known.id, "time": known.time, "author": known.author}
-    path = placed(ARCHIVE, library_of(known.state))
+    result: dict[str, Any] = {"digest": digest(entry.state), "id": entry.id, "time": entry.time, "author": entry.author}
+    path = placed(ARCHIVE, library_of(entry.state))
     archive = host.content(path) or b""
     if hashlib.sha256(archive).hexdigest() != module.params["host_code"]:
-        return {**found, "differs": ["%s is missing, or not the host code of this collection" % path], "compared": None, "remarks": []}
+        return {**result, "differs": ["%s is missing, or not the host code of this collection" % path], "compared": None, "remarks": []}
     again = zipped.imported("_apply.apply", host.path(path)).again
-    differing, warnings = again(module.params["root"], known.state, topology, archive)
+    differing, warnings = again(module.params["root"], entry.state, topology, archive)
     for sentence in warnings:
         module.warn(sentence)
-    return {**found, **differing}
+    return {**result, **differing}
 
 
 def main() -> None:
@@ -137,16 +137,16 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     try:
         host, topology = gathered(module.params)
         if module.params["entry"] is not None:
-            found.update(earlier(host, module.params["entry"], topology))
+            result.update(earlier(host, module.params["entry"], topology))
         if module.params["applied_state"] or module.params["host_code"]:
-            found.update(of_newest(module, host, topology))
+            result.update(of_newest(module, host, topology))
     except ValueError as error:
         module.fail_json(msg=str(error))
-    module.exit_json(changed=False, ansible_facts={"npu_affinity_topology": topology}, **found)
+    module.exit_json(changed=False, ansible_facts={"npu_affinity_topology": topology}, **result)
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ class Binder:
         words = value.strip().lower().split(",")
         return words[0] in self.on if self.on is not None else not set(words) & set(_NO_BINDING)
 
-    def found(self, environment: Mapping[str, str], command: Sequence[str]) -> str:
+    def enabled_by(self, environment: Mapping[str, str], command: Sequence[str]) -> str:
         """Return what switches it on in a process with this environment and command line, such as ``with X=1``; '' where nothing does."""
         value = environment.get(self.variable) if self.variable else None
         if value is not None and self.is_on(value) and not self.marks:
@@ -106,8 +106,8 @@ def _binding_is_off(command: Sequence[str]) -> bool:
 def argument(command: Sequence[str], name: str) -> str | None:
     """Return the value of an argument, given as ``--name value`` or ``--name=value``; None where it is not given."""
     for place, word in enumerate(command):
-        found, equals, value = word.partition("=")
-        if found.replace("_", "-") == name:
+        option, equals, value = word.partition("=")
+        if option.replace("_", "-") == name:
             return value if equals else "".join(command[place + 1 : place + 2])
     return None
 

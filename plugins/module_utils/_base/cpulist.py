@@ -38,7 +38,7 @@ def expand(text: object, name: str = "cpulist") -> list[int]:
 def _expanded(text: str) -> tuple[int, ...]:
     """Return the CPUs of a cpulist. Hosts have the same few lists in hundreds of files."""
     cpus: dict[int, None] = {}
-    named = 0
+    count = 0
     for part in text.strip("\n\0 ").split(","):
         part = part.strip()
         if not part:
@@ -53,8 +53,8 @@ def _expanded(text: str) -> tuple[int, ...]:
             raise ValueError(": range '%s' in '%s' runs backwards; write %d-%d" % (part, text, last, first))
         if last > HIGHEST_CPU:
             raise ValueError(": CPU %d in '%s' is beyond %d" % (last, text, HIGHEST_CPU))
-        named += last - first + 1
-        if named > _MOST_NAMED:
+        count += last - first + 1
+        if count > _MOST_NAMED:
             raise ValueError(" names the same CPUs again and again: write each of them once")
         if match.group(4) is None:
             cpus.update(dict.fromkeys(range(first, last + 1)))

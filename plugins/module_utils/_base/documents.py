@@ -439,7 +439,7 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         restart: List[str]
         changes: List[str] | None
 
-    class Said(TypedDict):
+    class Assessment(TypedDict):
         """What the controller says of a desired state. ``codes``: refusals by their code; ``muted``: until when and why, by code."""
 
         refusals: List[str]
@@ -453,7 +453,7 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         profile: str
         muted: Dict[str, str]
 
-    class DesiredState(AppliedState, Said):
+    class DesiredState(AppliedState, Assessment):
         """The fact ``npu_affinity_state``. ``digest``: that of what a host applies of it."""
 
         digest: str

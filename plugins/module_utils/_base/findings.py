@@ -161,8 +161,8 @@ def device_number(entry: Mapping[str, Any]) -> int | None:
     The register of a topology tells it, else the physical id. A GPU whose topology has no register has the number of its index.
     """
     device = entry.get("device")
-    found: int | None = device["number"] if device else entry["id"] if entry.get("kind") == "gpu" else entry.get("phy_id")
-    return found
+    number: int | None = device["number"] if device else entry["id"] if entry.get("kind") == "gpu" else entry.get("phy_id")
+    return number
 
 
 def numbered(number: int, entry: Mapping[str, Any]) -> str:

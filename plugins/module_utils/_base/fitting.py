@@ -27,31 +27,31 @@ def values_of(variables: Variables) -> Dict[str, str]:
 
 def fitting(switches: Mapping[str, Any], cpus: str, kinds: Sequence[str], allocator: Optional[str]) -> Variables:
     """Return the variables of a workload that has these CPUs and a process for each of its devices, which are of these kinds."""
-    found: Variables = {}
+    variables: Variables = {}
     if switches.get("openmp"):
         count, processes = len(expand(cpus)), max(len(kinds), 1)
         threads = max(count // processes, 1)
         shares = "%d CPUs of the pool for %d process%s" % (count, processes, "es" if processes > 1 else "")
-        found["OMP_NUM_THREADS"] = (str(threads), "%s; a process would start %d threads (OpenMP specification)." % (shares, count))
-        found["OMP_PROC_BIND"] = ("false", "The pool binds; OpenMP would put the process on one CPU (vLLM-Ascend PR 11307).")
+        variables["OMP_NUM_THREADS"] = (str(threads), "%s; a process would start %d threads (OpenMP specification)." % (shares, count))
+        variables["OMP_PROC_BIND"] = ("false", "The pool binds; OpenMP would put the process on one CPU (vLLM-Ascend PR 11307).")
     if switches.get("task_queue") and "npu" in kinds:
-        found["TASK_QUEUE_ENABLE"] = ("1", "Operators are launched by a second thread (torch_npu); level 2 cannot capture graphs.")
+        variables["TASK_QUEUE_ENABLE"] = ("1", "Operators are launched by a second thread (torch_npu); level 2 cannot capture graphs.")
     if switches.get("allocator") and allocator:
-        found["LD_PRELOAD"] = (allocator, "Threads allocate memory with fewer locks (vLLM-Ascend, Optimization and Tuning).")
-    return found
+        variables["LD_PRELOAD"] = (allocator, "Threads allocate memory with fewer locks (vLLM-Ascend, Optimization and Tuning).")
+    return variables
 
 
-def kept(unit: str, found: Variables, elsewhere: Mapping[str, Tuple[str, str]]) -> List[str]:
+def overridden(unit: str, variables: Variables, elsewhere: Mapping[str, Tuple[str, str]]) -> List[str]:
     """Return a sentence for each variable that a unit would get and that another file sets otherwise, or that undoes what it gets.
 
     ``elsewhere``: ``{name: (value, file)}`` of what other files of the unit set.
     """
     sentences = []
     for name, (value, file) in elsewhere.items():
-        said = "%s: %s sets %s=%s, which stays" % (unit, file, name, value)
+        fact = "%s: %s sets %s=%s, which stays" % (unit, file, name, value)
         if name in OPENMP:
-            if "OMP_PROC_BIND" in found and OPENMP_BINDER.is_on(value):
-                sentences.append("%s: OpenMP can then bind the program's threads itself; remove the variable there." % said)
-        elif name in found and value != found[name][0]:
-            sentences.append("%s; %s would set %s." % (said, SETTING, found[name][0]))
+            if "OMP_PROC_BIND" in variables and OPENMP_BINDER.is_on(value):
+                sentences.append("%s: OpenMP can then bind the program's threads itself; remove the variable there." % fact)
+        elif name in variables and value != variables[name][0]:
+            sentences.append("%s; %s would set %s." % (fact, SETTING, variables[name][0]))
     return sentences

@@ -37,28 +37,28 @@ def owners(
     ``gpus`` those of which it is not known whether their memory is a node, ``{pci, numa}`` in bus order.
     """
     homes = _homes(nodes, list(sockets))
-    found: dict[int, Owner] = {}
+    owner_of: dict[int, Owner] = {}
     unknown: dict[int, list[int]] = {}
     for node in nodes:
         number = int(node["id"])
         if number in of_gpus:
-            found[number] = {"gpu": of_gpus[number]}
+            owner_of[number] = {"gpu": of_gpus[number]}
         elif number in homes:
-            found[number] = {"socket": homes[number]}
+            owner_of[number] = {"socket": homes[number]}
         else:
             least, near = _nearest(node, homes)
-            found[number] = {"socket": near[0]} if node.get("memory_mib") != 0 and len(near) == 1 else None
+            owner_of[number] = {"socket": near[0]} if node.get("memory_mib") != 0 and len(near) == 1 else None
             if node.get("memory_mib") != 0 and _OF_GPU <= least < FAR:
                 unknown.setdefault(near[0] if len(near) == 1 else -1, []).append(number)
     guessed = []
     candidates = [(gpu["pci"], homes.get(-1 if gpu["numa"] is None else gpu["numa"])) for gpu in gpus]
     is_last = len(candidates) == 1 == sum(map(len, unknown.values()))
     for socket, members in unknown.items() if candidates else ():
-        own = [pci for pci, home in candidates if home == socket or is_last]
-        pairs = zip(members, own) if len(own) == len(members) else ()
-        found.update({**dict.fromkeys(members), **{number: {"gpu": pci} for number, pci in pairs}})
-        guessed += members if len(own) == len(members) else []
-    return found, guessed
+        local = [pci for pci, home in candidates if home == socket or is_last]
+        pairs = zip(members, local) if len(local) == len(members) else ()
+        owner_of.update({**dict.fromkeys(members), **{number: {"gpu": pci} for number, pci in pairs}})
+        guessed += members if len(local) == len(members) else []
+    return owner_of, guessed
 
 
 def _nearest(node: Mapping[str, Any], homes: Mapping[int, int]) -> tuple[int, list[int]]:

@@ -52,13 +52,13 @@ def plan_table(plan: Mapping[str, Any], topology: Mapping[str, Any], summary: st
 
 def rows(plan: Mapping[str, Any], topology: Mapping[str, Any], difference: Mapping[str, Any] | None = None) -> list[str]:
     """Return the lines with the NPUs, and those with their users."""
-    known = {(npu["pci"], npu["id"]): npu for npu in topology["npus"]}
+    facts = {(npu["pci"], npu["id"]): npu for npu in topology["npus"]}
     tools, of = _keys_of_tools(topology["npus"]), noun(plan["npus"])
     now = _now(difference)
     shown = roles_shown(plan, difference)
     cells: list[tuple[str, ...]] = []
     for entry in plan["npus"]:
-        npu = known.get((entry["pci"], entry["id"]), {})
+        npu = facts.get((entry["pci"], entry["id"]), {})
         first = (
             Device.of(entry).title if of == "accelerator" else str(entry["id"]),
             str(npu.get("name") or "?"),
@@ -132,9 +132,9 @@ def sentences(
     lines ``outside``, on what runs elsewhere than on the CPUs of its NPUs.
     """
     shown = {row["sentence"] for row in difference["npus"] if _only_pool_moves(row)} if difference else set()
-    told = [*_remarks(plan, topology), *([("bound", summary)] if summary else []), *_in_force(difference, noun(plan["npus"]))]
-    told += [("work", line) for line in outside]
-    return told + [("remark", sentence) for sentence in remarks if sentence not in shown]
+    titled = [*_remarks(plan, topology), *([("bound", summary)] if summary else []), *_in_force(difference, noun(plan["npus"]))]
+    titled += [("work", line) for line in outside]
+    return titled + [("remark", sentence) for sentence in remarks if sentence not in shown]
 
 
 def _only_pool_moves(row: Mapping[str, Any]) -> bool:
@@ -144,9 +144,10 @@ def _only_pool_moves(row: Mapping[str, Any]) -> bool:
 
 def _in_force(difference: Mapping[str, Any] | None, of: str) -> Iterator[tuple[str, str]]:
     if difference and difference["in_force"] and not any(row["sentence"] for row in difference["npus"]):
-        known = difference.get("changes")
-        rest = f"moves no {of}; what else it changes is not known" if known is None else f"moves no {of}" if known else "changes nothing"
-        yield "in force", f"the same CPUs as now: a bind {rest}."
+        changes = difference.get("changes")
+        unknown = "; what else it changes is not known" if changes is None else ""
+        effect = f"moves no {of}{unknown}" if changes or unknown else "changes nothing"
+        yield "in force", f"the same CPUs as now: a bind {effect}."
     if difference and difference["restart"]:
         yield "restart", f"a bind restarts no service; these follow when you restart them: {', '.join(difference['restart'])}"
 
@@ -175,14 +176,13 @@ def _memory(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> str:
         users.setdefault(nodes, {}).setdefault("GPU" if entry.get("kind") == "gpu" else "NPU", []).append(entry["id"])
     parts = []
     for nodes, kinds in users.items():
-        found = [sizes.get(node) for node in expand(nodes) if node not in of_gpus]
-        mib = [size for size in found if size is not None]
-        own = compress(node for node in expand(nodes) if node in of_gpus)
-        told = ["%.0f GiB" % (sum(mib) / 1024.0)] * any(mib) if len(mib) == len(found) else ["size not known"]
-        told += ["memory of the GPU on %s" % own] * bool(own)
-        what = (
-            "%s %s" % ("node" if nodes.isdigit() else "nodes", nodes) + (" (%s)" % ", ".join(told) if told else "") if nodes else "any node"
-        )
+        known_sizes = [sizes.get(node) for node in expand(nodes) if node not in of_gpus]
+        mib = [size for size in known_sizes if size is not None]
+        gpu_nodes = compress(node for node in expand(nodes) if node in of_gpus)
+        amounts = ["%.0f GiB" % (sum(mib) / 1024.0)] * any(mib) if len(mib) == len(known_sizes) else ["size not known"]
+        amounts += ["memory of the GPU on %s" % gpu_nodes] * bool(gpu_nodes)
+        size = " (%s)" % ", ".join(amounts) if amounts else ""
+        what = "%s %s%s" % ("node" if nodes.isdigit() else "nodes", nodes, size) if nodes else "any node"
         parts.append("%s for %s" % (what, " and ".join("%s %s" % (kind, compress(ids)) for kind, ids in kinds.items())))
     return ", ".join(parts)
 

@@ -34,7 +34,7 @@ def compile_once() -> None:
 def imported(name: str, archive: str) -> types.ModuleType:
     """Import a module of this package, with all that is not imported yet, from an installed archive of the same sources."""
     package = __name__.rsplit(".", 2)[0]
-    for found, room in list(sys.modules.items()):
-        if hasattr(room, "__path__") and (found + ".").startswith(package + "."):
-            room.__path__.insert(0, "%s/npu_affinity%s" % (archive, found[len(package) :].replace(".", "/")))
+    for package_name, room in list(sys.modules.items()):
+        if hasattr(room, "__path__") and (package_name + ".").startswith(package + "."):
+            room.__path__.insert(0, "%s/npu_affinity%s" % (archive, package_name[len(package) :].replace(".", "/")))
     return importlib.import_module("%s.%s" % (package, name))

@@ -30,10 +30,10 @@ def parse_info(text: str) -> dict[str, Any]:
     the HBM if the table has that column; processes: ``[{card, chip, pid, name, memory_mib}]``, with chip None where
     the process table names only NPUs. Raises NpuSmiError for an error text, ValueError when there is no table at all.
     """
-    found, readable = _info(text)
-    if not found["chips"] and not found["processes"]:
+    parsed, readable = _info(text)
+    if not parsed["chips"] and not parsed["processes"]:
         require_answer(readable, text, "npu-smi info", "header with 'Health' or 'Process id'")
-    return {key: value for key, value in found.items() if key != "damaged"}
+    return {key: value for key, value in parsed.items() if key != "damaged"}
 
 
 def damaged_rows(text: str) -> list[str]:
@@ -88,8 +88,8 @@ def _info(text: str) -> tuple[dict[str, Any], bool]:
             chips.append(dict(above, **_lower_row(cells, chip_layout)))
             above = None
     damaged += [pending] if above else []
-    found = {"version": version, "chips": chips, "processes": processes, "damaged": list(dict.fromkeys(damaged))}
-    return found, bool(chip_layout or process_layout)
+    parsed = {"version": version, "chips": chips, "processes": processes, "damaged": list(dict.fromkeys(damaged))}
+    return parsed, bool(chip_layout or process_layout)
 
 
 def _cells(line: str) -> list[str]:

@@ -73,29 +73,29 @@ class Tool:
             answer = parse(result.output)
         except ValueError as error:
             self.failure = getattr(error, "kind", "unreadable")
-            if self.failure not in quiet and not self._was_said(error, words):
+            if self.failure not in quiet and not self._is_repeated(error, words):
                 self.problems.append("'%s' ended with status %d: %s." % (" ".join(command), result.rc, error))
             return None
         if result.rc != 0:
             self.problems.append("'%s' printed data, but ended with status %d." % (" ".join(command), result.rc))
         return answer
 
-    def _was_said(self, error: ValueError, words: Sequence[str]) -> bool:
+    def _is_repeated(self, error: ValueError, words: Sequence[str]) -> bool:
         """Return whether what cannot work was said before: of another card, or, in a virtual machine, of any query."""
         if getattr(error, "kind", "") != "unsupported":
             return False
         query = "" if getattr(error, "in_guest", False) else " ".join(words[:3])
-        was_said = query in self._unsupported
+        is_repeated = query in self._unsupported
         self._unsupported.add(query)
-        return was_said
+        return is_repeated
 
 
-def find(host: Host, named: str | None, name: str, folders: Sequence[str], problems: list[str], evidence: Collection[str]) -> Tool | None:
+def find(host: Host, command: str | None, name: str, folders: Sequence[str], problems: list[str], evidence: Collection[str]) -> Tool | None:
     """Return the :class:`Tool`, or None: the named command, else the program found in the folders or on PATH.
 
     That there is none is a problem when the user named a command or there is ``evidence`` (names of devices) that it is needed.
     """
-    if not named:
+    if not command:
         program = host.find_program(name, folders)
         if program:
             tool = Tool(host, [program], problems)
@@ -106,12 +106,12 @@ def find(host: Host, named: str | None, name: str, folders: Sequence[str], probl
             problems.append("%s was not found in %s, but the host has %s." % (name, places, ", ".join(sorted(evidence))))
         return None
     try:
-        argv = shlex.split(named)
+        argv = shlex.split(command)
     except ValueError as error:
-        problems.append("The command '%s', named for %s, cannot be split into words: %s." % (named, name, error))
+        problems.append("The command '%s', named for %s, cannot be split into words: %s." % (command, name, error))
         return None
     if not argv or which(argv[0], path=search_path()) is None:
-        problems.append("The command '%s', named for %s, does not exist or is not executable." % (named, name))
+        problems.append("The command '%s', named for %s, does not exist or is not executable." % (command, name))
         return None
     return Tool(host, argv, problems)
 
@@ -125,14 +125,14 @@ class Refusal(ValueError):
 
 
 class Command:
-    """npu-smi of one host; ``named`` is the command to use instead of one that is looked for. Every method raises :class:`Refusal`.
+    """npu-smi of one host; ``command`` is the one to use instead of one that is looked for. Every method raises :class:`Refusal`.
 
     It serves one run: once a call got no answer in time, or all of them took ``budget`` time limits, it makes no more calls.
     """
 
-    def __init__(self, host: Host, named: str | None = None, timeout: float | None = None, budget: float = BUDGET) -> None:
+    def __init__(self, host: Host, command: str | None = None, timeout: float | None = None, budget: float = BUDGET) -> None:
         problems: list[str] = []
-        tool = find(host, named, "npu-smi", NPU_SMI_FOLDERS, problems, ["NPUs"])
+        tool = find(host, command, "npu-smi", NPU_SMI_FOLDERS, problems, ["NPUs"])
         if tool is None:
             raise Refusal("missing", problems[0].rstrip("."))
         self._host, self._argv = host, tool.argv

@@ -86,10 +86,10 @@ def gather(
         silent["npu"] = "npu-smi did not answer %s in time." % " and ".join(unanswered)
     elif not npus and any(device["family"] != "gpu" for device in devices.values()):
         silent["npu"] = " ".join(problems)
-    known = len(problems)
+    before_gpus = len(problems)
     gpus = _gpus.gather(host, nvidia_smi, devices, nodes, problems)
     if not gpus and any(device["family"] == "gpu" for device in devices.values()):
-        silent["gpu"] = " ".join(problems[known:])
+        silent["gpu"] = " ".join(problems[before_gpus:])
     nodes = _owned(host, nodes, cpus["sockets"], gpus, problems)
     unlisted: list[Any] = _npus.unlisted(devices, npus)
     facts: Topology = {
@@ -113,9 +113,9 @@ def gather(
         "problems": problems,
     }
     for user in facts["users"]:
-        found = described(host, facts["npus"], user, problems) if len(user["npus"]) > 1 else []
-        if found:
-            user["ranks"] = found
+        ranks = described(host, facts["npus"], user, problems) if len(user["npus"]) > 1 else []
+        if ranks:
+            user["ranks"] = ranks
     if guests:
         facts["guests"] = guests
     if silent:
@@ -145,31 +145,31 @@ def _owned(host: Host, nodes: list[Any], sockets: list[str], gpus: list[Any], pr
     """Return the nodes with the ``owner`` of their memory, and with those that a driver has announced and that are not online yet."""
     of_gpus = nodes_of_gpus(host)
     coming = sorted(of_gpus.keys() - {node["id"] for node in nodes})
-    untold = [gpu for gpu in gpus if gpu["pci"] and may_be_node(host, gpu["pci"], of_gpus)]
-    found, guessed = owners(nodes, sockets, of_gpus, sorted(untold, key=lambda gpu: gpu["pci"]))
+    without_node = [gpu for gpu in gpus if gpu["pci"] and may_be_node(host, gpu["pci"], of_gpus)]
+    owner_of, guessed = owners(nodes, sockets, of_gpus, sorted(without_node, key=lambda gpu: gpu["pci"]))
     if guessed:
         text = "Memory nodes %s are taken for those of GPUs by distance and order, because %s does not show their owners."
         problems.append(text % (compress(guessed), NVIDIA_GPUS))
     of_coming = ({"id": node, "cpus": "", "memory_mib": 0, "distances": {}, "owner": {"gpu": of_gpus[node]}} for node in coming)
-    return sorted([*(dict(node, owner=found[node["id"]]) for node in nodes), *of_coming], key=lambda node: node["id"])
+    return sorted([*(dict(node, owner=owner_of[node["id"]]) for node in nodes), *of_coming], key=lambda node: node["id"])
 
 
 def _adopted(host: Host) -> dict[str, Any]:
     """Return how running work is adopted by the state in force: ``{mode, move_memory, pods}``. Empty if not, or if only root may know."""
-    known = newest(host)
-    found: Any = (known.state.get("live", {}).get("adopt") if known else None) or {}
-    return {name: found[name] for name in ("mode", "move_memory", "pods") if name in found}
+    entry = newest(host)
+    live: Any = (entry.state.get("live", {}).get("adopt") if entry else None) or {}
+    return {name: live[name] for name in ("mode", "move_memory", "pods") if name in live}
 
 
 def _pages_before(host: Host) -> dict[str, dict[str, int]]:
     """Return the huge pages that nodes had before binds changed them; none of a broken record, which a bind names."""
     try:
         recorded: Any = json_of(host.read(plan_file.RECORD) or "{}")
-        found: dict[str, dict[str, int]] = {}
+        pages: dict[str, dict[str, int]] = {}
         for path, entry in recorded.get("hugepages", {}).items():
             size, node = _hugepages.place_of(path)
-            found.setdefault(str(size), {})[str(node)] = int(entry["original"])
-        return found
+            pages.setdefault(str(size), {})[str(node)] = int(entry["original"])
+        return pages
     except (AttributeError, LookupError, TypeError, ValueError):
         return {}
 
@@ -177,33 +177,33 @@ def _pages_before(host: Host) -> dict[str, dict[str, int]]:
 def _nics(host: Host, npus: Sequence[Any], gpus: Sequence[Any], nodes: Iterable[Any]) -> list[Nic]:
     """Return the network functions with the NUMA distance between each NPU and each of them, as far as nodes are known."""
     between = {node["id"]: {int(other): distance for other, distance in node["distances"].items()} for node in nodes}
-    found = nics(host)
-    for nic in found:
+    nic_list = nics(host)
+    for nic in nic_list:
         ids: dict[int, list[int]] = {}
         for npu in npus:
             distance = between.get(npu["numa"], {}).get(nic["numa"]) if npu["id"] is not None and nic["numa"] is not None else None
             if distance is not None:
                 ids.setdefault(distance, []).append(npu["id"])
         nic["distances"] = {str(distance): compress(members) for distance, members in sorted(ids.items())}
-    for name, functions in _nearest(host, [*npus, *gpus], found, between).items():
-        for nic in (nic for nic in found if nic["pci"] in functions):
+    for name, functions in _nearest(host, [*npus, *gpus], nic_list, between).items():
+        for nic in (nic for nic in nic_list if nic["pci"] in functions):
             nic["near"].append(name)
-    return found
+    return nic_list
 
 
-def _nearest(host: Host, devices: Iterable[Any], found: Sequence[Nic], between: Mapping[int, Mapping[int, int]]) -> dict[str, list[str]]:
+def _nearest(host: Host, devices: Iterable[Any], nics: Sequence[Nic], between: Mapping[int, Mapping[int, int]]) -> dict[str, list[str]]:
     """Return the nearest network functions of each NPU and GPU: by the NUMA distance, then by the bridges in between.
 
     Of functions with RDMA only, where there are any. None of a device whose node is not known.
     """
-    functions = [nic for nic in found if nic["rdma"]] or found
+    functions = [nic for nic in nics if nic["rdma"]] or nics
     above = {nic["pci"]: bridges(host, nic["pci"]) for nic in functions}
     result: dict[str, list[str]] = {}
     for device in (device for device in devices if device["id"] is not None and device["pci"]):
-        own, ranked = bridges(host, device["pci"]), []
+        path, ranked = bridges(host, device["pci"]), []
         for nic in functions:
             distance = between.get(device["numa"], {}).get(nic["numa"]) if nic["numa"] is not None else None
-            steps = hops(own, above[nic["pci"]])
+            steps = hops(path, above[nic["pci"]])
             if distance is not None:
                 ranked.append(((distance, sys.maxsize if steps is None else steps), nic["pci"]))
         if ranked:

@@ -30,17 +30,17 @@ _LOST = re.compile(r"device handle for GPU|GPU is lost")
 
 
 def gather(
-    host: Host, named: str | None, devices: Mapping[str, dict[str, Any]], nodes: Iterable[Node], problems: list[str]
+    host: Host, command: str | None, devices: Mapping[str, dict[str, Any]], nodes: Iterable[Node], problems: list[str]
 ) -> list[dict[str, Any]]:
-    """Return the GPUs, ascending by index. ``named`` is the command to use instead of an nvidia-smi that is looked for.
+    """Return the GPUs, ascending by index. ``command`` is the one to use instead of an nvidia-smi that is looked for.
 
     ``devices`` are the accelerators of the PCI bus (:func:`_kernel.pci.accelerators`), ``nodes`` the NUMA nodes. What goes wrong is added
     to ``problems``.
     """
     present = {pci: device for pci, device in devices.items() if device["family"] == "gpu"}
-    if not present and not named:
+    if not present and not command:
         return []
-    tool = find(host, named, "nvidia-smi", NVIDIA_FOLDERS, problems, present)
+    tool = find(host, command, "nvidia-smi", NVIDIA_FOLDERS, problems, present)
     if not tool:
         return []
     aside = Tool(host, tool.argv, [])
@@ -75,11 +75,11 @@ def gather(
     ]
     register_gpus(host, gpus, problems)
     _add_mig(aside, gpus, in_mig)
-    untold = [gpu for gpu in gpus if gpu["pci"] in present and gpu["numa"] is None]
-    _add_closest(aside, untold, {node["id"]: set(expand(node["cpus"])) for node in nodes if node["cpus"]})
-    without_node = compress(gpu["id"] for gpu in untold if gpu["affinity"] is None)
-    if without_node:
-        problems.append("GPU %s: neither the kernel (numa_node is -1) nor nvidia-smi has a NUMA node for it." % without_node)
+    without_node = [gpu for gpu in gpus if gpu["pci"] in present and gpu["numa"] is None]
+    _add_closest(aside, without_node, {node["id"]: set(expand(node["cpus"])) for node in nodes if node["cpus"]})
+    numberless = compress(gpu["id"] for gpu in without_node if gpu["affinity"] is None)
+    if numberless:
+        problems.append("GPU %s: neither the kernel (numa_node is -1) nor nvidia-smi has a NUMA node for it." % numberless)
     return gpus
 
 
@@ -105,18 +105,18 @@ def _add_closest(aside: Tool, gpus: Sequence[dict[str, Any]], cpus: Mapping[int,
     """
     queries = {gpu["id"]: ("topo", "-C", "-M", "-i", str(gpu["id"])) for gpu in gpus}
     aside.ask_ahead(*queries.values())
-    told = {}
+    closest = {}
     for number, words in queries.items():
         text = aside.ask(parse_nvidia_closest, *words)
         if not aside.failure:
-            told[number] = set(expand(text or ""))
-    rows = (aside.ask(parse_nvidia_topo, "topo", "-m") or []) if len(told) < len(gpus) else []
+            closest[number] = set(expand(text or ""))
+    rows = (aside.ask(parse_nvidia_topo, "topo", "-m") or []) if len(closest) < len(gpus) else []
     for row in rows:
         affinity = set(expand(row["affinity"] or ""))
         by_cpus = {node for node in cpus if cpus[node] & affinity}
-        told.setdefault(int(row["label"][len("GPU") :]), set(expand(cpulist_of(row["numa"] or "") or "")) or by_cpus)
+        closest.setdefault(int(row["label"][len("GPU") :]), set(expand(cpulist_of(row["numa"] or "") or "")) or by_cpus)
     for gpu in gpus:
-        near = told.get(gpu["id"], set()) & cpus.keys()
+        near = closest.get(gpu["id"], set()) & cpus.keys()
         if near and near < cpus.keys():
             gpu["affinity"] = compress(set().union(*(cpus[node] for node in near)))
             gpu["numa"] = near.pop() if len(near) == 1 else None

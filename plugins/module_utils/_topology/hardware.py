@@ -31,7 +31,7 @@ def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     sentences += ["the accelerator at %s is new" % pci for pci in now["npus"] if pci not in then["npus"]]
     if then["cpus"] != now["cpus"]:
         sentences.append("the CPUs online were %s and are %s" % (then["cpus"] or "none", now["cpus"] or "none"))
-    nodes_then, nodes_now = ({node["id"]: node["cpus"] for node in found["nodes"]} for found in (then, now))
+    nodes_then, nodes_now = ({node["id"]: node["cpus"] for node in hardware["nodes"]} for hardware in (then, now))
     for node in sorted(nodes_then.keys() | nodes_now.keys()):
         before, after = nodes_then.get(node), nodes_now.get(node)
         if before != after:

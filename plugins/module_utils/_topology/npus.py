@@ -50,13 +50,13 @@ Key = Tuple[int, int]
 """Card and chip."""
 
 
-def start(host: Host, named: str | None, devices: Mapping[str, dict[str, Any]], problems: list[str]) -> Tool | None:
+def start(host: Host, command: str | None, devices: Mapping[str, dict[str, Any]], problems: list[str]) -> Tool | None:
     """Return npu-smi with its three queries under way, or None when there is none.
 
-    ``named`` is the command to use instead of an npu-smi that is looked for, ``devices`` are the accelerators of the PCI bus
+    ``command`` is the one to use instead of an npu-smi that is looked for, ``devices`` are the accelerators of the PCI bus
     (:func:`_kernel.pci.accelerators`). What goes wrong is added to ``problems``.
     """
-    tool = find(host, named, "npu-smi", NPU_SMI_FOLDERS, problems, list(_ascend(devices)) or host.names("/dev", "davinci[0-9]*"))
+    tool = find(host, command, "npu-smi", NPU_SMI_FOLDERS, problems, list(_ascend(devices)) or host.names("/dev", "davinci[0-9]*"))
     if tool:
         tool.ask_ahead(*QUERIES)
     return tool
@@ -100,8 +100,8 @@ def gather(
         driver["path"] = tool.argv[0]
     listed: dict[int, list[Device]] = {}
     for process in info.get("processes", ()):
-        own = [Device.of(chip) for chip in chips if chip["card"] == process["card"] and process["chip"] in (None, chip["chip"])]
-        listed.setdefault(process["pid"], []).extend(own)
+        npus = [Device.of(chip) for chip in chips if chip["card"] == process["card"] and process["chip"] in (None, chip["chip"])]
+        listed.setdefault(process["pid"], []).extend(npus)
     return sorted(chips, key=lambda chip: chip["id"]), driver, listed
 
 
@@ -112,15 +112,15 @@ def splits(tool: Tool, npus: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     for npu in npus:
         first.setdefault(npu["name"] or "", npu)
     quiet = ("unsupported", "invalid")
-    found: dict[str, Any] = {"templates": {}, "ai_cores": {}}
+    split: dict[str, Any] = {"templates": {}, "ai_cores": {}}
     for name, npu in first.items():
         words = ("-i", str(npu["card"]), "-c", str(npu["chip"]))
         rows = tool.ask(parse_template_info, "info", "-t", "template-info", *words, quiet=quiet)
         cores = tool.ask(parse_vnpu_cores, "info", "-t", "info-vnpu", *words, quiet=quiet) if rows else None
         if rows and cores:
-            found["templates"][name], found["ai_cores"][name] = rows, cores
-    mode = tool.ask(parse_vnpu_recover, "info", "-t", "vnpu-cfg-recover", quiet=quiet) if found["templates"] else None
-    return dict(found, recover=None if mode is None else mode == "enable")
+            split["templates"][name], split["ai_cores"][name] = rows, cores
+    mode = tool.ask(parse_vnpu_recover, "info", "-t", "vnpu-cfg-recover", quiet=quiet) if split["templates"] else None
+    return dict(split, recover=None if mode is None else mode == "enable")
 
 
 def _ask(tool: Tool, device_share: bool) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
@@ -235,8 +235,8 @@ def _ids_of_info(info: Mapping[str, Any] | None, topo: Iterable[Mapping[str, Any
         problems.append("The logic ids of %s are not known without npu-smi info -m; left out." % _words(unknown))
     if len(unknown) < len(rows):
         problems.append("Logic ids were taken from %s, because 'info -m' gave none." % source)
-    found = zip(shown.items(), ids)
-    return {key: {"id": number, "phy_id": row["phy_id"], "name": row["name"]} for (key, row), number in found if number is not None}
+    numbered = zip(shown.items(), ids)
+    return {key: {"id": number, "phy_id": row["phy_id"], "name": row["name"]} for (key, row), number in numbered if number is not None}
 
 
 def _counted(
@@ -287,8 +287,8 @@ def _add_device_share(tool: Tool, chips: Iterable[dict[str, Any]]) -> None:
     cards = sorted({chip["card"] for chip in chips})
     for index, card in enumerate(cards):
         if tool.unanswered:
-            left = compress(cards[index:])
-            tool.problems.append("Device share of card %s was not queried, because npu-smi did not answer before." % left)
+            remaining = compress(cards[index:])
+            tool.problems.append("Device share of card %s was not queried, because npu-smi did not answer before." % remaining)
             return
         answer = tool.ask(parse_device_share, "info", "-t", "device-share", "-i", str(card), quiet=("unsupported",))
         states = {row["chip"] or 0: row["enabled"] for row in answer or []}
@@ -309,8 +309,8 @@ def _inconsistencies(
 ) -> Iterator[str]:
     """Yield a sentence for everything in which npu-smi and sysfs do not agree, or which neither of them tells."""
     for (name, family), ids in _grouped(chips, lambda chip: None if _family(chip) else (chip["name"], chip["family"])):
-        told = "its PCI device id says %s" % family if family else "its PCI device id is unknown, too"
-        yield "NPU %s: the chip name '%s' names no known family; %s." % (compress(ids), name, told)
+        known_family = "its PCI device id says %s" % family if family else "its PCI device id is unknown, too"
+        yield "NPU %s: the chip name '%s' names no known family; %s." % (compress(ids), name, known_family)
     for (pci, family), ids in _grouped(chips, lambda chip: (chip["pci"], chip["family"]) if chip["pci"] else None):
         if len(ids) > 1 and family != "310p":
             yield "NPU %s: all have PCI function %s, so only one of them is a separate device." % (compress(ids), pci)
@@ -318,10 +318,10 @@ def _inconsistencies(
     missing = sorted(pci for pci in listed if not host.exists("%s/%s" % (DEVICE_FOLDER, pci)))
     if missing:
         yield "npu-smi lists PCI functions that %s does not have: %s." % (host.path(DEVICE_FOLDER), ", ".join(missing))
-    left = [device["pci"] for device in unlisted(present, chips)]
-    if left:
-        words = ("NPU", "is") if len(left) == 1 else ("NPUs", "are")
-        yield "%s at %s %s on the PCI bus and not listed by npu-smi." % (words[0], ", ".join(left), words[1])
+    missing_npus = [device["pci"] for device in unlisted(present, chips)]
+    if missing_npus:
+        words = ("NPU", "is") if len(missing_npus) == 1 else ("NPUs", "are")
+        yield "%s at %s %s on the PCI bus and not listed by npu-smi." % (words[0], ", ".join(missing_npus), words[1])
     for sentence, ids in _grouped(chips, lambda chip: None if chip["pci"] in missing else _disagreement(chip, nodes)):
         yield "NPU %s: %s" % (compress(ids), sentence)
 

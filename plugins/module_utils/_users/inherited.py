@@ -75,7 +75,7 @@ def binder_of(host: Host, pid: int) -> Origin | None:
     """Return the program, of those that bind themselves, that the environment and command line of a process tell; None for any other."""
     environment, command = variables_of(started_with(host, pid)), command_of(host, pid)
     for binder in BINDERS:
-        how = binder.found(environment, command)
+        how = binder.enabled_by(environment, command)
         if how:
             return Origin("%s binds itself, started %s" % (binder.title, how), binder.remedy or "see docs/binders.md")
     return None

@@ -36,13 +36,13 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import is_
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import (
         AppliedState,
+        Assessment,
         DesiredState,
         FileEntry,
         Live,
         MadeState,
         Plan,
         Restarted,
-        Said,
         Topology,
     )
 
@@ -197,11 +197,11 @@ def _named(settings: Mapping[str, Any]) -> Named:
 
 def _sentences(
     topology: Topology, plan: Plan | None, settings: Mapping[str, Any], refusals: list[Sentence], document: AppliedState, shown: bool
-) -> Said:
+) -> Assessment:
     """Return the keys of a document that are not for the host."""
     of_profile = settings.get("of_profile", ())
     refusals = [_with_profile(refusal, of_profile) for refusal in refusals]
-    found: Said = {
+    found: Assessment = {
         "refusals": list(map(str, refusals)),
         "remarks": [],
         "codes": by_code(refusals),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.binders import Engine
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import union
-from ansible_collections.npu.affinity.plugins.module_utils._base.fitting import SETTING, Variables, fitting, kept, values_of
+from ansible_collections.npu.affinity.plugins.module_utils._base.fitting import SETTING, Variables, fitting, overridden, values_of
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_environment import DEVICES, VISIBLE, agrees, visible_devices
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import no_effect
@@ -143,4 +143,4 @@ def remarks(topology: Topology, plan: Plan, named: Named, adopts: bool, slices: 
         )
     for unit, fitted in units:
         elsewhere = {name: (of["value"], of["file"]) for name, of in set_elsewhere(topology, unit).items()}
-        yield from (Sentence("NPU_VARIABLE_KEPT", sentence) for sentence in kept(unit, fitted, elsewhere))
+        yield from (Sentence("NPU_VARIABLE_KEPT", sentence) for sentence in overridden(unit, fitted, elsewhere))

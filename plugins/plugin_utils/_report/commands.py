@@ -24,7 +24,7 @@ TO = PREFIX + "to"
 REASON = PREFIX + "reason"
 ADOPT_NOW = (PREFIX + "adopt", "now")
 _OF_DRAIN = frozenset(f"{PREFIX}kubelet_{name}" for name in ("restart", "drain", "uncordon", "wait"))
-_BACK = frozenset(PREFIX + name for name in ("root", "npu_smi", "timeout", "move_memory", "device_share_ignore_busy")) | _OF_DRAIN
+_RESTORING = frozenset(PREFIX + name for name in ("root", "npu_smi", "timeout", "move_memory", "device_share_ignore_busy")) | _OF_DRAIN
 """What rollback and unbind read of the options of roles: the state that they restore has the others."""
 _BINDING = ("plan", "bind")
 CONNECTION = frozenset(
@@ -93,7 +93,7 @@ class Typed(NamedTuple):
             return playbook in readers and (name != REASON or self.ran == playbook or self.ran not in readers)
         if playbook in ("rollback", "unbind"):
             compared = playbook == "rollback" and name in specs.options()["verify"]
-            return compared or name in _BACK or not any(name in options for options in specs.options().values())
+            return compared or name in _RESTORING or not any(name in options for options in specs.options().values())
         return playbook in _BINDING or not (name in _OF_DRAIN or name == f"{PREFIX}replan" or pair == ADOPT_NOW)
 
 
@@ -109,9 +109,9 @@ def typed(arguments: Mapping[str, Any], environment: Mapping[str, str]) -> Typed
     kept = [(name, value) for name, value in given if not name or name.startswith(PREFIX) or name in CONNECTION]
     sources = list(arguments.get("inventory") or ())
     inventory = [] if made or sources == list(constants.config.get_config_value("DEFAULT_HOST_LIST")) else sources
-    named = str(next(iter(arguments.get("args") or ()), ""))
+    playbook = str(next(iter(arguments.get("args") or ()), ""))
     return Typed(
-        playbook=_named(named),
+        playbook=_named(playbook),
         options=(*(word for source in inventory for word in ("-i", near(source))), *_options(arguments)),
         limit=str(arguments.get("subset") or ""),
         extra=tuple(kept),
@@ -119,7 +119,7 @@ def typed(arguments: Mapping[str, Any], environment: Mapping[str, str]) -> Typed
         made=made,
         inventory=environment.get("INVENTORY", "") if made else "",
         diff=bool(arguments.get("diff")),
-        ran=pathlib.Path(named).stem if named.endswith((".yml", ".yaml")) else named.rpartition(".")[2],
+        ran=pathlib.Path(playbook).stem if playbook.endswith((".yml", ".yaml")) else playbook.rpartition(".")[2],
     )
 
 
@@ -128,8 +128,8 @@ def _given(text: str, by_user: bool) -> Iterator[Extra]:
     if text.startswith("@"):
         yield from [("", text)] if by_user else []
         return
-    found = yaml.load(text, Loader=specs.LOADER) if text[:1] in ("{", "[") else parse_kv(text)
-    for name, value in found.items() if isinstance(found, Mapping) else ():
+    variables = yaml.load(text, Loader=specs.LOADER) if text[:1] in ("{", "[") else parse_kv(text)
+    for name, value in variables.items() if isinstance(variables, Mapping) else ():
         if (by_user or name == TO) and name != "_raw_params":
             yield str(name), value
 

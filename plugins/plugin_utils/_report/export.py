@@ -36,8 +36,8 @@ def rows(records: Iterable[Record]) -> list[dict[str, Any]]:
 
     Records are those of :func:`_report.records.fleet`. The plan is the one in force, else what a bind would plan now.
     """
-    found = sorted(records, key=lambda record: str(record["host"]))
-    return [row for record in found for row in _of_host(record)]
+    ordered = sorted(records, key=lambda record: str(record["host"]))
+    return [row for record in ordered for row in _of_host(record)]
 
 
 def _of_host(record: Record) -> Iterator[dict[str, Any]]:
@@ -46,9 +46,9 @@ def _of_host(record: Record) -> Iterator[dict[str, Any]]:
     plan: Plan = in_force or cast("Plan", record.get("plan") or {})
     entries = dict(zip(keys_of(plan.get("npus") or ()), plan.get("npus") or (), strict=True))
     devices = topology.get("npus") or ()
-    found = [(device, entries.get(key)) for key, device in zip(keys_of(devices), devices, strict=True)]
-    shares = _local_shares({_name(device): entry["pool"] for device, entry in found if entry}, plan, topology)
-    for device, entry in found:
+    pairs = [(device, entries.get(key)) for key, device in zip(keys_of(devices), devices, strict=True)]
+    shares = _local_shares({_name(device): entry["pool"] for device, entry in pairs if entry}, plan, topology)
+    for device, entry in pairs:
         values: dict[str, Any] = {"host": str(record["host"]), **device}
         if entry:
             values |= {name: entry.get(name) or None for name in OF_PLAN}
@@ -71,13 +71,13 @@ def _local_shares(pools: Mapping[str, str], plan: Plan, topology: Topology) -> d
 
 def table(records: Iterable[Record], form: str) -> str:
     """Return :func:`rows` as text, ``csv`` with a head, or ``json``."""
-    found = rows(records)
+    records = rows(records)
     if form == "json":
-        return json.dumps(found, indent=1) + "\n"
+        return json.dumps(records, indent=1) + "\n"
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: _cell(value) for name, value in row.items()} for row in found)
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in records)
     return text.getvalue()
 
 

@@ -152,13 +152,13 @@ def _change(metrics: Sequence[Mapping[str, Any] | None], notes: list[str], uncle
         if not interval.is_change:
             unclear.append(max(map(spread, (before, after))))
             return f"no conclusion ({interval})"
-        known = f"({interval})"
+        certainty = f"({interval})"
     else:
         without = "one measurement has no" if before or after else "neither measurement has"
-        known = _note(f"no interval, because {without} windows", notes)
+        certainty = _note(f"no interval, because {without} windows", notes)
     if not earlier["value"]:
-        return f"{later['value'] - earlier['value']:+.1f} {known}"
-    return f"{100 * (later['value'] / earlier['value'] - 1):+.0f} % {known}"
+        return f"{later['value'] - earlier['value']:+.1f} {certainty}"
+    return f"{100 * (later['value'] / earlier['value'] - 1):+.0f} % {certainty}"
 
 
 def _wrapped(indent: str, text: str) -> list[str]:

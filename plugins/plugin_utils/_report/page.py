@@ -58,8 +58,8 @@ def timeline(runs: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     number of all hosts, ``compared`` of those that could be compared with a plan, ``drifted`` of those that differed. ``objects`` is the
     number of objects that did, ``causes`` has it by cause.
     """
-    found = [_run(run) for run in runs]
-    return [run for _order, run in sorted(found, key=lambda entry: entry[0])]
+    entries = [_run(run) for run in runs]
+    return [run for _order, run in sorted(entries, key=lambda entry: entry[0])]
 
 
 def _run(run: Mapping[str, Any]) -> tuple[tuple[str, str], dict[str, Any]]:
@@ -98,8 +98,8 @@ def _style() -> str:
         main, role, on, *dark = PALETTE[number % len(PALETTE)]
         role, on = f"light-dark({role},{dark[1]})", f"light-dark({on},{dark[2]})"
         solid = f"--main:light-dark({main},{dark[0]});--chip:{role};--label:{on}"
-        own = solid if number < len(PALETTE) else f"--main:var(--page);--edge:{role}"
-        rules.append(f".c{number}{{--role:{role};--on:{on};{own}}}")
+        colours = solid if number < len(PALETTE) else f"--main:var(--page);--edge:{role}"
+        rules.append(f".c{number}{{--role:{role};--on:{on};{colours}}}")
     return _asset("page.css") + "".join(rules)
 
 

@@ -15,22 +15,22 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import
 
 def ends(hosts: int, batches: Sequence[int | str]) -> list[int]:
     """Return after how many hosts each batch ends. The last one that is given is repeated, and a percentage is at least one host."""
-    found = [0]
-    while found[-1] < hosts:
-        batch = batches[min(len(found), len(batches)) - 1]
+    ends = [0]
+    while ends[-1] < hosts:
+        batch = batches[min(len(ends), len(batches)) - 1]
         size = int(int(batch[:-1]) * hosts / 100) or 1 if isinstance(batch, str) else batch
-        found.append(min(hosts, found[-1] + size))
-    return found[1:]
+        ends.append(min(hosts, ends[-1] + size))
+    return ends[1:]
 
 
 def progress(hosts: Sequence[str], batch: Iterable[str], batches: Sequence[int | str]) -> dict[str, Any]:
     """Return ``{batch, batches, begun, done, hosts}``: the number of the batch with these hosts, how many hosts were before it, and
     how many when it ends."""
     reached = max(map(hosts.index, batch)) + 1
-    found = ends(len(hosts), batches)
-    number = next(number for number, end in enumerate(found, 1) if end >= reached)
-    begun = found[number - 2] if number > 1 else 0
-    return {"batch": number, "batches": len(found), "begun": begun, "done": found[number - 1], "hosts": len(hosts)}
+    batch_ends = ends(len(hosts), batches)
+    number = next(number for number, end in enumerate(batch_ends, 1) if end >= reached)
+    begun = batch_ends[number - 2] if number > 1 else 0
+    return {"batch": number, "batches": len(batch_ends), "begun": begun, "done": batch_ends[number - 1], "hosts": len(hosts)}
 
 
 def line(at: Mapping[str, Any], states: Mapping[str, int]) -> str:
@@ -51,7 +51,7 @@ def after_batch(
     at = {"playbook": playbook, **progress(names, batch, given["batches"])}
     follows = before and all(before[key] == at[key] for key in ("playbook", "hosts", "batches")) and before["done"] == at["begun"]
     now = {name: judged(ReadOnce(variables[name]), playbook, check)[0] for name in names[at["begun"] if follows else 0 : at["done"]]}
-    found = Counter(before["states"] if follows else {}) + Counter(now.values())
-    states = {state: found[state] for state in STATES if state in found}
+    counts = Counter(before["states"] if follows else {}) + Counter(now.values())
+    states = {state: counts[state] for state in STATES if state in counts}
     changed = {"changed", "unbound", "partly unbound"} & {now[name] for name in batch}
     return at | {"states": states, "changed": bool(changed), "line": line(at, states)}

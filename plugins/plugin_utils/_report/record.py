@@ -31,22 +31,22 @@ def now(form: str = "%Y-%m-%dT%H:%M:%SZ") -> str:
     return datetime.datetime.now(datetime.timezone.utc).strftime(form)
 
 
-def record(name: str, known: Mapping[str, Any]) -> dict[str, Any]:
+def record(name: str, variables: Mapping[str, Any]) -> dict[str, Any]:
     """Return the record of a host by its variables; one that never answered has a name and little else."""
-    verified, gathered = (known.get(f"__npu_affinity_{key}") or {} for key in ("verified", "gathered"))
-    found = {"host": name, "time": now()} | {key: verified[key] for key in OF_COMPARISON if key in verified}
+    verified, gathered = (variables.get(f"__npu_affinity_{key}") or {} for key in ("verified", "gathered"))
+    result = {"host": name, "time": now()} | {key: verified[key] for key in OF_COMPARISON if key in verified}
     for key in OF_USER if gathered and "ansible_facts" not in gathered else ("topology", *OF_USER):
-        if (value := known.get(f"npu_affinity_{key}")) is not None:
-            found[key] = value
-    if groups := [name for name in known.get("group_names") or () if name not in NO_GROUPS]:
-        found["groups"] = groups
+        if (value := variables.get(f"npu_affinity_{key}")) is not None:
+            result[key] = value
+    if groups := [name for name in variables.get("group_names") or () if name not in NO_GROUPS]:
+        result["groups"] = groups
     if why := " ".join(gathered.get("refusals") or ()):
-        found["refused"] = why
+        result["refused"] = why
     elif (gathered.get("state") or {}).get("plan"):
-        found["plan"] = gathered["state"]["plan"]
+        result["plan"] = gathered["state"]["plan"]
     if gathered.get("lost"):
-        found["unreachable"] = gathered["msg"]
-    return found
+        result["unreachable"] = gathered["msg"]
+    return result
 
 
 def summary(verified: Mapping[str, Any]) -> str:
@@ -80,8 +80,8 @@ def failure(verified: Mapping[str, Any], after_bind: bool) -> str:
     if verified["drift_fails"] and "drift" not in verified:
         return summary(verified)
     if verified["drift_fails"] and {entry["cause"] for entry in unmuted(verified)} - expected:
-        named = listed([entry["sentence"] for entry in unmuted(verified)], NAMED)
-        return f"{summary(verified)}: {'; '.join(named)}" if after_bind else summary(verified)
+        sentences = listed([entry["sentence"] for entry in unmuted(verified)], NAMED)
+        return f"{summary(verified)}: {'; '.join(sentences)}" if after_bind else summary(verified)
     away = verified.get("outside") and WORK_OUTSIDE_POOL not in verified["muted"]
     return coded(WORK_OUTSIDE_POOL, [with_remedies(verified["outside"])])[0] if verified["workloads_fail"] and away else ""
 
@@ -101,22 +101,22 @@ def sentences(verified: Mapping[str, Any]) -> Iterator[str]:
         yield f"{verified['outside_sentence']} [{WORK_OUTSIDE_POOL}]{ends.get(WORK_OUTSIDE_POOL, '')}"
 
 
-def remarks(verified: Mapping[str, Any], known: Mapping[str, Any]) -> list[str]:
+def remarks(verified: Mapping[str, Any], variables: Mapping[str, Any]) -> list[str]:
     """Return the remarks on a host that was compared, without its work outside pools: what a bind would now change, but not what it
     would move for that, and why it would be refused."""
-    found = [*problems(known.get("npu_affinity_topology")), *(verified.get("remarks") or ())]
-    refused = " ".join((known.get("__npu_affinity_gathered") or {}).get("refusals") or ())
+    texts = [*problems(variables.get("npu_affinity_topology")), *(verified.get("remarks") or ())]
+    refused = " ".join((variables.get("__npu_affinity_gathered") or {}).get("refusals") or ())
     if not refused:
-        found += without((known.get("npu_affinity_state") or {}).get("remarks") or (), [BIND_EFFECT])
-        found += [f"A {sentence}" for sentence in outdated(verified)]
-    said = told(list(dict.fromkeys(found)), verified.get("muted") or {})
-    return [*said, *([f"A bind would now be refused: {refused}"] if refused else [])]
+        texts += without((variables.get("npu_affinity_state") or {}).get("remarks") or (), [BIND_EFFECT])
+        texts += [f"A {sentence}" for sentence in outdated(verified)]
+    shown = told(list(dict.fromkeys(texts)), verified.get("muted") or {})
+    return [*shown, *([f"A bind would now be refused: {refused}"] if refused else [])]
 
 
-def of_this_run(known: Mapping[str, Any]) -> dict[str, Any]:
+def of_this_run(variables: Mapping[str, Any]) -> dict[str, Any]:
     """Return the variables of a host without the topology that a fact cache has of an earlier run, if this one could not gather it."""
-    gathered = known.get(GATHERED)
-    return {name: value for name, value in known.items() if name != TOPOLOGY or not gathered or "ansible_facts" in gathered}
+    gathered = variables.get(GATHERED)
+    return {name: value for name, value in variables.items() if name != TOPOLOGY or not gathered or "ansible_facts" in gathered}
 
 
 class ReadOnce(Mapping[str, Any]):

@@ -87,15 +87,15 @@ def fleet(
 
 
 def _by_name(records: Iterable[Record]) -> dict[str, Record]:
-    found: dict[str, Record] = {}
+    by_name: dict[str, Record] = {}
     for record in records:
         if not isinstance(record, Mapping) or not record.get("host"):
             raise ValueError(f"a record of a host has its name in 'host'; got {str(record)[:80]!r}")
         name = str(record["host"])
-        if name in found:
+        if name in by_name:
             raise ValueError(f"host {name} has two records; give each folder or list one run of one fleet")
-        found[name] = record
-    return found
+        by_name[name] = record
+    return by_name
 
 
 class _Host:
@@ -140,18 +140,18 @@ class _Host:
     def _remarks(self) -> list[str]:
         changes = [] if self.record.get("refused") else [f"A {sentence}" for sentence in outdated(self.record)]
         shown = ["NPU_RANKS_PLACED"] if self.topology.get("users") else []  # by the table of what uses accelerators
-        said = [*problems(self.topology), *without(self.record.get("remarks") or (), shown), *changes]
-        return told(said, self.record.get("muted") or {})
+        sentences = [*problems(self.topology), *without(self.record.get("remarks") or (), shown), *changes]
+        return told(sentences, self.record.get("muted") or {})
 
     def _memory(self) -> Iterator[dict[str, Any]]:
         """Yield processes with their memory by node, for every time that they were looked at."""
         if self.record.get("processes"):
             yield {"label": "", "processes": [_process(process) for process in self.record["processes"]]}
         for measure in self.measures:
-            found = [_process(entry) for workload in measure.get("workloads") or () for entry in workload.get("memory") or ()]
+            processes = [_process(entry) for workload in measure.get("workloads") or () for entry in workload.get("memory") or ()]
             label = ", ".join(str(measure[key]) for key in ("label", "measured_at") if measure.get(key))
-            if found:
-                yield {"label": label, "processes": found}
+            if processes:
+                yield {"label": label, "processes": processes}
 
     def _state(self) -> tuple[str, str]:
         if "drift" not in self.record:
@@ -196,17 +196,17 @@ class _Host:
         indexes = {key: index for index, key in enumerate(dict.fromkeys([*keys_of(self.topology["npus"]), *entries]))}
         npus, colours, machine = _machine(self.topology, machines, entries)
         drifting = [self._npu_of(entry, indexes) for entry in self.drift]
-        found = []
+        shown = []
         for label, plan in plans.items():
             view: View = {"label": label, "kind": "plan", "refused": plan}
             if isinstance(plan, Mapping):
                 view = view_of_plan(label, cast("Plan", plan), indexes)
-            found.append(view)
+            shown.append(view)
             if label == IN_FORCE and "drift" in self.record:
-                found.append(view_of_kernel(KERNEL, view, self.drift, drifting))
+                shown.append(view_of_kernel(KERNEL, view, self.drift, drifting))
         return {
             "machine": machine,
-            "views": [views.place(view) for view in found],
+            "views": [views.place(view) for view in shown],
             "holders": holders_of(self.record, self.topology),
             "users": users_of(self.record, self.topology.get("applied") or self.record.get("plan")),
             "npus": [_npu(npu, colour) for npu, colour in zip(npus, colours, strict=True)],
@@ -216,8 +216,8 @@ class _Host:
     def _npu_of(self, entry: Drift, indexes: Mapping[Key, int]) -> int | None:
         """Return the index of the NPU that a drift belongs to; its logic id is that of the plan in force, or of an NPU that it lacks."""
         whose = (entry.get("npu"), entry.get("pci") or "", entry.get("device"))
-        for known in ((self.topology.get("applied") or {}).get("npus") or (), self.topology["npus"]):
-            for key, npu in zip(keys_of(known), known, strict=True):
+        for entries in ((self.topology.get("applied") or {}).get("npus") or (), self.topology["npus"]):
+            for key, npu in zip(keys_of(entries), entries, strict=True):
                 if whose == (npu["id"], npu.get("pci") or "", key[0]):
                     return indexes[key]
         return None

@@ -48,15 +48,15 @@ class Run(NamedTuple):
 
 def runs(histories: Mapping[str, History]) -> list[Run]:
     """Return the runs that hosts have in their histories, oldest first. A run of several actions is called by its first one."""
-    found: dict[str, Run] = {}
+    by_id: dict[str, Run] = {}
     for name, history in histories.items():
         for entry in reversed(history):
             run = entry["run"]
             begun = Run(run["id"], run["time"], entry["action"], entry["author"], entry["reason"], run["inventory"], [])
-            known = found.setdefault(run["id"], begun).hosts
-            if name not in known:
-                known.append(name)
-    return sorted(found.values(), key=lambda run: (run.time, run.id))
+            hosts = by_id.setdefault(run["id"], begun).hosts
+            if name not in hosts:
+                hosts.append(name)
+    return sorted(by_id.values(), key=lambda run: (run.time, run.id))
 
 
 def listing(histories: Mapping[str, History], verbose: bool) -> list[str]:
@@ -82,27 +82,27 @@ def resolved(histories: Mapping[str, History], to: str) -> tuple[str, list[str]]
     ``-1`` means before the last run that was no rollback, so it stays where it is once it is there. Raises ``ValueError`` where that is
     not known.
     """
-    found = runs(histories)
-    changes = [run for run in found if run.action != "rollback"]
+    known_runs = runs(histories)
+    changes = [run for run in known_runs if run.action != "rollback"]
     moment, name = _TIME.fullmatch(to), to.removeprefix(BEFORE)
-    if not found:
+    if not known_runs:
         return to, []
     if to == LAST:
         if not changes:
-            raise ValueError(f"these hosts have only rollbacks in their histories; {_listed(found)}")
+            raise ValueError(f"these hosts have only rollbacks in their histories; {_listed(known_runs)}")
         target, run = f"{BEFORE}{changes[-1].id}", changes[-1]
     elif moment:
         second = f"{moment[1]}T{moment[2] or '00:00'}{moment[3] or ':00'}Z"
-        begun = [run for run in found if run.time <= second]
+        begun = [run for run in known_runs if run.time <= second]
         if not begun:
-            raise ValueError(f"no run of these hosts had begun at {second}; {_listed(found)}")
+            raise ValueError(f"no run of these hosts had begun at {second}; {_listed(known_runs)}")
         target, run = begun[-1].id, begun[-1]
     elif _RUN.fullmatch(name):
-        target, run = to, next((run for run in found if run.id == name), found[0])
+        target, run = to, next((run for run in known_runs if run.id == name), known_runs[0])
         if run.id != name:
-            raise ValueError(f"none of these hosts has run {name} in its history; {_listed(found)}")
+            raise ValueError(f"none of these hosts has run {name} in its history; {_listed(known_runs)}")
     else:
-        raise ValueError(f"{to!r} is not a state to restore: expected {FORMS}; {_listed(found)}")
+        raise ValueError(f"{to!r} is not a state to restore: expected {FORMS}; {_listed(known_runs)}")
     side = "before" if target.startswith(BEFORE) else "after"
     return target, [f"npu_affinity_to={to} is the state {side} run {run.id}: {run.about()}"]
 
@@ -139,6 +139,6 @@ def entry_of(history: History, target: str) -> Mapping[str, Any] | None:
     raise ValueError(f"this host has no earlier state: {why}")
 
 
-def _listed(found: Iterable[Run]) -> str:
-    newest = [f"{run.id} ({run.action})" for run in found][-SHOWN:][::-1]
+def _listed(runs: Iterable[Run]) -> str:
+    newest = [f"{run.id} ({run.action})" for run in runs][-SHOWN:][::-1]
     return f"the newest runs are {', '.join(newest)}" if len(newest) > 1 else f"the only run is {newest[0]}"

@@ -70,7 +70,7 @@ UNPLANNED = {"refused", "failed", "unreachable", "untouched", "skipped", "not co
 NOT_RESTARTED = "not restarted"
 ADOPTED = {"service": "unit", "container": "container"}
 """How a summary counts running work that was adopted, by the kind of a user of NPUs; others are processes."""
-WAYS = {"slices": "by slices", "services": "by CPUAffinity= of named services", "none": "by the kubelet"}
+METHODS = {"slices": "by slices", "services": "by CPUAffinity= of named services", "none": "by the kubelet"}
 """What binds workloads, by the method of a desired state."""
 
 ADOPT = "confine the running work to its pools, without a restart"
@@ -93,7 +93,7 @@ NEXT: tuple[tuple[str, set[str], set[str], str], ...] = (
     ("measure", {"measure"}, {"measured", "measured, not bound"}, "measure again and compare, after what you change"),
 )
 """The command to run next: the playbook, the same one where it is empty; after which playbooks; when a host has which states; why."""
-BACK = {
+UNDO = {
     "rollback": "go back to the state before this run, which changed the host and then failed",
     "unbind": "restore the state before the first bind, which changed the host and then failed",
 }
@@ -133,7 +133,7 @@ def summary(
         for name in names:
             entries[name]["remarks"].append(sentence)
     states = {state: [name for name, entry in entries.items() if entry["state"] == state] for state in STATES}
-    found: Summary = {
+    document: Summary = {
         "playbook": playbook,
         "check": check,
         "stopped": stopped,
@@ -142,27 +142,27 @@ def summary(
         "hosts": entries,
         "next": [],
     }
-    found["next"] += _next(found, hosts, typed or Typed(), run)
-    return found
+    document["next"] += _next(document, hosts, typed or Typed(), run)
+    return document
 
 
 def _one_machine(hosts: Mapping[str, Host]) -> Iterator[tuple[str, list[str]]]:
     """Yield a sentence for each machine that has several names in the inventory, with these."""
-    found: dict[str, list[str]] = {}
+    machines: dict[str, list[str]] = {}
     for name, host in hosts.items():
         identity = (_fact(host, "topology").get("machine") or {}).get("identity")
         if identity:
-            found.setdefault(identity, []).append(name)
-    for names in found.values():
+            machines.setdefault(identity, []).append(name)
+    for names in machines.values():
         if len(names) > 1:
-            said = f"{', '.join(names)} are one machine with one boot id: keep one of these names in the inventory."
-            yield coded("NPU_ONE_MACHINE", [said])[0], names
+            sentence = f"{', '.join(names)} are one machine with one boot id: keep one of these names in the inventory."
+            yield coded("NPU_ONE_MACHINE", [sentence])[0], names
 
 
 def judged(host: Host, playbook: str, check: bool) -> Judged:
     """Return the state of a host with its reasons."""
-    found = _noted(host, playbook)
-    return found or (_lost(host) if any(_registered(host, name).get("lost") for name in LOOKED) else JUDGES[playbook](host, check))
+    verdict = _noted(host, playbook)
+    return verdict or (_lost(host) if any(_registered(host, name).get("lost") for name in LOOKED) else JUDGES[playbook](host, check))
 
 
 def _entry(name: str, host: Host, playbook: str, check: bool, lost: bool) -> SummaryOfHost:
@@ -181,7 +181,7 @@ def _entry(name: str, host: Host, playbook: str, check: bool, lost: bool) -> Sum
         "reasons": [text.removeprefix(f"Host {name}: ").replace(f"Host {name} ", "this host ") for text in _sentences(reasons)],
         "codes": {code: muted.get(code, "") for code in sorted(_codes(host, state) | {*filter(None, map(code_of, remarks))})},
         "remarks": _sentences(
-            [*told(remarks, muted, _found(verified)), *(f"A bind would now be refused: {why}" for why in would_be_refused)],
+            [*told(remarks, muted, _code_counts(verified)), *(f"A bind would now be refused: {why}" for why in would_be_refused)],
             str(host.get("npu_affinity_root") or "/"),
         ),
         "restart": _restart(host),
@@ -213,16 +213,16 @@ def _refusals(host: Host) -> list[str]:
 def _codes(host: Host, state: str) -> set[str]:
     """Return the codes of findings and refusals."""
     verified, gathered = (_registered(host, name) for name in ("verified", "gathered"))
-    found = {*_found(verified), *(gathered.get("codes") or ())}
+    codes = {*_code_counts(verified), *(gathered.get("codes") or ())}
     if state == "refused" and not gathered.get("codes"):
-        found.add("NPU_SETTING_INVALID" if host.get("__npu_affinity_refused") else "NPU_NOT_GATHERED")
-    return found
+        codes.add("NPU_SETTING_INVALID" if host.get("__npu_affinity_refused") else "NPU_NOT_GATHERED")
+    return codes
 
 
-def _found(verified: Mapping[str, Any]) -> Counter[str]:
+def _code_counts(verified: Mapping[str, Any]) -> Counter[str]:
     """Return how often a comparison found what has a code."""
-    found = Counter(str(entry["code"]) for entry in verified.get("drift") or () if "code" in entry)
-    return +(found | Counter({WORK_OUTSIDE_POOL: len(verified.get("outside") or ()), PLAN_OUTDATED: len(verified.get("changes") or ())}))
+    counts = Counter(str(entry["code"]) for entry in verified.get("drift") or () if "code" in entry)
+    return +(counts | Counter({WORK_OUTSIDE_POOL: len(verified.get("outside") or ()), PLAN_OUTDATED: len(verified.get("changes") or ())}))
 
 
 def _failed(host: Host, failure: Mapping[str, Any], playbook: str) -> Judged:
@@ -242,10 +242,10 @@ def _notes(host: Host) -> list[str]:
     result, desired = _registered(host, "host_result"), _fact(host, "state")
     notes: dict[str, list[str]] = {**(desired.get("notes") or {})}
     gone = not _fact(host, "plan").get("npus", True) and _fact(host, "topology").get("applied")
-    said = notes.get("slices", ())
-    notes["slices"] = coded("NPU_SMI_UNAVAILABLE", said) if gone else coded("NPU_WORKLOADS_BOUND", said)
+    sentences = notes.get("slices", ())
+    notes["slices"] = coded("NPU_SMI_UNAVAILABLE", sentences) if gone else coded("NPU_WORKLOADS_BOUND", sentences)
     if not _fact(host, "plan").get("npus", True):
-        return [sentence for said in notes.values() for sentence in said]
+        return [sentence for sentences in notes.values() for sentence in sentences]
     if "remarks" in result and not result.get("failed"):
         follow = ("slices", "irq") if result.get("changed") or result.get("restart_needed") else ("irq",)
         return [sentence for feature in follow for sentence in notes.get(feature, ())] + list(result["remarks"])
@@ -257,8 +257,8 @@ def _notes(host: Host) -> list[str]:
 
 def _sentences(texts: Iterable[Any], root: str = "/") -> list[str]:
     """Return each text once, on one line, with the paths below ``root`` as the host has them."""
-    found = (" ".join(str(text).split()).removeprefix("Task failed: ") for text in texts)
-    return list(dict.fromkeys(text.replace(f"{root}/", "/").replace(root, "its root") if root != "/" else text for text in found))
+    lines = (" ".join(str(text).split()).removeprefix("Task failed: ") for text in texts)
+    return list(dict.fromkeys(text.replace(f"{root}/", "/").replace(root, "its root") if root != "/" else text for text in lines))
 
 
 def _remarks(host: Host, playbook: str, state: str) -> Iterable[str]:
@@ -267,8 +267,8 @@ def _remarks(host: Host, playbook: str, state: str) -> Iterable[str]:
     yield from _fact(host, "plan").get("warnings") or ()
     if playbook != "measure":
         in_force = playbook in ("verify", "report") or state == "unchanged"
-        said = _fact(host, "state").get("remarks") or ()
-        yield from without(said, [BIND_EFFECT] if in_force else ())
+        sentences = _fact(host, "state").get("remarks") or ()
+        yield from without(sentences, [BIND_EFFECT] if in_force else ())
     if playbook == "bind":
         yield from _notes(host)
     results = [_registered(host, name) for name in ("verified", "measured")]
@@ -278,34 +278,34 @@ def _remarks(host: Host, playbook: str, state: str) -> Iterable[str]:
     if state != OUTSIDE and not _registered(host, "gathered").get("failing"):
         yield from _outside(host, playbook)
     unbound = _registered(host, "unbound")
-    is_told = unbound.get("kept") or unbound.get("pending") or (unbound.get("changed") and unbound.get("partly"))
-    left = list(dict.fromkeys([*(unbound.get("pending") or ()), unbound["message"]])) if is_told else []  # else the state says it
-    left += [
+    needs_message = unbound.get("kept") or unbound.get("pending") or (unbound.get("changed") and unbound.get("partly"))
+    remains = list(dict.fromkeys([*(unbound.get("pending") or ()), unbound["message"]])) if needs_message else []  # else the state says it
+    remains += [
         f"{slice} has no limits any more; after its processes have been restarted, stop it, or wait for the next boot."
         for slice in unbound.get("slices_left") or ()
     ]
-    yield from coded("NPU_UNBIND_LEFT", left)
+    yield from coded("NPU_UNBIND_LEFT", remains)
 
 
-def _away(host: Host, playbook: str) -> tuple[list[OutsideUser], list[str]]:
+def _work_outside(host: Host, playbook: str) -> tuple[list[OutsideUser], list[str]]:
     """Return what runs outside its pool, as compared, or as gathered less what a bind would adopt, with sentences on other such work."""
     results = [_registered(host, name) for name in ("verified", "measured")]
-    found: list[OutsideUser] = next((result["outside"] for result in results if result.get("outside")), [])
+    outside: list[OutsideUser] = next((result["outside"] for result in results if result.get("outside")), [])
     state = _fact(host, "state")
-    if found or playbook != "bind" or not state.get("outside") or "drift" in results[0]:
-        return found, []
+    if outside or playbook != "bind" or not state.get("outside") or "drift" in results[0]:
+        return outside, []
     adopted = {pid for user in _adopted_users(host) for pid in user["pids"]}
-    left: list[NpuUser] = [user.copy() for user in host["npu_affinity_topology"].get("users") or ()]
-    for user in left:
+    users: list[NpuUser] = [user.copy() for user in host["npu_affinity_topology"].get("users") or ()]
+    for user in users:
         user["processes"] = [process for process in user["processes"] if process["pid"] not in adopted]
     adopts = (state.get("live") or {}).get("adopt") or {}
-    said = pools.placed(left, state["plan"], pods=bool(adopts.get("pods")))
-    return said.outside, said.remarks()
+    placement = pools.placed(users, state["plan"], pods=bool(adopts.get("pods")))
+    return placement.outside, placement.remarks()
 
 
 def _outside(host: Host, playbook: str) -> list[str]:
     """Return sentences on what runs outside its pool, with what puts that there which no bind adopts."""
-    outside, others = _away(host, playbook)
+    outside, others = _work_outside(host, playbook)
     return coded(WORK_OUTSIDE_POOL, filter(None, [pools.with_remedies(outside), *others]))
 
 
@@ -313,7 +313,7 @@ def _is_adoptable(host: Host, playbook: str, entry: SummaryOfHost) -> bool:
     """Whether to offer a bind that adopts what runs outside its pool: not if that is muted, this run has tried, or a service does it."""
     adopts = (_fact(host, "state").get("live") or {}).get("adopt") or {}
     tried = adopts and (playbook == "bind" or adopts.get("mode") == "always")
-    return not (tried or entry["codes"].get(WORK_OUTSIDE_POOL)) and any(user["adoptable"] for user in _away(host, playbook)[0])
+    return not (tried or entry["codes"].get(WORK_OUTSIDE_POOL)) and any(user["adoptable"] for user in _work_outside(host, playbook)[0])
 
 
 def _method(host: Host) -> str:
@@ -323,10 +323,10 @@ def _method(host: Host) -> str:
     if not _fact(host, "plan").get("npus"):
         return ""
     if slices.get("method") != "services":
-        return WAYS.get(slices.get("method") or "", "")
-    ways = [WAYS["services"]] if slices["services"] else []
-    ways += ["by adoption of running work"] if live.get("adopt") else []
-    return " and ".join(ways) or "with none (needs cgroup v2 with cpusets, a named service or npu_affinity_adopt)"
+        return METHODS.get(slices.get("method") or "", "")
+    methods = [METHODS["services"]] if slices["services"] else []
+    methods += ["by adoption of running work"] if live.get("adopt") else []
+    return " and ".join(methods) or "with none (needs cgroup v2 with cpusets, a named service or npu_affinity_adopt)"
 
 
 def _cost(host: Host) -> Cost | None:
@@ -344,10 +344,10 @@ def _cost(host: Host) -> Cost | None:
 
 def _restart(host: Host) -> list[str]:
     """Return the units that run as they were started until somebody restarts them."""
-    found = [unit for name in ("host_result", "unbound") for unit in _registered(host, name).get("restart_needed") or ()]
+    units = [unit for name in ("host_result", "unbound") for unit in _registered(host, name).get("restart_needed") or ()]
     drift = _registered(host, "verified").get("drift") or ()
-    found += [entry["unit"] for entry in drift if entry["cause"].startswith(NOT_RESTARTED) and entry.get("unit")]
-    return sorted(set(found))
+    units += [entry["unit"] for entry in drift if entry["cause"].startswith(NOT_RESTARTED) and entry.get("unit")]
+    return sorted(set(units))
 
 
 def _adopted(host: Host) -> dict[str, int]:
@@ -403,13 +403,13 @@ def _compared(host: Host, check: bool) -> Judged:
     drift = verified.get("drift")
     if drift is None:
         return "not compared", [verified["msg"]]
-    left = unmuted(verified)
-    if not left and verified.get("outside") and WORK_OUTSIDE_POOL not in (verified.get("muted") or {}):
+    unmuted_drift = unmuted(verified)
+    if not unmuted_drift and verified.get("outside") and WORK_OUTSIDE_POOL not in (verified.get("muted") or {}):
         return OUTSIDE, _outside(host, "verify")
-    if not left:
+    if not unmuted_drift:
         return "as bound" if verified["bound"] else "never bound", []
-    causes = {entry["cause"].partition(":")[0] for entry in left}
-    codes = {entry["code"] for entry in left}
+    causes = {entry["cause"].partition(":")[0] for entry in unmuted_drift}
+    codes = {entry["code"] for entry in unmuted_drift}
     return "drifted", [f"differs from its plan, likely {', '.join(sorted(causes))} [{', '.join(sorted(codes))}]"]
 
 
@@ -450,7 +450,7 @@ JUDGES: dict[str, Callable[[Host, bool], Judged]] = {
 
 def _plans(hosts: Mapping[str, Host], entries: Mapping[str, SummaryOfHost], compared: bool) -> list[SummaryOfPlan]:
     """Return the distinct plans, each with the hosts that have it: those in force where hosts were compared with them."""
-    found: dict[str, SummaryOfPlan] = {}
+    plans: dict[str, SummaryOfPlan] = {}
     for name, host in hosts.items():
         plan = _fact(host, "topology").get("applied") if compared else host.get("npu_affinity_plan")
         if entries[name]["state"] in UNPLANNED or not plan or not plan["npus"]:
@@ -462,45 +462,45 @@ def _plans(hosts: Mapping[str, Host], entries: Mapping[str, SummaryOfHost], comp
             "pools": pools,
             "hosts": [],
         }
-        found.setdefault(repr(shown), shown)["hosts"].append(name)
-    return list(found.values())
+        plans.setdefault(repr(shown), shown)["hosts"].append(name)
+    return list(plans.values())
 
 
-def _next(found: Summary, hosts: Mapping[str, Host], typed: Typed, run: str) -> Iterable[NextStep]:
+def _next(document: Summary, hosts: Mapping[str, Host], typed: Typed, run: str) -> Iterable[NextStep]:
     """Yield what to run next, and what for. A rollback names the run, because -1 means another one later."""
-    playbook, check = found["playbook"], found["check"]
-    for back, names in _to_take_back(found, hosts).items():
+    playbook, check = document["playbook"], document["check"]
+    for undo, names in _undo_of_failed(document, hosts).items():
         settings = {TO: f"{BEFORE}{run}"}
         if any(_registered(hosts[name], "failure").get("check") for name in names):  # the user's check of its health
             settings[HEALTH] = ""
-        yield _step(typed, typed.line(back, limit=",".join(names), settings=settings), BACK[back])
+        yield _step(typed, typed.line(undo, limit=",".join(names), settings=settings), UNDO[undo])
     meant = next((to for host in hosts.values() if (to := _registered(host, "resolved").get("to"))), "")
     astray = [name for name, host in hosts.items() if playbook == "rollback" and _is_astray(host)]
     if astray and not (meant and all(_registered(hosts[name], "history").get("entries") == [] for name in astray)):
         yield _step(typed, typed.line("history", _limit(astray, hosts, typed)), NO_ENTRY)
     file = next((str(host["npu_affinity_plan_file"]) for host in hosts.values() if host.get("npu_affinity_plan_file")), "")
     reviewed = f"{file.removesuffix('.json').removesuffix('.md')}.json" if file and playbook == "plan" else ""
-    unbindable = {name for name, host in hosts.items() if found["hosts"][name]["state"] == "refused" or _refusals(host)}
-    predicted = any(state.startswith("would") for state in found["states"])
-    corrected = _without_refused(found, hosts, typed, meant)
-    for own, of, wanted, purpose in NEXT:
+    unbindable = {name for name, host in hosts.items() if document["hosts"][name]["state"] == "refused" or _refusals(host)}
+    predicted = any(state.startswith("would") for state in document["states"])
+    corrected = _without_refused(document, hosts, typed, meant)
+    for to_run, after, wanted, purpose in NEXT:
         waiting = unbindable if purpose == CORRECTED and playbook == "verify" else ()
-        names = [name for name, entry in found["hosts"].items() if (entry["state"] in wanted or name in waiting) and name not in astray]
-        given = {"npu_affinity_reviewed": reviewed} if own == "bind" and reviewed else {TO: meant} if meant else {}
+        names = [name for name, entry in document["hosts"].items() if (entry["state"] in wanted or name in waiting) and name not in astray]
+        given = {"npu_affinity_reviewed": reviewed} if to_run == "bind" and reviewed else {TO: meant} if meant else {}
         if purpose == ADOPT:
             given = {"npu_affinity_adopt": "now"}
-            names = [name for name in names if _is_adoptable(hosts[name], playbook, found["hosts"][name])]
-        if own == "bind":
+            names = [name for name in names if _is_adoptable(hosts[name], playbook, document["hosts"][name])]
+        if to_run == "bind":
             names = [name for name in names if name not in unbindable]
-        if playbook not in of or not names or (own and predicted):
+        if playbook not in after or not names or (to_run and predicted):
             continue
-        is_part = typed.limit or purpose == ADOPT or (unbindable if own == "bind" else not own and (astray or corrected != typed))
+        is_part = typed.limit or purpose == ADOPT or (unbindable if to_run == "bind" else not to_run and (astray or corrected != typed))
         if purpose == CORRECTED:  # a page and a file for review are of all hosts
             is_part = not (file or playbook == "report")
         limit = _limit(names, hosts, typed, SHOWN if purpose == CORRECTED else len(hosts)) if is_part else ""
-        again = check and not own and "would change" not in wanted
+        again = check and not to_run and "would change" not in wanted
         start = corrected if purpose.startswith(CORRECTED) else typed
-        yield _step(start, start.line(own or playbook, limit, again, given), REVIEWED if reviewed and given else purpose)
+        yield _step(start, start.line(to_run or playbook, limit, again, given), REVIEWED if reviewed and given else purpose)
 
 
 def _limit(names: Sequence[str], hosts: Collection[str], typed: Typed, most: int = SHOWN) -> str:
@@ -518,10 +518,10 @@ def _is_astray(host: Host) -> bool:
     return "NPU_NO_ENTRY" in (gathered.get("codes") or ()) and not _registered(host, "history").get("why")
 
 
-def _without_refused(found: Summary, hosts: Mapping[str, Host], typed: Typed, to: str) -> Typed:
+def _without_refused(document: Summary, hosts: Mapping[str, Host], typed: Typed, to: str) -> Typed:
     """Return how the run was started without the settings that a refusal names; ``to``: what npu_affinity_to was resolved to."""
-    said = [why for entry in found["hosts"].values() if entry["state"] == "refused" for why in entry["reasons"]]
-    words = set(re.findall(r"\w+", " ".join([*said, *(why for host in hosts.values() for why in _refusals(host))])))
+    reasons = [why for entry in document["hosts"].values() if entry["state"] == "refused" for why in entry["reasons"]]
+    words = set(re.findall(r"\w+", " ".join([*reasons, *(why for host in hosts.values() for why in _refusals(host))])))
     refused = {name for name, _value in typed.extra if name in words and not (name == TO and to)}
     kept = tuple(pair for pair in typed.extra if pair[0] not in refused)
     return typed._replace(extra=kept, withheld=(*typed.withheld, *sorted(refused)))
@@ -532,11 +532,11 @@ def _step(typed: Typed, command: str, purpose: str) -> NextStep:
     return {"command": command, "purpose": f"{purpose}; add -e for {names}, whose values are not repeated here" if names else purpose}
 
 
-def _to_take_back(found: Summary, hosts: Mapping[str, Host]) -> dict[str, list[str]]:
-    """Return the hosts that failed after a bind or a rollback had changed them, by the playbook that takes that back. Where their state
+def _undo_of_failed(document: Summary, hosts: Mapping[str, Host]) -> dict[str, list[str]]:
+    """Return the hosts that failed after a bind or a rollback had changed them, by the playbook that undoes that. Where their state
     was only repaired, the history has no other."""
     names: dict[str, list[str]] = {}
-    for name in found["states"].get("failed", ()) if not found["check"] else ():
+    for name in document["states"].get("failed", ()) if not document["check"] else ():
         result = _registered(hosts[name], "host_result")
         if result.get("changed"):
             if not _fact(hosts[name], "topology").get("applied"):

@@ -42,10 +42,10 @@ def lines(summary: Summary, verbose: bool = False) -> Iterator[str]:
     yield f"SUMMARY of {summary['playbook']}, {count(len(hosts), 'host')}{mode}"
     for state, names in summary["states"].items():
         yield f"{len(names)} {state}: {folded(names)}"
-    ways = Counter(entry["method"] for entry in hosts.values() if entry.get("method"))
-    if ways:
-        first, *others = ways.most_common()
-        yield ", ".join([f"binding method: {count(first[1], 'host')} {first[0]}", *(f"{number} {way}" for way, number in others)])
+    methods = Counter(entry["method"] for entry in hosts.values() if entry.get("method"))
+    if methods:
+        first, *others = methods.most_common()
+        yield ", ".join([f"binding method: {count(first[1], 'host')} {first[0]}", *(f"{number} {method}" for method, number in others)])
     yield from _adopted(summary)
     runs: dict[str, list[str]] = {}
     for name, entry in hosts.items():
@@ -60,7 +60,7 @@ def lines(summary: Summary, verbose: bool = False) -> Iterator[str]:
     ranked = {name: _ranked(entry) for name, entry in hosts.items()}
     notes = set() if verbose else set(filter(is_counted, (remark for entry in hosts.values() for remark in entry["remarks"])))
     for shown in RANKS:
-        yield from _grouped(f"{shown} on", {name: [text for text in said[shown] if text not in notes] for name, said in ranked.items()})
+        yield from _grouped(f"{shown} on", {name: [text for text in texts[shown] if text not in notes] for name, texts in ranked.items()})
     if notes:
         yield f"{count(len(notes), 'note')}; -v shows {'it' if len(notes) == 1 else 'them'}"
     for step in summary["next"]:
@@ -69,12 +69,12 @@ def lines(summary: Summary, verbose: bool = False) -> Iterator[str]:
 
 def _ranked(entry: SummaryOfHost) -> dict[str, list[str]]:
     """Return what was said of a host, by rank."""
-    said: dict[str, list[str]] = {known: [] for known in RANKS}
-    said[ERROR if entry["fails"] else TO_DO] += [f"{entry['state']}: {why}" for why in entry["reasons"]]
-    said[TO_DO] += [f"restart {', '.join(entry['restart'])}"] if entry["restart"] else []
+    by_rank: dict[str, list[str]] = {rank: [] for rank in RANKS}
+    by_rank[ERROR if entry["fails"] else TO_DO] += [f"{entry['state']}: {why}" for why in entry["reasons"]]
+    by_rank[TO_DO] += [f"restart {', '.join(entry['restart'])}"] if entry["restart"] else []
     for remark in entry["remarks"]:
-        said[rank(remark)].append(remark)
-    return said
+        by_rank[rank(remark)].append(remark)
+    return by_rank
 
 
 def _cost(cost: Cost) -> str:
@@ -84,12 +84,12 @@ def _cost(cost: Cost) -> str:
 
 
 def _adopted(summary: Summary) -> Iterator[str]:
-    found = {name: entry["adopted"] for name, entry in summary["hosts"].items() if entry.get("adopted")}
-    total: Counter[str] = sum(map(Counter, found.values()), Counter())
+    adopted = {name: entry["adopted"] for name, entry in summary["hosts"].items() if entry.get("adopted")}
+    total: Counter[str] = sum(map(Counter, adopted.values()), Counter())
     kinds = [count(total[kind], kind, several) for kind, several in KINDS.items() if total[kind]]
     if kinds:
         listed = " and ".join(filter(None, [", ".join(kinds[:-1]), kinds[-1]]))
-        yield f"{listed} {'would be adopted' if summary['check'] else 'adopted'} on {folded(list(found))}"
+        yield f"{listed} {'would be adopted' if summary['check'] else 'adopted'} on {folded(list(adopted))}"
 
 
 def _plan(plan: SummaryOfPlan) -> Iterator[str]:
@@ -101,8 +101,8 @@ def _plan(plan: SummaryOfPlan) -> Iterator[str]:
 
 
 def _grouped(title: str, sentences: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Yield the lines of :func:`said` behind a title."""
-    yield from capped([f"{title} {line}" for line in said(sentences)], "sentence")
+    """Yield the lines of :func:`by_host` behind a title."""
+    yield from capped([f"{title} {line}" for line in by_host(sentences)], "sentence")
 
 
 def alike(texts: Mapping[str, Sequence[str]], verbose: bool = True) -> list[str]:
@@ -116,7 +116,7 @@ def alike(texts: Mapping[str, Sequence[str]], verbose: bool = True) -> list[str]
     return [line for block in blocks for line in block]
 
 
-def said(sentences: Mapping[str, Sequence[str]]) -> list[str]:
+def by_host(sentences: Mapping[str, Sequence[str]]) -> list[str]:
     """Return each sentence once, after the names of its hosts."""
     return [f"{folded(names)}: {sentence}" for sentence, names in _merged(sentences)]
 
@@ -124,36 +124,36 @@ def said(sentences: Mapping[str, Sequence[str]]) -> list[str]:
 def _merged(sentences: Mapping[str, Iterable[str]]) -> Iterator[tuple[str, list[str]]]:
     """Yield each sentence once with its hosts; those that differ only by :data:`_OWN` are one, unless one host has several of them."""
     hosts: dict[tuple[str, int], dict[str, str]] = {}
-    for name, found in sentences.items():
+    for name, texts in sentences.items():
         times: Counter[str] = Counter()
-        for sentence in found:
+        for sentence in texts:
             shown = _OWN.sub("…", sentence)
             times[shown] += 1
             hosts.setdefault((shown, times[shown]), {})[name] = sentence
     yield from (([*of.values()][0] if len(set(of.values())) == 1 else shown, list(of)) for (shown, _time), of in hosts.items())
 
 
-def listed(found: Sequence[str], most: int) -> list[str]:
+def listed(texts: Sequence[str], most: int) -> list[str]:
     """Return so many texts, and how many there are besides."""
-    return [*found[:most], *([f"and {len(found) - most} more"] if len(found) > most else [])]
+    return [*texts[:most], *([f"and {len(texts) - most} more"] if len(texts) > most else [])]
 
 
-def capped(found: Sequence[Any], noun: str) -> list[Any]:
+def capped(items: Sequence[Any], noun: str) -> list[Any]:
     """Return the first of many things, and how many there are besides, which is never a single one."""
-    if len(found) <= SHOWN + 1:
-        return list(found)
-    return [*found[:SHOWN], f"and {count(len(found) - SHOWN, noun)} more; to see them, run again with --limit"]
+    if len(items) <= SHOWN + 1:
+        return list(items)
+    return [*items[:SHOWN], f"and {count(len(items) - SHOWN, noun)} more; to see them, run again with --limit"]
 
 
 def folded(names: Sequence[str], most: int = SHOWN) -> str:
     """Return names of hosts, with runs of three and more as an inventory has them: ``node[01:40]``; ``most`` names and runs are shown."""
     parts: list[str] = []
-    told = 0
+    shown = 0
     for run in _runs(names):
-        if len(parts) == most and len(names) - told > 1:
-            return f"{', '.join(parts)} and {len(names) - told} more"
+        if len(parts) == most and len(names) - shown > 1:
+            return f"{', '.join(parts)} and {len(names) - shown} more"
         parts.append(run[0] if len(run) == 1 else _range(run))
-        told += len(run)
+        shown += len(run)
     return ", ".join(parts)
 
 
@@ -224,11 +224,11 @@ def _plan_of_hosts(rows: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]) 
 def refused_settings(refused: Mapping[str, Sequence[str]], hosts: Collection[str], groups: Mapping[str, Collection[str]]) -> list[str]:
     """Return each sentence once on the settings of hosts (``refused``), after whose they are: ``hosts`` are all of the run, and ``groups``
     those of the inventory."""
-    named: dict[str, list[str]] = {}
+    by_sentence: dict[str, list[str]] = {}
     for host, sentences in refused.items():
         for sentence in sentences:
-            named.setdefault(sentence, []).append(host)
-    return [f"{_named(names, hosts, groups)}: {sentence} [NPU_SETTING_INVALID]" for sentence, names in named.items()]
+            by_sentence.setdefault(sentence, []).append(host)
+    return [f"{_named(names, hosts, groups)}: {sentence} [NPU_SETTING_INVALID]" for sentence, names in by_sentence.items()]
 
 
 def _named(names: Sequence[str], hosts: Collection[str], groups: Mapping[str, Collection[str]]) -> str:

@@ -36,14 +36,14 @@ FEW = 16
 
 def keys_of(entries: Iterable[Mapping[str, Any]]) -> list[Key]:
     """Return the keys of the NPUs of a topology or a plan, in their order; without PCI functions, the logic ids tell them apart."""
-    found: list[Key] = []
+    keys: list[Key] = []
     seen: Counter[tuple[str, str]] = Counter()
     for entry in entries:
         kind = str(entry.get("kind") or ("gpu" if str(entry.get("slice")).startswith("gpu-") else "npu"))
         function = str(entry.get("pci") or f"id {entry['id']}")
-        found.append((kind, function, seen[kind, function]))
+        keys.append((kind, function, seen[kind, function]))
         seen[kind, function] += 1
-    return found
+    return keys
 
 
 def view_of_plan(label: str, plan: Plan, indexes: Mapping[Key, int]) -> View:
@@ -87,10 +87,10 @@ def view_of_kernel(label: str, plan: View, drift: Iterable[Drift], npus: Sequenc
 
 def marked(entry: Drift) -> str:
     """Return the cpulist of the CPUs that a drift is about."""
-    expected, found = _cpus(entry, "expected_cpus"), _cpus(entry, "found_cpus")
+    expected, actual = _cpus(entry, "expected_cpus"), _cpus(entry, "found_cpus")
     if entry["kind"] in ("cpusets", "cpus"):
-        return compress(expected ^ found)
-    return compress(expected | found if len(found) <= FEW else expected)
+        return compress(expected ^ actual)
+    return compress(expected | actual if len(actual) <= FEW else expected)
 
 
 def _cpus(entry: Drift, side: str) -> set[int]:
@@ -104,8 +104,8 @@ def holders_of(record: Mapping[str, Any], topology: Topology | Mapping[str, Any]
     ``next`` says what puts it there, and ``command`` is that as a command, '' where no command alone does it.
     """
     keys = ("title", "cpus", "pool", "next", "command", "cause")
-    found = [{key: str(user.get(key) or "") for key in keys} for user in record.get("outside") or ()]
-    away: dict[str, dict[str, Any]] = {row["title"]: {**row, "outside": True} for row in found}
+    rows = [{key: str(user.get(key) or "") for key in keys} for user in record.get("outside") or ()]
+    away: dict[str, dict[str, Any]] = {row["title"]: {**row, "outside": True} for row in rows}
     pools = {Device.of(npu)[:2]: npu["pool"] for npu in (topology.get("applied") or {}).get("npus") or ()}
     inside = []
     for user in topology.get("users") or ():
@@ -131,9 +131,9 @@ def _inside(title: str, cpus: str, npus: Sequence[Mapping[str, Any]], pools: Map
 
 def users_of(record: Mapping[str, Any], plan: Plan | None) -> list[dict[str, Any]]:
     """Return ``[{kind, name, units, npus, pool, mems}]`` of a record's settings. NPUs that the plan lacks are named as in the settings."""
-    named = [("service", str(service.get("unit") or ""), service) for service in record.get("services") or ()]
-    named += [("workload", str(workload.get("name") or ""), workload) for workload in record.get("workloads") or ()]
-    return [_user(kind, name, user, plan or {"npus": []}) for kind, name, user in named]
+    users = [("service", str(service.get("unit") or ""), service) for service in record.get("services") or ()]
+    users += [("workload", str(workload.get("name") or ""), workload) for workload in record.get("workloads") or ()]
+    return [_user(kind, name, user, plan or {"npus": []}) for kind, name, user in users]
 
 
 def _user(kind: str, name: str, user: Mapping[str, Any], plan: Plan) -> dict[str, Any]:

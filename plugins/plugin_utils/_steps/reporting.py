@@ -91,7 +91,7 @@ def show_progress(task: StepTask, playbook: str) -> dict[str, Any]:
     before = task.before_batch()
     at = after_batch(task.variables["hostvars"], *names, {"playbook": playbook, "before": before, "batches": sizes}, task.check_mode)
     at["shown"], lines = _differences(task, "unbound" if playbook == "unbind" else "host_result", before.get("shown") or {})
-    lines += summary_text.said(_of_batch(task, "verified", FOUND))
+    lines += summary_text.by_host(_of_batch(task, "verified", FOUND))
     lines += [at["line"]] if at["batches"] > 1 else []
     task.say(lines)
     return {"at": at, "lines": lines}
@@ -132,8 +132,8 @@ def show_history(task: StepTask) -> dict[str, Any]:
     histories = {name: history["entries"] for name, history in known.items() if "entries" in history}
     none = {name: [KEPT if known[name]["bound"] else "This host is not bound."] for name, entries in histories.items() if not entries}
     failed = {name: [history["why"] if "why" in history else history["msg"]] for name, history in known.items() if name not in histories}
-    lines = [f"SUMMARY of history, {count(len(known), 'host')}"]
-    lines += [*runs.listing(histories, task.verbose), *summary_text.said(none), *(f"error on {line}" for line in summary_text.said(failed))]
+    lines = [f"SUMMARY of history, {count(len(known), 'host')}", *runs.listing(histories, task.verbose), *summary_text.by_host(none)]
+    lines += [f"error on {line}" for line in summary_text.by_host(failed)]
     task.say(lines)
     return {"lines": lines}
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Container, Iterable, Mapping, Sequence
 
 from ..._base.cpulist import compress, expand
 from ..._base.findings import Device
-from ..._base.fitting import Variables, fitting, kept
+from ..._base.fitting import Variables, fitting, overridden
 from ..._host.host import CommandError, Host
 from ..._kernel.machine import allocator
 from ..._kernel.machine import CGROUPS, machine, sets_cpus
@@ -73,7 +73,7 @@ def variables(host: Host, unit: str, npus: Sequence[PlanEntry], cpus: str, switc
     """Return the variables that the drop-in of a service gets, and sentences on those that another file of the unit sets."""
     found = fitting(switches, cpus, [Device.of(npu).kind for npu in npus], allocator(host) if switches.get("allocator") else None)
     elsewhere = environment(host, unit, without_ours=True) if found else {}
-    return {name: of for name, of in found.items() if name not in elsewhere}, kept(unit, found, elsewhere)
+    return {name: of for name, of in found.items() if name not in elsewhere}, overridden(unit, found, elsewhere)
 
 
 def variables_said(host: Host, unit: str) -> dict[str, str]:

@@ -42,7 +42,7 @@ def check_binders(comparing: Comparing, unit: str, processes: Sequence[str], cpu
         left_out = [] if may_bind else [VLLM_ASCEND]
         left_out += [VLLM] if _is_given_cpus(command, granted) else []
         binders = [one for one in BINDERS if (len(one.kinds) > 1 or kind in one.kinds) and one not in left_out]
-        hows = [(binder, binder.found(variables, command)) for binder in binders]
+        hows = [(binder, binder.enabled_by(variables, command)) for binder in binders]
         texts = ["%s: %s, against %s: %s%s" % (how, binder.effect, against, binder.remedy, fights[0]) for binder, how in hows if how]
         for text in texts + _of_torch_npu(environment, granted, online, against, fights[1]):
             found.setdefault(text, []).append(pid)

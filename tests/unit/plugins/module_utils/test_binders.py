@@ -11,7 +11,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.binders import 
 
 def on(environment, command):
     """Return the titles of what is on, with how."""
-    found = {one.title: one.found(environment, command.split()) for one in binders.BINDERS}
+    found = {one.title: one.enabled_by(environment, command.split()) for one in binders.BINDERS}
     return {title: how for title, how in found.items() if how}
 
 

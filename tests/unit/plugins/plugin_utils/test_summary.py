@@ -260,9 +260,9 @@ def test_a_topology_of_an_earlier_run_is_not_that_of_this_one(gathered, known):
 def test_what_hosts_say_alike_is_there_once():
     texts = {"n1": ["a", "b"], "n2": ["a", "b"], "odd": ["a"], "silent": []}
     assert summary_text.alike(texts) == ["n1, n2:", "a", "b", "odd:", "a"]
-    assert summary_text.said(texts) == ["n1, n2, odd: a", "n1, n2: b"]
+    assert summary_text.by_host(texts) == ["n1, n2, odd: a", "n1, n2: b"]
     work = {"n1": ["x (pid 1)", "x (pid 2)"], "n2": ["x (pid 4, 5, 6 and 2 more)"], "n3": ["y (pid 7, 8)"]}
-    assert summary_text.said(work) == ["n1, n2: x (pid …)", "n1: x (pid 2)", "n3: y (pid 7, 8)"]
+    assert summary_text.by_host(work) == ["n1, n2: x (pid …)", "n1: x (pid 2)", "n3: y (pid 7, 8)"]
     many = {f"n{number}x": [str(number)] for number in range(40)}
     more = "and 28 other results; to see them, run again with -v or --limit"
     assert len(summary_text.alike(many)) == 80 and summary_text.alike(many, verbose=False)[-2:] == ["11", more]
