@@ -145,7 +145,7 @@ def test_a_busy_card_stops_at_the_canary_and_a_rerun_finishes(fleet):
         assert state(hosts.tree(host)) == before[host], host
 
 
-def test_a_bind_after_an_unbind_in_one_run_takes_the_hosts_that_it_can_bind(fleet):
+def test_bind_after_unbind_in_one_run_takes_bindable_hosts(fleet):
     hosts, arguments = fleet(refused="a2_broken", good="i310_pro"), ["-e", json.dumps({"npu_affinity_confirm": True})]
     alone = hosts.play("bind", "--check")
     run = hosts.run(["-i", str(hosts.inventory), "playbooks/unbind.yml", "playbooks/bind.yml", *arguments])
