@@ -33,7 +33,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding impo
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import FIRST_LINE
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.slices import slice_text
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Named
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Work
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import summary_text
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import profile, specs
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import of_features
@@ -165,7 +165,7 @@ def plan_tables_lines() -> list[str]:
 def diff_lines() -> list[str]:
     """Return the beginning of what a first bind with ``--diff`` shows of an Atlas 800 A2: its first NPUs and slices."""
     made = plan.plan(_topology("a2_8x24"))
-    slices = binding(_topology("a2_8x24"), made, Named())["slices"][:2]
+    slices = binding(_topology("a2_8x24"), made, Work())["slices"][:2]
     texts = {PATH: json.dumps({**made, "npus": made["npus"][:2]})}
     texts |= {f"{UNIT_FOLDER}/{entry['name']}": FIRST_LINE + slice_text(entry) for entry in slices}
     nothing = FileState(None, None)
@@ -177,7 +177,7 @@ def diff_lines() -> list[str]:
 def profiles_table() -> str:
     """Return the rows of all profiles: what each is for, and which variables it sets."""
     rows = []
-    for name, path in profile.known().items():
+    for name, path in profile.bundled().items():
         content = specs.read(path)
         base = [f"what `{content['include']}` sets"] if "include" in content else []
         rows.append(

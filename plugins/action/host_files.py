@@ -8,7 +8,7 @@ from typing import Any
 
 from ansible.plugins.action.normal import ActionModule as Normal
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import told
+from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import require_success
 
 
 class ActionModule(Normal):
@@ -19,4 +19,4 @@ class ActionModule(Normal):
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = Normal.run(self, tmp, task_vars)
-        return result if self._task.failed_when else told(result, self._display.verbosity)
+        return result if self._task.failed_when else require_success(result, self._display.verbosity)

@@ -20,7 +20,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.feature imp
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Named
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Work
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals import plan_refusals
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 from tests.simulator.faults import lose_card
@@ -70,7 +70,7 @@ def look(machine: str, name: str, bound: bool = True, change=None) -> dict:
         was_bound, findings = verify(host, Wanted(features={"irq": "present" if bound else "absent"}))
         record = {"host": name, "topology": topology, "bound": was_bound, "checked": findings.checked, "remarks": findings.remarks}
         record["drift"] = [result_of(finding) for finding in findings.drift]
-        sentences = plan_refusals(topology, now := plan(topology), Named())
+        sentences = plan_refusals(topology, now := plan(topology), Work())
         return {**record, "plan": now, **({"refused": " ".join(sentences)} if sentences else {})}
 
 

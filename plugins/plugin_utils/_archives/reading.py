@@ -167,10 +167,10 @@ def _require(value: object, shape: Any, title: str) -> None:
 def _require_members(value: object, shape: Any, title: str) -> None:
     _require_type(value, dict, title)
     members, required = _members(shape)
-    found = typing.cast("dict[str, Any]", value)
-    if missing := sorted(required - found.keys()):
+    document = typing.cast("dict[str, Any]", value)
+    if missing := sorted(required - document.keys()):
         raise ValueError(f"{title} lacks '{missing[0]}'")
-    for key, member in found.items():
+    for key, member in document.items():
         if key not in members:
             raise ValueError(f"{title} has '{key:.60}', which is unknown")
         _require(member, members[key], f"{title}.{key}")

@@ -31,10 +31,10 @@ def kept(topology: Topology, settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the settings of role adopt with those in force in place of ``keep``: work stays adopted until that is switched off by name."""
     if settings.get("adopt") != KEEP:
         return settings
-    found = topology.get("adopt") or {}
-    mode = found.get("mode", REPORT)
-    moves = settings["move_memory"] or bool(found.get("move_memory"))
-    pods = settings["pods"] or bool(found.get("pods"))
+    in_force = topology.get("adopt") or {}
+    mode = in_force.get("mode", REPORT)
+    moves = settings["move_memory"] or bool(in_force.get("move_memory"))
+    pods = settings["pods"] or bool(in_force.get("pods"))
     return {**settings, "adopt": mode, "enabled": mode != REPORT, "move_memory": moves, "pods": pods}
 
 

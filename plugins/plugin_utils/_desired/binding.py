@@ -13,7 +13,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.slices.feat
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import affinity, unconfined
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import workloads as _workloads
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import NONE, SERVICES, SLICES, Named, method_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import NONE, SERVICES, SLICES, Work, method_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals import confined, plan_refusals
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.variables import variables
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import Entry, kind_and_number, title
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 
-def binding(topology: Topology, plan: Plan, named: Named) -> dict[str, Any]:
+def binding(topology: Topology, plan: Plan, work: Work) -> dict[str, Any]:
     """Return what systemd must hold.
 
     Keys: ``method`` (slices, services, none), ``summary`` (why, and what follows), ``bound_by``, ``parents``, ``slices``,
@@ -36,30 +36,30 @@ def binding(topology: Topology, plan: Plan, named: Named) -> dict[str, Any]:
     starts is neither) and ``expected`` (``{unit, cpus, mems}``, what the kernel must grant). CPUs and memory nodes are cpulists.
     Raises ``ValueError`` with the reasons why the plan must not be applied.
     """
-    if reasons := plan_refusals(topology, plan, named):
+    if reasons := plan_refusals(topology, plan, work):
         raise ValueError(" ".join(reasons))
     method, why = method_of(topology, plan)
-    shares = _vnpus.vnpus(topology, plan, named.vnpus, named.limiter) if plan["npus"] else []
+    shares = _vnpus.vnpus(topology, plan, work.vnpus, work.limiter) if plan["npus"] else []
     vnpus: list[dict[str, Any]] = [{**vnpu, "settings": _settings_of(vnpu, topology, method)} for vnpu in shares]
-    together = _workloads.workloads(plan, named.workloads, topology) if method != NONE else []
-    parents, slices = _slices(plan, named.bound_by, together, vnpus) if method == SLICES else ([], [])
+    together = _workloads.workloads(plan, work.workloads, topology) if method != NONE else []
+    parents, slices = _slices(plan, work.bound_by, together, vnpus) if method == SLICES else ([], [])
     confines = plan["housekeeping"] and method == SLICES
     housekeeping = [{"name": unit, "cpus": plan["housekeeping"], "mems": ""} for unit in HOUSEKEEPING_UNITS if confines]
     more = {"more": housekeeping_at_most(topology, plan)} if plan.get("follow") else {}
-    why += _without_effect(topology, plan, named)
+    why += _without_effect(topology, plan, work)
     if method != NONE:
-        why += f" {workers.in_force(topology, plan, named.bound_by)}"
+        why += f" {workers.in_force(topology, plan, work.bound_by)}"
     names = [unit["name"] for unit in parents]
     alone = [vnpu["limiter"] for vnpu in vnpus if vnpu["limiter"] and not vnpu["unit"]]
     return {
         "method": method,
-        "bound_by": named.bound_by,
+        "bound_by": work.bound_by,
         "summary": why + "".join(f" {_title(vnpu)}, CPUs {vnpu['pool']}." for vnpu in vnpus),
         "parents": parents,
         "slices": slices,
         "housekeeping": housekeeping,
         "services": [
-            *(_services(topology, plan, named, together, method) if method != NONE else ()),
+            *(_services(topology, plan, work, together, method) if method != NONE else ()),
             *(_of_vnpu(vnpu) for vnpu in vnpus if vnpu["unit"] and (vnpu["limiter"] or method != NONE)),
         ],
         "workloads": [
@@ -80,28 +80,28 @@ def binding(topology: Topology, plan: Plan, named: Named) -> dict[str, Any]:
     }
 
 
-def _without_effect(topology: Topology, plan: Plan, named: Named) -> str:
+def _without_effect(topology: Topology, plan: Plan, work: Work) -> str:
     """Return sentences on what the settings name for a host without effect, or is confined although it should not be; '' without any."""
     text = ""
     if programs := confined(topology, plan):
         text += f" Housekeeping confines these programs, which use accelerators, to CPUs {plan['housekeeping']}: {', '.join(programs)}."
-    names = [entry["unit"] for entry in named.services] + [entry["name"] for entry in (*named.workloads, *named.vnpus)]
+    names = [entry["unit"] for entry in work.services] + [entry["name"] for entry in (*work.workloads, *work.vnpus)]
     if names and not plan["npus"]:
         text += f" Services, workloads and vNPUs of this host have no effect: {', '.join(names)}."
     return text
 
 
-def _services(topology: Topology, plan: Plan, named: Named, together: Sequence[Entry], method: str) -> Iterator[dict[str, Any]]:
+def _services(topology: Topology, plan: Plan, work: Work, together: Sequence[Entry], method: str) -> Iterator[dict[str, Any]]:
     """Yield the drop-ins of services and of the units of workloads."""
-    homes = [*(None for _service in named.services), *(workload["slice"] for workload in together for _unit in workload["units"])]
-    for (unit, entries, engine), home in zip(named.units(plan), homes, strict=True):
+    homes = [*(None for _service in work.services), *(workload["slice"] for workload in together for _unit in workload["units"])]
+    for (unit, entries, engine), home in zip(work.units(plan), homes, strict=True):
         if method == SERVICES and not _pool(entries):
             continue
-        settings = _place(topology, entries, home, named.bound_by) if method == SLICES else _affinity(topology, entries)
+        settings = _place(topology, entries, home, work.bound_by) if method == SLICES else _affinity(topology, entries)
         about = f"CPUs and memory of NPU {', '.join(str(kind_and_number(entry['slice'])[1]) for entry in entries)}."
-        if engine and engine.arguments and named.bound_by == workers.HOST:
+        if engine and engine.arguments and work.bound_by == workers.HOST:
             about += f" {engine.arguments}"
-        of_unit = variables(topology, plan, named, unit, entries, engine)
+        of_unit = variables(topology, plan, work, unit, entries, engine)
         yield {"name": unit, "description": about, "settings": settings, "needs": None, **of_unit}
 
 
@@ -132,9 +132,9 @@ def _slices(
         if part["pool"]
     ]
     if bound_by == workers.HOST:
-        own = [(f"Workloads of {title(entry)} ({entry['pci']})", entry) for entry in held]
+        devices = [(f"Workloads of {title(entry)} ({entry['pci']})", entry) for entry in held]
         slices = [
-            {"name": entry["slice"], "description": what, "cpus": entry["pool"], "mems": memory_nodes(entry)} for what, entry in own
+            {"name": entry["slice"], "description": what, "cpus": entry["pool"], "mems": memory_nodes(entry)} for what, entry in devices
         ] + slices
     options = plan.get("options") or {}
     # workers divide by all NPUs, so those of a part of them need the CPUs of all
@@ -179,8 +179,8 @@ def _place(topology: Topology, entries: Sequence[Entry], home: str | None, bound
     """The settings that put a service into its slice; with several NPUs and no workload slice, the union below the slice of all."""
     of_host, several = bound_by != workers.WORKERS, len(entries) > 1
     limits = {"AllowedCPUs": _pool(entries), "AllowedMemoryNodes": _mems(entries)} if home is None and of_host and several else {}
-    own = f"{kind_and_number(entries[0]['slice'])[0]}.slice" if several or not of_host else entries[0]["slice"]
-    return {"Slice": home or own, **{key: value for key, value in limits.items() if value}} | unconfined(topology, _pool(entries))
+    default = f"{kind_and_number(entries[0]['slice'])[0]}.slice" if several or not of_host else entries[0]["slice"]
+    return {"Slice": home or default, **{key: value for key, value in limits.items() if value}} | unconfined(topology, _pool(entries))
 
 
 def _title(vnpu: Entry) -> str:

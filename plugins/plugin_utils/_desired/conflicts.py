@@ -29,27 +29,27 @@ _SHOWN = 4
 
 def isolation(topology: Topology, plan: Plan) -> Iterator[Sentence]:
     """Yield a sentence for every contradiction between the plan and what sets CPUs apart."""
-    found: Isolation = topology.get("isolation") or {}
+    parameters: Isolation = topology.get("isolation") or {}
     pools = _cards(plan, "pool")
     if not pools:
         return
     yield from _isolated(mask(topology["cpus"].get("isolated") or "") & mask(topology["cpus"]["online"]), pools, plan)
-    for partition in found.get("partitions") or ():
+    for partition in parameters.get("partitions") or ():
         yield from _partition(partition, pools)
-    if kept := mask(found.get("nohz_full") or "") & mask(plan.get("housekeeping") or ""):
+    if kept := mask(parameters.get("nohz_full") or "") & mask(plan.get("housekeeping") or ""):
         yield Sentence(
             "NPU_KERNEL_CONTRADICTS",
             f"nohz_full on the kernel command line includes CPUs {text_of(kept)}, which are kept for the system. System calls and "
             "interrupts cost more there, and the kernel runs its own work on other CPUs. Leave them out of nohz_full.",
         )
     irqs = _cards(plan, "irq")
-    yield from _callbacks(found, pools, union(irqs.values()), mask(plan.get("housekeeping") or ""))
-    allowed = mask(found.get("irqaffinity") or "")
-    if allowed and (left_out := union(irqs.values()) & ~allowed):
+    yield from _callbacks(parameters, pools, union(irqs.values()), mask(plan.get("housekeeping") or ""))
+    allowed = mask(parameters.get("irqaffinity") or "")
+    if allowed and (omitted := union(irqs.values()) & ~allowed):
         yield Sentence(
             "NPU_KERNEL_CONTRADICTS",
-            f"irqaffinity on the kernel command line excludes CPUs {text_of(left_out)}, to which the plan binds interrupts of "
-            f"{_named(irqs, left_out)}. New interrupts run on CPUs {text_of(allowed)} until they are bound. Add these CPUs to irqaffinity.",
+            f"irqaffinity on the kernel command line excludes CPUs {text_of(omitted)}, to which the plan binds interrupts of "
+            f"{_owners(irqs, omitted)}. New interrupts run on CPUs {text_of(allowed)} until they are bound. Add these CPUs to irqaffinity.",
         )
 
 
@@ -67,25 +67,25 @@ def _isolated(isolated: int, pools: _Cards, plan: Plan) -> Iterator[str]:
     if partly:
         others = union(partly.values())
         yield (
-            f"Pools of {_named(pools, union(pools[card] for card in partly))} are only partly isolated from the scheduler: CPUs "
+            f"Pools of {_owners(pools, union(pools[card] for card in partly))} are only partly isolated from the scheduler: CPUs "
             f"{text_of(others)} are not. Threads stay on these unless they are pinned. Isolate whole pools, or none of their CPUs."
         )
 
 
 @remark("NPU_KERNEL_CONTRADICTS")
-def _callbacks(found: Isolation, pools: _Cards, irqs: int, kept: int) -> Iterator[str]:
+def _callbacks(parameters: Isolation, pools: _Cards, irqs: int, kept: int) -> Iterator[str]:
     """Yield where rcu_nocbs has CPUs that are kept for the system, and where it has only a part of a pool without its IRQ CPUs."""
-    given, tickless = mask(found.get("rcu_nocbs") or ""), mask(found.get("nohz_full") or "")
+    given, tickless = mask(parameters.get("rcu_nocbs") or ""), mask(parameters.get("nohz_full") or "")
     if needless := given & ~tickless & kept:
         yield (
             f"rcu_nocbs on the kernel command line includes CPUs {text_of(needless)}, which are kept for the system. RCU callbacks of "
             "these CPUs run in kernel threads, which cost more and spare no pool. Leave them out of rcu_nocbs."
         )
-    own = {card: pool & ~irqs for card, pool in pools.items()}
-    partly = {card: pool & ~(given | tickless) for card, pool in own.items() if pool & given and pool & ~(given | tickless)}
+    work = {card: pool & ~irqs for card, pool in pools.items()}
+    partly = {card: pool & ~(given | tickless) for card, pool in work.items() if pool & given and pool & ~(given | tickless)}
     if partly:
         yield (
-            f"rcu_nocbs on the kernel command line has only a part of the pools of {_named(pools, union(own[card] for card in partly))}: "
+            f"rcu_nocbs on the kernel command line has only a part of the pools of {_owners(pools, union(work[card] for card in partly))}: "
             f"RCU callbacks still run on CPUs {text_of(union(partly.values()))}. Add these CPUs to rcu_nocbs, or remove the others."
         )
 
@@ -96,17 +96,17 @@ def _partition(partition: Partition, pools: _Cards) -> Iterator[str]:
     cpus = mask(partition["cpus"]) & union(pools.values())
     if not cpus:
         return
-    group, named = shown(partition["group"]), f"{text_of(cpus)} of {_named(pools, cpus)}"
+    group, taken = shown(partition["group"]), f"{text_of(cpus)} of {_owners(pools, cpus)}"
     if not partition["valid"]:
-        yield f"cgroup {group} asks to be a cpuset partition with CPUs {named}, which the kernel does not grant now. Check its cpuset."
+        yield f"cgroup {group} asks to be a cpuset partition with CPUs {taken}, which the kernel does not grant now. Check its cpuset."
     elif not partition["group"].startswith(SLICES):
         yield (
-            f"cgroup {group} is a cpuset partition ({partition['kind']}) with CPUs {named}. The kernel grants them to no other cgroup, so "
+            f"cgroup {group} is a cpuset partition ({partition['kind']}) with CPUs {taken}. The kernel grants them to no other cgroup, so "
             "the pools lose them. Write member to its cpuset.cpus.partition, or exclude these CPUs with npu_affinity_cpus."
         )
     elif partition["kind"] == "isolated":
         yield (
-            f"cgroup {group} is an isolated cpuset partition with CPUs {named}, where threads do not spread over the CPUs by themselves. "
+            f"cgroup {group} is an isolated cpuset partition with CPUs {taken}, where threads do not spread over the CPUs by themselves. "
             "Write root or member to its cpuset.cpus.partition, unless every thread is pinned."
         )
 
@@ -146,9 +146,9 @@ def _cards(plan: Plan, key: str) -> _Cards:
     return {(entry.get("kind") or "npu", entry["id"]): mask(str(entry.get(key) or "")) for entry in plan["npus"] if entry.get(key)}
 
 
-def _named(cards: _Cards, cpus: int) -> str:
+def _owners(cards: _Cards, cpus: int) -> str:
     """Return the cards that have some of the CPUs: ``NPU 0-3 and GPU 0``."""
-    return _titles(card for card, own in cards.items() if own & cpus)
+    return _titles(card for card, held in cards.items() if held & cpus)
 
 
 def _titles(cards: Iterable[tuple[str, int]]) -> str:
@@ -184,5 +184,5 @@ def _on(device: Mapping[str, Any], cpus: int) -> int:
 def _device(device: Mapping[str, Any]) -> str:
     node = None if device["numa"] is None else f"node {device['numa']}"
     about = (device["driver"], device["pci"] if device["pci"] != device["name"] else None, node)
-    known = ", ".join(shown(part) for part in about if part)
-    return shown(device["name"]) + (f" ({known})" if known else "")
+    details = ", ".join(shown(part) for part in about if part)
+    return shown(device["name"]) + (f" ({details})" if details else "")

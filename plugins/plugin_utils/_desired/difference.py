@@ -31,10 +31,10 @@ if TYPE_CHECKING:
         Plan,
         Topology,
     )
-    from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Named
+    from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Work
 
 
-def difference(topology: Topology, plan: Plan, document: AppliedState, named: Named) -> Difference:
+def difference(topology: Topology, plan: Plan, document: AppliedState, work: Work) -> Difference:
     """Return ``{in_force, slices, npus, users, restart, changes}``.
 
     ``document``: what the host should be by the plan, which has no feature where a bind refuses that.
@@ -51,7 +51,7 @@ def difference(topology: Topology, plan: Plan, document: AppliedState, named: Na
         "slices": bool(live and live["method"] == SLICES),
         "npus": [_npu(record, entry, next(map(coded, of_npu(record, entry)), None)) for record, entry in both]
         or [_npu(None, entry, None) for entry in plan["npus"]],
-        "users": list(_users(topology, plan, live, named)),
+        "users": list(_users(topology, plan, live, work)),
         "restart": _restart(topology, document["files"]) if document["features"] else [],
         "changes": None,
     }
@@ -61,14 +61,14 @@ def changes(document: AppliedState, in_force: Mapping[str, Any] | None) -> list[
     """Return what a bind would change besides the plan, a line each: what differs from the state in force, as module gather returns it,
     and what applying that once more changes. On a first bind, this is what it switches on. None where it is not known."""
     if in_force is None:
-        found = [states.switched(name, present) for name, present in document["features"].items() if present != "absent"]
-        return [*found, *_host_settings({}, document)]
+        lines = [states.switched(name, present) for name, present in document["features"].items() if present != "absent"]
+        return [*lines, *_host_settings({}, document)]
     before = in_force.get("state")
     if before is None:
         return None
-    found = states.difference(document, cast("AppliedState", {**before, "plan": document["plan"]}))
-    found = list(dict.fromkeys([*found, *_without_files(before, document)]))
-    return [*found, *_host_settings(before["live"], document), *in_force["differs"]]
+    lines = states.difference(document, cast("AppliedState", {**before, "plan": document["plan"]}))
+    lines = list(dict.fromkeys([*lines, *_without_files(before, document)]))
+    return [*lines, *_host_settings(before["live"], document), *in_force["differs"]]
 
 
 def _without_files(before: Mapping[str, Any], document: AppliedState) -> Iterator[str]:
@@ -76,7 +76,7 @@ def _without_files(before: Mapping[str, Any], document: AppliedState) -> Iterato
     files = [{entry["path"]: entry for entry in state["files"]} for state in (before, document)]
     paths = [path for path in files[0].keys() | files[1].keys() if files[0].get(path) != files[1].get(path)]
     for name, wanted in document["live"].items():
-        if wanted != before["live"].get(name, wanted) and not any(fnmatch(path, own) for own in FEATURES[name].owned for path in paths):
+        if wanted != before["live"].get(name, wanted) and not any(fnmatch(path, of) for of in FEATURES[name].owned for path in paths):
             yield f"settings of feature {name}: changed"
 
 
@@ -95,25 +95,25 @@ def _settings_of(live: Mapping[str, Any]) -> dict[tuple[str, str], Any]:
 
 
 def _npu(record: Mapping[str, Any] | None, entry: Mapping[str, Any] | None, sentence: str | None) -> DifferingNpu:
-    known = entry or record or {}
+    either = entry or record or {}
     return {
-        "npu": title(known),
-        "pci": known["pci"],
-        "slice": known["slice"],
+        "npu": title(either),
+        "pci": either["pci"],
+        "slice": either["slice"],
         "now": record["pool"] if record else None,
         "then": entry["pool"] if entry else None,
         "sentence": sentence,
     }
 
 
-def _users(topology: Topology, plan: Plan, live: Mapping[str, Any] | None, named: Named) -> Iterator[DifferingUser]:
+def _users(topology: Topology, plan: Plan, live: Mapping[str, Any] | None, work: Work) -> Iterator[DifferingUser]:
     homes: dict[str, str] = {}
     if live and live["method"] == SLICES:
         homes |= {entry["name"]: entry["settings"]["Slice"] for entry in live["services"]}
         homes |= {f"workload {entry['name']}": entry["slice"] for entry in live["workloads"]}
     applied = with_slices(topology.get("applied") or {})
-    users = [(str(entry.get("unit")), entry.get("npus")) for entry in named.services]
-    users += [(f"workload {entry.get('name')}", entry.get("npus")) for entry in named.workloads]
+    users = [(str(entry.get("unit")), entry.get("npus")) for entry in work.services]
+    users += [(f"workload {entry.get('name')}", entry.get("npus")) for entry in work.workloads]
     for user, npus in users:
         if entries := _members(plan, npus or ()):
             before = _members(applied, npus or ())
@@ -147,9 +147,9 @@ def _members(plan: Mapping[str, Any], names: Sequence[Any]) -> list[Mapping[str,
 
 def _restart(topology: Topology, files: Sequence[FileEntry]) -> list[str]:
     """Return the services whose drop-in a bind would write or remove, except for those that the host does not have."""
-    named = [(unit_of(entry["path"]) or "", entry) for entry in files]
-    ours = [(unit, entry) for unit, entry in named if unit.endswith(".service") and entry["path"] == drop_in_of(unit)]
+    units = [(unit_of(entry["path"]) or "", entry) for entry in files]
+    ours = [(unit, entry) for unit, entry in units if unit.endswith(".service") and entry["path"] == drop_in_of(unit)]
     wanted = {unit: text_digest(entry["content"]) for unit, entry in ours}
-    found = topology.get("drop_ins") or {}
+    present = topology.get("drop_ins") or {}
     missing = topology.get("missing_units") or ()
-    return sorted(unit for unit in wanted.keys() | found.keys() if wanted.get(unit) != found.get(unit) and unit not in missing)
+    return sorted(unit for unit in wanted.keys() | present.keys() if wanted.get(unit) != present.get(unit) and unit not in missing)

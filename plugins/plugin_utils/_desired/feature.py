@@ -60,11 +60,11 @@ class Feature:
         """Return what both want together, ``live`` excepted. Both may want the watcher."""
         both: dict[str, Any] = {}
         for field in dataclasses.fields(Feature):
-            own, more = getattr(self, field.name), getattr(other, field.name)
+            value, more = getattr(self, field.name), getattr(other, field.name)
             if field.default == ():
-                both[field.name] = own + tuple(member for member in more if member not in own)
+                both[field.name] = value + tuple(member for member in more if member not in value)
             elif field.name != "live":
-                both[field.name] = own or more
+                both[field.name] = value or more
         return Feature(**both)
 
     def document(self) -> FilesAndUnits:

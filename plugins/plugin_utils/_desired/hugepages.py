@@ -85,8 +85,8 @@ def _counts(topology: Topology, plan: Plan, asked: Mapping[str, Any]) -> Counts:
     counts: Counts = {}
     if not asked.get("per_npu"):
         counts = {_number(node, "node"): _number(count, f"pages of node {node}") for node, count in asked["node"].items()}
-        if found := sorted(counts.keys() & of_gpus.keys()):
-            raise ValueError(f"the memory of node {compress(found)} is that of the GPU at {of_gpus[found[0]]}; leave it to the GPU")
+        if taken := sorted(counts.keys() & of_gpus.keys()):
+            raise ValueError(f"the memory of node {compress(taken)} is that of the GPU at {of_gpus[taken[0]]}; leave it to the GPU")
         return counts
     for entry in [*plan["npus"], *(entry for entry in plan.get("lost") or () if entry["pool"])]:
         nodes = [node for node in expand(entry.get("mems") or memory_nodes(entry)) if node not in of_gpus]
@@ -108,12 +108,12 @@ def _number(value: Any, title: str) -> int:
 
 def _offered(topology: Topology, size: int, counts: Counts) -> tuple[Counts, list[str]]:
     """Return the counts that have an effect on this host, and a sentence on the others."""
-    found = topology.get("hugepages")
-    if found is None:
+    offered = topology.get("hugepages")
+    if offered is None:
         return counts, []
-    nodes = {int(node) for node in found.get(str(size), ())}
+    nodes = {int(node) for node in offered.get(str(size), ())}
     if not nodes:
-        sizes = " and ".join(size_text(int(other)) for other in sorted(found, key=int))
+        sizes = " and ".join(size_text(int(other)) for other in sorted(offered, key=int))
         has = f"its kernel offers {sizes}" if sizes else "its kernel offers none"
         return {}, [Sentence("NPU_NO_EFFECT", f"{no_effect(_NAME, 'this host')}, which has no huge pages of {size_text(size)}; {has}.")]
     unknown = sorted(counts.keys() - nodes)
@@ -136,8 +136,8 @@ def _memory(topology: Topology, size: int) -> dict[int, int]:
 
 def _filled(topology: Topology, size: int, counts: Counts) -> Counts:
     """Return the pages of all nodes once these are reserved, of a gigantic size by the kernel command line."""
-    found = re.match(r"(\d+)\.(\d+)", str((topology.get("machine") or {}).get("kernel") or ""))
-    if not counts or size < GIGANTIC or found and tuple(map(int, found.groups())) >= BY_NODE:
+    version = re.match(r"(\d+)\.(\d+)", str((topology.get("machine") or {}).get("kernel") or ""))
+    if not counts or size < GIGANTIC or version and tuple(map(int, version.groups())) >= BY_NODE:
         return counts
     nodes = sorted(map(int, (topology.get("hugepages") or {}).get(str(size), counts)))
     return dict.fromkeys(nodes, max(counts.values()))
@@ -166,9 +166,9 @@ def _remaining(topology: Topology, size: int, counts: Counts) -> Iterator[str]:
     groups: dict[str, list[int]] = {}
     for node, count in sorted(counts.items()):
         taken = count * size << 10
-        left = f"{gib(memory[node] - taken)} remain for other memory" if node in memory else "what remains is not known"
-        groups.setdefault(f"{count:,} ({gib(taken)}, {left})", []).append(node)
-    if parts := [f"{said} on {_on(nodes)}" for said, nodes in groups.items()]:
+        remaining = f"{gib(memory[node] - taken)} remain for other memory" if node in memory else "what remains is not known"
+        groups.setdefault(f"{count:,} ({gib(taken)}, {remaining})", []).append(node)
+    if parts := [f"{amount} on {_on(nodes)}" for amount, nodes in groups.items()]:
         yield f"Huge pages of {size_text(size)}: {'; '.join(parts)}."
 
 
@@ -182,9 +182,9 @@ def _driver(topology: Topology, size: int, counts: Counts) -> Iterator[str]:
     total = sum(counts.values()) * size << 10
     is_a2 = any(npu.get("family") == "a2" for npu in topology["npus"])
     if is_a2 and size < GIGANTIC and total > _REGISTERED and (not version or is_older(version, _DRIVER)):
-        found = f"The Ascend driver is {version}." if version else "The version of the Ascend driver is not known; run npu-smi info."
+        driver = f"The Ascend driver is {version}." if version else "The version of the Ascend driver is not known; run npu-smi info."
         yield (
-            f"{found} Mooncake cannot register more than about {gib(_REGISTERED)} of {gib(total)} in huge pages on "
+            f"{driver} Mooncake cannot register more than about {gib(_REGISTERED)} of {gib(total)} in huge pages on "
             f"an A2 before {_DRIVER}; update the driver if you use Mooncake."
         )
 

@@ -57,7 +57,7 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     if not settings["enabled"]:
         return Feature(owned=OWNED)
     functions = list(dict.fromkeys(entry["pci"] for entry in plan["npus"] if entry["irq"] and entry["pci"]))
-    others = [(file, found) for file, found in settings.get("left_alone", ()) if found]
+    others = [(file, banned) for file, banned in settings.get("left_alone", ()) if banned]
     left_alone = bool(functions or others)
     binds = bool(functions or plan.get("poll"))
     irqbalance = _UNASKED | topology["irqbalance"]
@@ -141,7 +141,7 @@ def _rules(functions: list[str], systemctl: str) -> str:
 
 def _policy(functions: list[str], before: str, others: Iterable[tuple[str, list[str]]] = ()) -> str:
     """Return the script that irqbalance asks; ``before``: the one that it was told before, or ''; ``others``: see :func:`wanted`."""
-    further = "".join(f"[ -e {file} ] && {_cases(found)}" for file, found in others)
+    further = "".join(f"[ -e {file} ] && {_cases(banned)}" for file, banned in others)
     rest = (
         f'# For all others, the script that irqbalance was told before.\n[ -x {(script := shlex.quote(before))} ] && exec {script} "$@"\n'
     )

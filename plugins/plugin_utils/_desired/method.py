@@ -28,7 +28,7 @@ SLICES, SERVICES, NONE = "slices", "services", "none"
 FOR_GOOD = "The last bind stays in force. If the accelerators were removed permanently, unbind the host (playbook npu.affinity.unbind)."
 
 
-class Named(NamedTuple):
+class Work(NamedTuple):
     """Services (``{unit, npus, engine}``), workloads (``{name, npus, units, share, roles, engine}``) and vNPUs (``{name, npu, memory_mib,
     core, unit}``) of a host.
 
@@ -45,7 +45,7 @@ class Named(NamedTuple):
     device_share: bool | None = None
 
     @classmethod
-    def of(cls, settings: Mapping[str, Any], device_share: bool | None = None) -> Named:
+    def of(cls, settings: Mapping[str, Any], device_share: bool | None = None) -> Work:
         """Return what the settings of role slices name."""
         given = {name: settings[name] for name in ("services", "workloads", "bound_by", "environment")}
         return cls(**given, vnpus=_vnpus.named(settings["vnpus"]), limiter=bool(settings["vnpu_limiter"]), device_share=device_share)

@@ -20,7 +20,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file impo
 from ansible_collections.npu.affinity.plugins.module_utils._users.groups import processes_of, title_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import workloads as _workloads
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import FOR_GOOD, SLICES, Named, method_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import FOR_GOOD, SLICES, Work, method_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import title, unknown_npus
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import workers
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import vnpus as _vnpus
@@ -39,9 +39,9 @@ _FOLDER = re.compile(r"(/(?!\.\.?(/|\Z))[A-Za-z0-9._+-]+)+")
 _LOST = ("/dev/", "/proc/", "/run/", "/sys/", "/tmp/", "/var/run/")
 
 
-def plan_refusals(topology: Topology, plan: Plan, named: Named) -> list[Sentence]:
+def plan_refusals(topology: Topology, plan: Plan, work: Work) -> list[Sentence]:
     """Return one sentence for everything that makes applying this plan unsafe or impossible; none when it may be applied."""
-    services, workloads, bound_by = named.services, named.workloads, named.bound_by
+    services, workloads, bound_by = work.services, work.workloads, work.bound_by
     sentences = [Sentence("NPU_RULE_FAILS", violation) for violation in plan.get("violations") or ()]
     sentences += _gpu_memory(topology, plan)
     if not plan["npus"]:
@@ -57,10 +57,10 @@ def plan_refusals(topology: Topology, plan: Plan, named: Named) -> list[Sentence
             sentences.append(Sentence("NPU_SETTING_INVALID", f"npu_affinity_services: {unit} names no NPU or GPU."))
         if unknown := unknown_npus("npu_affinity_services", unit, npus, plan):
             sentences.append(unknown)
-    sentences += _engines(named) + _workloads.refusals(plan, workloads, services)
+    sentences += _engines(work) + _workloads.refusals(plan, workloads, services)
     whole = {str(service.get("unit", "")): service.get("npus") or () for service in services}
     whole |= {str(workload.get("name", "")): workload.get("npus") or () for workload in workloads}
-    return sentences + _vnpus.refusals(topology, plan, named.vnpus, bound_by, whole, named.device_share) + _units(named)
+    return sentences + _vnpus.refusals(topology, plan, work.vnpus, bound_by, whole, work.device_share) + _units(work)
 
 
 @remark("NPU_SMI_UNAVAILABLE")
@@ -73,17 +73,17 @@ def _unlisted(topology: Topology) -> Iterator[str]:
 
 
 @remark("NPU_SETTING_INVALID")
-def _engines(named: Named) -> Iterator[str]:
-    for name, entry in [(entry.get("unit"), entry) for entry in named.services] + [(entry.get("name"), entry) for entry in named.workloads]:
+def _engines(work: Work) -> Iterator[str]:
+    for entry in (*work.services, *work.workloads):
         if entry.get("engine") and entry["engine"] not in ENGINES:
-            yield f"{name}: engine is '{entry['engine']}'; it must be one of {', '.join(ENGINES)}."
+            yield f"{entry.get('unit', entry.get('name'))}: engine is '{entry['engine']}'; it must be one of {', '.join(ENGINES)}."
 
 
 @remark("NPU_SETTING_INVALID")
-def _units(named: Named) -> Iterator[str]:
-    units = [str(service.get("unit", "")) for service in named.services]
-    units += [str(unit) for workload in named.workloads for unit in workload.get("units") or ()]
-    units += [str(vnpu["unit"]) for vnpu in named.vnpus if vnpu.get("unit")]
+def _units(work: Work) -> Iterator[str]:
+    units = [str(service.get("unit", "")) for service in work.services]
+    units += [str(unit) for workload in work.workloads for unit in workload.get("units") or ()]
+    units += [str(vnpu["unit"]) for vnpu in work.vnpus if vnpu.get("unit")]
     for unit in sorted(set(units)):
         if not _SERVICE.fullmatch(unit):
             yield f"'{unit}' is not the name of a systemd service, such as vllm@0.service."
@@ -187,12 +187,12 @@ def driver_refusals(topology: Topology) -> Iterator[str]:
 
 
 @remark("NPU_SETTING_INVALID")
-def library_refusals(library: str) -> Iterator[str]:
+def host_code_refusals(folder: str) -> Iterator[str]:
     """Yield why the host code cannot be in a folder."""
     why = ""
-    if not _FOLDER.fullmatch(library):
+    if not _FOLDER.fullmatch(folder):
         why = "it must be an absolute path of letters, digits and ._+-, without '..' and without a slash at its end"
-    elif f"{library}/".startswith(_LOST):
+    elif f"{folder}/".startswith(_LOST):
         why = "what is there is lost at the next boot"
     if why:
-        yield f"npu_affinity_library cannot be '{library}': {why}. Name a folder such as /var/lib/npu-affinity."
+        yield f"npu_affinity_library cannot be '{folder}': {why}. Name a folder such as /var/lib/npu-affinity."

@@ -19,7 +19,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.slices.feat
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import variables
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import no_effect
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import NONE, SLICES, Named, method_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import NONE, SLICES, Work, method_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import is_lost, members, title
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import pods
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.moves import moves
@@ -40,14 +40,14 @@ _BINDERS: dict[str, tuple[str, Binder]] = {
 OFF = f"Workloads get no slices, because {_SWITCH}."
 
 
-def remarks(topology: Topology, plan: Plan, named: Named) -> list[Sentence]:
+def remarks(topology: Topology, plan: Plan, work: Work) -> list[Sentence]:
     """Return what a bind of this plan would move, what the kubelet holds and does, and what to look at in what the settings name; nothing
     without an NPU."""
     if not plan["npus"]:
         return []
-    sentences = moves(topology.get("applied"), plan, named.users()) + pods.remarks(topology, plan)
+    sentences = moves(topology.get("applied"), plan, work.users()) + pods.remarks(topology, plan)
     users: dict[str, list[str]] = {}
-    for user, names in named.users():
+    for user, names in work.users():
         entries = members(plan, names)[0]
         if gone := [entry for entry in entries if is_lost(plan, entry)]:
             npus = " and ".join(f"{title(entry)} (PCI {entry['pci']})" for entry in gone)
@@ -61,88 +61,88 @@ def remarks(topology: Topology, plan: Plan, named: Named) -> list[Sentence]:
         for npu, units in users.items()
         if len(units) > 1
     ]
-    for unit, entries, engine in named.units(plan) if method_of(topology, plan)[0] != NONE else ():
+    for unit, entries, engine in work.units(plan) if method_of(topology, plan)[0] != NONE else ():
         elsewhere = variables.set_elsewhere(topology, unit)
-        sentences += variables.differing(topology, plan, named, unit, entries)
+        sentences += variables.differing(topology, plan, work, unit, entries)
         sentences += _overridden(unit, engine, elsewhere) if engine else _binding_itself(unit, elsewhere)
-    return sentences + _vnpus.inconsistencies(topology, plan, named.vnpus, named.device_share)
+    return sentences + _vnpus.inconsistencies(topology, plan, work.vnpus, work.device_share)
 
 
 @remark("NPU_CARD_IN_GUEST")
 def guests(topology: Topology) -> Iterator[str]:
     """Yield which accelerators get no pool because a driver holds them for a guest."""
-    found: dict[tuple[str, str], list[str]] = {}
+    held: dict[tuple[str, str], list[str]] = {}
     for device in topology.get("guests") or ():
-        found.setdefault(("GPU" if device["family"] == "gpu" else "NPU", device["driver"]), []).append(device["pci"])
-    for (kind, driver), functions in found.items():
+        held.setdefault(("GPU" if device["family"] == "gpu" else "NPU", device["driver"]), []).append(device["pci"])
+    for (kind, driver), functions in held.items():
         plural, have = ("s", "have") if len(functions) > 1 else ("", "has")
         yield f"{kind}{plural} at {', '.join(functions)} {have} driver {driver}, which gives them to guests: no pool is planned for them."
 
 
 @remark("NPU_VARIABLE_KEPT")
-def _overridden(unit: str, engine: Engine, found: variables.SetElsewhere) -> list[str]:
+def _overridden(unit: str, engine: Engine, elsewhere: variables.SetElsewhere) -> list[str]:
     """Return a sentence for every switch of a service's engine that another file sets otherwise, and wins."""
     return [
         f"{of['file']} sets {name}={of['value']}, which overrides the drop-in of {unit} with {name}={value}: {engine.title} then "
         "binds itself. Remove it there."
         for name, value in engine.environment.items()
-        if (of := found.get(name)) and of["wins"] and of["value"] != value
+        if (of := elsewhere.get(name)) and of["wins"] and of["value"] != value
     ]
 
 
 @remark("NPU_WORKER_BINDS_ITSELF")
-def _binding_itself(unit: str, found: variables.SetElsewhere) -> list[str]:
+def _binding_itself(unit: str, elsewhere: variables.SetElsewhere) -> list[str]:
     """Return a sentence for every switch by which the program of a service without an engine binds itself."""
     return [
         f"{of['file']} sets {name}={of['value']}: {ENGINES[engine].title} then binds itself on the CPUs of {unit}. Add engine: {engine} to "
         "its entry, or remove the variable there."
         for name, (engine, binder) in _BINDERS.items()
-        if (of := found.get(name)) and binder.is_on(of["value"])
+        if (of := elsewhere.get(name)) and binder.is_on(of["value"])
     ]
 
 
 @remark("NPU_NO_EFFECT")
-def without_slices(topology: Topology, plan: Plan, named: Named) -> list[str]:
+def without_slices(topology: Topology, plan: Plan, work: Work) -> list[str]:
     """Return a sentence on each variable that has no effect on something because the host gets no slices."""
     method = method_of(topology, plan)[0]
     if method == SLICES or not plan["npus"]:
         return []
     if method == NONE:
-        named_here = {
-            "npu_affinity_services": [str(service["unit"]) for service in named.services],
-            "npu_affinity_workloads": [str(workload["name"]) for workload in named.workloads],
+        claimed = {
+            "npu_affinity_services": [str(service["unit"]) for service in work.services],
+            "npu_affinity_workloads": [str(workload["name"]) for workload in work.workloads],
         }
         why = "the kubelet's CPU manager is static, and only pods get CPUs of NPUs. Run this work in pods, or remove it from the variable."
-        return [f"{no_effect(name, ', '.join(found))}: {why}" for name, found in named_here.items() if found]
-    said = []
+        return [f"{no_effect(name, ', '.join(idle))}: {why}" for name, idle in claimed.items() if idle]
+    sentences = []
     if plan["housekeeping"]:
-        said.append(
+        sentences.append(
             f"{no_effect('npu_affinity_housekeeping', ', '.join(HOUSEKEEPING_UNITS))}: systemd cannot confine them on this host. CPUs "
             f"{plan['housekeeping']} belong to no pool, but the system may also run in pools."
         )
-    if unbound := [str(workload["name"]) for workload in named.workloads if not workload.get("units")]:
-        said.append(
+    if unbound := [str(workload["name"]) for workload in work.workloads if not workload.get("units")]:
+        sentences.append(
             f"{no_effect('npu_affinity_workloads', ', '.join(unbound))}: this host binds services only. List those of the workload in "
             "its units."
         )
-    return said
+    return sentences
 
 
 @remark("NPU_NO_EFFECT")
-def slices_off(plan: Plan, named: Named, places_threads: bool) -> list[str]:
+def slices_off(plan: Plan, work: Work, places_threads: bool) -> list[str]:
     """Return a sentence on each variable that has no effect on something because the user switched slices off.
 
     ``places_threads``: whether feature threads, which reads services and workloads as well, is on.
     """
     idle = {
-        "npu_affinity_services": [] if places_threads else [str(service["unit"]) for service in named.services],
+        "npu_affinity_services": [] if places_threads else [str(service["unit"]) for service in work.services],
         "npu_affinity_workloads": [
-            str(workload["name"]) for workload in named.workloads if not (places_threads and workload.get("units") or workload.get("roles"))
+            str(entry["name"]) for entry in work.workloads if not (places_threads and entry.get("units") or entry.get("roles"))
         ],
-        "npu_affinity_vnpus": [str(vnpu["name"]) for vnpu in named.vnpus],
+        "npu_affinity_vnpus": [str(vnpu["name"]) for vnpu in work.vnpus],
         "npu_affinity_housekeeping": list(HOUSEKEEPING_UNITS) if plan["housekeeping"] else [],
     }
-    return [f"{no_effect(name, ', '.join(found))}: {_SWITCH}." for name, found in idle.items() if found and plan["npus"]]
+    return [f"{no_effect(name, ', '.join(users))}: {_SWITCH}." for name, users in idle.items() if users and plan["npus"]]
 
 
 @remark("NPU_MEMORY_ELSEWHERE")
@@ -171,18 +171,18 @@ def moved_mib(topology: Topology, document: Mapping[str, Any]) -> int | None:
     """Return how much memory of running units a bind would move, None where that is not known. The memory of a unit counts in the slices
     around it, too."""
     moves = {unit: moved for unit, _nodes, _lost, moved in _moves(topology, document)}
-    found = {unit: moved for unit, moved in moves.items() if moved is not None}
-    outer = sum(found.pop(unit, 0) for unit in ("npu.slice", "gpu.slice"))
-    return None if None in moves.values() else max(outer, sum(found.values()))
+    by_unit = {unit: moved for unit, moved in moves.items() if moved is not None}
+    outer = sum(by_unit.pop(unit, 0) for unit in ("npu.slice", "gpu.slice"))
+    return None if None in moves.values() else max(outer, sum(by_unit.values()))
 
 
 def _room(topology: Topology, nodes: Collection[int], moved: int) -> tuple[str, bool | None]:
     """Return what room memory nodes have, as words, and whether so many MiB fit; None where that is not known."""
     room: Mapping[str, int] = (topology.get("memory") or {}).get("room_mib") or {}
-    left = sum(room.get(str(node), 0) for node in nodes)
-    if moved > left and not all(str(node) in room for node in nodes):
+    free = sum(room.get(str(node), 0) for node in nodes)
+    if moved > free and not all(str(node) in room for node in nodes):
         return "whose room is not known", None
-    return f"which have room for {gib(left * _MIB)}", moved <= left
+    return f"which have room for {gib(free * _MIB)}", moved <= free
 
 
 @remark("NPU_MEMORY_ELSEWHERE")

@@ -15,7 +15,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._state.files import M
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import LISTS
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, assignments, managed, unit, watched
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Named, with_kubelet
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Work, with_kubelet
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.vnpu import region
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import Entry
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import is_hard
@@ -36,8 +36,8 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
         return Feature(owned=OWNED)
     topology = with_kubelet(topology, settings["kubelet_becomes"])
     limiter, folder = settings["vnpu_limiter"], settings["vnpu_folder"]
-    named = Named.of(settings)
-    bound = binding(topology, plan, named)
+    work = Work.of(settings)
+    bound = binding(topology, plan, work)
     files = [unit(entry["name"], slice_text(entry)) for entry in (*bound["parents"], *bound["slices"])]
     files += [unit(f"{entry['name']}.d/50-npu-affinity.conf", drop_in_text(entry)) for entry in bound["services"]]
     for vnpu in bound["vnpus"]:

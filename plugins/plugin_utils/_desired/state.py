@@ -26,7 +26,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired import adopt
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.difference import changes, difference
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, no_effect
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Named, with_kubelet
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Work, with_kubelet
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals import plan_refusals
 from ansible_collections.npu.affinity.plugins.module_utils._topology.hardware import hardware
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import pods
@@ -113,15 +113,15 @@ def desired_state(
             if is_given:
                 raise
             refusals = error.sentences
-    own, known = "" if refusals else digest(applied(document)), in_force or {}
+    fingerprint, before = "" if refusals else digest(applied(document)), in_force or {}
     made: DesiredState = {
         **document,
         **_sentences(topology, plan, settings, refusals, document, shown),
         "plan": plan,
-        "digest": own,
-        "converged": bool(own) and own == known.get("digest") and not known["differs"],
+        "digest": fingerprint,
+        "converged": bool(fingerprint) and fingerprint == before.get("digest") and not before["differs"],
     }
-    if (shown or tell) and made["difference"] and own and plan and plan["npus"] and (in_force or not topology.get("applied")):
+    if (shown or tell) and made["difference"] and fingerprint and plan and plan["npus"] and (in_force or not topology.get("applied")):
         made["difference"]["changes"] = lines = changes(applied(made), in_force)
         if lines:
             files = [line for line in lines if line.startswith("file ")]
@@ -133,24 +133,24 @@ def desired_state(
 
 def _document(topology: Topology, plan: Plan | None, settings: Mapping[str, Any]) -> AppliedState:
     """Return the document of all features, with the host code and npu-smi where the settings have them."""
-    document = with_library(of_plan(topology, plan, {name: settings[name] for name in FEATURES}), settings["plan"]["library"])
+    document = with_host_code(of_plan(topology, plan, {name: settings[name] for name in FEATURES}), settings["plan"]["library"])
     npu_smi = _on_this_host(topology, settings["plan"])["npu_smi"]
     return {**document, "npu_smi": npu_smi} if npu_smi else document
 
 
-def with_library(state: AppliedState, library: str) -> AppliedState:
+def with_host_code(state: AppliedState, folder: str) -> AppliedState:
     """Return a desired state whose host code is in a folder, which every file that names the usual one gets; the usual one is not named, so
     documents stay as they are."""
-    if library == LIBRARY or not state["runtime"]:
+    if folder == LIBRARY or not state["runtime"]:
         return state
     files: list[FileEntry] = [
-        {**entry, "path": placed(entry["path"], library), "content": entry["content"].replace(f"{LIBRARY}/", f"{library}/")}
+        {**entry, "path": placed(entry["path"], folder), "content": entry["content"].replace(f"{LIBRARY}/", f"{folder}/")}
         for entry in state["files"]
     ]
     restarted: list[Restarted] = [
-        {"unit": entry["unit"], "files": [placed(path, library) for path in entry["files"]]} for entry in state["restarted"]
+        {"unit": entry["unit"], "files": [placed(path, folder) for path in entry["files"]]} for entry in state["restarted"]
     ]
-    return {**state, "files": files, "restarted": restarted, "library": library}
+    return {**state, "files": files, "restarted": restarted, "library": folder}
 
 
 def planned(topology: Topology, settings: Mapping[str, Any]) -> Plan:
@@ -162,25 +162,25 @@ def planned(topology: Topology, settings: Mapping[str, Any]) -> Plan:
 
 def _refused(topology: Topology, plan: Plan, settings: Mapping[str, Any], shown: bool) -> list[Sentence]:
     """Return why a plan must not be applied to the host as it is."""
-    own, becomes = settings["plan"], _kubelet_becomes(topology, settings)
-    named = _named(settings)
-    found = plan_refusals(topology, plan, named)
-    if settings["slices"]["enabled"] and not found:
-        found += variables.mig_refusals(topology, plan, named)
+    general, becomes = settings["plan"], _kubelet_becomes(topology, settings)
+    work = _work(settings)
+    sentences = plan_refusals(topology, plan, work)
+    if settings["slices"]["enabled"] and not sentences:
+        sentences += variables.mig_refusals(topology, plan, work)
     if plan["npus"]:
-        found += _refusals.place_refusals(topology) or _refusals.program_refusals(topology)
-    found += _refusals.silence_refusals(topology, own["replan"])
-    found += _refusals.library_refusals(own["library"])
-    if settings["slices"]["enabled"] and "services" in own["fail_on"]:
-        found += _missing(topology, plan, " Install what is missing, or remove services from npu_affinity_fail_on.")
+        sentences += _refusals.place_refusals(topology) or _refusals.program_refusals(topology)
+    sentences += _refusals.silence_refusals(topology, general["replan"])
+    sentences += _refusals.host_code_refusals(general["library"])
+    if settings["slices"]["enabled"] and "services" in general["fail_on"]:
+        sentences += _missing(topology, plan, " Install what is missing, or remove services from npu_affinity_fail_on.")
     if settings["device_share"]["enabled"]:
-        found += _refusals.driver_refusals(topology)
+        sentences += _refusals.driver_refusals(topology)
     if not (shown or becomes):
-        found += pods.refusals(topology, plan)
+        sentences += pods.refusals(topology, plan)
     if settings["slices"]["enabled"]:
-        found += _refusals.holder_refusals(topology, plan) if not own["housekeeping_confine_holders"] else []
-        found += _refusals.follow_refusals(with_kubelet(topology, becomes), plan)
-    return found
+        sentences += _refusals.holder_refusals(topology, plan) if not general["housekeeping_confine_holders"] else []
+        sentences += _refusals.follow_refusals(with_kubelet(topology, becomes), plan)
+    return sentences
 
 
 @remark("NPU_UNKNOWN_UNIT")
@@ -189,10 +189,10 @@ def _missing(topology: Topology, plan: Plan, advice: str = "") -> list[str]:
     return [f"{absent(missing)}{advice}"] if missing and plan["npus"] else []
 
 
-def _named(settings: Mapping[str, Any]) -> Named:
+def _work(settings: Mapping[str, Any]) -> Work:
     """Return what the settings name. Whether a bind switches device share on is not known where it depends on which NPUs it names."""
     share = settings["device_share"]
-    return Named.of(settings["slices"], None if share["npus"] else share["enabled"])
+    return Work.of(settings["slices"], None if share["npus"] else share["enabled"])
 
 
 def _sentences(
@@ -201,7 +201,7 @@ def _sentences(
     """Return the keys of a document that are not for the host."""
     of_profile = settings.get("of_profile", ())
     refusals = [_with_profile(refusal, of_profile) for refusal in refusals]
-    found: Assessment = {
+    made: Assessment = {
         "refusals": list(map(str, refusals)),
         "remarks": [],
         "codes": by_code(refusals),
@@ -214,51 +214,51 @@ def _sentences(
         "muted": settings.get("muted", {}),
     }
     if not plan:
-        return found
-    named = _named(settings)
-    found["outside"] = pools.lines(pools.placed(topology.get("users") or (), plan))
-    found["difference"] = difference(topology, plan, document, named)
+        return made
+    work = _work(settings)
+    made["outside"] = pools.lines(pools.placed(topology.get("users") or (), plan))
+    made["difference"] = difference(topology, plan, document, work)
     if refusals:
-        found["summary"] = "A bind refuses this plan."
-        return found
+        made["summary"] = "A bind refuses this plan."
+        return made
     sentences = []
     try:
-        found["processes"] = threads.processes(topology, plan, settings["threads"]) if plan["npus"] else []
+        made["processes"] = threads.processes(topology, plan, settings["threads"]) if plan["npus"] else []
     except ValueError as error:
         sentences.append(of_error(error, "NPU_SETTING_INVALID"))
-    sentences = [*remarks.guests(topology), *remarks.remarks(topology, plan, named), *sentences]
+    sentences = [*remarks.guests(topology), *remarks.remarks(topology, plan, work), *sentences]
     sentences += _of_plan(topology, plan, settings, document, shown)
     texts = [*map(coded, sentences), *(text for name, notes in document["notes"].items() if name not in IN_SUMMARY for text in notes)]
     unasked = tuple(no_effect(name) for name in of_profile)  # a profile sets it on every host, whatever the host has
-    found["remarks"] = [*(text for text in texts if not text.startswith(unasked)), *settings.get("remarks", ())]
-    summary = document["notes"].get("slices") or [remarks.OFF if plan["npus"] else binding(topology, plan, named)["summary"]]
-    found["summary"] = " ".join(summary)
-    return found
+    made["remarks"] = [*(text for text in texts if not text.startswith(unasked)), *settings.get("remarks", ())]
+    summary = document["notes"].get("slices") or [remarks.OFF if plan["npus"] else binding(topology, plan, work)["summary"]]
+    made["summary"] = " ".join(summary)
+    return made
 
 
 def _of_plan(topology: Topology, plan: Plan, settings: Mapping[str, Any], document: AppliedState, shown: bool) -> list[Sentence]:
     """Return the remarks on a plan that is not refused, those of features and of what the settings name apart."""
-    own, named, slices = settings["plan"], _named(settings), settings["slices"]["enabled"]
+    general, work, slices = settings["plan"], _work(settings), settings["slices"]["enabled"]
     there = with_kubelet(topology, _kubelet_becomes(topology, settings))
-    found = remarks.without_slices(there, plan, named) if slices else remarks.slices_off(plan, named, settings["threads"]["enabled"])
-    if slices and "services" not in own["fail_on"]:
-        found = _missing(topology, plan) + found
-    found += variables.remarks(there, plan, named, settings["adopt"]["adopt"] != adopt.REPORT, slices)
-    found += adopt.remarks(topology, settings["adopt"])
-    found += [Sentence("NPU_RANKS_PLACED", text) for text in ranks.remarks(topology.get("users") or (), plan)] if shown else []
-    found += remarks.memory_of_units(topology, document)
-    found += remarks.memory_of_users(topology, plan, document)
+    sentences = remarks.without_slices(there, plan, work) if slices else remarks.slices_off(plan, work, settings["threads"]["enabled"])
+    if slices and "services" not in general["fail_on"]:
+        sentences = _missing(topology, plan) + sentences
+    sentences += variables.remarks(there, plan, work, settings["adopt"]["adopt"] != adopt.REPORT, slices)
+    sentences += adopt.remarks(topology, settings["adopt"])
+    sentences += [Sentence("NPU_RANKS_PLACED", text) for text in ranks.remarks(topology.get("users") or (), plan)] if shown else []
+    sentences += remarks.memory_of_units(topology, document)
+    sentences += remarks.memory_of_users(topology, plan, document)
     if shown:
         of_features = _neighbours("irq", topology, plan, {name: settings[name] for name in FEATURES})["left_alone"]
-        found += conflicts.interrupts(topology, plan, {pci for _file, functions in of_features for pci in functions})
-    found += conflicts.isolation(topology, plan)
-    return found + (conflicts.command_line(topology, plan) if shown and own["isolation"] == "explain" else [])
+        sentences += conflicts.interrupts(topology, plan, {pci for _file, functions in of_features for pci in functions})
+    sentences += conflicts.isolation(topology, plan)
+    return sentences + (conflicts.command_line(topology, plan) if shown and general["isolation"] == "explain" else [])
 
 
 def _with_profile(refusal: Sentence, of_profile: Collection[str]) -> Sentence:
     """Return a refusal with the variables in it whose values are those of the profile, because the user set none of them."""
-    found = [name for name in of_profile if re.search(rf"\b{name}\b", refusal)]
-    return Sentence(refusal.code, f"{refusal.rstrip('.')}. npu_affinity_profile sets {' and '.join(found)}.") if found else refusal
+    names = [name for name in of_profile if re.search(rf"\b{name}\b", refusal)]
+    return Sentence(refusal.code, f"{refusal.rstrip('.')}. npu_affinity_profile sets {' and '.join(names)}.") if names else refusal
 
 
 def of_plan(topology: Topology, plan: Plan | None, settings: Mapping[str, Mapping[str, Any]]) -> AppliedState:
@@ -298,16 +298,16 @@ def of_plan(topology: Topology, plan: Plan | None, settings: Mapping[str, Mappin
 
 def _made(topology: Topology, plan: Plan | None, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Feature]:
     """Return what each feature wants, in the order of :data:`FEATURES`. Raises :class:`Refused` with what all of them say against it."""
-    found, refusals = {}, []
+    made, refusals = {}, []
     for name in (name for name in FEATURES if name in settings):
-        own = {**_neighbours(name, topology, plan, settings), **_on_this_host(topology, settings[name])}
+        given = {**_neighbours(name, topology, plan, settings), **_on_this_host(topology, settings[name])}
         try:
-            found[name] = FEATURES[name](topology, plan or {}, {**own, "enabled": bool(_is_on(name, own) and plan)})
+            made[name] = FEATURES[name](topology, plan or {}, {**given, "enabled": bool(_is_on(name, given) and plan)})
         except ValueError as error:
             refusals.append(of_error(error, "NPU_SETTING_INVALID"))
     if refusals:
         raise Refused(refusals)
-    return found
+    return made
 
 
 def _is_on(name: str, settings: Mapping[str, Any]) -> bool:
@@ -323,8 +323,8 @@ def _neighbours(name: str, topology: Topology, plan: Plan | None, settings: Mapp
     whose interrupts others place.
     """
     if name == "irq":
-        functions = [(getattr(_MODULES[other], "left_alone", None), own) for other, own in settings.items() if plan]
-        return {"left_alone": [function(topology, plan, own) for function, own in functions if function]}
+        functions = [(getattr(_MODULES[other], "left_alone", None), given) for other, given in settings.items() if plan]
+        return {"left_alone": [function(topology, plan, given) for function, given in functions if function]}
     return {"kubelet_becomes": _kubelet_becomes(topology, settings)} if name == "slices" else {}
 
 
@@ -342,10 +342,10 @@ def _kubelet_becomes(topology: Topology, settings: Mapping[str, Mapping[str, Any
 def _on_this_host(topology: Topology, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings with the programs that only this host tells: its Python, where they name the usual one, which it need not have, and
     its npu-smi, where they name none and units would not find it."""
-    own = dict(settings)
+    here = dict(settings)
     python, npu_smi = (topology.get("programs") or {}).get("python3"), (topology.get("driver") or {}).get("path")
-    if python and own.get("python") == USUAL["python3"]:
-        own["python"] = python
-    if npu_smi and own.get("npu_smi") == "":
-        own["npu_smi"] = npu_smi
-    return own
+    if python and here.get("python") == USUAL["python3"]:
+        here["python"] = python
+    if npu_smi and here.get("npu_smi") == "":
+        here["npu_smi"] = npu_smi
+    return here

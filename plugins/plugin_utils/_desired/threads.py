@@ -37,10 +37,10 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
         )
     if not plan["npus"]:
         return Feature(owned=OWNED)
-    found, patterns = processes(topology, plan, settings), settings["patterns"]
+    groups, patterns = processes(topology, plan, settings), settings["patterns"]
     names = (
         f'{{"about": {json.dumps(ABOUT)},\n"patterns": {json.dumps(patterns, sort_keys=True)},\n'
-        f'"processes": {json.dumps(found, sort_keys=True)}}}\n'
+        f'"processes": {json.dumps(groups, sort_keys=True)}}}\n'
     )
     limit = settings["memory_limit"]
     moves_nothing = bool(limit) and not any(map(memory_nodes, plan["npus"]))
@@ -49,24 +49,24 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
         settings["python"],
         owned=OWNED,
         notes=(Sentence("NPU_NO_EFFECT", _MOVES_NOTHING),) * moves_nothing,
-        live={"processes": found, "patterns": patterns, "memory": "migrate" if limit else "none", "memory_limit": limit},
+        live={"processes": groups, "patterns": patterns, "memory": "migrate" if limit else "none", "memory_limit": limit},
     )
 
 
 def processes(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the processes whose threads are placed, as ``groups_of`` takes them: first those in the slices of
     single NPUs, then what the settings name. Those of lost NPUs have no place."""
-    found: list[dict[str, Any]] = [{"npus": []}]
+    groups: list[dict[str, Any]] = [{"npus": []}]
     for workload in workloads(plan, settings["workloads"], topology):
         if workload["npus"]:
-            found.append({"npus": workload["npus"], "slice": workload["slice"]})
-            found += [{"npus": workload["npus"], "unit": name} for name in workload["units"]]
+            groups.append({"npus": workload["npus"], "slice": workload["slice"]})
+            groups += [{"npus": workload["npus"], "unit": name} for name in workload["units"]]
     for service in settings["services"]:
         if npus := present_ids(plan, service["npus"], "npu_affinity_services", service["unit"]):
-            found.append({"npus": npus, "unit": service["unit"]})
+            groups.append({"npus": npus, "unit": service["unit"]})
     for entry in settings["processes"]:
-        named = entry.get("npus") or []
-        npus = present_ids(plan, named, "npu_affinity_threads_processes", "an entry")
-        if npus or not named:
-            found.append({**entry, "npus": npus})
-    return found
+        names = entry.get("npus") or []
+        npus = present_ids(plan, names, "npu_affinity_threads_processes", "an entry")
+        if npus or not names:
+            groups.append({**entry, "npus": npus})
+    return groups

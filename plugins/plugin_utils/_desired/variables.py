@@ -15,7 +15,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.fitting import 
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_environment import DEVICES, VISIBLE, agrees, visible_devices
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import no_effect
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import NONE, Named, method_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import NONE, Work, method_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import Entry, is_lost, kind_and_number, title
 
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ NOBODY = -1
 """An id that no device has: a program whose NPUs are all lost then finds none, in place of someone else's."""
 
 
-def variables(topology: Topology, plan: Plan, named: Named, unit: str, entries: Sequence[Entry], engine: Engine | None) -> dict[str, Any]:
+def variables(topology: Topology, plan: Plan, work: Work, unit: str, entries: Sequence[Entry], engine: Engine | None) -> dict[str, Any]:
     """Return the variables of a service: those that name its ``devices``, the ``switches`` of its engine's binding, and what its drop-in
     sets (``environment``), with the reasons of some in ``comments``.
 
     A kind of device is left to another file that names others, and a variable of npu_affinity_environment to each that sets it.
     """
-    elsewhere, wanted = set_elsewhere(topology, unit), devices(topology, plan, named, entries)
+    elsewhere, wanted = set_elsewhere(topology, unit), devices(topology, plan, work, entries)
     switches = dict(engine.environment) if engine else {}
     environment: dict[str, str] = {}
     for of_kind in wanted:
@@ -42,7 +42,7 @@ def variables(topology: Topology, plan: Plan, named: Named, unit: str, entries: 
         if not any(name in VISIBLE or value != of_kind[name] for name, value in others.items()):
             environment |= of_kind
     environment |= switches
-    more = {name: of for name, of in _fitting(topology, plan, named, entries).items() if name not in elsewhere and name not in environment}
+    more = {name: of for name, of in _fitting(topology, plan, work, entries).items() if name not in elsewhere and name not in environment}
     return {
         "environment": environment | values_of(more),
         "devices": {name: value for of_kind in wanted for name, value in of_kind.items()},
@@ -55,32 +55,32 @@ def set_elsewhere(topology: Topology, unit: str) -> SetElsewhere:
     return (topology.get("unit_environment") or {}).get(unit) or {}
 
 
-def devices(topology: Topology, plan: Plan, named: Named, entries: Sequence[Entry]) -> list[Mapping[str, str]]:
+def devices(topology: Topology, plan: Plan, work: Work, entries: Sequence[Entry]) -> list[Mapping[str, str]]:
     """Return the variables for a process of the host that has these entries of a plan: for its NPUs, and for its GPUs. Drop-ins have them
     by default.
 
     The MIG devices of a GPU are named by UUID.
     """
-    if not _names_devices(named):
+    if not _names_devices(work):
         return []
-    found: list[Mapping[str, str]] = []
+    by_kind: list[Mapping[str, str]] = []
     mig = _mig(topology)
     for kind in DEVICES:
         same = [entry for entry in entries if kind_and_number(entry["slice"])[0] == kind]
         there = sorted((entry for entry in same if not is_lost(plan, entry)), key=lambda entry: int(entry["id"]))
         ids = [part for entry in there for part in mig.get((kind, entry["pci"]), [entry["id"]])]
-        found += [visible_devices(kind, ids or [NOBODY])] if same else []
-    return found
+        by_kind += [visible_devices(kind, ids or [NOBODY])] if same else []
+    return by_kind
 
 
-def _names_devices(named: Named) -> bool:
-    return named.environment.get("visible_devices") is not False
+def _names_devices(work: Work) -> bool:
+    return work.environment.get("visible_devices") is not False
 
 
-def _fitting(topology: Topology, plan: Plan, named: Named, entries: Sequence[Entry]) -> Variables:
+def _fitting(topology: Topology, plan: Plan, work: Work, entries: Sequence[Entry]) -> Variables:
     kinds = [kind_and_number(entry["slice"])[0] for entry in entries if not is_lost(plan, entry)]
     cpus = union(entry["pool"] for entry in entries)
-    return fitting(named.environment, cpus, kinds, topology.get("allocator")) if cpus else {}
+    return fitting(work.environment, cpus, kinds, topology.get("allocator")) if cpus else {}
 
 
 def _mig(topology: Topology) -> dict[tuple[str, str | None], list[str]]:
@@ -88,10 +88,10 @@ def _mig(topology: Topology) -> dict[tuple[str, str | None], list[str]]:
 
 
 @remark("NPU_SETTING_INVALID")
-def mig_refusals(topology: Topology, plan: Plan, named: Named) -> Iterator[str]:
+def mig_refusals(topology: Topology, plan: Plan, work: Work) -> Iterator[str]:
     """Yield a sentence for each service of which nothing tells its MIG device: CUDA gives a process one."""
     mig = _mig(topology)
-    for unit, entries, _engine in named.units(plan) if _names_devices(named) and method_of(topology, plan)[0] != NONE else ():
+    for unit, entries, _engine in work.units(plan) if _names_devices(work) and method_of(topology, plan)[0] != NONE else ():
         of = {title(entry): mig[key] for entry in entries if (key := (kind_and_number(entry["slice"])[0], entry.get("pci"))) in mig}
         parts = [part for names in of.values() for part in names]
         cuda = set_elsewhere(topology, unit).get(_CUDA)
@@ -106,10 +106,10 @@ def mig_refusals(topology: Topology, plan: Plan, named: Named) -> Iterator[str]:
 
 
 @remark("NPU_VARIABLE_KEPT")
-def differing(topology: Topology, plan: Plan, named: Named, unit: str, entries: Sequence[Entry]) -> Iterator[str]:
+def differing(topology: Topology, plan: Plan, work: Work, unit: str, entries: Sequence[Entry]) -> Iterator[str]:
     """Yield a sentence for every variable that a file of a service sets, and to devices that are not its own."""
     owner = " and ".join(map(title, entries))
-    for of_kind in devices(topology, plan, named, entries):
+    for of_kind in devices(topology, plan, work, entries):
         for name, of in set_elsewhere(topology, unit).items():
             if name in of_kind and not agrees(name, of["value"], of_kind[name]):
                 yield (
@@ -118,16 +118,16 @@ def differing(topology: Topology, plan: Plan, named: Named, unit: str, entries: 
                 )
 
 
-def remarks(topology: Topology, plan: Plan, named: Named, adopts: bool, slices: bool) -> Iterator[Sentence]:
+def remarks(topology: Topology, plan: Plan, work: Work, adopts: bool, slices: bool) -> Iterator[Sentence]:
     """Yield which variables of npu_affinity_environment are left as a unit has them, and what has no effect on this host. ``adopts`` and
     ``slices``: whether these features are on."""
-    if not any(on for name, on in named.environment.items() if name != "visible_devices"):
+    if not any(on for name, on in work.environment.items() if name != "visible_devices"):
         return
     units: list[tuple[str, Variables]] = []
     no_drop_ins = not plan["npus"] or method_of(topology, plan)[0] == NONE
     if slices and not no_drop_ins:
-        bound = [(unit, entries) for unit, entries, _engine in named.units(plan) if any(entry["pool"] for entry in entries)]
-        units = [(unit, _fitting(topology, plan, named, entries)) for unit, entries in bound]
+        bound = [(unit, entries) for unit, entries, _engine in work.units(plan) if any(entry["pool"] for entry in entries)]
+        units = [(unit, _fitting(topology, plan, work, entries)) for unit, entries in bound]
     if not (units or adopts):
         why = "it sets variables in drop-ins of services. Name these in npu_affinity_services or npu_affinity_workloads"
         if not slices:
@@ -135,7 +135,7 @@ def remarks(topology: Topology, plan: Plan, named: Named, adopts: bool, slices: 
         elif plan["npus"] and no_drop_ins:
             why = "the kubelet's CPU manager is static, and services get no drop-ins. Run this work in pods"
         yield Sentence("NPU_NO_EFFECT", f"{no_effect(SETTING, 'this host')}: {why}, or set npu_affinity_adopt.")
-    elif named.environment.get("allocator") and topology.get("allocator", "") is None:
+    elif work.environment.get("allocator") and topology.get("allocator", "") is None:
         yield Sentence(
             "NPU_ALLOCATOR_MISSING",
             f"{SETTING}: the host has neither jemalloc nor tcmalloc, so LD_PRELOAD is not set. Install one (usually package libjemalloc2 "

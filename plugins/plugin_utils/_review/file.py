@@ -104,24 +104,25 @@ class Reviewed:
         if content is None:
             raise ValueError(f"there is no file {path} on the controller")
         try:
-            self.found = json.loads(content)
+            self.document = json.loads(content)
         except (RecursionError, ValueError) as error:
             raise ValueError(f"{path} is not valid JSON ({error})") from error
         tables = ("hosts", *TABLES.values())
         if (
-            not isinstance(self.found, dict)
-            or not {"schema", "version", *tables} <= self.found.keys()
-            or not all(isinstance(self.found[name], dict) for name in tables)
+            not isinstance(self.document, dict)
+            or not {"schema", "version", *tables} <= self.document.keys()
+            or not all(isinstance(self.document[name], dict) for name in tables)
         ):
             raise ValueError(f"{path} is not a file of plans that playbook npu.affinity.plan wrote with npu_affinity_plan_file")
-        if (self.found["schema"], self.found["version"]) != (SCHEMA, VERSION):
-            raise ValueError(f"{path} was written by npu.affinity {self.found['version']}, and this is {VERSION}, which may bind otherwise")
+        if (self.document["schema"], self.document["version"]) != (SCHEMA, VERSION):
+            version = self.document["version"]
+            raise ValueError(f"{path} was written by npu.affinity {version}, and this is {VERSION}, which may bind otherwise")
 
     def host(self, name: str) -> dict[str, Any]:
         """Return what the file has of a host. ``ValueError``: somebody changed it."""
         try:
-            entry = self.found["hosts"][name]
-            return {key: self.found[TABLES[key]][value] if key in TABLES and value else value for key, value in entry.items()}
+            entry = self.document["hosts"][name]
+            return {key: self.document[TABLES[key]][value] if key in TABLES and value else value for key, value in entry.items()}
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"what {self.path} has of this host was changed by hand, and lacks {error}") from error
 
@@ -139,7 +140,7 @@ def refusal(name: str, now: Entry, files: Mapping[str, str | None]) -> str:
 
 
 def _refusal(name: str, now: Entry, files: list[Reviewed]) -> str:
-    having = [file for file in files if name in file.found["hosts"]]
+    having = [file for file in files if name in file.document["hosts"]]
     if len(having) != 1:
         paths = " and ".join(file.path for file in having or files)
         return f"{paths} all have this host" if having else f"{paths} {'has' if len(files) == 1 else 'have'} no plan of this host"

@@ -37,7 +37,7 @@ def markdown(hosts: Mapping[str, Host]) -> str:
     groups: dict[str, dict[str, Host]] = {group: {} for group in GROUPS}
     for name, host in hosts.items():
         groups[_group(host)][name] = host
-    return "\n".join(_lines(len(hosts), {group: found for group, found in groups.items() if found})) + "\n"
+    return "\n".join(_lines(len(hosts), {group: members for group, members in groups.items() if members})) + "\n"
 
 
 def _group(host: Host) -> str:
@@ -73,10 +73,10 @@ def _plans(hosts: Mapping[str, Host]) -> Iterator[str]:
     alike: dict[tuple[str, ...], dict[str, Host]] = {}
     for name, host in hosts.items():
         alike.setdefault(tuple(_plan(host)), {})[name] = host
-    for lines, found in alike.items():
-        yield from ("", f"### {_names(list(found))}", "", *lines)
-        if said := list(_sentences({name: _said(host) for name, host in found.items()}, everybody=True)):
-            yield from ("", *said)
+    for lines, members in alike.items():
+        yield from ("", f"### {_names(list(members))}", "", *lines)
+        if sentences := list(_sentences({name: _notes(host) for name, host in members.items()}, everybody=True)):
+            yield from ("", *sentences)
 
 
 def _plan(host: Host) -> Iterator[str]:
@@ -106,7 +106,7 @@ def _table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[s
         yield f"| {' | '.join(_text(cell or '-').replace('|', chr(92) + '|') for cell in cells)} |"
 
 
-def _said(host: Host) -> list[str]:
+def _notes(host: Host) -> list[str]:
     """Return what there is to look at. What the table shows of moves is not said again."""
     difference = host["difference"]
     shown = {row["sentence"] for row in difference["npus"]}
@@ -114,14 +114,14 @@ def _said(host: Host) -> list[str]:
     return [host["summary"], *(restart if difference["restart"] else []), *(text for text in host["remarks"] if text not in shown)]
 
 
-def _sentences(said: Mapping[str, Iterable[str]], everybody: bool) -> Iterator[str]:
+def _sentences(by_host: Mapping[str, Iterable[str]], everybody: bool) -> Iterator[str]:
     """Yield each sentence once, with the hosts of which it was said; without them where that is everybody, if so wanted."""
-    found: dict[str, list[str]] = {}
-    for name, sentences in said.items():
+    by_sentence: dict[str, list[str]] = {}
+    for name, sentences in by_host.items():
         for sentence in dict.fromkeys(sentences):
-            found.setdefault(sentence, []).append(name)
-    for sentence, names in found.items():
-        yield f"* {_text(sentence)}" if everybody and len(names) == len(said) else f"* {_names(names)}: {_text(sentence)}"
+            by_sentence.setdefault(sentence, []).append(name)
+    for sentence, names in by_sentence.items():
+        yield f"* {_text(sentence)}" if everybody and len(names) == len(by_host) else f"* {_names(names)}: {_text(sentence)}"
 
 
 def _names(names: list[str]) -> str:

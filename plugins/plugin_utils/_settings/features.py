@@ -42,8 +42,8 @@ def gathered_by(plan: Values) -> dict[str, Any]:
 
 def of_playbooks(given: Values) -> dict[str, Any]:
     """Return the settings that playbooks read besides those of roles, as :func:`of_features` returns those of a role."""
-    found = of_features(given, ("playbooks",))["playbooks"]
-    return {**found, "batches": hosts.checked(found["batches"], hosts.SETTING)}
+    settings = of_features(given, ("playbooks",))["playbooks"]
+    return {**settings, "batches": hosts.checked(settings["batches"], hosts.SETTING)}
 
 
 def of_features(given: Values, roles: Sequence[str] = ROLES) -> Settings:
@@ -52,12 +52,12 @@ def of_features(given: Values, roles: Sequence[str] = ROLES) -> Settings:
 
     Raises ``ValueError`` with a sentence for a value of another type. A value of None counts as not given.
     """
-    found = {role: dict(_defaults(role)) for role in roles}
+    settings = {role: dict(_defaults(role)) for role in roles}
     for role in roles:
         for name, option in specs.settings()[role].items():
             if given.get(name) not in (None, option.get("default")):
-                found[role][short(role, name)] = converted(name, option, given[name])
-    return found
+                settings[role][short(role, name)] = converted(name, option, given[name])
+    return settings
 
 
 def short(role: str, name: str) -> str:
@@ -88,20 +88,20 @@ def _given(value: Any) -> Any:
 
 def kept(given: Values, specs: Specs) -> dict[str, Any]:
     """Return those of the settings that say how a host is planned and compared."""
-    known = flat({role: specs[role] for role in ROLES}).keys() - LEFT_OUT
-    return {name: value for name, value in sorted(given.items()) if name in known}
+    names = flat({role: specs[role] for role in ROLES}).keys() - LEFT_OUT
+    return {name: value for name, value in sorted(given.items()) if name in names}
 
 
 def accepted(settings: Values, specs: Specs) -> tuple[dict[str, Any], list[str]]:
     """Return the accepted settings of an archive, whose author is unknown, and a sentence for each other one."""
-    found = kept(settings, specs)
+    taken = kept(settings, specs)
     refused = [
-        f"The setting {name} of the archive is not taken: no plan and no comparison reads it." for name in settings if name not in found
+        f"The setting {name} of the archive is not taken: no plan and no comparison reads it." for name in settings if name not in taken
     ]
-    for name in [name for name, value in found.items() if _has_template(value)]:
-        del found[name]
+    for name in [name for name, value in taken.items() if _has_template(value)]:
+        del taken[name]
         refused.append(f"The setting {name} of the archive is not taken: it has a template in it.")
-    return found, refused
+    return taken, refused
 
 
 def _has_template(value: Any) -> bool:
@@ -117,10 +117,10 @@ def applied(given: Values, off: Container[str], specs: Specs) -> dict[str, Any]:
 
     ``given`` are templated values, ``off`` the roles that are switched off.
     """
-    found = {}
+    changed = {}
     for name, option in flat({role: specs[role] for role in ROLES if role not in off}).items():
         if name in given and name not in NOT_APPLIED:
             value, default = (validated(name, option, of).validated_parameters.get(name) for of in ({name: given[name]}, {}))
             if value != default and (name, value) != SHOWN:
-                found[name] = value
-    return dict(sorted(found.items()))
+                changed[name] = value
+    return dict(sorted(changed.items()))

@@ -84,10 +84,10 @@ def unread_refusal(extra: Iterable[str], playbook: str) -> str:
 
 def tags_refusal(tags: Iterable[str], skipped: Iterable[str], roles: Collection[str]) -> str:
     """Return why these tags of the command line cannot be followed, or an empty string."""
-    named = sorted(set(tags) - WITHOUT_MEANING)
+    selected = sorted(set(tags) - WITHOUT_MEANING)
     skips = sorted(set(skipped) & set(roles))
-    option = f"--tags {','.join(named)}" if named else f"--skip-tags {','.join(skips)}"
-    if not named and not skips:
+    option = f"--tags {','.join(selected)}" if selected else f"--skip-tags {','.join(skips)}"
+    if not selected and not skips:
         return ""
     return (
         f"{option}: the playbooks of npu.affinity have no tags, because a host is bound as a whole. Switch a role off or on with its "
@@ -106,12 +106,12 @@ def checked(value: Any, setting: str) -> list[Any]:
 
     Raises ``ValueError`` for what would run on no host, or not on those that were meant.
     """
-    found = list(value) if isinstance(value, list | tuple) else [value]
-    for batch in found:
+    batches = list(value) if isinstance(value, list | tuple) else [value]
+    for batch in batches:
         if isinstance(batch, bool) or not _BATCH.fullmatch(str(batch).strip()):
             raise ValueError(
                 f"{setting}: expected numbers of hosts from 1 on, or percentages from 1% to 100%, such as [1, 5%, 100%]; got {batch!r}"
             )
-    if not found:
+    if not batches:
         raise ValueError(f"{setting}: the list is empty; give at least one batch, such as [100%]")
-    return [str(batch).strip() if "%" in str(batch) else int(batch) for batch in found]
+    return [str(batch).strip() if "%" in str(batch) else int(batch) for batch in batches]

@@ -33,7 +33,7 @@ class Mute(NamedTuple):
 
 def checked(value: Iterable[Mapping[str, Any]], setting: str = SETTING) -> list[Mute]:
     """Return the mutes. Raises ``ValueError`` for an unknown code, a time that is none, and a mute without a reason."""
-    found = []
+    mutes = []
     for number, entry in enumerate(value, start=1):
         place, code, reason = f"{setting}: entry {number}", str(entry["code"]), str(entry["reason"]).strip()
         if code in REFUSALS and code not in REMARKS:
@@ -54,8 +54,8 @@ def checked(value: Iterable[Mapping[str, Any]], setting: str = SETTING) -> list[
             raise ValueError(
                 f"{place}: until is {until!r}, which is not a date or time; write one such as 2026-12-01 or 2026-12-01T06:00 (UTC)"
             ) from None
-        found.append(Mute(code, list(map(str, entry.get("hosts") or ["*"])), time, reason))
-    return found
+        mutes.append(Mute(code, list(map(str, entry.get("hosts") or ["*"])), time, reason))
+    return mutes
 
 
 def of_host(mutes: Iterable[Mute], host: str, now: datetime.datetime | None = None) -> tuple[dict[str, str], list[str]]:

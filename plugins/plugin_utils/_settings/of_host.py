@@ -44,8 +44,8 @@ class HostSettings:
 
     def of_playbooks(self) -> dict[str, Any]:
         """Return the settings that playbooks read besides those of roles, None for one that is not given and has no default."""
-        found = features.of_playbooks(self._templated(specs.of_playbooks().keys()))
-        return {**found, "author": found["author"] or _user()}
+        settings = features.of_playbooks(self._templated(specs.of_playbooks().keys()))
+        return {**settings, "author": settings["author"] or _user()}
 
     def of_role(self, role: str) -> dict[str, Any]:
         """Return the settings of one role, without the prefix of their variables and the name of the role."""
@@ -68,30 +68,30 @@ class HostSettings:
 
     def to_archive(self) -> dict[str, Any]:
         """Return the settings that say how the host is planned and compared."""
-        given = self._named()
+        given = self._given()
         chosen = profile.NONE if self.refusals() else profile.chosen(self._set(given))
         return features.kept(self._set(given | self._added(chosen)), specs.settings())
 
     def refusals(self) -> list[str]:
         """Return a sentence for every variable that nothing reads, and for every value of another type or choice than its setting takes."""
-        given = self._named()
-        known = self._set(given)
-        found = specs.refusals(given, specs.settings()) + values.refusals(known, specs.flat(specs.settings()))
+        given = self._given()
+        evaluated = self._set(given)
+        sentences = specs.refusals(given, specs.settings()) + values.refusals(evaluated, specs.flat(specs.settings()))
         try:
-            profile.chosen(known)
+            profile.chosen(evaluated)
         except ValueError as refusal:
-            found.append(str(refusal))
-        return found + specs.cut_off(str(self.variables.get("_raw_params", "")))
+            sentences.append(str(refusal))
+        return sentences + specs.cut_off(str(self.variables.get("_raw_params", "")))
 
     def _judged(self, added: dict[str, Any]) -> dict[str, Any]:
-        options, given = specs.settings(), self._named()
+        options, given = specs.settings(), self._given()
         of_user = {name: value for name, value in given.items() if name not in added}
-        known = self._set(given | added)
-        off = specs.off(known, options)
-        idle = [*off, *specs.reporting(known)]
+        evaluated = self._set(given | added)
+        off = specs.off(evaluated, options)
+        idle = [*off, *specs.reporting(evaluated)]
         return {
-            "remarks": list(map(coded, specs.remarks(of_user, idle, options) + values.remarks(known, idle, _defaults()))),
-            "applied": features.applied(known, off, options),
+            "remarks": list(map(coded, specs.remarks(of_user, idle, options) + values.remarks(evaluated, idle, _defaults()))),
+            "applied": features.applied(evaluated, off, options),
         }
 
     def _profile(self) -> profile.Profile:
@@ -101,22 +101,22 @@ class HostSettings:
         """Return the settings of the profile that nobody set."""
         return {name: value for name, value in chosen.settings.items() if self.variables.get(name) is None}
 
-    def _named(self) -> dict[str, Any]:
-        found = {}
+    def _given(self) -> dict[str, Any]:
+        result = {}
         for name in self.variables:
             if name.startswith(specs.PREFIX):
                 with contextlib.suppress(AnsibleError):  # a value that cannot be known yet
-                    found[name] = self.variables[name]
-        return found
+                    result[name] = self.variables[name]
+        return result
 
     def _set(self, given: specs.Values) -> dict[str, Any]:
         """Return the values that somebody set, as far as they can be known before the host was asked anything."""
-        found, defaults = {}, _defaults()
+        evaluated, defaults = {}, _defaults()
         for name, value in given.items():
             if name in defaults and value != defaults[name]:
                 with contextlib.suppress(AnsibleError):
-                    found[name] = self.templar.template(value)
-        return found
+                    evaluated[name] = self.templar.template(value)
+        return evaluated
 
     def _converted(self, added: specs.Values, wanted: Set[str], roles: Sequence[str] = features.ROLES) -> features.Settings:
         return features.of_features({**self._templated(wanted), **added}, roles)

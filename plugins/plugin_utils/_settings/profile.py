@@ -38,7 +38,7 @@ NONE = Profile([], {})
 
 
 @functools.cache
-def known() -> dict[str, Path]:
+def bundled() -> dict[str, Path]:
     """Return the files of the profiles of the collection by their names."""
     return {path.stem: path for path in sorted(FOLDER.glob("*.yml"))}
 
@@ -60,7 +60,7 @@ def read(name: str) -> Profile:
     """
     names: list[str] = []
     files: list[Path] = []
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     folder = Path(values.absolute(""))
     while name:
         file = _file(name, folder)
@@ -69,32 +69,32 @@ def read(name: str) -> Profile:
             raise ValueError(f"{SETTING}: a profile includes itself ({' -> '.join(names)}). Remove the last include.")
         files.append(file)
         content = _content(name, file)
-        found = {**content["settings"], **found}
+        settings = {**content["settings"], **settings}
         name, folder = str(content.get("include") or ""), file.parent
-    return Profile(names, found)
+    return Profile(names, settings)
 
 
 def _file(name: str, folder: Path) -> Path:
     if name.endswith((".yml", ".yaml")):
         return (folder / name).resolve()
-    if name not in known():
-        near = difflib.get_close_matches(name, known(), n=1)
-        advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(known())}, and files of your own, which end in .yml."
+    if name not in bundled():
+        near = difflib.get_close_matches(name, bundled(), n=1)
+        advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(bundled())}, and files of your own, which end in .yml."
         raise ValueError(f"{SETTING}: there is no profile {name!r}; {advice}")
-    return known()[name]
+    return bundled()[name]
 
 
 @functools.cache
 def _content(name: str, file: Path) -> dict[str, Any]:
     try:
-        found, repeated = specs.read(file), list(_repeated(file))
+        content, repeated = specs.read(file), list(_repeated(file))
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise ValueError(f"{SETTING}: {file} cannot be read as YAML: {' '.join(str(error).split())}") from error
     title = f"profile {name}"
     refusals = [f"{title} has the key {key} more than once, of which only the last counts; keep one." for key in repeated]
-    if refusals := refusals or list(_refusals(title, found)):
+    if refusals := refusals or list(_refusals(title, content)):
         raise ValueError(" ".join(refusals))
-    return found
+    return content
 
 
 def _repeated(file: Path) -> Iterator[str]:
@@ -122,15 +122,15 @@ def _refusals(title: str, content: Any) -> Iterator[str]:
     yield from (f"{title}: {refusal}" for refusal in values.refusals(content["settings"], options))
 
 
-def sentence(profile: Profile, own: specs.Values) -> str:
-    """Return which profile a host has, and which of its settings have other values of its ``own``; '' without a profile."""
+def sentence(profile: Profile, overriding: specs.Values) -> str:
+    """Return which profile a host has, and which of its settings are ``overriding`` with other values; '' without a profile."""
     if not profile.names:
         return ""
     name, *included = profile.names
     text = f"{name}, which includes {' and '.join(included)}" if included else name
     options = settable()
     others = []
-    for setting, given in own.items():
+    for setting, given in overriding.items():
         value, meant = (converted(setting, options[setting], of) for of in (given, profile.settings[setting]))
         if value != meant:
             others.append(f"{setting} ({json.dumps(value)} instead of {json.dumps(meant)})")

@@ -47,33 +47,33 @@ Values = Mapping[str, Any]
 @functools.cache
 def options() -> dict[str, Options]:
     """Return the options of each role's argument specs: ``{role: {name: option}}``. They are read once in a process and its forks."""
-    found: dict[str, Options] = {}
+    by_role: dict[str, Options] = {}
     for path in sorted(ROLES.glob("*/meta/argument_specs.yml")):
         specs = read(path)["argument_specs"]
-        found[path.parts[-3]] = {name: option for spec in specs.values() for name, option in spec["options"].items()}
-    return found
+        by_role[path.parts[-3]] = {name: option for spec in specs.values() for name, option in spec["options"].items()}
+    return by_role
 
 
 @functools.cache
 def by_playbook() -> dict[str, Options]:
     """Return what each playbook reads besides the options of roles, its play argument spec: ``{playbook: {name: option}}``."""
-    found = {path.name.partition(".")[0]: read(path)["argument_specs"] for path in sorted(PLAYBOOKS.glob("*.meta.yml"))}
-    return {playbook: specs[playbook]["options"] for playbook, specs in found.items()}
+    documents = {path.name.partition(".")[0]: read(path)["argument_specs"] for path in sorted(PLAYBOOKS.glob("*.meta.yml"))}
+    return {playbook: specs[playbook]["options"] for playbook, specs in documents.items()}
 
 
 @functools.cache
 def of_playbooks() -> Options:
     """Return what all playbooks read besides the options of roles: ``{name: option}``."""
-    found = flat(by_playbook())
-    return {**found, "npu_affinity_features": {**found["npu_affinity_features"], "choices": list(FEATURES)}}
+    by_name = flat(by_playbook())
+    return {**by_name, "npu_affinity_features": {**by_name["npu_affinity_features"], "choices": list(FEATURES)}}
 
 
 def readers(name: str) -> Sequence[str] | None:
     """Return the playbooks that read a variable, None for one that all of them read."""
     if name in options()["report"]:
         return ("report", "inspect")
-    found = [playbook for playbook, of_playbook in by_playbook().items() if name in of_playbook]
-    return None if len(found) in (0, len(by_playbook())) else found
+    playbooks = [playbook for playbook, of_playbook in by_playbook().items() if name in of_playbook]
+    return None if len(playbooks) in (0, len(by_playbook())) else playbooks
 
 
 @functools.cache
@@ -87,16 +87,16 @@ def flat(specs: Specs) -> dict[str, Option]:
 
 
 def read(path: pathlib.Path) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER)
-    return found
+    document: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER)
+    return document
 
 
 def refusals(names: Iterable[str], specs: Specs) -> list[str]:
     """Return one sentence for each variable that has the prefix of the collection and that nothing reads."""
-    known = FACTS | flat(specs).keys()
-    bare = {name.removeprefix(PREFIX): name for name in known - FACTS}
+    readable = FACTS | flat(specs).keys()
+    bare = {name.removeprefix(PREFIX): name for name in readable - FACTS}
     sentences = []
-    for name in sorted(name for name in set(names) - known if name.startswith(PREFIX)):
+    for name in sorted(name for name in set(names) - readable if name.startswith(PREFIX)):
         short = name.removeprefix(PREFIX)
         near = difflib.get_close_matches(short, bare, n=1, cutoff=0.7)
         advice = f"did you mean {bare[near[0]]}?" if near else _OWN_VARIABLE
@@ -114,8 +114,8 @@ def cut_off(rest: str) -> list[str]:
 
 def switches(specs: Specs) -> dict[str, str]:
     """Return the variable that switches each role, by role. Role plan only gathers, and is never off in this sense."""
-    found = {role: f"{PREFIX}{role}_enabled" for role in specs if role != "plan"}
-    return {role: switch for role, switch in found.items() if switch in specs[role]}
+    candidates = {role: f"{PREFIX}{role}_enabled" for role in specs if role != "plan"}
+    return {role: switch for role, switch in candidates.items() if switch in specs[role]}
 
 
 def off(given: Values, specs: Specs) -> list[str]:

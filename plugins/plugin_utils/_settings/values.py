@@ -104,9 +104,9 @@ def checked_patterns(value: Mapping[str, Sequence[str]], setting: str) -> None:
 
 def checked_tuning(value: Values, setting: str) -> None:
     """Raise ``ValueError`` for a swappiness that no kernel takes (kernel documentation, admin-guide/sysctl/vm.rst)."""
-    found = value.get("swappiness")
-    if found not in ("", None) and not (str(found).isdecimal() and int(found) <= SWAPPIEST):
-        raise ValueError(f"{setting}, swappiness: expected a whole number from 0 to {SWAPPIEST}; got {found!r}")
+    swappiness = value.get("swappiness")
+    if swappiness not in ("", None) and not (str(swappiness).isdecimal() and int(swappiness) <= SWAPPIEST):
+        raise ValueError(f"{setting}, swappiness: expected a whole number from 0 to {SWAPPIEST}; got {swappiness!r}")
 
 
 KINDS = {
@@ -180,10 +180,10 @@ def _wrong_keys(place: str, option: Option, value: Any) -> Iterator[str]:
         elif of_key.get("type") == "list" and isinstance(value.get(key), str | int):
             yield f"{place}: {key} is {value[key]!r}, which is not a list; write {_as_list(str(value[key]))}."
         elif value.get(key) is not None:
-            here, found = f"{place}, {key}", value[key]
-            wrong = list(_wrong_keys(here, of_key, found))
-            errors = [] if wrong or of_key.get("options") else validated(key, of_key, {key: found}).errors
-            yield from wrong or (_sentence(here, of_key, found, error) for error in errors[:1])
+            here, inner = f"{place}, {key}", value[key]
+            wrong = list(_wrong_keys(here, of_key, inner))
+            errors = [] if wrong or of_key.get("options") else validated(key, of_key, {key: inner}).errors
+            yield from wrong or (_sentence(here, of_key, inner, error) for error in errors[:1])
 
 
 def _as_list(text: str) -> str:
@@ -196,10 +196,10 @@ def _as_list(text: str) -> str:
 
 def validated(name: str, option: Option, given: Values) -> Any:
     """Return the ``ValidationResult`` of one setting by its argument spec; without a value, that of its default."""
-    own = {**option, "required": False}
-    if isinstance(own.get("default"), dict):
-        own["default"] = dict(own["default"])  # validation adds keys to it
-    return ArgumentSpecValidator({name: own}).validate(dict(given))
+    optional = {**option, "required": False}
+    if isinstance(optional.get("default"), dict):
+        optional["default"] = dict(optional["default"])  # validation adds keys to it
+    return ArgumentSpecValidator({name: optional}).validate(dict(given))
 
 
 def _sentence(name: str, option: Option, value: Any, error: Exception) -> str:

@@ -27,7 +27,7 @@ def apply(task: StepTask, feature: str = "", entry: Mapping[str, Any] | None = N
 
     A role applies its ``feature`` alone, and compares in a call of its own. ``drained``: the kubelet may restart.
     """
-    state = entry["state"] if entry else task.known("npu_affinity_state")
+    state = entry["state"] if entry else task.variable("npu_affinity_state")
     if not state:
         return refused({"msg": WITHOUT_PLAN.format(feature, task.host)})
     if feature and not state["plan"]["npus"]:
@@ -51,9 +51,9 @@ def _leave_diff(task: StepTask, result: dict[str, Any]) -> None:
     """Leave the diff of a host to the end of its batch, which shows it once for all that have the same. That of the first host is shown at
     once.
     """
-    found = result.get("diff") or []
-    if task.shows_diff and found and all("prepared" in part for part in found):
-        result[DIFFERENCES] = [line for part in found for line in part["prepared"].splitlines()]
+    diffs = result.get("diff") or []
+    if task.shows_diff and diffs and all("prepared" in part for part in diffs):
+        result[DIFFERENCES] = [line for part in diffs for line in part["prepared"].splitlines()]
         if len(task.variables["ansible_play_batch"]) > 1 or task.before_batch():
             del result["diff"]
 
@@ -82,7 +82,8 @@ def _applied(task: StepTask, state: Mapping[str, Any], feature: str, entry: Mapp
     settings, of_playbooks = task.settings.of_features(), task.settings.of_playbooks()
     comparison = None
     if not feature:  # a role compares in a call of its own
-        comparison = comparison_options(task.settings.of_role("verify"), settings["plan"]["timeout"], task.known("npu_affinity_topology"))
+        topology = task.variable("npu_affinity_topology")
+        comparison = comparison_options(task.settings.of_role("verify"), settings["plan"]["timeout"], topology)
     options = {
         "root": settings["plan"]["root"],
         "state": state,
@@ -95,28 +96,28 @@ def _applied(task: StepTask, state: Mapping[str, Any], feature: str, entry: Mapp
         "compare": comparison,
         "kubelet_wait": _kubelet_wait(settings, drained),
     }
-    known = {file["sha256"]: file["src"] for file in settings["vnpu"]["files"]}
-    files = _soft_split(task, state, known) if feature in ("", "vnpu") and not task.check_mode else {}
+    sources = {file["sha256"]: file["src"] for file in settings["vnpu"]["files"]}
+    files = _soft_split(task, state, sources) if feature in ("", "vnpu") and not task.check_mode else {}
     result = task.change("host_files", options, files)
     vnpu, kubelet = result.get("vnpu") or {}, result.get("kubelet") or {}
-    why = _not_copied(vnpu.get("missing") or (), known, task.host)
+    why = _not_copied(vnpu.get("missing") or (), sources, task.host)
     if why:
         return refused({"msg": why})
     merged = {name: [*vnpu.get(name, ()), *result.get(name, ())] for name in LISTS}
     return result | merged | {"drain": bool(kubelet.get("pending")) and settings["kubelet"]["restart"]}
 
 
-def _soft_split(task: StepTask, state: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, str]:
+def _soft_split(task: StepTask, state: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, str]:
     """Return the paths of the files of the soft split that the controller has, by their SHA-256."""
-    found = {}
+    copied = {}
     for file in (state["live"].get("vnpu") or {}).get("files") or ():
-        if file["sha256"] in known:
-            why = _not_copied([file], known, task.host)
+        if file["sha256"] in sources:
+            why = _not_copied([file], sources, task.host)
             if why:  # the module fails if the host lacks it
                 task.warn(why)
             else:
-                found[file["sha256"]] = known[file["sha256"]]
-    return found
+                copied[file["sha256"]] = sources[file["sha256"]]
+    return copied
 
 
 def _kubelet_wait(settings: Mapping[str, Any], drained: bool) -> int | None:
@@ -136,9 +137,9 @@ def _not_copied(missing: Sequence[Mapping[str, str]], sources: Mapping[str, str]
             )
     for file in missing:
         source = sources[file["sha256"]]
-        found = _checksum(source)
-        if found != file["sha256"]:
-            return f"{source} has SHA-256 {found or 'none, there is no such file'}, and {file['name']} should have {file['sha256']}."
+        checksum = _checksum(source)
+        if checksum != file["sha256"]:
+            return f"{source} has SHA-256 {checksum or 'none, there is no such file'}, and {file['name']} should have {file['sha256']}."
     return ""
 
 

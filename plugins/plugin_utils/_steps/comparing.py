@@ -18,7 +18,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._report.export import
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import RANKS, rank
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import OF_USER, drift_fails, failure, record, remarks, sentences
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import mutes
-from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import FOUND, StepTask, comparison_options, write
+from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import DRIFT, StepTask, comparison_options, write
 
 
 def compare(task: StepTask) -> dict[str, Any]:
@@ -34,15 +34,15 @@ def verify(task: StepTask) -> dict[str, Any]:
 def verify_after_bind(task: StepTask) -> dict[str, Any]:
     """Take the comparison that was part of the change. Services that wait for a restart do not fail the host."""
     _evaluate_facts(task)
-    found = dict(task.variables["__npu_affinity_host_result"]["compared"])
-    return _judged(_reported(task, found, summarized=True), after_bind=True)
+    compared = dict(task.variables["__npu_affinity_host_result"]["compared"])
+    return _judged(_reported(task, compared, summarized=True), after_bind=True)
 
 
 def _evaluate_facts(task: StepTask) -> None:
     """Evaluate the facts, which a play may have set by templates."""
     for name in ("npu_affinity_topology", "npu_affinity_state"):
         if name in task.variables:
-            task.variables[name] = task.known(name)
+            task.variables[name] = task.variable(name)
 
 
 def _judged(result: dict[str, Any], after_bind: bool) -> dict[str, Any]:
@@ -52,45 +52,45 @@ def _judged(result: dict[str, Any], after_bind: bool) -> dict[str, Any]:
 
 def _reported(task: StepTask, result: dict[str, Any], summarized: bool = False) -> dict[str, Any]:
     """Return a comparison with what is muted, print what differs, and write the reports."""
-    own, host = task.settings.of_role("verify"), task.host
-    muted, expired = mutes.of_host(mutes.checked(own["mute"]), host)
+    settings, host = task.settings.of_role("verify"), task.host
+    muted, expired = mutes.of_host(mutes.checked(settings["mute"]), host)
     result |= {"muted": muted, "remarks": [*result.get("remarks", ()), *expired]}
-    if own["reports"]:
+    if settings["reports"]:
         of_user = {f"npu_affinity_{key}": task.variables["hostvars"][host].get(f"npu_affinity_{key}") for key in OF_USER}
-        found = record(host, task.variables | {"__npu_affinity_verified": result} | of_user)
-        result["remarks"] += _save(own["reports"], host, found)
-    found_here = [f"{host}: {sentence}" for sentence in sentences(result)]
-    said = sorted(remarks(result, task.variables), key=lambda text: RANKS.index(rank(text)))
-    lines = found_here + [f"{host}: {rank(text)}: {text}" for text in said]
+        report = record(host, task.variables | {"__npu_affinity_verified": result} | of_user)
+        result["remarks"] += _save(settings["reports"], host, report)
+    ranked = sorted(remarks(result, task.variables), key=lambda text: RANKS.index(rank(text)))
+    lines = [f"{host}: {text}" for text in (*sentences(result), *(f"{rank(text)}: {text}" for text in ranked))]
     task.say([] if summarized else lines)
     if summarized and result.get("drift"):
-        result[FOUND] = list(sentences(result))
-    return result | {"lines": lines, "drift_fails": drift_fails(result, own["fail_on"]), "workloads_fail": "workloads" in own["fail_on"]}
+        result[DRIFT] = list(sentences(result))
+    fail_on = settings["fail_on"]
+    return result | {"lines": lines, "drift_fails": drift_fails(result, fail_on), "workloads_fail": "workloads" in fail_on}
 
 
 def _compared(task: StepTask) -> dict[str, Any]:
     """Return what module binding_info found, or its message where it failed."""
     _evaluate_facts(task)
-    own, is_refused = task.settings.of_role("verify"), (task.variables.get("__npu_affinity_gathered") or {}).get("refusals")
+    settings, is_refused = task.settings.of_role("verify"), (task.variables.get("__npu_affinity_gathered") or {}).get("refusals")
     topology = task.variables.get("npu_affinity_topology") or {}
-    asked = comparison_options(own, task.settings.for_gathering()["timeout"], topology)
+    asked = comparison_options(settings, task.settings.for_gathering()["timeout"], topology)
     if topology.get("users") is not None:
         asked["topology"]["users"] = topology["users"]
     options = {
-        "root": own["root"],
+        "root": settings["root"],
         "desired": None if is_refused else task.variables.get("npu_affinity_state"),
         "host_code": runtime.digest(),
         **asked,
     }
-    found = task.attempt("binding_info", options)
-    return {"msg": found["msg"]} if found.get("failed") else found
+    result = task.attempt("binding_info", options)
+    return {"msg": result["msg"]} if result.get("failed") else result
 
 
-def _save(folder: str, host: str, found: Mapping[str, Any]) -> list[str]:
+def _save(folder: str, host: str, report: Mapping[str, Any]) -> list[str]:
     """Write the reports of a host, and return a sentence where that fails: what was found counts more."""
-    text = json.dumps(found, indent=4, sort_keys=True, default=str)
+    text = json.dumps(report, indent=4, sort_keys=True, default=str)
     try:
-        write({f"{folder}/{host}.json": text, f"{folder}/{host}.xml": junit(found, host)})
+        write({f"{folder}/{host}.json": text, f"{folder}/{host}.xml": junit(report, host)})
     except AnsibleActionFail as error:
         return coded("NPU_REPORT_MISSING", [f"The report is missing: {error.message}"])
     return []

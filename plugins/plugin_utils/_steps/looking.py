@@ -45,7 +45,7 @@ _SECRET = re.compile(
 def measure(task: StepTask) -> dict[str, Any]:
     """Measure a host, keep the measurement on the controller, and print it next to an earlier one."""
     of_playbooks = task.settings.of_playbooks()
-    topology, plan, state = (task.known(f"npu_affinity_{name}") for name in ("topology", "plan", "state"))
+    topology, plan, state = (task.variable(f"npu_affinity_{name}") for name in ("topology", "plan", "state"))
     if not (topology and plan and state):
         raise AnsibleActionFail(UNPLANNED.format(task.host))
     options = {
@@ -60,10 +60,10 @@ def measure(task: StepTask) -> dict[str, Any]:
     result = task.on_host("measure_info", options)
     if result.get("failed"):
         return result
-    found = {"host": task.host, "label": label, **{key: result[key] for key in KEPT if key in result}}
-    result["table"] = list(measures_table(found, before, label, BEFORE))
+    measurement = {"host": task.host, "label": label, **{key: result[key] for key in KEPT if key in result}}
+    result["table"] = list(measures_table(measurement, before, label, BEFORE))
     try:
-        result["files"] = write({str(folder / f"{label}.json"): json.dumps(found, indent=4, sort_keys=True)})
+        result["files"] = write({str(folder / f"{label}.json"): json.dumps(measurement, indent=4, sort_keys=True)})
     except AnsibleActionFail:  # what was counted cannot be counted again
         task.say([f"{task.host}:", *result["table"]])
         raise
@@ -72,8 +72,8 @@ def measure(task: StepTask) -> dict[str, Any]:
 
 def _earlier(path: Path) -> Mapping[str, Any] | None:
     try:
-        found: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        measures_table(found)
+        measurement: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        measures_table(measurement)
     except FileNotFoundError:
         return None
     except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
@@ -81,7 +81,7 @@ def _earlier(path: Path) -> Mapping[str, Any] | None:
             f"{path} cannot be read as a measurement ({type(error).__name__}: {error}); remove it, or set npu_affinity_measures to "
             "another directory."
         ) from error
-    return found
+    return measurement
 
 
 def collect(task: StepTask) -> dict[str, Any]:
@@ -150,26 +150,26 @@ def reach(task: StepTask) -> dict[str, Any]:
 
 def check_health(task: StepTask) -> dict[str, Any]:
     """Run the command of the user that says whether a host is healthy, and fail the host if the command fails."""
-    command = task.known(COMMAND)
+    command = task.variable(COMMAND)
     options: dict[str, object] = {"_raw_params": command} if isinstance(command, str) else {"argv": command}
     try:
-        found = task.execute("ansible.builtin.command", options)
+        result = task.execute("ansible.builtin.command", options)
     except AnsibleConnectionFailure as error:
-        found = {"failed": True, "msg": str(error)}
-    if found.get("failed") or found.get("rc"):
-        return refused({"msg": failed_check(command, found)})
-    return found | {"changed": False}
+        result = {"failed": True, "msg": str(error)}
+    if result.get("failed") or result.get("rc"):
+        return refused({"msg": failed_check(command, result)})
+    return result | {"changed": False}
 
 
-def failed_check(command: str | list[str], found: Mapping[str, Any]) -> str:
+def failed_check(command: str | list[str], result: Mapping[str, Any]) -> str:
     """Return the message of a failed check: the command, how it ended, and the last lines of both streams, without secrets."""
     line = command if isinstance(command, str) else shlex.join(map(str, command))
-    reason = str(found.get("msg") or "").rstrip(".")
-    is_status = found.get("rc") is not None and (not reason or EXITED in reason)
-    ended = f"exited with status {found['rc']}" if is_status else f"could not be run ({reason or 'no reason was given'})"
+    reason = str(result.get("msg") or "").rstrip(".")
+    is_status = result.get("rc") is not None and (not reason or EXITED in reason)
+    ended = f"exited with status {result['rc']}" if is_status else f"could not be run ({reason or 'no reason was given'})"
     message = f"{COMMAND} {ended}: {line}"
     for stream in ("stderr", "stdout"):
-        if found.get(stream):
-            last = "\n".join(f"  {text[:WIDTH]}" for text in str(found[stream]).strip().splitlines()[-LINES:])
+        if result.get(stream):
+            last = "\n".join(f"  {text[:WIDTH]}" for text in str(result[stream]).strip().splitlines()[-LINES:])
             message += f"\nLast lines of {stream}:\n{last}"
     return _SECRET.sub(lambda secret: f"{secret[1] or ''}********", message)

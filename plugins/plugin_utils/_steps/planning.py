@@ -78,20 +78,20 @@ def plan_to_bind(task: StepTask) -> dict[str, Any]:
     if result.get("failed"):
         return result
     in_force = _in_force(result)
-    found = _planned(task, in_force=in_force, tell=task.check_mode)
+    planned = _planned(task, in_force=in_force, tell=task.check_mode)
     result["in_force"] = in_force and {key: value for key, value in in_force.items() if key != "state"}
-    if "state" not in found:
-        return result | found
-    state, topology, of_playbooks = found["state"], task.variables[TOPOLOGY], task.settings.of_playbooks()
-    if of_playbooks["reviewed"] is not None and not found["refusals"]:
+    if "state" not in planned:
+        return result | planned
+    state, topology, of_playbooks = planned["state"], task.variables[TOPOLOGY], task.settings.of_playbooks()
+    if of_playbooks["reviewed"] is not None and not planned["refusals"]:
         contents = {path: _content(path) for path in of_playbooks["reviewed"]}
         unreviewed = file.refusal(task.host, file.review_entry(state, topology), contents)
-        found |= _refused("NPU_NOT_REVIEWED", *filter(None, [unreviewed]))
+        planned |= _refused("NPU_NOT_REVIEWED", *filter(None, [unreviewed]))
     busy = of_playbooks["skip_busy"] and any(npu["busy"] for npu in topology["npus"])
-    waits = found["refusals"] or state["converged"] or busy or not (state["plan"] and state["plan"]["npus"])
-    if state["converged"] and not found["refusals"]:
-        found["failing"] = _failing(task, topology, state, (in_force or {}).get("compared"))
-    return result | found | {"ready": not waits}
+    waits = planned["refusals"] or state["converged"] or busy or not (state["plan"] and state["plan"]["npus"])
+    if state["converged"] and not planned["refusals"]:
+        planned["failing"] = _failing(task, topology, state, (in_force or {}).get("compared"))
+    return result | planned | {"ready": not waits}
 
 
 def read_history(task: StepTask) -> dict[str, Any]:
@@ -106,17 +106,17 @@ def read_history(task: StepTask) -> dict[str, Any]:
 
 def resolve_run(task: StepTask) -> dict[str, Any]:
     """Return which run the user means, once for all hosts of the play, and print it."""
-    given, known = task.known(TO), task.registered("history", task.variables["ansible_play_hosts_all"])
+    given, results = task.variable(TO), task.registered("history", task.variables["ansible_play_hosts_all"])
     to = "" if given is None else str(given)
     if not to:
         return {"to": "", "refusal": NOWHERE}
-    histories = {name: history["entries"] for name, history in known.items() if "entries" in history}
+    histories = {name: history["entries"] for name, history in results.items() if "entries" in history}
     try:
         target, lines = runs.resolved(histories, to)
     except ValueError as error:
         return {"to": "", "refusal": f"{TO}: {shown_lines(str(error))}"}
     task.say(lines)
-    return {"to": target, "lines": lines, "refusal": runs.unsure(to, target, [name for name in known if name not in histories])}
+    return {"to": target, "lines": lines, "refusal": runs.unsure(to, target, [name for name in results if name not in histories])}
 
 
 def choose_entry(task: StepTask) -> dict[str, Any]:
@@ -138,12 +138,12 @@ def choose_entry(task: StepTask) -> dict[str, Any]:
     facts = task.on_host("gather", {**options, "entry": entry["id"]})
     if facts.get("failed"):
         return facts
-    found: dict[str, Any] = {"refusals": [], "warnings": history.get("warnings", [])}
+    result: dict[str, Any] = {"refusals": [], "warnings": history.get("warnings", [])}
     if facts["hardware_changes"]:
         why = f"Entry {entry['id']} (run {entry['run']['id']}) was made for other hardware: {'; '.join(facts['hardware_changes'])}."
         advice = "To plan the host for its present hardware, bind it instead of rolling it back."
-        found |= _refused("NPU_OTHER_HARDWARE", " ".join([why, advice, *facts["ansible_facts"][TOPOLOGY]["problems"]]))
-    return facts | found | {"ready": not found["refusals"]}
+        result |= _refused("NPU_OTHER_HARDWARE", " ".join([why, advice, *facts["ansible_facts"][TOPOLOGY]["problems"]]))
+    return facts | result | {"ready": not result["refusals"]}
 
 
 def _planned(task: StepTask, shown_to_user: bool = False, in_force: Mapping[str, Any] | None = None, tell: bool = False) -> dict[str, Any]:
@@ -161,14 +161,14 @@ def _failing(task: StepTask, topology: Any, state: Mapping[str, Any], compared: 
     fail_on = task.settings.of_role("verify")["fail_on"]
     outside = pools.placed(topology.get("users") or (), state["plan"]).outside if state["outside"] else []
     outside = (compared or {}).get("outside") or outside
-    found = {
+    comparison = {
         **(compared or {"drift": []}),
         "muted": state["muted"],
         "outside": outside,
         "drift_fails": "drift" in fail_on,
         "workloads_fail": "workloads" in fail_on,
     }
-    return failure(found, after_bind=True)
+    return failure(comparison, after_bind=True)
 
 
 def _refused(code: str, *sentences: str) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import
 from ansible_collections.npu.affinity.plugins.plugin_utils._review.file import review_file
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import hosts
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.of_host import HostSettings
-from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import DIFFERENCES, FOUND, RUN, StepTask, content, records, write
+from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import DIFFERENCES, DRIFT, RUN, StepTask, content, records, write
 
 NO_REQUEST = (
     "Say what the job asks for, for instance with "
@@ -58,18 +58,18 @@ def fail(task: StepTask, msg: str | list[str]) -> dict[str, Any]:
 
 def check_settings(task: StepTask) -> dict[str, Any]:
     """Fail a host with settings that nothing reads, or that cannot be followed."""
-    found = [f"Host {task.host}: {sentence}" for sentence in task.settings.refusals()]
-    return refused({"msg": "\n".join(found)}) if found else {}
+    refusals = [f"Host {task.host}: {sentence}" for sentence in task.settings.refusals()]
+    return refused({"msg": "\n".join(refusals)}) if refusals else {}
 
 
 def check_all_settings(task: StepTask) -> dict[str, Any]:
     """Return as a fact why settings of hosts of the play are refused, by host. Fail if those of all hosts are."""
     names, variables = task.variables["ansible_play_hosts_all"], task.variables["hostvars"]
     checked = {name: HostSettings(variables[name], task.settings.templar).refusals() for name in names}
-    found = {name: why for name, why in checked.items() if why}
-    if len(found) == len(names):
-        return refused({"msg": "\n".join(summary_text.refused_settings(found, names, task.variables["groups"]))})
-    return {"ansible_facts": {"__npu_affinity_refused": found}}
+    refusals = {name: why for name, why in checked.items() if why}
+    if len(refusals) == len(names):
+        return refused({"msg": "\n".join(summary_text.refused_settings(refusals, names, task.variables["groups"]))})
+    return {"ansible_facts": {"__npu_affinity_refused": refusals}}
 
 
 def show_plans(task: StepTask) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def show_progress(task: StepTask, playbook: str) -> dict[str, Any]:
     before = task.before_batch()
     at = after_batch(task.variables["hostvars"], *names, {"playbook": playbook, "before": before, "batches": sizes}, task.check_mode)
     at["shown"], lines = _differences(task, "unbound" if playbook == "unbind" else "host_result", before.get("shown") or {})
-    lines += summary_text.by_host(_of_batch(task, "verified", FOUND))
+    lines += summary_text.by_host(_of_batch(task, "verified", DRIFT))
     lines += [at["line"]] if at["batches"] > 1 else []
     task.say(lines)
     return {"at": at, "lines": lines}
@@ -99,10 +99,10 @@ def show_progress(task: StepTask, playbook: str) -> dict[str, Any]:
 
 def _differences(task: StepTask, result: str, shown: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """Return the first host of each diff, by its digest, and the lines of the diffs of this batch that no earlier host had."""
-    found = _of_batch(task, result, DIFFERENCES)
-    digests = {name: text_digest("\n".join(lines)) for name, lines in found.items()}
-    diffs = _of_batch(task, result, "diff")
-    lines = summary_text.alike({name: text for name, text in found.items() if name not in diffs and digests[name] not in shown})
+    texts = _of_batch(task, result, DIFFERENCES)
+    digests = {name: text_digest("\n".join(lines)) for name, lines in texts.items()}
+    printed = _of_batch(task, result, "diff")
+    lines = summary_text.alike({name: text for name, text in texts.items() if name not in printed and digests[name] not in shown})
     again: dict[str, list[str]] = {}
     for name, digest in digests.items():
         if digest in shown:
@@ -128,11 +128,11 @@ def show_measures(task: StepTask) -> dict[str, Any]:
 
 def show_history(task: StepTask) -> dict[str, Any]:
     """Print the runs of the hosts of the play with what they changed, which hosts have none, and which did not answer."""
-    known = task.registered("history", task.variables["ansible_play_hosts_all"])
-    histories = {name: history["entries"] for name, history in known.items() if "entries" in history}
-    none = {name: [KEPT if known[name]["bound"] else "This host is not bound."] for name, entries in histories.items() if not entries}
-    failed = {name: [history["why"] if "why" in history else history["msg"]] for name, history in known.items() if name not in histories}
-    lines = [f"SUMMARY of history, {count(len(known), 'host')}", *runs.listing(histories, task.verbose), *summary_text.by_host(none)]
+    results = task.registered("history", task.variables["ansible_play_hosts_all"])
+    histories = {name: history["entries"] for name, history in results.items() if "entries" in history}
+    none = {name: [KEPT if results[name]["bound"] else "This host is not bound."] for name, entries in histories.items() if not entries}
+    failed = {name: [history["why"] if "why" in history else history["msg"]] for name, history in results.items() if name not in histories}
+    lines = [f"SUMMARY of history, {count(len(results), 'host')}", *runs.listing(histories, task.verbose), *summary_text.by_host(none)]
     lines += [f"error on {line}" for line in summary_text.by_host(failed)]
     task.say(lines)
     return {"lines": lines}
@@ -144,15 +144,15 @@ def summarize(task: StepTask, playbook: str) -> dict[str, Any]:
     hosts = {name: ReadOnce(task.variables["hostvars"][name]) for name in names}
     stopped = next((host[STOPPED] for host in hosts.values() if STOPPED in host), "")
     lost = [name for name in names if name not in task.variables["ansible_play_hosts"]]
-    found = _summary.summary(hosts, playbook, task.check_mode, stopped, typed(context.CLIARGS, os.environ), lost, RUN["id"])
-    last = names[0] if list(found["states"]) == [UNREACHABLE] else ""
-    return {"summary": found, "lines": list(summary_text.lines(found, verbose=task.verbose)), "last": last}
+    summary = _summary.summary(hosts, playbook, task.check_mode, stopped, typed(context.CLIARGS, os.environ), lost, RUN["id"])
+    last = names[0] if list(summary["states"]) == [UNREACHABLE] else ""
+    return {"summary": summary, "lines": list(summary_text.lines(summary, verbose=task.verbose)), "last": last}
 
 
 def end(task: StepTask, state: str) -> dict[str, Any]:
     """Fail a host whose result was printed; one that did not answer ends as unreachable in the recap and the status of the run."""
-    said = {"msg": f"{state}: the summary says why"}
-    return {"unreachable": True, **said} if state == UNREACHABLE else refused(said)
+    message = {"msg": f"{state}: the summary says why"}
+    return {"unreachable": True, **message} if state == UNREACHABLE else refused(message)
 
 
 def check_request(task: StepTask, request: Any = None) -> dict[str, Any]:
@@ -168,57 +168,57 @@ def check_request(task: StepTask, request: Any = None) -> dict[str, Any]:
 
 def place(task: StepTask, request: Any) -> dict[str, Any]:
     """Place a job on the hosts of the play, or on those of saved facts, and print the answer or write it as JSON."""
-    facts, file = (task.known(f"npu_affinity_{name}") for name in ("facts", "placement_file"))
+    facts, file = (task.variable(f"npu_affinity_{name}") for name in ("facts", "placement_file"))
     names = None if task.variables.get("ansible_limit") is None and facts is not None else task.variables["ansible_play_hosts_all"]
     try:
         saved = None if facts is None else _saved(Path(facts), names)
-        found = placed(fleet(task.variables["hostvars"], names or (), saved), request)
+        placement = placed(fleet(task.variables["hostvars"], names or (), saved), request)
     except OSError as error:
         return refused({"msg": f"{error.filename} cannot be read on the controller: {error.strerror}"})
     except ValueError as error:
         return refused({"msg": f"npu_affinity_request: {shown_lines(str(error))}"})
-    task.say(found["table"])
-    answer = {key: value for key, value in found.items() if key != "table"}
+    task.say(placement["table"])
+    answer = {key: value for key, value in placement.items() if key != "table"}
     if file is None:
         task.say(json.dumps(answer))
     else:
-        write({str(file): json.dumps(found, indent=4) + "\n"})
-    return {"placement": found}
+        write({str(file): json.dumps(placement, indent=4) + "\n"})
+    return {"placement": placement}
 
 
 def _saved(folder: Path, names: Container[str] | None) -> dict[str, str]:
     """Return the texts of saved facts by file name: those of some hosts, or all."""
-    found = {path.name: path for path in sorted(folder.iterdir()) if path.is_file()}
-    return {name: path.read_text(errors="replace") for name, path in found.items() if names is None or host_of(name) in names}
+    files = {path.name: path for path in sorted(folder.iterdir()) if path.is_file()}
+    return {name: path.read_text(errors="replace") for name, path in files.items() if names is None or host_of(name) in names}
 
 
 def write_report(task: StepTask) -> dict[str, Any]:
     """Write the page and the tables, from the results of this run or from files of earlier ones."""
-    own, names, variables = task.settings.of_role("report"), list(task.variables["ansible_play_hosts_all"]), task.variables["hostvars"]
-    if own["from"]:
-        saved = records(own["from"])
-        names, found = [path.stem for path in saved], [content(path) for path in saved]
+    settings, names, variables = task.settings.of_role("report"), list(task.variables["ansible_play_hosts_all"]), task.variables["hostvars"]
+    if settings["from"]:
+        saved = records(settings["from"])
+        names, documents = [path.stem for path in saved], [content(path) for path in saved]
     else:
-        found = [record(name, variables[name]) for name in names]
-    kinds = {path: Path(path).suffix.removeprefix(".") for path in own["report"]}
+        documents = [record(name, variables[name]) for name in names]
+    kinds = {path: Path(path).suffix.removeprefix(".") for path in settings["report"]}
     pages = [path for path, kind in kinds.items() if kind not in export.FORMATS]
-    texts = {path: export.table(found, kind) for path, kind in kinds.items() if kind in export.FORMATS}
+    texts = {path: export.table(documents, kind) for path, kind in kinds.items() if kind in export.FORMATS}
     if pages:
-        texts |= dict.fromkeys(pages, _page(task, names, found, own))
+        texts |= dict.fromkeys(pages, _page(task, names, documents, settings))
     write(texts)
     task.say([f"The page is {path}" for path in pages])
     return {"pages": pages}
 
 
-def _page(task: StepTask, names: list[str], found: list[Any], own: Mapping[str, Any]) -> str:
+def _page(task: StepTask, names: list[str], documents: list[Any], settings: Mapping[str, Any]) -> str:
     measures = task.settings.of_playbooks()["measures"]
-    compared = [{"name": Path(folder).name, "records": list(map(content, records([folder])))} for folder in own["runs"]]
+    compared = [{"name": Path(folder).name, "records": list(map(content, records([folder])))} for folder in settings["runs"]]
     return report_html(
-        found,
+        documents,
         generated=now("%Y-%m-%d %H:%M UTC"),
-        earlier=list(map(content, records(own["runs"][-1:]))),
+        earlier=list(map(content, records(settings["runs"][-1:]))),
         measures=list(map(content, records(f"{measures}/{name}" for name in names))),
-        runs=[*compared, {"name": "this run", "records": found}] if compared else [],
-        strategies=own["strategies"],
-        typed=ELSEWHERE if own["from"] or task.variables["groups"].get(ARCHIVES) else typed(context.CLIARGS, os.environ),
+        runs=[*compared, {"name": "this run", "records": documents}] if compared else [],
+        strategies=settings["strategies"],
+        typed=ELSEWHERE if settings["from"] or task.variables["groups"].get(ARCHIVES) else typed(context.CLIARGS, os.environ),
     )

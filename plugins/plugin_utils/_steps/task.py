@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 RUN = new_run()
 """This call of ansible-playbook. The process that starts the workers imports this file, so all tasks of all hosts have the same."""
-DIFFERENCES, FOUND = "differences", "found"
+DIFFERENCES, DRIFT = "differences", "found"
 """What a host says that is printed once for all hosts that say the same: the lines of its diff, and what a comparison found."""
 NOT_GATHERED: dict[str, Any] = {"npus": [], "problems": ["not gathered"]}
 JSON_CALLBACKS = {"json", "jsonl"}
@@ -53,7 +53,7 @@ def silent(error: AnsibleConnectionFailure) -> dict[str, Any]:
     return {"msg": _BY_SSH.sub("", _UNSENT.sub(r"\2 cannot be reached over SSH", sentence)), "lost": True}
 
 
-def told(result: dict[str, Any], verbosity: int) -> dict[str, Any]:
+def require_success(result: dict[str, Any], verbosity: int) -> dict[str, Any]:
     """Return what a module returned; if it failed with a sentence, fail the task with that alone.
 
     What else a host wrote, such as a traceback, is left to ansible-core. Its message gets the last line of that, which says why.
@@ -68,13 +68,13 @@ def told(result: dict[str, Any], verbosity: int) -> dict[str, Any]:
     return result | {"msg": ": ".join([result["msg"], *lines[-1:]])}
 
 
-def comparison_options(own: Mapping[str, Any], timeout: int, topology: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the options of a comparison that depend on what was gathered. ``own``: the settings of role verify, ``timeout``: that of
+def comparison_options(settings: Mapping[str, Any], timeout: int, topology: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the options of a comparison that depend on what was gathered. ``settings``: those of role verify, ``timeout``: that of
     gathering."""
-    known = topology or NOT_GATHERED
+    gathered = topology or NOT_GATHERED
     return {
-        "topology": {"npus": known["npus"], "silent": known.get("silent") or {}},
-        "must_be_bound": "unbound" in own["fail_on"] and bool(known["npus"] or known["problems"]),
+        "topology": {"npus": gathered["npus"], "silent": gathered.get("silent") or {}},
+        "must_be_bound": "unbound" in settings["fail_on"] and bool(gathered["npus"] or gathered["problems"]),
         "timeout": 2 * timeout,
     }
 
@@ -108,7 +108,7 @@ class StepTask(ActionBase):
     def verbose(self) -> bool:
         return bool(self._display.verbosity)
 
-    def known(self, name: str) -> Any:
+    def variable(self, name: str) -> Any:
         """Return a variable of the host as Ansible reads it, which a play may have set by a template; None where it has none."""
         value = self.variables.get(name)
         return value if value is None else self._templar.copy_with_new_env(available_variables=self.variables).template(value)
@@ -138,7 +138,7 @@ class StepTask(ActionBase):
         """Run another action with these options, and fail with its sentence where it fails."""
         task = self._task.copy()
         task.args = dict(options)
-        found = self._shared_loader_obj.action_loader.get(
+        action = self._shared_loader_obj.action_loader.get(
             name,
             task=task,
             connection=self._connection,
@@ -147,7 +147,7 @@ class StepTask(ActionBase):
             templar=self._templar,
             shared_loader_obj=self._shared_loader_obj,
         )
-        return told(found.run(task_vars=self.variables), self._display.verbosity)
+        return require_success(action.run(task_vars=self.variables), self._display.verbosity)
 
     def on_host(self, module: str, options: Mapping[str, Any]) -> dict[str, Any]:
         """Run a module on the host, and fail with its sentence where it fails. Options of None are left to its defaults.
@@ -159,7 +159,7 @@ class StepTask(ActionBase):
                 answer = reading.answer(archive["path"], module, options)
             except ValueError as error:
                 answer = {"failed": True, "msg": str(error)}
-            return told(answer, self._display.verbosity)
+            return require_success(answer, self._display.verbosity)
         given = {name: value for name, value in options.items() if value is not None}
         name = module if "." in module else f"npu.affinity.{module}"
         try:
@@ -167,7 +167,7 @@ class StepTask(ActionBase):
         except OSError as error:
             why = error.strerror or error
             raise AnsibleActionFail(f"The controller cannot build the module: {why}. Check its disk, local_tmp in ansible.cfg") from None
-        return told(result, self._display.verbosity)
+        return require_success(result, self._display.verbosity)
 
     def execute(self, module: str, options: Mapping[str, Any]) -> dict[str, Any]:
         """Run a module on the host and return its result, also where it fails."""

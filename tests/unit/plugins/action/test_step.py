@@ -22,7 +22,7 @@ from ansible_collections.npu.affinity.plugins.action.step import STEPS, ActionMo
 from ansible_collections.npu.affinity.plugins.modules import step as documented
 from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import Refused, refused
 from ansible_collections.npu.affinity.plugins.plugin_utils._steps.looking import EXITED, failed_check
-from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import silent, told, write
+from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import require_success, silent, write
 
 COLLECTION = Path(__file__).resolve().parents[4]
 OPTIONS = yaml.safe_load(documented.DOCUMENTATION)["options"]
@@ -144,7 +144,7 @@ WROTE = [
 @pytest.mark.parametrize("stdout, stderr, message", WROTE)
 def test_the_last_line_of_what_is_no_result_says_why(stdout, stderr, message):
     result = {"failed": True, "msg": NO_RESULT, "module_stdout": stdout, "module_stderr": stderr, "rc": 1}
-    assert told(result, 0) == {**result, "msg": message}
+    assert require_success(result, 0) == {**result, "msg": message}
 
 
 LINES = "\n".join(f"step {number}" for number in range(1, 8))

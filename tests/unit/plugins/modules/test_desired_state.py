@@ -19,7 +19,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._host.host import Hos
 from ansible_collections.npu.affinity.plugins.module_utils._state.difference import difference
 from ansible_collections.npu.affinity.plugins.module_utils._state.history import digest, newest
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import FEATURES, desired_state, of_plan, with_library
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import FEATURES, desired_state, of_plan, with_host_code
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import of_features
 from tests.fakes.bound import HISTORY, PYTHON, SETTINGS, files_of, state_of
@@ -266,7 +266,7 @@ def place(act, topology):
     """Bind with the host code in a folder."""
 
     def run(library, *off, only=(), **options):
-        return act("host_files", state=applied(with_library(state_of(topology, *off), library), only), **options)
+        return act("host_files", state=applied(with_host_code(state_of(topology, *off), library), only), **options)
 
     return run
 

@@ -9,7 +9,7 @@ from planner_hosts import host
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import refusals
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Named
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Work
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.remarks import remarks
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.slices import drop_in_text
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state
@@ -53,7 +53,7 @@ def on(**machine):
 
 
 def test_cgroup_v2_gets_a_slice_per_npu_below_one_for_all():
-    result = binding(TOPOLOGY, PLAN, Named())
+    result = binding(TOPOLOGY, PLAN, Work())
     held = [("npu.slice", "0-23,144-167", "0,6"), ("npu-0.slice", "144-167", "6"), ("npu-1.slice", "0-23", "0")]
     assert [(unit["name"], unit["cpus"], unit["mems"]) for unit in result["parents"] + result["slices"]] == held
     assert result["expected"] == [{"unit": name, "cpus": cpus, "mems": mems} for name, cpus, mems in held]
@@ -77,7 +77,7 @@ IN_PROCESS = [
 
 @pytest.mark.parametrize("topology, plan, bound_by, words, named", [row[1:] for row in IN_PROCESS], ids=[row[0] for row in IN_PROCESS])
 def test_in_process_binding_is_named_where_workers_do_it(topology, plan, bound_by, words, named):
-    assert (words in binding(topology, plan, Named(bound_by=bound_by))["summary"]) == named
+    assert (words in binding(topology, plan, Work(bound_by=bound_by))["summary"]) == named
 
 
 def driver(version):
@@ -149,16 +149,16 @@ OF_NODES = [
 def test_memory_is_bound_to_the_nodes_that_are_allowed(service, allowed, policy, nodes):
     entries = [{**entry, "memory_nodes": nodes} for entry, nodes in zip(PLAN["npus"], allowed, strict=True)]
     plan = {**PLAN, "npus": entries}
-    settings = binding(on(cgroup="v1", systemd=249), plan, Named([service]))["services"][0]["settings"]
+    settings = binding(on(cgroup="v1", systemd=249), plan, Work([service]))["services"][0]["settings"]
     assert {key: value for key, value in settings.items() if key != "CPUAffinity"} == policy
     workload = {"name": "a", "npus": service["npus"]}
-    slices = {unit["name"]: unit["mems"] for unit in binding(TOPOLOGY, plan, Named(workloads=[workload]))["slices"]}
+    slices = {unit["name"]: unit["mems"] for unit in binding(TOPOLOGY, plan, Work(workloads=[workload]))["slices"]}
     assert slices == {"npu-0.slice": allowed[0], "npu-1.slice": allowed[1], "npu-a.slice": nodes}
 
 
 @pytest.mark.parametrize("topology, service, bound_by, settings", [row[1:] for row in SETTINGS], ids=[row[0] for row in SETTINGS])
 def test_what_a_service_gets(topology, service, bound_by, settings):
-    (found,) = binding(topology, PLAN, Named([service], bound_by=bound_by))["services"]
+    (found,) = binding(topology, PLAN, Work([service], bound_by=bound_by))["services"]
     assert (found["name"], found["settings"]) == (service["unit"], settings)
 
 
@@ -192,16 +192,16 @@ SET_ELSEWHERE = [
 @pytest.mark.parametrize("found, plan, npus, says, remark", [row[1:] for row in SET_ELSEWHERE], ids=[row[0] for row in SET_ELSEWHERE])
 def test_what_a_service_is_told_of_its_devices(found, plan, npus, says, remark):
     topology, services = changed(TOPOLOGY, unit_environment={"vllm@0.service": found}), [{"unit": "vllm@0.service", "npus": npus}]
-    (service,) = binding(topology, plan, Named(services))["services"]
+    (service,) = binding(topology, plan, Work(services))["services"]
     assert service["environment"] == says
-    said = remarks(topology, plan, Named(services))
+    said = remarks(topology, plan, Work(services))
     assert (said == []) if remark is None else remark in said[0]
-    (service,) = binding(topology, plan, Named(services, environment={"visible_devices": False}))["services"]
+    (service,) = binding(topology, plan, Work(services, environment={"visible_devices": False}))["services"]
     assert (service["environment"], service["devices"]) == ({}, {})
-    assert remarks(topology, plan, Named(services, environment={"visible_devices": False})) == []
+    assert remarks(topology, plan, Work(services, environment={"visible_devices": False})) == []
     static = changed(topology, kubelet={"policy": "static"})
-    assert binding(static, plan, Named(services))["services"] == []
-    assert not any(service["unit"] in remark for service in services for remark in remarks(static, plan, Named(services)))
+    assert binding(static, plan, Work(services))["services"] == []
+    assert not any(service["unit"] in remark for service in services for remark in remarks(static, plan, Work(services)))
 
 
 OFF = "SGLANG_SET_CPU_AFFINITY"
@@ -229,12 +229,12 @@ def test_the_engine_of_a_service_is_told_not_to_bind_itself(engine, found, bound
     named = {"npus": [0], **({"engine": engine} if engine else {})}
     ways = [([{"unit": "vllm@0.service", **named}], []), ([], [{"name": "a", "units": ["vllm@0.service"], **named}])]
     for services, groups in ways:
-        (service,) = binding(topology, PLAN, Named(services, groups, bound_by=bound_by))["services"]
+        (service,) = binding(topology, PLAN, Work(services, groups, bound_by=bound_by))["services"]
         assert service["switches"] == says
         assert service["environment"] == {NPUS: "0", **says}
         assert service["description"].startswith("CPUs and memory of NPU 0." + comment)
         assert service["description"] == "CPUs and memory of NPU 0." or comment
-        said = remarks(topology, PLAN, Named(services, groups))
+        said = remarks(topology, PLAN, Work(services, groups))
         assert (said == []) if remark is None else said[0].startswith(remark)
     drop_in = drop_in_text(service)
     lines = [f"Environment={name}={value}" for name, value in {NPUS: "0", **says}.items()]
@@ -245,14 +245,14 @@ PAIR = {"name": "llm-a", "npus": [1, 0], "units": ["llm.service"]}
 
 
 def test_a_workload_has_one_slice_with_the_union_of_its_npus():
-    result = binding(TOPOLOGY, PLAN, Named(workloads=[PAIR]))
+    result = binding(TOPOLOGY, PLAN, Work(workloads=[PAIR]))
     assert [(unit["name"], unit["cpus"], unit["mems"]) for unit in result["slices"]][-1] == ("npu-llm_a.slice", "0-23,144-167", "0,6")
     assert result["parents"][0]["wants"] == ["npu-0.slice", "npu-1.slice", "npu-llm_a.slice"]
     (service,) = result["services"]
     assert (service["name"], service["description"], service["needs"]) == ("llm.service", "CPUs and memory of NPU 0, 1.", None)
     assert (service["settings"], service["switches"]) == ({"Slice": "npu-llm_a.slice", **UNCONFINED}, {})
     assert service["environment"] == service["devices"] == {NPUS: "0,1"}
-    (old,) = binding(on(cgroup="v1", systemd=249), PLAN, Named(workloads=[PAIR]))["services"]
+    (old,) = binding(on(cgroup="v1", systemd=249), PLAN, Work(workloads=[PAIR]))["services"]
     assert old["settings"] == {"CPUAffinity": "0-23,144-167", "NUMAPolicy": "bind", "NUMAMask": "0,6"}
     (workload,) = workloads(PLAN, [PAIR], TOPOLOGY)
     assert workload["cpus_per_node"] == {"0": 24, "6": 24}
@@ -290,7 +290,7 @@ def test_what_a_name_of_an_npu_stands_for(name, slices):
 
 
 def test_services_of_one_npu_are_a_remark():
-    (said,) = remarks(TOPOLOGY, PLAN, Named([ONE, BOTH]))
+    (said,) = remarks(TOPOLOGY, PLAN, Work([ONE, BOTH]))
     assert said == "vllm@0.service and big.service all use NPU 0, and share its CPUs."
 
 
@@ -300,21 +300,21 @@ LOST = {**PLAN, "npus": [{**PLAN["npus"][1], "id": 0}], "lost": [{**PLAN["npus"]
 @pytest.mark.parametrize("topology", [TOPOLOGY, on(cgroup="v1")], ids=["v2", "v1"])
 def test_a_service_of_a_lost_npu_keeps_its_drop_in(topology):
     services, pair = [ONE, {"unit": "b.service", "npus": [1]}], {**PAIR, "share": True}
-    made, before = (binding(topology, plan, Named(services, [pair]))["services"] for plan in (LOST, PLAN))
+    made, before = (binding(topology, plan, Work(services, [pair]))["services"] for plan in (LOST, PLAN))
     assert [service["settings"] for service in made] == [service["settings"] for service in before]
     ids = [service["environment"]["ASCEND_RT_VISIBLE_DEVICES"] for service in made]
     assert ids == ["-1", "0", "0"], "the ids of now, and none in place of one that is lost: 0 is another's"
-    (said, _pair) = remarks(topology, LOST, Named(services, [pair]))
+    (said, _pair) = remarks(topology, LOST, Work(services, [pair]))
     assert said.startswith("vllm@0.service has the CPUs of npu-0.slice, although NPU 0 (PCI 0000:c1:00.0) cannot be found")
 
 
 def test_service_of_a_lost_npu_without_pool_has_no_own_limit():
     gone = {**LOST["lost"][0], **dict.fromkeys(("pool", "irq", "main", "acl", "release", "mems", "memory_nodes"), "")}
-    result = binding(TOPOLOGY, {**LOST, "lost": [gone]}, Named([ONE, BOTH]))
+    result = binding(TOPOLOGY, {**LOST, "lost": [gone]}, Work([ONE, BOTH]))
     shared = {"Slice": "npu.slice", "AllowedCPUs": "0-23", "AllowedMemoryNodes": "0", **UNCONFINED}
     assert [service["settings"] for service in result["services"]] == [{"Slice": "npu-0.slice", **UNCONFINED}, shared]
     assert [unit["name"] for unit in result["slices"]] == ["npu-1.slice"]
-    (service,) = binding(on(cgroup="v1"), {**LOST, "lost": [gone]}, Named([ONE, BOTH]))["services"]
+    (service,) = binding(on(cgroup="v1"), {**LOST, "lost": [gone]}, Work([ONE, BOTH]))["services"]
     assert service["name"] == "big.service"
 
 
@@ -342,7 +342,7 @@ UNITS = [
 
 @pytest.mark.parametrize("topology, plan, named, method, units, words", [row[1:] for row in UNITS], ids=[row[0] for row in UNITS])
 def test_units_of_a_host(topology, plan, named, method, units, words):
-    result = binding(topology, plan, Named(**named))
+    result = binding(topology, plan, Work(**named))
     assert {part: {unit["name"]: unit["cpus"] for unit in result[part]} for part in units} == units
     assert result["method"] == method and words in result["summary"]
     assert bool(result["expected"]) == (method == "slices")
@@ -483,10 +483,10 @@ REFUSALS = [
 
 @pytest.mark.parametrize("plan, services, groups, bound_by, sentence", REFUSALS, ids=[row[-1][:60] for row in REFUSALS])
 def test_what_is_refused(plan, services, groups, bound_by, sentence):
-    found = refusals.plan_refusals(TOPOLOGY, plan, Named(services, groups, bound_by=bound_by))
+    found = refusals.plan_refusals(TOPOLOGY, plan, Work(services, groups, bound_by=bound_by))
     assert sentence in found[0]
     with pytest.raises(ValueError):
-        binding(TOPOLOGY, plan, Named(services, groups, bound_by=bound_by))
+        binding(TOPOLOGY, plan, Work(services, groups, bound_by=bound_by))
 
 
 SHARED = [
@@ -498,14 +498,14 @@ SHARED = [
 
 @pytest.mark.parametrize("groups, services", SHARED)
 def test_workloads_share_cpus_on_purpose(groups, services):
-    assert refusals.plan_refusals(TOPOLOGY, PLAN, Named(services, groups)) == []
+    assert refusals.plan_refusals(TOPOLOGY, PLAN, Work(services, groups)) == []
 
 
 def test_host_without_npus_is_refused_only_if_something_failed():
     nothing = changed(PLAN, npus=[])
-    assert refusals.plan_refusals(TOPOLOGY, nothing, Named()) == []
-    assert binding(TOPOLOGY, nothing, Named())["method"] == "none"
-    (sentence,) = refusals.plan_refusals(changed(TOPOLOGY, problems=["npu-smi info failed: -8005."]), nothing, Named())
+    assert refusals.plan_refusals(TOPOLOGY, nothing, Work()) == []
+    assert binding(TOPOLOGY, nothing, Work())["method"] == "none"
+    (sentence,) = refusals.plan_refusals(changed(TOPOLOGY, problems=["npu-smi info failed: -8005."]), nothing, Work())
     assert sentence == "No NPU of this host can be planned: npu-smi info failed: -8005."
 
 

@@ -8,7 +8,7 @@ import pytest
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.variables import remarks
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.slices import drop_in_text
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Named
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Work
 
 JEMALLOC = "/usr/lib64/libjemalloc.so.2"
 NPUS = [
@@ -35,7 +35,7 @@ def set_by_unit(name, value, wins=False):
 def variables(host, plan, switches, npus, engine=None):
     """Return the variables of the drop-in, except for those of devices, and the remarks."""
     service = {"unit": UNIT, "npus": npus, **({"engine": engine} if engine else {})}
-    named = Named([service], environment={"visible_devices": False, **switches})
+    named = Work([service], environment={"visible_devices": False, **switches})
     (found,) = binding(host, plan, named)["services"]
     return found, list(remarks(host, plan, named, adopts=False, slices=True))
 
@@ -100,11 +100,11 @@ NO_SERVICE = "npu_affinity_environment has no effect on this host"
 def test_what_has_no_effect_on_a_host_is_reported():
     found, said = variables(topology(allocator=None), PLAN, {"allocator": True}, [0])
     assert found["environment"] == {} and said[0].startswith(NO_LIBRARY)
-    (said,) = remarks(topology(allocator=None), PLAN, Named(environment=ALL), adopts=True, slices=True)
+    (said,) = remarks(topology(allocator=None), PLAN, Work(environment=ALL), adopts=True, slices=True)
     assert said.startswith(NO_LIBRARY)
     not_looked_for = {key: value for key, value in topology().items() if key != "allocator"}
-    assert list(remarks(not_looked_for, PLAN, Named(environment=ALL), adopts=True, slices=True)) == []
-    (sentence,) = remarks(topology(), PLAN, Named(environment=ALL), adopts=False, slices=True)
+    assert list(remarks(not_looked_for, PLAN, Work(environment=ALL), adopts=True, slices=True)) == []
+    (sentence,) = remarks(topology(), PLAN, Work(environment=ALL), adopts=False, slices=True)
     assert sentence.startswith(NO_SERVICE)
-    assert list(remarks(topology(), PLAN, Named(), adopts=False, slices=True)) == []
-    assert list(remarks(topology(), PLAN, Named(environment={"openmp": True}), adopts=True, slices=True)) == []
+    assert list(remarks(topology(), PLAN, Work(), adopts=False, slices=True)) == []
+    assert list(remarks(topology(), PLAN, Work(environment={"openmp": True}), adopts=True, slices=True)) == []

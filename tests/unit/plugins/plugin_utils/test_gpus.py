@@ -17,7 +17,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.feature imp
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Named
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Work
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals import plan_refusals
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.remarks import guests
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import of_plan
@@ -120,7 +120,7 @@ def test_no_text_about_gpus_names_an_npu(host, cards, options):
     topology = gather(host(*cards))
     made = plan(topology, **options)
     notes = of_plan(topology, made, {"slices": {**SETTINGS["slices"], "services": []}})["notes"] if not made.get("violations") else {}
-    refused = plan_refusals(topology, made, Named(services=[{"unit": "a.service", "npus": [9]}]))
+    refused = plan_refusals(topology, made, Work(services=[{"unit": "a.service", "npus": [9]}]))
     said = [*table.plan_table(made, topology), *refused, *notes.values()]
     assert [text for text in map(str, said) if NPU.search(text)] == []
     assert any("a.service wants GPU 9, but the plan of this host has GPU 0, 1, 2." in text for text in refused)
@@ -145,7 +145,7 @@ def test_a_service_names_the_mig_device_that_it_takes(host, parts, elsewhere, ex
     topology = gather(host({"mig": parts}, {}))
     told = {"value": elsewhere, "file": "/etc/systemd/system/a.service", "wins": False}
     topology["unit_environment"] = {"a.service": {"CUDA_VISIBLE_DEVICES": told}} if elsewhere else {}
-    made, named = plan(topology), Named(services=[{"unit": "a.service", "npus": [0]}])
+    made, named = plan(topology), Work(services=[{"unit": "a.service", "npus": [0]}])
     if refused := mig_refusals(topology, made, named):
         assert expected in refused[0]
     else:

@@ -21,7 +21,7 @@ import yaml
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import binding, slices
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads import workloads
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Named
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Work
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.forms import FORMS, launch
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 from tests.fakes.two_npus import PLAN, TOPOLOGY
@@ -318,7 +318,7 @@ def test_systemd_accepts_a_drop_in(tmp_path, case):
 @pytest.mark.parametrize("npus", [[0], [0, 1]], ids=["one NPU", "two NPUs"])
 def test_a_drop_in_is_that_of_role_slices(topology, npus):
     made = plan(topology, strategy="even_split")
-    (service,) = binding.binding(topology, made, Named([{"unit": "vllm.service", "npus": npus}]))["services"]
+    (service,) = binding.binding(topology, made, Work([{"unit": "vllm.service", "npus": npus}]))["services"]
     entry = made["npus"][0] if npus == [0] else ALL_IN_ONE
     assert launch(entry, "systemd", topology=topology, notes=False) == slices.service_text(service["settings"], service["environment"])
     assert "\nCPUAffinity=\n" in slices.drop_in_text(service) and ("CPUAffinity=0-31\n" in slices.drop_in_text(service)) == (

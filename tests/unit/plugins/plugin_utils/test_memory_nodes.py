@@ -13,7 +13,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.table import se
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.memory import room_of_nodes
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Named
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Work
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals import plan_refusals
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 
@@ -91,7 +91,7 @@ def test_memory_nodes_have_owners(tmp_path, description, told, wide, strict):
     host = Host(str(tmp_path / "host"))
     topology, made, allowed = planned(host, "wide")
     assert allowed == wide.split()
-    assert plan_refusals(topology, made, Named()) == []
+    assert plan_refusals(topology, made, Work()) == []
     assert planned(host, "strict")[2] == (strict or wide).split()
     guessed = [problem for problem in topology["problems"] if "by distance and order" in problem]
     assert bool(guessed) == (not told and any("gpu" in (node["owner"] or {}) for node in topology["numa"]))
@@ -111,7 +111,7 @@ def test_a_gpu_that_the_driver_omits_has_the_node_that_is_left(tmp_path, descrip
     status = tmp_path / "host/proc/driver/nvidia/gpus/0001:01:00.0/numa_status"
     status.write_text(told) if told else status.unlink()
     topology, made, allowed = planned(Host(str(tmp_path / "host")), "wide")
-    assert (allowed[:2], plan_refusals(topology, made, Named())) == (expected, [])
+    assert (allowed[:2], plan_refusals(topology, made, Work())) == (expected, [])
     assert any("by distance and order" in problem for problem in topology["problems"])
     status.write_text("Node: -1\nStatus: disabled\n")
     owners = {node["id"]: node["owner"] for node in gather(Host(str(tmp_path / "host")))["numa"]}
@@ -125,12 +125,12 @@ def test_a_slice_without_the_memory_of_its_gpu_is_refused(tmp_path):
     topology, made, allowed = planned(Host(str(tmp_path / "host")), "wide")
     assert allowed[1] == "0,254", "nobody says any more whose node 254 is"
     assert topology["numa"][2] == {"id": 251, "cpus": "", "memory_mib": 0, "distances": {}, "owner": {"gpu": "0001:01:00.0"}}
-    assert [(said.code, str(said).partition(" is the memory")[0]) for said in plan_refusals(topology, made, Named())] == [
+    assert [(said.code, str(said).partition(" is the memory")[0]) for said in plan_refusals(topology, made, Work())] == [
         ("NPU_GPU_MEMORY_OUTSIDE", "gpu-1.slice would leave out memory node 251, which")
     ]
     shutil.rmtree(nvidia)
     topology, made, _allowed = planned(Host(str(tmp_path / "host")), "strict")
-    assert ["One of nodes 252-255 may be the memory of GPU" in said for said in plan_refusals(topology, made, Named())] == [True] * 4
+    assert ["One of nodes 252-255 may be the memory of GPU" in said for said in plan_refusals(topology, made, Work())] == [True] * 4
 
 
 def test_the_memory_of_a_gpu_is_named_and_not_the_hosts(tmp_path):

@@ -16,7 +16,7 @@ from planner_hosts import bound, host, plan, pools
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.table import plan_table
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Named
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Work
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import planner, strategies
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.workers import in_force
 
@@ -177,7 +177,7 @@ def test_workers_see_some_npus_and_others_can_take_the_same_cpus():
         return plan(topology, bound_by="workers", visible_npus=numbers)
 
     parent = {"machine": {"architecture": "aarch64", "cgroup": "v2", "systemd": 255}}
-    (slice_of_all,) = binding({**CROSSED, **parent}, seen(CROSSED, [0, 1]), Named(bound_by="workers"))["parents"]
+    (slice_of_all,) = binding({**CROSSED, **parent}, seen(CROSSED, [0, 1]), Work(bound_by="workers"))["parents"]
     assert slice_of_all["cpus"] == "0-191", "the other NPUs have workers, too"
     whole = plan(CROSSED, bound_by="workers")
     made = seen(bound(CROSSED, whole), "0-3")

@@ -11,7 +11,7 @@ from planner_hosts import bound, host, plan
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Named
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Work
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.listing import sentences
 from tests.simulator.faults import set_faults
 from tests.simulator.generate import generate
@@ -69,7 +69,7 @@ def test_it_is_named_with_the_cpus_that_are_kept_for_it():
         "no pool shrinks when it is listed. Logic ids can change then: name NPUs by PCI address."
     ]
     assert [entry["slice"] for entry in first["npus"]] == [f"npu-{number}.slice" for number in range(7)]
-    slices = binding(unlisted(A2, 3, machine={"cgroup": "v2", "systemd": 255}), first, Named())["slices"]
+    slices = binding(unlisted(A2, 3, machine={"cgroup": "v2", "systemd": 255}), first, Work())["slices"]
     assert {unit["name"]: unit["cpus"] for unit in slices}["npu-7.slice"] == "120-143"
 
 

@@ -16,7 +16,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet imp
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.remarks import remarks
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Named
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Work
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import pods
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import of_features
@@ -55,11 +55,11 @@ def test_the_published_cpu_manager_state_has_a_plan(tmp_path):
     made = plan(topology)
     assert made == plan(NODE)
     assert [entry["pool"] for entry in made["npus"]] == ["0-7", "8-15", "16-23", "24-31"]
-    assert binding(topology, made, Named())["method"] == "none"
+    assert binding(topology, made, Work())["method"] == "none"
     (refusal,) = refusals(topology)
     assert refusals(topology, shown=True) == []
     assert refusal.startswith(f"The plan would take {HELD}")
-    assert any(remark.startswith(f"The plan needs {HELD}") for remark in remarks(topology, made, Named()))
+    assert any(remark.startswith(f"The plan needs {HELD}") for remark in remarks(topology, made, Work()))
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_refusal_names_the_pods_and_what_they_hold(exclusive, policy, words):
     made = plan(topology)
     found = refusals(topology)
     assert [words in sentence for sentence in found] == ([True] if words else [])
-    assert any("that the kubelet gave to containers" in remark for remark in remarks(topology, made, Named())) == bool(words)
+    assert any("that the kubelet gave to containers" in remark for remark in remarks(topology, made, Work())) == bool(words)
 
 
 def test_pods_on_cpus_of_the_plan_in_force_are_only_reported():
@@ -88,7 +88,7 @@ def test_pods_on_cpus_of_the_plan_in_force_are_only_reported():
     assert again == made
     assert refusals(topology) == []
     words = "The plan needs CPUs for interrupts that the kubelet gave to containers: 8-9 of p/c"
-    assert remarks(topology, again, Named())[0].startswith(words)
+    assert remarks(topology, again, Work())[0].startswith(words)
 
 
 NUMA = [{"id": 0, "cpus": "0-23"}, {"id": 2, "cpus": "24-47,72-95"}, {"id": 250, "cpus": ""}]

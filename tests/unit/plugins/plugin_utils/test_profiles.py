@@ -15,7 +15,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import features, profile
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.of_host import HostSettings
 
-PROFILES = sorted(profile.known())
+PROFILES = sorted(profile.bundled())
 
 
 def test_the_collection_has_a_profile_for_each_purpose():
@@ -27,7 +27,7 @@ def test_each_setting_of_a_profile_has_an_effect_and_a_reason(name):
     for setting, value in profile.read(name).settings.items():
         option = profile.settable()[setting]
         assert features.converted(setting, option, value) != features.converted(setting, option, option["default"])
-    lines = profile.known()[name].read_text().partition("settings:\n")[2].splitlines()
+    lines = profile.bundled()[name].read_text().partition("settings:\n")[2].splitlines()
     assert lines and [line for line in lines if not line.endswith(":") and not re.search(r" # [A-Z].*\.$", line)] == []
 
 

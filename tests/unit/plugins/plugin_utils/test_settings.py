@@ -17,7 +17,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._report import record
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary_text import refused_settings
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import features, hosts, specs, values
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.specs import ROLES as ROLES_FOLDER
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals import library_refusals
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals import host_code_refusals
 
 CASES = yaml.safe_load((pathlib.Path(__file__).parent / "settings.yml").read_text())
 ROLES = {"plan", "slices", "irq"}
@@ -345,7 +345,7 @@ FOLDERS = [
 
 @pytest.mark.parametrize(("folder", "why"), FOLDERS)
 def test_folders_that_units_cannot_name_are_refused(folder, why):
-    found = library_refusals(folder)
+    found = host_code_refusals(folder)
     assert bool(found) == bool(why)
     assert all(sentence.startswith(f"npu_affinity_library cannot be '{folder}': {why}") for sentence in found)
 

@@ -15,7 +15,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import 
 from ansible_collections.npu.affinity.plugins.module_utils._features.hard_vnpu.splitting import HardVnpus
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import hard_vnpu, slices
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Named
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Work
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals import plan_refusals
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.remarks import remarks
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.forms import launch
@@ -80,7 +80,7 @@ def test_the_state_of_a_host_has_what_the_filter_returns():
 
 
 def test_slices_lie_inside_the_npus_and_units_wait_for_limiters():
-    result = binding(TOPOLOGY, PLAN, Named(vnpus=[A, B]))
+    result = binding(TOPOLOGY, PLAN, Work(vnpus=[A, B]))
     assert result["summary"].endswith(
         " vNPU a: 28672 MiB and 20 percent of NPU 0, CPUs 2-5. vNPU b-2: 28672 MiB and 40 percent of NPU 0, CPUs 6-14."
     )
@@ -101,10 +101,10 @@ def test_slices_lie_inside_the_npus_and_units_wait_for_limiters():
 
 
 def test_vnpus_without_slices_get_affinity_except_with_kubelet():
-    result = binding({**TOPOLOGY, "machine": {**TOPOLOGY["machine"], "cgroup": "v1"}}, PLAN, Named(vnpus=[A]))
+    result = binding({**TOPOLOGY, "machine": {**TOPOLOGY["machine"], "cgroup": "v1"}}, PLAN, Work(vnpus=[A]))
     assert result["services"][0]["settings"] == {"CPUAffinity": "2-5", "NUMAPolicy": "bind", "NUMAMask": "0"}
     assert result["vnpus"][0]["settings"] == result["services"][0]["settings"]
-    result = binding({**TOPOLOGY, "kubelet": {"policy": "static"}}, PLAN, Named(vnpus=[A]))
+    result = binding({**TOPOLOGY, "kubelet": {"policy": "static"}}, PLAN, Work(vnpus=[A]))
     assert (result["slices"], result["vnpus"][0]["settings"], result["services"][0]["needs"]) == ([], {}, "npu-affinity-limiter-a.service")
 
 
@@ -175,7 +175,7 @@ REFUSED = [
 def test_what_cannot_be_is_refused_with_numbers(topology, wanted, more, sentence):
     device = topology["npus"][0].get("device", DEVICE)
     plan = PLAN if len(topology["npus"]) > 1 else {**PLAN, "npus": [{**ENTRY, "phy_id": device["number"]}]}
-    said = " ".join(plan_refusals(topology, plan, Named(vnpus=named(wanted), **more)))
+    said = " ".join(plan_refusals(topology, plan, Work(vnpus=named(wanted), **more)))
     assert re.search(re.escape(sentence).replace(re.escape(".*"), ".*"), said), said
 
 
@@ -193,17 +193,17 @@ DOUBTS = [
 
 @pytest.mark.parametrize("topology, plan, wanted, share, sentences", [row[1:] for row in DOUBTS], ids=[row[0] for row in DOUBTS])
 def test_what_may_not_work_is_said(topology, plan, wanted, share, sentences):
-    said = remarks(topology, plan, Named(vnpus=named(wanted), device_share=share))
+    said = remarks(topology, plan, Work(vnpus=named(wanted), device_share=share))
     assert len(said) == len(sentences) and all(sentence in told for sentence, told in zip(sentences, said, strict=True))
 
 
 def test_vnpus_of_a_lost_card_stay_as_they_are():
     kept = {**PLAN, "npus": [{**PLAN["npus"][1], "id": 0}], "lost": [{**PLAN["npus"][0], "kind": "npu", "phy_id": 2}]}
     left = {**TOPOLOGY, "npus": [{**TOPOLOGY["npus"][1], "id": 0}]}
-    assert plan_refusals(left, kept, Named(vnpus=[A, B])) == []
+    assert plan_refusals(left, kept, Work(vnpus=[A, B])) == []
     before, after = ([{**vnpu, "npus": None} for vnpu in vnpus(*where, [A, B])] for where in ((TOPOLOGY, PLAN), (left, kept)))
     assert after == before
-    assert remarks(left, kept, Named(vnpus=[A]))[0].startswith("vNPU a has the CPUs of npu-0.slice, although NPU 0 (PCI 0000:c1:00.0)")
+    assert remarks(left, kept, Work(vnpus=[A]))[0].startswith("vNPU a has the CPUs of npu-0.slice, although NPU 0 (PCI 0000:c1:00.0)")
     assert vnpus(left, kept, [{**A, "npu": "c1:00.0"}])[0]["slice"] == "npu-0-a.slice"
 
 
@@ -215,7 +215,7 @@ quotas = st.lists(st.tuples(st.integers(0, 1), st.integers(1, 40000), st.integer
 def test_accepted_vnpus_never_exceed_an_npu_or_share_a_core(drawn):
     wanted = [{"name": f"v{place}", "npu": npu, "memory_mib": memory, "core": core} for place, (npu, memory, core) in enumerate(drawn)]
     before = copy.deepcopy(wanted)
-    said = plan_refusals(TOPOLOGY, PLAN, Named(vnpus=wanted))
+    said = plan_refusals(TOPOLOGY, PLAN, Work(vnpus=wanted))
     assert wanted == before
     for npu, total in ((0, 65536), (1, 32768)):
         mine = [vnpu for vnpu in wanted if vnpu["npu"] == npu]
@@ -304,7 +304,7 @@ def test_a_hard_vnpu_gets_cores_and_a_device_but_no_limiter():
     assert devices[0] == "--device=/dev/vdavinci149:/dev/davinci149" and "--device=/dev/davinci3" not in text
     runtime = launch(large, "docker", topology=splits(), image="image", ascend_runtime=True, notes=False).split()
     assert {"--env=ASCEND_VISIBLE_DEVICES=149", "--env=ASCEND_RUNTIME_OPTIONS=VIRTUAL"} <= set(runtime)
-    (service,) = binding(splits(), OF_NPU_2, Named(vnpus=[{**LARGE, "name": "b", "unit": "b.service"}]))["services"]
+    (service,) = binding(splits(), OF_NPU_2, Work(vnpus=[{**LARGE, "name": "b", "unit": "b.service"}]))["services"]
     assert (service["description"], service["needs"]) == ("vNPU b: hard vNPU 148, vir10_3c_32g of NPU 2.", None)
 
 
