@@ -76,11 +76,11 @@ def nodes(host: Host, online: set[int]) -> list[dict[str, Any]]:
     if not ids:
         memory = memory_mib(host, "/proc/meminfo")
         return [{"id": 0, "cpus": compress(online), "memory_mib": memory, "distances": {"0": 10}}] if online else []
-    found = []
+    rows = []
     for node in ids:
         folder = "%s/node%d" % (NODE_FOLDER, node)
         row = (host.read(folder + "/distance") or "").split()
-        found.append(
+        rows.append(
             {
                 "id": node,
                 "cpus": compress(_members(host, folder, "cpulist", "cpumap") & online),
@@ -88,7 +88,7 @@ def nodes(host: Host, online: set[int]) -> list[dict[str, Any]]:
                 "distances": {str(other): int(distance) for other, distance in zip(ids, row)} if len(row) == len(ids) else {},
             }
         )
-    return found
+    return rows
 
 
 def memory_mib(host: Host, path: str) -> int | None:

@@ -69,8 +69,8 @@ def _bpf(command: int, attributes: ctypes.Array[ctypes.c_char]) -> int:
     number = _CALLS.get(os.uname().machine)
     if number is None:
         raise OSError(0, "its number is not known on %s" % os.uname().machine)
-    library = ctypes.CDLL(None, use_errno=True)
-    found = library.syscall(ctypes.c_long(number), ctypes.c_int(command), attributes, ctypes.c_uint(len(attributes)))
-    if found < 0:
+    libc = ctypes.CDLL(None, use_errno=True)
+    result = libc.syscall(ctypes.c_long(number), ctypes.c_int(command), attributes, ctypes.c_uint(len(attributes)))
+    if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return int(found)
+    return int(result)

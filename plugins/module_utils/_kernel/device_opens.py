@@ -42,7 +42,7 @@ class Opens:
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self._library = ctypes.CDLL(None, use_errno=True)
+        self._libc = ctypes.CDLL(None, use_errno=True)
         self._seen: set[str] = set()
         self.why = ""
         self._fanotify = self._inotify = -1
@@ -50,7 +50,7 @@ class Opens:
             self.why = "another root is not the running system"
             return
         with contextlib.suppress(AttributeError):  # a C library without it
-            self._fanotify = self._library.fanotify_init(ctypes.c_uint(_REPORT_FID | _CLOEXEC | _NONBLOCK), ctypes.c_uint(os.O_RDONLY))
+            self._fanotify = self._libc.fanotify_init(ctypes.c_uint(_REPORT_FID | _CLOEXEC | _NONBLOCK), ctypes.c_uint(os.O_RDONLY))
         if self._fanotify < 0:
             self.why = "fanotify: %s" % os.strerror(ctypes.get_errno())
 
@@ -97,17 +97,17 @@ class Opens:
         if self._fanotify < 0:
             return False
         flags, mask = ctypes.c_uint(_ADD | _DONT_FOLLOW), ctypes.c_uint64(_OPEN)
-        if self._library.fanotify_mark(ctypes.c_int(self._fanotify), flags, mask, ctypes.c_int(_AT_FDCWD), os.fsencode(path)) == 0:
+        if self._libc.fanotify_mark(ctypes.c_int(self._fanotify), flags, mask, ctypes.c_int(_AT_FDCWD), os.fsencode(path)) == 0:
             return True
         self.why = "fanotify on %s: %s" % (path, os.strerror(ctypes.get_errno()))
         return False
 
     def _mark_by_inotify(self, path: str) -> None:
         if self._inotify < 0:
-            self._inotify = inotify(self._library)
+            self._inotify = inotify(self._libc)
         if self._inotify >= 0:
             mask = ctypes.c_uint32(_IN_OPEN | _IN_DONT_FOLLOW)
-            self._library.inotify_add_watch(ctypes.c_int(self._inotify), os.fsencode(path), mask)
+            self._libc.inotify_add_watch(ctypes.c_int(self._inotify), os.fsencode(path), mask)
 
     def read(self) -> tuple[set[int], bool]:
         """Return the processes that have opened device files since the last call, and whether others may have done so."""
@@ -142,9 +142,9 @@ def device_folder(host: Host, pid: int) -> str:
     return "/proc/%d/root/dev" % pid if "/dev" in kinds and all(kind in _MEMORY for kind in concerned) else ""
 
 
-def inotify(library: ctypes.CDLL) -> int:
+def inotify(libc: ctypes.CDLL) -> int:
     """Return a descriptor of inotify(7) that never blocks, -1 where the kernel has none."""
-    return int(library.inotify_init1(ctypes.c_int(os.O_CLOEXEC | os.O_NONBLOCK)))
+    return int(libc.inotify_init1(ctypes.c_int(os.O_CLOEXEC | os.O_NONBLOCK)))
 
 
 def chunks(descriptor: int) -> Iterator[bytes]:

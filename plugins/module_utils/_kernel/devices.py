@@ -34,8 +34,8 @@ def files(host: Host, kind: str) -> list[int]:
 
 def minor(host: Host, pci: str) -> int | None:
     """Return the number in the name of a GPU's device file, which its driver tells and which need not be that of nvidia-smi."""
-    found = _MINOR.search(host.read("/proc/driver/nvidia/gpus/%s/information" % pci.lower()) or "")
-    return int(found.group(1)) if found else None
+    match = _MINOR.search(host.read("/proc/driver/nvidia/gpus/%s/information" % pci.lower()) or "")
+    return int(match.group(1)) if match else None
 
 
 def numbers_of_functions(host: Host, functions: Iterable[str]) -> dict[str, list[int]]:
@@ -46,7 +46,7 @@ def numbers_of_functions(host: Host, functions: Iterable[str]) -> dict[str, list
     wanted = sorted(functions)
     short = [pci.partition(":")[2] for pci in wanted]
     text = next((found for pci in wanted for found in [host.read("%s/%s/%s" % (DEVICE_FOLDER, pci, NUMBERS_OF_FUNCTIONS))] if found), "")
-    told: dict[str, set[int]] = {}
+    numbers: dict[str, set[int]] = {}
     titles: list[str] = []
     for line in text.splitlines():
         words = line.lower().split()
@@ -55,26 +55,26 @@ def numbers_of_functions(host: Host, functions: Iterable[str]) -> dict[str, list
         if "bdf" in words and "udevid" in words:
             titles = words
         elif row.get("udevid", "").isdecimal():
-            told.setdefault(row["bdf"], set()).add(int(row["udevid"]))
-    return {pci: sorted(told[name]) for pci, name in zip(wanted, short) if name in told and short.count(name) == 1}
+            numbers.setdefault(row["bdf"], set()).add(int(row["udevid"]))
+    return {pci: sorted(numbers[name]) for pci, name in zip(wanted, short) if name in numbers and short.count(name) == 1}
 
 
-def share_out(npus: Sequence[Mapping[str, Any]], found: list[Vector]) -> list[tuple[Mapping[str, Any], int | None, list[Vector]]]:
+def share_out(npus: Sequence[Mapping[str, Any]], vectors: list[Vector]) -> list[tuple[Mapping[str, Any], int | None, list[Vector]]]:
     """Return ``[(npu, device number, vectors)]`` for the NPUs of one PCI function, in the order given.
 
     One NPU alone has all vectors. Two chips of a card can share a function (300I Duo); NPUs and the driver's devices are then matched
     by physical id, and those left over in the order of chips and numbers. Where there are fewer devices than chips the later chips get no
     vectors. A number is None where neither the interrupts of the function nor the physical id of one of its NPUs tell it.
     """
-    devices = _devices(found)
+    devices = _devices(vectors)
     if len(npus) == 1 and len(devices) < 2:
-        devices = [(number, found) for number, _own in devices] or [(None, found)]
+        devices = [(number, vectors) for number, _vectors in devices] or [(None, vectors)]
     ordered = sorted(npus, key=lambda npu: (npu.get("chip") or 0, npu["id"]))
     matched = {npu["id"]: device for device in devices for npu in npus if device[0] is not None and device[0] == npu.get("phy_id")}
     if not matched and len(devices) > len(npus):
         devices = [devices[chip] for chip in sorted({npu.get("chip") or 0 for npu in npus}) if chip < len(devices)]
-    left = [device for device in devices if device not in matched.values()]
-    matched.update(zip([npu["id"] for npu in ordered if npu["id"] not in matched], left))
+    remaining = [device for device in devices if device not in matched.values()]
+    matched.update(zip([npu["id"] for npu in ordered if npu["id"] not in matched], remaining))
     numbers = {npu["id"]: _number(npu, matched.get(npu["id"], (None, []))[0], len(npus) == len(devices) == 1) for npu in npus}
     first = next((number - (npu.get("chip") or 0) for npu in npus for number in [numbers[npu["id"]]] if number is not None), None)
     if first is not None:
@@ -82,26 +82,26 @@ def share_out(npus: Sequence[Mapping[str, Any]], found: list[Vector]) -> list[tu
     return [(npu, numbers[npu["id"]], matched.get(npu["id"], (None, []))[1]) for npu in npus]
 
 
-def _number(npu: Mapping[str, Any], told: int | None, alone: bool) -> int | None:
+def _number(npu: Mapping[str, Any], number: int | None, alone: bool) -> int | None:
     """Return the number of an NPU by that of its device. The only device of a function can be that of a first chip that is lost."""
     physical: int | None = npu.get("phy_id")
-    if told is None:
+    if number is None:
         return physical
-    second = told + (npu.get("chip") or 0)
-    return second if alone and (npu.get("family") == "310p" or second == physical) else told
+    second = number + (npu.get("chip") or 0)
+    return second if alone and (npu.get("family") == "310p" or second == physical) else number
 
 
-def _devices(found: Iterable[Vector]) -> list[Device]:
+def _devices(vectors: Iterable[Vector]) -> list[Device]:
     """Return ``[(number or None, vectors)]``, ascending: a mailbox interrupt starts a device and tells its number; else an SQ does."""
-    named = any(_MAILBOX.match(vector.name) for vector in found)
+    has_mailbox = any(_MAILBOX.match(vector.name) for vector in vectors)
     devices: dict[int, list[Vector]] = {}
     current = None
-    for vector in found:
+    for vector in vectors:
         match = _MAILBOX.match(vector.name)
         if match:
             current = int(match.group(1))
-        elif not named and vector.name == SQ:
+        elif not has_mailbox and vector.name == SQ:
             current = len(devices)
         if current is not None:
             devices.setdefault(current, []).append(vector)
-    return [(number if named else None, devices[number]) for number in sorted(devices)]
+    return [(number if has_mailbox else None, devices[number]) for number in sorted(devices)]

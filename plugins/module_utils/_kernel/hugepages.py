@@ -71,14 +71,14 @@ def reserved(host: Host, size: int) -> int:
 
 def facts(host: Host) -> dict[str, Any]:
     """Return ``{size in KiB: {node: pages}}`` of all sizes and nodes that the kernel offers, numbers as texts as in JSON."""
-    found: dict[str, dict[str, int]] = {}
+    sizes: dict[str, dict[str, int]] = {}
     for node in sorted(numbers(host, NODE_FOLDER, "node")):
         for folder in host.names("%s/node%d/hugepages" % (NODE_FOLDER, node), "hugepages-*kB"):
             size = _SIZE.match(folder)
             total = host.read_number(path_of(int(size.group(1)), node)) if size else None
             if size and total is not None:
-                found.setdefault(size.group(1), {})[str(node)] = total
-    return found
+                sizes.setdefault(size.group(1), {})[str(node)] = total
+    return sizes
 
 
 def kept_free(memory: int) -> int:

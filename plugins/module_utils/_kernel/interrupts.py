@@ -47,16 +47,16 @@ def interrupt_names(host: Host) -> dict[int, str]:
     The name is the last word: those before it (chip, hardware number, trigger) differ between kernels. A line has a count of
     some ten characters per CPU, so the counts are never looked at.
     """
-    found = {}
+    names = {}
     try:
         with open(host.resolve("/proc/interrupts"), "rb") as file:
             for line in file:
                 number, colon, _rest = line[:16].partition(b":")
                 if colon and number.strip().isdigit():
-                    found[int(number)] = line.rsplit(None, 1)[-1].decode("ascii", "replace")
+                    names[int(number)] = line.rsplit(None, 1)[-1].decode("ascii", "replace")
     except OSError:
         pass
-    return found
+    return names
 
 
 def requested(host: Host, pci: str, names: Mapping[int, str]) -> list[Vector]:
@@ -67,17 +67,17 @@ def requested(host: Host, pci: str, names: Mapping[int, str]) -> list[Vector]:
 
 def interrupt_counts(host: Host, numbers: Container[int]) -> dict[int, dict[int, int]]:
     """Return ``{number: {CPU: how often it came there so far}}`` of those of the numbers that ``/proc/interrupts`` has."""
-    found = {}
+    counts = {}
     try:
         with open(host.resolve("/proc/interrupts"), encoding="ascii", errors="replace") as file:
             cpus = [int(word[3:]) for word in file.readline().split() if word[3:].isdigit()]
             for line in file:
                 number, _colon, rest = line.partition(":")
                 if number.strip().isdigit() and int(number) in numbers:
-                    found[int(number)] = {cpu: int(count) for cpu, count in zip(cpus, rest.split(None, len(cpus)))}
+                    counts[int(number)] = {cpu: int(count) for cpu, count in zip(cpus, rest.split(None, len(cpus)))}
     except OSError:
         pass
-    return found
+    return counts
 
 
 def kernel_threads(host: Host, names: Iterable[str]) -> dict[str, int]:
@@ -87,7 +87,7 @@ def kernel_threads(host: Host, names: Iterable[str]) -> dict[str, int]:
     thread and empty its command line; what it is, only the kernel says.
     """
     wanted = {name[:_COMM_LENGTH].encode(): name for name in names}
-    found: dict[str, int] = {}
+    pids: dict[str, int] = {}
     for pid in sorted(host.names("/proc", "[0-9]*"), key=int) if wanted else ():
         try:
             with open(host.resolve("/proc/%s/comm" % pid), "rb") as file:
@@ -97,9 +97,9 @@ def kernel_threads(host: Host, names: Iterable[str]) -> dict[str, int]:
         flags = stat_fields(host, "/proc/" + pid)[_FLAGS : _FLAGS + 1] if comm in wanted else []
         if flags and int(flags[0]) & _KERNEL_THREAD:
             name = wanted[comm]
-            others = sum(base_name(known) == name for known in found)
-            found["%s #%d" % (name, others + 1) if others else name] = int(pid)
-    return found
+            others = sum(base_name(taken) == name for taken in pids)
+            pids["%s #%d" % (name, others + 1) if others else name] = int(pid)
+    return pids
 
 
 def base_name(name: str) -> str:
@@ -200,11 +200,11 @@ class Workqueue(Target):
 
         The mask itself keeps showing what was written (Linux ``kernel/workqueue.c``, since commit 042f7df15a4f).
         """
-        own, allowed = host.read(self.path), host.read(UNBOUND_CPUS)
-        if own is None or allowed is None:
+        mask, allowed = host.read(self.path), host.read(UNBOUND_CPUS)
+        if mask is None or allowed is None:
             return None
         cpus = from_mask(allowed, UNBOUND_CPUS)
-        return compress(from_mask(own, self.path) & cpus or cpus)
+        return compress(from_mask(mask, self.path) & cpus or cpus)
 
     def elsewhere(self, effective: str | None) -> tuple[str, str]:
         text = (

@@ -56,13 +56,13 @@ def isolation(host: Host, problems: list[str]) -> Isolation:
                 values[name] = _cpus(name, value, highest)
         except ValueError as error:
             problems.append("%s." % error)
-    found = cast("Isolation", values)
-    if "isolcpus" in found:
-        found["flags"] = [flag for flag in _FLAGS if flag in isolated] or ["domain"]
+    result = cast("Isolation", values)
+    if "isolcpus" in result:
+        result["flags"] = [flag for flag in _FLAGS if flag in isolated] or ["domain"]
     held = list(partitions(host, problems))
     if held:
-        found["partitions"] = held
-    return found
+        result["partitions"] = held
+    return result
 
 
 def parameters(text: str) -> Iterator[str]:

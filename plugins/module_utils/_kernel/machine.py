@@ -41,21 +41,21 @@ def machine(host: Host) -> dict[str, Any]:
 
 def is_since(host: Host, *version: int) -> bool:
     """Whether the kernel is of a version, such as ``6, 2``, or newer."""
-    found = re.match(r"(\d+)\.(\d+)", host.read("/proc/sys/kernel/osrelease") or "")
-    return found is not None and tuple(map(int, found.groups())) >= version
+    match = re.match(r"(\d+)\.(\d+)", host.read("/proc/sys/kernel/osrelease") or "")
+    return match is not None and tuple(map(int, match.groups())) >= version
 
 
-def sets_cpus(found: Mapping[str, Any]) -> bool:
+def sets_cpus(facts: Mapping[str, Any]) -> bool:
     """Return whether systemd can hold CPU sets in slices, services and scopes of a :func:`machine` (systemd.resource-control(5))."""
-    systemd = found.get("systemd")
-    return found.get("cgroup") == "v2" and found.get("cpusets") is not False and (systemd is None or systemd >= 244)
+    systemd = facts.get("systemd")
+    return facts.get("cgroup") == "v2" and facts.get("cpusets") is not False and (systemd is None or systemd >= 244)
 
 
 def architecture(host: Host) -> str | None:
     """Return the machine's word for itself, such as ``aarch64``; None where the tree does not tell."""
-    named = host.read("/proc/sys/kernel/arch") or (os.uname().machine if host.live else None)
-    if named:
-        return named
+    reported = host.read("/proc/sys/kernel/arch") or (os.uname().machine if host.live else None)
+    if reported:
+        return reported
     cpuinfo = host.read("/proc/cpuinfo") or ""
     return next((architecture for word, architecture in _CPUINFO_ARCHITECTURES if word in cpuinfo), None)
 

@@ -48,9 +48,9 @@ def cpuset(host: Host, pid: int, kind: str = "cpus", above: bool = False) -> set
     """Return the CPUs (or memory nodes, ``mems``) that the cgroup of a process, or the one ``above`` it, grants; None without a cpuset
     controller."""
     for folder in _folders(host, pid):
-        found = granted(host, posixpath.dirname(folder) if above else folder, kind)
-        if found is not None:
-            return found
+        members = granted(host, posixpath.dirname(folder) if above else folder, kind)
+        if members is not None:
+            return members
     return None
 
 

@@ -51,17 +51,17 @@ def used_by_node(host: Host, folder: str) -> dict[int, int] | None:
     text = host.read(folder + "/memory.numa_stat")
     if text is None:
         return None
-    found: dict[int, int] = {}
+    used: dict[int, int] = {}
     for lines, size in ((_HELD.findall(text), 1), (_HELD_PAGES.findall(text), _PAGE)):
         for node, amount in (pair for line in lines for pair in _OF_NODE.findall(line)):
-            found[int(node)] = found.get(int(node), 0) + int(amount) * size
-    return found
+            used[int(node)] = used.get(int(node), 0) + int(amount) * size
+    return used
 
 
 def used_by_group(host: Host, path: str) -> dict[int, int] | None:
     """Return the same of a control group by its path as systemd has it."""
     tops = [CGROUPS + "/memory", CGROUPS] if host.exists(CGROUPS + "/memory") else [CGROUPS]
-    return next((found for found in (used_by_node(host, top + path) for top in tops) if found), None)
+    return next((used for used in (used_by_node(host, top + path) for top in tops) if used), None)
 
 
 def mib_of_group(host: Host, path: str) -> dict[str, int]:
@@ -82,8 +82,8 @@ def policy_of(host: Host, pid: int) -> tuple[str, set[int]] | None:
             text = lines.read(_FIRST_LINE)
     except (OSError, Unreadable):
         return None
-    found = _POLICY.match(text.decode("ascii", "replace"))
-    return (found.group(1), set(expand(found.group(2)))) if found else None
+    match = _POLICY.match(text.decode("ascii", "replace"))
+    return (match.group(1), set(expand(match.group(2)))) if match else None
 
 
 def sampled(host: Host, pid: int) -> dict[int, int]:
@@ -101,15 +101,15 @@ def sampled(host: Host, pid: int) -> dict[int, int]:
     places = _places(maps)
     count = len(places)
     pages, nodes = (ctypes.c_void_p * count)(*places), (ctypes.c_int * count)()
-    library = ctypes.CDLL(None, use_errno=True)
+    libc = ctypes.CDLL(None, use_errno=True)
     arguments = ctypes.c_int(pid), ctypes.c_ulong(count), pages, ctypes.c_void_p(), nodes, ctypes.c_int(0)
-    if count and library.syscall(ctypes.c_long(syscall), *arguments) != 0:
+    if count and libc.syscall(ctypes.c_long(syscall), *arguments) != 0:
         raise ValueError("The pages of process %d are not known: move_pages: %s" % (pid, os.strerror(ctypes.get_errno())))
-    found: dict[int, int] = {}
+    counts: dict[int, int] = {}
     for node in nodes:
         if node >= 0:  # others are not there, or shared with every process
-            found[node] = found.get(node, 0) + 1
-    return found
+            counts[node] = counts.get(node, 0) + 1
+    return counts
 
 
 def _places(maps: str) -> list[int]:
@@ -135,13 +135,13 @@ def nodes_of_gpus(host: Host) -> dict[int, str]:
 
     The file is there only where the memory of GPUs can be a node.
     """
-    found = {}
+    nodes = {}
     for pci in host.names(NVIDIA_GPUS):
         text = host.read("%s/%s/numa_status" % (NVIDIA_GPUS, pci)) or ""
-        told = {name.strip().lower(): value.strip() for name, _colon, value in (line.partition(":") for line in text.splitlines())}
-        if told.get("node", "").isdigit() and told.get("status", "").lower() != "disabled":
-            found[int(told["node"])] = pci.lower()
-    return found
+        fields = {name.strip().lower(): value.strip() for name, _colon, value in (line.partition(":") for line in text.splitlines())}
+        if fields.get("node", "").isdigit() and fields.get("status", "").lower() != "disabled":
+            nodes[int(fields["node"])] = pci.lower()
+    return nodes
 
 
 def may_be_node(host: Host, pci: str, of_gpus: Mapping[int, str]) -> bool:
@@ -161,14 +161,14 @@ def room_of_nodes(host: Host) -> dict[int, int]:
     The memory of GPUs is left to these: their nodes have no room. Nodes whose room is not known are left out.
     """
     kept = (host.read_number("/proc/sys/vm/min_free_kbytes") or 0) * 1024
-    found, of_gpus = {}, nodes_of_gpus(host)
+    room, of_gpus = {}, nodes_of_gpus(host)
     for node in numbers(host, NODE_FOLDER, "node"):
         free = _FREE.findall(host.read("%s/node%d/meminfo" % (NODE_FOLDER, node)) or "")
         if node in of_gpus:
-            found[node] = 0
+            room[node] = 0
         elif free:
-            found[node] = max(0, sum(map(int, free)) * 1024 - kept)
-    return found
+            room[node] = max(0, sum(map(int, free)) * 1024 - kept)
+    return room
 
 
 class Room:
@@ -187,9 +187,9 @@ class Room:
         """
         self.free = self.free or room_of_nodes(self.host)
         others = [taken for other, its, taken in self._coming if its & nodes and not _nested(folder, other)]
-        left = max(0, sum(self.free.get(node, 0) for node in nodes) - sum(others))
-        self._coming += [(folder, nodes, amount)] if amount <= left else []
-        return left if amount <= left or nodes <= self.free.keys() else None
+        space = max(0, sum(self.free.get(node, 0) for node in nodes) - sum(others))
+        self._coming += [(folder, nodes, amount)] if amount <= space else []
+        return space if amount <= space or nodes <= self.free.keys() else None
 
 
 def _nested(folder: str, other: str) -> bool:
@@ -214,15 +214,15 @@ def memory(host: Host, units: Container[str], has_users: bool = False) -> dict[s
     in JSON; ``mib`` is None where the kernel does not tell what running processes hold (before 5.10). Empty without any, and where no
     others that ``has_users`` tells of hold memory.
     """
-    found = {}
+    held = {}
     for name, folder in _groups(host, units):
         mib = mib_of_group(host, folder[len(CGROUPS) :])
         unknown = not mib and used_by_node(host, folder) is None and "populated 1" in (host.read(folder + "/cgroup.events") or "")
         if mib or unknown:
-            found[name] = {"mems": host.read(folder + "/cpuset.mems.effective") or "", "mib": None if unknown else mib}
-    if not found and not has_users:
+            held[name] = {"mems": host.read(folder + "/cpuset.mems.effective") or "", "mib": None if unknown else mib}
+    if not held and not has_users:
         return {}
-    return {"room_mib": {str(node): amount >> 20 for node, amount in sorted(room_of_nodes(host).items())}, "units": found}
+    return {"room_mib": {str(node): amount >> 20 for node, amount in sorted(room_of_nodes(host).items())}, "units": held}
 
 
 def _groups(host: Host, units: Container[str]) -> Iterator[tuple[str, str]]:

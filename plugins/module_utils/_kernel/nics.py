@@ -51,7 +51,7 @@ def queue_name(name: str) -> str:
 
 def nics(host: Host) -> list[Nic]:
     """Return the network functions that have a driver, in bus order. Virtual functions belong to virtual machines and pods."""
-    found: list[Nic] = []
+    rows: list[Nic] = []
     for pci, folder, device_class in functions(host):
         if device_class >> 8 != NETWORK and device_class != INFINIBAND or host.exists(folder + "/physfn"):
             continue
@@ -59,10 +59,10 @@ def nics(host: Host) -> list[Nic]:
         if driver and driver != "vfio-pci":
             name = name_of(host, folder) or pci
             rdma = host.names(folder + "/infiniband")
-            found.append(
+            rows.append(
                 {"pci": pci, "name": name, "driver": driver, "numa": numa_node(host, pci), "distances": {}, "rdma": rdma, "near": []}
             )
-    return found
+    return rows
 
 
 def bridges(host: Host, pci: str) -> list[str]:
@@ -80,8 +80,8 @@ def hops(one: Sequence[str], other: Sequence[str]) -> int | None:
 
 def queues(host: Host, pci: str, names: dict[int, str] | None = None) -> list[tuple[int, Vector]]:
     """Return ``[(queue, vector)]`` of a function, by the numbers of the vectors."""
-    found = requested(host, pci, interrupt_names(host) if names is None else names)
-    return [(number, vector) for number, vector in ((queue_of(vector.name), vector) for vector in found) if number is not None]
+    vectors = requested(host, pci, interrupt_names(host) if names is None else names)
+    return [(number, vector) for number, vector in ((queue_of(vector.name), vector) for vector in vectors) if number is not None]
 
 
 def interfaces(host: Host, pci: str) -> list[str]:
@@ -92,11 +92,11 @@ def interfaces(host: Host, pci: str) -> list[str]:
 
 def _ports(host: Host, pci: str) -> Iterable[str]:
     """Return the interface of each port of a function: the oldest one, because others stand for virtual functions or partitions."""
-    found: dict[int, str] = {}
+    ports: dict[int, str] = {}
     for folder in sorted(interfaces(host, pci), key=lambda folder: host.read_number(folder + "/ifindex") or 0):
         if not _REPRESENTOR.search(host.read(folder + "/phys_port_name") or ""):
-            found.setdefault(host.read_number(folder + "/dev_port") or 0, folder)
-    return found.values()
+            ports.setdefault(host.read_number(folder + "/dev_port") or 0, folder)
+    return ports.values()
 
 
 def steered_cpus(host: Host, pci: str, kind: str) -> set[int]:
@@ -108,11 +108,11 @@ def steered_cpus(host: Host, pci: str, kind: str) -> set[int]:
 
 def managed_disks(host: Host) -> list[str]:
     """Return the names of the NVMe disks that have interrupts, which the kernel places."""
-    found, names = [], interrupt_names(host)
+    disks, names = [], interrupt_names(host)
     for pci, folder, device_class in functions(host):
         if device_class >> 8 == STORAGE and driver_of(host, folder) == "nvme" and requested(host, pci, names):
-            found.append("%s (%s)" % (name_of(host, folder) or "NVMe", pci))
-    return found
+            disks.append("%s (%s)" % (name_of(host, folder) or "NVMe", pci))
+    return disks
 
 
 def neighbours(host: Host) -> list[dict[str, Any]]:
@@ -122,31 +122,31 @@ def neighbours(host: Host) -> list[dict[str, Any]]:
     ``shared`` (``{cpulist: number}``) may each run on several CPUs. ``single`` are cpulists with one interrupt for each CPU: most drivers
     have a queue for each CPU, and a server has thousands of them.
     """
-    names, found = interrupt_names(host), []
+    names, rows = interrupt_names(host), []
     for pci, folder, device_class in functions(host):
         if device_class >> 8 not in (STORAGE, NETWORK) and device_class != INFINIBAND:
             continue
-        masks = [host.read("/proc/irq/%d/smp_affinity_list" % vector.irq) for vector in requested(host, pci, names)]
-        known = [mask for mask in masks if mask]
-        if known:
-            found.append(
+        texts = [host.read("/proc/irq/%d/smp_affinity_list" % vector.irq) for vector in requested(host, pci, names)]
+        masks = [mask for mask in texts if mask]
+        if masks:
+            rows.append(
                 {
                     "pci": pci,
                     "name": name_of(host, folder) or pci,
                     "driver": driver_of(host, folder),
                     "numa": numa_node(host, pci),
-                    "irqs": len(known),
-                    "shared": dict(Counter(mask for mask in known if not mask.isdigit())),
-                    "single": _layers(Counter(int(mask) for mask in known if mask.isdigit())),
+                    "irqs": len(masks),
+                    "shared": dict(Counter(mask for mask in masks if not mask.isdigit())),
+                    "single": _layers(Counter(int(mask) for mask in masks if mask.isdigit())),
                 }
             )
-    return found
+    return rows
 
 
 def name_of(host: Host, folder: str) -> str:
     """Return the first name by which users know a function, or ''. Devices of virtio are one folder below it."""
-    named: Iterable[list[str]] = (host.names("%s/%s" % (part, kind)) for part in _parts(host, folder) for kind in _NAMES)
-    return next((names[0] for names in named if names), "")
+    lists: Iterable[list[str]] = (host.names("%s/%s" % (part, kind)) for part in _parts(host, folder) for kind in _NAMES)
+    return next((names[0] for names in lists if names), "")
 
 
 def _parts(host: Host, folder: str) -> list[str]:

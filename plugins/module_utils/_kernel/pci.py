@@ -57,15 +57,15 @@ def accelerators(host: Host) -> tuple[dict[str, dict[str, Any]], list[dict[str, 
 
     ``pci`` is in the kernel's form (``0000:c1:00.0``), ``family`` one of a2, a3, a5, 310p, 310, 910 and gpu.
     """
-    found, guests = {}, []
+    devices, guests = {}, []
     for pci, folder, device_class in functions(host):
         family = _family(host, folder, device_class)
         driver = driver_of(host, folder) if family else ""
         if family and _FOR_GUESTS.search(driver):
             guests.append({"pci": pci, "family": family, "driver": driver})
         elif family:
-            found[pci] = {"family": family, "numa": numa_node(host, pci)}
-    return found, guests
+            devices[pci] = {"family": family, "numa": numa_node(host, pci)}
+    return devices, guests
 
 
 def _family(host: Host, folder: str, device_class: int) -> str | None:

@@ -70,7 +70,7 @@ class ProcessEvents:
 
     def read(self) -> list[Event]:
         """Return what has happened since the last call. Raises :class:`Lost`."""
-        found: list[Event] = []
+        events: list[Event] = []
         while self._socket:
             try:
                 data = _received(self._socket)
@@ -83,33 +83,33 @@ class ProcessEvents:
             if len(data) >= _DATA + _TASK.size:
                 what = _EVENT.unpack_from(data, _BEGIN)[0]
                 if what in (EXEC, COMM):
-                    found.append(Event(what, *_TASK.unpack_from(data, _DATA)))
-        return found
+                    events.append(Event(what, *_TASK.unpack_from(data, _DATA)))
+        return events
 
 
 def _listening(has_filter: bool) -> socket.socket:
     """Return a socket that gets the events. Raises ``OSError`` where the kernel does not acknowledge that it sends them."""
-    found = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, _NETLINK_CONNECTOR)
+    connector = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, _NETLINK_CONNECTOR)
     try:
         try:
-            found.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_RCVBUFFORCE", 33), _BUFFER)
+            connector.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_RCVBUFFORCE", 33), _BUFFER)
         except PermissionError:
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
-        found.bind((0, _INDEX))
-        _send(found, struct.pack("=I", _LISTEN))
+            connector.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
+        connector.bind((0, _INDEX))
+        _send(connector, struct.pack("=I", _LISTEN))
         deadline = time.monotonic() + _PATIENCE
-        while select.select([found], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            data = _received(found)
+        while select.select([connector], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            data = _received(connector)
             if len(data) >= _DATA + 4 and _EVENT.unpack_from(data, _BEGIN)[0] == _ACKNOWLEDGEMENT:
                 number = struct.unpack_from("=I", data, _DATA)[0]
                 if number:
                     raise OSError(number, os.strerror(number))
                 if has_filter:
-                    _send(found, struct.pack("=II", _LISTEN, EXEC | COMM))  # which would hide the acknowledgement as well
-                return found
+                    _send(connector, struct.pack("=II", _LISTEN, EXEC | COMM))  # which would hide the acknowledgement as well
+                return connector
         raise OSError(errno.ENODATA, "it acknowledges nothing; the initial PID, user and network namespaces are needed")
     except OSError:
-        found.close()
+        connector.close()
         raise
 
 
@@ -118,9 +118,9 @@ def _send(connector: socket.socket, request: bytes) -> None:
     connector.send(_MESSAGE.pack(_MESSAGE.size + len(body), _DONE, 0, 0, os.getpid()) + body)
 
 
-def _received(found: socket.socket) -> bytes:
+def _received(connector: socket.socket) -> bytes:
     """Return a message of the kernel; b"" for one of another process."""
-    data, (sender, _groups) = found.recvfrom(1 << 12)
+    data, (sender, _groups) = connector.recvfrom(1 << 12)
     return data if sender == 0 else b""
 
 
@@ -129,7 +129,7 @@ class Ends:
     has ended, and -1 where no kernel tells it. The process connector would report the end of every thread of the host."""
 
     def __init__(self, host: Host) -> None:
-        self._library = ctypes.CDLL(None, use_errno=True)
+        self._libc = ctypes.CDLL(None, use_errno=True)
         self._poll = select.epoll() if host.live else None
         self._watched: dict[int, int] = {}
         self.descriptor = self._poll.fileno() if self._poll else -1
@@ -140,7 +140,7 @@ class Ends:
         for pid in [pid for pid in self._watched if pid not in wanted]:
             self._forget(pid)
         for pid in [pid for pid in wanted if pid not in self._watched]:
-            descriptor = self._library.syscall(ctypes.c_long(_PIDFD_OPEN), ctypes.c_long(pid), ctypes.c_long(0))
+            descriptor = self._libc.syscall(ctypes.c_long(_PIDFD_OPEN), ctypes.c_long(pid), ctypes.c_long(0))
             if descriptor >= 0 and self._poll:
                 self._watched[pid] = descriptor
                 self._poll.register(descriptor, select.EPOLLIN)

@@ -68,9 +68,9 @@ def groups_below(host: Host, folder: str, without: Container[str] = ()) -> Itera
 
     Workloads can nest groups deeper than Python recurses.
     """
-    left = [folder]
-    while left:
-        group = left.pop()
+    pending = [folder]
+    while pending:
+        group = pending.pop()
         yield group
         inner = ("%s/%s" % (group, name) for name in reversed(host.names(group)))
-        left += [name for name in inner if name not in without and host.exists(name + "/cgroup.procs")]
+        pending += [name for name in inner if name not in without and host.exists(name + "/cgroup.procs")]

@@ -30,8 +30,8 @@ _CLOUD, _METAL = re.compile(r"Amazon EC2|Alibaba Cloud"), re.compile(r"\bmetal\b
 
 def surroundings(host: Host, online: set[int]) -> dict[str, str] | None:
     """Return ``{kind, why}`` of a host that is no machine of its own, None for one that is, and where nothing tells."""
-    for kind, found in ((CHROOT, _chroot(host)), (CONTAINER, _container(host, online)), (VIRTUAL, _virtual(host))):
-        why = next(found, None)
+    for kind, reasons in ((CHROOT, _chroot(host)), (CONTAINER, _container(host, online)), (VIRTUAL, _virtual(host))):
+        why = next(reasons, None)
         if why:
             return {"kind": kind, "why": why}
     return None
@@ -79,5 +79,5 @@ def identity(host: Host) -> str | None:
 
     Machines from one image can have one machine id, so that counts only where there is no boot id.
     """
-    found = host.read(BOOT) or host.read("/etc/machine-id")
-    return hashlib.sha256(found.encode()).hexdigest()[:16] if found else None
+    source = host.read(BOOT) or host.read("/etc/machine-id")
+    return hashlib.sha256(source.encode()).hexdigest()[:16] if source else None
