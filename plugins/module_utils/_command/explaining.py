@@ -9,7 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Sequence, Tuple
 
 from .._base.cpulist import compress, expand
-from .._features.adopt import record, services
+from .._features.adopt import record as adoptions
+from .._features.adopt import services
 from .._features.adopt.engines import program_of
 from .._host.host import Forbidden, Host
 from .._features.irq.affinity import grouped, subject
@@ -31,7 +32,7 @@ from .._state.unit_files import drop_in_of
 from .._users import pools, ranks
 from .._users.finding import by_process, pids_of, users
 from .._users.groups import classified, of_pods, path_of
-from .state import Known
+from .state import HostRecord
 
 if TYPE_CHECKING:
     from .._base.documents import AppliedState, Cpus, PlanEntry
@@ -43,9 +44,9 @@ _SETTINGS = ("AllowedCPUs", "AllowedMemoryNodes", "Slice", "CPUAffinity", "NUMAM
 _ALLOWED = (("Cpus_allowed_list", "CPUs"), ("Mems_allowed_list", "memory nodes"))
 
 
-def of_process(known: Known, pid: int) -> Lines:
+def of_process(record: HostRecord, pid: int) -> Lines:
     """Yield why a process is on its CPUs. Raises ``ValueError`` if there is none."""
-    host = known.host
+    host = record.host
     paths = cgroups(host, pid)
     if paths is None:
         raise ValueError("there is no process %d" % pid)
@@ -59,102 +60,102 @@ def of_process(known: Known, pid: int) -> Lines:
         yield "kubelet", "it runs in a pod: the kubelet assigns its CPUs, and npu.affinity sets nothing there"
         return
     units = [unit for unit in group if UNIT_SUFFIX.search(unit)]
-    confined = [line for unit in units for line in _of_unit(known, unit)] + _adopted(host, pid, group)
+    confined = [line for unit in units for line in _of_unit(record, unit)] + _adopted(host, pid, group)
     yield from confined
     if not confined:
         yield "slice", "none of npu.affinity: start it with 'npu-affinity run', or name its service in npu_affinity_services"
-    yield from _placed(known, pid)
-    npus = _npus_of(known, units)
+    yield from _placed(record, pid)
+    npus = _npus_of(record, units)
     for npu in npus:
         yield Device.of(npu).kind.upper(), _entry(npu)
-    for process in (process for process in _users(known) if process.pid == pid):
+    for process in (process for process in _users(record) if process.pid == pid):
         for other in (npu for npu in process.npus if npu not in npus):
             device, home = Device.of(other), other.get("slice") or "a slice of it"
             yield device.kind.upper(), "it has the device of %s open, and is not in %s" % (device.full_title, home)
-    yield from _threads_of(known, pid)
+    yield from _threads_of(record, pid)
     devices = [word for word in started_with(host, pid) if word.partition("=")[0] in VARIABLES]
     if devices:
         yield "devices", ", ".join(devices)
 
 
-def _placed(known: Known, pid: int) -> Lines:
+def _placed(record: HostRecord, pid: int) -> Lines:
     """Yield whether a process that holds NPUs is placed as planned, in the words of the comparison."""
-    npus = with_lost(known.plan) if known.plan else []
-    used = users(known.host, npus) if npus else []
-    parts = [part for user in used for part in by_process(known.host, npus, user)]
-    own = [part for part in parts if part["processes"][0]["pid"] == pid]
-    for user in (user for user in used if own and user["group"] == own[0]["group"]):
-        described = ranks.described(known.host, npus, user, [])
-        for rank, text in zip(described, ranks.titles({**user, "ranks": described}, known.plan or {"npus": []})):
+    npus = with_lost(record.plan) if record.plan else []
+    used = users(record.host, npus) if npus else []
+    parts = [part for user in used for part in by_process(record.host, npus, user)]
+    its_parts = [part for part in parts if part["processes"][0]["pid"] == pid]
+    for user in (user for user in used if its_parts and user["group"] == its_parts[0]["group"]):
+        described = ranks.described(record.host, npus, user, [])
+        for rank, text in zip(described, ranks.titles({**user, "ranks": described}, record.plan or {"npus": []})):
             if rank["pid"] == pid:
                 yield "rank", text
-    live = known.state["live"] if known.state else {}
-    found = Judge.of(known.host, known.plan or {}, known.expected().values(), live).placed(own) if own else None
-    if found and found.outside:
-        yield "placement", "%s; %s" % (pools.sentence(found.outside), found.outside[0]["next"])
-    elif found and found.inside:
+    live = record.state["live"] if record.state else {}
+    judged = Judge.of(record.host, record.plan or {}, record.expected().values(), live).placed(its_parts) if its_parts else None
+    if judged and judged.outside:
+        yield "placement", "%s; %s" % (pools.sentence(judged.outside), judged.outside[0]["next"])
+    elif judged and judged.inside:
         yield "placement", "all of its threads have the CPUs of their roles"
 
 
-def of_container(known: Known, name: str) -> Lines:
+def of_container(record: HostRecord, name: str) -> Lines:
     """Yield why the processes of a container that hold NPUs are on their CPUs. Raises ``ValueError`` where no such container uses any."""
-    containers = [user for user in users(known.host, with_lost(known.plan) if known.plan else []) if user["container"]]
-    found = next((user for user in containers if name in (user["name"], user["container"], (user["container"] or "")[:12])), None)
-    if found is None:
+    containers = [user for user in users(record.host, with_lost(record.plan) if record.plan else []) if user["container"]]
+    chosen = next((user for user in containers if name in (user["name"], user["container"], (user["container"] or "")[:12])), None)
+    if chosen is None:
         there = ", ".join(user["name"] for user in containers) or "none"
         raise ValueError("no container '%s' uses an accelerator of this host; those that do: %s" % (name, there))
-    yield "container", "%s of %s" % (found["name"], found["engine"] or "an unknown engine")
-    pids = [process["pid"] for process in found["processes"]] or pids_of(known.host, found)[:1]
+    yield "container", "%s of %s" % (chosen["name"], chosen["engine"] or "an unknown engine")
+    pids = [process["pid"] for process in chosen["processes"]] or pids_of(record.host, chosen)[:1]
     for pid in pids:
-        yield from of_process(known, pid)
+        yield from of_process(record, pid)
 
 
-def _of_unit(known: Known, unit: str) -> Lines:
+def _of_unit(record: HostRecord, unit: str) -> Lines:
     """Yield what our files say of a unit."""
     for path in ("%s/%s" % (UNIT_FOLDER, unit), drop_in_of(unit)):
-        text, kind = known.host.read(path), "slice" if unit.endswith(".slice") else "unit"
+        text, kind = record.host.read(path), "slice" if unit.endswith(".slice") else "unit"
         now, wrote = (
             ", ".join("%s=%s" % (key, values[key]) for key in _SETTINGS if values.get(key))
-            for values in (settings(text), settings(known.text_of(path) or text))
+            for values in (settings(text), settings(record.text_of(path) or text))
         )
         if text is not None and now != wrote:
             yield kind, "%s: %s by %s, which is not what the bind wrote: %s" % (unit, now or "nothing", path, wrote or "none of these")
         elif text is not None and now:
-            yield kind, "%s: %s by %s" % (unit, now, known.origin(path))
+            yield kind, "%s: %s by %s" % (unit, now, record.origin(path))
 
 
 def _adopted(host: Host, pid: int, group: Sequence[str]) -> list[tuple[str, str]]:
     """Return a line on running work that was adopted; none where the record is for root to read."""
     try:
-        recorded = record.entries(host)
-        own = record.process(host, pid)
+        recorded = adoptions.entries(host)
+        process_key = adoptions.process(host, pid)
     except (Forbidden, ValueError):
         return []
-    found = classified("/" + "/".join(group))
-    keys = [key for key, entry in recorded.items() if key in group or key.partition(":")[2] == (found.container if found else None)]
-    for key in [*keys, *([own] if own in recorded else [])]:
-        ways = {record.SERVICE: "by " + services.drop_in(key), record.PROCESS: "by the affinity of its threads"}
-        by = ways.get(record.kind_of(key)) or "by %s update" % program_of(key.partition(":")[0])
-        sets = record.last(recorded[key])
+    user = classified("/" + "/".join(group))
+    keys = [key for key, entry in recorded.items() if key in group or key.partition(":")[2] == (user.container if user else None)]
+    for key in [*keys, *([process_key] if process_key in recorded else [])]:
+        means = {adoptions.SERVICE: "by " + services.drop_in(key), adoptions.PROCESS: "by the affinity of its threads"}
+        by = means.get(adoptions.kind_of(key)) or "by %s update" % program_of(key.partition(":")[0])
+        sets = adoptions.last(recorded[key])
         if sets["cpus"]:
             nodes = " and memory nodes " + sets["mems"] if sets.get("mems") else ""
             return [("adopted", "CPUs %s%s %s; an unbind gives back what it had" % (sets["cpus"], nodes, by))]
     return []
 
 
-def _users(known: Known) -> list[Process]:
+def _users(record: HostRecord) -> list[Process]:
     """Return the processes in the slices of NPUs, and those that have one open."""
-    return find(known.host, known.plan, groups_of(known.plan, [{}, {"devices": True}])).processes if known.plan else []
+    return find(record.host, record.plan, groups_of(record.plan, [{}, {"devices": True}])).processes if record.plan else []
 
 
-def _npus_of(known: Known, units: Iterable[str]) -> list[PlanEntry]:
+def _npus_of(record: HostRecord, units: Iterable[str]) -> list[PlanEntry]:
     """Return the entries of the plan whose slice, service or workload is among the units."""
     slices = set(units)
-    for service in (known.live("slices") or {}).get("services", ()):
+    for service in (record.live("slices") or {}).get("services", ()):
         slices |= {service["settings"].get("Slice", "")} if service["name"] in slices else set()
-    for workload in (known.live("slices") or {}).get("workloads", ()):
+    for workload in (record.live("slices") or {}).get("workloads", ()):
         slices |= set(workload["npus"]) if workload["slice"] in slices else set()
-    return [npu for npu in known.npus if npu.get("slice") in slices]
+    return [npu for npu in record.npus if npu.get("slice") in slices]
 
 
 def _entry(npu: Mapping[str, Any]) -> str:
@@ -163,12 +164,12 @@ def _entry(npu: Mapping[str, Any]) -> str:
     return "%s has CPUs %s (%s)%s" % (Device.of(npu).full_title, npu["pool"], ", ".join(roles) or "no roles", mems)
 
 
-def _threads_of(known: Known, pid: int) -> Lines:
+def _threads_of(record: HostRecord, pid: int) -> Lines:
     """Yield the roles of the threads of a process, where role threads places them."""
-    wanted = known.live("threads")
-    if not wanted or not known.plan:
+    wanted = record.live("threads")
+    if not wanted or not record.plan:
         return
-    report = placing.place(known.host, known.plan, wanted["processes"], wanted["patterns"], check=True)
+    report = placing.place(record.host, record.plan, wanted["processes"], wanted["patterns"], check=True)
     for row in (row for row in report.processes if row["pid"] == pid):
         groups: dict[tuple[str, str, str], list[str]] = {}
         for thread in (thread for thread in row["threads"] if thread["before"] is not None):
@@ -178,49 +179,49 @@ def _threads_of(known: Known, pid: int) -> Lines:
             where = "left on CPUs %s" % before if role == "leave" else "on CPUs %s" % before
             where += "" if before == cpus_wanted else ", and should be on %s" % cpus_wanted
             yield "threads", "%d of role %s (%s) %s" % (len(names), role, shown, where)
-        yield "threads", "placed by %s" % known.unit_that_runs(PROGRAM)
+        yield "threads", "placed by %s" % record.unit_that_runs(PROGRAM)
 
 
-def of_npu(known: Known, npu: PlanEntry) -> Lines:
+def of_npu(record: HostRecord, npu: PlanEntry) -> Lines:
     """Yield why an NPU has its CPUs, and what is on them."""
-    plan, slice_name, kind = known.plan or {}, npu.get("slice") or "", Device.of(npu).kind.upper()
-    set_by_bind = _pool_of(known.state, npu) if known.state else None
+    plan, slice_name, kind = record.plan or {}, npu.get("slice") or "", Device.of(npu).kind.upper()
+    set_by_bind = _pool_of(record.state, npu) if record.state else None
     if set_by_bind in (None, npu["pool"]):
-        yield kind, _entry(npu) + known.author(partial(_pool_of, npu=npu))
+        yield kind, _entry(npu) + record.author(partial(_pool_of, npu=npu))
     else:
         yield kind, _entry(npu) + ", which is not what the bind set: CPUs %s" % set_by_bind
     yield "why", "strategy %s: %s" % (plan.get("strategy", "unknown"), plan.get("reason") or "no reason is recorded")
     title = Device.of(npu).title
     for label, sentences in (("repaired", plan.get("repaired")), ("warning", plan.get("warnings"))):
         yield from ((label, sentence) for sentence in sentences or () if title in sentence)
-    yield from _of_unit(known, slice_name)
-    yield from _granted(known, slice_name)
+    yield from _of_unit(record, slice_name)
+    yield from _granted(record, slice_name)
     pool = set(expand(npu["pool"]))
-    lent = {unit: has & pool for unit, has in given(known.host).items() if has & pool} if plan.get("follow") else {}
+    lent = {unit: has & pool for unit, has in given(record.host).items() if has & pool} if plan.get("follow") else {}
     for unit, has in lent.items():
         yield "system", "%s has CPUs %s of it until a workload uses it" % (unit, compress(has))
     if plan.get("follow") and not lent:
         yield "system", "its CPUs are not lent to the system"
-    live = known.live("slices") or {}
+    live = record.live("slices") or {}
     for service in live.get("services", ()):
         if service["settings"].get("Slice") == slice_name:
-            yield "service", "%s by %s" % (service["name"], known.origin(drop_in_of(service["name"])))
+            yield "service", "%s by %s" % (service["name"], record.origin(drop_in_of(service["name"])))
     for workload in live.get("workloads", ()):
         if slice_name in workload["npus"]:
             yield "workload", "%s in %s" % (workload["name"], workload["slice"])
-    processes = [process for process in _users(known) if npu in process.npus]
+    processes = [process for process in _users(record) if npu in process.npus]
     if processes:
         shown = ", ".join("%d (%s)" % (process.pid, process.name) for process in processes[:_SHOWN])
         yield "processes", shown + (" and %d more" % (len(processes) - _SHOWN) if len(processes) > _SHOWN else "")
-    yield from _interrupts_of(known, npu)
+    yield from _interrupts_of(record, npu)
 
 
-def _granted(known: Known, unit: str) -> Lines:
+def _granted(record: HostRecord, unit: str) -> Lines:
     """Yield what the kernel grants a slice, where that is not what the bind set."""
-    entry = known.expected().get(unit)
-    folder = Systemd(known.host).cgroup(unit) if entry else None
+    entry = record.expected().get(unit)
+    folder = Systemd(record.host).cgroup(unit) if entry else None
     for key, words, bound in (("cpus", "CPUs", entry["cpus"]), ("mems", "memory nodes", entry["mems"])) if entry else ():
-        text = known.host.read("%s/cpuset.%s.effective" % (folder, key)) if folder else None
+        text = record.host.read("%s/cpuset.%s.effective" % (folder, key)) if folder else None
         if bound and text is not None and set(expand(text)) != set(expand(bound)):
             yield "kernel", "%s has %s %s, and the bind set %s; 'npu-affinity verify' shows why" % (unit, words, text, bound)
 
@@ -231,8 +232,8 @@ def _pool_of(state: AppliedState, npu: PlanEntry) -> str | None:
     return next((entry["pool"] for entry in npus if entry.get("pci") == npu.get("pci") and entry.get("chip") == npu.get("chip")), None)
 
 
-def _interrupts_of(known: Known, npu: PlanEntry) -> Lines:
-    for row in binding.bind(known.host, known.plan or {}, check=True).npus:
+def _interrupts_of(record: HostRecord, npu: PlanEntry) -> Lines:
+    for row in binding.bind(record.host, record.plan or {}, check=True).npus:
         if row["id"] != npu["id"] or row["pci"] != (npu.get("pci") or "").lower():
             continue
         for kind in KINDS:
@@ -243,19 +244,19 @@ def _interrupts_of(known: Known, npu: PlanEntry) -> Lines:
             yield "interrupts", row["text"]
 
 
-def of_cpu(known: Known, cpu: int) -> Lines:
+def of_cpu(record: HostRecord, cpu: int) -> Lines:
     """Yield what a CPU is for, and which interrupts are on it. Raises ``ValueError`` if there is none."""
-    host, plan = known.host, known.plan or {}
-    found = cpus(host)
-    if cpu not in expand(found["online"]) + expand(found["offline"]):
-        raise ValueError("there is no CPU %d: this host has %s" % (cpu, found["online"]))
-    yield "CPU", _cpu(host, cpu, found)
-    owners = [(npu, [role for role in ("irq", *ROLES) if cpu in expand(npu.get(role) or "")]) for npu in known.npus]
+    host, plan = record.host, record.plan or {}
+    facts = cpus(host)
+    if cpu not in expand(facts["online"]) + expand(facts["offline"]):
+        raise ValueError("there is no CPU %d: this host has %s" % (cpu, facts["online"]))
+    yield "CPU", _cpu(host, cpu, facts)
+    owners = [(npu, [role for role in ("irq", *ROLES) if cpu in expand(npu.get(role) or "")]) for npu in record.npus]
     owners = [(npu, roles) for npu, roles in owners if cpu in expand(npu["pool"])]
     for npu, roles in owners:
-        named = " in role %s" % " and ".join(roles) if roles else ""
-        since = known.author(partial(_pool_of, npu=npu))
-        yield Device.of(npu).kind.upper(), "of %s%s, whose pool is %s%s" % (Device.of(npu).full_title, named, npu["pool"], since)
+        in_roles = " in role %s" % " and ".join(roles) if roles else ""
+        since = record.author(partial(_pool_of, npu=npu))
+        yield Device.of(npu).kind.upper(), "of %s%s, whose pool is %s%s" % (Device.of(npu).full_title, in_roles, npu["pool"], since)
     lent = [unit for unit, has in given(host).items() if owners and cpu in has] if plan.get("follow") else []
     if lent:
         yield "system", "lent to %s until a workload uses its pool" % " and ".join(lent)
@@ -263,35 +264,35 @@ def of_cpu(known: Known, cpu: int) -> Lines:
         yield "system", "housekeeping: CPUs %s are kept for the system" % plan["housekeeping"]
     elif not owners:
         divided = "the plan divides CPUs %s" % plan["cpus"] if plan.get("cpus") else "this host is not bound"
-        yield "idle", "no %s has it; %s" % (noun(known.npus), divided)
-    for unit, entry in known.expected().items():
+        yield "idle", "no %s has it; %s" % (noun(record.npus), divided)
+    for unit, entry in record.expected().items():
         if cpu in expand(entry["cpus"]):
-            yield from _of_unit(known, unit)
-    yield from _interrupts_on(known, cpu)
+            yield from _of_unit(record, unit)
+    yield from _interrupts_on(record, cpu)
 
 
-def _cpu(host: Host, cpu: int, found: Cpus) -> str:
+def _cpu(host: Host, cpu: int, facts: Cpus) -> str:
     nodes = [name for name in host.names(NODE_FOLDER, "node[0-9]*") if cpu in read_list(host, "%s/%s/cpulist" % (NODE_FOLDER, name))]
-    words = ["online" if cpu in expand(found["online"]) else "offline"]
+    words = ["online" if cpu in expand(facts["online"]) else "offline"]
     words += ["NUMA %s" % name.replace("node", "node ") for name in nodes]
-    words += ["core of CPUs %s" % core for core in found["siblings"] if cpu in expand(core)]
-    words += ["isolated"] if cpu in expand(found["isolated"]) else []
+    words += ["core of CPUs %s" % core for core in facts["siblings"] if cpu in expand(core)]
+    words += ["isolated"] if cpu in expand(facts["isolated"]) else []
     governor = host.read("%s/cpu%d/cpufreq/scaling_governor" % (CPU_FOLDER, cpu))
     return "%d: %s" % (cpu, ", ".join(words + (["governor %s" % governor] if governor else [])))
 
 
-def _interrupts_on(known: Known, cpu: int) -> Lines:
+def _interrupts_on(record: HostRecord, cpu: int) -> Lines:
     """Yield the interrupts that come to a CPU: those of NPUs by name, others as a number."""
-    host = known.host
-    report = binding.bind(host, known.plan, check=True) if known.plan else None
+    host = record.host
+    report = binding.bind(host, record.plan, check=True) if record.plan else None
     ours = {entry["irq"]: row["id"] for row in (report.npus if report else ()) for entry in row["interrupts"]}
     names = interrupt_names(host)
     interrupts = {number: Interrupt(number, name) for number, name in names.items()}
     here = [number for number, one in interrupts.items() if cpu in expand(one.effective(host) or one.read(host) or "")]
     for npu in sorted({ours[number] for number in here if number in ours}):
-        own = [names[number] for number in here if ours.get(number) == npu]
-        counted = ", ".join("%d %s" % (own.count(name), name) for name in sorted(set(own)))
-        yield "interrupts", "of NPU %s: %s, bound by %s" % (npu, counted, known.unit_that_runs(binding.PROGRAM))
+        vectors = [names[number] for number in here if ours.get(number) == npu]
+        counted = ", ".join("%d %s" % (vectors.count(name), name) for name in sorted(set(vectors)))
+        yield "interrupts", "of NPU %s: %s, bound by %s" % (npu, counted, record.unit_that_runs(binding.PROGRAM))
     others = [number for number in here if number not in ours]
     if others:
         shown = ", ".join("%d %s" % (number, names[number]) for number in others[:_SHOWN])

@@ -18,7 +18,7 @@ from .._launch.launching import BINDINGS, launch
 from .._launch.options import OF_ALL_FORMS, OPTIONS
 from .._state.plan_file import memory_nodes
 from .._topology.gather import gather
-from .state import Known
+from .state import HostRecord
 from .running import find, refuse_lost
 
 _TAKEN = [name for name in OPTIONS if name in OF_ALL_FORMS or any(name in form.options for form in FORMS.values())]
@@ -37,16 +37,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--binding", choices=BINDINGS, help="the rule by which vLLM-Ascend binds itself")
     for name in _TAKEN:
         option, words = OPTIONS[name], OPTIONS[name].words
-        told: dict[str, Any] = {"dest": "set_" + name, "help": "%s (%s)" % (words, option.default) if option.default else words}
+        keywords: dict[str, Any] = {"dest": "set_" + name, "help": "%s (%s)" % (words, option.default) if option.default else words}
         if isinstance(option.default, bool):
-            told.update(action="store_const", const=not option.default, help="do not " + words if option.default else words)
+            keywords.update(action="store_const", const=not option.default, help="do not " + words if option.default else words)
         elif name == "environment":
-            told.update(action="append", choices=SWITCHES)
+            keywords.update(action="append", choices=SWITCHES)
         elif name == "command":
-            told.update(nargs=argparse.REMAINDER, metavar="WORD", help=words + "; the last option")
+            keywords.update(nargs=argparse.REMAINDER, metavar="WORD", help=words + "; the last option")
         else:
-            told.update(metavar="TEXT")
-        parser.add_argument(_flag(name), **told)
+            keywords.update(metavar="TEXT")
+        parser.add_argument(_flag(name), **keywords)
 
 
 def _form(name: str) -> str:
@@ -65,38 +65,38 @@ def _flag(name: str) -> str:
 def typed(sentence: str) -> str:
     """Return a sentence of the engine, which has options as the filter takes them, with those of this command."""
 
-    def with_value(found: Match[str]) -> str:
-        name, _quote, value = found.groups()
+    def with_value(match: Match[str]) -> str:
+        name, _quote, value = match.groups()
         return _flag(name) if value in ("true", "false") else "%s %s" % (_flag(name), value)
 
-    def listed(found: Match[str]) -> str:
-        return "".join([_flag(found[1]), found[2], ", ".join(map(_flag, found[3].split(", ")))])
+    def listed(match: Match[str]) -> str:
+        return "".join([_flag(match[1]), match[2], ", ".join(map(_flag, match[3].split(", ")))])
 
-    return _NAMED.sub(lambda found: _flag(found[0]), _HAS.sub(listed, _WITH_VALUE.sub(with_value, sentence)))
+    return _NAMED.sub(lambda match: _flag(match[0]), _HAS.sub(listed, _WITH_VALUE.sub(with_value, sentence)))
 
 
-def text(known: Known, arguments: argparse.Namespace) -> str:
+def text(record: HostRecord, arguments: argparse.Namespace) -> str:
     """Return the text of a form. Raises ``ValueError`` with a sentence for what cannot work, and what the topology lacks."""
     options = {name: getattr(arguments, "set_" + name) for name in _TAKEN}
     if options["environment"]:
         options["environment"] = dict.fromkeys(options["environment"], True)
     if "library" in FORMS[arguments.form].options:
-        options["library"] = options["library"] or library_of(known.state)
+        options["library"] = options["library"] or library_of(record.state)
     given = {name: value for name, value in options.items() if value is not None}
-    entry = _entry(known, arguments.places)
-    topology = gather(known.host, npu_smi=known.history.npu_smi)
+    entry = _entry(record, arguments.places)
+    topology = gather(record.host, npu_smi=record.history.npu_smi)
     try:
         return launch(entry, arguments.form, topology=topology, binding=arguments.binding or "", **given)
     except ValueError as error:
         raise ValueError(". ".join([typed(str(error)), *topology["problems"]]))
 
 
-def _entry(known: Known, names: Sequence[str]) -> Mapping[str, Any]:
+def _entry(record: HostRecord, names: Sequence[str]) -> Mapping[str, Any]:
     """Return what names stand for, as the filters plan, workloads and vnpus return it, in the slices that this host has."""
-    places = [find(known, name) for name in names]
+    places = [find(record, name) for name in names]
     for place in places:
-        refuse_lost(known, place)
-    first, expected = places[0], known.expected()
+        refuse_lost(record, place)
+    first, expected = places[0], record.expected()
     if any(place.vnpu for place in places):
         if len(places) > 1:
             raise ValueError("a vNPU is a part of one NPU: launch %s alone" % next(place.title for place in places if place.vnpu))

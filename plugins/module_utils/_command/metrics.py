@@ -110,29 +110,29 @@ def samples(host: Host, before: str | None) -> tuple[dict[str, list[Sample]], st
 
     What is not known has no sample, except for the time of the last comparison, which stays.
     """
-    found: dict[str, list[Sample]] = {}
+    measured: dict[str, list[Sample]] = {}
     begun, history, why = time.monotonic(), in_force(host), ""
     try:
         plan = plan_file.read(host)
         topology = gather(host, npu_smi=history.npu_smi)
         compared = compare(host, topology, must_be_bound=True, host_code=compared_with(host, None), history=history)
-        found.update(_of_comparison(compared.findings, plan or {}, topology["npus"]))
-        found["npu_affinity_unconfined_processes"] = _of_users(host, compared.findings, plan or {}, topology.get("users") or ())
-        found["npu_affinity_hugepages"] = _of_hugepages(host, compared.wanted.live.get("hugepages"))
-        found[LAST_VERIFY] = _one(int(time.time()))
+        measured.update(_of_comparison(compared.findings, plan or {}, topology["npus"]))
+        measured["npu_affinity_unconfined_processes"] = _of_users(host, compared.findings, plan or {}, topology.get("users") or ())
+        measured["npu_affinity_hugepages"] = _of_hugepages(host, compared.wanted.live.get("hugepages"))
+        measured[LAST_VERIFY] = _one(int(time.time()))
     except (OSError, ValueError, CommandError) as error:
         plan, why = None, str(error)
         last = value_of(before, LAST_VERIFY)
-        found[LAST_VERIFY] = [] if last is None else _one(int(last))
-    found["npu_affinity_verify_success"] = _one(0 if why else 1)
-    found["npu_affinity_verify_duration_seconds"] = _one(time.monotonic() - begun)
+        measured[LAST_VERIFY] = [] if last is None else _one(int(last))
+    measured["npu_affinity_verify_success"] = _one(0 if why else 1)
+    measured["npu_affinity_verify_duration_seconds"] = _one(time.monotonic() - begun)
     bound_at = [time.strptime(entry.time, TIME) for entry in history.entries if entry.action in ("bind", "rollback")]
-    found["npu_affinity_last_bind_timestamp_seconds"] = _one(calendar.timegm(bound_at[-1])) if bound_at else []
-    found["npu_affinity_info"] = [({"strategy": str((plan or {}).get("strategy") or ""), "version": VERSION}, 1)]
+    measured["npu_affinity_last_bind_timestamp_seconds"] = _one(calendar.timegm(bound_at[-1])) if bound_at else []
+    measured["npu_affinity_info"] = [({"strategy": str((plan or {}).get("strategy") or ""), "version": VERSION}, 1)]
     totals = rebinds.totals(host)
     for name, key in (("npu_affinity_rebinds_total", "runs"), ("npu_affinity_interrupts_rebound_total", "interrupts")):
-        found[name] = [({"trigger": trigger}, counts[key]) for trigger, counts in totals.items()]
-    return found, why
+        measured[name] = [({"trigger": trigger}, counts[key]) for trigger, counts in totals.items()]
+    return measured, why
 
 
 def _one(value: float) -> list[Sample]:
@@ -140,15 +140,15 @@ def _one(value: float) -> list[Sample]:
 
 
 def _of_comparison(findings: Findings, plan: Plan, present: Sequence[Npu]) -> dict[str, list[Sample]]:
-    found = [(finding.cause.word, code_of(finding.kind, finding.cause.word)) for finding in findings.drift]
-    causes = [cause for cause, _code in found]
+    pairs = [(finding.cause.word, code_of(finding.kind, finding.cause.word)) for finding in findings.drift]
+    causes = [cause for cause, _code in pairs]
     there = {(npu.get("pci") or "").lower() for npu in present}
     gone = [npu for npu in plan.get("lost") or () if (npu.get("pci") or "").lower() not in there]
     local = (plan.get("quality") or {}).get("local")
     return {
         "npu_affinity_bound": _one(1 if plan else 0),
         "npu_affinity_compared_objects": [({"kind": kind}, len(names)) for kind, names in findings.checked.items()],
-        "npu_affinity_drifted_objects": [({"cause": cause, "code": code}, found.count((cause, code))) for cause, code in PAIRS],
+        "npu_affinity_drifted_objects": [({"cause": cause, "code": code}, pairs.count((cause, code))) for cause, code in PAIRS],
         "npu_affinity_pending_changes": _one(len(findings.pending)),
         "npu_affinity_npus": _one(len(plan.get("npus") or ())),
         "npu_affinity_lost_npus": _one(causes.count(LOST_CARD) + len(gone)),
@@ -171,13 +171,13 @@ def _of_users(host: Host, findings: Findings, plan: Plan, users: Iterable[NpuUse
 
 
 def _of_hugepages(host: Host, wanted: HugePagesLive | None) -> list[Sample]:
-    found: list[Sample] = []
+    rows: list[Sample] = []
     size, counts = counts_of(wanted) if wanted else (0, {})
     for node, count in counts.items():
         now = pages(host, size, node) or Pages(0, 0, 0)
         numbers = {"wanted": count, "granted": now.pool, "free": now.free}
-        found += [({"node": str(node), "size": "%dkB" % size, "state": state}, number) for state, number in numbers.items()]
-    return found
+        rows += [({"node": str(node), "size": "%dkB" % size, "state": state}, number) for state, number in numbers.items()]
+    return rows
 
 
 def text(head: str, metrics: Iterable[Metric], samples: Mapping[str, Sequence[Sample]]) -> str:
@@ -229,10 +229,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if path is None:
             say(remark)
             return 0
-        found, why = samples(host, host.read(path))
+        measured, why = samples(host, host.read(path))
         with changing(host, PROGRAM):
             if textfile.wanted(host) == wanted:
-                textfile.write(host, path, text(_HEAD, METRICS, found))
+                textfile.write(host, path, text(_HEAD, METRICS, measured))
     except (OSError, ValueError) as error:
         say("No metrics are written: %s" % error)
         return 1

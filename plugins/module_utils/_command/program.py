@@ -24,7 +24,7 @@ from .._users import pools
 from .._base.version import VERSION
 from . import explaining, launching, running
 from .exec.program import REFUSED, main as execute, start
-from .state import CODES, OUTSIDE, Known, Standing, known, standing
+from .state import CODES, OUTSIDE, HostRecord, Status, record_of, status_of
 
 PROGRAM = "npu-affinity"
 _ABOUT = "Show and verify the CPU binding of this host, explain it, and run commands in it."
@@ -45,17 +45,17 @@ _LAUNCHING = (
     "all NPUs. Forms for Kubernetes need more than one host knows: filter npu.affinity.launch has them."
 )
 _QUALITY = {"disjoint": bool, "whole_cores": bool, "local?": (int, float), "balance": int, "idle": str}
-_TOLD = {"strategy": str, "requested": str, "reason": str, "cpus": str, "housekeeping": str, "repaired": [str], "warnings": [str]}
+_PLAN_TEXTS = {"strategy": str, "requested": str, "reason": str, "cpus": str, "housekeeping": str, "repaired": [str], "warnings": [str]}
 """What a plan says besides its NPUs."""
 _SUBJECT = re.compile(r"(pid|npu|gpu|cpu)[ -]?(\d+)(?:\.slice)?\Z")
 _PCI = re.compile(r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\Z")
 
 
 def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(prog=PROGRAM, description=_ABOUT, epilog="It reads this host only, and needs no network.")
-    found.add_argument("--version", action="version", version="%(prog)s " + VERSION)
-    found.add_argument("--root", default="/", help=argparse.SUPPRESS)
-    commands = found.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    top = argparse.ArgumentParser(prog=PROGRAM, description=_ABOUT, epilog="It reads this host only, and needs no network.")
+    top.add_argument("--version", action="version", version="%(prog)s " + VERSION)
+    top.add_argument("--root", default="/", help=argparse.SUPPRESS)
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
     def add(name: str, function: Callable[..., int], words: str, epilog: str = "", data: bool = False) -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=words, description=words[0].upper() + words[1:] + ".", epilog=epilog)
@@ -84,7 +84,7 @@ def parser() -> argparse.ArgumentParser:
     launching.add_arguments(launch)
     commands.add_parser("exec", help=_EXEC[0].lower() + _EXEC[1:-1], description=_EXEC)
     add("history", _history, "list what was applied to this host, newest first, with author, time, reason and difference", data=True)
-    return found
+    return top
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -111,39 +111,39 @@ def _require_root(host: Host, command: str) -> None:
 
 
 def _status(host: Host, options: argparse.Namespace) -> int:
-    found = _standing(host, options)
+    status = _standing(host, options)
     if not options.json:
-        _print([found.line(), *(text for text in found.remarks if text.endswith("[NPU_HOUSEKEEPING_FOLLOWS]")), *found.ranks])
-    return CODES[found.state]
+        _print([status.line(), *(text for text in status.remarks if text.endswith("[NPU_HOUSEKEEPING_FOLLOWS]")), *status.ranks])
+    return CODES[status.state]
 
 
 def _verify(host: Host, options: argparse.Namespace) -> int:
-    found = _standing(host, options)
+    status = _standing(host, options)
     if not options.json:
-        _print([found.line().partition("; 'npu-affinity verify'")[0], *(entry["sentence"] for entry in found.drift)])
-        if found.outside and found.state != OUTSIDE:
-            _print(["%s [%s]" % (pools.sentence(found.outside), WORK_OUTSIDE_POOL)])
-        _print("%s: %s" % (user["title"], user["next"]) for user in found.outside)
-        _print("remark: " + text for text in found.remarks)
-    return CODES[found.state]
+        _print([status.line().partition("; 'npu-affinity verify'")[0], *(entry["sentence"] for entry in status.drift)])
+        if status.outside and status.state != OUTSIDE:
+            _print(["%s [%s]" % (pools.sentence(status.outside), WORK_OUTSIDE_POOL)])
+        _print("%s: %s" % (user["title"], user["next"]) for user in status.outside)
+        _print("remark: " + text for text in status.remarks)
+    return CODES[status.state]
 
 
-def _standing(host: Host, options: argparse.Namespace) -> Standing:
+def _standing(host: Host, options: argparse.Namespace) -> Status:
     _require_root(host, options.command)
-    found = standing(host)
+    status = status_of(host)
     if options.json:
-        _print_data(found.document())
-    return found
+        _print_data(status.document())
+    return status
 
 
 def _plan(host: Host, options: argparse.Namespace) -> int:
-    found = _bound(host)
-    plan = found.plan or {}
+    record = _bound(host)
+    plan = record.plan or {}
     if options.json:
         _print_data(plan)
         return 0
     try:
-        require_shape(plan, dict(_TOLD, quality=_QUALITY), "the plan")
+        require_shape(plan, dict(_PLAN_TEXTS, quality=_QUALITY), "the plan")
     except ValueError as error:
         raise ValueError("%s cannot be shown (%s): bind the host again, or print it with --json" % (PATH, error))
     written = host.names(UNIT_FOLDER, "*.slice")
@@ -152,28 +152,28 @@ def _plan(host: Host, options: argparse.Namespace) -> int:
         {"pci": npu.get("pci"), "id": npu["id"], "name": None, "numa": numa_node(host, npu["pci"]) if npu.get("pci") else None}
         for npu in plan["npus"]
     ]
-    notes = [*found.notes.get("slices", []), *(note for feature, notes in found.notes.items() if feature != "slices" for note in notes)]
+    notes = [*record.notes.get("slices", []), *(note for feature, notes in record.notes.items() if feature != "slices" for note in notes)]
     _print(plan_table({**plan, "npus": entries}, {"npus": npus}, summary=" ".join(notes)))
     return 0
 
 
 def _explain(host: Host, options: argparse.Namespace) -> int:
     kind, number = _subject(" ".join(options.subject))
-    found = known(host, private=False)
+    record = record_of(host, private=False)
     if kind == "container":
-        lines = explaining.of_container(found, number)
+        lines = explaining.of_container(record, number)
     elif kind == "pid":
-        lines = explaining.of_process(found, int(number))
+        lines = explaining.of_process(record, int(number))
     elif kind == "cpu":
-        lines = explaining.of_cpu(found, int(number))
+        lines = explaining.of_cpu(record, int(number))
     else:
-        lines = explaining.of_npu(_bound(host), running.find_npu(found, number))
+        lines = explaining.of_npu(_bound(host), running.find_npu(record, number))
     if options.json:
         rows_found = [{"title": title, "text": sentence} for title, sentence in lines]
-        _print_data({"kind": kind, "subject": number, "rows": rows_found, "remarks": list(found.remarks)})
+        _print_data({"kind": kind, "subject": number, "rows": rows_found, "remarks": list(record.remarks)})
     else:
         _print(line for title, sentence in lines for line in wrapped(title, sentence, _WIDTH))
-        _say(found.remarks)
+        _say(record.remarks)
     return 0
 
 
@@ -199,34 +199,34 @@ def _run(host: Host, options: argparse.Namespace) -> int:
     if not host.live:
         raise ValueError("nothing can be started below %s: it is not the running machine" % host.root)
     _require_root(host, "run %s -- %s" % (options.name, " ".join(words)))
-    found = running.launch(known(host), options.name, words, options.user)
-    _say([found.where])
-    return start(found.argv, dict(os.environ, **found.environment))
+    launched = running.launch(record_of(host), options.name, words, options.user)
+    _say([launched.where])
+    return start(launched.argv, dict(os.environ, **launched.environment))
 
 
 def _launch(host: Host, options: argparse.Namespace) -> int:
     _require_root(host, "launch %s %s" % (options.form, " ".join(options.places)))
-    text = launching.text(known(host), options)
+    text = launching.text(record_of(host), options)
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
     return 0
 
 
 def _history(host: Host, options: argparse.Namespace) -> int:
     _require_root(host, "history")
-    found = known(host)
+    record = record_of(host)
     if options.json:
-        _print_data(rows(found.entries))
+        _print_data(rows(record.entries))
     else:
-        _print([*paragraphs(found.entries)] or ["This host has no history."])
-    _say(found.remarks)
+        _print([*paragraphs(record.entries)] or ["This host has no history."])
+    _say(record.remarks)
     return 0
 
 
-def _bound(host: Host) -> Known:
-    found = known(host, private=False)
-    if found.plan is None:
-        raise ValueError(" ".join(found.remarks) or "there is no plan in force: this host is not bound")
-    return found
+def _bound(host: Host) -> HostRecord:
+    record = record_of(host, private=False)
+    if record.plan is None:
+        raise ValueError(" ".join(record.remarks) or "there is no plan in force: this host is not bound")
+    return record
 
 
 def _print(lines: Iterable[str]) -> None:

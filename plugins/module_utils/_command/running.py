@@ -26,7 +26,7 @@ from .._features.threads.placing import cpus_of_roles
 from .._state.systemd import Systemd
 from .._state.unit_environment import VISIBLE, agrees, visible_devices
 from .._ranks.devices import named
-from .state import Known
+from .state import HostRecord
 
 if TYPE_CHECKING:
     from .._base.documents import PlanEntry, UnitSets
@@ -63,30 +63,30 @@ class Place(NamedTuple):
     vnpu: Mapping[str, Any] | None = None
 
 
-def launch(known: Known, name: str, command: Sequence[str], user: str | None = None) -> Launch:
+def launch(record: HostRecord, name: str, command: Sequence[str], user: str | None = None) -> Launch:
     """Return how a command is started for an NPU or a workload. Raises ``ValueError`` with a sentence where it must not be, or cannot."""
-    place = find(known, name)
+    place = find(record, name)
     if place.vnpu:
         raise ValueError(
             "%s is a part of an NPU, which a library inside a container holds: start its container with the options of "
             "/etc/npu-affinity/vnpu/%s.env, as 'npu-affinity launch docker %s' prints them" % (place.title, place.vnpu["name"], name)
         )
     _refuse_client(place, name, command)
-    refuse_lost(known, place)
-    online = read_list(known.host, CPU_FOLDER + "/online") or {cpu for npu in place.npus for cpu in expand(npu["pool"])}
-    home = next((unit for unit in place.slices if unit in known.expected()), None)
+    refuse_lost(record, place)
+    online = read_list(record.host, CPU_FOLDER + "/online") or {cpu for npu in place.npus for cpu in expand(npu["pool"])}
+    home = next((unit for unit in place.slices if unit in record.expected()), None)
     environment = _environment(place.npus, user)
     if home is None:
-        return _without_slice(known, place, [*_as_user(known.host, user), *command], environment, online)
-    sets = known.expected()[home]
-    _refuse_other_sets(known.host, home, sets, online)
+        return _without_slice(record, place, [*_as_user(record.host, user), *command], environment, online)
+    sets = record.expected()[home]
+    _refuse_other_sets(record.host, home, sets, online)
     granted = set(expand(sets["cpus"])) & online
     of_all = home not in place.slices[:1]
-    mask = granted if of_all else _mask(known, place.npus, online, granted)
-    systemd_run = _program(known.host, "systemd-run", "it comes with systemd")
+    mask = granted if of_all else _mask(record, place.npus, online, granted)
+    systemd_run = _program(record.host, "systemd-run", "it comes with systemd")
     words = [systemd_run, "--scope", "--collect", "--slice=" + home, "--description=%s for %s" % (command[0], place.title), "--"]
-    words += [_program(known.host, "taskset", "install util-linux"), "--cpu-list", compress(asked_for(known.host, mask, granted))]
-    words += [*_as_user(known.host, user), *command]
+    words += [_program(record.host, "taskset", "install util-linux"), "--cpu-list", compress(asked_for(record.host, mask, granted))]
+    words += [*_as_user(record.host, user), *command]
     where = "%s in %s, CPUs %s" % (place.title, home, compress(mask))
     return Launch(words, environment, where + (", memory nodes %s" % sets["mems"] if sets["mems"] else ""))
 
@@ -107,43 +107,43 @@ def _refuse_client(place: Place, name: str, command: Sequence[str]) -> None:
         )
 
 
-def find(known: Known, name: str) -> Place:
+def find(record: HostRecord, name: str) -> Place:
     """Return what a name stands for: an NPU by its number, PCI function or slice, a workload or a vNPU."""
-    if known.plan is None:
+    if record.plan is None:
         raise ValueError("there is no plan in force on this host: bind it first")
-    slices = known.live("slices") or {}
+    slices = record.live("slices") or {}
     for workload in slices.get("workloads", ()):
         if name in (workload["name"], workload["slice"]):
-            npus = [npu for npu in known.npus if npu.get("slice") in workload["npus"]]
+            npus = [npu for npu in record.npus if npu.get("slice") in workload["npus"]]
             return Place("workload %s" % workload["name"], npus, [workload["slice"]], workload=workload)
     for vnpu in slices.get("vnpus", ()):
         if name in (vnpu["name"], vnpu["slice"]):
-            npus = [npu for npu in known.npus if npu["id"] in vnpu["npus"] and Device.of(npu).kind == "npu"]
+            npus = [npu for npu in record.npus if npu["id"] in vnpu["npus"] and Device.of(npu).kind == "npu"]
             return Place("vNPU %s" % vnpu["name"], npus, [vnpu["slice"]], vnpu=vnpu)
-    npu = find_npu(known, name)
+    npu = find_npu(record, name)
     parent = "%s.slice" % Device.of(npu).kind
     return Place(Device.of(npu).full_title, [npu], [npu.get("slice") or "", parent])
 
 
-def find_npu(known: Known, name: str) -> PlanEntry:
+def find_npu(record: HostRecord, name: str) -> PlanEntry:
     """Return the NPU of the plan that a name stands for, see :func:`named`. Raises ``ValueError`` with what there is instead."""
-    same = named(known.npus, name)
+    same = named(record.npus, name)
     if len(same) == 1:
         return same[0]
     if same:
         raise ValueError("%s is the PCI function of %s; name one of them" % (name, " and ".join(Device.of(npu).title for npu in same)))
-    slices = {Device.of(npu).title: npu.get("slice") or "npu-%s.slice" % npu["id"] for npu in known.npus}
+    slices = {Device.of(npu).title: npu.get("slice") or "npu-%s.slice" % npu["id"] for npu in record.npus}
     there = [home[: -len(".slice")] for home in slices.values()]
-    there += ["workload %s" % workload["name"] for workload in (known.live("slices") or {}).get("workloads", ())]
+    there += ["workload %s" % workload["name"] for workload in (record.live("slices") or {}).get("workloads", ())]
     text = "'%s' is not the slice or PCI function of an NPU or GPU, nor a workload, on this host, which has %s"
     wanted = name.lower().replace(".slice", "").replace("-", "")  # after another one was lost, an id can be that of another slice
     moved = ["%s is in %s" % (title, home) for title, home in slices.items() if wanted in (title.lower().replace(" ", ""), title[4:])]
     raise ValueError(text % (name, ", ".join(there) or "none") + (" (%s)" % ", ".join(moved) if moved else ""))
 
 
-def refuse_lost(known: Known, place: Place) -> None:
+def refuse_lost(record: HostRecord, place: Place) -> None:
     """Refuse NPUs that are gone, and those whose numbers have closed up since the bind because another one is gone."""
-    gone = [npu for npu in known.npus if npu.get("pci") and not known.host.exists("%s/%s" % (DEVICE_FOLDER, npu["pci"].lower()))]
+    gone = [npu for npu in record.npus if npu.get("pci") and not record.host.exists("%s/%s" % (DEVICE_FOLDER, npu["pci"].lower()))]
     if not place.npus:
         raise ValueError("all devices of %s are missing; bind again" % place.title)
     for npu in gone:
@@ -159,37 +159,37 @@ def refuse_lost(known: Known, place: Place) -> None:
 def _refuse_other_sets(host: Host, unit: str, sets: UnitSets, online: set[int]) -> None:
     """Refuse a slice to which the kernel does not grant what it should."""
     systemd = Systemd(host)
-    found = systemd.effective(unit, "cpus")
+    granted = systemd.effective(unit, "cpus")
     if systemd.cgroup(unit) is None:
         raise ValueError("%s is not active: systemctl start %s, or bind again" % (unit, unit))
     wanted = set(expand(sets["cpus"])) & online
-    if found != wanted:
-        has = "no cpuset" if found is None else compress(found) or "none"
+    if granted != wanted:
+        has = "no cpuset" if granted is None else compress(granted) or "none"
         raise ValueError("%s should have CPUs %s and has %s: 'npu-affinity verify' shows why" % (unit, compress(wanted), has))
 
 
-def _mask(known: Known, npus: Sequence[PlanEntry], online: set[int], granted: set[int]) -> set[int]:
+def _mask(record: HostRecord, npus: Sequence[PlanEntry], online: set[int], granted: set[int]) -> set[int]:
     """Return the CPUs on which the command starts: those of role main where role threads takes care of the other roles, else all."""
-    if known.live("threads") is None:
+    if record.live("threads") is None:
         return granted
     return cpus_of_roles(npus, online, granted)[0]["main"] or granted
 
 
-def _without_slice(known: Known, place: Place, command: Sequence[str], environment: Mapping[str, str], online: set[int]) -> Launch:
+def _without_slice(record: HostRecord, place: Place, command: Sequence[str], environment: Mapping[str, str], online: set[int]) -> Launch:
     """Return how a command is started where systemd cannot hold its CPU set."""
-    found = machine(known.host)
-    if sets_cpus(found):
-        notes = " ".join(sum(known.notes.values(), []))
+    facts = machine(record.host)
+    if sets_cpus(facts):
+        notes = " ".join(sum(record.notes.values(), []))
         advice = notes or "Switch role slices on (npu_affinity_slices_enabled)"
         raise ValueError("this host has no slice for %s. %s" % (place.title, advice))
     pool = {cpu for npu in place.npus for cpu in expand(npu["pool"])} & online
-    mask = _mask(known, place.npus, online, pool)
+    mask = _mask(record, place.npus, online, pool)
     nearest = compress({node for npu in place.npus for node in expand(npu.get("mems") or "")})
     mems = compress({node for npu in place.npus for node in expand(memory_nodes(npu))})
     where = "%s on CPUs %s" % (place.title, compress(mask)) + (", memory nodes %s" % mems if mems else "")
     if not mems:
-        return Launch([_program(known.host, "taskset", "install util-linux"), "--cpu-list", compress(mask), *command], environment, where)
-    numactl = _program(known.host, "numactl", "install it: systemd cannot hold memory nodes here (cgroup %s)" % found["cgroup"])
+        return Launch([_program(record.host, "taskset", "install util-linux"), "--cpu-list", compress(mask), *command], environment, where)
+    numactl = _program(record.host, "numactl", "install it: systemd cannot hold memory nodes here (cgroup %s)" % facts["cgroup"])
     return Launch([numactl, "--physcpubind=" + compress(mask), *numactl_memory(nearest, mems), "--", *command], environment, where)
 
 
@@ -199,12 +199,12 @@ def _environment(npus: Sequence[PlanEntry], user: str | None) -> dict[str, str]:
     environment: dict[str, str] = {}
     for kind in ("npu", "gpu"):
         wanted = visible_devices(kind, sorted(npu["id"] for npu in npus if Device.of(npu).kind == kind))
-        own = {name: os.environ[name] for name in wanted if name in VISIBLE and name in os.environ}
-        for name, value in own.items():
+        inherited = {name: os.environ[name] for name in wanted if name in VISIBLE and name in os.environ}
+        for name, value in inherited.items():
             if not agrees(name, value, wanted[name]):
                 text = "%s=%s is set, and the devices here are %s: unset it, or name the devices that it means"
                 raise ValueError(text % (name, value, wanted[name]))
-        environment.update(wanted, **own)
+        environment.update(wanted, **inherited)
     if user:
         entry = _user(user)
         environment.update(HOME=entry.pw_dir, USER=entry.pw_name, LOGNAME=entry.pw_name, SHELL=entry.pw_shell)
@@ -228,7 +228,7 @@ def _user(user: str) -> pwd.struct_passwd:
 
 
 def _program(host: Host, name: str, advice: str) -> str:
-    found = host.find_program(name, _FOLDERS)
-    if found is None:
+    path = host.find_program(name, _FOLDERS)
+    if path is None:
         raise ValueError("%s is not installed; %s" % (name, advice))
-    return found
+    return path

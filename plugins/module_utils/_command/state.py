@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .._base.documents import AppliedState, Plan, PlanEntry, UnitSets, Drift, OutsideUser
 
 
-class Known(NamedTuple):
+class HostRecord(NamedTuple):
     """``plan`` is None on a host that is not bound; ``remarks``: what could not be read."""
 
     host: Host
@@ -85,7 +85,7 @@ def summary(entry: Entry) -> str:
     return "%s, %s%s, run %s%s" % (entry.time, entry.action, who, entry.run["id"], why)
 
 
-def known(host: Host, private: bool = True) -> Known:
+def record_of(host: Host, private: bool = True) -> HostRecord:
     """Return what is known of a host. Raises ``ValueError`` for a plan of a newer version, and with ``private`` for who may not read the
     history; otherwise that is a remark, as is a plan that is broken."""
     plan, remarks = None, []
@@ -99,7 +99,7 @@ def known(host: Host, private: bool = True) -> Known:
         if private:
             raise
         history = InForce([], None, "", ["only root can see who bound this host, when and why"])
-    return Known(host, plan, history, [*remarks, *history.remarks])
+    return HostRecord(host, plan, history, [*remarks, *history.remarks])
 
 
 BOUND, DRIFTED, PENDING, NOT_BOUND, OUTSIDE = "bound", "drifted", "pending", "not bound", "bound, workloads not"
@@ -108,11 +108,11 @@ CODES = {BOUND: 0, DRIFTED: 3, PENDING: 4, NOT_BOUND: 5, OUTSIDE: 6}
 _SHOWN = 3
 
 
-class Standing(NamedTuple):
+class Status(NamedTuple):
     """``drift`` has the findings as module binding_info returns them, ``waiting`` sentences on what is under way or not finished."""
 
     state: str
-    known: Known
+    record: HostRecord
     drift: Sequence[Drift]
     checked: dict[str, list[str]]
     waiting: Sequence[str]
@@ -121,9 +121,9 @@ class Standing(NamedTuple):
     ranks: Sequence[str] = ()
 
     def document(self) -> dict[str, Any]:
-        found = {name: value for name, value in self._asdict().items() if name != "known"}
-        last = self.known.entries[-1].header() if self.known.entries else None
-        return {**found, "bound": self.state != NOT_BOUND, "last_change": last}
+        fields = {name: value for name, value in self._asdict().items() if name != "record"}
+        last = self.record.entries[-1].header() if self.record.entries else None
+        return {**fields, "bound": self.state != NOT_BOUND, "last_change": last}
 
     def line(self) -> str:
         objects = sum(map(len, self.checked.values()))
@@ -132,33 +132,33 @@ class Standing(NamedTuple):
         if self.state == OUTSIDE:
             return "bound, workloads not: %s [%s]" % (sentence(self.outside), WORK_OUTSIDE_POOL)
         if self.state == BOUND:
-            last = " since %s" % summary(self.known.entries[-1]) if self.known.entries else ""
-            devices = count(len(self.known.npus), noun(self.known.npus))
+            last = " since %s" % summary(self.record.entries[-1]) if self.record.entries else ""
+            devices = count(len(self.record.npus), noun(self.record.npus))
             return "bound: %s, %s as they should be%s" % (devices, count(objects, "object"), last)
         names = ["%s (%s, %s)" % (entry["object"], entry["cause"], entry["code"]) for entry in self.drift[:_SHOWN]]
         more = ["%d more" % (len(self.drift) - _SHOWN)] if len(self.drift) > _SHOWN else []
         if self.state == PENDING:
             return "pending: %s" % "; ".join([*self.waiting, *names, *more])
-        found = "%d of %s differ: %s" % (len(self.drift), count(objects, "object"), ", ".join(names + more))
-        return "drifted: %s; 'npu-affinity verify' shows why" % found
+        text = "%d of %s differ: %s" % (len(self.drift), count(objects, "object"), ", ".join(names + more))
+        return "drifted: %s; 'npu-affinity verify' shows why" % text
 
 
-def standing(host: Host) -> Standing:
+def status_of(host: Host) -> Status:
     """Return how the host stands, compared as playbook verify does it: with its plan, its history, and the NPUs that it has now.
 
     Raises ``OSError``, ``ValueError`` or ``CommandError`` with a sentence for what could not be compared.
     """
     waiting = _waiting(host)
-    found = known(host)
-    topology = gather(host, npu_smi=found.history.npu_smi) if found.plan or found.entries else None
-    compared = compare(host, topology=topology, host_code=compared_with(host, None), history=found.history)
+    record = record_of(host)
+    topology = gather(host, npu_smi=record.history.npu_smi) if record.plan or record.entries else None
+    compared = compare(host, topology=topology, host_code=compared_with(host, None), history=record.history)
     drift = drift_of(host, compared)
     state, findings = _state(compared.bound, drift, waiting), compared.findings
     if state == BOUND and findings.outside:
         state = OUTSIDE
     remarks = [*(topology["problems"] if topology else ()), *findings.remarks]
-    ranks = [line for user in (topology["users"] if topology else ()) for line in titles(user, found.plan or {"npus": []})]
-    return Standing(state, found, drift, findings.checked, waiting, remarks, findings.outside, ranks)
+    ranks = [line for user in (topology["users"] if topology else ()) for line in titles(user, record.plan or {"npus": []})]
+    return Status(state, record, drift, findings.checked, waiting, remarks, findings.outside, ranks)
 
 
 def _state(bound: bool, drift: Sequence[Drift], waiting: Sequence[str]) -> str:

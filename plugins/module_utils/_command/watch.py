@@ -52,15 +52,15 @@ class Groups:
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self._library = ctypes.CDLL(None, use_errno=True)
-        self.descriptor = inotify(self._library)
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self.descriptor = inotify(self._libc)
         self.watch()
 
     def watch(self) -> None:
         """Watch all slices; those that are watched already stay so."""
         for folder in self._folders() if self.descriptor >= 0 else ():
             with contextlib.suppress(UnicodeError):  # a name that this locale does not have
-                self._library.inotify_add_watch(self.descriptor, os.fsencode(self.host.path(folder)), _IN_CREATE)
+                self._libc.inotify_add_watch(self.descriptor, os.fsencode(self.host.path(folder)), _IN_CREATE)
 
     def _folders(self) -> Iterator[str]:
         tops = [CGROUPS + top for top in (*HIERARCHIES, "/cpuset")]
@@ -69,19 +69,19 @@ class Groups:
             yield from self._slices(top)
 
     def _slices(self, top: str) -> Iterator[str]:
-        left = [top]
-        while left:
-            outer = left.pop()
+        pending = [top]
+        while pending:
+            outer = pending.pop()
             inner = ["%s/%s" % (outer, name) for name in self.host.names(outer, "*.slice") if self.pods or not of_pods([name])]
             yield from inner
-            left += inner
+            pending += inner
 
     def read(self) -> bool:
         """Return whether a group was made since the last call."""
-        found = list(chunks(self.descriptor))
-        if found:
+        events = list(chunks(self.descriptor))
+        if events:
             self.watch()
-        return bool(found)
+        return bool(events)
 
 
 class Schedule:
@@ -140,9 +140,9 @@ class Watch:
         self.budget = Budget(time.monotonic())
 
     def sources(self) -> str:
-        found = ["programs that start" if self.processes.descriptor >= 0 else "", "device files" if self.opens.descriptors else ""]
+        active = ["programs that start" if self.processes.descriptor >= 0 else "", "device files" if self.opens.descriptors else ""]
         missing = [text for text in (self.processes.why, self.opens.why) if text]
-        words = " and ".join([text for text in found if text] + ["new cgroups" if self.groups.descriptor >= 0 else "the clock"])
+        words = " and ".join([text for text in active if text] + ["new cgroups" if self.groups.descriptor >= 0 else "the clock"])
         return "Watches %s%s" % (words, "".join("; " + text for text in missing))
 
     def run(self) -> None:
@@ -168,12 +168,14 @@ class Watch:
 
     def wait(self, seconds: float) -> None:
         """Wait for events, at most some seconds, and place what they tell."""
-        own = {part.descriptor: part for part in self.parts if part.descriptor >= 0}
+        by_descriptor = {part.descriptor: part for part in self.parts if part.descriptor >= 0}
         descriptors = [number for number in (self.processes.descriptor, self.groups.descriptor, *self.opens.descriptors) if number >= 0]
-        ready = select.select([*descriptors, *own], [], [], seconds)[0]
+        ready = select.select([*descriptors, *by_descriptor], [], [], seconds)[0]
         if not ready:
             return
-        for part in [own[descriptor] for descriptor in ready if descriptor in own]:  # at once: a container starts in milliseconds
+        for part in [
+            by_descriptor[descriptor] for descriptor in ready if descriptor in by_descriptor
+        ]:  # at once: a container starts in milliseconds
             if part.announced():
                 self.schedule.wake(time.monotonic())
         if not {self.processes.descriptor, *self.opens.descriptors}.isdisjoint(ready):

@@ -26,7 +26,7 @@ from ansible_collections.npu.affinity.plugins.module_utils import _npu_smi, _nvi
 from ansible_collections.npu.affinity.plugins.module_utils._drift.in_force import comparison
 from ansible_collections.npu.affinity.plugins.module_utils._base import cpulist
 from ansible_collections.npu.affinity.plugins.module_utils._command import explaining
-from ansible_collections.npu.affinity.plugins.module_utils._command.state import known
+from ansible_collections.npu.affinity.plugins.module_utils._command.state import record_of
 from ansible_collections.npu.affinity.plugins.module_utils._command import metrics
 from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages import shortage
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import rebinds
@@ -145,7 +145,7 @@ def looks(host):
     yield lambda: previous.recorded(host)
     topology = gather(host, others=True, vnpus=True, device_share=True, units=["vllm@0.service"])
     yield lambda: comparison(host, {"topology": topology, "must_be_bound": True}, None, None, in_force(host))
-    found = known(host)
+    found = record_of(host)
     for pid in host.names("/proc", "[0-9]*"):
         yield lambda pid=pid: list(explaining.of_process(found, int(pid)))
     for npu in found.npus:

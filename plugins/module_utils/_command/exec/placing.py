@@ -55,7 +55,7 @@ def set_memory(policy: str, nodes: Collection[int]) -> tuple[str, str]:
     Without one, memory comes from the node of the CPU that first writes to it. PREFERRED_MANY needs Linux 5.15; PREFERRED takes one node.
     """
     number = _set(policy, nodes)
-    if number == errno.EINVAL and policy == "preferred-many" and _release() < FIRST_WITH_MANY:
+    if number == errno.EINVAL and policy == "preferred-many" and _kernel_version() < FIRST_WITH_MANY:
         if len(nodes) > 1:
             return "", ""
         policy = "preferred"
@@ -66,7 +66,7 @@ def set_memory(policy: str, nodes: Collection[int]) -> tuple[str, str]:
     return "", "no memory policy for nodes %s (%s): memory follows the CPUs" % (compress(nodes), why)
 
 
-def _release() -> tuple[int, ...]:
+def _kernel_version() -> tuple[int, ...]:
     parts = os.uname().release.replace("-", ".").split(".")[:2]
     return tuple(int(part) for part in parts if part.isdigit())
 
@@ -81,7 +81,7 @@ def _set(policy: str, nodes: Collection[int]) -> int:
     bits = sum(1 << node for node in nodes)
     words = bits.bit_length() // _BITS + 1
     mask = (ctypes.c_ulong * words)(*[bits >> _BITS * word & (1 << _BITS) - 1 for word in range(words)])
-    library = ctypes.CDLL(None, use_errno=True)
-    if library.syscall(ctypes.c_long(syscall), ctypes.c_int(POLICIES[policy]), mask, ctypes.c_ulong(words * _BITS + 1)) == 0:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syscall(ctypes.c_long(syscall), ctypes.c_int(POLICIES[policy]), mask, ctypes.c_ulong(words * _BITS + 1)) == 0:
         return 0
     return ctypes.get_errno()

@@ -98,17 +98,17 @@ def _place(options: Mapping[str, str], environment: Mapping[str, str], command: 
     variables: dict[str, str] = {}
     npus, lost = plan["npus"], [npu for npu in plan.get("lost") or () if npu["pool"]]
     if "--device" in options:
-        entry, variables = _named(root, npus, lost, environment, options["--device"])
+        entry, variables = _by_name(root, npus, lost, environment, options["--device"])
         why = "--device %s" % options["--device"]
     else:
-        entry, why = _own(root, npus, lost, environment, command)
+        entry, why = _visible_device(root, npus, lost, environment, command)
     role, wanted = _cpus(entry, options.get("--role"))
     cpus, narrower = set_cpus(wanted, title(entry))
     nodes, policy, denied = _nodes(entry), "", ""
     if nodes:
         strict = (plan.get("options") or {}).get("memory") == "strict"
         policy, denied = set_memory("bind" if strict else "preferred-many", nodes)
-    variables.update(_of_threads(environment, len(cpus)))
+    variables.update(_thread_variables(environment, len(cpus)))
     if kind_of(entry) == GPU and ORDER not in environment:
         variables[ORDER] = BY_PCI
     warnings = [text for text in (narrower, denied) if text]
@@ -133,7 +133,7 @@ def read_plan(root: str) -> Plan:
     return plan
 
 
-def _own(
+def _visible_device(
     root: str, npus: Sequence[PlanEntry], lost: Sequence[PlanEntry], environment: Mapping[str, str], command: Sequence[str]
 ) -> tuple[PlanEntry, str]:
     """Return the device of this process, and where it comes from."""
@@ -143,32 +143,32 @@ def _own(
     chosen = [kind for kind in candidates if VARIABLES[kind] in environment] or candidates
     if len(chosen) != 1:
         raise ValueError(_no_kind(chosen, kinds, environment))
-    own, word = seen[chosen[0]], chosen[0].upper()
+    devices, word = seen[chosen[0]], chosen[0].upper()
     index, why = 0, "the only visible %s" % word
-    if len(own) > 1:
-        found = index_of(environment, command)
-        if found is None:
+    if len(devices) > 1:
+        rank = index_of(environment, command)
+        if rank is None:
             only = "; PMI_RANK counts over all hosts" if "PMI_RANK" in environment else ""
             text = "it is not known which of %d visible %ss this process uses: set one of %s, or name it with --device%s"
-            raise ValueError(text % (len(own), word, ", ".join(RANKS), only))
-        index, why = found
-    if index >= len(own):
-        raise ValueError("%s has no device: this process sees %d %ss, counted from 0" % (why, len(own), word))
-    entry = own[index].entry
+            raise ValueError(text % (len(devices), word, ", ".join(RANKS), only))
+        index, why = rank
+    if index >= len(devices):
+        raise ValueError("%s has no device: this process sees %d %ss, counted from 0" % (why, len(devices), word))
+    entry = devices[index].entry
     if entry is None:
-        raise ValueError("%s, the device by %s, is not in the plan: bind the host with it" % (own[index].file, why))
+        raise ValueError("%s, the device by %s, is not in the plan: bind the host with it" % (devices[index].file, why))
     return entry, why
 
 
 def _no_kind(chosen: Sequence[str], kinds: Sequence[str], environment: Mapping[str, str]) -> str:
     if chosen:
         return "this process sees NPUs and GPUs: set %s or %s, or name one with --device" % tuple(VARIABLES.values())
-    told = ["%s=%s" % (VARIABLES[kind], environment[VARIABLES[kind]]) for kind in kinds if VARIABLES[kind] in environment]
+    settings = ["%s=%s" % (VARIABLES[kind], environment[VARIABLES[kind]]) for kind in kinds if VARIABLES[kind] in environment]
     words = " or ".join(kind.upper() for kind in kinds) or "NPU or GPU"
-    return "this process sees no %s of the plan: %s" % (words, " and ".join(told) or "it may open no device file of one")
+    return "this process sees no %s of the plan: %s" % (words, " and ".join(settings) or "it may open no device file of one")
 
 
-def _named(
+def _by_name(
     root: str, npus: Sequence[PlanEntry], lost: Sequence[PlanEntry], environment: Mapping[str, str], name: str
 ) -> tuple[PlanEntry, dict[str, str]]:
     """Return the device that a name stands for, and the variable that shows it alone, where it is not set and a device file is there."""
@@ -179,14 +179,14 @@ def _named(
     entry, kind = same[0], kind_of(same[0])
     variable = VARIABLES[kind]
     try:
-        found = there(root, kind, npus, lost)
+        devices = there(root, kind, npus, lost)
     except ValueError:
         return entry, {}
     if variable in environment:
-        if not any(one.entry is entry for one in visible(kind, found, environment)):
+        if not any(one.entry is entry for one in visible(kind, devices, environment)):
             raise ValueError("%s=%s does not show %s: unset it, or name another device" % (variable, environment[variable], title(entry)))
         return entry, {}
-    ids = [str(index) for index, one in enumerate(found) if one.entry is entry]
+    ids = [str(index) for index, one in enumerate(devices) if one.entry is entry]
     return entry, {variable: ",".join(ids)} if ids else {}
 
 
@@ -205,12 +205,12 @@ def _nodes(entry: PlanEntry) -> list[int]:
     return expand(entry.get("mems") or allowed, "memory nodes of %s" % title(entry)) if allowed else []
 
 
-def _of_threads(environment: Mapping[str, str], cpus: int) -> dict[str, str]:
+def _thread_variables(environment: Mapping[str, str], cpus: int) -> dict[str, str]:
     """Return what fits OpenMP to the CPUs and disables what binds programs itself, except what is set already."""
-    found = {**OFF, "OMP_NUM_THREADS": str(cpus)}
+    variables = {**OFF, "OMP_NUM_THREADS": str(cpus)}
     if any(name in environment for name in OPENMP):
-        del found["OMP_PROC_BIND"]
-    return {name: value for name, value in found.items() if name not in environment}
+        del variables["OMP_PROC_BIND"]
+    return {name: value for name, value in variables.items() if name not in environment}
 
 
 def _parsed(argv: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:
@@ -235,16 +235,16 @@ def _parsed(argv: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:
 
 def _as_started(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without LC_CTYPE, where it is Python that has set it (PEP 538)."""
-    found = dict(environment)
-    if found.get("LC_CTYPE") in ("C.UTF-8", "C.utf8", "UTF-8"):
+    variables = dict(environment)
+    if variables.get("LC_CTYPE") in ("C.UTF-8", "C.utf8", "UTF-8"):
         try:
             with open("/proc/self/environ", "rb") as file:
                 before = file.read()
         except OSError:
-            return found
+            return variables
         if b"\0LC_CTYPE=" not in b"\0" + before:
-            del found["LC_CTYPE"]
-    return found
+            del variables["LC_CTYPE"]
+    return variables
 
 
 def _warn(sentence: str) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._command import explaining
-from ansible_collections.npu.affinity.plugins.module_utils._command.state import known
+from ansible_collections.npu.affinity.plugins.module_utils._command.state import record_of
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt import services, step
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.feature import FEATURE, SECTION
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.record import check
@@ -165,7 +165,7 @@ def test_the_command_explains_adopted_work(machine):
     machine.put(plan_file.PATH, json.dumps(dict(PLAN, schema=1)))
     ways = {100: "by " + DROP_IN, 200: "by docker update", 300: "by the affinity of its threads"}
     for pid, way in ways.items():
-        told = dict(explaining.of_process(known(machine, private=False), pid))
+        told = dict(explaining.of_process(record_of(machine, private=False), pid))
         cpus = "0-1" if pid == 300 else "4-7"
         assert told["adopted"] == "CPUs %s %s; an unbind gives back what it had" % (cpus, way) and "slice" not in told
 

@@ -117,7 +117,7 @@ def would_run(host, options, command):
     """What ``npu-affinity run`` would say and execute, with its variables."""
     options = [option for option in shlex.split(options) if option != "--user"]
     try:
-        found = running.launch(state.known(Host(str(host))), options[-1], shlex.split(command), *options[:-1])
+        found = running.launch(state.record_of(Host(str(host))), options[-1], shlex.split(command), *options[:-1])
     except ValueError as error:
         return f"{error} [125]"
     variables = [f"{name}={value}" for name, value in sorted(found.environment.items())]
