@@ -68,9 +68,9 @@ def look(host: Host, path: str, content: str | None) -> Change:
         raise ValueError("%s exists and is not managed by npu.affinity; remove or rename it" % path)
     change = Change(path, before, FileState(None, None) if content is None else FileState(content, 0o644))
     for earlier in installed(host):
-        found = FileState.of(host, earlier)
-        if earlier != path and found.text is not None and is_ours(found.text):
-            change.files[earlier] = (found, FileState(None, None))
+        current = FileState.of(host, earlier)
+        if earlier != path and current.text is not None and is_ours(current.text):
+            change.files[earlier] = (current, FileState(None, None))
             change.differences.append("drop-in: %s -> %s" % (earlier, path if content is not None else "none"))
     now, places = settings.settings(host)
     then, _places = settings.settings(host, {file: after.text for file, (_before, after) in change.files.items()})
@@ -91,17 +91,17 @@ def look(host: Host, path: str, content: str | None) -> Change:
     return change
 
 
-def back(host: Host, change: Change) -> Change:
+def inverse(host: Host, change: Change) -> Change:
     """Return the :class:`Change` that takes back one which was made."""
-    found = Change(change.path, change.after, change.before)
-    found.files = {path: (after, before) for path, (before, after) in change.files.items()}
-    texts = {path: after.text for path, (_before, after) in found.files.items()}
+    undone = Change(change.path, change.after, change.before)
+    undone.files = {path: (after, before) for path, (before, after) in change.files.items()}
+    texts = {path: after.text for path, (_before, after) in undone.files.items()}
     then, places = settings.settings(host, texts)
-    found.policy = then.get("cpuManagerPolicy") or "none"
+    undone.policy = then.get("cpuManagerPolicy") or "none"
     state = _state(host, places["root"])
-    if change.removed or (state is not None and state.policy != found.policy):
-        found.removed = _states(host, places["root"])
-    return found
+    if change.removed or (state is not None and state.policy != undone.policy):
+        undone.removed = _states(host, places["root"])
+    return undone
 
 
 def _states(host: Host, root: str) -> list[str]:
@@ -161,7 +161,7 @@ def apply(host: Host, change: Change, wait: float = 120) -> None:
         if running:
             _start(host, systemd, change, wait)
     except (OSError, ValueError, CommandError) as error:
-        _go_back(host, systemd, change, running, recorded, error)
+        _restore(host, systemd, change, running, recorded, error)
     section = previous.recorded(host).get(SECTION, {"folders": []})
     _settle_record(host, {"path": change.path, "folders": section["folders"]} if change.after.text is not None else None)
 
@@ -192,7 +192,7 @@ def _start(host: Host, systemd: Systemd, change: Change, wait: float) -> None:
     raise ValueError(text % (change.policy, wait, settings.UNIT))
 
 
-def _go_back(host: Host, systemd: Systemd, change: Change, running: bool, recorded: Mapping[str, Any] | None, error: Exception) -> NoReturn:
+def _restore(host: Host, systemd: Systemd, change: Change, running: bool, recorded: Mapping[str, Any] | None, error: Exception) -> NoReturn:
     """Put the drop-in back, start the kubelet as it was, and raise what went wrong."""
     try:
         if running:

@@ -33,7 +33,7 @@ def kubelet(host: Host, online: set[int]) -> dict[str, Any] | None:
     text = host.read(path)
     if not places["sources"] and text is None:
         return None
-    release, reserved, state, warnings = _version(host), set(), None, []
+    version, reserved, state, warnings = _version(host), set(), None, []
     try:
         reserved = set(expand(settings.get("reservedSystemCPUs") or "", "%s: reservedSystemCPUs" % places["config"]))
         state = state_file.parse(text, path) if text is not None else None
@@ -47,14 +47,14 @@ def kubelet(host: Host, online: set[int]) -> dict[str, Any] | None:
                 % (places["config"] if len(places["sources"]) < 2 else "The configuration", wanted, state.policy, path)
             )
         warnings.extend(state.problems)
-        warnings.extend(state_file.against_kubelet(state, release, path))
+        warnings.extend(state_file.against_kubelet(state, version, path))
         if state.policy == "static":
             strict = options.get("strict-cpu-reservation") == "true"
             warnings.extend(state_file.against_machine(state, online, reserved, strict, path))
     policy = wanted or (state.policy if state else "none")
     gone: dict[str, str | None] = dict.fromkeys(places["ours"])
     return {
-        "version": release,
+        "version": version,
         "policy": policy,
         "policy_without": _settings.settings(host, gone)[0].get("cpuManagerPolicy", "none") if gone else policy,
         "options": options,

@@ -54,7 +54,7 @@ def settings(host: Host, instead: Mapping[str, str | None] | None = None) -> tup
     flags = _flags(host)
     config = flags.get("config") or CONFIG
     folder = (flags.get("config-dir") or "").rstrip("/") or None
-    found: dict[str, Any] = {}
+    merged: dict[str, Any] = {}
     sources, ours = [], []
     drop_ins = {"%s/%s" % (folder, name) for name in host.names(folder, "*.conf")} if folder else set()
     drop_ins.update(path for path in instead if folder and path.startswith(folder + "/"))
@@ -63,32 +63,31 @@ def settings(host: Host, instead: Mapping[str, str | None] | None = None) -> tup
         if text is not None:
             sources.append(path)
             ours += [path] if is_ours(text) else []
-            _merge(found, read(text))
+            _merge(merged, read(text))
     given = {FLAGS[name]: value for name, value in flags.items() if name in FLAGS}
     if given:
         sources.append("flags")
-        _merge(found, {key: _pairs(value) if key in _MAPPINGS else value for key, value in given.items()})
+        _merge(merged, {key: _pairs(value) if key in _MAPPINGS else value for key, value in given.items()})
     root = (flags.get("root-dir") or ROOT_FOLDER).rstrip("/")
-    return found, {"config": config, "config_dir": folder, "root": root, "sources": sources, "ours": ours}
+    return merged, {"config": config, "config_dir": folder, "root": root, "sources": sources, "ours": ours}
 
 
-def _merge(found: dict[str, Any], more: Mapping[str, Any]) -> None:
+def _merge(merged: dict[str, Any], more: Mapping[str, Any]) -> None:
     for key, value in more.items():
         if isinstance(value, dict):
-            found.setdefault(key, {}).update(value)
+            merged.setdefault(key, {}).update(value)
         else:
-            found[key] = value
+            merged[key] = value
 
 
 def read(text: str) -> dict[str, Any]:
     """Return the known settings of a configuration's text: texts by key, and mappings of texts."""
     if text.lstrip().startswith("{"):
         try:
-            document = json_of(text)
+            return _selected(json_of(text))
         except ValueError:
-            document = {}
-        return _known(document if isinstance(document, dict) else {})
-    found: dict[str, Any] = {}
+            return {}
+    document: dict[str, Any] = {}
     indents: dict[str, int] = {}
     mapping = None
     for line in text.splitlines():
@@ -96,12 +95,12 @@ def read(text: str) -> dict[str, Any]:
         if top:
             key, value = top.group(1), _value(top.group(2) or "")
             mapping = key if not value else None
-            found[key] = _flow(value) if value.startswith("{") else value or {}
+            document[key] = _flow(value) if value.startswith("{") else value or {}
         elif inner and mapping:
             indent = len(line) - len(line.lstrip())
             if indent <= indents.setdefault(mapping, indent):  # what is deeper belongs to something inside
-                found[mapping][inner.group(1)] = _value(inner.group(2))
-    return _known(found)
+                document[mapping][inner.group(1)] = _value(inner.group(2))
+    return _selected(document)
 
 
 def _value(text: str) -> str:
@@ -118,14 +117,14 @@ def _flow(text: str) -> dict[str, str]:
     return {_value(key): _value(value) for key, value in pairs}
 
 
-def _known(document: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {
+def _selected(document: Mapping[str, Any]) -> dict[str, Any]:
+    selected: dict[str, Any] = {
         key: _text(document[key]) for key in _SCALARS if isinstance(document.get(key), (str, int)) and document[key] != ""
     }
     for key in _MAPPINGS:
         if isinstance(document.get(key), dict) and document[key]:
-            found[key] = {str(name): _text(value) for name, value in document[key].items()}
-    return found
+            selected[key] = {str(name): _text(value) for name, value in document[key].items()}
+    return selected
 
 
 def _text(value: object) -> str:

@@ -50,14 +50,14 @@ class State(NamedTuple):
 def parse(text: str, path: str = FILE) -> State:
     """Return the :class:`State` of a file's text. ``ValueError`` says what is wrong where it is not a state at all."""
     try:
-        state = json_of(text)
-        content = json_of(state["data"]) if "data" in state else state
+        document = json_of(text)
+        content = json_of(document["data"]) if "data" in document else document
         policy, default = content["policyName"], content.get("defaultCpuSet", content.get("defaultCPUSet"))
         if not isinstance(policy, str) or not isinstance(default, str):
             raise KeyError("policyName, defaultCpuSet")
         entries = content.get("entries") or {}
         pods = {str(pod): str(entry.get("cpuSet", "")) for pod, entry in (content.get("podEntries") or {}).items()}
-        version = 4 if "data" in state else 3 if pods else _version(entries)
+        version = 4 if "data" in document else 3 if pods else _version(entries)
         exclusive: dict[str, str] = {}
         for owner, value in entries.items():
             inner = {"%s/%s" % (owner, name): cpulist for name, cpulist in value.items()} if isinstance(value, dict) else {owner: value}
@@ -67,24 +67,26 @@ def parse(text: str, path: str = FILE) -> State:
     default_cpus = expand(default, "%s: defaultCpuSet" % path)
     sets = {name: expand(cpulist, "%s: %s" % (path, name)) for name, cpulist in sorted(exclusive.items())}
     for pod, cpulist in pods.items():
-        own = set(expand(cpulist, "%s: %s" % (path, pod))).difference(*(cpus for name, cpus in sets.items() if name.startswith(pod + "/")))
-        if own:
-            sets[pod] = sorted(own)
+        shared = set(expand(cpulist, "%s: %s" % (path, pod))).difference(
+            *(cpus for name, cpus in sets.items() if name.startswith(pod + "/"))
+        )
+        if shared:
+            sets[pod] = sorted(shared)
     checksum = None
     if version == 4:
-        checksum = state["dataChecksum"] == fnv1a("(string)" + state["data"]) if state.get("dataChecksum") else None
-    elif state.get("checksum"):
+        checksum = document["dataChecksum"] == fnv1a("(string)" + document["data"]) if document.get("dataChecksum") else None
+    elif document.get("checksum"):
         matching = []
         for number in {None: [1, 2, 3], 1: [1], 2: [2, 3], 3: [3]}[version]:
             names = [_NAME] + (["%sV%d" % (_NAME, number)] if number > 1 else [])  # its own, and the one that all versions had first
-            if state["checksum"] in [fnv1a(dump(policy, default, entries, number, pods, name)) for name in names]:
+            if document["checksum"] in [fnv1a(dump(policy, default, entries, number, pods, name)) for name in names]:
                 matching.append(number)
         checksum = bool(matching)
         version = 3 if matching == [3] else version
-    oldest = (1, 36) if version == 3 else (1, 37) if version == 4 and "policyName" not in state else None
+    oldest = (1, 36) if version == 3 else (1, 37) if version == 4 and "policyName" not in document else None
     cpulists = {name: compress(cpus) for name, cpus in sets.items()}
-    found = State(policy, compress(default_cpus), cpulists, version, checksum, [], oldest)
-    return found._replace(problems=list(_problems(found, path)))
+    state = State(policy, compress(default_cpus), cpulists, version, checksum, [], oldest)
+    return state._replace(problems=list(_problems(state, path)))
 
 
 def _version(entries: Mapping[str, object]) -> int | None:
@@ -136,16 +138,16 @@ def against_machine(state: State, online: set[int], reserved: set[int], strict: 
     empty where the kubelet chooses them.
     """
     default = set(expand(state.default_cpus))
-    known = default.union(*(expand(cpulist) for cpulist in state.exclusive.values()))
-    missing = online - known - reserved
+    assigned = default.union(*(expand(cpulist) for cpulist in state.exclusive.values()))
+    missing = online - assigned - reserved
     if missing:
         yield "%s has lost CPUs %s: they are online, not reserved, and in no set" % (path, compress(missing))
-    if known - online:
-        yield "%s names CPUs %s, which are not online: the machine changed since kubelet started" % (path, compress(known - online))
+    if assigned - online:
+        yield "%s names CPUs %s, which are not online: the machine changed since kubelet started" % (path, compress(assigned - online))
     if strict and reserved & default:
         text = "%s shares CPUs %s, which strict-cpu-reservation keeps for the system: the reservation changed since kubelet started"
         yield text % (path, compress(reserved & default))
-    given_away = reserved & (known - default)
+    given_away = reserved & (assigned - default)
     if given_away:
         yield "%s gives reserved CPUs %s to containers: the reservation changed since kubelet started" % (path, compress(given_away))
 
@@ -155,7 +157,7 @@ def against_kubelet(state: State, version: str | None, path: str = FILE) -> Iter
     if state.oldest is None:
         return
     remove = "drain the node, stop kubelet, remove the file and memory_manager_state next to it, start kubelet"
-    if version is not None and release(version) < state.oldest:
+    if version is not None and minor_version(version) < state.oldest:
         text = "%s is of version %s, which kubelet %s takes for corrupted and does not start with: %s"
         yield text % (path, state.version, version, remove)
     else:
@@ -163,7 +165,7 @@ def against_kubelet(state: State, version: str | None, path: str = FILE) -> Iter
         yield "%s is of version %s, which %s take for corrupted: for a downgrade %s" % (path, state.version, older, remove)
 
 
-def release(text: str) -> tuple[int, int]:
+def minor_version(text: str) -> tuple[int, int]:
     """Return the first two numbers of a release: ``1.36.2`` -> ``(1, 36)``."""
     major, minor = re.findall(r"\d+", text)[:2]
     return int(major), int(minor)

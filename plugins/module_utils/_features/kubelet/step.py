@@ -61,7 +61,7 @@ class Kubelet(step.LiveStep):
     def undo(self) -> None:
         """Restart the kubelet with the drop-ins of before. A change that failed has been taken back already."""
         if self._applied and self.change and self.wait:
-            drop_in.apply(self.host, drop_in.back(self.host, self.change), self.wait)
+            drop_in.apply(self.host, drop_in.inverse(self.host, self.change), self.wait)
 
     def pending(self) -> list[str]:
         return self.change.differences if self.change and not self.wait else []

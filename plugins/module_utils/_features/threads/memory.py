@@ -143,11 +143,11 @@ class Migration:
 
     def lines(self, check: bool) -> list[str]:
         """Return a line for every process with MiB on remote nodes, as predicted in check mode."""
-        found = []
+        texts = []
         for process, _table, amount in self.todo:
             moved = sum(step["mib"] - step["left_mib"] for step in self.steps if step["pid"] == process.pid)
-            found.append("~ %s: MiB on remote nodes %.1f -> %.1f" % (process.title, amount, 0 if check else amount - moved))
-        return found
+            texts.append("~ %s: MiB on remote nodes %.1f -> %.1f" % (process.title, amount, 0 if check else amount - moved))
+        return texts
 
     def refuse_above(self, limit: float) -> None:
         """Raise ``ValueError`` with the numbers when there is more to move than ``limit`` MiB, or no tool to move it."""

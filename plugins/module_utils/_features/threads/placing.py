@@ -185,15 +185,15 @@ class _Process:
 
 
 class Report:
-    """The results for threads. ``found`` are the :class:`threads.tasks.Process` objects, ``warnings`` and ``failed`` sentences.
+    """The results for threads. ``selected`` are the :class:`threads.tasks.Process` objects, ``warnings`` and ``failed`` sentences.
 
     A process is ``{pid, name, title, npus, found_by, threads}``, a thread ``{tid, name, role, before, wanted, after, state, text}`` with
     cpulists. States: placed (was right), moved, left (by a pattern), gone (it ended meanwhile, which is not a failure), refused (by its
     cpuset) and failed.
     """
 
-    def __init__(self, found: Sequence[Process] = (), warnings: Iterable[str] = ()) -> None:
-        self.found = found
+    def __init__(self, selected: Sequence[Process] = (), warnings: Iterable[str] = ()) -> None:
+        self.selected = selected
         self.warnings = list(warnings)
         self.processes: list[dict[str, Any]] = []
         self.failed: list[str] = []
@@ -242,7 +242,7 @@ def place(
     return report
 
 
-def put_back(host: Host, report: Report) -> None:
+def restore(host: Host, report: Report) -> None:
     """Restore the CPUs of the threads that were moved; one that has ended needs nothing. Raises ``ValueError`` with what could not be."""
     failed = []
     for row, entry in ((process, thread) for process in report.processes for thread in process["threads"]):

@@ -71,7 +71,7 @@ class Threads(step.LiveStep):
 
     def undo(self) -> None:
         if self._begun:
-            placing.put_back(self.host, self.report)
+            placing.restore(self.host, self.report)
 
     def _place(self, check: bool) -> None:
         self.report = placing.place(self.host, self.plan, self.wanted["processes"], self.wanted["patterns"], check)
@@ -102,7 +102,7 @@ class Threads(step.LiveStep):
             result["changed"] |= bool(migration.todo) if self._check else migration.moved >= 1
             result["failures"] += migration.failed
         if self.memory != "none":
-            result["memory"], unread = tables(self.host, self.report.found)
+            result["memory"], unread = tables(self.host, self.report.selected)
             self.warnings = self.warnings + unread
         return result
 
@@ -141,7 +141,7 @@ class Release(step.Release):
 
     def undo(self) -> None:
         if self.report is not None:
-            placing.put_back(self.host, self.report)
+            placing.restore(self.host, self.report)
 
     def _place(self, check: bool = False) -> placing.Report:
         return placing.place(self.host, plan_in_force(self.host), *placing.settings_of(self.host), check, release=True)
@@ -155,7 +155,7 @@ def compare(comparing: Comparing, wanted: ThreadsLive) -> None:
     findings = comparing.findings
     report = placing.place(comparing.host, comparing.plan, wanted["processes"], wanted["patterns"], check=True)
     objects: dict[tuple[str, Device | None], list[tuple[dict[str, Any], dict[str, Any]]]] = {}
-    for process, row in zip(report.found, report.processes):
+    for process, row in zip(report.selected, report.processes):
         device = Device.of(process.npus[0]) if len(process.npus) == 1 else None
         for entry in row["threads"]:
             if entry["state"] not in ("left", "gone"):
@@ -169,7 +169,7 @@ def compare(comparing: Comparing, wanted: ThreadsLive) -> None:
             continue
         row, entry = wrong[0]
         task = "thread %d (%s) of process %d (%s)" % (entry["tid"], entry["name"], row["pid"], row["name"])
-        found = Value(cpus=entry["before"], task=task, more=len(wrong) - 1)
+        actual = Value(cpus=entry["before"], task=task, more=len(wrong) - 1)
         cause = Cause(CHANGED_CPUSET, entry["text"]) if entry["state"] == "refused" else Cause(EDIT, _MOVED)
-        findings.differs("threads", name, Value(cpus=entry["wanted"]), found, cause, device)
+        findings.differs("threads", name, Value(cpus=entry["wanted"]), actual, cause, device)
     findings.remarks += coded("NPU_THREAD_UNPLACED", report.warnings)

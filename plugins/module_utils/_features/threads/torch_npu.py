@@ -51,29 +51,29 @@ def _read(mode: int, parts: Sequence[str]) -> Setting:
     ranges: dict[int, list[tuple[int, int]]] = {}
     switches = set()
     for part in parts:
-        found, switch = _RANGE.match(part), _SWITCH.match(part)
-        if found:
-            number, first, last = found.groups()
+        match, switch = _RANGE.match(part), _SWITCH.match(part)
+        if match:
+            number, first, last = match.groups()
             ranges.setdefault(int(number), []).append((int(first), int(last or first)))
         elif switch and int(switch.group(2)):
             switches.add(switch.group(1))
     return Setting(mode, ranges, frozenset(switches))
 
 
-def cpus_of(made: Setting, number: int, visible: int, online: Collection[int], release: tuple[int, ...]) -> set[int] | None:
+def cpus_of(parsed: Setting, number: int, visible: int, online: Collection[int], version: tuple[int, ...]) -> set[int] | None:
     """Return the CPUs of a visible device by its number; None where torch_npu asks the driver for them (``npu_affine``).
 
-    ``visible`` is how many devices the process sees, ``release`` that of torch_npu.
+    ``visible`` is how many devices the process sees, ``version`` that of torch_npu.
     """
-    ranges = made.ranges.get(number, ())
+    ranges = parsed.ranges.get(number, ())
     if not ranges:
         size = len(online) // visible
-        return None if "npu_affine" in made.switches else set(sorted(online)[number * size : (number + 1) * size])
-    counted = ranges if release >= JOINS_RANGES else ranges[-1:]
+        return None if "npu_affine" in parsed.switches else set(sorted(online)[number * size : (number + 1) * size])
+    counted = ranges if version >= JOINS_RANGES else ranges[-1:]
     return {cpu for first, last in counted for cpu in range(first, min(last, MOST_CPUS) + 1)}
 
 
 def visible_ids(environment: Sequence[str]) -> list[int]:
     """Return the logic ids of the NPUs that a process sees, in its order; none where its environment does not say."""
-    found = [match.group(1) for match in map(_VISIBLE.match, environment) if match]
-    return [int(number) for number in found[-1].split(",")] if found else []
+    lists = [match.group(1) for match in map(_VISIBLE.match, environment) if match]
+    return [int(number) for number in lists[-1].split(",")] if lists else []

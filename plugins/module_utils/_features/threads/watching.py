@@ -20,38 +20,38 @@ class Threads(Watching):
     def __init__(self, host: Host) -> None:
         Watching.__init__(self, host)
         self._units: frozenset[str] = frozenset()
-        self._known: set[int] = set()
+        self._pids: set[int] = set()
 
     def look(self) -> bool:
-        found = self._place(None)
-        self._known = {process.pid for process in found.found} if found else set()
+        report = self._place(None)
+        self._pids = {process.pid for process in report.selected} if report else set()
         return self.host.exists(SETTINGS)
 
     def concerns(self, group: str) -> bool:
         return bool(self._units) and not self._units.isdisjoint(group.replace("\n", "/").split("/"))
 
     def knows(self, pid: int) -> bool:
-        return pid in self._known
+        return pid in self._pids
 
     def born(self, births: Births) -> bool:
-        found = self._place(births)
-        self._known.update(process.pid for process in (found.found if found else ()))
+        report = self._place(births)
+        self._pids.update(process.pid for process in (report.selected if report else ()))
         return False
 
     def _place(self, births: Births | None) -> Report | None:
         """Place threads, and return the report; None where nothing is to be placed, or it is not known what."""
         try:
-            found = self._report(births, check=True)
-            if found and (found.changed or found.failed):
+            report = self._report(births, check=True)
+            if report and (report.changed or report.failed):
                 with changing(self.host, PROGRAM):  # what was waited for may have changed everything
-                    found = self._report(births, check=False)
+                    report = self._report(births, check=False)
         except (OSError, ValueError) as error:
             self._say(["No thread is placed: %s" % error], births is None)
             return None
-        if found and found.changed:
-            self._log(moves(found.processes), "threads")
-        self._say(found.warnings + found.failed if found else [], births is None)
-        return found
+        if report and report.changed:
+            self._log(moves(report.processes), "threads")
+        self._say(report.warnings + report.failed if report else [], births is None)
+        return report
 
     def _report(self, births: Births | None, check: bool) -> Report | None:
         if not (self.host.exists(SETTINGS) and self.host.exists(PLAN)):

@@ -21,7 +21,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.feature imp
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads import placing
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.feature import FEATURE
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.memory import PROGRESS
-from ansible_collections.npu.affinity.plugins.module_utils._features.threads.placing import SETTINGS, cpus_of_roles, moves, place, put_back
+from ansible_collections.npu.affinity.plugins.module_utils._features.threads.placing import SETTINGS, cpus_of_roles, moves, place, restore
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.placing import role_of
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.watching import Threads
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
@@ -155,7 +155,7 @@ def test_released_threads_run_on_all_that_their_cgroup_grants(tree, host):
     assert report.changed and not report.failed
     assert (set(allowed(tree, 100).values()), set(allowed(tree, 200).values())) == ({"0-7"}, {"0-31"})
     assert not place(host, PLAN, release=True).changed
-    put_back(host, report)
+    restore(host, report)
     assert (allowed(tree, 100), allowed(tree, 200)) == before, "an undone release"
 
 
