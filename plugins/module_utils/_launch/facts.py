@@ -26,9 +26,9 @@ _SLICES_OF_ALL = ("npu.slice", "gpu.slice")
 """They hold the CPUs of all NPUs (or GPUs) of a host; every other slice holds those of its own workload."""
 
 
-def release(version: str) -> tuple[int, ...]:
+def version_of(text: str) -> tuple[int, ...]:
     """Return the numbers of a release, for comparison."""
-    return tuple(map(int, version.split(".")))
+    return tuple(map(int, text.split(".")))
 
 
 class Facts(Dict[str, Any]):
@@ -49,7 +49,7 @@ class Facts(Dict[str, Any]):
         on_host = visible_devices(workload.kind, ids) if len(ids) == len(workload.cards) else {}
         numa = _numa_arguments(workload.cards) if is_gpu and options["engine"] == "vllm" else []
         program = [*options["command"], *numa] if options["command"] else []
-        library = None if contained else workload.topology.get("allocator")
+        allocator = None if contained else workload.topology.get("allocator")
         self.update(
             contained=contained,
             is_gpu=is_gpu,
@@ -64,7 +64,7 @@ class Facts(Dict[str, Any]):
             program=program or ["COMMAND"],
             numa_arguments=" ".join(map(shlex.quote, numa)),
             switches=ENGINES[options["engine"]].environment if options["engine"] else {},
-            fitting=fitting(options["environment"] or {}, workload.cpus, [workload.kind] * len(workload.cards), library),
+            fitting=fitting(options["environment"] or {}, workload.cpus, [workload.kind] * len(workload.cards), allocator),
             visible_on_host=on_host,
             unknown_ids=bool(options["visible_devices"] and workload.cards and not on_host),
             all_cpus=unconfined(workload.topology, workload.cpus)["CPUAffinity"],
@@ -73,8 +73,8 @@ class Facts(Dict[str, Any]):
             podman_arguments=["--cpuset-cpus=" + workload.cpus, *(["--cpuset-mems=" + workload.mems] if workload.mems else []), *arguments],
             has_parent=any(argument.startswith(("--cgroup-parent", "--cgroups")) for argument in arguments),
             numactl_memory=numactl_memory(workload.nearest, workload.mems),
-            has_sets=release(options["containerd_version"]) >= (2, 0),  # containerd pull request 8601
-            splits_at_commas=release(options["containerd_version"]) in ((2, 4), (2, 4, 0)),  # containerd issue 14181
+            has_sets=version_of(options["containerd_version"]) >= (2, 0),  # containerd pull request 8601
+            splits_at_commas=version_of(options["containerd_version"]) in ((2, 4), (2, 4, 0)),  # containerd issue 14181
             too_many=len(workload.cards) if len(workload.cards) > 100 else None,
         )
 
@@ -83,7 +83,7 @@ class Facts(Dict[str, Any]):
         return self[name]
 
     @property
-    def named(self) -> str:
+    def object_name(self) -> str:
         """A name for what must have one: that of the workload, or that of its slice."""
         ids = "-".join(str(card.number if card.id is None else card.id) for card in self.workload.cards)
         return self.workload.name or self.workload.slice[: -len(".slice")] or f"{self.workload.kind}-{ids or 'workload'}"
@@ -198,7 +198,7 @@ class Facts(Dict[str, Any]):
         if not cpus:
             raise ValueError(f"{work.title}: nothing of CPUs {card.pool} is left without those of interrupts, {work.irq}")
         parts = [part if "-" in part else f"{part}-{part}" for part in cpus.split(",")]
-        if len(parts) > 1 and release(self.options["torch_npu_version"]) < (26, 1):
+        if len(parts) > 1 and version_of(self.options["torch_npu_version"]) < (26, 1):
             raise ValueError(
                 f"{work.title}: CPUs {cpus} are {len(parts)} ranges, of which torch_npu before 26.1.0 takes the last one only; give "
                 "torch_npu_version='26.1.0' where it is that new, or plan pools of one range"

@@ -68,10 +68,10 @@ FORMS = {
     ),
     "ctr": Form(  # with the systemd cgroup driver of runc
         command,
-        "ctr run --runc-systemd-cgroup{slice:?} --cgroup={slice}:ctr:{named} --cpuset-cpus={cpus}{has_sets:?} "
+        "ctr run --runc-systemd-cgroup{slice:?} --cgroup={slice}:ctr:{object_name} --cpuset-cpus={cpus}{has_sets:?} "
         "--cpuset-mems={mems}{has_sets:?} --gpus={gpus} --device={nodes} "
         "--mount=type=bind,src={mounts.source},dst={mounts.target},options=rbind:{mounts.mode} --env={variables} "
-        "{arguments} {image} {named} {command}",
+        "{arguments} {image} {object_name} {command}",
         (*_CONTAINER, "arguments", "containerd_version"),
         (*_NOTES, "ctr of containerd 2.4.0 splits --mount and --env at commas and fails; use a later one.{splits_at_commas:?}"),
         (
@@ -85,7 +85,7 @@ FORMS = {
         (
             """\
 services:
-  {named:yaml}:
+  {object_name:yaml}:
     image: {image:compose}
     cgroup_parent: {slice:yaml}
     cpuset: {cpus:yaml}
@@ -137,7 +137,7 @@ CPUAffinity={all_cpus}
         ),
         (*_CONTAINER, "arguments"),
         (
-            "Save it as /etc/containers/systemd/{named}.container, then: systemctl daemon-reload",
+            "Save it as /etc/containers/systemd/{object_name}.container, then: systemctl daemon-reload",
             "At boot it starts with a section [Install] and WantedBy=multi-user.target in it.",
             *_NOTES,
         ),
@@ -203,7 +203,7 @@ CPUAffinity={all_cpus}
             "socket boundaries).",
             "Compare with Core L# of lstopo -l on the host. A job that must have no other cores asks for --gres-flags=enforce-binding.",
             "CpuSpecList={busy} of the node in slurm.conf keeps jobs off the cores that take interrupts, in numbers of Slurm.",
-            "Slurm takes whole {conf.named}s only: {shared} besides its own. Which of them a job gets, Slurm decides, unless a TaskProlog "
+            "Slurm takes whole {conf.socket}s only: {shared} besides its own. Which of them a job gets, Slurm decides, unless a TaskProlog "
             "binds it to the CPUs of its NPU (docs/workloads.md has one).",
             "CPUs {left_out} are left out: other threads of their cores are not in the pool.",
             _UNSURE,

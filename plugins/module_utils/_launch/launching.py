@@ -52,10 +52,10 @@ def launch(
         raise ValueError(f"form: expected one of {', '.join(sorted(forms))}; got {form!r}")
     if binding and binding not in BINDINGS:
         raise ValueError(f"binding: expected one of {', '.join(BINDINGS)}, or nothing where the host binds; got {binding!r}")
-    made = forms[form]
-    if isinstance(entry, Mapping) and not binding and "engine" in made.options:
+    chosen = forms[form]
+    if isinstance(entry, Mapping) and not binding and "engine" in chosen.options:
         options = {"engine": entry.get("engine"), **options}
-    given = checked(form, made.options, options)
+    given = checked(form, chosen.options, options)
     if binding and given["engine"]:
         raise ValueError(
             f"engine: {given['engine']} is configured not to bind itself, and binding={binding} asks for that; leave one of the two out"
@@ -64,26 +64,26 @@ def launch(
     why = NPUS_ONLY if workload.kind == "gpu" else why_unbound(workload.topology) if workload.topology else ""
     if binding and why:
         raise ValueError(f"binding: {workload.title} cannot bind itself by {binding}: {why}; leave binding out, and the host binds it")
-    if workload.share and "npu_smi" not in made.options:
+    if workload.share and "npu_smi" not in chosen.options:
         others = ", ".join(sorted(name for name, other in forms.items() if "npu_smi" in other.options))
         raise ValueError(f"{workload.title} is a part of an NPU, which a library inside a container holds; launch it with {others}")
-    warnings = _warnings(workload, made, binding, total_npus)
-    facts = made.facts(workload, given, contained="image" in made.options)
-    refusal = next(texts(made.refusals, facts), None)
+    warnings = _warnings(workload, chosen, binding, total_npus)
+    facts = chosen.facts(workload, given, contained="image" in chosen.options)
+    refusal = next(texts(chosen.refusals, facts), None)
     if refusal:
         raise ValueError(refusal)
-    text = made.write(made.text, facts)
+    text = chosen.write(chosen.text, facts)
     if not given["notes"]:
         return text
-    in_process = (list(texts(_NUMA, facts)) or _in_process(workload, binding, given["engine"])) if made.starts else []
-    return "".join(f"# {note}\n" for note in [*texts(made.notes, facts), *warnings, *_reasons(facts), *in_process]) + text
+    in_process = (list(texts(_NUMA, facts)) or _in_process(workload, binding, given["engine"])) if chosen.starts else []
+    return "".join(f"# {note}\n" for note in [*texts(chosen.notes, facts), *warnings, *_reasons(facts), *in_process]) + text
 
 
 def _reasons(facts: Facts) -> list[str]:
     """Return why each variable of option ``environment`` is set, and why LD_PRELOAD is not."""
-    found = facts["fitting"]
-    reasons = [f"{name}: {reason}" for name, (_value, reason) in found.items()]
-    if (facts.options["environment"] or {}).get("allocator") and "LD_PRELOAD" not in found:
+    variables = facts["fitting"]
+    reasons = [f"{name}: {reason}" for name, (_value, reason) in variables.items()]
+    if (facts.options["environment"] or {}).get("allocator") and "LD_PRELOAD" not in variables:
         why = "an image has its own libraries" if facts["contained"] else "topology names no jemalloc or tcmalloc on the host"
         reasons.append(f"LD_PRELOAD is not set: {why}. Set it yourself if an allocator is installed.")
     return reasons
@@ -99,7 +99,7 @@ def _in_process(workload: Workload, binding: str, engine: str) -> list[str]:
 def _warnings(workload: Workload, form: Form, binding: str, total_npus: Any) -> list[str]:
     """Return the warnings about a workload's CPUs; ``ValueError`` with the first thing that cannot work."""
     topology = workload.topology
-    found = verdicts(
+    judged = verdicts(
         cgroup_parent=workload.slice or None,
         container_cpus=workload.cpus,
         host_cpus=topology["cpus"]["online"] if topology else None,
@@ -108,7 +108,7 @@ def _warnings(workload: Workload, form: Form, binding: str, total_npus: Any) -> 
         total_npus=_listed(workload, total_npus) if binding else 0,
     )
     warnings = []
-    for verdict in found:
+    for verdict in judged:
         if not verdict.ok:
             raise ValueError(f"{workload.title} cannot be launched so: {verdict.message}")
         warnings += [verdict.message] if verdict.ok == "warn" else []
@@ -245,9 +245,9 @@ def verdicts(
 
 def check(**statement: Any) -> Verdict:
     """Judge all settings together and return the worst verdict; among equals the first, with the effective CPUs where known."""
-    found = list(verdicts(**statement))
-    if not found:
+    judged = list(verdicts(**statement))
+    if not judged:
         raise ValueError("nothing to check: give cgroup_parent, container_cpus, kubelet or binding")
-    worst = min(found, key=lambda verdict: (verdict.ok is not False, verdict.ok is True))
-    effective = next((verdict.effective for verdict in found if verdict.effective), None)
+    worst = min(judged, key=lambda verdict: (verdict.ok is not False, verdict.ok is True))
+    effective = next((verdict.effective for verdict in judged if verdict.effective), None)
     return Verdict(worst.ok, worst.message, effective)

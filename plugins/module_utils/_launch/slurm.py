@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Iterable, NamedTuple, Sequence
 
 from .._base.cpulist import compress, expand
-from .facts import Facts, release
+from .facts import Facts, version_of
 
 if TYPE_CHECKING:
     from .._base.documents import Topology
@@ -29,7 +29,7 @@ class Node(NamedTuple):
 
     cores: Sequence[Sequence[int]]
     sockets: Sequence[Sequence[int]]
-    named: str = "NUMA node"
+    socket: str = "NUMA node"
     parameter: str = "numa_node_as_socket"
 
     def cpus(self, numbers: Iterable[int]) -> set[int]:
@@ -56,12 +56,12 @@ class SlurmFacts(Facts):
     @property
     def exact(self) -> bool:
         """Whether this release takes the cores of the pool, which need not be whole sockets."""
-        return release(self.options["slurm_version"])[:2] <= TAKES_ANY_CORES
+        return version_of(self.options["slurm_version"])[:2] <= TAKES_ANY_CORES
 
     @property
     def lines(self) -> list[SimpleNamespace]:
         """A line for each NPU, with the CPUs of its cores outside its pool (``others``), and those of its pool outside (``left_out``)."""
-        found, node = [], self["host"]
+        rows, node = [], self["host"]
         for card in self.workload.cards:
             pool = set(expand(card.pool))
             if self["exact"]:
@@ -74,8 +74,8 @@ class SlurmFacts(Facts):
                     "npu_affinity_smt: cores"
                 )
             cpus, file = node.cpus(numbers), "/dev/%s%d" % ("nvidia" if self["is_gpu"] else "davinci", card.number)
-            found.append(SimpleNamespace(number=card.number, file=file, cores=compress(numbers), others=cpus - pool, left_out=pool - cpus))
-        return found
+            rows.append(SimpleNamespace(number=card.number, file=file, cores=compress(numbers), others=cpus - pool, left_out=pool - cpus))
+        return rows
 
     @property
     def shared(self) -> str:
@@ -101,7 +101,7 @@ class SlurmFacts(Facts):
             return None
         cores, threads = ({len(part) for part in parts} for parts in (node.sockets, node.cores))
         for count, word, key in (
-            (cores, f"{node.named}s with {{}} cores", "CoresPerSocket"),
+            (cores, f"{node.socket}s with {{}} cores", "CoresPerSocket"),
             (threads, "cores with {} threads", "ThreadsPerCore"),
         ):
             if len(count) > 1:
@@ -113,7 +113,7 @@ class SlurmFacts(Facts):
         return SimpleNamespace(
             as_socket=f"SlurmdParameters={node.parameter} and " if len(node.sockets) > 1 else "",
             node=self.options["name"] or "NODE",
-            named=node.named,
+            socket=node.socket,
             cpus=sum(map(len, node.cores)),
             sockets=len(node.sockets),
             cores=cores.pop(),

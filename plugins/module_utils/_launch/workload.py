@@ -21,14 +21,14 @@ DEVICE = re.compile(r"/dev/(?!v)%s\Z" % device_files.NAME)
 
 
 class Card(NamedTuple):
-    """One NPU or GPU of a workload. ``id``, ``known`` (the number of its device file), ``family`` None: not known.
+    """One NPU or GPU of a workload. ``id``, ``file_number`` (that of its device file), ``family`` None: not known.
 
     ``pool`` is its own cpulist, or that of the whole workload, ``nearest`` its memory nodes. ``assumed``: nothing but the names of all
     device files tells the number, and ``unknown`` says why none is known.
     """
 
     id: int | None
-    known: int | None
+    file_number: int | None
     pool: str
     family: str | None = None
     assumed: bool = False
@@ -38,9 +38,9 @@ class Card(NamedTuple):
     @property
     def number(self) -> int:
         """The number in the name of its device file. Raises ``ValueError`` where it is not known."""
-        if self.known is None:
+        if self.file_number is None:
             raise ValueError(self.unknown)
-        return self.known
+        return self.file_number
 
 
 class Share(NamedTuple):
@@ -120,10 +120,10 @@ def _host(topology: object) -> Topology:
 
 def _memory_nodes(allowed: str, host: Topology, title: str) -> str:
     mems = normalize(allowed, f"mems of {title}")
-    known = {node["id"] for node in host.get("numa") or ()}
-    missing = sorted(set(expand(mems)) - known) if known else []
+    ids = {node["id"] for node in host.get("numa") or ()}
+    missing = sorted(set(expand(mems)) - ids) if ids else []
     if missing:
-        raise ValueError(f"{title} is to use memory of NUMA nodes {missing}, but the host has {sorted(known)}; plan it again")
+        raise ValueError(f"{title} is to use memory of NUMA nodes {missing}, but the host has {sorted(ids)}; plan it again")
     return mems
 
 
@@ -143,15 +143,15 @@ def _cards(entry: Mapping[str, Any], host: Topology, kind: str, cpus: str) -> It
         if isinstance(number, bool) or not isinstance(number, int):
             raise ValueError(f"npus: expected logic ids such as [0, 1]; got {number!r}")
         npu = _of_topology(given, host, kind) if host else {}
-        known = {**given, **npu, "kind": kind}
+        facts = {**given, **npu, "kind": kind}
         no_register = f"only the topology of the host has the device file of {kind.upper()} {number}; give topology"
         yield Card(
             number,
-            device_number(known),
+            device_number(facts),
             str(given.get("pool") or cpus),
             "gpu" if kind == "gpu" else npu.get("family"),
-            (known.get("device") or {}).get("known_by") == "unknown",
-            unknown_device(number, known) if host else no_register,
+            (facts.get("device") or {}).get("known_by") == "unknown",
+            unknown_device(number, facts) if host else no_register,
             str(given.get("mems") or ""),
         )
 

@@ -26,8 +26,8 @@ class PodFacts(Facts):
     def __init__(self, workload: Workload, options: Mapping[str, Any], contained: bool) -> None:
         super().__init__(workload, options, contained)
         topology, kubelet, work = workload.topology, workload.topology.get("kubelet") or {}, [{"irq": workload.irq}]
-        known = sorted(card.known for card in workload.cards if card.known is not None)
-        by_claim = options["devices"] and not options["resource"] and not self["is_gpu"] and len(known) == len(workload.cards)
+        numbers = sorted(card.file_number for card in workload.cards if card.file_number is not None)
+        by_claim = options["devices"] and not options["resource"] and not self["is_gpu"] and len(numbers) == len(workload.cards)
         planned = options["plan"]["npus"] if options["plan"] else []
         hints = pods.hints(topology) if topology else {}
         self.update(
@@ -41,15 +41,15 @@ class PodFacts(Facts):
             near=len(expand(workload.nearest)) == 1,
             interrupts=[f"*{SQ}*", f"*{CQ}*"] if any(entry.get("irq") for entry in [*work, *planned]) else [],
             unhinted=", ".join(str(npu) for npu, node in hints.items() if node is None),
-            claimed=known if by_claim else [],
-            from_plugin=options["devices"] and not (by_claim and known),
-            of_host=bool(topology and by_claim and known),
+            claimed=numbers if by_claim else [],
+            from_plugin=options["devices"] and not (by_claim and numbers),
+            of_host=bool(topology and by_claim and numbers),
             unserved=" and ".join(sorted({card.family or "an unknown family" for card in workload.cards} - {"a5"})),
         )
 
     @property
     def pod_name(self) -> str:
-        name: str = self["named"]
+        name: str = self["object_name"]
         if not _LABEL.match(name) or len(name) > 63:
             raise ValueError(f"name: '{name}' cannot be a pod's name; give one of lower-case letters, digits and '-'")
         return name
@@ -79,10 +79,10 @@ class PodFacts(Facts):
         return len(expand(self["reserved"]))
 
     def _usable(self, name: str, cpus: str) -> SimpleNamespace:
-        left = set(expand(cpus)) - set(expand(self["reserved"]))
-        if not left:
+        remaining = set(expand(cpus)) - set(expand(self["reserved"]))
+        if not remaining:
             raise ValueError(f"{self.workload.title}: nothing of its CPUs {cpus} is left next to interrupts on {self['reserved']}")
-        return SimpleNamespace(name=name, size=len(left), cpus=compress(left))
+        return SimpleNamespace(name=name, size=len(remaining), cpus=compress(remaining))
 
     @property
     def size(self) -> int:
@@ -94,8 +94,8 @@ class PodFacts(Facts):
         work = self.workload
         pools = [set(expand(card.pool)) for card in work.cards]
         parted = len(pools) > 1 and sum(map(len, pools)) == len(set().union(*pools)) == len(expand(work.cpus))
-        named = {f"{work.kind}-{card.number if card.id is None else card.id}": card.pool for card in work.cards} if parted else {}
-        return [] if self.options["one_claim"] else [self._usable(*request) for request in (named or {"cpus": work.cpus}).items()]
+        pools_by_name = {f"{work.kind}-{card.number if card.id is None else card.id}": card.pool for card in work.cards} if parted else {}
+        return [] if self.options["one_claim"] else [self._usable(*request) for request in (pools_by_name or {"cpus": work.cpus}).items()]
 
     @property
     def claims(self) -> list[SimpleNamespace]:
@@ -118,10 +118,10 @@ class PodFacts(Facts):
     def _node_of_each(self) -> list[int]:
         """Return the NUMA node of every NPU by the number of its device file, -1 for a number that no NPU has."""
         nodes = {device_number(npu): npu["numa"] for npu in self.workload.topology["npus"] if npu["kind"] == "npu"}
-        known = {number: node for number, node in nodes.items() if number is not None and node is not None}
-        if len(known) < len(nodes):
+        known_nodes = {number: node for number, node in nodes.items() if number is not None and node is not None}
+        if len(known_nodes) < len(nodes):
             raise ValueError("one_claim: the device file or the NUMA node of an NPU of this host is not known; leave out one_claim")
-        return [known.get(number, -1) for number in range(max(known) + 1)]
+        return [known_nodes.get(number, -1) for number in range(max(known_nodes) + 1)]
 
     @property
     def options_of_manager(self) -> list[str]:
