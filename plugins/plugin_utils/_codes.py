@@ -100,7 +100,7 @@ _ANSWERS = {
 """Notes that a setting asks for, such as ``npu_affinity_isolation: explain``."""
 BIND_EFFECT = "NPU_BIND_EFFECT"
 _EFFECTS = {BIND_EFFECT: "What a bind moves or takes."}
-REFUSALS, REMARKS = (dict(sorted({**own, **_BOTH}.items())) for own in (_REFUSALS, {**_TO_DO, **_NOTES, **_ANSWERS, **_EFFECTS}))
+REFUSALS, REMARKS = (dict(sorted({**codes, **_BOTH}.items())) for codes in (_REFUSALS, {**_TO_DO, **_NOTES, **_ANSWERS, **_EFFECTS}))
 """Codes of refusals, and codes of remarks; a remark can also have the code of a finding with the same next step."""
 EFFECT, ERROR, TO_DO, NOTE = "effect", "error", "to do", "note"
 RANKS = (ERROR, TO_DO, EFFECT, NOTE)
@@ -132,8 +132,8 @@ def coded_error(code: str, text: str) -> ValueError:
 
 def of_error(error: ValueError, code: str) -> Sentence:
     """Return the sentence of an error, with this code unless it has one."""
-    said = error.args[0] if error.args else ""
-    return said if isinstance(said, Sentence) else Sentence(code, str(error))
+    sentence = error.args[0] if error.args else ""
+    return sentence if isinstance(sentence, Sentence) else Sentence(code, str(error))
 
 
 def remark(code: str) -> Callable[[Callable[_P, Iterable[str]]], Callable[_P, list[Sentence]]]:
@@ -141,10 +141,10 @@ def remark(code: str) -> Callable[[Callable[_P, Iterable[str]]], Callable[_P, li
 
     def decorate(function: Callable[_P, Iterable[str]]) -> Callable[_P, list[Sentence]]:
         @functools.wraps(function)
-        def said(*args: _P.args, **options: _P.kwargs) -> list[Sentence]:
+        def sentences(*args: _P.args, **options: _P.kwargs) -> list[Sentence]:
             return [Sentence(code, text) for text in function(*args, **options)]
 
-        return said
+        return sentences
 
     return decorate
 
@@ -156,8 +156,8 @@ def coded(sentence: str) -> str:
 
 def code_of(text: str) -> str:
     """Return the code at the end of a text, '' where it has none."""
-    found = _CODE.search(text)
-    return found[1] if found else ""
+    match = _CODE.search(text)
+    return match[1] if match else ""
 
 
 def rank(remark: str) -> str:
@@ -176,28 +176,27 @@ def without(remarks: Iterable[str], codes: Collection[str]) -> list[str]:
     return [text for text in remarks if code_of(text) not in codes]
 
 
-def told(remarks: Collection[str], muted: Mapping[str, str], found: Mapping[str, int] | None = None) -> list[str]:
-    """Return the remarks that are not muted, and a sentence on each code that is; ``found`` is how often others were found, by code."""
-    times = Counter(map(code_of, remarks)) | Counter(found)
+def with_mutes(remarks: Collection[str], muted: Mapping[str, str], counts: Mapping[str, int] | None = None) -> list[str]:
+    """Return the remarks that are not muted, and a sentence on each code that is; ``counts`` is how often others occur, by code."""
+    times = Counter(map(code_of, remarks)) | Counter(counts)
     return [*without(remarks, muted), *(f"{code} ({times[code]}) is {why}" for code, why in muted.items() if times[code])]
 
 
 def problems(topology: Mapping[str, Any] | None) -> list[str]:
     """Return the remarks on what could not be read of a host, or contradicts itself."""
-    found: Iterable[str] = (topology or {}).get("problems") or ()
-    said = (Sentence("NPU_QUERY_UNSUPPORTED", text) if UNSUPPORTED in text else Sentence("NPU_FACTS_INCOMPLETE", text) for text in found)
-    return list(map(coded, said))
+    texts: Iterable[str] = (topology or {}).get("problems") or ()
+    return [coded(Sentence("NPU_QUERY_UNSUPPORTED", one) if UNSUPPORTED in one else Sentence("NPU_FACTS_INCOMPLETE", one)) for one in texts]
 
 
 def by_code(sentences: Iterable[Sentence]) -> dict[str, list[str]]:
     """Return the sentences as plain text by their codes, for a document."""
-    found: dict[str, list[str]] = {}
+    codes: dict[str, list[str]] = {}
     for sentence in sentences:
-        found.setdefault(sentence.code, []).append(str(sentence))
-    return dict(sorted(found.items()))
+        codes.setdefault(sentence.code, []).append(str(sentence))
+    return dict(sorted(codes.items()))
 
 
 def shown(sentences: Iterable[str], codes: Mapping[str, Sequence[str]]) -> list[str]:
     """Return sentences with their code at the end, as verify shows its findings; ``codes`` as :func:`by_code` returns them."""
-    code_of = {sentence: code for code, said in codes.items() for sentence in said}
-    return [f"{sentence} [{code_of[sentence]}]" if sentence in code_of else sentence for sentence in sentences]
+    by_text = {text: code for code, texts in codes.items() for text in texts}
+    return [f"{sentence} [{by_text[sentence]}]" if sentence in by_text else sentence for sentence in sentences]

@@ -50,14 +50,14 @@ def members(plan: Entry, names: Iterable[Any]) -> tuple[list[Entry], list[str]]:
     """
     if not isinstance(names, Iterable) or isinstance(names, str | Mapping):
         raise ValueError(f"{names!r} is not a list of NPUs: write [0, 1], each entry {FORMS}")
-    found: dict[str, Entry] = {}
+    resolved: dict[str, Entry] = {}
     unknown = []
     for name in names:
         entries = find(plan, name)
         if not entries:
             unknown.append(shown(name))
-        found |= {entry["slice"]: entry for entry in entries}
-    return sorted(found.values(), key=lambda entry: kind_and_number(entry["slice"])), unknown
+        resolved |= {entry["slice"]: entry for entry in entries}
+    return sorted(resolved.values(), key=lambda entry: kind_and_number(entry["slice"])), unknown
 
 
 def find(plan: Entry, name: Any) -> list[Entry]:
@@ -114,8 +114,8 @@ def in_force(topology: Entry) -> list[tuple[Entry, Entry]]:
     """Return the NPUs of a topology that the plan in force has, each with its entry: by PCI function and chip, for ids close up."""
     applied = (topology.get("applied") or {}).get("npus") or ()
     entries = {(str(entry.get("pci")).lower(), entry.get("chip")): entry for entry in applied}
-    found = ((npu, entries.get((str(npu.get("pci")).lower(), npu.get("chip") or 0))) for npu in topology["npus"])
-    return [(npu, entry) for npu, entry in found if entry]
+    pairs = ((npu, entries.get((str(npu.get("pci")).lower(), npu.get("chip") or 0))) for npu in topology["npus"])
+    return [(npu, entry) for npu, entry in pairs if entry]
 
 
 def unknown_npus(variable: str, owner: str, names: Iterable[Any], plan: Entry) -> Sentence | None:
@@ -126,8 +126,8 @@ def unknown_npus(variable: str, owner: str, names: Iterable[Any], plan: Entry) -
         return Sentence("NPU_SETTING_INVALID", f"{variable}: {owner}: {error}.")
     if not unknown:
         return None
-    of, known = noun(plan["npus"]), sorted(plan["npus"], key=lambda entry: kind_and_number(entry["slice"])[1])
-    has = ", ".join(map(title if of == "accelerator" else printed, known)) or "(none)"
+    of, entries = noun(plan["npus"]), sorted(plan["npus"], key=lambda entry: kind_and_number(entry["slice"])[1])
+    has = ", ".join(map(title if of == "accelerator" else printed, entries)) or "(none)"
     has = has if of == "accelerator" else f"{of} {has}"
     return Sentence("NPU_UNKNOWN_NPU", f"{variable}: {owner} wants {of} {', '.join(unknown)}, but the plan of this host has {has}.")
 

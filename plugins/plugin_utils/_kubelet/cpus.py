@@ -200,15 +200,15 @@ def _receivers(
     """Return which nodes of a combination best give the remainder, after how unlike all nodes then are; None where they cannot give it."""
     if sum([free[node] // group for node in combination]) * group < needed:
         return None
-    left = {node: cpus - each * (node in combination) for node, cpus in free.items()}
+    remaining = {node: cpus - each * (node in combination) for node, cpus in free.items()}
     remainder = needed - each * len(combination)
     if remainder == 0:
-        return _deviation(left.values()), ()
+        return _deviation(remaining.values()), ()
     best: tuple[float, Collection[int]] | None = None
-    candidates = [node for node in combination if left[node] >= group]
+    candidates = [node for node in combination if remaining[node] >= group]
     for size in range(len(candidates), 0, -1):
         for receivers in combinations(candidates, size):
-            balance = _balance(left, receivers, remainder, group)
+            balance = _balance(remaining, receivers, remainder, group)
             if balance is not None and (best is None or balance < best[0]):
                 best = balance, receivers
             if best and best[0] == 0:
@@ -216,11 +216,11 @@ def _receivers(
     return best
 
 
-def _balance(left: Mapping[int, int], receivers: Collection[int], remainder: int, group: int) -> float | None:
+def _balance(remaining: Mapping[int, int], receivers: Collection[int], remainder: int, group: int) -> float | None:
     """Return how unlike the nodes are once the receivers have given the remainder in turns, None where they cannot."""
-    if remainder % group or sum([left[node] // group for node in receivers]) * group < remainder:
+    if remainder % group or sum([remaining[node] // group for node in receivers]) * group < remainder:
         return None
-    after = dict(left)
+    after = dict(remaining)
     while remainder:
         for node in receivers:
             if remainder and after[node] >= group:

@@ -32,16 +32,16 @@ CPU_POLICIES = ("none", "static")
 NODES, MOST_NODES = "max-allowable-numa-nodes", 8
 """The option that the topology manager needs with more NUMA nodes, and its least value (KEP 4622)."""
 
-Release = tuple[int, int]
-NEVER: Release = (1 << 16, 0)
+Version = tuple[int, int]
+NEVER: Version = (1 << 16, 0)
 
 
 class Stages(NamedTuple):
     """The first releases in which an option was alpha, beta and stable."""
 
-    alpha: Release
-    beta: Release = NEVER
-    stable: Release = NEVER
+    alpha: Version
+    beta: Version = NEVER
+    stable: Version = NEVER
 
 
 CPU_MANAGER = {
@@ -108,7 +108,7 @@ def kubelet_drop_in(
 
 
 def knows(option: str, kubelet: Mapping[str, Any]) -> bool:
-    return _release(kubelet) >= STAGES[option].alpha
+    return _version(kubelet) >= STAGES[option].alpha
 
 
 def gates_of(name: str, options: Iterable[str], kubelet: Mapping[str, Any]) -> dict[str, bool]:
@@ -126,9 +126,9 @@ def gates_of(name: str, options: Iterable[str], kubelet: Mapping[str, Any]) -> d
                 f"{name}: {option} came with Kubernetes {first}, and the kubelet is {version}, which would not start with it; leave it "
                 "out, or update the kubelet first"
             )
-        if _release(kubelet) < stages.beta:
+        if _version(kubelet) < stages.beta:
             gates[f"{prefix}PolicyAlphaOptions"] = True
-        elif _release(kubelet) < stages.stable and (kubelet.get("feature_gates") or {}).get(f"{prefix}PolicyBetaOptions") == "false":
+        elif _version(kubelet) < stages.stable and (kubelet.get("feature_gates") or {}).get(f"{prefix}PolicyBetaOptions") == "false":
             raise ValueError(
                 f"{name}: {option} is beta in Kubernetes {version or 'of today'}, and the kubelet's configuration switches feature gate "
                 f"{prefix}PolicyBetaOptions off; remove that, or leave the option out"
@@ -136,7 +136,7 @@ def gates_of(name: str, options: Iterable[str], kubelet: Mapping[str, Any]) -> d
     return gates
 
 
-def _release(kubelet: Mapping[str, Any]) -> Release:
+def _version(kubelet: Mapping[str, Any]) -> Version:
     version = kubelet.get("version")
     return minor_version(version) if version else (NEVER[0] - 1, 0)
 
@@ -144,10 +144,10 @@ def _release(kubelet: Mapping[str, Any]) -> Release:
 def reserved_cpus(plan: Plan, topology: Topology, more: object = "") -> str:
     """Return the CPUs of housekeeping, of all NPUs' interrupts and those named, as whole cores."""
     cpus = union(mask(entry["irq"], "irq of the plan") for entry in plan["npus"])
-    named, units = mask(as_cpulist(more, "reserved")), units_of(topology)
-    if absent := named & ~units.cpus:
+    extra, units = mask(as_cpulist(more, "reserved")), units_of(topology)
+    if absent := extra & ~units.cpus:
         raise ValueError(f"reserved: the host has no CPUs {text_of(absent)}; it has {text_of(units.cpus)}")
-    cpus |= mask(plan.get("housekeeping") or "", "housekeeping of the plan") | named
+    cpus |= mask(plan.get("housekeeping") or "", "housekeeping of the plan") | extra
     return text_of(units.around(CORES, cpus & units.cpus))
 
 
@@ -163,8 +163,8 @@ def _refuse_static(topology: Topology, options: Mapping[str, str], topology_poli
         raise ValueError(f"reserved: {reserved} are all CPUs of the host, and none would be left for containers; reserve fewer")
     if options.get("align-by-socket") == "true" and topology_policy == SINGLE:
         raise ValueError(f"options: align-by-socket and topology_policy {SINGLE} exclude each other; choose one of them")
-    known = {name.replace("-", "_"): value == "true" for name, value in options.items()}
-    fields = {name: value for name, value in known.items() if name in PolicyOptions.__dataclass_fields__}
+    switches = {name.replace("-", "_"): value == "true" for name, value in options.items()}
+    fields = {name: value for name, value in switches.items() if name in PolicyOptions.__dataclass_fields__}
     allocate(units, units.cpus, units.threads_per_core, PolicyOptions(**fields), kept)
 
 

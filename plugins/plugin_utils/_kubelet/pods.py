@@ -146,10 +146,10 @@ def _crowded(topology: Topology, kubelet: Mapping[str, Any], plan: Plan) -> list
     for node in topology.get("numa") or ():
         entries = [entry for entry in plan["npus"] if entry.get("kind", "npu") == "npu" and hinted.get(entry["id"]) == node["id"]]
         wanted = sum((mask(entry["pool"]) & ~mask(entry["irq"])).bit_count() for entry in entries)
-        left = (mask(node.get("cpus") or "") & ~reserved).bit_count()
-        if wanted > left:
+        available = (mask(node.get("cpus") or "") & ~reserved).bit_count()
+        if wanted > available:
             names = " and ".join(title(entry) for entry in entries)
-            parts.append(f"{left} of {wanted} on node {node['id']} for {names}")
+            parts.append(f"{available} of {wanted} on node {node['id']} for {names}")
     ends = "get the rest from other nodes" if policy == "best-effort" else "are refused once these are taken"
     if not parts:
         return []
@@ -161,14 +161,14 @@ def _crowded(topology: Topology, kubelet: Mapping[str, Any], plan: Plan) -> list
 
 def _hinted_nodes(topology: Topology, hinted: Mapping[int, int | None]) -> str:
     """Return at what is hinted: the NPUs' own nodes, except for those that differ."""
-    own = {int(npu["id"]): npu.get("numa") for npu in topology["npus"]}
+    kernel_nodes = {int(npu["id"]): npu.get("numa") for npu in topology["npus"]}
     silent = [f"NPU {number}" for number, node in hinted.items() if node is None]
     if len(silent) == len(hinted):
         return "nothing here"
     apart = [
-        f"node {node} for NPU {number}, which sysfs has on node {own[number]}"
+        f"node {node} for NPU {number}, which sysfs has on node {kernel_nodes[number]}"
         for number, node in hinted.items()
-        if node is not None and own[number] not in (None, node)
+        if node is not None and kernel_nodes[number] not in (None, node)
     ]
     parts = ["the NUMA node of the NPU", *apart, *([f"nothing for {', '.join(silent)}"] if silent else [])]
     return ", but ".join(parts[:2]) + "".join(f", {part}" for part in parts[2:])
@@ -200,17 +200,17 @@ TEMPLATES = {
 
 def vnpu_resource(families: Iterable[str | None], template: str) -> str:
     """Return the name for hard vNPUs of a template: ``huawei.com/Ascend910-5c.1cpu.16g`` for ``vir05_1c_16g``."""
-    known = sorted(set(families), key=str)
-    offered = TEMPLATES.get(known[0] or "", ()) if len(known) == 1 else ()
-    found = _TEMPLATE.fullmatch(template)
-    if template not in offered or not found:
+    distinct = sorted(set(families), key=str)
+    offered = TEMPLATES.get(distinct[0] or "", ()) if len(distinct) == 1 else ()
+    match = _TEMPLATE.fullmatch(template)
+    if template not in offered or not match:
         raise ValueError(
-            f"template: MindCluster offers no vNPU {template!r} of the family {', '.join(map(str, known)) or 'unknown'}; "
+            f"template: MindCluster offers no vNPU {template!r} of the family {', '.join(map(str, distinct)) or 'unknown'}; "
             f"it has {', '.join(offered) or 'none'}"
         )
-    cores, cpus, memory, video = found.groups()
+    cores, cpus, memory, video = match.groups()
     parts = [f"{int(cores)}c", *([f"{cpus}cpu"] if cpus else []), *([f"{memory}g"] if memory else []), *([_VIDEO[video]] if video else [])]
-    return f"{RESOURCES[known[0] or '']}-{'.'.join(parts)}"
+    return f"{RESOURCES[distinct[0] or '']}-{'.'.join(parts)}"
 
 
 def resource_of(families: Iterable[str | None]) -> str | None:

@@ -62,10 +62,10 @@ def admits(policy: str, hint: Hint) -> bool:
 
 def least_nodes(request: int, counts: Sequence[int]) -> int:
     """Return how many nodes it takes at least; all of them where not even these are enough."""
-    found = 0
+    available = 0
     for width, count in enumerate(sorted(counts, reverse=True), 1):
-        found += count
-        if found >= request:
+        available += count
+        if available >= request:
             return width
     return len(counts)
 
@@ -98,21 +98,21 @@ def _best(resources: Sequence[Sequence[Hint]], everything: int, ranking: Ranking
     merged: set[tuple[int, int | None, bool]] = {(everything, None, True)}
     for hints in resources:
         merged = {_added(state, hint) for state in merged for hint in hints}
-    preferred = [nodes for nodes, _named, good in merged if nodes and good]
+    preferred = [nodes for nodes, _first, good in merged if nodes and good]
     if preferred:
         return Hint(min(preferred, key=ranking.preferred), True)
     widths = [[hint.nodes.bit_count() for hint in hints if hint.nodes is not None] for hints in resources]
-    floor = max((min(named) for named in widths if named), default=0)
-    others = [nodes for nodes, _named, _good in merged if nodes]
+    floor = max((min(counts) for counts in widths if counts), default=0)
+    others = [nodes for nodes, _first, _good in merged if nodes]
     return Hint(min(others, key=lambda nodes: ranking.otherwise(nodes, floor), default=everything), False)
 
 
 def _added(state: tuple[int, int | None, bool], hint: Hint) -> tuple[int, int | None, bool]:
     """Return nodes in common, the set that was named first, and whether all are preferred and named the same set."""
-    nodes, named, good = state
+    nodes, first, good = state
     if hint.nodes is None:
-        return nodes, named, good and hint.preferred
-    return nodes & hint.nodes, hint.nodes if named is None else named, good and hint.preferred and named in (None, hint.nodes)
+        return nodes, first, good and hint.preferred
+    return nodes & hint.nodes, hint.nodes if first is None else first, good and hint.preferred and first in (None, hint.nodes)
 
 
 def _cpu_hints(request: int, capacity: Sequence[int], free: Sequence[int], chips: int | None) -> list[Hint]:
@@ -156,18 +156,18 @@ def _of_texts(
 
 def units(online: int, nodes: Mapping[int, int], sockets: Iterable[int], caches: Iterable[int], cores: Iterable[int]) -> Units:
     """Return the units of sets of CPUs; only online CPUs count. Sockets and caches are numbered by their lowest CPU."""
-    known = {number: cpus & online for number, cpus in nodes.items()}
-    if rest := online & ~union(known.values()):
-        known[NO_NODE] = rest
+    in_nodes = {number: cpus & online for number, cpus in nodes.items()}
+    if rest := online & ~union(in_nodes.values()):
+        in_nodes[NO_NODE] = rest
     packages = {number: cpus & online for number, cpus in enumerate(sorted(sockets, key=_lowest))}
     if union(packages.values()) != online:
-        packages = dict(known)
+        packages = dict(in_nodes)
     whole = [cpus & online for cpus in caches if cpus & online]
     uncovered = online & ~union(whole)
-    whole += [cpus & uncovered for cpus in known.values() if cpus & uncovered]
+    whole += [cpus & uncovered for cpus in in_nodes.values() if cpus & uncovered]
     threads = {_lowest(core & online): core & online for core in cores if core & online}
     threads.update((cpu, 1 << cpu) for cpu in cpus_of(online & ~union(threads.values())))
-    return Units(known, packages, dict(enumerate(sorted(whole, key=_lowest))), threads)
+    return Units(in_nodes, packages, dict(enumerate(sorted(whole, key=_lowest))), threads)
 
 
 def _lowest(cpus: int) -> int:

@@ -151,8 +151,7 @@ def _resource(hosts: Mapping[str, Topology], template: str) -> str:
         return vnpu_resource(families, template)
     name = resource_of(families)
     if name is None:
-        found = "no NPUs" if not npus else "NPUs of an unknown family"
-        raise ValueError(f"resource: the hosts have {found}; name the one that is wanted")
+        raise ValueError(f"resource: the hosts have {'NPUs of an unknown family' if npus else 'no NPUs'}; name the one that is wanted")
     return name
 
 
@@ -257,15 +256,15 @@ def _scheduler(cluster: str, namespace: str, plugins: object, weight: int) -> Ob
 
 def tiers(given: object, weight: int) -> list[Object]:
     """Return tiers as the scheduler reads them. The numa-aware plugin has its weight, and joins the last tier where none names it."""
-    found = [[_plugin(plugin) for plugin in _items(tier, given)] for tier in _items(given, given)]
-    names = [plugin["name"] for tier in found for plugin in tier]
+    parsed = [[_plugin(plugin) for plugin in _items(tier, given)] for tier in _items(given, given)]
+    names = [plugin["name"] for tier in parsed for plugin in tier]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"plugins: {', '.join(twice)} is named more than once; name each plugin in one tier")
     if NUMA_AWARE not in names:
-        found[-1].append({"name": NUMA_AWARE})
-    for plugin in (plugin for tier in found for plugin in tier if plugin["name"] == NUMA_AWARE):
+        parsed[-1].append({"name": NUMA_AWARE})
+    for plugin in (plugin for tier in parsed for plugin in tier if plugin["name"] == NUMA_AWARE):
         plugin["arguments"] = {"weight": weight, **plugin.get("arguments", {})}
-    return [{"plugins": tier} for tier in found]
+    return [{"plugins": tier} for tier in parsed]
 
 
 def _items(given: object, plugins: object) -> list[Any]:
@@ -284,19 +283,19 @@ def _plugin(given: object) -> Object:
     plugin = {"name": given} if isinstance(given, str) else given
     if not isinstance(plugin, Mapping) or not isinstance(plugin.get("name"), str) or not plugin["name"].strip():
         raise ValueError(f"plugins: expected a name such as 'gang', or a dictionary with name; got {given!r}")
-    found: Object = {"name": str(plugin["name"])}
+    parsed: Object = {"name": str(plugin["name"])}
     for key, value in plugin.items():
         if key == "arguments":
             if not isinstance(value, Mapping):
-                raise ValueError(f"plugins: the arguments of {found['name']} are a dictionary; got {value!r}")
-            found["arguments"] = _plain(value, found["name"])
+                raise ValueError(f"plugins: the arguments of {parsed['name']} are a dictionary; got {value!r}")
+            parsed["arguments"] = _plain(value, parsed["name"])
         elif isinstance(key, str) and _SWITCH.match(key):
             if not isinstance(value, bool):
-                raise ValueError(f"plugins: {key} of {found['name']} is true or false; got {value!r}")
-            found[str(key)] = value
+                raise ValueError(f"plugins: {key} of {parsed['name']} is true or false; got {value!r}")
+            parsed[str(key)] = value
         elif key != "name":
-            raise ValueError(f"plugins: {found['name']} has no {key!r}; it has name, arguments and switches such as enablePreemptable")
-    return found
+            raise ValueError(f"plugins: {parsed['name']} has no {key!r}; it has name, arguments and switches such as enablePreemptable")
+    return parsed
 
 
 def _plain(value: object, name: str) -> Any:

@@ -77,9 +77,9 @@ def _findings(template: Template, hosts: Mapping[str, Topology] | None) -> Itera
 
 def _nodes(template: Template, hosts: Mapping[str, Topology]) -> Iterator[str]:
     kubelets = [(name, topology.get("kubelet")) for name, topology in sorted(hosts.items())]
-    found = {name: (kubelet.get("policy"), kubelet.get("topology_policy")) for name, kubelet in kubelets if kubelet}
-    if ("static", template.policy) not in found.values():
-        listed = ", ".join(f"{name} {cpus} and {topology}" for name, (cpus, topology) in found.items()) or "no node has a kubelet"
+    policies = {name: (kubelet.get("policy"), kubelet.get("topology_policy")) for name, kubelet in kubelets if kubelet}
+    if ("static", template.policy) not in policies.values():
+        listed = ", ".join(f"{name} {cpus} and {topology}" for name, (cpus, topology) in policies.items()) or "no node has a kubelet"
         yield (
             f"{template.title} wants topology policy {template.policy}, and no node has it with the static CPU manager: {listed}. "
             "Set both policies on a node, with role kubelet for example."

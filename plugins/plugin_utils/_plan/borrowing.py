@@ -57,8 +57,8 @@ class Borrowing:
 
     def _distances(self, place: int) -> list[int]:
         near = self.groups.local.get(place, 0)
-        told = self.groups.machine.nodes[place].distances
-        return [0 if near & cpus else told.get(node, FAR) for node, cpus in self.cpus.items()]
+        distances = self.groups.machine.nodes[place].distances
+        return [0 if near & cpus else distances.get(node, FAR) for node, cpus in self.cpus.items()]
 
     @cached_property
     def distances(self) -> list[list[int]]:
@@ -112,8 +112,8 @@ class Borrowing:
         """Return pools of at least ``floor`` CPUs, or of as many as are possible, and of no less than each card needs; {} where that
         is impossible.
         """
-        ways = list(product((True, False), repeat=2))[: 1 if len(self.sources) > MANY else None]
-        prices = [self.distances] if self.alike else [self._prices(*how) for how in ways]
+        orders = list(product((True, False), repeat=2))[: 1 if len(self.sources) > MANY else None]
+        prices = [self.distances] if self.alike else [self._prices(*order) for order in orders]
         target, step = min(floor, self.largest()), 1
         high = target + 1
         while not (some := self._first(target, prices)) and target:
@@ -126,10 +126,10 @@ class Borrowing:
                 high = middle
         if not some:
             return {}
-        found = (
+        divisions = (
             [self._pools(some)] if len(prices) == 1 else [self._pools(given) for costs in prices if (given := self._given(target, costs))]
         )
-        return min(found, key=lambda pools: goals.score(self.groups, pools)) if len(found) > 1 else found[0]
+        return min(divisions, key=lambda pools: goals.score(self.groups, pools)) if len(divisions) > 1 else divisions[0]
 
     def _first(self, target: int, prices: Sequence[Sequence[Sequence[int]]]) -> list[list[int]] | None:
         """Return the first division that is found with pools of at least ``target`` CPUs."""
@@ -152,16 +152,16 @@ class Borrowing:
         if units > 1:
             needs = [need * self.threads * units // cpus for need in needs]
         flow = Flow(self.counts, costs)
-        known: list[tuple[list[int], int]] = [([], 0)] * len(sizes)
+        shortfalls: list[tuple[list[int], int]] = [([], 0)] * len(sizes)
         while flow.meet(needs):
             given = self._shared_out(flow.given)
-            known = [
+            shortfalls = [
                 was if was[0] == row else (row, self._short(taker, row, sizes[taker]))
-                for taker, (row, was) in enumerate(zip(given, known, strict=True))
+                for taker, (row, was) in enumerate(zip(given, shortfalls, strict=True))
             ]
-            if not any(short for _row, short in known):
+            if not any(short for _row, short in shortfalls):
                 return given
-            needs = [need - -short * units // cpus for need, (_row, short) in zip(needs, known, strict=True)]
+            needs = [need - -short * units // cpus for need, (_row, short) in zip(needs, shortfalls, strict=True)]
         return None
 
     def _short(self, taker: int, row: Sequence[int], sizes: Sequence[int]) -> int:
@@ -172,11 +172,11 @@ class Borrowing:
             source, units = self.sources[number], min(row[number], room)
             counts[source.size] = counts.get(source.size, 0) + units
             room -= units
-        found = [0] * len(sizes)
+        shares = [0] * len(sizes)
         dealt_of = sorted(counts.items(), reverse=True)
         for (size, _count), dealt in zip(dealt_of, dealt_out(dealt_of, len(sizes)), strict=True):
-            found = [cpus + size * number for cpus, number in zip(found, dealt, strict=True)]
-        return sum(max(0, size - cpus) for size, cpus in zip(sizes, found, strict=True))
+            shares = [cpus + size * number for cpus, number in zip(shares, dealt, strict=True)]
+        return sum(max(0, size - cpus) for size, cpus in zip(sizes, shares, strict=True))
 
     @cached_property
     def _nearest_first(self) -> list[list[int]]:
@@ -206,11 +206,11 @@ class Borrowing:
         given = [list(row) for row in taken]
         sizes = [source.size for source in self.sources]
         cpus = [sum(map(mul, row, sizes)) for row in given]
-        left = [count - sum(of) for count, *of in zip(self.counts, *given, strict=True)]
+        remaining = [count - sum(of) for count, *of in zip(self.counts, *given, strict=True)]
         for number in self._few_owners_first:
-            if left[number] and (owners := self._owners[number]):
+            if remaining[number] and (owners := self._owners[number]):
                 takers = [(cpus[taker], len(self.cards[taker])) for taker in owners]
-                for taker, more in zip(owners, by_need(left[number], sizes[number], takers), strict=True):
+                for taker, more in zip(owners, by_need(remaining[number], sizes[number], takers), strict=True):
                     given[taker][number] += more
                     cpus[taker] += more * sizes[number]
         return given

@@ -62,8 +62,8 @@ def measure(groups: Groups, pools: Mapping[Card, int], held: int = 0) -> dict[st
         cpus = pools.get(card, 0)
         overlap |= given & cpus
         given |= cpus
-        known, total = _distance(machine, card, cpus)
-        counted += known
+        number, total = _distance(machine, card, cpus)
+        counted += number
         distances += total
         near = groups.local_cpus(card)
         cards.append(
@@ -74,7 +74,7 @@ def measure(groups: Groups, pools: Mapping[Card, int], held: int = 0) -> dict[st
                 "pool": text_of(cpus),
                 "cpus": cpus.bit_count(),
                 "local": None if near is None or not cpus else round((cpus & near).bit_count() / cpus.bit_count(), 3),
-                "distance": round(total / known, 1) if known else None,
+                "distance": round(total / number, 1) if number else None,
                 "caches": sum(1 for cache in machine.caches if cache & cpus) or None,
             }
         )
@@ -94,13 +94,13 @@ def measure(groups: Groups, pools: Mapping[Card, int], held: int = 0) -> dict[st
 def _distance(machine: Machine, card: Card, cpus: int) -> tuple[int, int]:
     """Return the number of CPUs whose distance to the card is known, and the sum of these distances."""
     node = machine.nodes.get(NO_NODE if card.numa is None else card.numa)
-    known = total = 0
+    number = total = 0
     for other in machine.nodes.values():
         if node and other.id in node.distances:
             count = (other.cpus & cpus).bit_count()
-            known += count
+            number += count
             total += count * node.distances[other.id]
-    return known, total
+    return number, total
 
 
 def measured(pools: object, topology: Topology, cpus: object = None) -> dict[str, Any]:
@@ -128,8 +128,8 @@ def measured(pools: object, topology: Topology, cpus: object = None) -> dict[str
     for name, value in pools.items():
         cards = names.get(str(name), [])
         if len(cards) != 1:
-            known = ", ".join(sorted(f"{card.kind}-{card.id}" for card in machine.cards)) or "none"
-            raise ValueError(f"pools: {name!r} names {len(cards) or 'no'} cards of the host; it has {known}")
+            existing = ", ".join(sorted(f"{card.kind}-{card.id}" for card in machine.cards)) or "none"
+            raise ValueError(f"pools: {name!r} names {len(cards) or 'no'} cards of the host; it has {existing}")
         masks[cards[0]] = mask(as_cpulist(value, f"pool of {cards[0].name}"))
     return measure(Groups(machine), masks, held)
 
@@ -223,14 +223,14 @@ def _lines(rules: Sequence[Row], outcomes: Mapping[str, Row], differences: Seque
         yield f"{'the other ' if differences else 'all '}{others} have the same pool by every rule"
     yield ""
     for published, repaired in zip(rules[::2], rules[1::2], strict=True):
-        yield f"repair of {published['requested']}: {_bought(published, repaired)}"
+        yield f"repair of {published['requested']}: {_effect(published, repaired)}"
         for sentence in repaired["repaired"]:
             yield from textwrap.wrap(
                 sentence, REMARK_WIDTH, initial_indent="- ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
             )
 
 
-def _bought(published: Row, repaired: Row) -> str:
+def _effect(published: Row, repaired: Row) -> str:
     """Return what repair changed, in words."""
     if repaired["refused"]:
         return "refuses" + ("" if published["refused"] else " what is published")

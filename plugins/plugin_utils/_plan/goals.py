@@ -51,14 +51,14 @@ def violations(groups: Groups, pools: Mapping[Card, int], expected: Collection[C
     disjoint; with ``smt: cores`` no core is in two of them; those of one group differ by at most one core.
     """
     machine = groups.machine
-    found = [Violation("missing", "<cards> has no pool", [card]) for card in machine.cards if card in expected and not pools.get(card)]
-    found += _unfit(machine, pools)
+    broken = [Violation("missing", "<cards> has no pool", [card]) for card in machine.cards if card in expected and not pools.get(card)]
+    broken += _unfit(machine, pools)
     overlaps = shared(pools)
-    found += [Violation("overlap", "<cards> share CPUs <cpus>", cards, cpus) for cpus, cards in overlaps]
+    broken += [Violation("overlap", "<cards> share CPUs <cpus>", cards, cpus) for cpus, cards in overlaps]
     cores = {card: machine.cores(cpus) for card, cpus in pools.items()} if machine.smt == "cores" and machine.threads else pools
     for common, cards in shared(cores) if cores is not pools and not overlaps else ():
         threads = machine.whole_cores(common) & machine.usable
-        found.append(Violation("cores", "<cards> run on threads of the same cores, CPUs <cpus>", cards, threads))
+        broken.append(Violation("cores", "<cards> run on threads of the same cores, CPUs <cpus>", cards, threads))
     for home, cards in groups.alike.items():
         members = [card for card in cards if card in pools]
         if len(members) > 1:
@@ -67,19 +67,19 @@ def violations(groups: Groups, pools: Mapping[Card, int], expected: Collection[C
             if uneven_cores or max(sizes) - min(sizes) > machine.threads_per_unit:
                 on_cores = "" if counts == sizes else f" on {min(counts)} to {max(counts)} cores"
                 words = f"<cards> of {groups.place(home)} have pools of {min(sizes)} to {max(sizes)} CPUs{on_cores}"
-                found.append(Violation("sizes" if uneven_cores else UNEQUAL_CORES, words, members))
-    return found
+                broken.append(Violation("sizes" if uneven_cores else UNEQUAL_CORES, words, members))
+    return broken
 
 
 def contradictions(machine: Machine) -> list[Violation]:
     """Return where npu-smi puts an NPU on other CPUs than those of the NUMA node that the kernel names."""
-    found = []
+    broken = []
     for card in machine.cards:
-        own, affinity = machine.own_cpus(card), mask(card.affinity or "", f"affinity of {card.name}")
-        if own and affinity and not affinity & own:
+        node_cpus, affinity = machine.own_cpus(card), mask(card.affinity or "", f"affinity of {card.name}")
+        if node_cpus and affinity and not affinity & node_cpus:
             words = f"npu-smi prints CPUs {card.affinity} for <cards>, but the kernel has it on NUMA node {card.numa} (<cpus>)"
-            found.append(Violation("affinity", words, [card], own))
-    return found
+            broken.append(Violation("affinity", words, [card], node_cpus))
+    return broken
 
 
 def _unfit(machine: Machine, pools: Mapping[Card, int]) -> Iterator[Violation]:

@@ -67,7 +67,7 @@ class Groups:
         """Return the NUMA node of a card, else those of its affinity; none where that tells nothing."""
         if card.numa in self.machine.nodes:
             return (card.numa,)
-        affinity = self.machine.told(card)
+        affinity = self.machine.printed(card)
         return tuple(node.id for node in self.machine.nodes.values() if affinity & node.cpus)
 
     def _fitness(self, node: int, more: list[Card], in_force: int) -> tuple[int, int, float]:
@@ -107,7 +107,7 @@ class Groups:
 
     def _place(self, card: Card) -> int | None:
         """Return the NUMA node that a card counts on: its own, else its home."""
-        return own[0] if len(own := self._nodes(card)) == 1 else self.home.get(card)
+        return nodes[0] if len(nodes := self._nodes(card)) == 1 else self.home.get(card)
 
     @cached_property
     def alike(self) -> dict[int, list[Card]]:
@@ -188,15 +188,15 @@ def _too_few(groups: Groups, home: int, pools: dict[Card, int], small: list[Card
     worst = min(small, key=lambda card: pools[card].bit_count())
     needed = machine.least(worst)
     roles = f" ({machine.sizes(worst)} and one for main)" if needed > machine.min_cpus else ""
-    found = union(pools.values())
-    units = machine.number(found)
+    usable = union(pools.values())
+    units = machine.number(usable)
     where = groups.place(home) + (" with its neighbours" if neighbours and groups.near and not groups.anywhere else "")
-    others = found != machine.usable and sum(map(machine.least, groups.home)) <= machine.usable.bit_count()
-    cores = f" in {units} cores" if machine.smt == "cores" and units != found.bit_count() else ""
+    others = usable != machine.usable and sum(map(machine.least, groups.home)) <= machine.usable.bit_count()
+    cores = f" in {units} cores" if machine.smt == "cores" and units != usable.bit_count() else ""
     return Sentence(
         "NPU_TOO_FEW_CPUS",
-        f"{where[0].upper()}{where[1:]} has {found.bit_count()} usable CPUs{cores} for {cards_named(pools)}: "
-        f"{text_of(found) or 'none'}. {worst.name} would get {pools[worst].bit_count()} where at least {needed}{roles} are needed, "
+        f"{where[0].upper()}{where[1:]} has {usable.bit_count()} usable CPUs{cores} for {cards_named(pools)}: "
+        f"{text_of(usable) or 'none'}. {worst.name} would get {pools[worst].bit_count()} where at least {needed}{roles} are needed, "
         f"{sum(map(machine.least, pools))} in all. Allow more CPUs with npu_affinity_cpus, keep fewer with "
         "npu_affinity_housekeeping, or "
         + ("make npu_affinity_roles smaller" if roles else "lower npu_affinity_min_cpus")

@@ -116,13 +116,13 @@ def match(cards: Collection[Card], records: Collection[PlanEntry]) -> dict[Card,
         by_function.setdefault(str(record["pci"]).lower(), []).append(record)
     for card in sorted(cards, key=lambda card: (card.chip, card.id)):
         same = [record for record in by_function.get(str(card.pci).lower(), ()) if record.get("kind", card.kind) == card.kind]
-        found = next((record for record in same if record.get("chip") == card.chip), None)
+        chosen = next((record for record in same if record.get("chip") == card.chip), None)
         unknown = [record for record in same if record.get("chip") is None or record.get("unlisted")]
-        if found is None and unknown:
+        if chosen is None and unknown:
             place = card.chip if len(unknown) > 1 else 0
-            found = unknown[place] if place < len(unknown) else None
-        if found is not None and not any(found is taken for taken in matched.values()):
-            matched[card] = found
+            chosen = unknown[place] if place < len(unknown) else None
+        if chosen is not None and not any(chosen is taken for taken in matched.values()):
+            matched[card] = chosen
     return matched
 
 
@@ -161,9 +161,9 @@ def _obstacle(machine: Machine, applied: Plan, options: Options, matched: Mappin
             return f"{card.name}, which is back, had none"
         if pool & machine.online & ~machine.usable:
             return f"CPUs {text_of(pool & machine.online & ~machine.usable)} of {card.name} can no longer be used"
-        left = (pool & machine.online).bit_count()
-        if left < pool.bit_count() and left < machine.least(card):
-            return f"{left} CPUs of {card.name} are online, and at least {machine.least(card)} are needed"
+        remaining = (pool & machine.online).bit_count()
+        if remaining < pool.bit_count() and remaining < machine.least(card):
+            return f"{remaining} CPUs of {card.name} are online, and at least {machine.least(card)} are needed"
         if options.repair and pool & given:
             return f"the plan in force gives CPUs {text_of(pool & given)} to more than one card"
         given |= pool
@@ -188,8 +188,8 @@ def _gone(lost: Iterable[PlanEntry]) -> Iterator[str]:
 def _offline(entries: Iterable[PlanEntry]) -> Iterator[str]:
     for entry in entries:
         if entry.get("offline"):
-            left = "does without them" if entry["pool"] else "has no limit of its own"
-            yield f"CPUs {entry['offline']} of {entry['slice']} are offline; it {left} until they are back and the host is bound again."
+            effect = "does without them" if entry["pool"] else "has no limit of its own"
+            yield f"CPUs {entry['offline']} of {entry['slice']} are offline; it {effect} until they are back and the host is bound again."
 
 
 def card_of(record: PlanEntry, family: str = "") -> Card:

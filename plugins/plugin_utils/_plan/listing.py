@@ -41,8 +41,8 @@ def restrict(machine: Machine, topology: Topology, options: Options) -> Plan | N
     records = keep.records_of(applied)
     matched = keep.match(machine.cards, records)
     numbers = {card: card.id for card in machine.cards} if matched is None else keep.numbers_of(machine.cards, matched, records)
-    known = {*numbers.values(), *map(keep.number_of, records)}
-    if unknown := [number for number in options.visible_npus if number not in known]:
+    valid = {*numbers.values(), *map(keep.number_of, records)}
+    if unknown := [number for number in options.visible_npus if number not in valid]:
         raise coded_error(
             "NPU_UNKNOWN_NPU",
             f"npu_affinity_visible_npus: the host has no NPU {unknown[0]}; it has {cards_named(machine.cards) or 'none'}",

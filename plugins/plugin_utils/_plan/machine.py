@@ -62,13 +62,13 @@ class Node:
     id: int
     cpus: int
     has_memory: bool
-    told: Mapping[str, Any]
+    entry: Mapping[str, Any]
     owner: Mapping[str, Any] | None = None
 
     @cached_property
     def distances(self) -> Mapping[int, int]:
         """The distances by node id. Most nodes are never asked."""
-        return distances_of(self.told)
+        return distances_of(self.entry)
 
 
 @dataclass(eq=False)
@@ -120,9 +120,9 @@ class Machine:
 
     def knows(self, card: Card) -> bool:
         """Return whether the kernel or npu-smi tells which CPUs are near to a card."""
-        return bool(self.told(card)) or card.numa in self.nodes
+        return bool(self.printed(card)) or card.numa in self.nodes
 
-    def told(self, card: Card) -> int:
+    def printed(self, card: Card) -> int:
         """Return the CPUs that npu-smi printed for a card; none where they tell nothing: all of them, or where the kernel knows no node of
         a PCI function, those of the first node, which npu-smi prints then."""
         affinity = mask(card.affinity or "", f"affinity of {card.name}") & self.online
@@ -165,11 +165,11 @@ class Machine:
     @cached_property
     def _runs(self) -> list[int]:
         """All cores (their lowest threads) in the order in which they are divided, as masks within which they ascend."""
-        left, parts = self.cores(self.online), []
+        remaining, parts = self.cores(self.online), []
         for cache in self.caches:
-            parts.append((cache & -cache, cache & left))
-            left &= ~cache
-        parts += [(1 << core, 1 << core) for core in cpus_of(left)]
+            parts.append((cache & -cache, cache & remaining))
+            remaining &= ~cache
+        parts += [(1 << core, 1 << core) for core in cpus_of(remaining)]
         runs = [0]
         for _lowest, cores in sorted(parts):
             if runs[-1] < cores & -cores:
@@ -236,15 +236,15 @@ class Machine:
         return self.whole_cores(self.cores(cpus)) & self.usable & ~cpus if self.threads else 0
 
 
-def memory(machine: Machine, cpus: int, pci: str | None, mems: str | None = None, known: bool = True) -> dict[str, str]:
+def memory(machine: Machine, cpus: int, pci: str | None, mems: str | None = None, located: bool = True) -> dict[str, str]:
     """Return the ``mems`` of an entry of the plan with these CPUs, and its ``memory_nodes``, those that the option ``memory`` allows.
 
     ``mems``, if not given, are the memory nodes of the CPUs, or where they have none all the nearest. A GPU also has its own memory.
-    Memory is not bound where the node of the card is not ``known``: the nodes of its CPUs tell nothing of it.
+    Memory is not bound where the node of the card is not ``located``: the nodes of its CPUs tell nothing of it.
     """
-    own = machine.of_gpus.get(pci, 0)
-    mems = text_of(own | _nearest_memory(machine, cpus)) if mems is None else mems
-    if not known and not own:
+    gpu_memory = machine.of_gpus.get(pci, 0)
+    mems = text_of(gpu_memory | _nearest_memory(machine, cpus)) if mems is None else mems
+    if not located and not gpu_memory:
         return {"mems": mems, "memory_nodes": ""}
     if mems not in machine.allowed:
         wide = mems and machine.memory == WIDE
@@ -253,17 +253,17 @@ def memory(machine: Machine, cpus: int, pci: str | None, mems: str | None = None
 
 
 def _nearest_memory(machine: Machine, cpus: int) -> int:
-    own = []
+    nearest = []
     for node in machine.nodes.values():
         if node.cpus & cpus:
-            own.append(node)
+            nearest.append(node)
             cpus &= ~node.cpus
             if not cpus:
                 break
-    if nodes := [node.id for node in own if node.has_memory]:
+    if nodes := [node.id for node in nearest if node.has_memory]:
         return mask_of(nodes)
     others = [node for node in machine.nodes.values() if node.has_memory and "gpu" not in (node.owner or {})]
-    away = {other.id: min(machine.distance(node.id, other.id) for node in own) for other in others if own}
+    away = {other.id: min(machine.distance(node.id, other.id) for node in nearest) for other in others if nearest}
     return mask_of(node for node, distance in away.items() if distance == min(away.values()))
 
 

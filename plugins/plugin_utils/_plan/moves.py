@@ -43,7 +43,7 @@ def moves(applied: Entry | None, plan: Entry, users: Iterable[tuple[str, Sequenc
     both = pairs(applied, plan)
     if not applied or not both:
         return []
-    sentences = _together(step for pair in both for step in _steps(*pair))
+    sentences = _sentence(step for pair in both for step in _steps(*pair))
     before = with_slices(applied)
     matched = {entry["slice"]: record for record, entry in both if entry}
     for user, names in users:
@@ -54,7 +54,7 @@ def moves(applied: Entry | None, plan: Entry, users: Iterable[tuple[str, Sequenc
     return sentences
 
 
-def _together(steps: Iterable[tuple[str, str]]) -> list[str]:
+def _sentence(steps: Iterable[tuple[str, str]]) -> list[str]:
     """Return what a bind does to all NPUs as one sentence: ``A bind moves NPU 0 …, NPU 1 …; adds NPU 2 …``; none where it does nothing."""
     done: dict[str, list[str]] = {}
     for verb, what in steps:
@@ -72,7 +72,7 @@ def with_slices(applied: Entry) -> Entry:
 def of_npu(record: Entry | None, entry: Entry | None) -> Iterator[str]:
     """Yield the sentence on one of :func:`pairs`, where it differs."""
     for step in _steps(record, entry):
-        yield from _together([step])
+        yield from _sentence([step])
 
 
 def _steps(record: Entry | None, entry: Entry | None) -> Iterator[tuple[str, str]]:
@@ -85,8 +85,8 @@ def _steps(record: Entry | None, entry: Entry | None) -> Iterator[tuple[str, str
     if record is None:
         yield "adds", f"{name} with CPUs {entry['pool']}"
         return
-    known = [key for key in SETS if key in record or key == "kv"]
-    changed = [key for key in known if (record.get(key) or "") != (entry.get(key) or "")]
+    keys = [key for key in SETS if key in record or key == "kv"]
+    changed = [key for key in keys if (record.get(key) or "") != (entry.get(key) or "")]
     if record["slice"] != entry["slice"]:
         yield "moves", f"{name} from {record['slice']} with CPUs {record['pool']} to {entry['slice']} with CPUs {entry['pool']}"
     elif "pool" in changed and not entry["pool"]:

@@ -78,9 +78,9 @@ class Options(NamedTuple):
     def record(self) -> dict[str, Any]:
         """Return the arguments that shape a plan, as the plan records them."""
         sized = {name: [list(npus), roles.record()] for name, npus, roles in self.workloads if roles}
-        found = {name: getattr(self, name) for name in _RECORDED}
+        arguments = {name: getattr(self, name) for name in _RECORDED}
         return {
-            **{name: list(value) if isinstance(value, tuple) else value for name, value in found.items()},
+            **{name: list(value) if isinstance(value, tuple) else value for name, value in arguments.items()},
             "roles": self.roles.record(),
             **({"engine_version": str(self.engine_version)} if self.engine_version else {}),
             **({"workloads": sized} if sized else {}),
@@ -89,10 +89,10 @@ class Options(NamedTuple):
     def differences(self, recorded: Mapping[str, Any]) -> list[str]:
         """Return the names of recorded arguments that differ from these and shape pools."""
         now = self.record()
-        known = [name for name in now if name in recorded and name not in ("npus", "memory")]
+        names = [name for name in now if name in recorded and name not in ("npus", "memory")]
         if "workloads" in now or "workloads" in recorded:
-            known.append("workloads")
-        return [name for name in dict.fromkeys(known) if _comparable(recorded.get(name)) != _comparable(now.get(name))]
+            names.append("workloads")
+        return [name for name in dict.fromkeys(names) if _comparable(recorded.get(name)) != _comparable(now.get(name))]
 
 
 def _comparable(value: object) -> str:

@@ -146,8 +146,8 @@ def _kept_of(machine: Machine, topology: Topology, applied: Plan | None, options
 def _by_workload(machine: Machine, division: Division, options: Options, kept: keep.Kept) -> dict[str, list[tuple[str, str]]]:
     """Return the names of the NPUs of workloads with their pools, in the order of logic ids; under '' the NPUs of no workload."""
     members = {workload.name: _roles.cards_of(machine, workload, kept.numbers) for workload in options.workloads}
-    named = {card for cards in members.values() for card in cards}
-    members[""] = [card for card in machine.cards if card not in named]
+    assigned = {card for cards in members.values() for card in cards}
+    members[""] = [card for card in machine.cards if card not in assigned]
     entries = division.entries
     return {name: [(card.name, entries[card]["pool"]) for card in cards if card in entries] for name, cards in members.items()}
 
@@ -157,15 +157,15 @@ def _as_published(machine: Machine, options: Options) -> Options:
     rule, _reason = _choose(machine, options._replace(strategy="auto"))
     sizes = next((sizes for sizes in options.sizes if sizes != PUBLISHED), PUBLISHED)
     least = Given().min_cpus
-    for setting, found, allowed, what, instead in (
+    for setting, value, allowed, what, instead in (
         ("strategy", options.strategy, ("auto", rule), "is not the rule", f"which is {rule} on this host; use auto"),
         ("roles", sizes, (PUBLISHED,), "are not the roles", f"which are {PUBLISHED}; leave npu_affinity_roles out"),
         ("min_cpus", options.min_cpus, (least,), "is not the least number of CPUs", f"which is {least}; leave npu_affinity_min_cpus out"),
     ):
-        if found not in allowed:
+        if value not in allowed:
             raise coded_error(
                 "NPU_WORKERS_CONFLICT",
-                f"npu_affinity_{setting}: {found} {what} of workers that bind themselves (npu_affinity_bound_by: workers), {instead}, "
+                f"npu_affinity_{setting}: {value} {what} of workers that bind themselves (npu_affinity_bound_by: workers), {instead}, "
                 "or use npu_affinity_bound_by: host with in-process binding off",
             )
     return options._replace(repair=False)
@@ -204,7 +204,7 @@ def _choose(machine: Machine, options: Options, unbound: str = "") -> tuple[str,
             )
         return options.strategy, f"Strategy {options.strategy} was requested."
     families = sorted({"gpu" if card.kind == "gpu" else card.family for card in machine.cards})
-    names = {next((name for name, known in STRATEGIES.items() if family in known.families), DEFAULT_STRATEGY) for family in families}
+    names = {next((name for name, strategy in STRATEGIES.items() if family in strategy.families), DEFAULT_STRATEGY) for family in families}
     if not names:
         return FOR_ALL_KINDS, "No NPU and no GPU of the host is known."
     if unbound:
@@ -221,10 +221,10 @@ def _choose(machine: Machine, options: Options, unbound: str = "") -> tuple[str,
 def _asked(machine: Machine, options: Options, kept: keep.Kept) -> frozenset[Card]:
     """Return the cards of the option ``npus``, which names them by the numbers of their slices."""
     numbers = {card: kept.numbers.get(card, card.id) for card in machine.cards}
-    known = {*numbers.values(), *(kind_and_number(entry["slice"])[1] for entry in kept.lost)}
+    valid = {*numbers.values(), *(kind_and_number(entry["slice"])[1] for entry in kept.lost)}
     of = noun({"kind": card.kind, "id": card.id} for card in machine.cards)
     for number in options.npus or ():
-        if number not in known:
+        if number not in valid:
             raise coded_error(
                 "NPU_UNKNOWN_NPU",
                 f"Invalid {of} id {number}, total_npus={len(machine.cards)}. The option npus has it; the host has "
@@ -289,7 +289,7 @@ def _entries(
             sharing_cores.append(card)
         if elsewhere:
             moved.append(card)
-        nodes = memory(machine, cpus if whole or not pool else 1 << pool[0], card.pci, known=not whole or machine.knows(card))
+        nodes = memory(machine, cpus if whole or not pool else 1 << pool[0], card.pci, located=not whole or machine.knows(card))
         text = text_in_order(pool) if card in made.printed else text_of(cpus)
         entries[card] = _roles.entry(machine, card, text, roles, nodes, card.slice)
     changes = []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import gcd
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_of, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import goals
@@ -22,7 +22,7 @@ def quality(groups: Groups, pools: Mapping[Card, int], held: int = 0, floor: int
     ``held`` are usable CPUs that are not idle although no pool has them; ``floor``: see :func:`_next_to_best`.
     """
     machine = groups.machine
-    given = own = near = counted = 0
+    given = on_node = near = counted = 0
     sizes = []
     whole = True
     for card, cpus in pools.items():
@@ -30,7 +30,7 @@ def quality(groups: Groups, pools: Mapping[Card, int], held: int = 0, floor: int
         sizes.append(cpus.bit_count())
         whole = whole and not machine.other_threads(cpus)
         if card.numa in machine.nodes:
-            own += (cpus & machine.own_cpus(card)).bit_count()
+            on_node += (cpus & machine.own_cpus(card)).bit_count()
             near += (cpus & groups.local[card.numa]).bit_count()
             counted += sizes[-1]
     idle = machine.usable & ~given & ~held
@@ -38,7 +38,7 @@ def quality(groups: Groups, pools: Mapping[Card, int], held: int = 0, floor: int
         "disjoint": sum(sizes) == given.bit_count(),
         "whole_cores": whole,
         "local": round(near / counted, 3) if counted else None,
-        "own_node": round(own / counted, 3) if counted else None,
+        "own_node": round(on_node / counted, 3) if counted else None,
         "remote": counted - near if counted else None,
         "balance": max(sizes, default=0) - min(sizes, default=0),
         "smallest": min(sizes, default=0),
@@ -49,8 +49,8 @@ def quality(groups: Groups, pools: Mapping[Card, int], held: int = 0, floor: int
     cores = [] if whole or machine.smt == "threads" else list(map(machine.cores, pools.values()))
     share_cores = union(cores).bit_count() < sum(map(int.bit_count, cores))
     valid = has["disjoint"] and not given & ~machine.usable and not share_cores
-    known = counted and all(card.numa in machine.nodes and pools.get(card) for card in groups.home)
-    best = _next_to_best(groups, pools, has, idle, held, floor) if valid and known else UNKNOWN
+    comparable = counted and all(card.numa in machine.nodes and pools.get(card) for card in groups.home)
+    best = _next_to_best(groups, pools, has, idle, held, floor) if valid and comparable else UNKNOWN
     return {**has, "idle_near": text_of(idle), **best}
 
 
@@ -124,13 +124,12 @@ def limits(groups: Groups, floor: int, near: bool, held: int = 0) -> Limits | No
     key = (floor if not near else 0, near, held)
     if key not in groups.limits:
         groups.limits[key] = _limits(groups, floor, near, held)
-    found: Limits | None = groups.limits[key]
-    return found
+    return cast("Limits | None", groups.limits[key])
 
 
 def _limits(groups: Groups, floor: int, near: bool, held: int) -> Limits | None:
-    if near and (found := _apart(groups, held)):
-        return found
+    if near and (apart := _apart(groups, held)):
+        return apart
     borrowing = Borrowing(groups, held=held)
     least = min(floor, borrowing.largest())
     remote = [] if near else borrowing.least_remote(least)

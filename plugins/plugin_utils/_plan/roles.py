@@ -65,26 +65,26 @@ def of_workloads(machine: Machine, options: Options, numbers: Mapping[Card, int]
 
     Raises ``ValueError`` where two workloads want different ones of a card.
     """
-    found: dict[Card, tuple[str, RoleSizes]] = {}
+    wanted: dict[Card, tuple[str, RoleSizes]] = {}
     for workload in options.workloads:
         if workload.roles is None:
             continue
         for card in cards_of(machine, workload, numbers):
-            other, roles = found.setdefault(card, (workload.name, workload.roles))
+            other, roles = wanted.setdefault(card, (workload.name, workload.roles))
             if roles != workload.roles:
                 raise ValueError(
                     f"npu_affinity_workloads: {other} and {workload.name} both have {card.name}, with roles {roles} and "
                     f"{workload.roles}; give both the same"
                 )
-    return {card: roles for card, (_workload, roles) in found.items()}
+    return {card: roles for card, (_workload, roles) in wanted.items()}
 
 
 def cards_of(machine: Machine, workload: OfWorkload, numbers: Mapping[Card, int]) -> list[Card]:
     """Return the cards of a workload in the order of their ids. ``numbers`` are those of slices that are not cards' ids."""
     slices = {f"{card.kind}-{numbers.get(card, card.id)}.slice": card for card in machine.cards}
-    known = {"npus": [{"slice": name, **{key: getattr(card, key) for key in _NAMED_BY}} for name, card in slices.items()]}
-    named = slices_of(known, workload.npus)
-    return [card for name, card in slices.items() if name in named]
+    plan = {"npus": [{"slice": name, **{key: getattr(card, key) for key in _NAMED_BY}} for name, card in slices.items()]}
+    names = slices_of(plan, workload.npus)
+    return [card for name, card in slices.items() if name in names]
 
 
 def entry(machine: Machine, card: Card, pool: str, roles: Roles, nodes: Mapping[str, str], slice_name: str) -> PlanEntry:

@@ -24,15 +24,15 @@ def adapted(groups: Groups, new: Mapping[Card, int], floor: int) -> dict[Card, i
     machine = groups.machine
     if not new or set(machine.in_force) != set(new):
         return None
-    left = {card: machine.in_force[card] & machine.usable for card in new}
-    if left == new:
-        return left
-    free = union(new.values()) & ~union(left.values())
+    remaining = {card: machine.in_force[card] & machine.usable for card in new}
+    if remaining == new:
+        return remaining
+    free = union(new.values()) & ~union(remaining.values())
     back = free & ~machine.divided
     smallest = min(map(int.bit_count, new.values()))
     for least, unused in product(dict.fromkeys([floor, min(floor, smallest)]), dict.fromkeys([back, 0])):
-        needs = {card: max(machine.least(card), least) for card in left}
-        pools = dict(left)
+        needs = {card: max(machine.least(card), least) for card in remaining}
+        pools = dict(remaining)
         _give(groups, pools, new, unused, needs)
         _give(groups, pools, {}, free & ~unused, needs)
         _level(groups, pools, needs)

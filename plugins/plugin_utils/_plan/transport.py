@@ -21,14 +21,14 @@ class Flow:
     """
 
     def __init__(self, supplies: Sequence[int], costs: Sequence[Sequence[int]]) -> None:
-        self.costs, self.left = costs, list(supplies)
+        self.costs, self.remaining = costs, list(supplies)
         self.has = [0] * len(costs)
         self.given = [[0] * len(supplies) for _taker in costs]
         self._users: list[set[int]] = [set() for _supply in supplies]
         self._of_takers, self._of_sources = [0] * len(costs), [0] * len(supplies)
 
     def copy(self) -> Flow:
-        flow = Flow(self.left, self.costs)
+        flow = Flow(self.remaining, self.costs)
         flow.has, flow.given, flow._users = self.has[:], [row[:] for row in self.given], [set(users) for users in self._users]
         flow._of_takers, flow._of_sources = self._of_takers[:], self._of_sources[:]
         return flow
@@ -40,15 +40,15 @@ class Flow:
 
     def meet(self, needs: Sequence[int]) -> bool:
         """Give every taker as many units as it needs in all. Return whether the supplies are enough; if they are not, nothing changes."""
-        if sum(max(0, need - has) for need, has in zip(needs, self.has, strict=True)) > sum(self.left):
+        if sum(max(0, need - has) for need, has in zip(needs, self.has, strict=True)) > sum(self.remaining):
             return False
         for taker, need in enumerate(needs):
             for source, cost in enumerate(self.costs[taker]):
-                if not cost and self.left[source] and (amount := min(self.left[source], need - self.has[taker])) > 0:
+                if not cost and self.remaining[source] and (amount := min(self.remaining[source], need - self.has[taker])) > 0:
                     self._take(taker, source, amount)
             while (more := need - self.has[taker]) > 0:
                 source, path = self._cheapest_path(taker)
-                amount = min(more, self.left[source], *(self.given[other][lent] for other, lent in path))
+                amount = min(more, self.remaining[source], *(self.given[other][lent] for other, lent in path))
                 for other, lent in path:
                     self._take(other, source, amount)
                     self._take(other, lent, -amount)
@@ -58,7 +58,7 @@ class Flow:
 
     def _take(self, taker: int, source: int, amount: int) -> None:
         self.has[taker] += amount
-        self.left[source] -= amount
+        self.remaining[source] -= amount
         self.given[taker][source] += amount
         if self.given[taker][source]:
             self._users[source].add(taker)
@@ -70,7 +70,7 @@ class Flow:
 
         Costs are looked at above ``_of_sources`` and ``_of_takers``, by which no step costs less than nothing (Dijkstra's search).
         """
-        of_takers, of_sources, left = self._of_takers, self._of_sources, self.left
+        of_takers, of_sources, remaining = self._of_takers, self._of_sources, self.remaining
         reached = {taker: (0, -1)}
         above = of_takers[taker]
         far = [cost + above - base for cost, base in zip(self.costs[taker], of_sources, strict=True)]
@@ -79,8 +79,8 @@ class Flow:
         while True:
             least = min(open_to)
             nearest = [source for source, distance in enumerate(open_to) if distance == least]
-            found = next((source for source in nearest if left[source]), -1)
-            if found >= 0:
+            end = next((source for source in nearest if remaining[source]), -1)
+            if end >= 0:
                 break
             settled += nearest
             for source in nearest:
@@ -96,7 +96,7 @@ class Flow:
             of_sources[place] += far[place] - least
         for other, (distance, _source) in reached.items():
             of_takers[other] += distance - least
-        return found, self._steps(by[found], reached, by)
+        return end, self._steps(by[end], reached, by)
 
     @staticmethod
     def _steps(place: int, reached: dict[int, tuple[int, int]], by: list[int]) -> list[tuple[int, int]]:

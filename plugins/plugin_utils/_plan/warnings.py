@@ -69,13 +69,13 @@ def unmet(groups: Groups, pools: Mapping[Card, int], strategy: str) -> Iterator[
     if outside := spare & ~machine.usable:
         yield Sentence(
             "NPU_CORES_SPLIT",
-            f"CPUs {text_of(outside)} may not be divided, but are threads of cores in pools of {_beside(machine, pools, outside)}, and "
+            f"CPUs {text_of(outside)} may not be divided, but are threads of cores in pools of {_owners(machine, pools, outside)}, and "
             "whatever runs on them slows those cores down.",
         )
     if idle := spare & machine.usable:
         yield Sentence(
             "NPU_CORES_SPLIT",
-            f"{strategy} gives {_beside(machine, pools, idle)} only some threads of cores, and CPUs {text_of(idle)}, the others of these "
+            f"{strategy} gives {_owners(machine, pools, idle)} only some threads of cores, and CPUs {text_of(idle)}, the others of these "
             "cores, to none.",
         )
     several = sum(bool(node.cpus) for node in machine.nodes.values()) > 1
@@ -129,7 +129,7 @@ def own_share(groups: Groups, card: Card) -> int:
 
 def _by_reason(groups: Groups, cards: Iterable[Card]) -> Mapping[str, list[Card]]:
     """Return cards that have no CPU of their own node by the reason for that."""
-    found: dict[str, list[Card]] = {}
+    reasons: dict[str, list[Card]] = {}
     for card in cards:
         if not (cpus := groups.machine.own_cpus(card)):
             why = "no CPU is online there"
@@ -137,8 +137,8 @@ def _by_reason(groups: Groups, cards: Iterable[Card]) -> Mapping[str, list[Card]
             why = f"only CPUs {text_of(groups.machine.usable)} may be divided. Allow others with cpus, or keep fewer with housekeeping"
         else:
             why = "the CPUs there are in other pools"
-        found.setdefault(why, []).append(card)
-    return found
+        reasons.setdefault(why, []).append(card)
+    return reasons
 
 
 @remark("NPU_ROLES_SHARED")
@@ -154,12 +154,12 @@ def roles(machine: Machine, sharing_cores: list[Card], small: list[Card]) -> Ite
 
 
 def _by_sizes(machine: Machine, cards: Iterable[Card]) -> Iterable[tuple[RoleSizes, list[Card]]]:
-    found: dict[RoleSizes, list[Card]] = {}
+    by_sizes: dict[RoleSizes, list[Card]] = {}
     for card in cards:
-        found.setdefault(machine.sizes(card), []).append(card)
-    return found.items()
+        by_sizes.setdefault(machine.sizes(card), []).append(card)
+    return by_sizes.items()
 
 
-def _beside(machine: Machine, pools: Mapping[Card, int], threads: int) -> str:
+def _owners(machine: Machine, pools: Mapping[Card, int], threads: int) -> str:
     """Name the cards of whose cores some threads are these."""
     return cards_named(card for card, cpus in pools.items() if machine.whole_cores(machine.cores(cpus)) & threads)

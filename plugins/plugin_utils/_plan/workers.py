@@ -66,13 +66,13 @@ def version_of(value: object) -> Version | None:
     if not match:
         raise ValueError(f"{ENGINE_VERSION}: expected a release of vLLM-Ascend such as 0.24.0 or 0.26.0rc1; got {value!r}")
     major, minor, patch, candidate = match.groups()
-    found = Version(int(major), int(minor), int(patch or 0), _FINAL if candidate is None else int(candidate))
-    if found < _FIRST:
+    version = Version(int(major), int(minor), int(patch or 0), _FINAL if candidate is None else int(candidate))
+    if version < _FIRST:
         raise ValueError(
             f"{ENGINE_VERSION}: got {value!r}, and the first release of vLLM-Ascend is 0.7.1; write a version such as '0.20' with quotes, "
             "because YAML reads 0.20 as the number 0.2"
         )
-    return found
+    return version
 
 
 def former_rule(rule: str, version: Version | None) -> str:

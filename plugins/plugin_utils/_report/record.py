@@ -13,7 +13,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.findings import
 from ansible_collections.npu.affinity.plugins.module_utils._base.table import count
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import PLAN_OUTDATED, WORK_OUTSIDE_POOL
 from ansible_collections.npu.affinity.plugins.module_utils._users.pools import with_remedies
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import BIND_EFFECT, problems, told, without
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import BIND_EFFECT, problems, with_mutes, without
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary_text import listed
 
 OF_COMPARISON = ("bound", "checked", "drift", "outside", "outside_sentence", "remarks", "changes", "last_change", "msg", "muted")
@@ -109,7 +109,7 @@ def remarks(verified: Mapping[str, Any], variables: Mapping[str, Any]) -> list[s
     if not refused:
         texts += without((variables.get("npu_affinity_state") or {}).get("remarks") or (), [BIND_EFFECT])
         texts += [f"A {sentence}" for sentence in outdated(verified)]
-    shown = told(list(dict.fromkeys(texts)), verified.get("muted") or {})
+    shown = with_mutes(list(dict.fromkeys(texts)), verified.get("muted") or {})
     return [*shown, *([f"A bind would now be refused: {refused}"] if refused else [])]
 
 

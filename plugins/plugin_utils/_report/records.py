@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import WORK_OUTSIDE_POOL
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import problems, told, without
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import problems, with_mutes, without
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.comparison import measured
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan as plan_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import outdated
@@ -141,7 +141,7 @@ class _Host:
         changes = [] if self.record.get("refused") else [f"A {sentence}" for sentence in outdated(self.record)]
         shown = ["NPU_RANKS_PLACED"] if self.topology.get("users") else []  # by the table of what uses accelerators
         sentences = [*problems(self.topology), *without(self.record.get("remarks") or (), shown), *changes]
-        return told(sentences, self.record.get("muted") or {})
+        return with_mutes(sentences, self.record.get("muted") or {})
 
     def _memory(self) -> Iterator[dict[str, Any]]:
         """Yield processes with their memory by node, for every time that they were looked at."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import coded
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import PLAN_OUTDATED, WORK_OUTSIDE_POOL
 from ansible_collections.npu.affinity.plugins.module_utils._users import pools
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import BIND_EFFECT, code_of, problems, told, without
+from ansible_collections.npu.affinity.plugins.plugin_utils._codes import BIND_EFFECT, code_of, problems, with_mutes, without
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.remarks import moved_mib
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import TO, Typed
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import outdated, unmuted
@@ -181,7 +181,7 @@ def _entry(name: str, host: Host, playbook: str, check: bool, lost: bool) -> Sum
         "reasons": [text.removeprefix(f"Host {name}: ").replace(f"Host {name} ", "this host ") for text in _sentences(reasons)],
         "codes": {code: muted.get(code, "") for code in sorted(_codes(host, state) | {*filter(None, map(code_of, remarks))})},
         "remarks": _sentences(
-            [*told(remarks, muted, _code_counts(verified)), *(f"A bind would now be refused: {why}" for why in would_be_refused)],
+            [*with_mutes(remarks, muted, _code_counts(verified)), *(f"A bind would now be refused: {why}" for why in would_be_refused)],
             str(host.get("npu_affinity_root") or "/"),
         ),
         "restart": _restart(host),

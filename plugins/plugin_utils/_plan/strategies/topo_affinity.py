@@ -60,14 +60,14 @@ def with_next_node(cpus: int, nodes: dict[int, int], allowed: int) -> int:
 
     ``nodes`` are masks by node id; a missing next node is added to it without CPUs, as upstream's defaultdict does.
     """
-    own = [node for node, members in nodes.items() if members & cpus]
-    if unknown := cpus & ~union(nodes[node] for node in own):
+    touched = [node for node, members in nodes.items() if members & cpus]
+    if unknown := cpus & ~union(nodes[node] for node in touched):
         raise coded_error(
             "NPU_RULE_FAILS",
             f"CPU {cpus_of(unknown)[0]} of the affinity is on no NUMA node ({', '.join(map(str, nodes)) or 'none'} are known), "
             "and the published rule stops where it looks for that node",
         )
-    return cpus | nodes.setdefault((own[0] + 1) % len(nodes), 0) & allowed if len(own) == 1 else cpus
+    return cpus | nodes.setdefault((touched[0] + 1) % len(nodes), 0) & allowed if len(touched) == 1 else cpus
 
 
 def split(cpus: int, count: int) -> list[int]:

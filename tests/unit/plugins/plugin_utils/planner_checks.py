@@ -69,9 +69,9 @@ class Look:
 
     def knows(self, card):
         """Return whether something tells the node of a card: the kernel, npu-smi, or that there is only one."""
-        known = {node["id"] for node in self.topology["numa"]}
+        nodes = {node["id"] for node in self.topology["numa"]}
         printed = cpu_set(card["affinity"] or "") & cpu_set(self.topology["cpus"]["online"])
-        return card["numa"] in known or printed and printed != cpu_set(self.topology["cpus"]["online"]) or self.nodes == 1
+        return card["numa"] in nodes or printed and printed != cpu_set(self.topology["cpus"]["online"]) or self.nodes == 1
 
     def has_roles(self, card):
         return card["kind"] == "npu" and card["family"] != "a5"
@@ -86,10 +86,10 @@ class Look:
 
     def groups(self):
         """Yield the cards that must be treated alike: those of a NUMA node, and those of which only the same affinity is known."""
-        known = {node["id"] for node in self.topology["numa"]}
+        nodes = {node["id"] for node in self.topology["numa"]}
         groups = {}
         for name, card in self.cards.items():
-            groups.setdefault(("node", card["numa"]) if card["numa"] in known else ("affinity", card["affinity"]), []).append(name)
+            groups.setdefault(("node", card["numa"]) if card["numa"] in nodes else ("affinity", card["affinity"]), []).append(name)
         return groups.values()
 
 
@@ -210,20 +210,20 @@ def wrong_report(seen, plan, pools):
 
 def shares(seen, pools):
     """Return the shares of local CPUs and of those on the card's own node; None where the node of a card is not known."""
-    own = {node["id"]: cpu_set(node["cpus"]) for node in seen.topology["numa"]}
+    nodes = {node["id"]: cpu_set(node["cpus"]) for node in seen.topology["numa"]}
     with_cards = {card["numa"] for card in seen.cards.values()}
-    if not pools or not pools.keys() <= seen.cards.keys() or not with_cards <= own.keys():
+    if not pools or not pools.keys() <= seen.cards.keys() or not with_cards <= nodes.keys():
         return None
-    local = {home: set(own[home]) for home in with_cards}
+    local = {home: set(nodes[home]) for home in with_cards}
     for node in seen.topology["numa"]:
         if node["id"] not in with_cards:
-            told = {int(other): far for other, far in node.get("distances", {}).items()}
-            distances = {home: told.get(home, 255) for home in with_cards}
+            known_distances = {int(other): far for other, far in node.get("distances", {}).items()}
+            distances = {home: known_distances.get(home, 255) for home in with_cards}
             for home in with_cards:
                 if distances[home] == min(distances.values()):
-                    local[home] |= own[node["id"]]
+                    local[home] |= nodes[node["id"]]
     total = sum(map(len, pools.values()))
-    near = [sum(len(members & of[seen.cards[name]["numa"]]) for name, members in pools.items()) for of in (local, own)]
+    near = [sum(len(members & of[seen.cards[name]["numa"]]) for name, members in pools.items()) for of in (local, nodes)]
     return round(near[0] / total, 3), round(near[1] / total, 3)
 
 

@@ -115,8 +115,8 @@ def switch_off(topology, offline):
     for node in topology["numa"]:
         node["cpus"] = compress(set(expand(node["cpus"])) - offline)
     for key, least in (("siblings", 2), ("caches", 1)):
-        left = [[cpu for cpu in expand(text) if cpu not in offline] for text in topology["cpus"][key]]
-        topology["cpus"][key] = [compress(group) for group in left if len(group) >= least]
+        online = [[cpu for cpu in expand(text) if cpu not in offline] for text in topology["cpus"][key]]
+        topology["cpus"][key] = [compress(group) for group in online if len(group) >= least]
 
 
 def bound(topology, plan):

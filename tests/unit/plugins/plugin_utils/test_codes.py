@@ -85,17 +85,21 @@ SAID = [
 def test_a_remark_is_plain_text_with_its_code(found, code):
     settings = of_features({"npu_affinity_irqbalance": "leave"})
     state = desired_state({**HOST, **found}, settings, shown=True)
-    notes = [note for feature, said in state["notes"].items() if feature != "slices" for note in said]
+    notes = [note for feature, texts in state["notes"].items() if feature != "slices" for note in texts]
     assert code in {code_of(text) for text in (*state["remarks"], *state["plan"]["warnings"], *notes)}
     assert all(map(code_of, (*state["remarks"], *state["plan"]["warnings"], *notes)))
     assert {type(text) for text in texts(state)} == {str}
 
 
 def test_a_sentence_keeps_its_code_in_an_error_but_not_elsewhere():
-    said = _codes.of_error(ValueError(Sentence("NPU_RULE_FAILS", "a")), "NPU_SETTING_INVALID")
-    assert (said, said.code, _codes.of_error(ValueError("b"), "NPU_SETTING_INVALID").code) == ("a", "NPU_RULE_FAILS", "NPU_SETTING_INVALID")
-    assert _codes.shown(["a", "c"], _codes.by_code([said])) == ["a [NPU_RULE_FAILS]", "c"]
-    assert not isinstance(pickle.loads(pickle.dumps(said)), Sentence)
+    error = _codes.of_error(ValueError(Sentence("NPU_RULE_FAILS", "a")), "NPU_SETTING_INVALID")
+    assert (error, error.code, _codes.of_error(ValueError("b"), "NPU_SETTING_INVALID").code) == (
+        "a",
+        "NPU_RULE_FAILS",
+        "NPU_SETTING_INVALID",
+    )
+    assert _codes.shown(["a", "c"], _codes.by_code([error])) == ["a [NPU_RULE_FAILS]", "c"]
+    assert not isinstance(pickle.loads(pickle.dumps(error)), Sentence)
 
 
 def test_codes_are_not_part_of_what_a_host_applies():
@@ -124,9 +128,9 @@ def test_a_refusal_cannot_be_muted(code):
 
 def test_what_npu_smi_does_not_know_asks_for_nothing():
     unknown = f"'npu-smi info -t topo' ended with status 0: {errors.find_error('This device does not support querying topo.')}."
-    said = _codes.problems({"problems": [unknown, "NPU 1: npu-smi and the kernel contradict each other"]})
-    assert list(map(code_of, said)) == ["NPU_QUERY_UNSUPPORTED", "NPU_FACTS_INCOMPLETE"]
-    assert list(map(rank, said)) == ["note", "to do"]
+    sentences = _codes.problems({"problems": [unknown, "NPU 1: npu-smi and the kernel contradict each other"]})
+    assert list(map(code_of, sentences)) == ["NPU_QUERY_UNSUPPORTED", "NPU_FACTS_INCOMPLETE"]
+    assert list(map(rank, sentences)) == ["note", "to do"]
 
 
 WHY = "muted until 2026-12-01 00:00 UTC: ticket 7"
@@ -137,28 +141,28 @@ def test_a_muted_remark_is_only_counted():
     muted = mutes.of_host(mutes.checked(MUTE), "a", datetime.datetime(2026, 11, 24, tzinfo=datetime.timezone.utc))[0]
     topology = {**HOST, **ISOLATED, "problems": ["c"]}
     made = desired_state(topology, of_features({"npu_affinity_irqbalance": "leave"}) | {"muted": muted}, shown=True)
-    known = {"npu_affinity_state": made, "npu_affinity_plan": made["plan"], "npu_affinity_topology": topology}
-    entry = summary({"a": known}, "plan")["hosts"]["a"]
+    variables = {"npu_affinity_state": made, "npu_affinity_plan": made["plan"], "npu_affinity_topology": topology}
+    entry = summary({"a": variables}, "plan")["hosts"]["a"]
     count = sum(code_of(text) == "NPU_CPUS_ISOLATED" for text in (*made["remarks"], *made["plan"]["warnings"]))
     assert count > 1 and entry["codes"]["NPU_CPUS_ISOLATED"] == WHY
     assert [text for text in entry["remarks"] if "ISOLATED" in text] == [f"NPU_CPUS_ISOLATED ({count}) is {WHY}"]
-    assert "NPU_CPUS_ISOLATED" not in "".join(of_hosts({"a": known}, ["a"]))
+    assert "NPU_CPUS_ISOLATED" not in "".join(of_hosts({"a": variables}, ["a"]))
     assert entry["codes"]["NPU_FACTS_INCOMPLETE"] == "" and "c [NPU_FACTS_INCOMPLETE]" in entry["remarks"]
     verified = {"bound": True, "drift": [], "checked": {}, "remarks": ["b [NPU_CPUS_ISOLATED]"], "muted": muted}
-    said = remarks(verified, {})
-    assert said == [f"NPU_CPUS_ISOLATED (1) is {WHY}"] and rank(said[0]) == "note"
-    assert fleet([{"host": "a", **verified}])["hosts"][0]["remarks"] == said
+    texts = remarks(verified, {})
+    assert texts == [f"NPU_CPUS_ISOLATED (1) is {WHY}"] and rank(texts[0]) == "note"
+    assert fleet([{"host": "a", **verified}])["hosts"][0]["remarks"] == texts
 
 
 def test_a_mute_of_a_remark_hides_no_refusal():
     verified = {"bound": True, "drift": [], "checked": {}, "muted": {"NPU_PODS_IN_POOL": WHY}}
-    known = {"__npu_affinity_gathered": {"refusals": ["a [NPU_PODS_IN_POOL]"]}}
-    (said,) = remarks(verified, known)
-    assert (said, rank(said)) == ("A bind would now be refused: a [NPU_PODS_IN_POOL]", "to do")
-    entry = summary({"a": {**known, "npu_affinity_state": {"muted": verified["muted"]}}}, "bind")["hosts"]["a"]
+    variables = {"__npu_affinity_gathered": {"refusals": ["a [NPU_PODS_IN_POOL]"]}}
+    (remark,) = remarks(verified, variables)
+    assert (remark, rank(remark)) == ("A bind would now be refused: a [NPU_PODS_IN_POOL]", "to do")
+    entry = summary({"a": {**variables, "npu_affinity_state": {"muted": verified["muted"]}}}, "bind")["hosts"]["a"]
     assert (entry["state"], entry["reasons"]) == ("refused", ["a [NPU_PODS_IN_POOL]"])
 
 
 def test_verify_leaves_out_what_a_bind_would_do():
-    said = ["a [NPU_BIND_EFFECT]", "b [NPU_NO_EFFECT]"]
-    assert remarks({"bound": True, "drift": [], "checked": {}}, {"npu_affinity_state": {"remarks": said}}) == ["b [NPU_NO_EFFECT]"]
+    texts = ["a [NPU_BIND_EFFECT]", "b [NPU_NO_EFFECT]"]
+    assert remarks({"bound": True, "drift": [], "checked": {}}, {"npu_affinity_state": {"remarks": texts}}) == ["b [NPU_NO_EFFECT]"]

@@ -61,9 +61,9 @@ POOLS = [
 
 @pytest.mark.parametrize("topology, pools, expected", [row[1:] for row in POOLS], ids=[row[0] for row in POOLS])
 def test_measures(topology, pools, expected):
-    found = measured(pools, topology)
-    assert [card["id"] for card in found.pop("npus")] == [npu["id"] for npu in topology["npus"]]
-    assert {key: value for key, value in found.items() if key not in NEXT_TO_BEST} == {**PERFECT, **expected}
+    values = measured(pools, topology)
+    assert [card["id"] for card in values.pop("npus")] == [npu["id"] for npu in topology["npus"]]
+    assert {key: value for key, value in values.items() if key not in NEXT_TO_BEST} == {**PERFECT, **expected}
 
 
 def test_measures_of_each_card():
@@ -92,9 +92,9 @@ def test_measures_count_what_can_be_divided_and_is_known():
 )
 def test_a_plan_is_measured_as_it_says_itself(topology, options):
     made = plan(topology, min_cpus=2, **options)
-    found = measured(made, topology)
-    assert {name: found[name] for name in made["quality"]} == made["quality"]
-    assert sorted(card["pool"] for card in found["npus"] if card["pool"]) == sorted(normalize(entry["pool"]) for entry in made["npus"])
+    values = measured(made, topology)
+    assert {name: values[name] for name in made["quality"]} == made["quality"]
+    assert sorted(card["pool"] for card in values["npus"] if card["pool"]) == sorted(normalize(entry["pool"]) for entry in made["npus"])
 
 
 REFUSED = [
@@ -148,25 +148,25 @@ def test_cards_with_the_same_pool_by_every_rule_are_only_counted():
 
 
 def test_rules_with_the_same_pools_share_a_letter():
-    found = compare(STOCK, ["auto", "topo_affinity", "even_split"])
+    made = compare(STOCK, ["auto", "topo_affinity", "even_split"])
     labels = {"auto (topo_affinity)": "a", "topo_affinity": "a", "even_split": "b"}
     rules = [(f"{rule}, {stage}", label) for rule, label in labels.items() for stage in ("published", "repaired")]
-    assert [(rule["rule"], rule["label"]) for rule in found["rules"]] == rules
-    assert [entry["name"] for entry in found["differences"]] == [f"NPU {number}" for number in range(8)]
-    assert found["differences"][0] == {"name": "NPU 0", "numa": 6, "pools": {"a": "144-167", "b": "144-155"}}
-    assert found["table"][-3:] == [f"repair of {name}: nothing to repair in the pools" for name in ("auto", "topo_affinity", "even_split")]
+    assert [(rule["rule"], rule["label"]) for rule in made["rules"]] == rules
+    assert [entry["name"] for entry in made["differences"]] == [f"NPU {number}" for number in range(8)]
+    assert made["differences"][0] == {"name": "NPU 0", "numa": 6, "pools": {"a": "144-167", "b": "144-155"}}
+    assert made["table"][-3:] == [f"repair of {name}: nothing to repair in the pools" for name in ("auto", "topo_affinity", "even_split")]
 
 
-def test_a_refusing_rule_says_why_and_others_are_compared():
+def test_a_refusing_rule_says_why_and_others_are_made():
     offline = copy.deepcopy(STOCK)
     offline["cpus"]["offline"] = "192"
-    found = compare(offline, "auto")
-    published, repaired = found["rules"]
+    made = compare(offline, "auto")
+    published, repaired = made["rules"]
     assert (published["label"], published["quality"], repaired["label"]) == (None, None, "a")
     assert published["refused"].startswith("CPUs 192 are offline")
     refusal = "auto, published refuses: CPUs 192 are offline, and the published rule stops at the first of them, for"
-    assert any(line.startswith(refusal) and line.endswith(" …") for line in found["table"])
-    assert "repair of auto: pools where the published rule has none" in found["table"]
+    assert any(line.startswith(refusal) and line.endswith(" …") for line in made["table"])
+    assert "repair of auto: pools where the published rule has none" in made["table"]
     few = compare(RING, "even_split", min_cpus=7)
     assert [bool(rule["refused"]) for rule in few["rules"]] == [True, True]
     assert few["differences"] == []
@@ -174,32 +174,32 @@ def test_a_refusing_rule_says_why_and_others_are_compared():
 
 
 def test_a_rule_that_binds_nothing_refuses():
-    found = compare(host([0, 1], nodes=2, cores=16, family="a5"), "cluster")
-    assert found["rules"][0]["refused"].startswith("[cpu_bind_ascend_950] insufficient CPU clusters. numa=0")
-    assert found["rules"][1]["quality"]["missing"] == []
+    made = compare(host([0, 1], nodes=2, cores=16, family="a5"), "cluster")
+    assert made["rules"][0]["refused"].startswith("[cpu_bind_ascend_950] insufficient CPU clusters. numa=0")
+    assert made["rules"][1]["quality"]["missing"] == []
 
 
 def test_options_reach_every_rule_and_the_measures():
-    found = compare(SMT, ["global_slice", "even_split"], housekeeping=1, smt="threads")
-    assert [rule["quality"]["idle"] for rule in found["rules"]] == ["", "", "", ""]
-    assert {card["pool"] for rule in found["rules"] for card in rule["quality"]["npus"]} >= {"1-7,9-15"}
+    made = compare(SMT, ["global_slice", "even_split"], housekeeping=1, smt="threads")
+    assert [rule["quality"]["idle"] for rule in made["rules"]] == ["", "", "", ""]
+    assert {card["pool"] for rule in made["rules"] for card in rule["quality"]["npus"]} >= {"1-7,9-15"}
     assert len(compare(STOCK, cpus="0-95")["rules"]) == 4
     bare = compare(host([]))
     assert ([rule["quality"]["npus"] for rule in bare["rules"]], bare["differences"]) == ([[]] * 4, [])
 
 
 def test_comparing_ignores_the_plan_in_force_and_changes_nothing():
-    left = {**RING, "npus": RING["npus"][1:], "applied": plan(RING)}
-    before = copy.deepcopy(left)
-    assert compare(left)["rules"] == compare({**left, "applied": None})["rules"]
-    assert left == before
-    assert measured(plan(left), left)["idle"] == "", "CPUs kept for a lost card are not idle"
+    topology = {**RING, "npus": RING["npus"][1:], "applied": plan(RING)}
+    before = copy.deepcopy(topology)
+    assert compare(topology)["rules"] == compare({**topology, "applied": None})["rules"]
+    assert topology == before
+    assert measured(plan(topology), topology)["idle"] == "", "CPUs kept for a lost card are not idle"
 
 
 @pytest.mark.parametrize("strategies", [["best"], [], None, 3, ["auto", "best"]])
-def test_only_known_strategies_are_compared(strategies):
-    known = "auto, cluster, distributed, even_split, global_slice, packed, topo_affinity"
-    with pytest.raises(ValueError, match=f"strategies: expected some of {known}; got"):
+def test_only_known_strategies_are_made(strategies):
+    names = "auto, cluster, distributed, even_split, global_slice, packed, topo_affinity"
+    with pytest.raises(ValueError, match=f"strategies: expected some of {names}; got"):
         compare(RING, strategies)
 
 

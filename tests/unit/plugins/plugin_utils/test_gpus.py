@@ -85,16 +85,16 @@ def test_verify_finds_a_silent_tool_and_names_a_lost_gpu_alone(host, faults, exp
     set_faults(bound.root, **faults)
     bound.timeout = 1 if "nvidia_hang" in faults else 60
     _bound, findings = verify(bound, Wanted(topology=gather(bound)), made)
-    found = [(finding.object, code_of(finding.kind, finding.cause.word)) for finding in findings.drift if finding.kind == "npus"]
-    assert found == expected
+    drift = [(finding.object, code_of(finding.kind, finding.cause.word)) for finding in findings.drift if finding.kind == "npus"]
+    assert drift == expected
 
 
 def test_a_gpu_that_went_to_a_guest_is_lost_with_its_driver(host):
     made = plan(gather(host({}, {})))
     lent = host({}, {"driver": "vfio-pci"})
     _bound, findings = verify(lent, Wanted(topology=gather(lent)), made)
-    (found,) = [finding for finding in findings.drift if finding.kind == "npus"]
-    assert (found.object, found.found[0].state) == ("GPU 1", "not listed, with vfio-pci")
+    (lost,) = [finding for finding in findings.drift if finding.kind == "npus"]
+    assert (lost.object, lost.found[0].state) == ("GPU 1", "not listed, with vfio-pci")
 
 
 def test_tables_name_what_the_host_has(host):
@@ -121,8 +121,8 @@ def test_no_text_about_gpus_names_an_npu(host, cards, options):
     made = plan(topology, **options)
     notes = of_plan(topology, made, {"slices": {**SETTINGS["slices"], "services": []}})["notes"] if not made.get("violations") else {}
     refused = plan_refusals(topology, made, Work(services=[{"unit": "a.service", "npus": [9]}]))
-    said = [*table.plan_table(made, topology), *refused, *notes.values()]
-    assert [text for text in map(str, said) if NPU.search(text)] == []
+    texts = [*table.plan_table(made, topology), *refused, *notes.values()]
+    assert [text for text in map(str, texts) if NPU.search(text)] == []
     assert any("a.service wants GPU 9, but the plan of this host has GPU 0, 1, 2." in text for text in refused)
     with pytest.raises(ValueError, match="Invalid GPU id 9"):
         plan(topology, npus=[9])
@@ -143,13 +143,13 @@ SPLIT = [
 @pytest.mark.parametrize("parts, elsewhere, expected", SPLIT)
 def test_a_service_names_the_mig_device_that_it_takes(host, parts, elsewhere, expected):
     topology = gather(host({"mig": parts}, {}))
-    told = {"value": elsewhere, "file": "/etc/systemd/system/a.service", "wins": False}
-    topology["unit_environment"] = {"a.service": {"CUDA_VISIBLE_DEVICES": told}} if elsewhere else {}
-    made, named = plan(topology), Work(services=[{"unit": "a.service", "npus": [0]}])
-    if refused := mig_refusals(topology, made, named):
+    variable = {"value": elsewhere, "file": "/etc/systemd/system/a.service", "wins": False}
+    topology["unit_environment"] = {"a.service": {"CUDA_VISIBLE_DEVICES": variable}} if elsewhere else {}
+    made, settings = plan(topology), Work(services=[{"unit": "a.service", "npus": [0]}])
+    if refused := mig_refusals(topology, made, settings):
         assert expected in refused[0]
     else:
-        (service,) = binding(topology, made, named)["services"]
+        (service,) = binding(topology, made, settings)["services"]
         assert service["environment"].get("CUDA_VISIBLE_DEVICES") == expected
 
 

@@ -246,8 +246,8 @@ def test_the_hints_that_decide_give_what_all_hints_give(machine):
     ranking = Ranking(distances)
     resources = [None if chips is None else [chips], cpu_hints(request, capacity, free) if request else None]
     for policy in POLICIES[1:]:
-        found = best_nodes(request, capacity, free, policy, chips, ranking)
-        assert found == (merge(resources, everything, policy, ranking) if request or chips else Hint(None, True)), policy
+        best = best_nodes(request, capacity, free, policy, chips, ranking)
+        assert best == (merge(resources, everything, policy, ranking) if request or chips else Hint(None, True)), policy
 
 
 @given(st.integers(1, 30), st.lists(st.integers(0, 9), min_size=1, max_size=6))

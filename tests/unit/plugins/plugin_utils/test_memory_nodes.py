@@ -20,7 +20,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import 
 
 def machine(ids, without, distances, gpus, per_node=16, packages=2, memory=None):
     """Return a description; ``gpus`` are ``(node, memory node)`` in bus order."""
-    cards = [{"bdf": "000%d:01:00.0" % number, "node": node, "memory_node": own} for number, (node, own) in enumerate(gpus)]
+    cards = [{"bdf": "000%d:01:00.0" % number, "node": node, "memory_node": memory_node} for number, (node, memory_node) in enumerate(gpus)]
     return {
         "cpus": {"per_node": per_node, "packages": packages},
         "nodes": {"ids": ids, "without_cpus": without, "distances": distances, "memory_mib": memory or dict.fromkeys(ids, 65536)},
@@ -83,10 +83,10 @@ def planned(host, memory):
     return topology, made, [entry["memory_nodes"] for entry in made["npus"]]
 
 
-@pytest.mark.parametrize("description, told, wide, strict", [row[1:] for row in LAYOUTS], ids=[row[0] for row in LAYOUTS])
-def test_memory_nodes_have_owners(tmp_path, description, told, wide, strict):
+@pytest.mark.parametrize("description, driver, wide, strict", [row[1:] for row in LAYOUTS], ids=[row[0] for row in LAYOUTS])
+def test_memory_nodes_have_owners(tmp_path, description, driver, wide, strict):
     generate(description, tmp_path / "host")
-    if not told:
+    if not driver:
         shutil.rmtree(tmp_path / "host/proc/driver/nvidia")
     host = Host(str(tmp_path / "host"))
     topology, made, allowed = planned(host, "wide")
@@ -94,7 +94,7 @@ def test_memory_nodes_have_owners(tmp_path, description, told, wide, strict):
     assert plan_refusals(topology, made, Work()) == []
     assert planned(host, "strict")[2] == (strict or wide).split()
     guessed = [problem for problem in topology["problems"] if "by distance and order" in problem]
-    assert bool(guessed) == (not told and any("gpu" in (node["owner"] or {}) for node in topology["numa"]))
+    assert bool(guessed) == (not driver and any("gpu" in (node["owner"] or {}) for node in topology["numa"]))
 
 
 OMITTED = [
@@ -105,11 +105,11 @@ OMITTED = [
 ]
 
 
-@pytest.mark.parametrize("description, told, expected", [row[1:] for row in OMITTED], ids=[row[0] for row in OMITTED])
-def test_a_gpu_that_the_driver_omits_has_the_node_that_is_left(tmp_path, description, told, expected):
+@pytest.mark.parametrize("description, status_text, expected", [row[1:] for row in OMITTED], ids=[row[0] for row in OMITTED])
+def test_a_gpu_that_the_driver_omits_has_the_node_that_is_left(tmp_path, description, status_text, expected):
     generate(description, tmp_path / "host")
     status = tmp_path / "host/proc/driver/nvidia/gpus/0001:01:00.0/numa_status"
-    status.write_text(told) if told else status.unlink()
+    status.write_text(status_text) if status_text else status.unlink()
     topology, made, allowed = planned(Host(str(tmp_path / "host")), "wide")
     assert (allowed[:2], plan_refusals(topology, made, Work())) == (expected, [])
     assert any("by distance and order" in problem for problem in topology["problems"])

@@ -56,14 +56,14 @@ def test_memory_that_the_kernel_does_not_tell_is_not_known():
     units = {"npu-0.slice": {"mems": "0-1", "mib": None}, "npu-1.slice": {"mems": "0", "mib": {"0": 5}}}
     topology = {"memory": {"room_mib": {}, "units": units}}
 
-    def found(nodes):
+    def results(nodes):
         document = {"expected": [{"unit": unit, "cpus": "0", "mems": nodes} for unit in units]}
         return list(memory_of_units(topology, document)), moved_mib(topology, document)
 
-    said, moved = found("1")
-    assert moved is None and len(said) == 2
-    assert said[0] == "npu-0.slice would lose memory nodes 0, and keeps nodes 1; how much memory it has there is not known" + FITS
-    assert found("0-1") == ([], 0), "no unit loses a node"
+    remarks, moved = results("1")
+    assert moved is None and len(remarks) == 2
+    assert remarks[0] == "npu-0.slice would lose memory nodes 0, and keeps nodes 1; how much memory it has there is not known" + FITS
+    assert results("0-1") == ([], 0), "no unit loses a node"
 
 
 HELD = {"npu-0.slice": 3, "npu-1.slice": 1}
@@ -95,9 +95,9 @@ def test_work_that_would_not_fit_into_its_slice_is_named(npus, group, held, room
     user = {"group": group, "name": "a.service", "container": None, "npus": [{"kind": "npu", "id": number} for number in npus]}
     user["memory_mib"] = {node: amount * GIB for node, amount in held.items()}
     memory = {"room_mib": {node: amount * GIB for node, amount in room.items()}, "units": {}}
-    found = list(memory_of_users({"memory": memory, "users": [user]}, PLAN, {"expected": [{"unit": "npu-1.slice"}]}))
-    assert [sentence.startswith("a.service has 3.0 GiB on other memory nodes than ") for sentence in found] == [True] * (not fits)
-    assert all(("whose room is not known" in sentence and "may not fit" in sentence) is (fits is None) for sentence in found)
+    remarks = list(memory_of_users({"memory": memory, "users": [user]}, PLAN, {"expected": [{"unit": "npu-1.slice"}]}))
+    assert [sentence.startswith("a.service has 3.0 GiB on other memory nodes than ") for sentence in remarks] == [True] * (not fits)
+    assert all(("whose room is not known" in sentence and "may not fit" in sentence) is (fits is None) for sentence in remarks)
     without = {"npus": [{**npu, "memory_nodes": ""} for npu in PLAN["npus"]]}
     assert not list(memory_of_users({"memory": memory, "users": [user]}, without, {}))
 
@@ -113,28 +113,28 @@ ASKED = [
 
 @pytest.mark.parametrize(("asked", "option"), [({}, []), *ASKED])
 def test_the_watcher_sets_the_variables_of_the_setting(asked, option):
-    found = adopt.wanted({}, {"npus": [{"memory_nodes": "0"}]}, {**ADOPTING, "environment": asked})
-    assert "Environment=PYTHONUNBUFFERED=1\nExecStart=" in found.files[0]["content"], "the journal has its lines at once"
-    settings = json.loads(found.files[-1]["content"])
+    wanted = adopt.wanted({}, {"npus": [{"memory_nodes": "0"}]}, {**ADOPTING, "environment": asked})
+    assert "Environment=PYTHONUNBUFFERED=1\nExecStart=" in wanted.files[0]["content"], "the journal has its lines at once"
+    settings = json.loads(wanted.files[-1]["content"])
     assert settings["rebind_limit"] == 4 and settings["environment"] == dict.fromkeys(option, True)
-    assert list(found.live["environment"]) == option
+    assert list(wanted.live["environment"]) == option
 
 
 @pytest.mark.parametrize(("nodes", "move"), [("0", True), ("", True), ("", False)])
 def test_a_request_that_adopted_work_cannot_follow_is_said(nodes, move):
-    found = adopt.wanted({}, {"npus": [{"memory_nodes": nodes}]}, {**ADOPTING, "move_memory": move})
-    assert ["npu_affinity_move_memory has no effect on running work" in note for note in found.notes] == [True] * (move and not nodes)
-    assert json.loads(found.files[-1]["content"])["move_memory"] is move
-    assert found.live["move_memory"] is move, "a bind with another request differs from the state in force"
+    wanted = adopt.wanted({}, {"npus": [{"memory_nodes": nodes}]}, {**ADOPTING, "move_memory": move})
+    assert ["npu_affinity_move_memory has no effect on running work" in note for note in wanted.notes] == [True] * (move and not nodes)
+    assert json.loads(wanted.files[-1]["content"])["move_memory"] is move
+    assert wanted.live["move_memory"] is move, "a bind with another request differs from the state in force"
 
 
 @pytest.mark.parametrize(("policy", "why"), [("none", None), ("static", "CPU manager policy static"), (None, "this host has no kubelet")])
 def test_a_node_without_pods_to_adopt_is_said(policy, why):
     topology = {"kubelet": {"policy": policy} if policy else None}
-    found = adopt.wanted(topology, {"npus": [{"memory_nodes": "0"}]}, {**ADOPTING, "pods": True})
-    assert [why in note for note in found.notes] == ([True] if why else [])
-    assert json.loads(found.files[-1]["content"])["pods"] is True and found.live["pods"] is True
-    assert found.files[-1]["path"] in found.restarted[0]["files"]  # the watcher reads it at its next look, up to a minute later
+    wanted = adopt.wanted(topology, {"npus": [{"memory_nodes": "0"}]}, {**ADOPTING, "pods": True})
+    assert [why in note for note in wanted.notes] == ([True] if why else [])
+    assert json.loads(wanted.files[-1]["content"])["pods"] is True and wanted.live["pods"] is True
+    assert wanted.files[-1]["path"] in wanted.restarted[0]["files"]  # the watcher reads it at its next look, up to a minute later
 
 
 def test_pods_without_adoption_are_said():
@@ -150,7 +150,7 @@ def test_pods_stay_adopted_with_the_mode_that_is_kept():
 @pytest.mark.parametrize(("nodes", "limit"), [("0", 8), ("", 8), ("", 0)])
 def test_a_limit_of_memory_that_never_moves_is_said(nodes, limit):
     given = {"npu_affinity_threads_enabled": True, "npu_affinity_threads_memory_limit": limit}
-    own = features.of_features(given, ["threads"])["threads"]
+    settings = features.of_features(given, ["threads"])["threads"]
     plan = {"npus": [{"kind": "npu", "id": 0, "slice": "npu-0.slice", "memory_nodes": nodes}]}
-    found = threads.wanted({}, plan, {**own, "services": []})
-    assert ["npu_affinity_threads_memory_limit has no effect" in note for note in found.notes] == [True] * (bool(limit) and not nodes)
+    wanted = threads.wanted({}, plan, {**settings, "services": []})
+    assert ["npu_affinity_threads_memory_limit has no effect" in note for note in wanted.notes] == [True] * (bool(limit) and not nodes)

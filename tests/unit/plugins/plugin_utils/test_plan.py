@@ -47,24 +47,24 @@ def shown(made, more):
     ids = [entry["id"] for entry in made["npus"]]
     starts = [""] * len(ids) if ids == list(range(len(ids))) else [f"{number}:" for number in ids]
     text = " ".join([made["strategy"], *(start + entry["pool"] for start, entry in zip(starts, made["npus"], strict=True))])
-    found = {key: made.get(key) for key in more}
-    found |= {key: [entry[name] for entry in made["npus"]] for key, name in (("mems", "mems"), ("memory", "memory_nodes")) if key in more}
+    values = {key: made.get(key) for key in more}
+    values |= {key: [entry[name] for entry in made["npus"]] for key, name in (("mems", "mems"), ("memory", "memory_nodes")) if key in more}
     if "roles" in more:
-        found["roles"] = {entry["id"]: roles(entry) for entry in made["npus"] if entry["id"] in more["roles"]}
+        values["roles"] = {entry["id"]: roles(entry) for entry in made["npus"] if entry["id"] in more["roles"]}
     if "quality" in more:
-        found["quality"] = {key: made["quality"][key] for key in more["quality"]}
-    return text, found, [*made["repaired"], *made["warnings"], *made["violations"]]
+        values["quality"] = {key: made["quality"][key] for key in more["quality"]}
+    return text, values, [*made["repaired"], *made["warnings"], *made["violations"]]
 
 
 @pytest.mark.parametrize("case", FILE["plans"], ids=[case[0] for case in FILE["plans"]])
 def test_a_plan_is_as_in_the_file(case):
-    _name, described, options, expected, *told = case
-    topology, more = machine(described), told.pop(0) if told and isinstance(told[0], dict) else {}
+    _name, described, options, expected, *starts = case
+    topology, more = machine(described), starts.pop(0) if starts and isinstance(starts[0], dict) else {}
     made = plan(topology, **copy.deepcopy(options))
-    text, found, sentences = shown(made, more)
-    assert (text, found) == (expected, more)
-    assert len(sentences) == len(told), sentences
-    assert [start for start, sentence in zip(told, sentences, strict=True) if start not in sentence] == [], sentences
+    text, actual, sentences = shown(made, more)
+    assert (text, actual) == (expected, more)
+    assert len(sentences) == len(starts), sentences
+    assert [start for start, sentence in zip(starts, sentences, strict=True) if start not in sentence] == [], sentences
     if not {"bound_by", "repair", "npus", "workloads"} & options.keys() and "memory" not in more:  # which is not known there
         assert defects(topology, made, **{**options, "housekeeping": made["housekeeping"]}) == []
 
@@ -124,13 +124,13 @@ BY_RELEASE = [
 ]
 
 
-@pytest.mark.parametrize("release, said", BY_RELEASE, ids=[row[0] for row in BY_RELEASE])
-def test_plan_says_which_pools_workers_of_a_release_take(release, said):
+@pytest.mark.parametrize("release, words", BY_RELEASE, ids=[row[0] for row in BY_RELEASE])
+def test_plan_says_which_pools_workers_of_a_release_take(release, words):
     made = plan(A2, bound_by="workers", engine_version=release)
     assert pools(made) == STOCK
-    ends = "" if said else "each worker takes the pool of its NPU." if release[0] == "0" else "which CPUs the workers of 1.0.0 take."
+    ends = "" if words else "each worker takes the pool of its NPU." if release[0] == "0" else "which CPUs the workers of 1.0.0 take."
     assert in_force(A2, made, "workers").endswith(ends or "by the same published pools.")
-    assert len(made["warnings"]) == bool(said) and all(said in warning for warning in made["warnings"])
+    assert len(made["warnings"]) == bool(words) and all(words in warning for warning in made["warnings"])
     names = {"0.24": "0.24.0", "0.26.0.post1": "0.26.0"}
     assert made["options"]["engine_version"] == names.get(release, release.removeprefix("v"))
 
@@ -150,12 +150,12 @@ OF_WORKLOADS = [
 ]
 
 
-@pytest.mark.parametrize("workloads, said", OF_WORKLOADS)
-def test_local_ranks_of_every_workload_start_at_0(workloads, said):
-    named = [{"name": name, "npus": list(npus)} for name, npus in workloads.items()]
-    made = plan(A2, bound_by="workers", engine_version="0.24.0", workloads=named)
-    assert len(made["warnings"]) == (said is not None)
-    assert all(f"by its local rank{said} Local ranks of each data-parallel shard" in warning for warning in made["warnings"])
+@pytest.mark.parametrize("workloads, words", OF_WORKLOADS)
+def test_local_ranks_of_every_workload_start_at_0(workloads, words):
+    settings = [{"name": name, "npus": list(npus)} for name, npus in workloads.items()]
+    made = plan(A2, bound_by="workers", engine_version="0.24.0", workloads=settings)
+    assert len(made["warnings"]) == (words is not None)
+    assert all(f"by its local rank{words} Local ranks of each data-parallel shard" in warning for warning in made["warnings"])
     assert made["npus"] == plan(A2, bound_by="workers")["npus"] and "workloads" not in made["options"]
 
 
@@ -183,8 +183,8 @@ def test_workers_see_some_npus_and_others_can_take_the_same_cpus():
     made = seen(bound(CROSSED, whole), "0-3")
     assert (pools(made), made["lost"]) == ({0: "144-167", 1: "0-23", 2: "168-191", 3: "24-47"}, []), "what is hidden is not lost"
     assert seen(bound(CROSSED, made), [0, 1, 2, 3]) == made
-    left = [{**card, "id": number} for number, card in enumerate(card for card in CROSSED["npus"] if card["id"] != 1)]
-    after = seen(bound({**CROSSED, "npus": left}, made), [0, 1, 2, 3])
+    others = [{**card, "id": number} for number, card in enumerate(card for card in CROSSED["npus"] if card["id"] != 1)]
+    after = seen(bound({**CROSSED, "npus": others}, made), [0, 1, 2, 3])
     assert [(entry["slice"], entry["pool"]) for entry in after["npus"]] == [(f"npu-{npu}.slice", pools(made)[npu]) for npu in (0, 2, 3)]
     assert [entry["slice"] for entry in after["lost"]] == ["npu-1.slice"], "what is lost is"
     back = plan(bound(CROSSED, made), bound_by="workers")

@@ -23,8 +23,8 @@ KEPT = [entry for entry in BEFORE["npus"] if entry["id"] != 3]
 def without(lost, applied, topology=None):
     """Return the host after cards were lost, with ids that closed up, and with the plan in force."""
     topology = topology or host(NODES)
-    left = [card for card in topology["npus"] if card["id"] not in lost]
-    return bound({**topology, "npus": [{**card, "id": number} for number, card in enumerate(left)]}, applied)
+    others = [card for card in topology["npus"] if card["id"] not in lost]
+    return bound({**topology, "npus": [{**card, "id": number} for number, card in enumerate(others)]}, applied)
 
 
 def smallest(made):
@@ -111,9 +111,9 @@ FAULTS = [
 @pytest.mark.parametrize("topology, options, offline, cpus, changed", FAULTS, ids=["an idle thread of a pool's core", "an unknown node"])
 def test_a_fault_changes_little(topology, options, offline, cpus, changed):
     """The cards that get too few take a core; what the other cards are counted on stays."""
-    before, left = plan(topology, **options), copy.deepcopy(topology)
-    switch_off(left, set(offline))
-    after = plan(bound(left, before), **options)
+    before, faulty = plan(topology, **options), copy.deepcopy(topology)
+    switch_off(faulty, set(offline))
+    after = plan(bound(faulty, before), **options)
     assert after["cpus"] == cpus
     assert [entry["id"] for entry, old in zip(after["npus"], before["npus"], strict=True) if entry["pool"] != old["pool"]] == changed
 

@@ -163,13 +163,13 @@ def a3_host(details):
 
 
 def test_auto_never_shrinks_the_smallest_pool_of_an_a3(seed):
-    left = 0
+    changed = 0
     for number in range(1000):
         topology, options = a3_host(Random(f"{seed} {number}"))
         published, made = attempt(topology, strategy="global_slice", repair=False, **options), attempt(topology, **options)
         if isinstance(published, str) or isinstance(made, str) or pools(published) == pools(made):
             continue
-        left += 1
+        changed += 1
         smallest = published["quality"]["smallest"]
         if published["violations"]:  # slices split cores, and whole ones may hold less
             seen = look(topology, **options)
@@ -179,9 +179,9 @@ def test_auto_never_shrinks_the_smallest_pool_of_an_a3(seed):
             assert made["quality"]["local"] > published["quality"]["local"], (number, options)
         assert made["quality"]["smallest"] >= smallest, (number, options, made["reason"], made["repaired"])
         assert defects(topology, made, **options) == []
-        if left == A3_HOSTS:
+        if changed == A3_HOSTS:
             return
-    raise AssertionError(f"only {left} of 1000 hosts left the slices")
+    raise AssertionError(f"only {changed} of 1000 hosts left the slices")
 
 
 def the_refusal_is_a_sentence_and_right(topology, arguments, refusal):
@@ -225,16 +225,16 @@ def the_published_result_says_what_is_wrong_with_it(topology, arguments, repaire
 
 def a_lost_card_moves_nobody(topology, arguments, before, details):
     lost = details.sample(range(len(topology["npus"])), details.randint(1, len(topology["npus"])))
-    left = [dict(card) for place, card in enumerate(topology["npus"]) if place not in lost]
+    others = [dict(card) for place, card in enumerate(topology["npus"]) if place not in lost]
     for kind in ("npu", "gpu"):
-        for number, card in enumerate(card for card in left if card["kind"] == kind):
+        for number, card in enumerate(card for card in others if card["kind"] == kind):
             card["id"] = number
-    if len({card["kind"] for card in left}) != len({card["kind"] for card in topology["npus"]}) and arguments["strategy"] == "auto":
+    if len({card["kind"] for card in others}) != len({card["kind"] for card in topology["npus"]}) and arguments["strategy"] == "auto":
         return
-    after = plan(bound({**topology, "npus": left}, before), **arguments)
+    after = plan(bound({**topology, "npus": others}, before), **arguments)
     kept = {entry["pci"]: {**entry, "id": None} for entry in after["npus"]}
     assert kept == {entry["pci"]: {**entry, "id": None} for entry in before["npus"] if entry["pci"] in kept}
-    assert len(kept) == len(left)
+    assert len(kept) == len(others)
     assert [entry["pci"] for entry in after["lost"]] == [entry["pci"] for entry in before["npus"] if entry["pci"] not in kept]
     assert any("npu_affinity_replan" in warning for warning in after["warnings"])
     back = plan(bound(topology, after), **arguments)

@@ -100,8 +100,8 @@ FLOORS = [
 
 @pytest.mark.parametrize("topology, cpulists, floor, expected", [row[1:] for row in FLOORS], ids=[row[0] for row in FLOORS])
 def test_a_smallest_pool_below_the_published_one_is_a_gap(topology, cpulists, floor, expected):
-    found = quality_of(topology, cpulists, floor=floor)
-    assert (found["optimal"], found["gap"]) == expected
+    values = quality_of(topology, cpulists, floor=floor)
+    assert (values["optimal"], values["gap"]) == expected
 
 
 def test_a_plan_says_how_much_nearer_the_best_possible_is():
@@ -122,6 +122,6 @@ def numbered(text):
 
 
 def test_the_reference_has_all_goals_word_for_word():
-    told = numbered(goals.__doc__)
-    assert len(told) == len(goals.Score._fields) == 8
-    assert numbered(REFERENCE.read_text().partition("## Goals")[2].partition("\n## ")[0]) == told
+    sentences = numbered(goals.__doc__)
+    assert len(sentences) == len(goals.Score._fields) == 8
+    assert numbered(REFERENCE.read_text().partition("## Goals")[2].partition("\n## ")[0]) == sentences

@@ -29,9 +29,9 @@ for number, npu in enumerate(DUO["npus"]):
 def unlisted(topology, *ids, applied=None, **more):
     """Return a host whose driver lists all NPUs but these; logic ids have closed up."""
     gone = {npu["pci"]: npu for npu in topology["npus"] if npu["id"] in ids}
-    left = [npu for npu in topology["npus"] if npu["id"] not in ids]
+    listed = [npu for npu in topology["npus"] if npu["id"] not in ids]
     devices = [{"pci": pci, "family": npu["family"], "numa": npu["numa"]} for pci, npu in sorted(gone.items())]
-    return bound({**topology, "npus": [{**npu, "id": number} for number, npu in enumerate(left)], "unlisted": devices, **more}, applied)
+    return bound({**topology, "npus": [{**npu, "id": number} for number, npu in enumerate(listed)], "unlisted": devices, **more}, applied)
 
 
 def pools(made):

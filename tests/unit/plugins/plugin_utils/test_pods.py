@@ -49,9 +49,9 @@ def with_kubelet(exclusive, policy="static", **more):
 def test_the_published_cpu_manager_state_has_a_plan(tmp_path):
     (tmp_path / "var/lib/kubelet").mkdir(parents=True)
     (tmp_path / "var/lib/kubelet/cpu_manager_state").write_text(json.dumps(PUBLISHED))
-    found = facts.kubelet(Host(str(tmp_path)), set(range(32)))
-    assert (found["default_cpus"], found["warnings"]) == ("0,10-15,25-31", [])
-    topology = {**NODE, "kubelet": found}
+    kubelet = facts.kubelet(Host(str(tmp_path)), set(range(32)))
+    assert (kubelet["default_cpus"], kubelet["warnings"]) == ("0,10-15,25-31", [])
+    topology = {**NODE, "kubelet": kubelet}
     made = plan(topology)
     assert made == plan(NODE)
     assert [entry["pool"] for entry in made["npus"]] == ["0-7", "8-15", "16-23", "24-31"]
@@ -76,8 +76,8 @@ def test_the_published_cpu_manager_state_has_a_plan(tmp_path):
 def test_a_refusal_names_the_pods_and_what_they_hold(exclusive, policy, words):
     topology = with_kubelet(exclusive, policy)
     made = plan(topology)
-    found = refusals(topology)
-    assert [words in sentence for sentence in found] == ([True] if words else [])
+    sentences = refusals(topology)
+    assert [words in sentence for sentence in sentences] == ([True] if words else [])
     assert any("that the kubelet gave to containers" in remark for remark in remarks(topology, made, Work())) == bool(words)
 
 
@@ -127,7 +127,7 @@ def test_one_sentence_says_what_becomes_of_hints(npus, kubelet, words):
 
 
 @pytest.mark.parametrize(
-    "cgroup, kubelet, said",
+    "cgroup, kubelet, words",
     [
         ("v1", {"version": "1.35.0"}, "Kubelet 1.35.0 does not start on this host, which has cgroup v1"),
         ("hybrid", {"version": "1.37.2"}, "which has cgroup hybrid"),
@@ -137,9 +137,9 @@ def test_one_sentence_says_what_becomes_of_hints(npus, kubelet, words):
         ("v2", {"version": "1.36.0"}, None),
     ],
 )
-def test_a_kubelet_that_does_not_start_on_cgroup_v1(cgroup, kubelet, said):
-    told = [sentence for sentence in pods.remarks(topology(*OWN, cgroup=cgroup, **kubelet), PLAN) if "cgroup" in sentence]
-    assert len(told) == (said is not None) and all(said in sentence and "failCgroupV1: false" in sentence for sentence in told)
+def test_a_kubelet_that_does_not_start_on_cgroup_v1(cgroup, kubelet, words):
+    sentences = [sentence for sentence in pods.remarks(topology(*OWN, cgroup=cgroup, **kubelet), PLAN) if "cgroup" in sentence]
+    assert len(sentences) == (words is not None) and all(words in sentence and "failCgroupV1: false" in sentence for sentence in sentences)
 
 
 def test_hosts_without_a_kubelet_or_an_npu_have_no_forecast():
@@ -163,8 +163,8 @@ def test_hosts_without_a_kubelet_or_an_npu_have_no_forecast():
 )
 def test_nodes_with_too_few_cpus_for_the_pods_of_their_npus(hinted, kubelet, words):
     made = {"npus": [{"id": number, "pool": pool, "irq": irq, "slice": f"npu-{number}.slice"} for number, pool, irq in POOLS]}
-    told = [sentence for sentence in pods.remarks(topology(*hinted, **kubelet), made) if "pods that ask for as many" in sentence]
-    assert len(told) == (words is not None) and all(words in sentence for sentence in told)
+    sentences = [sentence for sentence in pods.remarks(topology(*hinted, **kubelet), made) if "pods that ask for as many" in sentence]
+    assert len(sentences) == (words is not None) and all(words in sentence for sentence in sentences)
 
 
 A2 = host([6, 6, 4, 4, 0, 0, 2, 2])

@@ -61,10 +61,10 @@ def test_the_scheduler_of_a_managed_cluster_is_that_of_its_page(old):
     made = volcano(NODES, cluster="cce")
     kubernetes(made["scheduler"])
     assert made["scheduler"]["metadata"] == {"name": "volcano-scheduler-configmap", "namespace": "kube-system"}
-    found = yaml.safe_load(made["scheduler"]["data"]["default-scheduler.conf"]) if old else made["addon"]["default_scheduler_conf"]
-    known = {"numa-aware": numa_aware(10), **({"networkresource": VPC} if old else {})}
-    tiers = [[known.get(name, {"name": name}) for name in line.split()] for line in (OLD if old else NEW).splitlines()]
-    assert found == {**found, "actions": "allocate, backfill, preempt", "tiers": [{"plugins": tier} for tier in tiers]}
+    configuration = yaml.safe_load(made["scheduler"]["data"]["default-scheduler.conf"]) if old else made["addon"]["default_scheduler_conf"]
+    arguments = {"numa-aware": numa_aware(10), **({"networkresource": VPC} if old else {})}
+    tiers = [[arguments.get(name, {"name": name}) for name in line.split()] for line in (OLD if old else NEW).splitlines()]
+    assert configuration == {**configuration, "actions": "allocate, backfill, preempt", "tiers": [{"plugins": tier} for tier in tiers]}
 
 
 def test_expert_mode_of_cce_switches_the_exporter_on_by_texts():
@@ -231,8 +231,8 @@ FINDINGS = [
 @pytest.mark.parametrize("manifest, words", [row[1:] for row in FINDINGS], ids=[row[0] for row in FINDINGS])
 def test_a_manifest_of_the_users_is_checked_with_the_nodes(manifest, words):
     nodes = {**NODES, "bare": A2}
-    found = volcano_check(manifest, nodes)
-    assert len(found) == len(words)
-    assert all(word in sentence for word, sentence in zip(words, found, strict=True))
-    assert volcano(nodes, check=manifest)["problems"] == found
-    assert volcano_check(manifest) == (found if manifest is not POD else [])
+    problems = volcano_check(manifest, nodes)
+    assert len(problems) == len(words)
+    assert all(word in sentence for word, sentence in zip(words, problems, strict=True))
+    assert volcano(nodes, check=manifest)["problems"] == problems
+    assert volcano_check(manifest) == (problems if manifest is not POD else [])
