@@ -29,7 +29,7 @@ from .._kernel.processes import started_with
 from .._state.plan_file import memory_nodes
 from .._users.finding import by_process, is_whole, pids_of
 from .._users.groups import in_group, title_of
-from .._users.pools import Placed, called, in_other_pools, outside_user, placed, pool_of
+from .._users.pools import Placement, called, in_other_pools, outside_user, placement, pool_of
 from .._users.inherited import Origin, binder_of, origin
 from .._users import ranks
 from .codes import WORK_OUTSIDE_POOL
@@ -66,7 +66,7 @@ class Judge(NamedTuple):
         adopts_pods = bool((live.get("adopt") or {}).get("pods")) and not Pods(host, True).why()
         return cls(host, plan, parts, patterns, host_binds, adopts_pods, bool(live.get("adopt")))
 
-    def placed(self, users: Iterable[NpuUser]) -> Placed:
+    def placed(self, users: Iterable[NpuUser]) -> Placement:
         """Compare users with the pools of their NPUs, and those inside with their roles: these are ``outside`` with a cause.
 
         Work of many, each with NPUs of its own, is compared process by process.
@@ -74,11 +74,11 @@ class Judge(NamedTuple):
         npus = with_lost(self.plan)
         parts = [by_process(self.host, npus, user) if len(user["npus"]) > 1 and not is_whole(user) else [user] for user in users]
         users = [user for part in parts for user in part]
-        found = placed(users, self.plan, self.host_binds, self.pods)
+        found = placement(users, self.plan, self.host_binds, self.pods)
         away = {user["title"] for user in found.outside}
         for user in users if self.ranks else ():
             of_user = ranks.ranks(self.host, npus, user) if len(user["npus"]) > 1 and called(user) not in away else []
-            outside = placed(of_user, self.plan, self.host_binds, self.pods).outside
+            outside = placement(of_user, self.plan, self.host_binds, self.pods).outside
             found.outside.extend(outside)
             away.update([called(user)] if outside else [])
         confined = [user for user in map(self.confined, (user for user in users if called(user) not in away)) if user]

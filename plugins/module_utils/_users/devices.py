@@ -71,7 +71,7 @@ def opened(host: Host, pid: int, files: Mapping[int, str]) -> dict[str, str]:
     ``files`` is a result of :func:`numbers`. Most files of most processes are none, and are known by the text of their link: a device file
     has another path than ``/dev/...`` only where its name is still that of the driver.
     """
-    found = {}
+    devices = {}
     folder = "/proc/%d/fd" % pid
     place = host.path(folder)
     for name in host.names(folder):
@@ -85,5 +85,5 @@ def opened(host: Host, pid: int, files: Mapping[int, str]) -> dict[str, str]:
         except OSError:
             continue
         if device:
-            found[name] = device
-    return found
+            devices[name] = device
+    return devices

@@ -67,14 +67,14 @@ def name_of(host: Host, group: Group) -> str:
 def name_in_pod(spec: Mapping[str, Any]) -> str:
     """Return ``namespace/pod/container`` by a specification, '' where it does not say."""
     notes = _at(spec, "annotations")
-    found = [[str(notes.get(key) or "") for key in keys] for keys in (_POD, _POD_OF_CRIO)]
-    return next(("/".join(names) for names in found if all(map(_NAME.match, names))), "")
+    candidates = [[str(notes.get(key) or "") for key in keys] for keys in (_POD, _POD_OF_CRIO)]
+    return next(("/".join(names) for names in candidates if all(map(_NAME.match, names))), "")
 
 
 def bundle(host: Host, container: str) -> Mapping[str, Any]:
     """Return the specification with which a container of a pod was started, an empty one if there is none."""
     places = [path % container for path in BUNDLES if _ID.match(container)]
-    return next((found for found in (_document(host, place) for place in places) if found), {})
+    return next((spec for spec in (_document(host, place) for place in places) if spec), {})
 
 
 def stores(host: Host, engine: str, container: str) -> bool:
@@ -114,8 +114,8 @@ def allowed(host: Host, files: Mapping[int, str]) -> Iterator[tuple[Group, set[s
 def allowed_to(host: Host, scope: str, files: Mapping[int, str]) -> set[str]:
     texts = [host.read("%s/%s.d/%s" % (SCOPES, scope, name)) or "" for name in host.names("%s/%s.d" % (SCOPES, scope), "*.conf")]
     rules = [rule for text in texts for rule in _ALLOWED.findall(text)]
-    found = {files.get(os.makedev(int(major), int(minor))) if major else name for major, minor, name in rules}
-    return {name for name in found if name}
+    allowed_names = {files.get(os.makedev(int(major), int(minor))) if major else name for major, minor, name in rules}
+    return {name for name in allowed_names if name}
 
 
 def group_in(spec: Mapping[str, Any]) -> str:
@@ -129,15 +129,15 @@ def group_in(spec: Mapping[str, Any]) -> str:
 
 def listed_in(spec: Mapping[str, Any], files: Mapping[int, str]) -> set[str]:
     """Return the accelerators' device files that a specification lists, by their names on the host."""
-    found = set()
+    listed = set()
     for row in _members(_at(spec, "linux").get("devices")):
         match, numbers = _DEVICE.match(str(row.get("path"))), [row.get("major"), row.get("minor")]
         if files:
             major, minor = (number if isinstance(number, int) and 0 <= number < 1 << 20 else 0 for number in numbers)
-            found.add(files.get(os.makedev(major, minor)))
+            listed.add(files.get(os.makedev(major, minor)))
         elif match:
-            found.add(match.group(1))
-    return {name for name in found if name}
+            listed.add(match.group(1))
+    return {name for name in listed if name}
 
 
 def given_by(spec: Mapping[str, Any], files: Mapping[int, str]) -> set[str]:
@@ -172,9 +172,9 @@ def _given(host: Host, group: Group) -> set[str]:
 
 def _asked_for(words: Any) -> set[str]:
     """Return the devices that an environment asks Ascend Docker Runtime for, by physical ids; no other runtime reads that."""
-    found = [match.group(1) for match in map(_VISIBLE.match, map(str, words if isinstance(words, list) else ())) if match]
+    values = [match.group(1) for match in map(_VISIBLE.match, map(str, words if isinstance(words, list) else ())) if match]
     try:
-        numbers = expand(_CHIP.sub("", found[-1])) if found else []
+        numbers = expand(_CHIP.sub("", values[-1])) if values else []
     except ValueError:
         return set()
     return {"davinci%d" % number for number in numbers} if len(numbers) <= _MOST else set()

@@ -174,7 +174,7 @@ def _user(
     npus = sorted({(key.kind, key.id) for key in held.union(keys)})
     pids = members_of(host, group.path) if group.kind == "service" else []
     kind = "session" if group.kind == "service" and is_shared(host, group.unit or "", pids) else group.kind
-    named = name_of(host, group) if group.container else group.unit if kind in ("service", "pod") else None
+    name = name_of(host, group) if group.container else group.unit if kind in ("service", "pod") else None
     pid = processes[0]["pid"] if processes else next(iter(members_of(host, group.path)), None)
     unassigned = [] if whose is None else [name for name in names if name not in whose]
     sets = {kind: cpuset(host, pid, kind) if pid else None for kind in ("cpus", "mems")}
@@ -184,7 +184,7 @@ def _user(
         "unit": group.unit,
         "engine": group.engine,
         "container": group.container,
-        "name": named or (processes[0]["command"] if processes else group.path),
+        "name": name or (processes[0]["command"] if processes else group.path),
         "devices": sorted(names, key=_numbered),
         "npus": [{"kind": kind, "id": number} for kind, number in npus],
         "processes": processes,

@@ -38,8 +38,8 @@ class Group(NamedTuple):
 
 def path_of(text: str | None) -> str | None:
     """Return the cgroup path that systemd gives a process, from the text of ``/proc/<pid>/cgroup``; None if it has no such line."""
-    found = _GROUP.search(text or "")
-    return found.group(1) if found else None
+    match = _GROUP.search(text or "")
+    return match.group(1) if match else None
 
 
 def classified(path: str) -> Group | None:
@@ -106,10 +106,10 @@ def holders(users: Iterable[NpuUser], names: Collection[str], pids: Collection[i
     """List the users that have devices (names below ``/dev``) open, '' if none is found. ``pids`` are known to use them."""
     held = []
     for user in users:
-        own = [one for one in user["processes"] if one["pid"] in pids or not set(names).isdisjoint(one["devices"])]
-        if own:
-            found = processes_of({**user, "processes": own})
-            held.append(found if user["kind"] in ("session", "other") else "%s (%s)" % (title_of(user), found))
+        holding = [one for one in user["processes"] if one["pid"] in pids or not set(names).isdisjoint(one["devices"])]
+        if holding:
+            text = processes_of({**user, "processes": holding})
+            held.append(text if user["kind"] in ("session", "other") else "%s (%s)" % (title_of(user), text))
     return listed(held)
 
 

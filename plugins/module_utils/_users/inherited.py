@@ -115,16 +115,16 @@ def _settings_of_unit(host: Host, pid: int) -> list[tuple[str, set[int], str]]:
 def manager(host: Host) -> list[tuple[str, set[int]]]:
     """Return ``(source, CPUs)`` of what confines systemd and every process that it starts."""
     words = [word.partition("=")[::2] for word in parameters(host.read(COMMAND_LINE) or "")]
-    found = [("%s has systemd.cpu_affinity=%s" % (COMMAND_LINE, value), value) for name, value in words if name == "systemd.cpu_affinity"]
+    sources = [("%s has systemd.cpu_affinity=%s" % (COMMAND_LINE, value), value) for name, value in words if name == "systemd.cpu_affinity"]
     drop_ins: dict[str, str] = {}
     for folder in _FOLDERS:
         for name in host.names("%s/%s.d" % (folder, CONFIGURATION), "*.conf"):
             drop_ins.setdefault(name, "%s/%s.d/%s" % (folder, CONFIGURATION, name))
-    own = [path for path in ("%s/%s" % (folder, CONFIGURATION) for folder in _FOLDERS) if host.exists(path)][:1]
-    rows = values_of_files(host, own + [drop_ins[name] for name in sorted(drop_ins)]).get("CPUAffinity", [])
+    main = [path for path in ("%s/%s" % (folder, CONFIGURATION) for folder in _FOLDERS) if host.exists(path)][:1]
+    rows = values_of_files(host, main + [drop_ins[name] for name in sorted(drop_ins)]).get("CPUAffinity", [])
     if rows:
-        found = [("%s says CPUAffinity=%s for all that systemd starts" % rows[-1], " ".join(value for _path, value in rows)), *found]
-    return [(source, numbers(value) or set()) for source, value in found]
+        sources = [("%s says CPUAffinity=%s for all that systemd starts" % rows[-1], " ".join(value for _path, value in rows)), *sources]
+    return [(source, numbers(value) or set()) for source, value in sources]
 
 
 def _tuned(host: Host) -> list[tuple[str, set[int], str]]:

@@ -33,7 +33,7 @@ _OTHER_POOL = (
 )
 
 
-class Placed(NamedTuple):
+class Placement(NamedTuple):
     """How many users run ``inside`` their pools, those that run ``outside``, and texts: ``pods`` on those that do and are not adopted,
     ``unassigned`` on those that hold a device that is not known to be that of an NPU of the plan."""
 
@@ -44,33 +44,33 @@ class Placed(NamedTuple):
 
     def remarks(self) -> list[str]:
         texts = [(_PODS, self.pods), (_UNASSIGNED, self.unassigned)]
-        return [text % "; ".join(found) for text, found in texts if found]
+        return [text % "; ".join(users) for text, users in texts if users]
 
 
-def placed(users: Sequence[NpuUser], plan: Plan, host_binds: bool = True, pods: bool = False) -> Placed:
+def placement(users: Sequence[NpuUser], plan: Plan, host_binds: bool = True, pods: bool = False) -> Placement:
     """Compare where users run with the union of the pools of their NPUs: a user of two NPUs may run on the CPUs of both. ``host_binds``:
     workers do not bind themselves; ``pods``: those are adopted.
 
     Users that have not opened their device are not judged, nor are those with an NPU that has no CPUs in the plan, or with lost ones alone.
     """
-    found = Placed(0, [], [], [])
+    result = Placement(0, [], [], [])
     for user in users:
         if user["processes"] and user.get("unassigned"):
             devices = listed(["/dev/" + name for name in user["unassigned"]])
-            found.unassigned.append("%s (pid %s) holds %s" % (title_of(user), _pids(user), devices))
+            result.unassigned.append("%s (pid %s) holds %s" % (title_of(user), _pids(user), devices))
         cpus = {cpu for process in user["processes"] for cpu in expand(process["cpus"])}
         pool = pool_of(user, plan)
         if not cpus or pool is None:
             continue
         if cpus <= pool:
-            found = found._replace(inside=found.inside + 1)
+            result = result._replace(inside=result.inside + 1)
         elif user["kind"] == "pod" and pods:
-            found.outside.append(_outside(user, compress(cpus), compress(pool), _ADOPT_PODS))
+            result.outside.append(_outside(user, compress(cpus), compress(pool), _ADOPT_PODS))
         elif user["kind"] == "pod":
-            found.pods.append("%s runs on CPUs %s, pool %s" % (called(user), compress(cpus), compress(pool)))
+            result.pods.append("%s runs on CPUs %s, pool %s" % (called(user), compress(cpus), compress(pool)))
         else:
-            found.outside.append(_outside(user, compress(cpus), compress(pool), ADOPT if host_binds else _ADOPT_WORKERS))
-    return found
+            result.outside.append(_outside(user, compress(cpus), compress(pool), ADOPT if host_binds else _ADOPT_WORKERS))
+    return result
 
 
 def pool_of(user: NpuUser, plan: Plan) -> set[int] | None:
@@ -85,14 +85,14 @@ def pool_of(user: NpuUser, plan: Plan) -> set[int] | None:
 
 def in_other_pools(outside: Iterable[OutsideUser], plan: Plan) -> list[str]:
     """Return a sentence on each user that runs in the pool of another NPU, where workers bind themselves; ``next`` then says what helps."""
-    found = []
+    sentences = []
     for user in outside:
         cpus = set(expand(user["cpus"]))
         others = [Device.of(npu).title for npu in plan["npus"] if cpus <= set(expand(npu["pool"]))]
         if others:
             user["next"], user["command"] = "update vLLM-Ascend and restart it, or set npu_affinity_bound_by: host", ""
-            found.append(_OTHER_POOL % (user["title"], others[0]))
-    return found
+            sentences.append(_OTHER_POOL % (user["title"], others[0]))
+    return sentences
 
 
 def sentence(outside: Iterable[OutsideUser]) -> str:
@@ -112,20 +112,20 @@ def sentence(outside: Iterable[OutsideUser]) -> str:
 
 def with_remedies(outside: Sequence[OutsideUser]) -> str:
     """Return :func:`sentence`, and how that is moved which a bind with npu_affinity_adopt: now would not."""
-    ways: dict[str, list[str]] = {}
+    by_remedy: dict[str, list[str]] = {}
     for user in outside:
         if not user["adoptable"]:
-            ways.setdefault(user["next"], []).append(user["name"])
-    texts = ["%s: %s" % (listed(names), remedy) for remedy, names in ways.items()]
+            by_remedy.setdefault(user["next"], []).append(user["name"])
+    texts = ["%s: %s" % (listed(names), remedy) for remedy, names in by_remedy.items()]
     return "; ".join(filter(None, [sentence(outside), listed(texts, "; ")]))
 
 
-def lines(found: Placed) -> list[str]:
+def lines(compared: Placement) -> list[str]:
     """Return a line for each user outside its pool, where it runs and where it would, and one that counts those inside."""
-    inside = "%d more inside their pools" % found.inside
-    outside = ["%s: runs on CPUs %s, pool %s%s" % (user["title"], user["cpus"], user["pool"], _memory(user)) for user in found.outside]
+    inside = "%d more inside their pools" % compared.inside
+    outside = ["%s: runs on CPUs %s, pool %s%s" % (user["title"], user["cpus"], user["pool"], _memory(user)) for user in compared.outside]
     more = ["%d more outside their pools" % (len(outside) - _SHOWN)] if len(outside) > _SHOWN else []
-    return [*outside[:_SHOWN], *more, *found.remarks(), *([inside] if found.inside and outside else [])]
+    return [*outside[:_SHOWN], *more, *compared.remarks(), *([inside] if compared.inside and outside else [])]
 
 
 def _memory(user: OutsideUser) -> str:
@@ -139,13 +139,13 @@ def _outside(user: NpuUser, cpus: str, pool: str, adopt: str) -> OutsideUser:
     command = _command(user, pool) if fits else ""
     adopted = adopt if fits and user["witness"] != "tool" else ""  # which is not asked again when work is adopted
     remedy = command or "%s%s" % (remedy_of(user, adopted), "" if fits else _AROUND % around)
-    found = outside_user(user, [process["pid"] for process in user["processes"]], cpus, pool, remedy)
-    return {**found, "command": command, "adoptable": adopted in (ADOPT, _ADOPT_PODS)}
+    outside = outside_user(user, [process["pid"] for process in user["processes"]], cpus, pool, remedy)
+    return {**outside, "command": command, "adoptable": adopted in (ADOPT, _ADOPT_PODS)}
 
 
 def outside_user(user: NpuUser, pids: list[int], cpus: str, pool: str, remedy: str, cause: str | None = None) -> OutsideUser:
     """Return a user outside its pool, or one that has less than that because of a cause."""
-    found: OutsideUser = {
+    outside: OutsideUser = {
         "title": called(user),
         "name": user["name"],
         "kind": user["kind"],
@@ -159,10 +159,10 @@ def outside_user(user: NpuUser, pids: list[int], cpus: str, pool: str, remedy: s
         "adoptable": False,
     }
     if "memory_mib" in user:
-        found["memory_mib"] = user["memory_mib"]
+        outside["memory_mib"] = user["memory_mib"]
     if cause is not None:
-        found["cause"] = cause
-    return found
+        outside["cause"] = cause
+    return outside
 
 
 def called(user: NpuUser) -> str:
@@ -185,23 +185,23 @@ def _command(user: NpuUser, pool: str) -> str:
 
 def remedy_of(user: NpuUser, adopt: str = "") -> str:
     """Return what moves a user to its CPUs that no command alone can move. ``adopt``: how it is adopted, '' where it cannot be."""
-    first, ways = "%(kind)s-%(id)d" % user["npus"][0], [adopt] if adopt else []
+    first, remedies = "%(kind)s-%(id)d" % user["npus"][0], [adopt] if adopt else []
     npus = ", ".join(str(npu["id"]) if npu["kind"] == "npu" else "gpu-%d" % npu["id"] for npu in user["npus"])
     if user["kind"] == "pod":
         return adopt or "see docs/kubelet.md"
     if _is_rootless(user):
         return "%s (a rootless container cannot start in such a slice)" % (adopt or "run it as root")
     if _is_service(user):
-        ways.append("add {unit: %s, npus: [%s]} to npu_affinity_services, bind and restart it" % (user["unit"], npus))
+        remedies.append("add {unit: %s, npus: [%s]} to npu_affinity_services, bind and restart it" % (user["unit"], npus))
     elif len(user["npus"]) > 1:
-        ways.append(_WORKLOAD % npus)
+        remedies.append(_WORKLOAD % npus)
     elif user["container"]:
-        ways.append("start it again with --cgroup-parent=%s.slice" % first)
+        remedies.append("start it again with --cgroup-parent=%s.slice" % first)
     elif user["kind"] == "other" and not user["unit"]:
-        ways.append("start it again in %s.slice (filter npu.affinity.launch)" % first)
+        remedies.append("start it again in %s.slice (filter npu.affinity.launch)" % first)
     else:
-        ways.append("start it again: npu-affinity run %s -- COMMAND" % first)
-    return ", or ".join(ways)
+        remedies.append("start it again: npu-affinity run %s -- COMMAND" % first)
+    return ", or ".join(remedies)
 
 
 def _is_rootless(user: NpuUser) -> bool:

@@ -46,32 +46,32 @@ def described(host: Host, npus: Iterable[Mapping[str, Any]], user: NpuUser, prob
     """Return the ranks of a user with their CPUs, and how many percent of their pages lie on the nodes of their devices."""
     nodes: dict[tuple[str, int], list[int]] = {}
     for npu in npus:  # of a topology, or of a plan
-        own = ([] if npu["numa"] is None else [npu["numa"]]) if "numa" in npu else expand(npu.get("mems") or "")
-        nodes[Device.of(npu)[:2]] = own
-    found: list[Rank] = []
+        local_nodes = ([] if npu["numa"] is None else [npu["numa"]]) if "numa" in npu else expand(npu.get("mems") or "")
+        nodes[Device.of(npu)[:2]] = local_nodes
+    described_ranks: list[Rank] = []
     for part in ranks(host, npus, user):
         process, lists, local = part["processes"][0], [nodes.get(key, []) for key in _keys(part)], None
         try:
             pages = sampled(host, process["pid"]) if all(lists) else {}
-            near = sum(number for node, number in pages.items() if any(node in own for own in lists))
+            near = sum(number for node, number in pages.items() if any(node in local_nodes for local_nodes in lists))
             local = round(100 * near / sum(pages.values())) if pages else None
         except ValueError as error:
             problems.append("%s." % error)
-        found.append({"rank": part["rank"], "pid": process["pid"], "npus": part["npus"], "cpus": process["cpus"], "local": local})
-    return found
+        described_ranks.append({"rank": part["rank"], "pid": process["pid"], "npus": part["npus"], "cpus": process["cpus"], "local": local})
+    return described_ranks
 
 
 def titles(user: NpuUser, plan: Plan) -> list[str]:
     """Return a line for each rank of a gathered user: ``rank 3 of vllm.service: NPU 3, 24 CPUs, 98 % local pages``."""
     pools = {Device.of(npu)[:2]: npu["pool"] for npu in plan["npus"]}
-    found = []
+    texts = []
     for rank in user.get("ranks", ()):
         keys = [(npu["kind"], npu["id"]) for npu in rank["npus"]]
         cpus, pool = set(expand(rank["cpus"])), {cpu for key in keys for cpu in expand(pools.get(key, ""))}
         where = count(len(cpus), "CPU") if not pool or cpus <= pool else "CPUs %s, pool %s" % (compress(cpus), compress(pool))
         devices = " and ".join("%s %d" % (kind.upper(), number) for kind, number in keys)
-        found.append("rank %d of %s: %s, %s, %s" % (rank["rank"], title_of(user), devices, where, local_pages(rank)))
-    return found
+        texts.append("rank %d of %s: %s, %s, %s" % (rank["rank"], title_of(user), devices, where, local_pages(rank)))
+    return texts
 
 
 def local_pages(rank: Rank) -> str:

@@ -50,8 +50,8 @@ def register_npus(host: Host, npus: Sequence[dict[str, Any]], tool: Tool | None,
     split = files(host, VDAVINCI)
     for npu in npus:
         npu["phy_id"] = npu["device"]["number"]
-        own = [] if npu["phy_id"] is None else [number for number in split if number in parts(npu["phy_id"])]
-        npu["parts"] = _parts(tool, npu, own) if own else []
+        parts_of_npu = [] if npu["phy_id"] is None else [number for number in split if number in parts(npu["phy_id"])]
+        npu["parts"] = _parts(tool, npu, parts_of_npu) if parts_of_npu else []
 
 
 def _parts(tool: Tool | None, npu: Mapping[str, Any], ids: Iterable[int]) -> list[dict[str, Any]]:
@@ -87,47 +87,47 @@ def _numbers(npus: Sequence[Mapping[str, Any]], sources: Mapping[str, Numbers], 
 
     Where another source contradicts the first one, or a number is left out, that is a sentence.
     """
-    found: dict[int, tuple[int, str]] = {}
+    known_numbers: dict[int, tuple[int, str]] = {}
     for source, numbers in sources.items():
         for key, number in numbers.items():
-            first, by = found.setdefault(key, (number, source))
+            first, by = known_numbers.setdefault(key, (number, source))
             if first != number:
                 text = "NPU %d: its device file is davinci%d by %s and davinci%d by %s; the first is taken."
                 problems.append(text % (key, first, by, number, source))
-    functions = {(found[npu["id"]][0], npu["pci"] or npu["id"]) for npu in npus if npu["id"] in found}
+    functions = {(known_numbers[npu["id"]][0], npu["pci"] or npu["id"]) for npu in npus if npu["id"] in known_numbers}
     twice = [number for number, times in Counter(number for number, _pci in functions).items() if times > 1]
     if twice:
         problems.append("Several NPUs have the number %s of a device file, so the files of these NPUs are unknown." % compress(twice))
-    return {key: (number, by) for key, (number, by) in found.items() if number not in twice}
+    return {key: (number, by) for key, (number, by) in known_numbers.items() if number not in twice}
 
 
 def _by_sysfs(host: Host, functions: Mapping[str, Sequence[Mapping[str, Any]]]) -> Numbers:
-    found: dict[int, int] = {}
+    result: dict[int, int] = {}
     for pci, numbers in numbers_of_functions(host, functions).items():
         for npu in functions[pci]:
             chip = (npu["chip"] or 0) if npu["family"] == "310p" else 0
-            found[npu["id"]] = numbers[chip] if chip < len(numbers) else numbers[0] + chip
-    return found
+            result[npu["id"]] = numbers[chip] if chip < len(numbers) else numbers[0] + chip
+    return result
 
 
 def _by_interrupts(host: Host, functions: Mapping[str, Sequence[Mapping[str, Any]]]) -> Numbers:
     names = interrupt_names(host)
-    found: dict[int, int] = {}
+    result: dict[int, int] = {}
     for pci, members in functions.items():
         shares = share_out([dict(npu, phy_id=None) for npu in members], requested(host, pci, names))
-        found.update((npu["id"], number) for npu, number, _own in shares if number is not None)
-    return found
+        result.update((npu["id"], number) for npu, number, _own in shares if number is not None)
+    return result
 
 
 def _remapped(tool: Tool, npus: Iterable[Mapping[str, Any]], unknown: Iterable[int]) -> dict[int, tuple[int, str]]:
     """Return ``{logic id: (number, source)}`` of what npu-smi says about the device files that are nobody's yet."""
     of_chip = {(npu["card"], npu["chip"]): npu["id"] for npu in npus}
-    found: dict[int, tuple[int, str]] = {}
+    result: dict[int, tuple[int, str]] = {}
     for number in sorted(unknown):
         answer = tool.ask(parse_phyid_remap, "info", "-t", "phyid-remap", "-p", str(number), quiet=("unsupported", "invalid"))
         if tool.failure:
             break
         key = (answer["card"], answer["chip"] or 0) if answer else None
         if key in of_chip:
-            found[of_chip[key]] = (number, NPU_SMI)
-    return found
+            result[of_chip[key]] = (number, NPU_SMI)
+    return result

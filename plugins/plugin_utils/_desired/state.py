@@ -216,7 +216,7 @@ def _sentences(
     if not plan:
         return made
     work = _work(settings)
-    made["outside"] = pools.lines(pools.placed(topology.get("users") or (), plan))
+    made["outside"] = pools.lines(pools.placement(topology.get("users") or (), plan))
     made["difference"] = difference(topology, plan, document, work)
     if refusals:
         made["summary"] = "A bind refuses this plan."

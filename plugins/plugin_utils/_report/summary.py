@@ -299,7 +299,7 @@ def _work_outside(host: Host, playbook: str) -> tuple[list[OutsideUser], list[st
     for user in users:
         user["processes"] = [process for process in user["processes"] if process["pid"] not in adopted]
     adopts = (state.get("live") or {}).get("adopt") or {}
-    placement = pools.placed(users, state["plan"], pods=bool(adopts.get("pods")))
+    placement = pools.placement(users, state["plan"], pods=bool(adopts.get("pods")))
     return placement.outside, placement.remarks()
 
 

@@ -159,7 +159,7 @@ def _failing(task: StepTask, topology: Any, state: Mapping[str, Any], compared: 
     """Return why a host fails on which a bind changes nothing, as it does right after a bind: drift that no bind corrects, and work
     outside its pool."""
     fail_on = task.settings.of_role("verify")["fail_on"]
-    outside = pools.placed(topology.get("users") or (), state["plan"]).outside if state["outside"] else []
+    outside = pools.placement(topology.get("users") or (), state["plan"]).outside if state["outside"] else []
     outside = (compared or {}).get("outside") or outside
     comparison = {
         **(compared or {"drift": []}),

@@ -13,7 +13,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._topology.gather impo
 from ansible_collections.npu.affinity.plugins.module_utils._users import devices
 from ansible_collections.npu.affinity.plugins.module_utils._users.finding import by_process, is_whole, users
 from ansible_collections.npu.affinity.plugins.module_utils._users.groups import Group, classified, path_of, holders
-from ansible_collections.npu.affinity.plugins.module_utils._users.pools import lines, placed, sentence
+from ansible_collections.npu.affinity.plugins.module_utils._users.pools import lines, placement, sentence
 from tests.fakes.workers import LiveHost
 
 ID = "d0c" + "a" * 61
@@ -120,7 +120,7 @@ def test_a_device_belongs_to_its_npu_or_to_none(tree, npus, file, ids, unassigne
     run(tree, 30, "python3", SERVICE, file)
     (user,) = users(tree.host, npus)
     assert ([npu["id"] for npu in user["npus"]], user.get("unassigned")) == (ids, unassigned)
-    found = placed([user], {"npus": [{**npu, "pool": "0-7", "slice": "npu-%d.slice" % npu["id"]} for npu in NPUS]})
+    found = placement([user], {"npus": [{**npu, "pool": "0-7", "slice": "npu-%d.slice" % npu["id"]} for npu in NPUS]})
     said = "vllm.service (pid 30) holds %s: no NPU of the plan is known to have this device" % file
     assert [text.startswith(said) for text in found.remarks()] == ([True] if unassigned else [])
     assert (found.inside, found.outside) == (len(ids), [])
@@ -348,13 +348,13 @@ PLACES = {
 
 @pytest.mark.parametrize("found, counts", PLACES.values(), ids=PLACES)
 def test_a_user_is_inside_if_threads_stay_on_its_npus_pools(found, counts):
-    result = placed([found], PLAN)
+    result = placement([found], PLAN)
     assert (result.inside, len(result.outside), len(result.pods)) == counts
 
 
 def test_what_runs_outside_is_said_with_where_it_would_run():
     container = user([N0, G0], "0-31", engine="docker", container=ID, kind="container", name="serve")
-    found = placed([user([N0, N1], "0-3", "8"), container, user([N1], "5")], PLAN)
+    found = placement([user([N0, N1], "0-3", "8"), container, user([N1], "5")], PLAN)
     assert sentence(found.outside) == (
         "3 accelerator processes run outside their pool: v.service (pid 10, 11, NPU 0-1) on CPUs 0-3,8, pool 0-7, "
         "container serve (pid 10, NPU 0, GPU 0) on CPUs 0-31, pool 0-3,8-9"
@@ -364,9 +364,9 @@ def test_what_runs_outside_is_said_with_where_it_would_run():
         "container serve (pid 10, NPU 0, GPU 0): runs on CPUs 0-31, pool 0-3,8-9",
         "1 more inside their pools",
     ]
-    used = placed([user([N0], "9", memory_mib={"0": 3072, "12": 512})], PLAN)
+    used = placement([user([N0], "9", memory_mib={"0": 3072, "12": 512})], PLAN)
     assert lines(used) == ["v.service (pid 10, NPU 0): runs on CPUs 9, pool 0-3, memory 3.0 GiB on node 0 and 0.5 GiB on node 12"]
-    assert sentence([]) == "" and lines(placed([], PLAN)) == []
+    assert sentence([]) == "" and lines(placement([], PLAN)) == []
 
 
 ADOPT = "bind with npu_affinity_adopt: now"
@@ -395,12 +395,12 @@ NEXT = [
 
 @pytest.mark.parametrize("found, step, elsewhere", NEXT)
 def test_the_next_step_is_that_of_whoever_started_it(found, step, elsewhere):
-    (away,) = placed([found], PLAN).outside
+    (away,) = placement([found], PLAN).outside
     command = step if step.startswith("docker update ") else ""
     assert (away["next"], away["command"]) == (step, command), "only what can be pasted is a command"
-    (away,) = placed([{**found, "around": "3,10-12"}], PLAN).outside
+    (away,) = placement([{**found, "around": "3,10-12"}], PLAN).outside
     assert (away["next"], away["command"]) == (elsewhere + " (the group around it grants CPUs 3,10-12 only)", "")
-    assert placed([{**found, "around": "0-12"}], PLAN).outside == placed([found], PLAN).outside
+    assert placement([{**found, "around": "0-12"}], PLAN).outside == placement([found], PLAN).outside
 
 
 NOT_ADOPTED = [
@@ -411,7 +411,7 @@ NOT_ADOPTED = [
 
 @pytest.mark.parametrize("witness, host_binds, sentence", NOT_ADOPTED, ids=["npu-smi alone lists it", "workers bind themselves"])
 def test_what_cannot_be_adopted_as_it_is(witness, host_binds, sentence):
-    (away,) = placed([user([N1], "0", **SESSION, witness=witness)], PLAN, host_binds=host_binds).outside
+    (away,) = placement([user([N1], "0", **SESSION, witness=witness)], PLAN, host_binds=host_binds).outside
     assert away["next"] == sentence
 
 
@@ -432,9 +432,9 @@ def test_a_user_tells_what_can_be_given_to_it(tree, unit, group, grants, around)
 
 def test_a_pod_outside_the_pool_is_the_kubelets_unless_adopted():
     pod = user([N0], "8-9", kind="pod", container=ID, name="serve")
-    (remark,) = placed([pod], PLAN).remarks()
+    (remark,) = placement([pod], PLAN).remarks()
     assert remark.startswith("container serve (pid 10, NPU 0) runs on CPUs 8-9, pool 0-3: the kubelet places pods")
-    found = placed([pod], PLAN, pods=True)
+    found = placement([pod], PLAN, pods=True)
     adopt = "bind with npu_affinity_adopt: now and npu_affinity_adopt_pods: true"
     assert [(away["cpus"], away["pool"], away["next"]) for away in found.outside] == [("8-9", "0-3", adopt)]
     assert found.remarks() == []
