@@ -111,50 +111,50 @@ def targets(
     planned = {(Device.of(npu).kind, npu["id"]) for npu in plan["npus"]}
     there = {(Device.of(npu).kind, npu["id"]): npu for npu in with_lost(plan)}
     recorded, nodes, pods = entries(host), Nodes(host, wanted.get("move_memory", False)), Pods(host, wanted.get("pods", False))
-    found: list[Target] = []
+    result: list[Target] = []
     users = list(users)
     users += [] if is_part else _idle(host, recorded, groups, {posixpath.basename(user["group"]) for user in users})
     engines.expect((user["engine"], user["container"] or "") for user in users if is_whole(user) and user["engine"] in ENGINES)
     for user in (part for whole in users for part in _parts(host, plan, whole, pods, is_part)):
         keys = sorted((npu["kind"], npu["id"]) for npu in user["npus"])
-        refused = {target.user["group"] for target in found if target.state == REFUSED} if "rank" in user else ()
+        refused = {target.user["group"] for target in result if target.state == REFUSED} if "rank" in user else ()
         if planned.isdisjoint(keys) or user["group"] in refused:
             continue
         npus = [there[key] for key in keys if key in there]
         pools = {cpu for npu in npus for cpu in expand(npu["pool"])}
         target = Target(host, user, npus, pools & (online(host) or pools))
-        found.append(target)
+        result.append(target)
         follows = any("/%s/" % unit in user["group"] + "/" and cpus <= target.wanted for unit, cpus in expected.items())
-        known = _recorded(host, target, recorded)
-        if not (known or target.is_rank) and any("rank" in recorded.get(process(host, pid), ()) for pid in target.pids(host)):
+        records = _recorded(host, target, recorded)
+        if not (records or target.is_rank) and any("rank" in recorded.get(process(host, pid), ()) for pid in target.pids(host)):
             target.before |= target.granted(host)  # its ranks alone were placed, at an open
         is_inside = target.before and target.before <= target.wanted
-        written = [last(entry).get("mems", "") for key, entry in known.items() if target.by_group or kind_of(key) == PROCESS]
-        is_outdated = any(len(entry["given"]) > 1 or given_cpus(entry) not in ([], [target.wanted]) for entry in known.values())
+        written = [last(entry).get("mems", "") for key, entry in records.items() if target.by_group or kind_of(key) == PROCESS]
+        is_outdated = any(len(entry["given"]) > 1 or given_cpus(entry) not in ([], [target.wanted]) for entry in records.values())
         if not any("/%s/" % unit in user["group"] + "/" for unit in expected):
             target.find_handed_down(host)
         if target.method == SERVICE:
             switches = wanted.get("environment") or {}
             target.variables, target.kept = services.variables(host, target.unit, npus, compress(target.wanted), switches)
-            is_outdated = is_outdated or bool(known) and target.variables_before != values_of(target.variables)
-            named = services.configured(host, target.unit, state)
-            if named is not None and named != target.wanted:
-                target.refuse("npu_affinity_services gives it CPUs %s at its next start; restart it" % compress(named))
+            is_outdated = is_outdated or bool(records) and target.variables_before != values_of(target.variables)
+            configured = services.configured(host, target.unit, state)
+            if configured is not None and configured != target.wanted:
+                target.refuse("npu_affinity_services gives it CPUs %s at its next start; restart it" % compress(configured))
                 continue
         is_moved = not follows and (not is_inside or is_outdated or bool(target.handed_down))
         if is_moved:
-            _judge(host, target, known, expected, engines, pods)
+            _judge(host, target, records, expected, engines, pods)
         if (target.state == ADOPTED or written and not (is_moved or follows)) and not (target.is_of_pod and pods.keep_memory()):
             nodes.choose(target, written)
         is_narrower = not set(expand(target.mems_before)) <= set(expand(target.mems))
         if target.mems and (target.mems != target.mems_recorded or is_narrower) and not is_moved:
-            _judge(host, target, known, expected, engines, pods)
-    return found
+            _judge(host, target, records, expected, engines, pods)
+    return result
 
 
-def _idle(host: Host, recorded: Mapping[str, Entry], groups: services.Groups, found: Container[str]) -> Iterator[NpuUser]:
+def _idle(host: Host, recorded: Mapping[str, Entry], groups: services.Groups, units: Container[str]) -> Iterator[NpuUser]:
     """Yield the adopted services that run and have no NPU open at the moment: they follow the plan, because they will open one again."""
-    missing = [key for key in recorded if kind_of(key) == SERVICE and key not in found]
+    missing = [key for key in recorded if kind_of(key) == SERVICE and key not in units]
     for unit, group in groups.of(missing).items():
         pids = members_of(host, group) if group else []
         user = user_of(host, group, pids, [Device(kind, number, "") for kind, number in recorded[unit]["npus"]]) if pids else None
@@ -163,8 +163,8 @@ def _idle(host: Host, recorded: Mapping[str, Entry], groups: services.Groups, fo
 
 
 def _recorded(host: Host, target: Target, recorded: Mapping[str, Entry]) -> dict[str, Entry]:
-    own = {} if target.by_group else {key: recorded.get(key, {}) for key in (process(host, pid) for pid in target.pids(host))}
-    keys = [target.group_key, *(key for key, entry in own.items() if target.is_rank or "rank" not in entry)]
+    of_processes = {} if target.by_group else {key: recorded.get(key, {}) for key in (process(host, pid) for pid in target.pids(host))}
+    keys = [target.group_key, *(key for key, entry in of_processes.items() if target.is_rank or "rank" not in entry)]
     return {key: recorded[key] for key in keys if key in recorded}
 
 
@@ -182,13 +182,13 @@ def _parts(host: Host, plan: Plan, user: NpuUser, pods: Pods, is_part: bool) -> 
         yield from by_process(host, with_lost(plan), user)
 
 
-def _judge(host: Host, target: Target, known: Mapping[str, Entry], expected: Expected, engines: Engines, pods: Pods) -> None:
+def _judge(host: Host, target: Target, records: Mapping[str, Entry], expected: Expected, engines: Engines, pods: Pods) -> None:
     target.state, target.after, target.variables_after = ADOPTED, target.wanted, values_of(target.variables)
     why = _why_not(host, target, pods) or _why_not_there(host, target, expected)
     if not why and target.method == CONTAINER:
-        why = _why_not_by_engine(host, target, known, engines)
+        why = _why_not_by_engine(host, target, records, engines)
     elif not why and target.method == SERVICE:
-        why = _why_not_by_systemd(host, target, known)
+        why = _why_not_by_systemd(host, target, records)
     if why:
         target.refuse(why)
 
@@ -230,7 +230,7 @@ def _why_not_there(host: Host, target: Target, expected: Expected) -> str:
     return "the group around it grants CPUs %s only; %s" % (compress(around) or "(none)", remedy_of(target.user))
 
 
-def _why_not_by_engine(host: Host, target: Target, known: Mapping[str, Entry], engines: Engines) -> str:
+def _why_not_by_engine(host: Host, target: Target, records: Mapping[str, Entry], engines: Engines) -> str:
     if not host.live:
         return "its engine does not run below %s" % host.root
     try:
@@ -239,14 +239,14 @@ def _why_not_by_engine(host: Host, target: Target, known: Mapping[str, Entry], e
         return str(error)
     if sets is None:
         return "it is gone"
-    if are_all(host, "cpus", sets["cpus"]) or sets["cpus"] in [one["cpus"] for entry in known.values() for one in given(entry)]:
+    if are_all(host, "cpus", sets["cpus"]) or sets["cpus"] in [one["cpus"] for entry in records.values() for one in given(entry)]:
         return ""
     return "it was given CPUs %s when it was created; change them with '%s update'" % (sets["cpus"], program_of(target.engine))
 
 
-def _why_not_by_systemd(host: Host, target: Target, known: Mapping[str, Entry]) -> str:
+def _why_not_by_systemd(host: Host, target: Target, records: Mapping[str, Entry]) -> str:
     why = withheld(host, posixpath.dirname(target.user["group"])) if target.by_group else ""
-    ours = [one for entry in known.values() for one in given(entry)]  # and all, of an unbind that was killed
+    ours = [one for entry in records.values() for one in given(entry)]  # and all, of an unbind that was killed
     paths = services.by_hand(host, target.unit, [*ours, services.everything(host)] if ours else ())
     if why or not paths:
         return why

@@ -100,7 +100,7 @@ class Engines:
         self.host = host
         self._silent: dict[str, str] = {}
         self._expected: dict[str, set[str]] = {}
-        self._known: dict[str, Sets] = {}
+        self._sets: dict[str, Sets] = {}
 
     def expect(self, containers: Iterable[tuple[str, str]]) -> None:
         """Note containers, ``(engine, id)``: the first query of an engine is about all of its containers."""
@@ -109,10 +109,10 @@ class Engines:
 
     def _look(self, engine: str, container: str) -> None:
         if engine == CRI:  # one call per container
-            found = self._ask(engine, described, self.host, container)
-            self._known.update({container: found.sets} if found else {})
+            description = self._ask(engine, described, self.host, container)
+            self._sets.update({container: description.sets} if description else {})
             return
-        asked = sorted(self._expected[engine] - set(self._known))
+        asked = sorted(self._expected[engine] - set(self._sets))
         try:
             answer = self._ask(engine, self.host.run, [engine, "container", "inspect", "--format", _FORM, *asked]).answer
         except CommandError:
@@ -121,7 +121,7 @@ class Engines:
             container, _blank, sets = line.partition(" ")
             cpus, slash, mems = sets.partition("/")
             if container in asked and slash:
-                self._known[container] = {"cpus": compress(expand(cpus, "CpusetCpus")), "mems": compress(expand(mems, "CpusetMems"))}
+                self._sets[container] = {"cpus": compress(expand(cpus, "CpusetCpus")), "mems": compress(expand(mems, "CpusetMems"))}
 
     def sets_of(self, engine: str, container: str, group: str) -> Sets | None:
         """Return the sets that an engine has of a container, None where the container is gone: no process is in its group, and neither its
@@ -130,10 +130,10 @@ class Engines:
         Raises ``ValueError`` or :class:`CommandError` where the engine does not say.
         """
         self.expect([(engine, container)])
-        if container not in self._known:
+        if container not in self._sets:
             self._look(engine, container)
-        if container in self._known:
-            return self._known[container]
+        if container in self._sets:
+            return self._sets[container]
         if not members_of(self.host, group) and not stores(self.host, engine, container):
             return None
         if engine in self._silent:
@@ -145,7 +145,7 @@ class Engines:
         """Give a container sets, cpulists by ``cpus`` and ``mems``. An empty one means all. Raises ``ValueError``."""
         everything = {"cpus": online(self.host), "mems": nodes_with_memory(self.host)}
         wanted = {kind: values or compress(everything[kind]) for kind, values in sets.items()}
-        self._known.pop(container, None)
+        self._sets.pop(container, None)
         if engine == CRI:
             self._ask(engine, _update, self.host, container, wanted)
             return
@@ -171,5 +171,5 @@ def program_of(engine: str) -> str:
 
 def are_all(host: Host, kind: str, values: str) -> bool:
     """Whether a set confines nothing: it is empty, or has all CPUs that are online, or all memory nodes."""
-    found = nodes_with_memory(host) if kind == "mems" else online(host)
-    return not values or found <= set(expand(values))
+    everything = nodes_with_memory(host) if kind == "mems" else online(host)
+    return not values or everything <= set(expand(values))

@@ -56,36 +56,36 @@ class Nodes:
         lists = [memory_nodes(npu) for npu in target.npus]
         nodes = {node for text in lists for node in expand(text)} & everything if all(lists) else set()
         recorded = target.mems_recorded = written[0] if len(set(written)) == 1 else ""
-        found = target.granted(self.host, "mems")
+        current = target.granted(self.host, "mems")
         if not target.by_group:
-            found = set(expand(recorded)) or found or everything
-        target.mems_before = compress(found)
-        if not found:
+            current = set(expand(recorded)) or current or everything
+        target.mems_before = compress(current)
+        if not current:
             return
-        if nodes and found <= nodes:
+        if nodes and current <= nodes:
             target.mems = compress(nodes) if recorded else ""
             return
         if nodes and self.move:
-            why = self._refusal(target, found, nodes)
+            why = self._refusal(target, current, nodes)
             if not why:
                 target.mems = compress(nodes)
                 return
             target.remark = "%s keeps memory nodes %s, and does not get those of its devices, %s: %s" % (
                 target.title,
-                compress(everything if recorded else found),
+                compress(everything if recorded else current),
                 compress(nodes),
                 why,
             )
         target.mems = compress(everything) if recorded and target.by_group else ""
 
-    def _refusal(self, target: Target, found: set[int], nodes: set[int]) -> str:
+    def _refusal(self, target: Target, current: set[int], nodes: set[int]) -> str:
         """Return why a target cannot get memory nodes, '' if it can. What it moves takes its part of the room."""
         folder = target.folder(self.host)
         inner = posixpath.dirname(folder) if folder and target.by_group else folder
         around = granted(self.host, inner, "mems") if inner else None if target.by_group else nodes
         if around is None or not nodes <= around:
             return "the group around it grants %s only" % (compress(around or ()) or "none")
-        if target.by_group and found != around and not target.mems_recorded:
+        if target.by_group and current != around and not target.mems_recorded:
             return "it was given its own when it was started"
         paths = services.memory_policies(self.host, target.unit) if target.by_group and not target.user["container"] else []
         if paths:
@@ -100,24 +100,24 @@ class Nodes:
         if moved >= SMALL * _MIB and missing_tool(self.host):
             return missing_tool(self.host)
         key = target.user["group"] + ("" if target.by_group else "/%s" % target.pids(self.host))
-        left = self.room.take(key, moved, nodes)
-        if left is None:
+        room = self.room.take(key, moved, nodes)
+        if room is None:
             return "%s lies on others, and the room there is not known" % memory.gib(moved)
-        if moved > left:
+        if moved > room:
             text = "%s lies on others, there is room for %s, and the kernel would kill its processes"
-            return text % (memory.gib(moved), memory.gib(left))
+            return text % (memory.gib(moved), memory.gib(room))
         target.moved = moved
         return ""
 
     def _used(self, target: Target) -> dict[int, int]:
         """Return ``{node: bytes}`` of a group as the kernel counts it, of processes as their page tables have it."""
-        found = memory.used_by_group(self.host, target.user["group"]) if target.by_group else None
-        if found is None:
-            found = {}
+        used = memory.used_by_group(self.host, target.user["group"]) if target.by_group else None
+        if used is None:
+            used = {}
             for pid in target.pids(self.host):
                 for node, amount in (memory_of(self.host, pid) or {}).items():
-                    found[node] = found.get(node, 0) + int(amount * _MIB)
-        return found
+                    used[node] = used.get(node, 0) + int(amount * _MIB)
+        return used
 
 
 def move(host: Host, target: Target) -> None:

@@ -40,8 +40,8 @@ def pairs(text: str) -> Pairs:
     return dict(word.partition("=")[::2] for word in text.split())
 
 
-def text_of(found: Mapping[str, str]) -> str:
-    return " ".join("%s=%s" % pair for pair in sorted(found.items()))
+def text_of(values: Mapping[str, str]) -> str:
+    return " ".join("%s=%s" % pair for pair in sorted(values.items()))
 
 
 def entries(host: Host) -> dict[str, Entry]:
@@ -50,7 +50,7 @@ def entries(host: Host) -> dict[str, Entry]:
 
 def given(entry: Entry) -> list[Pairs]:
     """Return every value of an entry that may be in force, the last one last."""
-    return [found for found in map(pairs, entry["given"]) if "cpus" in found]
+    return [values for values in map(pairs, entry["given"]) if "cpus" in values]
 
 
 def last(entry: Entry) -> Pairs:
@@ -59,7 +59,7 @@ def last(entry: Entry) -> Pairs:
 
 def given_cpus(entry: Entry) -> list[set[int]]:
     """Return the sets of CPUs that an entry was given and that confine by themselves."""
-    return [set(expand(found["cpus"])) for found in given(entry) if found["cpus"]]
+    return [set(expand(values["cpus"])) for values in given(entry) if values["cpus"]]
 
 
 def kind_of(key: str) -> str:
@@ -87,8 +87,8 @@ def lives(host: Host, key: str) -> bool:
     return process(host, pid_of(key)) == key
 
 
-def processes(found: Mapping[str, Entry]) -> Iterator[tuple[str, Entry]]:
-    return ((key, entry) for key, entry in found.items() if kind_of(key) == PROCESS)
+def processes(recorded: Mapping[str, Entry]) -> Iterator[tuple[str, Entry]]:
+    return ((key, entry) for key, entry in recorded.items() if kind_of(key) == PROCESS)
 
 
 def check(recorded: Any) -> None:

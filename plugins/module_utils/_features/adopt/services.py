@@ -45,14 +45,14 @@ class Groups:
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self.known: dict[str, str] = {}
+        self.paths: dict[str, str] = {}
 
     def of(self, units: Iterable[str]) -> dict[str, str]:
         units = list(units)
-        missing = sorted(set(units) - set(self.known)) if self.host.live else []
+        missing = sorted(set(units) - set(self.paths)) if self.host.live else []
         shown = Systemd(self.host).show(["ControlGroup"], missing)
-        self.known.update((unit, shown.get(unit, {}).get("ControlGroup", "")) for unit in missing)
-        return {unit: self.known.get(unit, "") for unit in units}
+        self.paths.update((unit, shown.get(unit, {}).get("ControlGroup", "")) for unit in missing)
+        return {unit: self.paths.get(unit, "") for unit in units}
 
 
 def has_cpusets(host: Host) -> bool:
@@ -71,12 +71,12 @@ def drop_in(unit: str) -> str:
 
 def variables(host: Host, unit: str, npus: Sequence[PlanEntry], cpus: str, switches: Mapping[str, Any]) -> tuple[Variables, list[str]]:
     """Return the variables that the drop-in of a service gets, and sentences on those that another file of the unit sets."""
-    found = fitting(switches, cpus, [Device.of(npu).kind for npu in npus], allocator(host) if switches.get("allocator") else None)
-    elsewhere = environment(host, unit, without_ours=True) if found else {}
-    return {name: of for name, of in found.items() if name not in elsewhere}, overridden(unit, found, elsewhere)
+    fitted = fitting(switches, cpus, [Device.of(npu).kind for npu in npus], allocator(host) if switches.get("allocator") else None)
+    elsewhere = environment(host, unit, without_ours=True) if fitted else {}
+    return {name: of for name, of in fitted.items() if name not in elsewhere}, overridden(unit, fitted, elsewhere)
 
 
-def variables_said(host: Host, unit: str) -> dict[str, str]:
+def drop_in_variables(host: Host, unit: str) -> dict[str, str]:
     """Return the variables in the managed drop-in of a unit."""
     text = FileState.of(host, drop_in(unit)).text or ""
     pairs = [line[len(_VARIABLE) :].split("=", 1) for line in text.splitlines() if line.startswith(_VARIABLE)]
@@ -88,55 +88,55 @@ def hazards(host: Host, unit: str, cpus: str) -> list[str]:
 
     The kernel refuses a mask without a CPU of the set, and systemd then ends the start with 214/CPUAFFINITY.
     """
-    said = values(host, unit)
-    later = [row for row in said.get("CPUAffinity", ()) if row[0].endswith(".conf") and posixpath.basename(row[0]) > DROP_IN]
-    found = [("%s says CPUAffinity=%s" % row, row[1]) for row in later if _RESET.search(host.read(row[0]) or "")]
-    for path, line in said.get("ExecStart", ()):
-        found += [("%s starts it by %s on CPUs %s" % (path, *own), own[1]) for own in _OWN_CPUS.findall(line)]
-    outside = [text for text, own in found if not (numbers(own) or set()) <= set(expand(cpus))] if has_cpusets(host) else []
+    assigned = values(host, unit)
+    later = [row for row in assigned.get("CPUAffinity", ()) if row[0].endswith(".conf") and posixpath.basename(row[0]) > DROP_IN]
+    sources = [("%s says CPUAffinity=%s" % row, row[1]) for row in later if _RESET.search(host.read(row[0]) or "")]
+    for path, line in assigned.get("ExecStart", ()):
+        sources += [("%s starts it by %s on CPUs %s" % (path, *match), match[1]) for match in _OWN_CPUS.findall(line)]
+    outside = [text for text, match in sources if not (numbers(match) or set()) <= set(expand(cpus))] if has_cpusets(host) else []
     return ["%s cannot start again on CPUs %s: %s; change that there" % (unit, cpus, text) for text in outside]
 
 
 def memory_policies(host: Host, unit: str) -> list[str]:
     """Return the files that give a unit a memory policy, which the kernel refuses for nodes that are not granted."""
-    found = values(host, unit)
-    policies = [path for key in ("NUMAPolicy", "NUMAMask") for path, _value in found.get(key, ())]
-    return list(dict.fromkeys(policies + [path for path, line in found.get("ExecStart", ()) if _OWN_MEMORY.search(line)]))
+    assigned = values(host, unit)
+    policies = [path for key in ("NUMAPolicy", "NUMAMask") for path, _value in assigned.get(key, ())]
+    return list(dict.fromkeys(policies + [path for path, line in assigned.get("ExecStart", ()) if _OWN_MEMORY.search(line)]))
 
 
 def in_force(host: Host, unit: str, group: str) -> dict[str, str]:
     """Return the sets and variables in the managed drop-in of a unit, and as ``now.cpus`` and ``now.mems`` those of its ``group`` where
     they are others."""
-    found = {**(said(host, unit) or {}), **variables_said(host, unit)}
+    state = {**(drop_in_sets(host, unit) or {}), **drop_in_variables(host, unit)}
     full = everything(host)
     for kind in full if group and follow_at_once(host) else ():
         text = host.read("%s%s/cpuset.%s" % (CGROUPS, group, kind))
-        own = None if text is None else numbers(text) or set()
-        if own is not None and (own != set(expand(found[kind])) if kind in found else own not in (set(), set(expand(full[kind])))):
-            found["now." + kind] = compress(own)
-    return found
+        now = None if text is None else numbers(text) or set()
+        if now is not None and (now != set(expand(state[kind])) if kind in state else now not in (set(), set(expand(full[kind])))):
+            state["now." + kind] = compress(now)
+    return state
 
 
 def first(host: Host, unit: str) -> dict[str, Any]:
     """Return what the record has of a service before its first drop-in: the folders to make, and what somebody else has in its place."""
-    found = {"folders": missing_folders(host, [drop_in(unit)])}
-    return dict(found, foreign=FileState.of(host, drop_in(unit)).record()) if is_others(host, unit) else found
+    entry = {"folders": missing_folders(host, [drop_in(unit)])}
+    return dict(entry, foreign=FileState.of(host, drop_in(unit)).record()) if is_others(host, unit) else entry
 
 
 def configured(host: Host, unit: str, state: AppliedState | None) -> set[int] | None:
     """Return the CPUs that a service gets by name at its next start: by a desired state, or without one by the files in force. None where
     nothing names it."""
     if state is None:
-        found = host.read(drop_in_of(unit)) or ""
-        said: Mapping[str, str] = settings(found) if is_ours(found) else {}
-        home = settings(host.read("%s/%s" % (UNIT_FOLDER, said.get("Slice", ""))))
+        text = host.read(drop_in_of(unit)) or ""
+        assigned: Mapping[str, str] = settings(text) if is_ours(text) else {}
+        home = settings(host.read("%s/%s" % (UNIT_FOLDER, assigned.get("Slice", ""))))
     else:
         slices = state["live"].get("slices")
-        named = [service["settings"] for service in (slices["services"] if slices else ()) if service["name"] == unit]
-        said = named[0] if named else {}
-        sets = [entry["cpus"] for entry in state["expected"] if entry["unit"] == said.get("Slice")]
+        named_services = [service["settings"] for service in (slices["services"] if slices else ()) if service["name"] == unit]
+        assigned = named_services[0] if named_services else {}
+        sets = [entry["cpus"] for entry in state["expected"] if entry["unit"] == assigned.get("Slice")]
         home = {"AllowedCPUs": sets[0]} if sets else {}
-    cpus = said.get("AllowedCPUs") or home.get("AllowedCPUs") or said.get("CPUAffinity")
+    cpus = assigned.get("AllowedCPUs") or home.get("AllowedCPUs") or assigned.get("CPUAffinity")
     return set(numbers(cpus) or ()) if cpus else None
 
 
@@ -147,9 +147,9 @@ def by_hand(host: Host, unit: str, ours: Iterable[Mapping[str, Any]] = ()) -> li
 
 
 def _has(host: Host, path: str, sets: Mapping[str, Any]) -> bool:
-    found = settings(host.read(path))
-    said = {kind: numbers(found[key]) for key, (kind, _words) in CPUSET_KEYS.items() if key in found}
-    return all(numbers(sets.get(kind) or "") == value for kind, value in said.items())
+    assigned = settings(host.read(path))
+    overrides = {kind: numbers(assigned[key]) for key, (kind, _words) in CPUSET_KEYS.items() if key in assigned}
+    return all(numbers(sets.get(kind) or "") == value for kind, value in overrides.items())
 
 
 def put(host: Host, unit: str, sets: Mapping[str, str], variables: Mapping[str, tuple[str, str]]) -> None:
@@ -157,11 +157,11 @@ def put(host: Host, unit: str, sets: Mapping[str, str], variables: Mapping[str, 
 
     A line before each value takes away those of other files; within a cpuset, one of all CPUs takes every inherited mask away.
     """
-    found = {"CPUAffinity": sets["cpus"]}
+    assignments = {"CPUAffinity": sets["cpus"]}
     if has_cpusets(host):
-        found = {key: sets[kind] for key, (kind, _words) in CPUSET_KEYS.items() if sets.get(kind)}
-        found["CPUAffinity"] = compress(possible(host))
-    lines = "".join("%s=\n" % key + ("%s=%s\n" % (key, value) if value else "") for key, value in found.items())
+        assignments = {key: sets[kind] for key, (kind, _words) in CPUSET_KEYS.items() if sets.get(kind)}
+        assignments["CPUAffinity"] = compress(possible(host))
+    lines = "".join("%s=\n" % key + ("%s=%s\n" % (key, value) if value else "") for key, value in assignments.items())
     lines += "".join("# %s\n%s%s=%s\n" % (reason, _VARIABLE, name, value) for name, (value, reason) in variables.items())
     FileState("# %s: changes are overwritten.\n[Service]\n%s" % (MARKER, lines), 0o644).put(host, drop_in(unit))
 
@@ -193,24 +193,20 @@ def take_away(host: Host, made: Mapping[str, Mapping[str, Any]]) -> None:
     systemd = Systemd(host)
     running = [unit for unit in made if follow_at_once(host) and systemd.effective(unit, "cpus") is not None]
     full = everything(host)
-    widened = {unit: {kind: full[kind] for kind in said(host, unit) or full} for unit in running}
+    widened = {unit: {kind: full[kind] for kind in drop_in_sets(host, unit) or full} for unit in running}
     failed = _set(systemd, widened, reload=False)
     for unit, entry in made.items():
         if unit not in failed:
             forget(host, unit, entry)
     reload(host)
-    left = {unit: values(host, unit) for unit in running if unit not in failed}
-    others = {
-        unit: {
-            kind: compress(set().union(*(numbers(value) or () for _path, value in found.get(key, ()))))
-            for key, (kind, _words) in CPUSET_KEYS.items()
-            if kind in widened[unit]
-        }
-        for unit, found in left.items()
-    }
+    others: dict[str, dict[str, str]] = {}
+    for unit in [unit for unit in running if unit not in failed]:
+        assigned = values(host, unit)
+        cpusets = {kind: [numbers(value) or () for _path, value in assigned.get(key, ())] for key, (kind, _words) in CPUSET_KEYS.items()}
+        others[unit] = {kind: compress(set().union(*cpusets[kind])) for kind in widened[unit]}
     failed.update(_set(systemd, others))
     if failed:
-        raise ValueError("; ".join("%s: %s" % found for found in failed.items()))
+        raise ValueError("; ".join(map("%s: %s".__mod__, failed.items())))
 
 
 def forget(host: Host, unit: str, entry: Mapping[str, Any]) -> None:
@@ -233,8 +229,8 @@ def _set(systemd: Systemd, wanted: Mapping[str, Mapping[str, str]], reload: bool
         for unit, its in wanted.items()
     }
     changed = [unit for unit, its in sets.items() if any(systemd.effective(unit, CPUSET_KEYS[key][0]) != its[key] for key in its)]
-    left = [unit for unit in sets if unit not in changed and by_hand(systemd.host, unit) != by_hand(systemd.host, unit, [wanted[unit]])]
-    for unit in left:
+    stale = [unit for unit in sets if unit not in changed and by_hand(systemd.host, unit) != by_hand(systemd.host, unit, [wanted[unit]])]
+    for unit in stale:
         systemd.drop_runtime_settings(unit)
     for unit in changed:
         try:
@@ -243,7 +239,7 @@ def _set(systemd: Systemd, wanted: Mapping[str, Mapping[str, str]], reload: bool
             failed[unit] = str(error)
         finally:
             systemd.drop_runtime_settings(unit)
-    if (changed or left) and reload:
+    if (changed or stale) and reload:
         systemd.reload()
     return failed
 
@@ -254,10 +250,10 @@ def is_others(host: Host, unit: str) -> bool:
     return text is not None and not is_ours(text)
 
 
-def said(host: Host, unit: str) -> dict[str, str] | None:
+def drop_in_sets(host: Host, unit: str) -> dict[str, str] | None:
     """Return the sets in the managed drop-in of a unit, or None without one."""
-    found = FileState.of(host, drop_in(unit)).text
-    if found is None or not is_ours(found):
+    text = FileState.of(host, drop_in(unit)).text
+    if text is None or not is_ours(text):
         return None
-    kinds = {key: kind for key, (kind, _words) in CPUSET_KEYS.items()} if "AllowedCPUs" in settings(found) else {"CPUAffinity": "cpus"}
-    return {kinds[key]: compress(numbers(value) or ()) for key, value in settings(found).items() if key in kinds and value}
+    kinds = {key: kind for key, (kind, _words) in CPUSET_KEYS.items()} if "AllowedCPUs" in settings(text) else {"CPUAffinity": "cpus"}
+    return {kinds[key]: compress(numbers(value) or ()) for key, value in settings(text).items() if key in kinds and value}

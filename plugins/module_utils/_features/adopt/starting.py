@@ -77,7 +77,7 @@ class Announcements:
             self.stop()
         *lines, self._rest = (self._rest + (chunk or b"")).split(b"\n")
         self._rest = self._rest if len(self._rest) < _LONGEST else b""
-        return [found for found in map(_container, lines) if found]
+        return [container for container in map(_container, lines) if container]
 
     def stop(self) -> None:
         if self._process:
@@ -89,26 +89,26 @@ class Announcements:
 def _container(line: bytes) -> str:
     match = _CREATE.search(line.decode("utf-8", "replace"))
     try:
-        found: Any = json_of(match.group(1)) if match else None
+        event: Any = json_of(match.group(1)) if match else None
     except ValueError:
         return ""
-    name = found.get("id") if isinstance(found, dict) else None
+    name = event.get("id") if isinstance(event, dict) else None
     return name if isinstance(name, str) and re.match(r"[0-9a-f]{64}\Z", name) else ""
 
 
 def waiting(host: Host, plan: Plan, container: str) -> Target | None:
     """Return a container that has not started, to be adopted; None where the look at running work decides, or nothing has to be done."""
-    found = described(host, container)
-    user = created(host, container, found.spec, with_lost(plan)) if found and found.waits else None
+    description = described(host, container)
+    user = created(host, container, description.spec, with_lost(plan)) if description and description.waits else None
     entries = {(Device.of(npu).kind, npu["id"]): npu for npu in plan["npus"]}
     keys = [(npu["kind"], npu["id"]) for npu in user["npus"]] if user else []
-    if found is None or user is None or not keys or user.get("unassigned") or not entries.keys() >= set(keys):
+    if description is None or user is None or not keys or user.get("unassigned") or not entries.keys() >= set(keys):
         return None
     npus = [entries[key] for key in keys]
     target = Target(host, user, npus, {cpu for npu in npus for cpu in expand(npu["pool"])} & online(host))
     top = CGROUPS + "/cpuset" if host.exists(CGROUPS + "/cpuset") else CGROUPS
     around = granted(host, top + posixpath.dirname(user["group"]).rstrip("/")) or set()  # else it does not start
-    is_free = are_all(host, "cpus", found.sets["cpus"]) and not Pods(host, True).refusal(user, found.spec)
+    is_free = are_all(host, "cpus", description.sets["cpus"]) and not Pods(host, True).refusal(user, description.spec)
     if not (is_free and target.wanted and target.wanted <= around):
         return None
     target.state, target.before, target.after = ADOPTED, around, target.wanted

@@ -58,7 +58,7 @@ class Target:
         self.handed_down: list[set[int]] = []
         self.variables: Variables = {}
         self.kept: list[str] = []
-        self.variables_before = services.variables_said(host, self.unit) if self.method == SERVICE else {}
+        self.variables_before = services.drop_in_variables(host, self.unit) if self.method == SERVICE else {}
         self.variables_after = self.variables_before
 
     @property
@@ -89,8 +89,8 @@ class Target:
 
     def _cpus(self, host: Host) -> set[int]:
         """Return the CPUs that the threads of all its processes may use, also of those that hold no NPU: they are confined together."""
-        known = {process["pid"]: process["cpus"] for process in self.user["processes"]}
-        texts = {text for pid in self.pids(host) if pid not in known for text in tasks.masks(host, pid).values()}.union(known.values())
+        masks = {process["pid"]: process["cpus"] for process in self.user["processes"]}
+        texts = {text for pid in self.pids(host) if pid not in masks for text in tasks.masks(host, pid).values()}.union(masks.values())
         return {cpu for text in texts or {self.user["cpus"]} for cpu in expand(text)}
 
     @property
@@ -126,7 +126,9 @@ class Target:
 
     def has_drop_in(self, host: Host) -> bool:
         """Whether it is a service that is adopted, now or before."""
-        return self.method == SERVICE and (self.state == ADOPTED or self.state == INSIDE and services.said(host, self.unit) is not None)
+        return self.method == SERVICE and (
+            self.state == ADOPTED or self.state == INSIDE and services.drop_in_sets(host, self.unit) is not None
+        )
 
     def refuse(self, text: str, state: str = REFUSED) -> None:
         self.state, self.text, self.after = state, text, self.before
@@ -159,7 +161,7 @@ class Target:
         moved = ["CPUs %s -> %s" % (compress(self.before), compress(self.after))] if self.before != self.after else []
         moved += ["memory nodes %s -> %s" % (self.mems_before, mems)] if self.mems_before != mems else []
         if self.variables_before != self.variables_after:
-            texts = [" ".join("%s=%s" % pair for pair in found.items()) for found in (self.variables_before, self.variables_after)]
+            texts = [" ".join("%s=%s" % pair for pair in variables.items()) for variables in (self.variables_before, self.variables_after)]
             moved.append("variables at its next start %s -> %s" % (texts[0] or "none", texts[1] or "none"))
         return ["~ %s: %s" % (self.title, ", ".join(moved))] if moved else []
 

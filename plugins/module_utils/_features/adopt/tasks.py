@@ -32,8 +32,8 @@ _SHOWN = 5
 
 def masks(host: Host, pid: int) -> Masks:
     """Return the CPUs that each thread of a process may use; none when it has ended."""
-    found = {name: Thread.of_process(pid, int(name), name).read(host) for name in host.names("/proc/%d/task" % pid, "[0-9]*")}
-    return {name: cpus for name, cpus in found.items() if cpus}
+    threads = {name: Thread.of_process(pid, int(name), name).read(host) for name in host.names("/proc/%d/task" % pid, "[0-9]*")}
+    return {name: cpus for name, cpus in threads.items() if cpus}
 
 
 def asked_for(host: Host, pid: int) -> Masks:
@@ -47,12 +47,12 @@ def confine(host: Host, pid: int, cpus: set[int], former: Collection[Set[int]]) 
     ``former`` are sets on which the process was kept before, or that were handed down to it: no masks of a thread's own.
     """
     for _pass in range(_PASSES):
-        found = {name: set(expand(text)) for name, text in masks(host, pid).items()}
-        wrong = {name: own for name, own in found.items() if own - cpus or own in former and own != cpus}
+        current = {name: set(expand(text)) for name, text in masks(host, pid).items()}
+        wrong = {name: mask for name, mask in current.items() if mask - cpus or mask in former and mask != cpus}
         if not wrong:
             return
-        for name, own in wrong.items():
-            _write(host, pid, name, compress(cpus if own in former else own & cpus or cpus))
+        for name, mask in wrong.items():
+            _write(host, pid, name, compress(cpus if mask in former else mask & cpus or cpus))
 
 
 def restore(host: Host, pid: int, recorded: Mapping[str, str], others: str | None = None) -> None:
@@ -74,26 +74,26 @@ def _write(host: Host, pid: int, name: str, cpus: str) -> None:
 def heirs(host: Host, recorded: Mapping[str, Entry], released: Collection[str], groups: services.Groups) -> dict[str, str]:
     """Return the masks to restore, by the keys of what started on the CPUs of ``released`` processes, and, where no cpuset widens it, of
     the drop-ins of released services."""
-    found: dict[str, str] = {}
-    known = {pid_of(key) for key, _entry in processes(recorded) if lives(host, key)}
+    result: dict[str, str] = {}
+    recorded_pids = {pid_of(key) for key, _entry in processes(recorded) if lives(host, key)}
     units = [key for key in released if kind_of(key) == SERVICE]
     for unit, group in groups.of(units).items() if units and not services.has_cpusets(host) else ():
-        _add(host, found, known, members_of(host, group) if group else (), recorded[unit], compress(possible(host)))
+        _add(host, result, recorded_pids, members_of(host, group) if group else (), recorded[unit], compress(possible(host)))
     confined = {key: entry for key, entry in processes(recorded) if key in released and given_cpus(entry)}
     parents = {pid: parent_of(host, pid) for pid in every_pid(host)} if confined else {}
     for key, entry in confined.items():
         pid = pid_of(key)
-        below = _descendants(pid, parents) if pid in known else ()
-        _add(host, found, known, [*below, *members_of(host, entry["group"])], entry, pairs(entry["original"]).get(str(pid), ""))
-    return found
+        below = _descendants(pid, parents) if pid in recorded_pids else ()
+        _add(host, result, recorded_pids, [*below, *members_of(host, entry["group"])], entry, pairs(entry["original"]).get(str(pid), ""))
+    return result
 
 
-def _add(host: Host, found: dict[str, str], known: set[int], pids: Iterable[int], entry: Entry, before: str) -> None:
+def _add(host: Host, result: dict[str, str], recorded_pids: set[int], pids: Iterable[int], entry: Entry, before: str) -> None:
     for pid in pids:
-        key = process(host, pid) if pid not in known else ""
-        same = _same(host, pid, entry) if key and key not in found and before else []
+        key = process(host, pid) if pid not in recorded_pids else ""
+        same = _same(host, pid, entry) if key and key not in result and before else []
         if same:
-            found[key] = text_of({**asked_for(host, pid), **dict.fromkeys(same, before)})
+            result[key] = text_of({**asked_for(host, pid), **dict.fromkeys(same, before)})
 
 
 def _same(host: Host, pid: int, entry: Entry) -> list[str]:
@@ -103,15 +103,15 @@ def _same(host: Host, pid: int, entry: Entry) -> list[str]:
     return [name for name, text in asked_for(host, pid).items() if set(expand(text)) in narrow]
 
 
-def strangers(host: Host, recorded: Mapping[str, Entry], released: Collection[str], found: Iterable[str]) -> list[str]:
+def strangers(host: Host, recorded: Mapping[str, Entry], released: Collection[str], inherited: Iterable[str]) -> list[str]:
     """Return a sentence on processes with the mask of released ones whose origin neither group nor ancestry tells."""
     confined = [entry for key, entry in processes(recorded) if key in released and given_cpus(entry)]
-    ours = {pid_of(key) for key in [*found, *(key for key, _entry in processes(recorded))]}
-    left = [pid for pid in every_pid(host) if pid not in ours and any(_same(host, pid, entry) for entry in confined)] if confined else []
-    shown = ", ".join("%d (%s)" % (pid, host.read("/proc/%d/comm" % pid) or "ended") for pid in left[:_SHOWN])
-    more = " and %d more" % (len(left) - _SHOWN) if len(left) > _SHOWN else ""
+    ours = {pid_of(key) for key in [*inherited, *(key for key, _entry in processes(recorded))]}
+    others = [pid for pid in every_pid(host) if pid not in ours and any(_same(host, pid, entry) for entry in confined)] if confined else []
+    shown = ", ".join("%d (%s)" % (pid, host.read("/proc/%d/comm" % pid) or "ended") for pid in others[:_SHOWN])
+    more = " and %d more" % (len(others) - _SHOWN) if len(others) > _SHOWN else ""
     text = "processes %s%s have the CPUs that adopted work was given, and may be its children; taskset gives them others if they are"
-    return [text % (shown, more)] if left else []
+    return [text % (shown, more)] if others else []
 
 
 def _descendants(pid: int, parents: dict[int, int]) -> Iterator[int]:

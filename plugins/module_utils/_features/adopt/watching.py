@@ -81,7 +81,7 @@ class Watcher(Watching):
         Watching.__init__(self, host)
         self.tries = Tries(0)
         self._announcements = Announcements(host)
-        self._left: set[str] = set()
+        self._abandoned: set[str] = set()
         self._unsure: set[int] = set()
 
     def look(self) -> bool:
@@ -105,28 +105,28 @@ class Watcher(Watching):
     def born(self, births: Births) -> bool:
         """Adopt processes of sessions. A service or container opens its devices one after the other, and is adopted with all of them."""
         opened = [pid for pid, threads in births.items() if threads is None]
-        found = self._run(members_with(self.host, opened)) if opened else None
-        users = [target.user for target in (found.targets if found else ()) if target.state == ADOPTED or len(target.npus) > 1]
+        work = self._run(members_with(self.host, opened)) if opened else None
+        users = [target.user for target in (work.targets if work else ()) if target.state == ADOPTED or len(target.npus) > 1]
         unsure = {process["pid"] for user in users for process in user["processes"] if len(process["devices"]) > 1} - self._unsure
         self._unsure |= unsure  # of several GPUs, nvidia-smi tells those that it uses
-        return bool(unsure) or any(target.state == ADOPTED and is_whole(target.user) for target in (found.targets if found else ()))
+        return bool(unsure) or any(target.state == ADOPTED and is_whole(target.user) for target in (work.targets if work else ()))
 
     def _run(self, pids: list[int] | None) -> Work | None:
         """Adopt what is to be adopted, with ``pids`` only what these processes are, and return what was found."""
         try:
-            found = self._work(pids)
-            adopting = Adopt(self.host, found) if found else None
-            if found and adopting:
+            work = self._work(pids)
+            adopting = Adopt(self.host, work) if work else None
+            if work and adopting:
                 adopting.look(check=False)
-            if found and adopting and found.adopted:
+            if work and adopting and work.adopted:
                 with changing(self.host, PROGRAM):  # what was waited for may have changed everything
                     self._adopt(adopting)
         except (CommandError, OSError, ValueError) as error:
             self._say(["Nothing is adopted: %s" % error], pids is None)
             return None
-        if found:
-            self._report(found, pids is None)
-        return found
+        if work:
+            self._report(work, pids is None)
+        return work
 
     def prepare(self, container: str) -> None:
         """Give a container of a pod that has not started its CPUs."""
@@ -150,14 +150,14 @@ class Watcher(Watching):
 
         def find(engines: Engines, groups: services.Groups) -> list[Target]:
             used = users(self.host, with_lost(plan), among=pids)
-            found = choosing.targets(self.host, plan, used, {}, settings, engines, groups, None, is_part)
-            keys = {_key(self.host, target): target for target in found}
+            targets = choosing.targets(self.host, plan, used, {}, settings, engines, groups, None, is_part)
+            keys = {_key(self.host, target): target for target in targets}
             if not is_part:
                 self.tries.keep(keys)
             for key, target in keys.items():
                 if target.state == ADOPTED and self.tries.are_over(key):
                     self._leave(key, target)
-            return found
+            return targets
 
         return Work(find, plan, settings, is_part=is_part)
 
@@ -170,8 +170,8 @@ class Watcher(Watching):
                 culprit(self.host, target),
             )
         target.refuse(text % (self.tries.limit, why))
-        if key not in self._left:
-            self._left.add(key)
+        if key not in self._abandoned:
+            self._abandoned.add(key)
             log_change(self.host, "stop", PROGRAM, target.sentence)
 
     def _adopt(self, adopting: Adopt) -> None:
@@ -187,5 +187,5 @@ class Watcher(Watching):
 
     def _report(self, adoption: Work, is_all: bool) -> None:
         self._log([line for target in adoption.adopted for line in target.lines()], "running work")
-        left = [target.sentence for target in adoption.targets if target.state in (REFUSED, FAILED)]
-        self._say(left + [target.remark for target in adoption.targets if target.remark], is_all)
+        sentences = [target.sentence for target in adoption.targets if target.state in (REFUSED, FAILED)]
+        self._say(sentences + [target.remark for target in adoption.targets if target.remark], is_all)

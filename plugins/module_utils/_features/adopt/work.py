@@ -86,8 +86,8 @@ class Work(Values):
 
     @property
     def adopted(self) -> list[Target]:
-        found = [target for target in self.targets if target.state == ADOPTED]
-        return [target for target in found if not (self._is_part and target.user["processes"] and is_whole(target.user))]
+        targets = [target for target in self.targets if target.state == ADOPTED]
+        return [target for target in targets if not (self._is_part and target.user["processes"] and is_whole(target.user))]
 
     def _begin(self, host: Host) -> None:
         """Read the record, before the first value."""
@@ -103,7 +103,7 @@ class Work(Values):
         self._begin(host)
         self.sentences = []
         self.targets = self._find(self._engines, self._groups) if self._find else []
-        self._groups.known.update((target.unit, target.user["group"]) for target in self.targets if target.method == SERVICE)
+        self._groups.paths.update((target.unit, target.user["group"]) for target in self.targets if target.method == SERVICE)
         self._over = set() if self._is_part else self._leaving(host)
         self._stuck, self._of, self._gives = set(), {}, {} if self._is_part else dict(self._next_starts(host))
         groups = {target.user["group"] for target in self.adopted if not target.is_rank}
@@ -118,16 +118,16 @@ class Work(Values):
         The pools of lost cards stay reserved, and so does what was adopted for these.
         """
         planned = [[Device.of(npu).kind, npu["id"]] for npu in [*self._plan["npus"], *(self._plan.get("lost") or ())] if npu["pool"]]
-        named = {unit: services.configured(host, unit, self._state) for unit in self._keys(SERVICE)}
-        moved = {unit for unit, cpus in named.items() if cpus is not None and cpus != set(expand(last(self._recorded[unit])["cpus"]))}
+        configured = {unit: services.configured(host, unit, self._state) for unit in self._keys(SERVICE)}
+        moved = {unit for unit, cpus in configured.items() if cpus is not None and cpus != set(expand(last(self._recorded[unit])["cpus"]))}
         pods = {self._recorded[key]["group"] for key in self._keys(CONTAINER) if key.startswith(CRI) and not self.wishes.get("pods")}
         held = {key for target in self.targets for key in (target.group_key, *self._processes(host, target))}
-        found = set()
+        keys = set()
         for key, entry in self._recorded.items():
             is_moved = posixpath.basename(entry["group"]) in moved or entry["group"] in pods
             has_left = entry["npus"] and not any(npu in planned for npu in entry["npus"]) and key not in held
-            found |= {key} if is_moved or has_left else set()
-        return found
+            keys |= {key} if is_moved or has_left else set()
+        return keys
 
     def _keys(self, kind: str) -> list[str]:
         return [key for key in self._recorded if kind_of(key) == kind]
@@ -143,7 +143,7 @@ class Work(Values):
             if entry and target.is_kept and target.wanted == set(expand(last(entry)["cpus"])) and not services.is_others(host, unit):
                 self._variables[unit] = target.variables
                 yield unit, text_of({**{kind: last(entry)[kind] for kind in SETS if kind in last(entry)}, **values_of(target.variables)})
-        for unit, group in self._groups.of([unit for unit in stopped if services.said(host, unit) is not None]).items():
+        for unit, group in self._groups.of([unit for unit in stopped if services.drop_in_sets(host, unit) is not None]).items():
             held = [npus[(kind, number)] for kind, number in self._recorded[unit]["npus"] if (kind, number) in npus]
             sets = {"cpus": compress({cpu for npu in held for cpu in expand(npu["pool"])})}
             if "mems" in last(self._recorded[unit]):
@@ -156,8 +156,8 @@ class Work(Values):
     def _processes(self, host: Host, target: Target) -> dict[str, int]:
         """Return the keys of the processes of a target, except for one that was not looked at and has the number of one that was."""
         seen = {one["pid"]: one["start"] for one in target.user["processes"]}
-        found = {pid: record.started(host, pid) for pid in target.pids(host)}
-        return {record.process(host, pid): pid for pid, start in found.items() if start is not None and seen.get(pid, start) == start}
+        starts = {pid: record.started(host, pid) for pid in target.pids(host)}
+        return {record.process(host, pid): pid for pid, start in starts.items() if start is not None and seen.get(pid, start) == start}
 
     def _give(self, host: Host, target: Target) -> None:
         if target.group_key:
@@ -202,10 +202,10 @@ class Work(Values):
         """Return both sets, '' for all. Podman 4 does not write down what it was given, and then the group tells."""
         engine, container = key.split(":")
         group = self._of[key].user["group"] if key in self._of else self._recorded[key]["group"]
-        found = self._engines.sets_of(engine, container, group)
-        if found is None:
+        given = self._engines.sets_of(engine, container, group)
+        if given is None:
             return None
-        sets = {kind: "" if are_all(host, kind, found[kind]) else found[kind] for kind in SETS}
+        sets = {kind: "" if are_all(host, kind, given[kind]) else given[kind] for kind in SETS}
         granted = {kind: [cpuset(host, pid, kind) for pid in members_of(host, group)] for kind in SETS}
         entry = self._recorded.get(key, {"original": "", "given": []})
         for one in [*record.given(entry), pairs(self._gives.get(key, ""))]:
@@ -216,55 +216,55 @@ class Work(Values):
     def _read_process(self, host: Host, key: str) -> str | None:
         if not record.lives(host, key):
             return None
-        found = tasks.asked_for(host, record.pid_of(key))
-        if not found:
+        masks = tasks.asked_for(host, record.pid_of(key))
+        if not masks:
             title = self._recorded[key]["title"] if key in self._recorded else "adopted work"
             raise ValueError("the CPUs of process %d of %s cannot be read" % (record.pid_of(key), title))
-        return text_of(found)
+        return text_of(masks)
 
     def possible(self, host: Host, key: str, before: str, wanted: str) -> str:
         """Return what is wanted, and of an original what somebody else has not changed since."""
         entry = self._recorded.get(key)
         if self.undoing or self._gives.get(key) == wanted or entry is None:
             return wanted
-        ways = {SERVICE: self._original_of_service, CONTAINER: self._original_of_container, PROCESS: self._original_of_process}
-        return ways[kind_of(key)](host, key, before, entry)
+        originals = {SERVICE: self._original_of_service, CONTAINER: self._original_of_container, PROCESS: self._original_of_process}
+        return originals[kind_of(key)](host, key, before, entry)
 
     def _original_of_service(self, host: Host, unit: str, before: str, entry: record.Entry) -> str:
         everything = services.everything(host)
-        found, given = pairs(before), record.given(entry)
+        current, given = pairs(before), record.given(entry)
         written = {kind: [one[kind] for one in given if kind in one] for kind in SETS}
-        now = {kind: found.get("now." + kind, found.get(kind)) for kind in SETS}
-        said = {kind: found[kind] for kind in SETS if kind in found}
+        now = {kind: current.get("now." + kind, current.get(kind)) for kind in SETS}
+        drop_in = {kind: current[kind] for kind in SETS if kind in current}
         is_live = all(now[kind] in (None, "", everything[kind], *written[kind]) or not written[kind] for kind in SETS)
-        if is_live and said in ({}, *({kind: one[kind] for kind in SETS if kind in one} for one in given)):
-            return "" if said or now["cpus"] in written["cpus"] else before
-        if not said:
+        if is_live and drop_in in ({}, *({kind: one[kind] for kind in SETS if kind in one} for one in given)):
+            return "" if drop_in or now["cpus"] in written["cpus"] else before
+        if not drop_in:
             return before
         kinds = [kind for kind in SETS if kind in last(entry)]
         self._note(_OTHERS % (unit, " and ".join(_WORDS[kind] for kind in kinds), " and ".join(last(entry)[kind] for kind in kinds)))
         return LEFT
 
     def _original_of_container(self, host: Host, key: str, before: str, entry: record.Entry) -> str:
-        found, original = pairs(before), pairs(entry["original"])
+        sets, original = pairs(before), pairs(entry["original"])
         for kind in SETS:
             written = [one[kind] for one in record.given(entry) if kind in one]
-            if written and found[kind] not in (*written, original.get(kind)):
+            if written and sets[kind] not in (*written, original.get(kind)):
                 self._note(_OTHERS % (entry["title"], _WORDS[kind], written[-1]))
             elif written:
-                found[kind] = original.get(kind, "")
-        return text_of(found)
+                sets[kind] = original.get(kind, "")
+        return text_of(sets)
 
     def _original_of_process(self, host: Host, key: str, before: str, entry: record.Entry) -> str:
-        found, original, pid = pairs(before), pairs(entry["original"]), record.pid_of(key)
+        asked, original, pid = pairs(before), pairs(entry["original"]), record.pid_of(key)
         given, masks = record.given_cpus(entry), tasks.masks(host, pid)
-        moved = [name for name, cpus in found.items() if cpus != original.get(name)]
-        left = [name for name in moved if given and not any(set(expand(masks.get(name, ""))) <= one for one in given)]
-        if left:
-            which = "" if left == moved else "%s %s of " % ("thread" if len(left) == 1 else "threads", ", ".join(left))
+        moved = [name for name, cpus in asked.items() if cpus != original.get(name)]
+        foreign = [name for name in moved if given and not any(set(expand(masks.get(name, ""))) <= one for one in given)]
+        if foreign:
+            which = "" if foreign == moved else "%s %s of " % ("thread" if len(foreign) == 1 else "threads", ", ".join(foreign))
             self._note(_OTHERS % ("%sprocess %d of %s" % (which, pid, entry["title"]), "CPUs", last(entry)["cpus"]))
-        found.update((name, original.get(name) or original.get(str(pid)) or found[name]) for name in moved if name not in left)
-        return text_of(found if given else {**found, "cpus": ""})  # written in any case
+        asked.update((name, original.get(name) or original.get(str(pid)) or asked[name]) for name in moved if name not in foreign)
+        return text_of(asked if given else {**asked, "cpus": ""})  # written in any case
 
     def original(self, host: Host, key: str, value: str) -> str:
         if kind_of(key) == SERVICE:
@@ -275,11 +275,11 @@ class Work(Values):
         target, is_new = self._of.get(key), key not in self._recorded
         if target is None:
             return {"npus": [], "group": "/", "title": "adopted work"} if is_new else {}
-        found: dict[str, Any] = {"npus": target.keys, **({"rank": target.user["rank"]} if target.is_rank else {})}
+        entry: dict[str, Any] = {"npus": target.keys, **({"rank": target.user["rank"]} if target.is_rank else {})}
         if is_new:
-            found.update(group=target.user["group"], title=target.user["name"] if kind_of(key) != PROCESS else target.title)
-            found.update(services.first(host, key) if kind_of(key) == SERVICE else {})
-        return found
+            entry.update(group=target.user["group"], title=target.user["name"] if kind_of(key) != PROCESS else target.title)
+            entry.update(services.first(host, key) if kind_of(key) == SERVICE else {})
+        return entry
 
     def planned(self, host: Host, changes: list[Change], check: bool) -> list[Change]:
         """Return groups before the threads in them, and ranks after all of their service, also where they are given back."""
@@ -314,19 +314,19 @@ class Work(Values):
 
     def _write_service(self, host: Host, unit: str, value: str) -> None:
         """Write or remove a drop-in. :meth:`_follow` makes systemd read all of them at once."""
-        found, said = pairs(value), services.said(host, unit) or {}
+        values, drop_in = pairs(value), services.drop_in_sets(host, unit) or {}
         before = self._before.setdefault(unit, FileState.of(host, services.drop_in(unit)))
         if value == LEFT:
             services.forget(host, unit, record.entries(host)[unit])
-        elif "cpus" not in found:
+        elif "cpus" not in values:
             self._removed.append(unit)
         else:
-            sets = {kind: found[kind] for kind in SETS if kind in found}
+            sets = {kind: values[kind] for kind in SETS if kind in values}
             if self._gives.get(unit) == value and not self.undoing:
                 services.put(host, unit, sets, self._variables[unit])
             else:
                 before.put(host, services.drop_in(unit))
-            self._put[unit] = {**({"mems": compress(nodes_with_memory(host))} if "mems" in said else {}), **sets}
+            self._put[unit] = {**({"mems": compress(nodes_with_memory(host))} if "mems" in drop_in else {}), **sets}
 
     def _follow(self, host: Host) -> None:
         """Give services the sets of the drop-ins that were written, and all of them where one was removed."""
@@ -359,19 +359,21 @@ class Work(Values):
     def _write_process(self, host: Host, key: str, value: str) -> None:
         if not record.lives(host, key):
             return
-        found, pid = pairs(value), record.pid_of(key)
-        threads = {name: cpus for name, cpus in found.items() if name.isdecimal()}
+        values, pid = pairs(value), record.pid_of(key)
+        threads = {name: cpus for name, cpus in values.items() if name.isdecimal()}
         if threads:
             tasks.restore(host, pid, threads, threads.get(str(pid)))
             return
         target = self._of[key]
         former = [*record.given_cpus(self._recorded.get(key, {"given": []})), *target.handed_down]
-        if found["cpus"]:
+        if values["cpus"]:
             tasks.confine(host, pid, target.wanted, former)
             return
         asked = {name: set(expand(cpus)) for name, cpus in pairs(self._planned[key].before).items()}
-        own = {name: compress(cpus) for name, cpus in asked.items() if cpus < target.wanted and cpus not in former}
-        tasks.restore(host, pid, {**own, **{name: compress(target.wanted) for name, cpus in asked.items() if cpus in target.handed_down}})
+        narrower = {name: compress(cpus) for name, cpus in asked.items() if cpus < target.wanted and cpus not in former}
+        tasks.restore(
+            host, pid, {**narrower, **{name: compress(target.wanted) for name, cpus in asked.items() if cpus in target.handed_down}}
+        )
 
     def done(self, host: Host, changes: Sequence[Change], undone: bool = False) -> None:
         """See that all is inside, what has started meanwhile, too; what is not gets back what it had."""
@@ -382,11 +384,11 @@ class Work(Values):
         if undone or self._find is None:
             return
         begun = changes if isinstance(changes, list) else list(changes)
-        known = set(self._gives)
+        earlier = set(self._gives)
         for target in self.adopted:
             if not target.by_group:
                 self._give(host, target)
-        new = {key: value for key, value in self._gives.items() if key not in known}
+        new = {key: value for key, value in self._gives.items() if key not in earlier}
         if new:
             carry_out(host, self, look(host, self, new), begun)
             return
@@ -399,12 +401,12 @@ class Work(Values):
 
     def _take_back(self, host: Host, target: Target, begun: list[Change]) -> None:
         """Give back what could not be adopted. Where that fails, too, the record stays for the next run or an unbind."""
-        own = [change for change in begun if self._of.get(change.key) is target]
-        failed = take_back(host, self, own)
+        changes = [change for change in begun if self._of.get(change.key) is target]
+        failed = take_back(host, self, changes)
         for key in [key for key in self._gives if self._of.get(key) is target]:
             del self._gives[key]
-        self._stuck.update(change.key for change in own if failed)
-        begun[:] = [change for change in begun if change not in own]
+        self._stuck.update(change.key for change in changes if failed)
+        begun[:] = [change for change in begun if change not in changes]
         target.refuse("; undoing that failed as well: ".join([target.text, *failed]), FAILED)
 
     def keeps(self, host: Host, key: str, original: str) -> bool:
@@ -458,12 +460,12 @@ class Work(Values):
 
 def outside(host: Host, target: Target) -> str:
     """Return what shows that a target did not get its sets, '' where it did."""
-    found = {cpu for pid in target.pids(host) for cpus in tasks.masks(host, pid).values() for cpu in expand(cpus)}
+    running = {cpu for pid in target.pids(host) for cpus in tasks.masks(host, pid).values() for cpu in expand(cpus)}
     granted = target.granted(host) if target.by_group else set()
     mems = target.granted(host, "mems") if "mems" in target.sets else set()
-    if not (found <= target.wanted and granted <= target.wanted):
-        text = "it was given CPUs %s, and runs on %s" if granted <= found else "it was given CPUs %s, and its control group grants %s"
-        return text % (compress(target.wanted), compress(found if granted <= found else granted))
+    if not (running <= target.wanted and granted <= target.wanted):
+        text = "it was given CPUs %s, and runs on %s" if granted <= running else "it was given CPUs %s, and its control group grants %s"
+        return text % (compress(target.wanted), compress(running if granted <= running else granted))
     if not mems <= set(expand(target.mems)):
         return "it was given memory nodes %s, and its control group grants %s" % (target.mems, compress(mems))
     ended = target.by_group and target.moved and not mems

@@ -33,7 +33,7 @@ def check_binders(comparing: Comparing, unit: str, processes: Sequence[str], cpu
     may_bind = comparing.host_binds and architecture(host) == "aarch64"
     units = ((WATCH_SERVICE, "its threads", THREADS), (IRQ_TIMER, "them", "%s/%s" % (UNIT_FOLDER, IRQ_TIMER)))
     fights = ["; until then %s puts %s back" % (unit, what) if host.exists(path) else "" for unit, what, path in units]
-    found: dict[str, list[str]] = {}
+    by_sentence: dict[str, list[str]] = {}
     against = "CPUs %s of %s" % (compress(granted), unit)
     for pid in [process.rpartition("/")[2] for process in processes]:
         environment, command = started_with(host, pid), command_of(host, pid)
@@ -45,17 +45,17 @@ def check_binders(comparing: Comparing, unit: str, processes: Sequence[str], cpu
         hows = [(binder, binder.enabled_by(variables, command)) for binder in binders]
         texts = ["%s: %s, against %s: %s%s" % (how, binder.effect, against, binder.remedy, fights[0]) for binder, how in hows if how]
         for text in texts + _of_torch_npu(environment, granted, online, against, fights[1]):
-            found.setdefault(text, []).append(pid)
-    for sentence, pids in found.items():
+            by_sentence.setdefault(text, []).append(pid)
+    for sentence, pids in by_sentence.items():
         more = " and %d more" % (len(pids) - 1) if len(pids) > 1 else ""
         who = "process %s (%s) of %s%s" % (pids[0], host.read("/proc/%s/comm" % pids[0]) or "ended", unit, more)
         findings.remarks += coded("NPU_WORKER_BINDS_ITSELF", ["%s started %s" % (who, sentence)])
 
 
-def _kind_of(unit: str, known: str, variables: Mapping[str, str]) -> str:
+def _kind_of(unit: str, of_unit: str, variables: Mapping[str, str]) -> str:
     """Return the kind of the devices of a process, '' where nothing tells it."""
     for kind, variable in (("npu", "ASCEND_RT_VISIBLE_DEVICES"), ("gpu", "CUDA_VISIBLE_DEVICES")):
-        if kind == known or unit.startswith((kind + "-", kind + ".slice")) or variable in variables:
+        if kind == of_unit or unit.startswith((kind + "-", kind + ".slice")) or variable in variables:
             return kind
     return ""
 
@@ -79,27 +79,27 @@ def _is_given_cpus(command: Sequence[str], granted: set[int]) -> bool:
 def _of_torch_npu(environment: Sequence[str], granted: set[int], online: set[int], against: str, fight: str) -> list[str]:
     """Return what torch_npu does with interrupts, which ``fight`` says who restores, and makes of CPUs that the unit does not have, by both
     readings of the text where they differ."""
-    found = torch_npu.setting(environment)
-    if not found:
+    switch = torch_npu.setting(environment)
+    if not switch:
         return []
     sentences = []
-    if torch_npu.BIND_IRQ in found[1].switches:
+    if torch_npu.BIND_IRQ in switch[1].switches:
         text = "with %s: torch_npu moves the interrupts of its NPUs and stops irqbalance: remove bind_irq%s"
-        sentences.append(text % (found[0], fight))
+        sentences.append(text % (switch[0], fight))
     ids = torch_npu.visible_ids(environment)
-    count = len(ids) if ids else len(found[1].ranges)
+    count = len(ids) if ids else len(switch[1].ranges)
     outside, texts = set(), []
-    for number in range(count) if ids else sorted(found[1].ranges):
-        old, new = (torch_npu.cpus_of(found[1], number, count, online, release) or set() for release in torch_npu.READINGS)
+    for number in range(count) if ids else sorted(switch[1].ranges):
+        old, new = (torch_npu.cpus_of(switch[1], number, count, online, release) or set() for release in torch_npu.READINGS)
         if (old | new) - granted:
             outside |= (old | new) - granted
             differ = "" if old == new else " (before 26.1.0 %s)" % compress(old)
-            share = "" if number in found[1].ranges else " (its part of the whole host)"
+            share = "" if number in switch[1].ranges else " (its part of the whole host)"
             texts.append("CPUs %s%s%s for npu%d" % (compress(new), differ, share, number))
     if outside:
-        result = "and gets less" if FORCE in found[1].switches else "and then binds nothing"
+        result = "and gets less" if FORCE in switch[1].switches else "and then binds nothing"
         sentences.append(
             "with %s: torch_npu wants %s, of which %s are not among %s, %s: give it the CPUs of the plan (filter npu.affinity.launch, form "
-            "torch_npu), or remove the variable" % (found[0], " and ".join(texts), compress(outside), against, result)
+            "torch_npu), or remove the variable" % (switch[0], " and ".join(texts), compress(outside), against, result)
         )
     return sentences

@@ -34,9 +34,9 @@ def require(host: Host, state: AppliedState) -> None:
         if why:
             raise ValueError("%s cannot get CPUs %s: %s" % (entry["unit"], entry["cpus"], why))
     layout = state["live"].get("vnpu")
-    placed = ["%s/%s" % (layout["folder"], file["name"]) for file in layout["files"]] if layout else []
+    layout_files = ["%s/%s" % (layout["folder"], file["name"]) for file in layout["files"]] if layout else []
     for path in state["programs"]:
-        if path not in placed and not host.exists(path):
+        if path not in layout_files and not host.exists(path):
             raise ValueError(
                 "%s is not on the host, and the units of vNPUs start it: containers would wait for their limiter and then fail. Place "
                 "it (npu_affinity_vnpu_enabled with npu_affinity_vnpu_files), or set npu_affinity_vnpu_limiter to '' where the library "
@@ -57,26 +57,26 @@ def compare(comparing: Comparing) -> None:
         right = [_compare_set(comparing, entry, folder, key, there[kind]) for key, (kind, _word) in CPUSET_KEYS.items() if entry[kind]]
         if folder:
             inner = {other for other in folders.values() if other and other != folder}
-            found = ["/proc/" + pid for pid in members(host, folder, inner)]
-            check_binders(comparing, unit, found, entry["cpus"])
+            processes = ["/proc/" + pid for pid in members(host, folder, inner)]
+            check_binders(comparing, unit, processes, entry["cpus"])
             if all(right):
-                compare_tasks(comparing, "processes of " + unit, found, entry)
+                compare_tasks(comparing, "processes of " + unit, processes, entry)
 
 
 def _followed(comparing: Comparing, expected: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """Yield the expected sets, those of units that follow the workloads as far as these let them have what they have."""
     host, has = comparing.host, given(comparing.host)
     following = any(entry.get("more") for entry in expected) and has
-    found = lending(host) if following else None
-    held = found.held(holders(host, found.plan)) if found else set()
+    loan = lending(host) if following else None
+    held = loan.held(holders(host, loan.plan)) if loan else set()
     for entry in expected:
-        if found and entry.get("more") and entry["unit"] in has:
+        if loan and entry.get("more") and entry["unit"] in has:
             lent = has[entry["unit"]] & set(expand(entry["more"])) - held
             yield dict(entry, cpus=compress(lent.union(expand(entry["cpus"]))))
         else:
             yield entry
-    if found:
-        comparing.findings.remarks += coded("NPU_HOUSEKEEPING_FOLLOWS", [sentence(found, has)])
+    if loan:
+        comparing.findings.remarks += coded("NPU_HOUSEKEEPING_FOLLOWS", [sentence(loan, has)])
 
 
 def _compare_set(comparing: Comparing, entry: Mapping[str, Any], folder: str | None, key: str, there: set[int]) -> bool:
@@ -86,28 +86,28 @@ def _compare_set(comparing: Comparing, entry: Mapping[str, Any], folder: str | N
     name, wanted = "%s %s" % (unit, word), set(expand(entry[kind]))
     usable = wanted & (there or wanted)
     text = host.read("%s/cpuset.%s.effective" % (folder, kind)) if folder else None
-    found = None if text is None else set(expand(text))
+    effective = None if text is None else set(expand(text))
     overrides = [path for path in systemd.set_by_hand(unit) if key in path]
     overrides += [path for path, _value in others(host, unit, key) if path not in overrides]
     lent = RUNTIME_CONTROLS if entry.get("more") else ()
     overrides = [path for path in overrides if not path.startswith(lent)]
-    if found is None and not host.live or found == usable:
+    if effective is None and not host.live or effective == usable:
         other = [path for path in overrides if settings(host.read(path)).get(key) != entry[kind]]
         if other:
             text = settings(host.read(other[0])).get(key, "")
-            said = numbers(text)
-            has = _set_of(kind, None if said is None else compress(said))._replace(state="%s=%s in %s" % (key, text, other[0]))
-            findings.differs("cpusets", name, _set_of(kind, entry[kind]), has, cause_of_set(usable, found, other), unit)
-        elif found is not None:
+            cpus = numbers(text)
+            has = _set_of(kind, None if cpus is None else compress(cpus))._replace(state="%s=%s in %s" % (key, text, other[0]))
+            findings.differs("cpusets", name, _set_of(kind, entry[kind]), has, cause_of_set(usable, effective, other), unit)
+        elif effective is not None:
             findings.same("cpusets", name)
-        return found is not None
+        return effective is not None
     parent = posixpath.basename(posixpath.dirname(slice_path(unit))) if unit.endswith(".slice") else ""
     above = (parent, systemd.effective(parent, kind)) if parent else None
     unread = host.live and systemd.show(["NeedDaemonReload"], [unit]).get(unit, {}).get("NeedDaemonReload") == "yes"
-    cause = cause_of_set(usable, found, overrides, above, unit in comparing.edited, unread)
-    if entry.get("more") and found and found > usable:
+    cause = cause_of_set(usable, effective, overrides, above, unit in comparing.edited, unread)
+    if entry.get("more") and effective and effective > usable:
         cause = Cause(CHANGED_CPUSET, "a workload holds the others, and %s did not take them back: see its journal" % WATCH_SERVICE)
-    has = Value("no cpuset") if found is None else _set_of(kind, compress(found))
+    has = Value("no cpuset") if effective is None else _set_of(kind, compress(effective))
     findings.differs("cpusets", name, _set_of(kind, entry[kind]), has, cause, unit)
     return False
 
@@ -118,13 +118,13 @@ def _set_of(kind: str, cpulist: str | None) -> Value:
 
 def cause_of_set(
     wanted: set[int],
-    found: set[int] | None,
+    effective: set[int] | None,
     overrides: Sequence[str] = (),
     above: tuple[str, set[int] | None] | None = None,
     edited: bool = False,
     unread: bool = False,
 ) -> Cause:
-    """Return the likely cause why the kernel grants a unit ``found`` (a set, None without a cpuset) and not ``wanted``, which is online.
+    """Return the likely cause why the kernel grants a unit ``effective`` (None without a cpuset) and not ``wanted``, which is online.
 
     It rests on what systemd 252 was seen to do: ``systemctl set-property`` leaves a drop-in of its own, one of the ``overrides``. ``above``
     is ``(unit, set)`` of the slice above; ``unread``: systemd has not read the unit file since it changed.
@@ -139,8 +139,8 @@ def cause_of_set(
         return Cause(EDIT, "its unit file was changed")
     if unread:
         return Cause(CHANGED_CPUSET, "systemd has not read the unit file since it changed; bind again")
-    if found is None:
+    if effective is None:
         return Cause(CHANGED_CPUSET, "the cpuset controller is off for it")
-    if above and above[1] is not None and found == wanted & above[1]:
+    if above and above[1] is not None and effective == wanted & above[1]:
         return Cause(CHANGED_CPUSET, "%s above it does not have the others" % above[0])
     return Cause(CHANGED_CPUSET, "something other than systemd wrote it, or systemd left an older set behind")

@@ -62,7 +62,7 @@ def decided(sets: Sets, given: Mapping[str, AbstractSet[int]], held: AbstractSet
 
     ``held``: the CPUs of all pools that workloads hold. Without ``may_give`` no unit gets more than the floor and what it has.
     """
-    wanted = {unit: sets.with_all(held) if may_give else set(sets.floor | (found & sets.with_all(held))) for unit, found in given.items()}
+    wanted = {unit: sets.with_all(held) if may_give else set(sets.floor | (cpus & sets.with_all(held))) for unit, cpus in given.items()}
     changed = [unit for unit in given if wanted[unit] != given[unit]]
     return {unit: wanted[unit] for unit in sorted(changed, key=lambda unit: given[unit] <= wanted[unit])}
 
@@ -106,9 +106,9 @@ def lending(host: Host) -> Lending | None:
     plan = read(host) if text is not None else None
     if text is None or plan is None:
         return None
-    found = json_of(text)
-    require_shape(found, {"floor": str, "most": str}, HOUSEKEEPING)
-    return Lending(Sets(set(expand(found["floor"])), set(expand(found["most"]))), plan)
+    limits = json_of(text)
+    require_shape(limits, {"floor": str, "most": str}, HOUSEKEEPING)
+    return Lending(Sets(set(expand(limits["floor"])), set(expand(limits["most"]))), plan)
 
 
 def holders(host: Host, plan: Plan, among: Iterable[int] | None = None) -> Holders:
@@ -117,14 +117,14 @@ def holders(host: Host, plan: Plan, among: Iterable[int] | None = None) -> Holde
     ``among``: look at these processes only. Of a workload or vNPU that has a part of a pool, this part.
     """
     pids = every_pid(host) if among is None else list(among)
-    found: Holders = {}
+    result: Holders = {}
     files, npus = numbers(host), with_lost(plan)
     names = {pid: set(opened(host, pid, files).values()) for pid in pids}
     names = {pid: of_pid for pid, of_pid in names.items() if of_pid and not is_monitor(host, pid)}
     whose = owners(host, npus) if names else {}
     pools = {Device.of(npu): set(expand(npu["pool"])) for npu in npus}
     for pid, of_pid in names.items():
-        found[pid] = set().union(*(pools[whose[name]] for name in of_pid if name in whose))
+        result[pid] = set().union(*(pools[whose[name]] for name in of_pid if name in whose))
     if among is None:
         groups = [group for top in _TOPS for group in groups_below(host, "%s/%s" % (CGROUPS, top))]
     else:
@@ -134,8 +134,8 @@ def holders(host: Host, plan: Plan, among: Iterable[int] | None = None) -> Holde
         members = (host.read(group + "/cgroup.procs") or "").split()
         cpus = granted(host, group) if members else None
         for name in members:
-            found.setdefault(int(name), set()).update(cpus or ())
-    return {pid: cpus for pid, cpus in found.items() if cpus}
+            result.setdefault(int(name), set()).update(cpus or ())
+    return {pid: cpus for pid, cpus in result.items() if cpus}
 
 
 def given(host: Host) -> dict[str, set[int]]:
@@ -161,11 +161,11 @@ def give(host: Host, sets: Mapping[str, set[int]]) -> None:
 
 def take_all(host: Host) -> None:
     """Leave the slices of the system the floor. A broken file lends nothing."""
-    found = None
+    loan = None
     with contextlib.suppress(ValueError):
-        found = lending(host)
-    if found:
-        give(host, decided(found.sets, given(host), set(found.sets.most), may_give=False))
+        loan = lending(host)
+    if loan:
+        give(host, decided(loan.sets, given(host), set(loan.sets.most), may_give=False))
 
 
 @contextlib.contextmanager
@@ -212,16 +212,16 @@ def nothing_lent(host: Host, paths: Container[str], strict: bool) -> Iterator[No
         yield
 
 
-def sentence(found: Lending, has: Mapping[str, set[int]]) -> str:
+def sentence(loan: Lending, has: Mapping[str, set[int]]) -> str:
     """Return which CPUs the units of :func:`given` have beyond the floor, and whose they are."""
-    lent = set().union(*has.values()) - found.sets.floor
+    lent = set().union(*has.values()) - loan.sets.floor
     idle: dict[str, list[int]] = {}
-    for device in [Device.of(npu) for npu, pool in found.pools if pool & lent]:
+    for device in [Device.of(npu) for npu, pool in loan.pools if pool & lent]:
         idle.setdefault(device.kind.upper(), []).append(device.id)
     whose = " and ".join("%s %s" % (kind, compress(ids)) for kind, ids in idle.items())
-    said = "Housekeeping follows the workloads: %s %s CPUs %s" % (
+    text = "Housekeeping follows the workloads: %s %s CPUs %s" % (
         ", ".join(has),
         "have" if len(has) > 1 else "has",
-        compress(lent | found.sets.floor),
+        compress(lent | loan.sets.floor),
     )
-    return "%s, %s" % (said, "those of %s while no workload runs there" % whose if idle else "and no pool")
+    return "%s, %s" % (text, "those of %s while no workload runs there" % whose if idle else "and no pool")

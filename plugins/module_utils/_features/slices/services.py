@@ -48,19 +48,19 @@ def compare_tasks(comparing: Comparing, name: str, tasks: Sequence[str], entry: 
     outside = []
     for task in tasks:
         lines = (line.partition(":") for line in (host.read(task + "/status") or "").splitlines())
-        found = {_ALLOWED[key]: value.strip() for key, _colon, value in lines if key in _ALLOWED}  # empty for one that has ended
-        if any(entry[kind] and not set(expand(found.get(kind, ""))) <= set(expand(entry[kind])) for kind in _ALLOWED.values()):
-            outside.append((task, found))
+        allowed = {_ALLOWED[key]: value.strip() for key, _colon, value in lines if key in _ALLOWED}  # empty for one that has ended
+        if any(entry[kind] and not set(expand(allowed.get(kind, ""))) <= set(expand(entry[kind])) for kind in _ALLOWED.values()):
+            outside.append((task, allowed))
     if not outside:
         if tasks:
             findings.same("processes", name)
         return
-    task, found = outside[0]
+    task, allowed = outside[0]
     title = "%s (%s)" % (task.rpartition("/")[2], host.read(task + "/comm") or "ended")
     remark = "the set of the unit does not reach them"
     if word == OLD_PROCESS:
         remark = "it runs with its former settings, or its workers bind themselves (vLLM-Ascend: enable_cpu_binding=false)"
-    has = Value(cpus=found.get("cpus") if entry["cpus"] else None, mems=found.get("mems") if entry["mems"] else None)
+    has = Value(cpus=allowed.get("cpus") if entry["cpus"] else None, mems=allowed.get("mems") if entry["mems"] else None)
     has = has._replace(task=title, more=len(outside) - 1)
     expected = Value(cpus=entry["cpus"] or None, mems=entry["mems"] or None)
     findings.differs("processes", name, expected, has, Cause(word, remark), entry["unit"])
@@ -103,15 +103,15 @@ class _Service:
 
     def _check_settings(self) -> None:
         """Compare what all files of a service say together, and what systemd has loaded of it, with our drop-in."""
-        different = {key: (found, path) for key, _value, found, path in differences(self.host, self.unit, self.wanted)}
+        different = {key: (effective, path) for key, _value, effective, path in differences(self.host, self.unit, self.wanted)}
         for key, value in self.wanted.items():
             name, loaded = "%s %s" % (self.unit, key), None if self.is_missing else self.state.get(key)
             if key in different:
-                found, path = different[key]
+                effective, path = different[key]
                 cause = Cause(EDIT, "its files do not say so")
                 if path:
                     cause = Cause(EDIT, "%s, which systemd reads as well, says %s too; remove it there" % (path, key))
-                self._differs("services", name, "%s=%s" % (key, value), "%s=%s" % (key, found), cause)
+                self._differs("services", name, "%s=%s" % (key, value), "%s=%s" % (key, effective), cause)
             elif key in _LOADED and loaded is not None and numbers(loaded) != numbers(value):
                 cause = Cause(CHANGED_CPUSET, "systemd has not read its files since they changed; 'systemctl daemon-reload' does that")
                 self._differs("services", name, "%s=%s" % (key, value), "%s=%s" % (key, loaded), cause)
@@ -120,9 +120,9 @@ class _Service:
 
     def _check_variables(self, wanted: Mapping[str, str], remark: str) -> dict[str, str]:
         """Compare variables of the service's files. Other values by a file that is not ours are its owner's wish, and a ``remark``."""
-        found = environment(self.host, self.unit) if wanted else {}
+        variables = environment(self.host, self.unit) if wanted else {}
         for name, value in wanted.items():
-            here, path = found.get(name, ("", ""))
+            here, path = variables.get(name, ("", ""))
             title = "%s %s" % (self.unit, name)
             if agrees(name, here, value):
                 self.comparing.findings.same("services", title)
@@ -131,7 +131,7 @@ class _Service:
             elif not self.edited:
                 cause = Cause(EDIT, "another file of the service takes away what its drop-in says (Environment=)")
                 self._differs("services", title, "%s=%s" % (name, value), "no %s" % name, cause)
-        return {name: here for name, (here, _path) in found.items()}
+        return {name: here for name, (here, _path) in variables.items()}
 
     def _check_main_process(self, files: Mapping[str, str]) -> None:
         """Compare the variables that a service was started with, which its program may have set itself, with what its files say now."""
@@ -149,8 +149,8 @@ class _Service:
     def _check_slice(self, group: str) -> list[dict[str, Any]]:
         home = self.wanted["Slice"]
         if posixpath.dirname(group) != slice_path(home):
-            found = posixpath.basename(posixpath.dirname(group)) or "no slice"
-            self._differs("services", self.unit, "in " + home, "in " + found, self._as_started("it still runs with its former settings"))
+            current = posixpath.basename(posixpath.dirname(group)) or "no slice"
+            self._differs("services", self.unit, "in " + home, "in " + current, self._as_started("it still runs with its former settings"))
             return []
         self.comparing.findings.same("services", self.unit)
         sets = [{"cpus": entry["cpus"], "mems": entry["mems"]} for entry in self.comparing.wanted.expected if entry["unit"] == home]
@@ -158,10 +158,10 @@ class _Service:
             sets = [{"cpus": self.wanted["AllowedCPUs"], "mems": self.wanted.get("AllowedMemoryNodes", "")}]
         elif not self.host.exists(CGROUPS + group + "/cpuset.cpus.effective"):
             return []
-        return [dict(found, unit=self.unit, folder=CGROUPS + group) for found in sets[-1:]]
+        return [dict(last, unit=self.unit, folder=CGROUPS + group) for last in sets[-1:]]
 
     def _as_started(self, remark: str) -> Cause:
         return Cause(EDIT, "its drop-in was changed") if self.edited else Cause(OLD_PROCESS, remark)
 
-    def _differs(self, kind: str, name: str, expected: str, found: str, cause: Cause) -> None:
-        self.comparing.findings.differs(kind, name, expected, found, cause, self.unit)
+    def _differs(self, kind: str, name: str, expected: str, actual: str, cause: Cause) -> None:
+        self.comparing.findings.differs(kind, name, expected, actual, cause, self.unit)

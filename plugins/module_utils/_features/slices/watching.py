@@ -56,33 +56,33 @@ class Housekeeping(Watching):
     def _follow(self, pids: list[int] | None) -> bool:
         """Take back what processes hold, with None what all hold, and then give the rest. Return whether that was done."""
         try:
-            found = lending(self.host)
-            if found is None:
+            loan = lending(self.host)
+            if loan is None:
                 self._is_lending = False
                 self._ends.watch([])
                 return True
-            holding = holders(self.host, found.plan, pids)
+            holding = holders(self.host, loan.plan, pids)
             if pids is None:
                 self._ends.watch(holding)
             elif not holding:
                 return True
             with alone(self.host) as is_alone:
                 if is_alone:
-                    self._change(found, holding, is_all=pids is None)
+                    self._change(loan, holding, is_all=pids is None)
                 return is_alone
         except (CommandError, OSError, ValueError) as error:
             self._say(["The CPUs of the system do not follow the workloads: %s" % error], pids is None)
             return False
 
-    def _change(self, found: Lending, holding: Holders, is_all: bool) -> None:
-        now, has, held = time.monotonic(), given(self.host), found.held(holding)
+    def _change(self, loan: Lending, holding: Holders, is_all: bool) -> None:
+        now, has, held = time.monotonic(), given(self.host), loan.held(holding)
         may_give = is_all and not self.gifts.are_over(now) and lock.holder(self.host) is None
-        wanted = decided(found.sets, has, held, may_give)
+        wanted = decided(loan.sets, has, held, may_give)
         if any(cpus - has[unit] for unit, cpus in wanted.items()):
             self.gifts.note(now)
         self._is_lending = True  # also where a part of the changes fails
         give(self.host, wanted)
-        self._is_lending = any({**has, **wanted}[unit] - found.sets.floor for unit in has)
+        self._is_lending = any({**has, **wanted}[unit] - loan.sets.floor for unit in has)
         for unit, cpus in wanted.items():
             pids = sorted(pid for pid, pools in holding.items() if pools & (has[unit] - cpus))
             why = " (for process %s%s)" % (", ".join(map(str, pids[:3])), ", …" if len(pids) > 3 else "") if pids else ""

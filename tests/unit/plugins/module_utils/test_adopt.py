@@ -134,7 +134,7 @@ def test_an_affinity_outside_the_pool_does_not_stop_next_start(machine, monkeypa
         adopting, _predicted, _changed = bind_again(machine, monkeypatch, PLAN, found)
         assert machine.read(DROP_IN).endswith(WRITTEN)
         assert len(adopting.warnings) == bool(warning) and warning in "".join(adopting.warnings)
-        assert services.said(machine, "outside.service") == {"cpus": "4-7"}
+        assert services.drop_in_sets(machine, "outside.service") == {"cpus": "4-7"}
     assert not adopting.changed
     assert not unbind(machine).failed and not machine.exists(DROP_IN)
 
@@ -179,7 +179,7 @@ def test_adopted_work_follows_a_plan_and_keeps_its_first_state(machine, pools):
     second = adopt(machine, found(), plan_of(*pools))
     assert set(states(second).values()) == {"adopted"}
     assert [machine.cpus(tid) for tid in (300, 100, 200, 102, 201)] == [*pools, pools[1], "5", "6"]
-    assert (machine.engines, services.said(machine, "outside.service")) == ({ID: pools[1]}, {"cpus": pools[1]})
+    assert (machine.engines, services.drop_in_sets(machine, "outside.service")) == ({ID: pools[1]}, {"cpus": pools[1]})
     assert not adopt(machine, found(), plan_of(*pools)).changed
     second.undo()
     assert all_cpus(machine) == adopted
@@ -200,7 +200,7 @@ def test_a_service_that_holds_no_npu_now_follows_a_new_plan(machine, npus, v1):
     assert Adoption(machine, other, []).targets[0].sentence.startswith("outside.service (NPU 1) runs on CPUs")
     moved = adopt(machine, [], other)
     assert (states(moved), machine.cpus(100), machine.cpus(101)) == ({"outside.service": "adopted"}, "6-7", "6")
-    assert services.said(machine, "outside.service") == {"cpus": "6-7"}
+    assert services.drop_in_sets(machine, "outside.service") == {"cpus": "6-7"}
     assert not adopt(machine, [], other).changed
     assert not unbind(machine).failed and all_cpus(machine) == before
 
@@ -223,7 +223,7 @@ KEPT = [
 def variables(machine, found, wanted, plan=PLAN):
     """Adopt with a setting; return whether anything changed, its lines, and the variables of the drop-in."""
     adoption = adopt(machine, found, plan, wanted=wanted)
-    return adoption.changed, adoption.lines()[diffs.WORK], services.variables_said(machine, "outside.service")
+    return adoption.changed, adoption.lines()[diffs.WORK], services.drop_in_variables(machine, "outside.service")
 
 
 def test_an_adopted_service_gets_variables_that_fit_its_pool(machine):
@@ -262,7 +262,7 @@ def test_a_stopped_service_gets_the_new_plan_at_its_next_start(machine):
     other = plan_of("0-1", "6-7")
     line = "~ outside.service: CPUs 6-7 at its next start"
     assert variables(machine, [], FITTED, other) == (True, [line], {**OPENMP, "OMP_NUM_THREADS": "2", "TASK_QUEUE_ENABLE": "1"})
-    assert services.said(machine, "outside.service") == {"cpus": "6-7"}
+    assert services.drop_in_sets(machine, "outside.service") == {"cpus": "6-7"}
     machine.calls.clear()
     assert not Adoption(machine, other, [], {}, FITTED).changed
     assert len([call for call in machine.calls if "ControlGroup" in call]) == 1, "one call for all services that are up to date"
@@ -448,7 +448,11 @@ def test_work_whose_npus_left_the_plan_gets_its_cpus_back(machine, monkeypatch, 
     assert changed and any("outside.service: CPUs 4-7 -> all" in line for lines in predicted.values() for line in lines)
     assert list(previous.recorded(machine)[SECTION]) == ["300:1:boot"]
     adopting.undo()
-    assert (all_cpus(machine), machine.read(previous.PATH), services.said(machine, "outside.service")) == (adopted, record, {"cpus": "4-7"})
+    assert (all_cpus(machine), machine.read(previous.PATH), services.drop_in_sets(machine, "outside.service")) == (
+        adopted,
+        record,
+        {"cpus": "4-7"},
+    )
     for expected in (True, False):
         again, _predicted, changed = bind_again(machine, monkeypatch, plan, lambda: without_npu_1(machine))
         assert changed == again.changed == expected
@@ -477,7 +481,7 @@ def test_a_service_that_moved_to_a_planned_npu_keeps_to_the_plan(machine, monkey
     adopt(machine, everything(machine)())
     moved = [user(machine, SERVICE, 0)]
     bind_again(machine, monkeypatch, PLANS_WITHOUT["left out"], lambda: moved)
-    assert services.said(machine, "outside.service") == {"cpus": machine.cpus(100)} == {"cpus": "0-1"}
+    assert services.drop_in_sets(machine, "outside.service") == {"cpus": machine.cpus(100)} == {"cpus": "0-1"}
 
 
 ENTRY = {"original": "", "given": ["cpus=0-1"], "npus": [["npu", 0]], "group": "/a", "title": "a"}
@@ -676,9 +680,9 @@ def test_a_file_of_somebody_else_in_our_place_is_restored(machine):
     found, path = service(machine), DROP_IN
     machine.put(path, "[Service]\nNice=5\n")
     adopt(machine, found())
-    assert services.said(machine, "outside.service") == {"cpus": "4-7"}
+    assert services.drop_in_sets(machine, "outside.service") == {"cpus": "4-7"}
     adopt(machine, found(), plan_of("0-1", "4-5")).undo()
-    assert services.said(machine, "outside.service") == {"cpus": "4-7"}
+    assert services.drop_in_sets(machine, "outside.service") == {"cpus": "4-7"}
     assert not unbind(machine).failed and machine.read(path) == "[Service]\nNice=5"
 
 

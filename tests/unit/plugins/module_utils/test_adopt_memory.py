@@ -104,7 +104,7 @@ def test_without_a_request_memory_stays(machine):
 def test_undone_runs_leave_the_memory_nodes_of_before(machine):
     for cpus, said in (("0-7", None), ("4-7", {"cpus": "4-7"})):
         adopt(machine).undo()
-        assert (mems(machine), machine.cpus(100), services.said(machine, "outside.service")) == (("0-1",) * 3, cpus, said)
+        assert (mems(machine), machine.cpus(100), services.drop_in_sets(machine, "outside.service")) == (("0-1",) * 3, cpus, said)
         adopt(machine, move=False)
     adopt(machine)
     off = switched_off(machine)
@@ -144,14 +144,14 @@ def test_work_that_cannot_have_the_nodes_is_reported(machine, files, why):
     machine.lay(files)
     (remark,) = remarks(adopt(machine, groups=[SERVICE]))
     assert why in remark
-    assert machine.cpus(100) == "4-7" and services.said(machine, "outside.service") == {"cpus": "4-7"}
+    assert machine.cpus(100) == "4-7" and services.drop_in_sets(machine, "outside.service") == {"cpus": "4-7"}
 
 
 def test_where_systemd_sets_no_memory_nodes_pages_move(machine):
     machine.lay({CGROUPS + "/cgroup.controllers": None, CGROUPS + "/systemd" + SERVICE + "/cgroup.procs": "100\n"})
     adopted = adopt(machine, groups=[SERVICE])
     assert not remarks(adopted) and machine.cpus(100) == "4-7" and machine.pages(100) == {1: 100}
-    assert services.said(machine, "outside.service") == {"cpus": "4-7"}
+    assert services.drop_in_sets(machine, "outside.service") == {"cpus": "4-7"}
     assert not adopt(machine, groups=[SERVICE]).changed and len(migrations(machine)) == 1
     assert not warnings(unbind(machine)) and machine.pages(100) == {1: 100}
 
@@ -208,7 +208,7 @@ def test_another_plan_moves_nothing_without_a_request(machine):
     assert adopt(machine, other, move=False).changed
     assert mems(machine)[:2] == ("0-1", "0-1")
     assert not adopt(machine, other, move=False).changed
-    assert not unbind(machine).failed and services.said(machine, "outside.service") is None
+    assert not unbind(machine).failed and services.drop_in_sets(machine, "outside.service") is None
 
 
 def test_a_service_that_does_not_run_starts_on_the_new_nodes(machine):
@@ -216,7 +216,7 @@ def test_a_service_that_does_not_run_starts_on_the_new_nodes(machine):
     machine.running.discard("outside.service")
     machine.states["outside.service"] = ""
     work.adopt(machine, [], {"npus": [dict(npu, memory_nodes="0", pool="6-7") for npu in PLAN["npus"]]})
-    assert services.said(machine, "outside.service") == {"cpus": "6-7", "mems": "0"}
+    assert services.drop_in_sets(machine, "outside.service") == {"cpus": "6-7", "mems": "0"}
     assert previous.recorded(machine)["adopt"]["outside.service"]["given"] == ["cpus=6-7 mems=0"]
 
 
