@@ -101,11 +101,8 @@ def _placed_1(switches: Sequence[Switch], replicas: int, schema: str, per_switch
     if row + 1 <= len(full):
         return [host for switch in full[: row + 1] for host in switch.take()][:replicas]
     rows = _logic_switches(switches, per_switch, row, column)
-    if row < 1 and column != per_switch - 1:
-        fitting = sorted((hosts for hosts in rows if len(hosts) >= replicas), key=len)
-        if not fitting:
-            raise ValueError(f"no switch and no hosts at the same position are enough for {replicas} tasks")
-        return fitting[0][:replicas]
+    if row < 1:  # the shortest row that is enough; the first one is
+        return min((hosts for hosts in rows if len(hosts) >= replicas), key=len)[:replicas]
     return [host for hosts in rows[:row] for host in hosts] + rows[row][: column + 1]
 
 
@@ -158,12 +155,9 @@ def _version_2(switches: Sequence[Switch], replicas: int, schema: str, per_switc
 
 
 def _of_shared(switches: Sequence[Switch], count: int, most: int) -> list[str]:
-    """Return hosts of one shared switch or two neighbours by size, the smallest that are enough."""
+    """Return hosts of one shared switch or ``most`` neighbours by size, the smallest that are enough: the last ``most`` are."""
     if not count:
         return []
-    for width in range(1, most + 1):
-        for first in range(len(switches) - width + 1):
-            hosts = [host for switch in switches[first : first + width] for host in switch.take()]
-            if len(hosts) >= count:
-                return hosts[:count]
-    raise ValueError(f"no {most} shared switches have {count} free hosts")
+    neighbours = (switches[first : first + width] for width in range(1, most + 1) for first in range(len(switches) - width + 1))
+    candidates = ([host for switch in group for host in switch.take()] for group in neighbours)
+    return next(hosts for hosts in candidates if len(hosts) >= count)[:count]
