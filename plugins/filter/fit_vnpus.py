@@ -114,7 +114,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import HARD, SOFT, chip_of, requested
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import HARD, SOFT, Request, chip_of, requested
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
@@ -125,8 +125,8 @@ OPTIONS = {field.name for field in fields(fit.Rules)}
 
 @filter_errors
 def fit_vnpus(
-    devices: Sequence[Mapping[str, Any]] | Mapping[str, Any],
-    request: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+    devices: Sequence[fit.Device] | Topology,
+    request: Request | Sequence[Request],
     options: Mapping[str, Any] | None = None,
     **others: Any,
 ) -> dict[str, Any] | list[dict[str, Any]]:
@@ -134,16 +134,16 @@ def fit_vnpus(
     if unknown := sorted(set(given) - OPTIONS):
         raise ValueError(f"there is no option {', '.join(unknown)}; there are {', '.join(sorted(OPTIONS))}")
     rules = fit.Rules(**given)
-    cards = fit.devices_of(cast("Topology", devices), rules.soft) if isinstance(devices, Mapping) else devices
+    cards = fit.devices_of(devices, rules.soft) if isinstance(devices, Mapping) else devices
     if isinstance(request, Mapping):
         return asdict(fit.fit(cards, _complete(request, rules.soft), rules))
     return [asdict(result) for result in fit.fit_all(cards, [_complete(one, rules.soft) for one in request], rules)]
 
 
-def _complete(request: Mapping[str, Any], soft: bool) -> Mapping[str, Any]:
+def _complete(request: Mapping[str, Any], soft: bool) -> Request:
     """Return a request of a container as HAMi's admission completes it; another one is complete."""
     if "chip" not in request:
-        return request
+        return cast("Request", request)
     if unknown := sorted(request.keys() - CONTAINER):
         raise ValueError(f"request: {', '.join(unknown)} is not of a request with chip, which has {', '.join(sorted(CONTAINER))}")
     asked = {key: value for key, value in request.items() if key != "chip"}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 
 @dataclass(frozen=True)
@@ -58,64 +58,33 @@ class Chip:
 
 
 _QUARTER_AND_HALF = (Template("vir05_1c_16g", 16384, 5, 1), Template("vir10_3c_32g", 32768, 10, 3))
-
+_OF_32_GB = (Template("vir05_1c_8g", 8192, 5, 1), Template("vir10_3c_16g", 16384, 10, 3))
+_OF_910A = (Template("vir02", 2184, 2), Template("vir04", 4369, 4), Template("vir08", 8738, 8), Template("vir16", 17476, 16))
+_OF_910B2 = (Template("vir03_1c_8g", 8192, 3, 1), Template("vir06_1c_16g", 16384, 6, 1), Template("vir12_3c_32g", 32768, 12, 3))
+_OF_310P = (Template("vir01", 3072, 1, 1), Template("vir02", 6144, 2, 2), Template("vir04", 12288, 4, 4))
 CHIPS = (
-    Chip(
-        "910A",
-        "Ascend910A",
-        32768,
-        32768,
-        30,
-        None,
-        (Template("vir02", 2184, 2), Template("vir04", 4369, 4), Template("vir08", 8738, 8), Template("vir16", 17476, 16)),
-    ),
-    Chip(
-        "910B2",
-        "Ascend910B2",
-        65536,
-        65536,
-        24,
-        6,
-        (Template("vir03_1c_8g", 8192, 3, 1), Template("vir06_1c_16g", 16384, 6, 1), Template("vir12_3c_32g", 32768, 12, 3)),
-    ),
+    Chip("910A", "Ascend910A", 32768, 32768, 30, None, _OF_910A),
+    Chip("910B2", "Ascend910B2", 65536, 65536, 24, 6, _OF_910B2),
     Chip("910B3", "Ascend910B3", 65536, 65536, 20, 7, _QUARTER_AND_HALF, core_in_plugin=True),
     Chip("910B4-1", "Ascend910B4-1", 65536, 65536, 20, 7, _QUARTER_AND_HALF),
-    Chip(
-        "910B4",
-        "Ascend910B4",
-        32768,
-        32768,
-        20,
-        7,
-        (Template("vir05_1c_8g", 8192, 5, 1), Template("vir10_3c_16g", 16384, 10, 3)),
-    ),
-    Chip(
-        "310P3",
-        "Ascend310P",
-        21527,
-        24576,
-        8,
-        7,
-        (Template("vir01", 3072, 1, 1), Template("vir02", 6144, 2, 2), Template("vir04", 12288, 4, 4)),
-    ),
+    Chip("910B4", "Ascend910B4", 32768, 32768, 20, 7, _OF_32_GB),
+    Chip("310P3", "Ascend310P", 21527, 24576, 8, 7, _OF_310P),
     Chip("Ascend910", "Ascend910C", 65536, 65536, 20, 7, _QUARTER_AND_HALF, pairs=True, core_in_plugin=True),
 )
+BY_NAME = {name: chip for chip in CHIPS for name in (chip.name, chip.word)}
 
 
 def chip_of(name: str) -> Chip:
     """Return the chip of a name (``910B3``) or a word (``Ascend910B3``). ``ValueError`` for one that HAMi does not know."""
-    for chip in CHIPS:
-        if name in (chip.name, chip.word):
-            return chip
-    known = ", ".join(f"{chip.name} ({chip.word})" for chip in CHIPS)
-    raise ValueError(f"chip: HAMi has no templates and resources for '{name}'; it knows {known}")
+    if name not in BY_NAME:
+        chips = ", ".join(f"{chip.name} ({chip.word})" for chip in CHIPS)
+        raise ValueError(f"chip: HAMi has no templates and resources for '{name}'; it knows {chips}")
+    return BY_NAME[name]
 
 
 def slots(memory: int, templates: tuple[int, ...], count: int = 0) -> int:
     """Return how many containers may share a chip: ``count`` where it is set, else memory ÷ smallest template, else 1. Memory in MB."""
-    if count > 0:
-        return count
-    return memory // min(templates) if templates else 1
+    return count if count > 0 else memory // min(templates) if templates else 1
 
 
 HARD, SOFT = "hard", "hami-core"
@@ -126,7 +95,25 @@ _QUANTITY = re.compile(r"^(\d+)(|k|M|G|T|Ki|Mi|Gi|Ti)\Z")
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
 
-def parse(count: object, memory: object = None, core: object = None, memory_factor: int = 1) -> dict[str, Any]:
+class Request(TypedDict, total=False):
+    """What a container asks for: memory in MB, of which 0 means ``memory_percent`` of the card; ``core`` is in percent in soft mode."""
+
+    cards: int
+    memory_mb: int
+    memory_percent: int
+    core: int
+    type: str
+    template: str | None
+
+
+class Admitted(TypedDict):
+    count: int
+    memory_mb: int
+    template: str | None
+    core: int
+
+
+def parse(count: object, memory: object = None, core: object = None, memory_factor: int = 1) -> dict[str, int]:
     """Return ``{count, memory_mb, memory_percent, core}`` of the values of a container's resources; ``memory_mb`` 0: all of the card.
 
     Memory counts in units of ``memory_factor`` MB. ``ValueError`` for what HAMi drops: no number, negative, or more than 31 bits hold.
@@ -137,12 +124,8 @@ def parse(count: object, memory: object = None, core: object = None, memory_fact
     memory_mb = _number("memory", 0 if memory is None else memory) * max(memory_factor, 1)
     if memory_mb > _LARGEST:
         raise ValueError(f"memory: {memory_mb} MB are more than HAMi can count; {_UNIT}")
-    return {
-        "count": cards,
-        "memory_mb": memory_mb,
-        "memory_percent": 0 if memory_mb else 100,
-        "core": _number("core", 0 if core is None else core),
-    }
+    compute = _number("core", 0 if core is None else core)
+    return {"count": cards, "memory_mb": memory_mb, "memory_percent": 0 if memory_mb else 100, "core": compute}
 
 
 def _number(name: str, value: object) -> int:
@@ -159,18 +142,17 @@ def _number(name: str, value: object) -> int:
 
 def rounded(chip: Chip, memory: int) -> tuple[int, str | None]:
     """Return the memory in MB and the template that a request in hard mode gets: the smallest that suffices, else the whole card (None)."""
-    for template in sorted(chip.templates, key=lambda template: template.memory):
-        if memory <= template.memory:
-            return template.memory, template.name
-    if memory <= chip.capacity:
-        return chip.allocatable, None
-    raise ValueError(f"{chip.memory_resource} {memory} is invalid")
+    if template := next((template for template in chip.templates if memory <= template.memory), None):
+        return template.memory, template.name
+    if memory > chip.capacity:
+        raise ValueError(f"{chip.memory_resource} {memory} is invalid")
+    return chip.allocatable, None
 
 
-def admit(chip: Chip, count: int, memory_mb: int | None = None, core: int | None = None, mode: str = HARD) -> dict[str, Any]:
-    """Return ``{count, memory_mb, template, core}`` with which a request goes on to the cards.
+def admit(chip: Chip, count: int, memory_mb: int | None = None, core: int | None = None, mode: str = HARD) -> Admitted:
+    """Return with what a request goes on to the cards; ``memory_mb`` None: all of the card.
 
-    ``memory_mb`` None: all of the card. ``ValueError`` in HAMi's words for what its admission refuses.
+    ``ValueError`` in HAMi's words for what its admission refuses.
     """
     if mode not in MODES:
         raise ValueError(f"mode: expected one of {' or '.join(MODES)}; got {mode!r}")
@@ -189,8 +171,9 @@ def admit(chip: Chip, count: int, memory_mb: int | None = None, core: int | None
     return {"count": cards, "memory_mb": memory, "template": template, "core": core or 0}
 
 
-def requested(chip: Chip, count: object = 1, memory: object = None, core: object = None, mode: str = HARD) -> dict[str, Any]:
-    """Return ``{cards, memory_mb, memory_percent, core, type, template}`` of what a container asks for: parsed, then admitted."""
+def requested(chip: Chip, count: object = 1, memory: object = None, core: object = None, mode: str = HARD) -> Request:
+    """Return what a container asks for, parsed and admitted."""
     asked = parse(count, memory, core, chip.memory_factor)
     admitted = admit(chip, asked["count"], asked["memory_mb"] or None, asked["core"], mode)
-    return {"cards": admitted.pop("count"), **admitted, "memory_percent": 0, "type": chip.word}
+    cards, memory_mb, template, compute = admitted["count"], admitted["memory_mb"], admitted["template"], admitted["core"]
+    return Request(cards=cards, memory_mb=memory_mb, memory_percent=0, core=compute, type=chip.word, template=template)

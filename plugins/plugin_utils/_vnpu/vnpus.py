@@ -38,7 +38,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._entries import (
     unknown_npus,
 )
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import chip_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import Request, chip_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import (
     Vnpu,
     ai_cores,
@@ -227,9 +227,8 @@ def _overcommitted(topology: Topology, entry: Entry, wanted: Sequence[Vnpu]) -> 
         why = "and only NPUs can be shared" if npu.startswith("GPU") else "whose memory npu-smi does not report"
         yield "NPU_VNPU_UNSUPPORTED", f"{wanted[0]['name']} wants a part of {npu}, {why}."
         return
-    device = {"id": npu, "total_memory_mb": memory, "total_core": 100, "slots": len(wanted)}
-    requests = [{"memory_mb": vnpu["memory_mib"], "core": vnpu["core"]} for vnpu in wanted]
-    results = fit.fit_all([device], requests, fit.Rules(soft=True, node_soft=True))
+    requests = [Request(memory_mb=vnpu["memory_mib"], core=vnpu["core"]) for vnpu in wanted]
+    results = fit.fit_all([{"id": npu, "total_memory_mb": memory, "slots": len(wanted)}], requests, fit.Rules(soft=True, node_soft=True))
     for vnpu, result in zip(wanted, results, strict=True):
         if result.reason:
             before = [other for other, fitted in zip(wanted, results, strict=True) if fitted.devices and other is not vnpu]
