@@ -111,11 +111,10 @@ def vnpus(
     shared_region: str = "/usr/local/hami-shared-region",
     limiter: bool = True,
 ) -> list[dict[str, Any]]:
-    vnpus = _vnpus.named(vnpus)
+    vnpus = _vnpus.with_names(vnpus)
     if reasons := _vnpus.refusals(topology, plan, vnpus):
         raise ValueError(" ".join(reasons))
-    made = _vnpus.vnpus(topology, plan, vnpus, limiter)
-    return [{**vnpu, "volumes": _vnpus.mounts(vnpu, folder, shared_region)} for vnpu in made]
+    return [{**vnpu, "volumes": _vnpus.mounts(vnpu, folder, shared_region)} for vnpu in _vnpus.vnpus(topology, plan, vnpus, limiter)]
 
 
 class FilterModule:

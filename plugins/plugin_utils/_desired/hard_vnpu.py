@@ -31,7 +31,7 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     role."""
     if not settings["enabled"] or not plan["npus"]:
         return Feature(owned=FEATURE.owned)
-    asked = _vnpus.named(settings["vnpus"])
+    asked = _vnpus.with_names(settings["vnpus"])
     if reasons := _vnpus.refusals(topology, plan, asked):
         raise ValueError(" ".join(reasons))
     asked = list(filter(is_hard, asked))

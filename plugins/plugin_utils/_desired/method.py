@@ -48,7 +48,7 @@ class Work(NamedTuple):
     def of(cls, settings: Mapping[str, Any], device_share: bool | None = None) -> Work:
         """Return what the settings of role slices name."""
         given = {name: settings[name] for name in ("services", "workloads", "bound_by", "environment")}
-        return cls(**given, vnpus=_vnpus.named(settings["vnpus"]), limiter=bool(settings["vnpu_limiter"]), device_share=device_share)
+        return cls(**given, vnpus=_vnpus.with_names(settings["vnpus"]), limiter=bool(settings["vnpu_limiter"]), device_share=device_share)
 
     def users(self) -> list[tuple[str, Sequence[Any]]]:
         """Return what is named, and the names of the NPUs of each."""

@@ -39,16 +39,16 @@ def template_of(topology: Topology, npu: Vnpu, vnpu: Vnpu) -> Vnpu:
 
 def hard_refusals(topology: Topology, npu: Vnpu, title: str, wanted: Sequence[Vnpu]) -> Iterator[tuple[str, str]]:
     """Yield ``(code, sentence)`` for what keeps an NPU from being split so."""
-    known, cores = _templates(topology, npu), ai_cores(topology, npu)
-    if not known or not cores:
+    templates, cores = _templates(topology, npu), ai_cores(topology, npu)
+    if not templates or not cores:
         what = f"is {_NEVER[npu['family']]}, which has none" if npu.get("family") in _NEVER else "lists no templates by npu-smi"
         look = f"see npu-smi info -t template-info -i {npu.get('card')} -c {npu.get('chip')}"
         yield "NPU_VNPU_UNSUPPORTED", f"{wanted[0]['name']} is to be a hard vNPU of {title}, which {what}; {look}."
         return
-    if unknown := sorted({vnpu["template"] for vnpu in wanted} - known.keys()):
-        yield "NPU_SETTING_INVALID", f"{title} has no template {' and '.join(unknown)}; it has {', '.join(sorted(known))}."
+    if unknown := sorted({vnpu["template"] for vnpu in wanted} - templates.keys()):
+        yield "NPU_SETTING_INVALID", f"{title} has no template {' and '.join(unknown)}; it has {', '.join(sorted(templates))}."
         return
-    sizes = [known[vnpu["template"]] for vnpu in wanted]
+    sizes = [templates[vnpu["template"]] for vnpu in wanted]
     asked, memory = sum(size["aicore"] for size in sizes), 1024 * sum(size["memory_gib"] or 0 for size in sizes)
     most = _MOST.get(str(npu.get("family")), len(parts(0)))
     if asked > cores or len(wanted) > most or (npu.get("memory_mib") and memory > npu["memory_mib"]):
@@ -75,14 +75,13 @@ def hard_parts(topology: Topology, npu: Vnpu, device: int, wanted: Sequence[Vnpu
     """
     there = {part["id"]: part["template"] for part in npu.get("parts") or ()}
     free = [number for number in parts(device) if number not in there]
-    found = []
+    made = []
     for vnpu in wanted:
-        number = next((number for number, template in sorted(there.items()) if template == vnpu["template"]), None)
-        if number is None:
-            number = free.pop(0)
+        alike = [number for number, template in sorted(there.items()) if template == vnpu["template"]]
+        number = (alike or free).pop(0)
         there.pop(number, None)
         size = template_of(topology, npu, vnpu)
-        found.append(
+        made.append(
             {
                 "vnpu_id": number,
                 "template": vnpu["template"],
@@ -92,4 +91,4 @@ def hard_parts(topology: Topology, npu: Vnpu, device: int, wanted: Sequence[Vnpu
                 "devices": [f"/dev/vdavinci{number}:/dev/davinci{number}"],
             }
         )
-    return found
+    return made

@@ -25,29 +25,12 @@ from ansible_collections.npu.affinity.plugins.module_utils._smi.tool import OLDE
 from ansible_collections.npu.affinity.plugins.module_utils._features.vnpu.layout import IN_CONTAINER
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
-from ansible_collections.npu.affinity.plugins.plugin_utils._entries import (
-    NAME,
-    Entry,
-    find,
-    is_lost,
-    kind_and_number,
-    members,
-    shown,
-    slices_of,
-    title,
-    unknown_npus,
-)
+from ansible_collections.npu.affinity.plugins.plugin_utils._entries import NAME, Entry, find, is_lost, kind_and_number, members
+from ansible_collections.npu.affinity.plugins.plugin_utils._entries import shown, slices_of, title, unknown_npus
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import Request, chip_of
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import (
-    Vnpu,
-    ai_cores,
-    hard_doubts,
-    hard_parts,
-    hard_refusals,
-    is_hard,
-    template_of,
-)
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import BY_NAME, Request
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import Vnpu, ai_cores, hard_doubts, hard_parts
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import hard_refusals, is_hard, template_of
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
@@ -62,7 +45,7 @@ SHARED_REGION, LOCAL_REGION, LIBRARY = "/hami-shared-region", "/hami-vnpu-shmem"
 _FIELDS = ("name", "npu", "memory_mib", "core", "unit", "template")
 
 
-def named(wanted: Sequence[Vnpu]) -> list[Vnpu]:
+def with_names(wanted: Sequence[Vnpu]) -> list[Vnpu]:
     """Return vNPUs, each with a name: a hard one need not have any, and is then called by its place in the list."""
     return [vnpu if vnpu.get("name") or not is_hard(vnpu) else {**vnpu, "name": f"vnpu-{place}"} for place, vnpu in enumerate(wanted)]
 
@@ -80,11 +63,11 @@ def refusals(
     ``whole`` maps services and workloads to the NPUs that they use as a whole. ``device_share``: whether the same bind switches it on;
     None where that is not known.
     """
-    found: list[Refusal] = [("NPU_SETTING_INVALID", sentence) for vnpu in wanted for sentence in _shape(vnpu)]
-    if wanted and not found:
-        found = [*_of_names(plan, wanted), *_of_host(topology, bound_by, [vnpu for vnpu in wanted if not is_hard(vnpu)])]
-    found = found or _of_npus(topology, plan, wanted, whole or {}, device_share)
-    return [Sentence(code, f"{VARIABLE}: {text}") for code, text in found]
+    coded: list[Refusal] = [("NPU_SETTING_INVALID", sentence) for vnpu in wanted for sentence in _shape(vnpu)]
+    if wanted and not coded:
+        coded = [*_of_names(plan, wanted), *_of_host(topology, bound_by, [vnpu for vnpu in wanted if not is_hard(vnpu)])]
+    coded = coded or _of_npus(topology, plan, wanted, whole or {}, device_share)
+    return [Sentence(code, f"{VARIABLE}: {text}") for code, text in coded]
 
 
 def _of_names(plan: Plan, wanted: Sequence[Vnpu]) -> Iterator[Refusal]:
@@ -102,26 +85,26 @@ def _of_npus(
     topology: Topology, plan: Plan, wanted: Sequence[Vnpu], whole: Mapping[str, Iterable[Any]], device_share: bool | None
 ) -> list[Refusal]:
     groups = _by_npu(plan, wanted)
-    found: list[Refusal] = []
+    coded: list[Refusal] = []
     for user, npus in whole.items():
         used = slices_of(plan, npus)
         if shared := [title(entry) for entry, _members in groups if entry["slice"] in used]:
-            found.append(("NPU_CLAIMED_TWICE", f"{' and '.join(shared)} is shared, and {user} uses all of it; move one of them."))
+            coded.append(("NPU_CLAIMED_TWICE", f"{' and '.join(shared)} is shared, and {user} uses all of it; move one of them."))
     for entry, sharing in groups:
         if _number(topology, plan, entry) is None:
-            found.append(("NPU_DEVICE_UNKNOWN", f"{unknown_device(kind_and_number(entry['slice'])[1], entry)}."))
+            coded.append(("NPU_DEVICE_UNKNOWN", f"{unknown_device(kind_and_number(entry['slice'])[1], entry)}."))
         if is_lost(plan, entry):
             continue
         npu, hard = npu_of(topology, entry), [vnpu for vnpu in sharing if is_hard(vnpu)]
         if not hard:
-            found += [*_cannot_be_shared(npu, title(entry), device_share), *_overcommitted(topology, entry, sharing)]
+            coded += [*_cannot_be_shared(npu, title(entry), device_share), *_overcommitted(topology, entry, sharing)]
         elif len(hard) < len(sharing):
-            found.append(("NPU_CLAIMED_TWICE", f"{title(entry)} has hard vNPUs and soft ones; use one of the two on an NPU."))
+            coded.append(("NPU_CLAIMED_TWICE", f"{title(entry)} has hard vNPUs and soft ones; use one of the two on an NPU."))
         else:
-            found += hard_refusals(topology, npu, title(entry), hard)
-        if hard and not found:
-            found += _without_cores(topology, entry, sharing)
-    return found
+            coded += hard_refusals(topology, npu, title(entry), hard)
+        if hard and not coded:
+            coded += _without_cores(topology, entry, sharing)
+    return coded
 
 
 def _number(topology: Topology, plan: Plan, entry: Entry) -> int | None:
@@ -137,19 +120,15 @@ def _of_host(topology: Topology, bound_by: str, soft: Sequence[Vnpu]) -> Iterato
         return
     version = (topology.get("driver") or {}).get("version")
     if version and is_older(version, OLDEST_DRIVER):
-        yield (
-            "NPU_DRIVER_TOO_OLD",
-            f"the Ascend driver is {version}, and {OLDEST_DRIVER} or newer is required; update the driver first.",
-        )
-    if why := unsupported(topology):
-        yield "NPU_VNPU_UNSUPPORTED", f"{why}."
+        yield "NPU_DRIVER_TOO_OLD", f"the Ascend driver is {version}, and {OLDEST_DRIVER} or newer is required; update the driver first."
+    if obstacle := unsupported(topology):
+        yield "NPU_VNPU_UNSUPPORTED", f"{obstacle}."
 
 
 def _by_npu(plan: Plan, wanted: Sequence[Vnpu]) -> list[tuple[Entry, list[Vnpu]]]:
     """Return the entries of the plan that vNPUs are parts of, each with its vNPUs in the order in which they are named."""
-    homes = [find(plan, vnpu["npu"])[0] for vnpu in wanted]
     entries, _unknown = members(plan, [vnpu["npu"] for vnpu in wanted])
-    return [(entry, [vnpu for vnpu, home in zip(wanted, homes, strict=True) if home["slice"] == entry["slice"]]) for entry in entries]
+    return [(entry, [vnpu for vnpu in wanted if find(plan, vnpu["npu"])[0]["slice"] == entry["slice"]]) for entry in entries]
 
 
 def unsupported(topology: Topology) -> str:
@@ -192,11 +171,11 @@ def inconsistencies(topology: Topology, plan: Plan, wanted: Sequence[Vnpu], devi
             f"{VARIABLE}: the version of the Ascend driver is not known, and soft split needs {OLDEST_DRIVER} or newer; run npu-smi info."
         )
     entries = [entry for entry, _members in _by_npu(plan, wanted) if not is_lost(plan, entry)]
-    states = [(title(entry), npu_of(topology, entry).get("device_share")) for entry in entries]
-    for state, found in ((False, "is off"), (None, "is not known")):
-        if device_share is not True and (npus := [npu for npu, known in states if known is state]):
+    for state, words in ((False, "is off"), (None, "is not known")):
+        npus = [title(entry) for entry in entries if npu_of(topology, entry).get("device_share") is state]
+        if npus and device_share is not True:
             sentences.append(
-                f"{VARIABLE}: device share of {' and '.join(npus)} {found}; while it is off, a second container cannot open the NPU. "
+                f"{VARIABLE}: device share of {' and '.join(npus)} {words}; while it is off, a second container cannot open the NPU. "
                 "npu_affinity_device_share_enabled: true switches it on for the cards in npu_affinity_device_share_npus."
             )
     return sentences
@@ -224,8 +203,8 @@ def _overcommitted(topology: Topology, entry: Entry, wanted: Sequence[Vnpu]) -> 
     """Yield why the vNPUs of one NPU do not fit with those named before them."""
     memory, npu = _memory(npu_of(topology, entry)), title(entry)
     if npu.startswith("GPU") or not memory:
-        why = "and only NPUs can be shared" if npu.startswith("GPU") else "whose memory npu-smi does not report"
-        yield "NPU_VNPU_UNSUPPORTED", f"{wanted[0]['name']} wants a part of {npu}, {why}."
+        reason = "and only NPUs can be shared" if npu.startswith("GPU") else "whose memory npu-smi does not report"
+        yield "NPU_VNPU_UNSUPPORTED", f"{wanted[0]['name']} wants a part of {npu}, {reason}."
         return
     requests = [Request(memory_mb=vnpu["memory_mib"], core=vnpu["core"]) for vnpu in wanted]
     results = fit.fit_all([{"id": npu, "total_memory_mb": memory, "slots": len(wanted)}], requests, fit.Rules(soft=True, node_soft=True))
@@ -267,24 +246,20 @@ def _weights(topology: Topology, entry: Entry, wanted: Sequence[Vnpu]) -> tuple[
     """Return how much of an NPU's compute each vNPU gets, and how much there is: AI cores of hard ones, else percent."""
     if not is_hard(wanted[0]):
         return [vnpu["core"] for vnpu in wanted], 100
-    found = npu_of(topology, entry)
-    return [template_of(topology, found, vnpu)["aicore"] for vnpu in wanted], ai_cores(topology, found)
+    npu = npu_of(topology, entry)
+    return [template_of(topology, npu, vnpu)["aicore"] for vnpu in wanted], ai_cores(topology, npu)
 
 
 def npu_of(topology: Topology, entry: Entry) -> Mapping[str, Any]:
     """Return what the topology says of an NPU of the plan, by its present logic id; nothing where it says nothing."""
-    kind = "gpu" if str(entry["slice"]).startswith("gpu-") else "npu"
-    same = [npu for npu in topology["npus"] if npu["id"] == entry["id"] and npu.get("kind", "npu") == kind]
-    return same[0] if same else {}
+    kind, _number = kind_and_number(entry["slice"])
+    return next((npu for npu in topology["npus"] if npu["id"] == entry["id"] and npu.get("kind", "npu") == kind), {})
 
 
 def _memory(npu: Mapping[str, Any]) -> int:
     """Return the MiB that can be handed out: what HAMi knows of the chip, and never more than npu-smi tells."""
-    told = npu.get("memory_mib") or 0
-    try:
-        return min(chip_of(str(npu.get("name"))).allocatable, told)
-    except ValueError:
-        return told
+    memory, chip = npu.get("memory_mib") or 0, BY_NAME.get(str(npu.get("name")))
+    return min(chip.allocatable, memory) if chip else memory
 
 
 def _cores(topology: Topology, entry: Entry) -> list[list[int]]:
@@ -319,8 +294,7 @@ def vnpus(topology: Topology, plan: Plan, wanted: Sequence[Vnpu], limiter: bool 
         shares = _shares(_cores(topology, entry), *_weights(topology, entry, sharing))
         hard = hard_parts(topology, npu_of(topology, entry), int(node or 0), sharing) if is_hard(sharing[0]) else [{}] * len(sharing)
         for vnpu, share, part in zip(sharing, shares, hard, strict=True):
-            has_limiter = limiter and not part
-            own = part or {"memory_mib": vnpu["memory_mib"], "core": vnpu["core"], "environment": _environment(vnpu, node, limiter)}
+            quota = part or {"memory_mib": vnpu["memory_mib"], "core": vnpu["core"], "environment": _environment(vnpu, node, limiter)}
             result.append(
                 {
                     "name": vnpu["name"],
@@ -332,8 +306,8 @@ def vnpus(topology: Topology, plan: Plan, wanted: Sequence[Vnpu], limiter: bool 
                     "mems": entry["mems"],
                     "memory_nodes": memory_nodes(entry),
                     "file": f"{ENVIRONMENT_FOLDER}/{vnpu['name']}.env",
-                    "limiter": f"npu-affinity-limiter-{vnpu['name']}.service" if has_limiter else None,
-                    **own,
+                    "limiter": f"npu-affinity-limiter-{vnpu['name']}.service" if limiter and not part else None,
+                    **quota,
                 }
             )
     order = {vnpu["name"]: place for place, vnpu in enumerate(wanted)}

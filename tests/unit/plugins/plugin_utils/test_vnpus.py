@@ -19,7 +19,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method impor
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals import plan_refusals
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.remarks import remarks
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch.forms import launch
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.vnpus import named, vnpus
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.vnpus import vnpus, with_names
 from tests.fakes.bound import SETTINGS
 
 TOPOLOGY = {
@@ -175,7 +175,7 @@ REFUSED = [
 def test_what_cannot_be_is_refused_with_numbers(topology, wanted, more, sentence):
     device = topology["npus"][0].get("device", DEVICE)
     plan = PLAN if len(topology["npus"]) > 1 else {**PLAN, "npus": [{**ENTRY, "phy_id": device["number"]}]}
-    said = " ".join(plan_refusals(topology, plan, Work(vnpus=named(wanted), **more)))
+    said = " ".join(plan_refusals(topology, plan, Work(vnpus=with_names(wanted), **more)))
     assert re.search(re.escape(sentence).replace(re.escape(".*"), ".*"), said), said
 
 
@@ -193,7 +193,7 @@ DOUBTS = [
 
 @pytest.mark.parametrize("topology, plan, wanted, share, sentences", [row[1:] for row in DOUBTS], ids=[row[0] for row in DOUBTS])
 def test_what_may_not_work_is_said(topology, plan, wanted, share, sentences):
-    said = remarks(topology, plan, Work(vnpus=named(wanted), device_share=share))
+    said = remarks(topology, plan, Work(vnpus=with_names(wanted), device_share=share))
     assert len(said) == len(sentences) and all(sentence in told for sentence, told in zip(sentences, said, strict=True))
 
 
@@ -290,7 +290,7 @@ PARTS = [
 @pytest.mark.parametrize("there, wanted, ids", [row[1:] for row in PARTS], ids=[row[0] for row in PARTS])
 def test_hard_vnpus_that_exist_are_taken_and_new_get_free_ids(there, wanted, ids):
     topology = splits({"parts": [{"id": number, "file": f"/dev/vdavinci{number}", "template": template} for number, template in there]})
-    assert [vnpu["vnpu_id"] for vnpu in vnpus(topology, OF_NPU_2, named(wanted))] == ids
+    assert [vnpu["vnpu_id"] for vnpu in vnpus(topology, OF_NPU_2, with_names(wanted))] == ids
 
 
 def test_a_hard_vnpu_gets_cores_and_a_device_but_no_limiter():
