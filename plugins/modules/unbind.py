@@ -259,7 +259,7 @@ def main() -> None:
     pending = list(report.pending.values())
     if waits:
         module.exit_json(changed=False, bound=True, message=pending[0], pending=pending)
-    parts = report.releases.values()
+    parts = report.restored.values()
     for sentence in [*report.warnings, *pending, *(sentence for part in parts for sentence in part.warnings)]:
         module.warn(sentence)
     result: dict[str, Any] = {

@@ -105,10 +105,10 @@ def tuned(host, **wanted):
     step.run()
 
 
-def released(release, host, check=False):
-    """Undo a feature by its ``release``; return the outcome, and what was undone."""
+def restored(restore, host, check=False):
+    """Undo a feature by its ``restore``; return the outcome, and what was undone."""
     outcome = Outcome(previous.recorded(host))
-    undone = release(host, outcome, Options())
+    undone = restore(host, outcome, Options())
     undone.look(check)
     if not check:
         undone.run()

@@ -9,7 +9,7 @@ import json
 import pathlib
 
 from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
-from ansible_collections.npu.affinity.plugins.module_utils._host.installed import COMMAND, LIBRARY
+from ansible_collections.npu.affinity.plugins.module_utils._host.installed import COMMAND, CODE_FOLDER
 
 
 def install(folder: pathlib.Path, pools: list[str]) -> str:
@@ -17,7 +17,7 @@ def install(folder: pathlib.Path, pools: list[str]) -> str:
     for file in runtime.files_of(None):
         path = folder / file["path"][1:]
         path.parent.mkdir(parents=True, exist_ok=True)
-        content = file["content"] if path.suffix == ".zip" else file["content"].replace(LIBRARY, str(folder) + LIBRARY)
+        content = file["content"] if path.suffix == ".zip" else file["content"].replace(CODE_FOLDER, str(folder) + CODE_FOLDER)
         path.write_bytes(content.encode("utf-8", "surrogateescape"))
         path.chmod(0o755)
     (folder / "dev").mkdir()

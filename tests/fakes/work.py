@@ -268,7 +268,7 @@ def adopt(machine, users, plan=None, expected=(), wanted=NOTHING):
 
 def warnings(report):
     """The sentences of an unbind on what stays."""
-    return [*report.warnings, *(text for part in report.releases.values() for text in part.warnings)]
+    return [*report.warnings, *(text for part in report.restored.values() for text in part.warnings)]
 
 
 def all_cpus(machine):

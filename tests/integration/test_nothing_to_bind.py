@@ -5,7 +5,7 @@
 
 import shutil
 
-from ansible_collections.npu.affinity.plugins.module_utils._host.installed import LIBRARY
+from ansible_collections.npu.affinity.plugins.module_utils._host.installed import CODE_FOLDER
 from tests.fakes.small_host import MACHINE, write
 from tests.integration.conftest import touched
 from tests.simulator.faults import lose_card
@@ -58,7 +58,7 @@ def test_a_host_with_gpus_alone_gets_nothing_that_is_for_npus(fleet):
     before = hosts.snapshot("gpus")
     hosts.succeed("bind", **variables)
     written = {path for path in touched(before, hosts.snapshot("gpus")) if path.startswith(("/etc", "/usr"))}
-    names = {path.rpartition("/")[2] for path in written if not path.startswith(LIBRARY)}
+    names = {path.rpartition("/")[2] for path in written if not path.startswith(CODE_FOLDER)}
     slices = {"gpu.slice", "gpu-0.slice", "gpu-1.slice", "50-npu-affinity.conf"}
     assert names == {"plan.json", "previous.json", "1.json", "npu-affinity"} | slices, written
     hosts.succeed("verify", **variables)

@@ -26,7 +26,7 @@ from .._state.log import log_change
 from .._base.table import count
 from .._transaction import programs
 from .._state.journal import INTERRUPTED
-from .._transaction.host_files import TakenBack, apply
+from .._transaction.host_files import Undone, apply
 from .._transaction.request import Report, Request, compare
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Application:
             self._complete()
         except (OSError, ValueError, CommandError) as error:
             self.failure = str(error)
-            if isinstance(error, TakenBack):
+            if isinstance(error, Undone):
                 self._log("failed, %s" % error, [])
         if self.changed and not self.check:
             done = self.result()
@@ -183,7 +183,7 @@ class Application:
 
 def refuse_parted_code(in_force: AppliedState | None, state: AppliedState) -> None:
     """Raise ``ValueError`` where features that this run leaves alone would lose the host code that their units run."""
-    before, after = installed.library_of(in_force), installed.library_of(state)
+    before, after = installed.code_folder(in_force), installed.code_folder(state)
     features = in_force["features"] if in_force and before != after else {}
     left = [name for name, there in features.items() if there == "present" and name not in state["features"]]
     if left:
@@ -195,7 +195,7 @@ def switched_off(host: Host, state: AppliedState, choices: Choices) -> SwitchedO
     """Return what undoes the features that are absent and have left something on the host, or that a killed run has begun to undo."""
     recorded, features = previous.recorded(host), []
     for name, traces in sorted(state["absent"].items()):
-        request = Request(owned=installed.everywhere(traces["owned"], recorded.get(previous.LIBRARIES, [])))
+        request = Request(owned=installed.everywhere(traces["owned"], recorded.get(previous.CODE_FOLDERS, [])))
         begun = [path for path in recorded.get(INTERRUPTED, []) if request.concerns(path)]
         if not FEATURES[name].undone_by_step and (not recorded.keys().isdisjoint(traces["sections"]) or begun or compare(host, request)):
             features.append(name)
@@ -225,7 +225,7 @@ def request_of(host: Host, state: AppliedState, choices: Choices, host_code: Hos
     given: Mapping[str, Any] = state
     return Request(
         states_of(files),
-        installed.everywhere(owned, previous.libraries(host)),
+        installed.everywhere(owned, previous.code_folders(host)),
         move_memory=choices.move_memory,
         applied=applied,
         **{name: given[name] for name in ("enabled", "started", "stopped", "released", "restarted", "expected")},

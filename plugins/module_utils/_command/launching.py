@@ -12,7 +12,7 @@ from typing import Any, Mapping, Match, Sequence
 from .._base.cpulist import union
 from .._base.findings import Device
 from .._base.fitting import SWITCHES
-from .._host.installed import library_of
+from .._host.installed import code_folder
 from .._launch.forms import FORMS
 from .._launch.launching import BINDINGS, launch
 from .._launch.options import OF_ALL_FORMS, OPTIONS
@@ -81,7 +81,7 @@ def text(record: HostRecord, arguments: argparse.Namespace) -> str:
     if options["environment"]:
         options["environment"] = dict.fromkeys(options["environment"], True)
     if "library" in FORMS[arguments.form].options:
-        options["library"] = options["library"] or library_of(record.state)
+        options["library"] = options["library"] or code_folder(record.state)
     given = {name: value for name, value in options.items() if value is not None}
     entry = _entry(record, arguments.places)
     topology = gather(record.host, npu_smi=record.history.npu_smi)

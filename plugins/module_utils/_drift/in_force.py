@@ -82,7 +82,7 @@ def compare(
     """
     known = history or in_force(host)
     state = known.state
-    wanted, library = wanted_by(state), installed.library_of(state)
+    wanted, library = wanted_by(state), installed.code_folder(state)
     owned = installed.everywhere(wanted.owned, [library])
     wanted = wanted._replace(owned=owned, topology=topology, must_be_bound=must_be_bound)
     if state is None and host.text(PLAN) is None:

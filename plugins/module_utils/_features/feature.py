@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .._base.documents import AppliedState, FileEntry, Live, Plan, Run, UnitSets
     from .._base.findings import Device, Findings
     from .._host.host import Host
-    from .._state.step import LiveStep, Options, Outcome, Release
+    from .._state.step import LiveStep, Options, Outcome, Restore
     from .watching import Watching
 
 
@@ -107,7 +107,7 @@ class Feature(NamedTuple):
     previous.json tells; ``restarted``: units of others, each with the files that it is restarted for.
 
     ``step(host, state, choices)`` returns what a transaction does of a desired state besides files and units, or None; ``first``: whether
-    that comes before the files. ``release(host, outcome, options)`` gives back what is neither a file nor a unit. ``program(argv)`` is what
+    that comes before the files. ``restore(host, outcome, options)`` gives back what is neither a file nor a unit. ``program(argv)`` is what
     its units run, ``watch(host)`` its part of the watcher, ``meanwhile(host, paths, strict)`` a context in which a transaction changes
     files: with ``strict`` it raises ``ValueError`` where they cannot be changed now. ``undone_by_step``: whether its step takes off what an
     earlier bind did, too.
@@ -130,7 +130,7 @@ class Feature(NamedTuple):
     restarted: Tuple[Tuple[str, Tuple[str, ...]], ...] = ()
     step: Optional[Callable[[Host, AppliedState, Choices], Optional[LiveStep]]] = None
     first: bool = False
-    release: Optional[Callable[[Host, Outcome, Options], Release]] = None
+    restore: Optional[Callable[[Host, Outcome, Options], Restore]] = None
     program: Optional[Callable[[Sequence[str]], int]] = None
     watch: Optional[Callable[[Host], Watching]] = None
     meanwhile: Optional[Callable[[Host, Container[str], bool], ContextManager[None]]] = None
@@ -198,10 +198,10 @@ def value_feature(
         live = its_values.of_state(state)
         return None if live is None else Step(host, its_values, live)
 
-    def release(host: Host, outcome: Outcome, options: Options) -> Release:
-        from .._state.values import Release
+    def restore(host: Host, outcome: Outcome, options: Options) -> Restore:
+        from .._state.values import Restore
 
-        return Release(values(), host, outcome, options)
+        return Restore(values(), host, outcome, options)
 
     def program(argv: Sequence[str]) -> int:
         from .._state.values import main
@@ -220,7 +220,7 @@ def value_feature(
         "owned": ("/etc/npu-affinity/%s.json" % name, "%s/%s" % (UNIT_FOLDER, service(name))),
         "sections": {name: lambda recorded: values().check(recorded), **(sections or {})},
         "programs": (service(name).replace(".service", "*"),),
-        "release": release,
+        "restore": restore,
         "compare": compare,
         "compared": -1,
         "codes": {**({"NPU_%s_CHANGED" % name.upper(): Code(meaning, kinds=[name])} if meaning else {}), **(codes or {})},

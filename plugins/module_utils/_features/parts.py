@@ -104,7 +104,7 @@ def without(state: AppliedState, names: Iterable[str]) -> AppliedState:
     gone = {name: FEATURES[name] for name in names}
     features = dict(state["features"], **dict.fromkeys(gone, "absent"))
     released = owned(gone, _has(state))
-    patterns = installed.everywhere(released, [installed.library_of(state)])
+    patterns = installed.everywhere(released, [installed.code_folder(state)])
     files = [entry for entry in state["files"] if not any(fnmatch.fnmatchcase(entry["path"], pattern) for pattern in patterns)]
     units = {unit_of(entry["path"]) for entry in state["files"] if entry not in files}
     units |= {section for feature in gone.values() for section in feature.sections}

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 ARCHIVE = "/usr/local/lib/npu-affinity/npu_affinity.zip"
 """What Python's path has to name."""
-LIBRARY = posixpath.dirname(ARCHIVE)
+CODE_FOLDER = posixpath.dirname(ARCHIVE)
 COMMAND = "/usr/local/bin/npu-affinity"
 UNIT_FOLDER = "/etc/systemd/system"
 COMPLETION = "/usr/local/share/bash-completion/completions/npu-affinity"
@@ -26,21 +26,21 @@ HostCode = Callable[["AppliedState"], "list[FileEntry]"]
 
 def placed(path: str, library: str) -> str:
     """Return where a file lies on a host whose host code is in the folder ``library``, by its path on others; also for shell patterns."""
-    if library == LIBRARY:
+    if library == CODE_FOLDER:
         return path
-    if path.startswith(LIBRARY + "/"):
-        return library + path[len(LIBRARY) :]
+    if path.startswith(CODE_FOLDER + "/"):
+        return library + path[len(CODE_FOLDER) :]
     return library + _PLACED[path] if path in _PLACED else path
 
 
-def library_of(state: AppliedState | None) -> str:
+def code_folder(state: AppliedState | None) -> str:
     """Return the folder of the host code by a desired state."""
-    return (state and state.get("library")) or LIBRARY
+    return (state and state.get("library")) or CODE_FOLDER
 
 
 def everywhere(paths: Iterable[str], libraries: Iterable[str]) -> list[str]:
     """Return paths or shell patterns with those that they have in other folders of the host code."""
-    folders = [LIBRARY, *libraries]
+    folders = [CODE_FOLDER, *libraries]
     return list(dict.fromkeys(placed(path, library) for path in paths for library in folders))
 
 

@@ -11,7 +11,7 @@ from typing import Any, Callable, Iterable, Mapping, NamedTuple
 
 from .._base.binders import ENGINES
 from .._base.fitting import SWITCHES
-from .._host.installed import LIBRARY
+from .._host.installed import CODE_FOLDER
 
 _RELEASE = re.compile(r"[0-9]+\.[0-9]+(\.[0-9]+)*\Z")
 OF_ALL_FORMS = ("name", "notes")
@@ -92,7 +92,7 @@ OPTIONS = {
     "ascend_runtime": Option(_flag, False, "use the Ascend Docker Runtime"),
     "vnpu": Option(_text, "", "the template by which the Ascend Docker Runtime splits the NPU"),
     "npu_smi": Option(_text, "/usr/local/bin/npu-smi", "path of npu-smi"),
-    "library": Option(_text, LIBRARY, "folder of the host code"),
+    "library": Option(_text, CODE_FOLDER, "folder of the host code"),
     "memory": Option(_text, "MEMORY", "memory limit of the pod"),
     "resource": Option(_text, "", "the device plugin's name of the NPUs"),
     "node": Option(_text, "NODE", "name of the node in Kubernetes"),

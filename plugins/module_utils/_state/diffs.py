@@ -80,7 +80,7 @@ class Diff:
     def add_unbind(self, report: Any) -> Diff:
         """Add what a report of :mod:`_transaction.unbind` has."""
         self.add_files(report.changes, report.actions, report.restart_needed)
-        for part in report.releases.values():
+        for part in report.restored.values():
             self.add_lines(part.lines())
         return self
 

@@ -9,7 +9,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from .._base.version import VERSION
-from .._host.installed import ARCHIVE, COMMAND, COMPLETION, library_of, placed
+from .._host.installed import ARCHIVE, COMMAND, COMPLETION, code_folder, placed
 from .files import MARKER
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ complete -F _npu_affinity npu-affinity
 def files_of(state: AppliedState | None, archive: str) -> list[FileEntry]:
     """Return the archive, which has the text ``archive``, and the files of the command, as entries ``{path, content, mode}`` for
     :class:`_transaction.request.Request`, in the folder and for the interpreter that a desired state names."""
-    library, python = library_of(state), (state and state.get("python")) or PYTHON
+    library, python = code_folder(state), (state and state.get("python")) or PYTHON
     path = placed(ARCHIVE, library)
     return [
         {"path": path, "content": archive},
@@ -103,7 +103,7 @@ def compared_with(host: Host, digest: str | None) -> HostCode:
     """
 
     def found(state: AppliedState) -> list[FileEntry]:
-        content = host.content(placed(ARCHIVE, library_of(state)))
+        content = host.content(placed(ARCHIVE, code_folder(state)))
         if content is None or digest not in (None, hashlib.sha256(content).hexdigest()):
             return files_of(state, HEAD)
         return files_of(state, content.decode("utf-8", "surrogateescape"))

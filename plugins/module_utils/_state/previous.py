@@ -19,7 +19,7 @@ from . import sections as _sections
 from .files import MARKER, FileState, atomic_write, remove_file
 
 PATH = RECORD
-LIBRARIES = "libraries"
+CODE_FOLDERS = "libraries"
 _ABOUT = MARKER + ": the state before the first bind, which unbind restores."
 _ADVICE = "unbind cannot restore this host; correct or remove it by hand first"
 
@@ -52,9 +52,9 @@ def recorded(host: Host) -> dict[str, Any]:
     return found
 
 
-def libraries(host: Host) -> list[str]:
+def code_folders(host: Host) -> list[str]:
     """Return the folders other than the usual one in which binds have placed the host code."""
-    return list(recorded(host).get(LIBRARIES, []))
+    return list(recorded(host).get(CODE_FOLDERS, []))
 
 
 def record(host: Host, section: str, data: Any) -> bool:

@@ -156,7 +156,7 @@ class Outcome:
             self.kept.add(section)
 
 
-class Release(LiveStep):
+class Restore(LiveStep):
     """How one feature gives back what is neither a file nor a managed unit, before its files are gone: its programs are stopped.
 
     What fails is noted in ``outcome``, and every step can be repeated. ``actions``: what is done besides, in words.

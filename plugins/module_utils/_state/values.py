@@ -70,7 +70,7 @@ def carry_out(host: Host, values: Values, changes: Sequence[Change], begun: list
     begun[:] = [change for change in begun if change.before != change.after]
 
 
-def take_back(host: Host, values: Values, changes: Sequence[Change]) -> list[str]:
+def undo(host: Host, values: Values, changes: Sequence[Change]) -> list[str]:
     """Write what there was before ``changes``, and return a sentence for everything that could not be restored."""
     failed = []
     values.undoing = True
@@ -139,7 +139,7 @@ class Step(step.LiveStep):
             self._require_all()
 
     def undo(self) -> None:
-        failed = [] if self.values.late else take_back(self.host, self.values, self.changes)
+        failed = [] if self.values.late else undo(self.host, self.values, self.changes)
         if failed:
             raise ValueError("; ".join(failed))
 
@@ -165,12 +165,12 @@ class Step(step.LiveStep):
         return {self.values.part: self.values.lines(self.host, self.changes)}
 
 
-class Release(Step, step.Release):
+class Restore(Step, step.Restore):
     """Restores the originals of a feature's values."""
 
     def __init__(self, values: Values, host: Host, outcome: step.Outcome, options: step.Options) -> None:
         Step.__init__(self, host, values, {})
-        step.Release.__init__(self, host, outcome, options)
+        step.Restore.__init__(self, host, outcome, options)
         self._originals = {key: entry["original"] for key, entry in outcome.recorded.get(values.name, {}).items()}
         self._left: set[str] = set()
         values.retry()
@@ -218,7 +218,7 @@ class Release(Step, step.Release):
                     self.outcome.leave(self.values.name, sentence)
 
     def undo(self) -> None:
-        failed = take_back(self.host, self.values, self.changes)
+        failed = undo(self.host, self.values, self.changes)
         if failed:
             raise ValueError("; ".join(failed))
 
@@ -295,7 +295,7 @@ def bring(host: Host, values: Values, live: Mapping[str, Any]) -> list[Change]:
     except Exception as error:
         if values.late:
             raise
-        raise ValueError("; ".join([reason(error), *take_back(host, values, begun)]))
+        raise ValueError("; ".join([reason(error), *undo(host, values, begun)]))
     if not values.failures():
         confirm(host, values, wanted)
     return begun

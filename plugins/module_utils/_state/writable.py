@@ -30,7 +30,7 @@ class Writing:
     def __init__(self, host: Host, changes: Mapping[str, States], files: Iterable[str]) -> None:
         self._host = host
         self._changes = changes
-        self._library = next((posixpath.dirname(path) for path in files if installed.is_archive(path)), installed.LIBRARY)
+        self._library = next((posixpath.dirname(path) for path in files if installed.is_archive(path)), installed.CODE_FOLDER)
 
     def refuse_impossible(self) -> None:
         """Raise ``ValueError`` where a file cannot be written or removed, and where no program may run from the folder of the host code."""
@@ -39,7 +39,7 @@ class Writing:
             why = obstacle(self._host, folder)
             if why:
                 raise ValueError(self._sentence(path, why))
-            if folder == self._library != installed.LIBRARY and self._changes[path][1].text is not None:
+            if folder == self._library != installed.CODE_FOLDER and self._changes[path][1].text is not None:
                 _refuse_unsafe(self._host, folder)
 
     @contextlib.contextmanager
@@ -55,7 +55,7 @@ class Writing:
 
     def _sentence(self, path: str, why: str, forbidden: bool = True) -> str:
         removed = self._changes[path][1].text is None
-        usual = path.startswith(installed.LIBRARY + "/") or path in (installed.COMMAND, installed.COMPLETION)
+        usual = path.startswith(installed.CODE_FOLDER + "/") or path in (installed.COMMAND, installed.COMPLETION)
         advice = _REMOVED if removed else _SETTING if usual or posixpath.dirname(path) == self._library else _OTHERS
         return "%s cannot be %s: %s%s" % (path, "removed" if removed else "written", why, "; " + advice if forbidden else "")
 

@@ -48,12 +48,12 @@ def record_changes(host: Host, changes: Mapping[str, States], links: list[str]) 
     folders = [folder for folder in missing_folders(host, ours + links) if folder != posixpath.dirname(previous.PATH)]
     if folders:
         previous.record(host, "folders", folders)
-    libraries = {posixpath.dirname(path) for path in ours if installed.is_archive(path)} - {installed.LIBRARY}
+    libraries = {posixpath.dirname(path) for path in ours if installed.is_archive(path)} - {installed.CODE_FOLDER}
     if libraries:
-        previous.record(host, previous.LIBRARIES, sorted(libraries))
+        previous.record(host, previous.CODE_FOLDERS, sorted(libraries))
 
 
-class TakenBack(ValueError):
+class Undone(ValueError):
     """A step failed, and the host is as it was before the transaction; or the text says what could not be restored."""
 
 
@@ -198,7 +198,7 @@ def each(steps: Iterable[Callable[[], object]]) -> None:
 def apply(host: Host, request: Request, check: bool = False, before: Sequence[Step] = (), after: Sequence[Step] = ()) -> Report:
     """Bring the host to the requested state and return the :class:`Report`; ``before`` and ``after`` are steps of the same transaction.
 
-    Raises ``ValueError`` with a sentence when the request is unsafe, and its kind :class:`TakenBack` when it could not be reached.
+    Raises ``ValueError`` with a sentence when the request is unsafe, and its kind :class:`Undone` when it could not be reached.
     """
     transaction = Transaction(host, request)
     transaction.look()
@@ -232,7 +232,7 @@ def apply(host: Host, request: Request, check: bool = False, before: Sequence[St
         if changed and applied:  # last: what fails after it would be undone, and the entry not
             transaction.report.history = history.keep(host, applied)
     except Exception as error:
-        raise TakenBack("%s%s" % (reason(error), _take_back(transaction, restore, begun)))
+        raise Undone("%s%s" % (reason(error), _undo_all(transaction, restore, begun)))
     transaction.finish()
     report = transaction.report
     report.actions = ["start %s again" % unit for unit in stopped if "start %s again" % unit not in report.actions] + report.actions
@@ -248,7 +248,7 @@ def _run(steps: Iterable[Step], begun: list[Step]) -> None:
         step.run()
 
 
-def _take_back(transaction: Transaction, restore: Iterable[Callable[[], object]], begun: Sequence[Step]) -> str:
+def _undo_all(transaction: Transaction, restore: Iterable[Callable[[], object]], begun: Sequence[Step]) -> str:
     """Undo the steps before a failed one, ``restore`` previous.json, and return the result as the end of a sentence.
 
     The files come first: a thread can go back only to CPUs that its slice grants again.

@@ -4,7 +4,7 @@
 """Put a host back to what it was before the first bind, as far as previous.json and the marks in our files tell.
 
 Order: refuse what cannot be read, look, then: our units stopped, what the features hold besides their files given back
-(``Feature.release``), live CPU sets widened and files removed or written back (``_transaction.host_files``), units started that a bind had
+(``Feature.restore``), live CPU sets widened and files removed or written back (``_transaction.host_files``), units started that a bind had
 stopped, what features give back last, and at the end previous.json. A step that fails is a sentence and keeps its section of previous.json;
 the others go on. Every step can be repeated, and what it needs to know stays on the disk until it is done (the plan until the threads are
 let go): a run that was killed, or in which a card was busy or a unit masked, is finished by the next one.
@@ -25,7 +25,7 @@ from .._state import history, journal, previous
 from .._state.files import FileState, States, is_file, is_ours, leftovers, remove_empty
 from .._state.journal import INTERRUPTED
 from .._state.plan_file import PATH as PLAN, refuse_newer_plan
-from .._state.step import Options, Outcome, Release, Step
+from .._state.step import Options, Outcome, Restore, Step
 from .._state.systemd import UNIT_FOLDER, Systemd
 from .host_files import Transaction, apply, each
 from .request import Report as Files, Request, owned
@@ -43,7 +43,7 @@ _SHARED = (
     installed.COMPLETION,
 )
 """Files to remove with the last feature: those that all features use."""
-_FOLDERS = ["/etc/npu-affinity", "/etc/npu-affinity/vnpu", history.FOLDER, "/run/npu-affinity", installed.LIBRARY]
+_FOLDERS = ["/etc/npu-affinity", "/etc/npu-affinity/vnpu", history.FOLDER, "/run/npu-affinity", installed.CODE_FOLDER]
 _ALL = Options()
 
 
@@ -51,7 +51,7 @@ class Report(Outcome):
     """What was (or in check mode would be) undone.
 
     ``bound`` is whether there was anything; ``changes`` maps a path to its file state before and after; ``actions`` is what systemd was
-    told; ``releases`` are what the features gave back besides; ``restart_needed`` are the running units that follow at their next start,
+    told; ``restored`` is what the features gave back besides; ``restart_needed`` are the running units that follow at their next start,
     ``slices_left`` the slices without a file that live on because of them.
     """
 
@@ -60,17 +60,17 @@ class Report(Outcome):
         self.bound = True
         self.changes: dict[str, States] = {}
         self.actions: list[str] = []
-        self.releases: dict[str, Release] = {}
+        self.restored: dict[str, Restore] = {}
         self.restart_needed: list[str] = []
         self.slices_left: list[str] = []
 
     @property
     def changed(self) -> bool:
-        return bool(self.changes or self.actions) or any(part.changed for part in self.releases.values())
+        return bool(self.changes or self.actions) or any(part.changed for part in self.restored.values())
 
     def settings(self) -> list[dict[str, str]]:
         """Return ``{path, before, after}`` of every setting that was restored."""
-        return [row for part in self.releases.values() if part.key == "settings" for row in part.result()]
+        return [row for part in self.restored.values() if part.key == "settings" for row in part.result()]
 
 
 def unbind(host: Host, options: Options = _ALL, check: bool = False, features: Sequence[str] = tuple(FEATURES)) -> Report:
@@ -89,7 +89,7 @@ def unbind(host: Host, options: Options = _ALL, check: bool = False, features: S
         return report
     if not check:
         unbinding.carry_out()
-    unbinding.finish_releases(check)
+    unbinding.settle(check)
     unbinding.finish(check)
     return report
 
@@ -129,7 +129,7 @@ class Unbinding:
         self.strict = strict
         self.whole = not strict and set(features) == set(FEATURES)
         self.owned = parts.owned(features, host.exists) + list(_SHARED if self.whole else ())
-        self.owned = installed.everywhere(self.owned, previous.libraries(host))
+        self.owned = installed.everywhere(self.owned, previous.code_folders(host))
         self.record = FileState.of(host, previous.PATH)
         self.systemd = Systemd(host)
         self.report = report
@@ -137,9 +137,9 @@ class Unbinding:
             report.recorded = _concerned(report.recorded, features, self.owned)
         self.files: Transaction | None = None
         for name in [name for name in reversed(list(FEATURES)) if name in features]:
-            release = FEATURES[name].release
-            if release:
-                report.releases[name] = release(host, report, options)
+            restore = FEATURES[name].restore
+            if restore:
+                report.restored[name] = restore(host, report, options)
         self.features = features
         self.running: list[str] = []
         self.still_running = False
@@ -169,7 +169,7 @@ class Unbinding:
                 "%s is missing: what interrupts and device share were before the first bind is not known, so they stay as they are"
                 % previous.PATH
             )
-        for part in report.releases.values():
+        for part in report.restored.values():
             part.look(check=False)
         self.leftovers = self._leftovers()
         report.changes = dict(found.changes)
@@ -178,14 +178,14 @@ class Unbinding:
         report.actions = ["remove the empty folder %s" % folder for folder in empty]  # a run was killed between its last steps
         report.actions = list(dict.fromkeys(report.actions + ["stop %s" % unit for unit in self.running] + found.actions))
         report.actions += self.stopped.actions
-        report.actions += [action for part in report.releases.values() for action in part.actions]
+        report.actions += [action for part in report.restored.values() for action in part.actions]
         report.restart_needed, report.slices_left = found.restart_needed, found.slices_left
         self._note_unfinished(found)
 
     def _leftovers(self) -> list[str]:
         paths = []
         if self.whole:
-            folders = [UNIT_FOLDER, "/etc/udev/rules.d", *previous.libraries(self.host), *_FOLDERS]
+            folders = [UNIT_FOLDER, "/etc/udev/rules.d", *previous.code_folders(self.host), *_FOLDERS]
             folders += ["%s/%s" % (UNIT_FOLDER, name) for name in self.host.names(UNIT_FOLDER, "*.*")]
             paths = [path for folder in folders for path in leftovers(self.host, folder)]
         for feature in [FEATURES[name] for name in self.features]:
@@ -195,7 +195,7 @@ class Unbinding:
 
     def carry_out(self) -> None:
         self.report.attempt(None, self._stop_programs)
-        for part in self.report.releases.values():
+        for part in self.report.restored.values():
             part.run()
         self._change_files()
         if self.host.live and self.running:
@@ -214,7 +214,7 @@ class Unbinding:
         report, done = self.report, self.report.attempt("files", self._apply)
         if done is None:
             report.changes = {path: states for path, states in report.changes.items() if path in self.leftovers}
-            report.kept |= {"folders", previous.LIBRARIES, INTERRUPTED} & set(previous.recorded(self.host))
+            report.kept |= {"folders", previous.CODE_FOLDERS, INTERRUPTED} & set(previous.recorded(self.host))
             self.stopped.leave_disabled()  # the links that they had are among the files
             return
         report.restart_needed, report.slices_left = done.restart_needed, done.slices_left
@@ -238,13 +238,13 @@ class Unbinding:
             self.report.leave(INTERRUPTED, sentence)
             self.report.kept.add(INTERRUPTED)
 
-    def finish_releases(self, check: bool) -> None:
-        for part in self.report.releases.values():
+    def settle(self, check: bool) -> None:
+        for part in self.report.restored.values():
             part.settle(check)
 
-    def take_back(self) -> None:
+    def undo(self) -> None:
         """Bring back what was undone, in the reverse order. Raises ``ValueError`` with what does not go."""
-        steps = [part.undo for part in reversed(list(self.report.releases.values()))]
+        steps = [part.undo for part in reversed(list(self.report.restored.values()))]
         for path in self.leftovers:
             steps.append(functools.partial(self.report.changes[path][0].put, self.host, path))
         steps += self.stopped.undo_steps()
@@ -325,21 +325,21 @@ class SwitchedOff(Step):
 
     def sentences(self) -> list[str]:
         """Return the warnings of all that was undone."""
-        return self.report.warnings + [sentence for part in self.report.releases.values() for sentence in part.warnings]
+        return self.report.warnings + [sentence for part in self.report.restored.values() for sentence in part.warnings]
 
     def look(self, check: bool) -> None:
         with _named():
             self._unbinding.look()
             if check:
-                self._unbinding.finish_releases(check=True)
+                self._unbinding.settle(check=True)
 
     def run(self) -> None:
         with _named():
             self._unbinding.carry_out()
-            self._unbinding.finish_releases(check=False)
+            self._unbinding.settle(check=False)
 
     def undo(self) -> None:
-        self._unbinding.take_back()
+        self._unbinding.undo()
 
     def finish(self) -> None:
         self._unbinding.finish(check=False)

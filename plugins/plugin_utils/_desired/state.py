@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.parts import applied, traces
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES as ON_HOST
-from ansible_collections.npu.affinity.plugins.module_utils._host.installed import LIBRARY, placed
+from ansible_collections.npu.affinity.plugins.module_utils._host.installed import CODE_FOLDER, placed
 from ansible_collections.npu.affinity.plugins.module_utils._state.history import digest
 from ansible_collections.npu.affinity.plugins.module_utils._state.executables import USUAL
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import absent
@@ -141,10 +141,10 @@ def _document(topology: Topology, plan: Plan | None, settings: Mapping[str, Any]
 def with_host_code(state: AppliedState, folder: str) -> AppliedState:
     """Return a desired state whose host code is in a folder, which every file that names the usual one gets; the usual one is not named, so
     documents stay as they are."""
-    if folder == LIBRARY or not state["runtime"]:
+    if folder == CODE_FOLDER or not state["runtime"]:
         return state
     files: list[FileEntry] = [
-        {**entry, "path": placed(entry["path"], folder), "content": entry["content"].replace(f"{LIBRARY}/", f"{folder}/")}
+        {**entry, "path": placed(entry["path"], folder), "content": entry["content"].replace(f"{CODE_FOLDER}/", f"{folder}/")}
         for entry in state["files"]
     ]
     restarted: list[Restarted] = [

@@ -25,7 +25,7 @@ from ..._state import diffs
 from ..._state.files import FileState
 from ..._state.plan_file import memory_nodes
 from ..._state.value_kind import Change, Values
-from ..._state.values import carry_out, look, take_back
+from ..._state.values import carry_out, look, undo
 from ..._users.devices import numbers
 from ..._users.engines import CRI, allowed_to, stores
 from ..._users.finding import is_whole, members_of
@@ -402,7 +402,7 @@ class Work(Values):
     def _take_back(self, host: Host, target: Target, begun: list[Change]) -> None:
         """Give back what could not be adopted. Where that fails, too, the record stays for the next run or an unbind."""
         changes = [change for change in begun if self._of.get(change.key) is target]
-        failed = take_back(host, self, changes)
+        failed = undo(host, self, changes)
         for key in [key for key in self._gives if self._of.get(key) is target]:
             del self._gives[key]
         self._stuck.update(change.key for change in changes if failed)

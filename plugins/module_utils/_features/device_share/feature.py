@@ -12,7 +12,7 @@ FEATURE = value_feature(
     meaning="Device share of a chip is not as planned.",
     effect="lets containers share NPUs",
     kind=later("device_share.sharing:Shares"),
-    release=later("device_share.sharing:Release"),
+    restore=later("device_share.sharing:Restore"),
     compare=compared_where_wanted("device_share", "device_share.drift:compare"),
     compared=0,
 )

@@ -23,7 +23,7 @@ from ..._smi.tool import Command, Refusal, OLDEST_DRIVER, installed_version, is_
 from ..._state import sections, step
 from ..._state.files import FileState
 from ..._state.value_kind import Change, Values
-from ..._state.values import Release as ValuesRelease
+from ..._state.values import Restore as ValuesRestore
 from ..._state.values import confirm, entries
 from .calls import Cards, Chips, plan_changes, refusal, select, states
 
@@ -289,7 +289,7 @@ class Shares(Values):
         return ["~ card %s %s" % (compress(found), text) for text, found in cards.items()] + files
 
 
-class Release(ValuesRelease):
+class Restore(ValuesRestore):
     """Device share restored on each chip, unless it is to be left for a later run. A busy card may be left, too."""
 
     values: Shares

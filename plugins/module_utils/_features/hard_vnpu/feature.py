@@ -13,6 +13,6 @@ FEATURE = value_feature(
     effect="creates hard vNPUs",
     kind=later("hard_vnpu.splitting:HardVnpus"),
     live={"values": {str: str}, "npu_smi": str, "timeout": int},
-    release=later("hard_vnpu.splitting:release"),
+    restore=later("hard_vnpu.splitting:restore"),
     compare=compared_where_wanted("hard_vnpu", "hard_vnpu.splitting:compare"),
 )

@@ -23,7 +23,7 @@ from ..._smi.tool import Command, Refusal
 from ..._smi.text import first_line
 from ..._state import previous
 from ..._state.value_kind import Change, Values
-from ..._state.values import Release, compare as compare_values
+from ..._state.values import Restore, compare as compare_values
 
 if TYPE_CHECKING:
     from ..._state.step import Options, Outcome
@@ -174,8 +174,8 @@ class HardVnpus(Values):
         return message.group(1) if message else str(error) if error else first_line(result.output)
 
 
-def release(host: Host, outcome: Outcome, options: Options) -> Release:
-    return Release(HardVnpus(options.npu_smi), host, outcome, options)
+def restore(host: Host, outcome: Outcome, options: Options) -> Restore:
+    return Restore(HardVnpus(options.npu_smi), host, outcome, options)
 
 
 def compare(comparing: Comparing, live: Mapping[str, Any]) -> None:

@@ -75,7 +75,7 @@ class Kubelet(step.LiveStep):
         return {diffs.KUBELET: self.change.differences} if self.change and self.changed else {}
 
 
-class Release(step.Release):
+class Restore(step.Restore):
     """Removes the drop-in and restarts the kubelet of a drained node. On another node it stays: without it a kubelet with the old state
     would not start again."""
 

@@ -21,7 +21,7 @@ FEATURE = Feature(
     programs=(WATCH_SERVICE,),
     leftovers=(PROGRESS,),
     step=where_wanted("threads", "threads.step:of_state"),
-    release=later("threads.step:Release"),
+    restore=later("threads.step:Restore"),
     watch=later("threads.watching:Threads"),
     compare=compared_where_wanted("threads", "threads.step:compare"),
 )

@@ -115,7 +115,7 @@ def of_state(host: Host, live: ThreadsLive, state: AppliedState) -> Threads | No
     return Threads(host, state["plan"], live) if state["plan"] else None
 
 
-class Release(step.Release):
+class Restore(step.Restore):
     """Lets threads go that were placed: newer kernels keep what was set when a cpuset widens. ``report`` is a :class:`placing.Report`."""
 
     report: placing.Report | None = None

@@ -52,7 +52,7 @@ FEATURE = Feature(
     sections={"vnpu": _check},
     step=_step,
     first=True,
-    release=later("vnpu.layout:Release"),
+    restore=later("vnpu.layout:Restore"),
     compare=_compare,
     compared=1,
 )

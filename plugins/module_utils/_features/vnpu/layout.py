@@ -235,7 +235,7 @@ def remove(host: Host, recorded: Mapping[str, Any]) -> None:
     remove_empty(host, recorded["folders"])
 
 
-class Release(step.Release):
+class Restore(step.Restore):
     """Removes what was placed; files that someone else changed since stay."""
 
     removed: Snapshot | None = None

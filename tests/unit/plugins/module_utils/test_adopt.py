@@ -73,8 +73,8 @@ def test_each_kind_of_work_is_adopted_once_and_restored(machine):
     predicted, report = unbind(machine, check=True), unbind(machine)
     assert (report.changed, report.failed, warnings(report)) == (True, [], [])
     assert predicted.restart_needed == report.restart_needed == []
-    rows = report.releases["adopt"].lines()[diffs.WORK]
-    assert rows == predicted.releases["adopt"].lines()[diffs.WORK] and len(rows) == 3
+    rows = report.restored["adopt"].lines()[diffs.WORK]
+    assert rows == predicted.restored["adopt"].lines()[diffs.WORK] and len(rows) == 3
     assert (all_cpus(machine), machine.engines) == (before, {ID: "0-7"})
     assert not machine.exists(os.path.dirname(DROP_IN)) and not machine.exists(previous.PATH)
 

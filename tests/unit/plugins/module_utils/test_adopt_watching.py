@@ -21,7 +21,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file impo
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import PATH as LOCK
 from ansible_collections.npu.affinity.plugins.module_utils._state.step import Check
-from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import TakenBack, apply
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Undone, apply
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
 from ansible_collections.npu.affinity.plugins.module_utils._users import ranks
 from tests.fakes.machine import snapshot
@@ -117,7 +117,7 @@ class Fails(Check):
 def test_a_bind_that_fails_after_adopting_gives_everything_back(machine, found):
     found.function = everything(machine)
     before = all_cpus(machine)
-    with pytest.raises(TakenBack, match="All files and CPUs of running work were restored"):
+    with pytest.raises(Undone, match="All files and CPUs of running work were restored"):
         bind(machine, steps=[Fails(list)])
     assert all_cpus(machine) == before and not machine.exists(previous.PATH)
 

@@ -23,9 +23,9 @@ from ansible_collections.npu.affinity.plugins.module_utils._kernel.hugepages imp
 from ansible_collections.npu.affinity.plugins.module_utils._state import files, previous, values
 from ansible_collections.npu.affinity.plugins.module_utils._state.step import Check
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
-from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import TakenBack, apply
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Undone, apply
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
-from tests.fakes.kernel import released
+from tests.fakes.kernel import restored
 
 FILE = FEATURE.owned[0]
 SIZE = 2048
@@ -122,8 +122,8 @@ def test_pages_are_granted_recorded_and_restored(kernel):
     assert step.changed and step.remarks == []
     assert recorded(kernel) == {0: 10, 1: 0}
     assert not bind(kernel).changed
-    assert not released(FEATURE.release, kernel, check=True)[0].failed and counts(kernel)[1] == 2000
-    released(FEATURE.release, kernel)
+    assert not restored(FEATURE.restore, kernel, check=True)[0].failed and counts(kernel)[1] == 2000
+    restored(FEATURE.restore, kernel)
     assert counts(kernel) == [10, 0, 30]
 
 
@@ -204,12 +204,12 @@ def test_pages_kept_in_use_are_reported_and_later_lowered(kernel, tree, check):
 def test_undo_leaves_pages_in_use_says_so_and_ends_later(kernel, tree):
     bind(kernel)
     with_free(tree, 0, 900)
-    outcome, _undone = released(FEATURE.release, kernel)
+    outcome, _undone = restored(FEATURE.restore, kernel)
     assert counts(kernel) == [100, 0, 30] and outcome.kept == {"hugepages"}
     (sentence,) = outcome.failed
     assert sentence.startswith("node 0 keeps 100 huge pages of 2 MiB, because processes use them, and had 10 before the first bind; stop")
     with_free(tree, 0, 100)
-    outcome, undone = released(FEATURE.release, kernel)
+    outcome, undone = restored(FEATURE.restore, kernel)
     assert counts(kernel) == [10, 0, 30] and not outcome.kept
     undone.undo()
     assert counts(kernel)[0] == 100
@@ -250,7 +250,7 @@ def failed_bind(host, wanted, meanwhile=lambda: None):
 
     later = Check(list)
     later.run = fail
-    with pytest.raises(TakenBack) as failure:
+    with pytest.raises(Undone) as failure:
         apply(host, Request(), after=[step_of(host, wanted), later])
     return str(failure.value)
 
@@ -279,11 +279,11 @@ def test_pages_that_are_not_returned_are_reported_and_recorded(kernel, tree):
     short = "node 1 has 1,500 huge pages of 2 MiB of the 3,000 that it had before the first bind"
     for _run in range(2):
         assert [text.partition(";")[0] for text in bind(kernel, wish({})).remarks] == [short]
-    outcome, _undone = released(FEATURE.release, kernel)
+    outcome, _undone = restored(FEATURE.restore, kernel)
     assert [text.partition(";")[0] for text in outcome.failed] == [short]
     assert counts(kernel)[1] == 1500 and outcome.kept == {"hugepages"}
     kernel.most = 5000
-    outcome, _undone = released(FEATURE.release, kernel)
+    outcome, _undone = restored(FEATURE.restore, kernel)
     assert counts(kernel)[1] == 3000 and not outcome.failed and not outcome.kept
 
 
@@ -302,7 +302,7 @@ def test_check_mode_of_unbind_predicts_what_the_memory_allows(kernel, tree):
     node(tree, 1, 3000)
     bind(kernel, wish({1: 100}))
     node(tree, 1, 100, room=kept_free(MEMORY) + (500 * SIZE << 10) + 4096)
-    (outcome, predicted), (after, done) = released(FEATURE.release, kernel, check=True), released(FEATURE.release, kernel)
+    (outcome, predicted), (after, done) = restored(FEATURE.restore, kernel, check=True), restored(FEATURE.restore, kernel)
     assert predicted.lines() == done.lines() == {"host settings": ["~ node 1: 100 -> 600 huge pages of 2 MiB"]}
     assert outcome.failed == after.failed and outcome.kept == after.kept == {"hugepages"}
 
@@ -318,7 +318,7 @@ def test_nodes_skipped_for_lack_of_time_are_set_by_the_next_bind(kernel, monkeyp
 
 def test_a_kernel_refusal_takes_a_bind_back(kernel):
     kernel.refuses = path_of(SIZE, 1)
-    with pytest.raises(TakenBack, match=f"{path_of(SIZE, 1)} does not take 512: Invalid argument. All huge pages were restored"):
+    with pytest.raises(Undone, match=f"{path_of(SIZE, 1)} does not take 512: Invalid argument. All huge pages were restored"):
         apply(kernel, Request(), after=[step_of(kernel, WANTED)])
     assert counts(kernel) == [10, 0, 30] and not kernel.exists(previous.PATH) and not kernel.exists(GRANTED)
 

@@ -20,7 +20,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.interrupts import Vector
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous as _previous
 from tests.fakes.kernel import EVERYWHERE, EVERYWHERE_MASK, FIRST, PLAN_OF_TWO, SECOND, Kernel
-from tests.fakes.kernel import add_device, add_function, affinity, names_of, npu, released, texts, told
+from tests.fakes.kernel import add_device, add_function, affinity, names_of, npu, restored, texts, told
 
 ONLINE = "/sys/devices/system/cpu/online"
 
@@ -42,7 +42,7 @@ def kernel(tmp_path):
 
 
 def restore(kernel, check=False):
-    return released(FEATURE.release, kernel, check)
+    return restored(FEATURE.restore, kernel, check)
 
 
 def states(entries):

@@ -13,7 +13,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import 
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import CQ, SQ, bind
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import FEATURE
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
-from tests.fakes.kernel import EVERYWHERE, FIRST, SECOND, Kernel, add_device, affinity, npu, released, texts, told
+from tests.fakes.kernel import EVERYWHERE, FIRST, SECOND, Kernel, add_device, affinity, npu, restored, texts, told
 
 cpus = st.sets(st.integers(0, 15), min_size=2)
 MAILBOXES = {FIRST: "trs-mbox-7-0", SECOND: "trs-mbox-8-0"}
@@ -101,7 +101,7 @@ def test_interrupts_are_found_by_function_and_name_and_reported(tmp_path_factory
         previous.replace(back_with_other_numbers, "irq", previous.recorded(kernel).get("irq"))
         bind(back_with_other_numbers, plan)
         for host in (kernel, back_with_other_numbers):
-            assert released(FEATURE.release, host)[0].failed == []
+            assert restored(FEATURE.restore, host)[0].failed == []
             assert {affinity(host, irq) for irq in range(100, 100 + len(vectors))} <= {EVERYWHERE, None}
 
 

@@ -11,7 +11,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet imp
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._state import files
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import FileState, atomic_write
-from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import TakenBack, apply
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Undone, apply
 from tests.fakes.systemd import MARK, a_file, a_request
 
 ENFORCE = "/sys/fs/selinux/enforce"
@@ -90,7 +90,7 @@ def test_a_label_that_cannot_be_set_restores_the_files(tree, running):
     before = running.read(RULES)
     tree.write({ENFORCE: "1"})
     tree.tool(RESTORECON, dict.fromkeys((OF_FILES, OF_KUBELET), NO_CONTEXT))
-    with pytest.raises(TakenBack) as raised:
+    with pytest.raises(Undone) as raised:
         apply(running, request("two\n"))
     said = str(raised.value)
     assert "ended with status 255: no such context; run it by hand" in said and said.endswith("All files were restored")

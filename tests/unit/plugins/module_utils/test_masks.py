@@ -7,7 +7,7 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import FEATURE
-from tests.fakes.kernel import released
+from tests.fakes.kernel import restored
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.masks import asked_for, cpuset
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.placing import place
 from tests.fakes.work import CGROUPS, working
@@ -108,7 +108,7 @@ def test_a_kernel_thread_goes_back_to_the_mask_that_it_had(kernel, before, after
     plan = {"npus": [npu(0, 0)]}
     assert not [sentence for sentence in binding.bind(kernel, plan).failed if "dev0_sq_task" in sentence]
     assert kernel.cpus(900) == "0"
-    assert not released(FEATURE.release, kernel)[0].failed
+    assert not restored(FEATURE.restore, kernel)[0].failed
     assert kernel.cpus(900) == ("0-3" if before == "0-3" else "0-13")
     online(kernel, "0-15")
     assert not kernel.keeps or kernel.cpus(900) == after

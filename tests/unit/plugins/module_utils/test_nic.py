@@ -19,7 +19,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._host.host import Hos
 from ansible_collections.npu.affinity.plugins.module_utils._topology import gather
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.nics import RPS, XPS, nics, queue_of, steered_cpus
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous, values
-from tests.fakes.kernel import Kernel, released
+from tests.fakes.kernel import Kernel, restored
 
 BUS = "/sys/bus/pci/devices/"
 FIRST, SECOND, DISK = "0000:7d:00.0", "0000:7d:00.1", "0000:35:00.0"
@@ -138,8 +138,8 @@ def test_queues_are_placed_recorded_and_restored(kernel):
     assert recorded(kernel) == {f"{FIRST} {number + 1} TxRx-{number}": EVERYWHERE for number in range(4)}
     written = len(kernel.writes)
     assert not bind(kernel).changed and len(kernel.writes) == written
-    assert released(FEATURE.release, kernel, check=True)[1].changed and places(kernel, 101) == ["4"]
-    outcome, undone = released(FEATURE.release, kernel)
+    assert restored(FEATURE.restore, kernel, check=True)[1].changed and places(kernel, 101) == ["4"]
+    outcome, undone = restored(FEATURE.restore, kernel)
     assert not outcome.failed and places(kernel, 101, 102, 103, 104) == [EVERYWHERE] * 4
     undone.undo()
     assert places(kernel, 101, 102) == ["4", "5"]
@@ -157,7 +157,7 @@ def test_queues_of_a_renamed_interface_are_restored(kernel, tree, is_off):
     bind(kernel, near({FIRST: "4-7", SECOND: "4-7"}))
     renamed(tree, "eth1-TxRx", "kv0-TxRx")
     assert not bind(kernel, near({FIRST: "4-7", SECOND: "4-7"})).changed
-    undone = bind(kernel) if is_off else released(FEATURE.release, kernel)[1]
+    undone = bind(kernel) if is_off else restored(FEATURE.restore, kernel)[1]
     assert undone.changed and places(kernel, 200, 201) == [EVERYWHERE] * 2
 
 
@@ -166,7 +166,7 @@ def test_recorded_queues_that_are_gone_are_told(kernel, tree, is_off):
     bind(kernel)
     renamed(tree, "TxRx-3", "TxRx-misc")
     function(tree, SECOND, 200, [], interface="net/eth1")
-    said = (bind(kernel, near({SECOND: "4"})) if is_off else released(FEATURE.release, kernel)[1]).warnings
+    said = (bind(kernel, near({SECOND: "4"})) if is_off else restored(FEATURE.restore, kernel)[1]).warnings
     assert places(kernel, 101, 104) == [EVERYWHERE, "7"]
     lost = "1 of 4 recorded queue interrupts cannot be restored, because its driver no longer has them (queues 3)"
     assert said == [f"eth0 ({FIRST}): {lost}"]
@@ -197,7 +197,7 @@ def test_queues_of_every_kind_of_function_are_spread(kernel, tree):
     assert places(kernel, 300, 301, 302, 303, 304) == [EVERYWHERE, "8", "8", "9", "9"]
     assert places(kernel, 400, 401) == [EVERYWHERE, "12"]
     assert recorded(kernel)["0000:00:04.0 1 virtqueues"] == EVERYWHERE
-    assert not released(FEATURE.release, kernel)[0].failed and places(kernel, 201, 301, 401) == [EVERYWHERE] * 3
+    assert not restored(FEATURE.restore, kernel)[0].failed and places(kernel, 201, 301, 401) == [EVERYWHERE] * 3
 
 
 def test_cpus_that_are_offline_get_no_queue(kernel, tree):
@@ -316,7 +316,7 @@ def test_the_unit_places_again_what_a_driver_or_program_moved(kernel, tree, caps
     assert places(kernel, 101) == ["0"] and "was bound 2 times within an hour" in capsys.readouterr().out
     assert compared(kernel).drift[0].cause.word == "fought over"
     assert main(["--root", tree.root, "--pci", FIRST]) == 0 and places(kernel, 101) == ["4"]
-    released(FEATURE.release, kernel)
+    restored(FEATURE.restore, kernel)
     assert not kernel.exists(REBINDS)
     tree.write({FILE: "[]"})
     assert main(["--root", tree.root]) == 1 and "is not what role nic writes" in capsys.readouterr().out

@@ -406,13 +406,13 @@ def bound(tree):
 def test_unbound_threads_get_all_their_cgroup_grants(tree):
     host = bound(tree)
     predicted = unbind(host, check=True)
-    assert predicted.releases["threads"].report.changed and allowed(tree, 100) == {"worker": "2-5", "acl_thread": "6"}
+    assert predicted.restored["threads"].report.changed and allowed(tree, 100) == {"worker": "2-5", "acl_thread": "6"}
     done = unbind(host)
     assert done.changed and not done.failed and not done.warnings
     assert allowed(tree, 100) == {"worker": "0-7", "acl_thread": "0-7"}
     assert not host.exists(SETTINGS) and not host.exists(PROGRESS)
     again = unbind(host)
-    assert (again.bound, again.changed, again.releases["threads"].report) == (False, False, None)
+    assert (again.bound, again.changed, again.restored["threads"].report) == (False, False, None)
 
 
 def test_a_killed_unbind_releases_threads_when_repeated(tmp_path, monkeypatch):

@@ -47,7 +47,7 @@ def test_a_program_that_runs_is_no_matter(tmp_path):
     host.install("/usr/bin/python3")
     report = bind(host, "/usr/bin/python3")
     assert (report.changed, report.untried) == (True, [])
-    assert host.names(installed.LIBRARY) == ["npu_affinity.zip"]
+    assert host.names(installed.CODE_FOLDER) == ["npu_affinity.zip"]
 
 
 def test_a_missing_interpreter_is_refused_before_any_write(tmp_path):

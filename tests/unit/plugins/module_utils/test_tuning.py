@@ -14,10 +14,10 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.findings import
 from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices, Comparing, Wanted
 from ansible_collections.npu.affinity.plugins.module_utils._features.tuning.feature import FEATURE
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
-from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import TakenBack, apply
+from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Undone, apply
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
 from tests.fakes import kernel as fakes
-from tests.fakes.kernel import released
+from tests.fakes.kernel import restored
 
 FILE = "/etc/npu-affinity/tuning.json"
 BALANCING, SWAPPINESS = "/proc/sys/kernel/numa_balancing", "/proc/sys/vm/swappiness"
@@ -61,7 +61,7 @@ def bind(host, wanted, check=False):
 
 
 def unbind(host, check=False):
-    return released(FEATURE.release, host, check)
+    return restored(FEATURE.restore, host, check)
 
 
 def found(host):
@@ -126,7 +126,7 @@ def test_a_value_not_taken_back_stays_recorded_as_given(kernel):
     bind(kernel, {"swappiness": 30})
     refused = {(HUGEPAGES, "always madvise [never]"), (SWAPPINESS, "30")}
     kernel.refuse = lambda path, value: errno.EIO if (path, value) in refused else None
-    with pytest.raises(TakenBack, match="not everything could be restored: .*does not take '30'"):
+    with pytest.raises(Undone, match="not everything could be restored: .*does not take '30'"):
         bind(kernel, ALL)
     assert recorded(kernel)[SWAPPINESS] == {"original": "60", "given": ["30", "10"]}
     assert compared(kernel, {"swappiness": 30}) == {"swappiness": ("30", "10", "interrupted run")}

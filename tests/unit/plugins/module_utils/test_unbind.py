@@ -79,7 +79,7 @@ def test_unbind_restores_the_machine_and_no_workload_is_stopped(machine):
     bound = snapshot(machine.root)
     machine.calls.clear()
     predicted = unbind(machine, check=True)
-    assert snapshot(machine.root) == bound and predicted.releases["irq"].changed
+    assert snapshot(machine.root) == bound and predicted.restored["irq"].changed
     assert not CHANGES_SOMETHING & {call.split()[0] for call in machine.calls}
     report = unbind(machine)
     assert snapshot(machine.root) == before
@@ -378,8 +378,8 @@ def test_device_share_and_the_driver_s_file_are_put_back(box, content):
     assert len(box.box.shared) == 3 and box.read(path) + "\n" != content
     predicted, report = unbind(box, check=True), unbind(box)
     assert box.box.shared == [] and not (report.failed or report.kept)
-    lines = report.releases["device_share"].lines()["device share"]
-    assert lines == predicted.releases["device_share"].lines()["device share"]
+    lines = report.restored["device_share"].lines()["device share"]
+    assert lines == predicted.restored["device_share"].lines()["device share"]
     assert lines == ["~ card 0-2 chip 0: on -> off", "~ %s: as before the first bind" % path]
     assert snapshot(box.root) == before
 
@@ -389,14 +389,14 @@ def test_a_busy_card_keeps_only_its_record_until_a_later_run(box):
     bind(box, share=True)
     box.box.faults(busy=[1])
     report = unbind(box)
-    assert report.releases["device_share"].values.busy == [1] and report.kept == {"device_share"}
+    assert report.restored["device_share"].values.busy == [1] and report.kept == {"device_share"}
     assert box.box.shared == ["1:0"]
     left = snapshot(box.root)
     assert set(left) - set(before) == {"/etc/npu-affinity", "/etc/npu-affinity/previous.json", "/etc/device_share.cfg"}
     assert list(previous.recorded(box)) == ["device_share"]
     box.calls.clear()
     again = unbind(box)
-    assert not again.changed and again.releases["device_share"].values.busy == [1]
+    assert not again.changed and again.restored["device_share"].values.busy == [1]
     assert snapshot(box.root) == left and box.calls == []
     box.box.faults()
     assert unbind(box).kept == set()
@@ -408,7 +408,7 @@ def test_device_share_can_be_left_for_later(box):
     before = snapshot(box.root)
     bind(box, share=True)
     report = unbind(box, Options(device_share=False))
-    assert report.kept == {"device_share"} and not report.releases["device_share"].changed and len(box.box.shared) == 3
+    assert report.kept == {"device_share"} and not report.restored["device_share"].changed and len(box.box.shared) == 3
     assert not unbind(box, Options(device_share=False)).changed
     report = unbind(box)
     assert report.changed and not report.failed

@@ -23,7 +23,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.findings import
 from ansible_collections.npu.affinity.plugins.module_utils._command import launching, running, state
 from ansible_collections.npu.affinity.plugins.module_utils._command.program import main, parser
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._host.installed import ARCHIVE, COMMAND, COMPLETION, LIBRARY
+from ansible_collections.npu.affinity.plugins.module_utils._host.installed import ARCHIVE, COMMAND, COMPLETION, CODE_FOLDER
 from ansible_collections.npu.affinity.plugins.module_utils._launch.forms import FORMS
 from ansible_collections.npu.affinity.plugins.module_utils._state.lock import PATH as LOCK
 from ansible_collections.npu.affinity.plugins.module_utils._state.previous import record
@@ -283,7 +283,7 @@ def test_what_is_installed_runs_without_the_collection(host):
     moved.chmod(0o755)
     done = subprocess.run([moved, "--root", str(host), "status"], capture_output=True, text=True, env={}, cwd="/", check=False)
     assert (done.returncode, done.stdout[:7], done.stderr) == (0, "bound: ", "")
-    assert not list((host / LIBRARY[1:]).rglob("*.pyc"))
+    assert not list((host / CODE_FOLDER[1:]).rglob("*.pyc"))
     assert subprocess.run([moved, "--root", str(host), "--version"], capture_output=True, env={}, check=True).stdout
     command = [moved, "exec", "--root", str(host), "--or-run", "--", "env"]
     done = subprocess.run(command, capture_output=True, text=True, env={"LOCAL_RANK": "1"}, check=True)

@@ -258,7 +258,7 @@ def test_units_and_rules_name_programs_where_the_host_has_them(root, act):
     assert 'RUN+="/usr/bin/systemctl --no-block start' in (root / RULES).read_text()
 
 
-USUAL, OTHER, THIRD = installed.LIBRARY, "/var/lib/npu-affinity", "/opt/npu/code"
+USUAL, OTHER, THIRD = installed.CODE_FOLDER, "/var/lib/npu-affinity", "/opt/npu/code"
 
 
 @pytest.fixture
