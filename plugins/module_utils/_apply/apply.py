@@ -148,13 +148,13 @@ class Application:
         return self._report.restart_needed + [sentence for step in self._steps for sentence in [*step.pending(), *step.unsettled()]]
 
     def diff(self) -> diffs.Diff:
-        found = diffs.Diff()
+        result = diffs.Diff()
         if self._off:
-            found.add_unbind(self._off.report)
-        found.add_files(self._report.changes, self._report.actions, self._report.restart_needed)
+            result.add_unbind(self._off.report)
+        result.add_files(self._report.changes, self._report.actions, self._report.restart_needed)
         for step in self._steps:
-            found.add_lines(step.lines())
-        return found
+            result.add_lines(step.lines())
+        return result
 
     def result(self) -> dict[str, Any]:
         """Return what module ``host_files`` returns besides the diff."""
@@ -185,10 +185,10 @@ def refuse_parted_code(in_force: AppliedState | None, state: AppliedState) -> No
     """Raise ``ValueError`` where features that this run leaves alone would lose the host code that their units run."""
     before, after = installed.code_folder(in_force), installed.code_folder(state)
     features = in_force["features"] if in_force and before != after else {}
-    left = [name for name, there in features.items() if there == "present" and name not in state["features"]]
-    if left:
+    stranded = [name for name, there in features.items() if there == "present" and name not in state["features"]]
+    if stranded:
         text = "npu_affinity_library is %s, and the host code is in %s, where feature %s needs it: bind the host as a whole"
-        raise ValueError(text % (after, before, ", ".join(left)))
+        raise ValueError(text % (after, before, ", ".join(stranded)))
 
 
 def switched_off(host: Host, state: AppliedState, choices: Choices) -> SwitchedOff | None:
@@ -241,7 +241,7 @@ def again(root: str, state: AppliedState, topology: Topology, archive: bytes) ->
     host = Host(root, 90)
     code = functools.partial(files_of, archive=archive.decode("utf-8", "surrogateescape"))
     applied = Application(host, state, Choices(), code, check=True).carry_out()
-    differs = [applied.failure] if applied.failure else applied.diff().told() + applied.waits()
+    differs = [applied.failure] if applied.failure else applied.diff().lines() + applied.waits()
     compared = _compared(host, topology, code) if not differs else None
     return {"differs": differs, "compared": compared, "remarks": applied.remarks()}, applied.sentences()
 
@@ -250,9 +250,9 @@ def _compared(host: Host, topology: Topology, code: HostCode) -> Comparison | No
     """Return the comparison of a host on which a bind would change nothing; None where nothing differs and all work is placed."""
     from .._drift.in_force import comparison  # a host that is not as wanted needs none
 
-    known = {"npus": topology["npus"], "users": topology.get("users") or [], "silent": topology.get("silent") or {}}
+    gathered = {"npus": topology["npus"], "users": topology.get("users") or [], "silent": topology.get("silent") or {}}
     try:
-        found = comparison(host, {"topology": known, "must_be_bound": False}, None, code)
+        compared = comparison(host, {"topology": gathered, "must_be_bound": False}, None, code)
     except (OSError, ValueError, CommandError) as error:
         return {"msg": str(error)}
-    return found if found["drift"] or found["outside"] else None
+    return compared if compared["drift"] or compared["outside"] else None

@@ -69,25 +69,25 @@ def sources() -> dict[str, bytes]:
 
     The sources are read from where this module came from, be that a folder or the archive that Ansible sends to a host.
     """
-    found: dict[str, bytes | None] = {}
+    files: dict[str, bytes | None] = {}
 
     def take(name: str) -> bool:
         """Take a file with all that it imports, and return whether there is such a file."""
-        if name not in found:
-            found[name] = source = _source(name)
+        if name not in files:
+            files[name] = source = _source(name)
             for folder, words in _imports(name, source.decode()) if source else ():
                 for depth in range(1, len(folder) + 1):
                     take("/".join(folder[:depth]) + "/__init__.py")
                 if not (folder and take("/".join(folder) + ".py")):
                     for word in words:
                         take("/".join([*folder, word]) + ".py")
-        return found[name] is not None
+        return files[name] is not None
 
     for name in _ROOTS:
         take(posixpath.dirname(name) + "/__init__.py")
         if not take(name):
             raise ValueError(_NO_SOURCES.format(name))
-    sources = {name: source for name, source in found.items() if source is not None}
+    sources = {name: source for name, source in files.items() if source is not None}
     return {**sources, "__init__.py": (_INIT % VERSION).encode(), "__main__.py": _MAIN}
 
 

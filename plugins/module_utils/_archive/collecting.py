@@ -104,9 +104,9 @@ def collect(root: str, timeout: float, request: Request) -> tuple[Archive, list[
         if request.anonymous:
             entries = [entry._replace(author="", reason="", run={**entry.run, "inventory": ""}) for entry in history.entries]
             history = history._replace(entries=entries)
-        found = comparison(host, {"topology": topology, "must_be_bound": True}, None, request.host_code, history)
-        found["drift"] = [_without_lines(finding) for finding in found["drift"]]
-        compared = found
+        comparing = comparison(host, {"topology": topology, "must_be_bound": True}, None, request.host_code, history)
+        comparing["drift"] = [_without_lines(finding) for finding in comparing["drift"]]
+        compared = comparing
     except (OSError, ValueError, CommandError) as error:
         warnings.append("the comparison did not finish: %s" % error)
         compared = {"msg": str(error)}
@@ -143,8 +143,8 @@ def _without_lines(finding: Drift) -> Drift:
 
 def _without_names(archive: Archive, host: Host, warnings: list[str]) -> Archive:
     """Return an archive without the names by which the host is known; warn of those that stay."""
-    own = [platform.node()] if host.live else []
-    names, common = names_of([archive["host"], host.read("/etc/hostname") or "", *own])
+    node = [platform.node()] if host.live else []
+    names, common = names_of([archive["host"], host.read("/etc/hostname") or "", *node])
     warnings += [
         "The name %s of this host stays in the archive, because it is a word that archives are made of; rename the file and look into it "
         "before you send it" % name
@@ -188,11 +188,11 @@ _GPU_IDENTITY = re.compile(r"GPU-[0-9a-f]{8}-[0-9a-f-]{27}", re.IGNORECASE)
 
 def names_of(known_as: Iterable[str]) -> tuple[list[str], list[str]]:
     """Return the names to take out of a host that is ``known_as`` these, short names included, and those that are too common for that."""
-    found = set()
+    names = set()
     for name in (text.strip() for text in known_as):
-        found |= {name} if _ADDRESS.match(name) else {name, name.partition(".")[0]}
-    found = {name for name in found if len(name) > 1 and (not name.isdigit())}
-    return sorted(found - GENERIC), sorted(name for name in found & GENERIC if name != "localhost")
+        names |= {name} if _ADDRESS.match(name) else {name, name.partition(".")[0]}
+    names = {name for name in names if len(name) > 1 and (not name.isdigit())}
+    return sorted(names - GENERIC), sorted(name for name in names & GENERIC if name != "localhost")
 
 
 def without_names(names: Sequence[str]) -> Callable[[str], str]:
@@ -218,6 +218,6 @@ def _replaced(match: Match[str]) -> str:
     is_kept = (
         _KERNEL_PATH.search(before)
         or _OURS.match(match.string, start)
-        or any(found.group().find(match.group()) >= 0 for found in _PCI.finditer(around))
+        or any(address.group().find(match.group()) >= 0 for address in _PCI.finditer(around))
     )
     return match.group() if is_kept else REMOVED

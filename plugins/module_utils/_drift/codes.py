@@ -57,7 +57,7 @@ PAIRS = sorted({(cause, code_of(kind, cause)) for cause in findings.CAUSES for k
 
 def result_of(finding: Finding) -> Drift:
     """Return a finding as module ``binding_info`` returns it."""
-    expected, found = texts_of(finding)
+    expected, actual = texts_of(finding)
     code = code_of(finding.kind, finding.cause.word)
     device = finding.device
     return {
@@ -65,7 +65,7 @@ def result_of(finding: Finding) -> Drift:
         "kind": finding.kind,
         "object": finding.object,
         "expected": expected,
-        "found": found,
+        "found": actual,
         "cause": finding.cause.word,
         "remark": finding.cause.remark,
         "npu": device.id if device else None,
@@ -74,7 +74,7 @@ def result_of(finding: Finding) -> Drift:
         "unit": finding.unit,
         "expected_cpus": finding.expected.cpus,
         "found_cpus": _cpus_of(finding.found),
-        "sentence": "%s: expected %s, found %s; likely %s: %s [%s]" % (finding.object, expected, found, *finding.cause, code),
+        "sentence": "%s: expected %s, found %s; likely %s: %s [%s]" % (finding.object, expected, actual, *finding.cause, code),
     }
 
 
@@ -101,5 +101,5 @@ def _text(kind: str, value: Value) -> str:
 
 
 def _cpus_of(values: tuple[Value, ...]) -> str | None:
-    known = [value.cpus for value in values if value.cpus is not None]
-    return compress({cpu for cpus in known for cpu in expand(cpus)}) if known else None
+    cpulists = [value.cpus for value in values if value.cpus is not None]
+    return compress({cpu for cpus in cpulists for cpu in expand(cpus)}) if cpulists else None

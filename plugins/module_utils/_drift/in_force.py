@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 
 class Compared(NamedTuple):
-    """``bound``: whether the host was ever bound; ``known`` and ``wanted``: what it was compared with."""
+    """``bound``: whether the host was ever bound; ``recorded`` and ``wanted``: what it was compared with."""
 
     bound: bool
     findings: Findings
-    known: InForce
+    recorded: InForce
     wanted: Wanted
 
 
@@ -45,16 +45,16 @@ def comparison(
     """Return what module ``binding_info`` returns. ``asked``: its options ``topology`` and ``must_be_bound``; ``desired``: the state whose
     changes it lists; the others are those of :func:`compare`, whose errors are raised."""
     compared = compare(host, asked["topology"], asked["must_be_bound"], host_code, history)
-    findings, known = compared.findings, compared.known
+    findings, recorded = compared.findings, compared.recorded
     return {
         "bound": compared.bound,
-        "changes": difference(applied(desired), known.state) if desired and known.state else [],
+        "changes": difference(applied(desired), recorded.state) if desired and recorded.state else [],
         "drift": drift_of(host, compared),
         "checked": findings.checked,
         "outside": findings.outside,
         "outside_sentence": sentence(findings.outside),
         "remarks": findings.remarks,
-        "last_change": cast("Any", known.entries[-1].header()) if known.state else None,
+        "last_change": cast("Any", recorded.entries[-1].header()) if recorded.state else None,
     }
 
 
@@ -80,67 +80,67 @@ def compare(
 
     A host without a history is compared with its plan.json alone. Raises as :func:`verify.verify`.
     """
-    known = history or in_force(host)
-    state = known.state
-    wanted, library = wanted_by(state), installed.code_folder(state)
-    owned = installed.everywhere(wanted.owned, [library])
+    recorded = history or in_force(host)
+    state = recorded.state
+    wanted, folder = wanted_by(state), installed.code_folder(state)
+    owned = installed.everywhere(wanted.owned, [folder])
     wanted = wanted._replace(owned=owned, topology=topology, must_be_bound=must_be_bound)
     if state is None and host.text(PLAN) is None:
         wanted = wanted._replace(owned=[pattern for feature in FEATURES.values() for pattern in feature.owned])
     outdated = ""
     if state and state.get("runtime") and host_code:
-        outdated = _outdated(host, library)
+        outdated = _outdated(host, folder)
         if not outdated:
             wanted = wanted._replace(files=[*wanted.files, *host_code(state)])
     bound, findings = verify(host, wanted, state["plan"] if state else None)
-    findings.remarks += coded("NPU_HISTORY_INCOMPLETE", [*known.remarks, *([known.missing] if bound and known.missing else [])])
+    findings.remarks += coded("NPU_HISTORY_INCOMPLETE", [*recorded.remarks, *([recorded.missing] if bound and recorded.missing else [])])
     findings.remarks += coded(PLAN_OUTDATED, [outdated] if outdated else [])
-    return Compared(bound, findings, known, wanted)
+    return Compared(bound, findings, recorded, wanted)
 
 
 def drift_of(host: Host, compared: Compared) -> list[Drift]:
     """Return the drift as plain data. The cause names the last bind or rollback where that explains the difference."""
     findings = compared.findings.drift
-    before = _as_before(host, compared.known) if findings else set()
+    before = _as_before(host, compared.recorded) if findings else set()
     begun = previous.recorded(host).get(INTERRUPTED, []) if findings else []
     unfinished = {*begun, *units_of(begun)}
-    return [result_of(_explained(finding, compared.known, before, unfinished)) for finding in findings]
+    return [result_of(_explained(finding, compared.recorded, before, unfinished)) for finding in findings]
 
 
-def _explained(finding: Finding, known: InForce, before: set[tuple[str, str]], unfinished: set[str]) -> Finding:
+def _explained(finding: Finding, recorded: InForce, before: set[tuple[str, str]], unfinished: set[str]) -> Finding:
     if not unfinished.isdisjoint((finding.object, finding.unit or "")):
         return finding._replace(cause=Cause(INTERRUPTED_RUN, "a run did not end, or left something to the next one; bind again"))
     text = ""
     if finding.cause.word == OLD_PROCESS and finding.unit:
         path = drop_in_of(finding.unit)
-        entry = since(known.entries, lambda state: next((file["content"] for file in state["files"] if file["path"] == path), None))
+        entry = since(recorded.entries, lambda state: next((file["content"] for file in state["files"] if file["path"] == path), None))
         text = "its settings are those of %s" % entry.title() if entry else ""
     elif (finding.kind, finding.object) in before:
-        text = "it is as it was before %s" % known.entries[-1].title()
+        text = "it is as it was before %s" % recorded.entries[-1].title()
     return finding._replace(cause=Cause(finding.cause.word, "%s; %s" % (finding.cause.remark, text))) if text else finding
 
 
-def _as_before(host: Host, known: InForce) -> set[tuple[str, str]]:
+def _as_before(host: Host, recorded: InForce) -> set[tuple[str, str]]:
     """Return the kind and name of what is as the entry before the last one wants it.
 
     Device share is left out, because npu-smi is slow. Lost cards and offline CPUs are not what an entry wants.
     """
-    state = known.entries[-2].state if known.state and len(known.entries) > 1 else None
+    state = recorded.entries[-2].state if recorded.state and len(recorded.entries) > 1 else None
     if not state or not state["plan"]:
         return set()
     try:
         live = cast("Live", {name: value for name, value in state["live"].items() if name != "device_share"})
         wanted = wanted_by(state)._replace(live=live, topology={"npus": [], "users": []})
-        found = verify(host, wanted, state["plan"])[1]
+        findings = verify(host, wanted, state["plan"])[1]
     except (LookupError, OSError, TypeError, ValueError, CommandError):  # such as an entry of a version that kept less
         return set()
-    same = {(kind, name) for kind, names in found.checked.items() if kind not in ("npus", "cpus") for name in names}
-    return same - {(finding.kind, finding.object) for finding in found.drift}
+    same = {(kind, name) for kind, names in findings.checked.items() if kind not in ("npus", "cpus") for name in names}
+    return same - {(finding.kind, finding.object) for finding in findings.drift}
 
 
-def _outdated(host: Host, library: str) -> str:
+def _outdated(host: Host, folder: str) -> str:
     """Return a sentence where the host has the host code of another version of the collection."""
-    text = host.text(installed.placed(installed.ARCHIVE, library))
+    text = host.text(installed.placed(installed.ARCHIVE, folder))
     version = installed.installed_version(text)
     if text is None or version == VERSION:
         return ""

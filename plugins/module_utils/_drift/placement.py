@@ -74,15 +74,15 @@ class Judge(NamedTuple):
         npus = with_lost(self.plan)
         parts = [by_process(self.host, npus, user) if len(user["npus"]) > 1 and not is_whole(user) else [user] for user in users]
         users = [user for part in parts for user in part]
-        found = placement(users, self.plan, self.host_binds, self.pods)
-        away = {user["title"] for user in found.outside}
+        result = placement(users, self.plan, self.host_binds, self.pods)
+        away = {user["title"] for user in result.outside}
         for user in users if self.ranks else ():
             of_user = ranks.ranks(self.host, npus, user) if len(user["npus"]) > 1 and called(user) not in away else []
             outside = placement(of_user, self.plan, self.host_binds, self.pods).outside
-            found.outside.extend(outside)
+            result.outside.extend(outside)
             away.update([called(user)] if outside else [])
         confined = [user for user in map(self.confined, (user for user in users if called(user) not in away)) if user]
-        return found._replace(inside=found.inside - len(confined), outside=found.outside + confined)
+        return result._replace(inside=result.inside - len(confined), outside=result.outside + confined)
 
     def confined(self, user: NpuUser) -> OutsideUser | None:
         """Return a user that has less than it is to have, with the cause; None for one that has all, and for one that is not inside its
@@ -92,12 +92,12 @@ class Judge(NamedTuple):
             return None
         for unit in user["group"].split("/"):
             pool = pool & self.expected.get(unit, pool) or pool
-        found = [row for part in by_process(self.host, with_lost(self.plan), user) for row in self._of_process(part, pool)]
-        if not found:
+        short = [row for part in by_process(self.host, with_lost(self.plan), user) for row in self._of_process(part, pool)]
+        if not short:
             return None
-        cpus = {cpu for _pid, mask, _origin in found for cpu in mask}
-        cause = found[0][2]
-        pids = sorted({pid for pid, *_others in found})
+        cpus = {cpu for _pid, mask, _origin in short for cpu in mask}
+        cause = short[0][2]
+        pids = sorted({pid for pid, *_others in short})
         return outside_user(user, pids, compress(cpus), compress(pool), cause.remedy, cause=cause.why)
 
     def _of_process(self, user: NpuUser, pool: set[int]) -> Iterator[_Row]:
@@ -112,15 +112,15 @@ class Judge(NamedTuple):
             yield from self._memory(pid, entries, pool)
 
     def _threads(self, pid: int, roles: Mapping[str, set[int]], pool: set[int]) -> Iterator[_Row]:
-        found: dict[tuple[str, str], list[str]] = {}
+        short: dict[tuple[str, str], list[str]] = {}
         seen = threads(self.host, pid)
         for tid, name in seen:
             role = role_of(name, self.patterns)
             text = Thread.of_process(pid, tid, name).read(self.host)
             mask = set(expand(text or ""))
             if text and role != "leave" and mask <= pool and len(mask) < len(roles[role]):
-                found.setdefault((role, text), []).append(name)
-        for (role, text), names in found.items():
+                short.setdefault((role, text), []).append(name)
+        for (role, text), names in short.items():
             cause = origin(self.host, pid, set(expand(text)), roles[role])
             if len(names) < len(seen):
                 cause = cause._replace(why="%d of its %d threads, such as %s: %s" % (len(names), len(seen), names[0], cause.why))
@@ -145,12 +145,12 @@ def check_users(comparing: Comparing, users: Sequence[NpuUser], compared: Collec
     _check_binders(comparing, [user for user in users if not any(in_group(user["group"], unit) for unit in compared)])
     if alone:
         users = [part for user in users for part in (by_process(host, with_lost(plan), user) if user["processes"] else [user])]
-    found = Judge.of(host, plan, comparing.wanted.expected, comparing.wanted.live).placed(users)
+    result = Judge.of(host, plan, comparing.wanted.expected, comparing.wanted.live).placed(users)
     drifted = {finding.unit for finding in findings.drift if finding.unit}
-    findings.outside = [user for user in found.outside if user["unit"] not in drifted]
+    findings.outside = [user for user in result.outside if user["unit"] not in drifted]
     if alone:
         findings.remarks += coded(WORK_OUTSIDE_POOL, in_other_pools([user for user in findings.outside if "cause" not in user], plan))
-    findings.remarks += coded(WORK_OUTSIDE_POOL, found.remarks()) + coded("NPU_RANKS_PLACED", ranks.remarks(users, plan))
+    findings.remarks += coded(WORK_OUTSIDE_POOL, result.remarks()) + coded("NPU_RANKS_PLACED", ranks.remarks(users, plan))
 
 
 def _check_binders(comparing: Comparing, users: Sequence[NpuUser]) -> None:

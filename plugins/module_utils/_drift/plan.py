@@ -33,28 +33,28 @@ def check_plan(findings: Findings, host: Host, given: Plan | None, owned: Sequen
         return given, _check_unbound(findings, host, owned, must_be_bound, given is not None)
     _check_record(findings, host)
     try:
-        found = read(host) or {}
+        plan = read(host) or {}
     except Newer as error:
         findings.differs("plan", PLAN, _IN_FORCE, str(error), Cause(CHANGED_SETTINGS, "a newer version bound this host"))
         return given, True
     except Broken as error:
         findings.differs("plan", PLAN, _IN_FORCE, error.why, Cause(EDIT, "bind the host again to write it"))
         return given, True
-    other = [] if given is None else _differing(_sets_of(given), _sets_of(found))
+    other = [] if given is None else _differing(_sets_of(given), _sets_of(plan))
     if other:
         cause = Cause(EDIT, "the file was edited since the last bind; bind again to write it")
         findings.differs("plan", PLAN, "; ".join(mine for mine, _theirs in other), "; ".join(theirs for _mine, theirs in other), cause)
     else:
         findings.same("plan", PLAN)
-    return found if given is None else given, True
+    return plan if given is None else given, True
 
 
 def _check_unbound(findings: Findings, host: Host, owned: Sequence[str], must_be_bound: bool, has_history: bool) -> bool:
-    left = [path for path, (_before, after) in compare(host, Request(owned=owned)).items() if after.text is None]
-    left += [previous.PATH] if host.exists(previous.PATH) else []
-    was_bound = has_history or bool(left)
+    traces = [path for path, (_before, after) in compare(host, Request(owned=owned)).items() if after.text is None]
+    traces += [previous.PATH] if host.exists(previous.PATH) else []
+    was_bound = has_history or bool(traces)
     if was_bound or must_be_bound:
-        remark = "removed by hand; %s" % ("%s is still there" % left[0] if left else "bind the host again")
+        remark = "removed by hand; %s" % ("%s is still there" % traces[0] if traces else "bind the host again")
         cause = Cause(EDIT, remark) if was_bound else Cause(NEVER_BOUND, "bind the host")
         findings.differs("plan", PLAN, _IN_FORCE, "no such file", cause)
     return was_bound
@@ -82,11 +82,11 @@ def _sets_of(plan: Plan) -> dict[str, dict[str, str]]:
 def _differing(mine: dict[str, dict[str, str]], theirs: dict[str, dict[str, str]]) -> list[tuple[str, str]]:
     """Return pairs of texts for every NPU of which two plans say different things."""
 
-    def said(title: str, sets: dict[str, str] | None) -> str:
+    def text(title: str, sets: dict[str, str] | None) -> str:
         return "%s has %s" % (title, ", ".join("%s %s" % pair for pair in sorted(sets.items()) if pair[1])) if sets else "no " + title
 
     titles = sorted(set(mine) | set(theirs))
-    return [(said(title, mine.get(title)), said(title, theirs.get(title))) for title in titles if mine.get(title) != theirs.get(title)]
+    return [(text(title, mine.get(title)), text(title, theirs.get(title))) for title in titles if mine.get(title) != theirs.get(title)]
 
 
 def check_tools(findings: Findings, plan: Plan, silent: Mapping[str, str]) -> None:
@@ -108,22 +108,22 @@ def check_npus(
     """
     there = set()
     chips = _by_function(present)
-    told = {Device.of(npu).kind for npu in present if npu.get("pci")} - {Device.of(npu).kind for npu in present if not npu.get("pci")}
+    reported = {Device.of(npu).kind for npu in present if npu.get("pci")} - {Device.of(npu).kind for npu in present if not npu.get("pci")}
     for npu in plan["npus"]:
         device, pci = Device.of(npu), (npu.get("pci") or "").lower()
         others, folder = chips.get(pci) or [npu.get("chip")], "%s/%s" % (DEVICE_FOLDER, pci)
-        expected, found, why = "PCI function " + pci, "", ""
-        if pci and pci not in chips and device.kind in told - silent.keys() and host.exists(folder):
-            found = "not listed, with " + (driver_of(host, folder) or "no driver")
+        expected, actual, why = "PCI function " + pci, "", ""
+        if pci and pci not in chips and device.kind in reported - silent.keys() and host.exists(folder):
+            actual = "not listed, with " + (driver_of(host, folder) or "no driver")
             why = "it fell off the bus, or was given to a guest"
         elif npu.get("chip") is not None and npu["chip"] not in others:
-            expected, found = "chip %s of PCI function %s" % (npu["chip"], pci), "chip %s" % compress(others)
+            expected, actual = "chip %s of PCI function %s" % (npu["chip"], pci), "chip %s" % compress(others)
             why = "npu-smi lists other chips of its card only"
         elif pci and not host.exists(folder):
-            found, why = "no such function", "it dropped off the bus"
+            actual, why = "no such function", "it dropped off the bus"
         if why:
             cause = Cause(LOST_CARD, why + "; bind again when it is back or permanently removed")
-            findings.differs("npus", device.title, expected, found, cause, device)
+            findings.differs("npus", device.title, expected, actual, cause, device)
         else:
             there.add(device)
             findings.same("npus", device.title)
@@ -143,12 +143,12 @@ def _by_function(npus: Iterable[Npu | PlanEntry]) -> dict[str, list[Any]]:
 
 def check_new_npus(findings: Findings, plan: Plan, present: Sequence[Npu]) -> None:
     """Note the NPUs that are there and have no CPUs by the plan, except for those that it leaves out because others were asked for."""
-    known, lost = _by_function(plan["npus"]), _by_function(plan.get("lost") or [])
+    planned, lost = _by_function(plan["npus"]), _by_function(plan.get("lost") or [])
     options = plan.get("options") or {}
     asked = [options[name] for name in ("npus", "visible_npus") if options.get(name) is not None]
     for npu in present:
         pci, chip = (npu.get("pci") or "").lower(), npu.get("chip")
-        if not pci or {chip, None} & set(known.get(pci, [])):
+        if not pci or {chip, None} & set(planned.get(pci, [])):
             continue
         back = bool({chip, None} & set(lost.get(pci, [])))
         if back or all(npu["id"] in numbers for numbers in asked):

@@ -56,9 +56,9 @@ def verify(host: Host, wanted: Wanted, given: Plan | None = None) -> tuple[bool,
     for feature in sorted(FEATURES.values(), key=lambda feature: feature.compared):
         if feature.compare:
             feature.compare(comparing)
-    found = wanted.topology["users"] if wanted.topology and "users" in wanted.topology else users(host, with_lost(plan))
+    npu_users = wanted.topology["users"] if wanted.topology and "users" in wanted.topology else users(host, with_lost(plan))
     compared = [*(entry["unit"] for entry in wanted.expected), *(service["name"] for service in slices.get("services") or ())]
-    check_users(comparing, found, compared)
+    check_users(comparing, npu_users, compared)
     return bound, findings
 
 
@@ -78,9 +78,9 @@ def check_units(findings: Findings, host: Host, wanted: Wanted) -> set[str]:
     """
     systemd, texts = Systemd(host), {entry["path"]: entry["content"] for entry in wanted.files}
 
-    def note(unit: str, expected: str, found: str | None, by_whom: str, when: str = "") -> None:
-        if found:
-            findings.differs("units", unit + when, expected, found, Cause(EDIT, by_whom), unit)
+    def note(unit: str, expected: str, actual: str | None, by_whom: str, when: str = "") -> None:
+        if actual:
+            findings.differs("units", unit + when, expected, actual, Cause(EDIT, by_whom), unit)
         else:
             findings.same("units", unit + when)
 
@@ -116,10 +116,10 @@ def check_files(findings: Findings, host: Host, files: Sequence[FileEntry], owne
         else:
             cause = Cause(EDIT, "changed by hand" if is_ours(before.text) else "another file took its place")
         if is_archive(path) and before.text is not None and after.text not in (None, before.text):
-            expected, found = "version %s" % installed_version(after.text), "other content"
+            expected, actual = "version %s" % installed_version(after.text), "other content"
         else:
-            expected, found = _file_texts(before, after)
-        findings.differs("files", path, expected, found, cause, unit_of(path))
+            expected, actual = _file_texts(before, after)
+        findings.differs("files", path, expected, actual, cause, unit_of(path))
         edited.add(unit_of(path))
     return {unit for unit in edited if unit is not None}
 
@@ -138,7 +138,7 @@ def check_executables(findings: Findings, host: Host, files: Sequence[FileEntry]
     """Look whether the programs that units, udev rules and scripts name can be executed."""
     for wrong in unusable(host, {entry["path"]: entry["content"] for entry in files}):
         cause = Cause(EDIT, "removed or moved since the last bind, perhaps by a package; bind again, which names the one that is there")
-        findings.differs("files", wrong.program, "a program that %s runs" % wrong.file, wrong.found, cause, unit_of(wrong.file))
+        findings.differs("files", wrong.program, "a program that %s runs" % wrong.file, wrong.problem, cause, unit_of(wrong.file))
 
 
 def _file_texts(before: FileState, after: FileState) -> tuple[str, str]:
@@ -155,9 +155,9 @@ def _file_texts(before: FileState, after: FileState) -> tuple[str, str]:
     return missing.decode("utf-8", "replace"), added.decode("utf-8", "replace")
 
 
-def differing_lines(expected: str, found: str) -> tuple[str, str]:
+def differing_lines(expected: str, actual: str) -> tuple[str, str]:
     """Return the lines that only the one, and only the other of two texts has, each as a short text."""
-    lines = [text.splitlines() for text in (expected, found)]
+    lines = [text.splitlines() for text in (expected, actual)]
     missing, added = ([line for line in lines[mine] if line not in lines[1 - mine]] for mine in (0, 1))
     if not missing and not added:
         return "its lines", "its lines in another order or number"

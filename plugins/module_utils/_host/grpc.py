@@ -54,19 +54,19 @@ class StatusError(ValueError):
 
 def encoded(fields: dict[int, Value]) -> bytes:
     """Return a message; texts and inner messages, or numbers, by the numbers of their fields."""
-    found = b""
+    message = b""
     for number, value in fields.items():
         content = value.encode() if isinstance(value, str) else value
         if isinstance(content, int):
-            found += _varint(number << 3) + _varint(content)
+            message += _varint(number << 3) + _varint(content)
         else:
-            found += _varint(number << 3 | 2) + _varint(len(content)) + content
-    return found
+            message += _varint(number << 3 | 2) + _varint(len(content)) + content
+    return message
 
 
 def decoded(message: bytes) -> Fields:
     """Return the fields of a message by their numbers: bytes or numbers. Raises ``ValueError``."""
-    found: Fields = {}
+    fields: Fields = {}
     place = 0
     while place < len(message):
         key, place = _read_varint(message, place)
@@ -81,16 +81,16 @@ def decoded(message: bytes) -> Fields:
             raise ValueError("a message has a field of unknown type %d" % kind)
         if place > len(message):
             raise ValueError("a message is cut off")
-        found.setdefault(key >> 3, []).append(value)
-    return found
+        fields.setdefault(key >> 3, []).append(value)
+    return fields
 
 
 def _varint(number: int) -> bytes:
-    found = bytearray()
+    content = bytearray()
     while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
+        content.append(number & 0x7F | 0x80)
         number >>= 7
-    return bytes(found + bytes([number]))
+    return bytes(content + bytes([number]))
 
 
 def _read_varint(message: bytes, place: int) -> tuple[int, int]:
@@ -132,10 +132,10 @@ class _Call:
         connection.connect(path)
 
     def _limit(self) -> None:
-        left = self.deadline - time.monotonic()
-        if left <= 0:
+        remaining = self.deadline - time.monotonic()
+        if remaining <= 0:
             raise socket.timeout()
-        self.connection.settimeout(left)
+        self.connection.settimeout(remaining)
 
     def answer(self, message: bytes) -> bytes:
         """Send a message, and return the one that comes back."""
@@ -162,8 +162,8 @@ class _Call:
 
     def _request(self) -> bytes:
         """Return the headers: POST and http by their numbers in the static table, the others spelled out."""
-        left = "%dm" % max(1, 1000 * (self.deadline - time.monotonic()))
-        others = {"content-type": "application/grpc", "te": "trailers", "grpc-timeout": left}
+        timeout = "%dm" % max(1, 1000 * (self.deadline - time.monotonic()))
+        others = {"content-type": "application/grpc", "te": "trailers", "grpc-timeout": timeout}
         texts = b"".join(b"\0" + _plain(name) + _plain(value) for name, value in others.items())
         return b"\x83\x86\x04" + _plain(self.method) + b"\x01" + _plain("localhost") + texts
 
@@ -201,14 +201,14 @@ class _Call:
                     return
 
     def _receive(self, size: int) -> bytes:
-        found = b""
-        while len(found) < size:
+        content = b""
+        while len(content) < size:
             self._limit()
-            chunk = self.connection.recv(size - len(found))
+            chunk = self.connection.recv(size - len(content))
             if not chunk:
                 raise ValueError("the connection ended before the answer")
-            found += chunk
-        return found
+            content += chunk
+        return content
 
     def _send(self, content: bytes) -> None:
         self._limit()
@@ -233,7 +233,7 @@ def _plain(text: str) -> bytes:
 
 def _headers(block: bytes) -> dict[str, str]:
     """Return the headers that a block spells out; those of the static table say nothing about the status of gRPC."""
-    found, place = {}, 0
+    headers, place = {}, 0
     while place < len(block):
         first = block[place]
         if first & 0x80 or first & 0xE0 == 0x20:  # a whole header of the table, or its size
@@ -242,8 +242,8 @@ def _headers(block: bytes) -> dict[str, str]:
         index, place = _integer(block, place, 6 if first & 0x40 else 4)
         name, place = ("", place) if index else _text(block, place)
         value, place = _text(block, place)
-        found[name] = value
-    return found
+        headers[name] = value
+    return headers
 
 
 def _integer(block: bytes, place: int, bits: int) -> tuple[int, int]:
@@ -271,10 +271,10 @@ def _from_huffman(content: bytes) -> str:
         for symbol in symbols:
             codes[(bits, code)] = symbol
             code += 1
-    found, length, code = [], 0, 0
+    text, length, code = [], 0, 0
     for bit in (byte >> shift & 1 for byte in content for shift in range(7, -1, -1)):
         length, code = length + 1, code << 1 | bit
         if (length, code) in codes:
-            found.append(codes[(length, code)])
+            text.append(codes[(length, code)])
             length = code = 0
-    return "".join(found)
+    return "".join(text)

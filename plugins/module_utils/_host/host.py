@@ -98,11 +98,11 @@ class Host(Tree):
         if file is None:
             return None
         with file:
-            found = bytearray()
+            data = bytearray()
             try:
                 for chunk in iter(lambda: file.read(_CHUNK), b""):
-                    found += chunk
-                    if len(found) >= _MOST_BYTES:
+                    data += chunk
+                    if len(data) >= _MOST_BYTES:
                         raise Unreadable(
                             "%s has %d MiB or more, which no file of its kind has: remove or rename it" % (path, _MOST_BYTES >> 20)
                         )
@@ -110,7 +110,7 @@ class Host(Tree):
                 if error.errno in GONE:
                     return None
                 raise Unreadable("%s cannot be read (%s): remove or repair it" % (path, error.strerror))
-        return bytes(found)
+        return bytes(data)
 
     def open(self, path: str) -> IO[bytes] | None:
         """Open a file to read its bytes, unbuffered; None if there is none. Raises :class:`Unreadable`, and never waits for a fifo."""
@@ -220,16 +220,16 @@ def _run(argv: Sequence[str], stdin: str, limit: float) -> Result:
     return Result(tuple(argv), process.returncode, answer + errors, errors)
 
 
-def _refuse_other_kinds(path: str, found: os.stat_result) -> None:
+def _refuse_other_kinds(path: str, status: os.stat_result) -> None:
     """Raise :class:`Unreadable` for what is not a file. systemd masks a unit by a link to the null device, which is an empty file."""
-    kind = kind_of(found)
-    if kind and not (stat.S_ISCHR(found.st_mode) and found.st_rdev == os.makedev(1, 3)):
+    kind = kind_of(status)
+    if kind and not (stat.S_ISCHR(status.st_mode) and status.st_rdev == os.makedev(1, 3)):
         raise Unreadable("%s cannot be read (Is %s): remove or rename it, and run again" % (path, kind))
 
 
-def kind_of(found: os.stat_result) -> str:
+def kind_of(status: os.stat_result) -> str:
     """Return what something is that is neither a file nor a link, such as ``a fifo``; '' for these."""
-    return next((words for is_kind, words in _KINDS if is_kind(found.st_mode)), "")
+    return next((words for is_kind, words in _KINDS if is_kind(status.st_mode)), "")
 
 
 def _answer(process: subprocess.Popen[bytes], pipes: Sequence[IO[bytes]], answer: bytes, deadline: float) -> list[bytearray]:

@@ -24,13 +24,13 @@ HostCode = Callable[["AppliedState"], "list[FileEntry]"]
 """Returns the files of the host code for a desired state."""
 
 
-def placed(path: str, library: str) -> str:
-    """Return where a file lies on a host whose host code is in the folder ``library``, by its path on others; also for shell patterns."""
-    if library == CODE_FOLDER:
+def placed(path: str, folder: str) -> str:
+    """Return where a file lies on a host whose host code is in the given ``folder``, by its path on others; also for shell patterns."""
+    if folder == CODE_FOLDER:
         return path
     if path.startswith(CODE_FOLDER + "/"):
-        return library + path[len(CODE_FOLDER) :]
-    return library + _PLACED[path] if path in _PLACED else path
+        return folder + path[len(CODE_FOLDER) :]
+    return folder + _PLACED[path] if path in _PLACED else path
 
 
 def code_folder(state: AppliedState | None) -> str:
@@ -38,10 +38,9 @@ def code_folder(state: AppliedState | None) -> str:
     return (state and state.get("library")) or CODE_FOLDER
 
 
-def everywhere(paths: Iterable[str], libraries: Iterable[str]) -> list[str]:
+def everywhere(paths: Iterable[str], folders: Iterable[str]) -> list[str]:
     """Return paths or shell patterns with those that they have in other folders of the host code."""
-    folders = [CODE_FOLDER, *libraries]
-    return list(dict.fromkeys(placed(path, library) for path in paths for library in folders))
+    return list(dict.fromkeys(placed(path, folder) for path in paths for folder in [CODE_FOLDER, *folders]))
 
 
 def is_archive(path: str) -> bool:
@@ -50,5 +49,5 @@ def is_archive(path: str) -> bool:
 
 def installed_version(text: str | None) -> str | None:
     """Return the version that the text of an installed archive names; None without one."""
-    found = _VERSION.search(text or "")
-    return found.group(1) if found else None
+    match = _VERSION.search(text or "")
+    return match.group(1) if match else None

@@ -46,8 +46,8 @@ class Tree:
 
     def resolve(self, path: str) -> str:
         """Return where a path of the machine lies, with no link at all: to read what is there, or to write into it."""
-        found = self.path(path)
-        return self._without_links(path) if not self.live and os.path.islink(found) else found
+        place = self.path(path)
+        return self._without_links(path) if not self.live and os.path.islink(place) else place
 
     def _folder(self, folder: str) -> str:
         """Return :meth:`resolve` of a folder; those that are there are looked at once, from the outermost on."""
@@ -55,42 +55,42 @@ class Tree:
         while folder not in self._folders:
             new.append(folder)
             folder = folder.rpartition("/")[0]
-        found = self._folders[folder]
+        place = self._folders[folder]
         for folder in reversed(new):
             name = folder.rpartition("/")[2]
-            found = self._without_links(folder) if name in ("", ".", "..") else "%s/%s" % (found, name)
+            place = self._without_links(folder) if name in ("", ".", "..") else "%s/%s" % (place, name)
             try:
-                mode = os.lstat(found).st_mode
+                mode = os.lstat(place).st_mode
             except OSError:
                 continue
             if stat.S_ISLNK(mode):
-                found = self._without_links(folder)
-            self._folders[folder] = found
-        return found
+                place = self._without_links(folder)
+            self._folders[folder] = place
+        return place
 
     def _without_links(self, path: str) -> str:
         """Return :meth:`resolve` of a path by looking at every name in it."""
-        found, left, links = "", path.split("/")[::-1], 0
-        while left:
-            name = left.pop()
+        place, pending, links = "", path.split("/")[::-1], 0
+        while pending:
+            name = pending.pop()
             if name in ("", "."):
                 continue
             if name == "..":
-                if not found:
+                if not place:
                     raise ValueError(
                         "%s leads out of %s: correct the path, or the link on its way that has too many '..'" % (path, self.root)
                     )
-                found = found.rpartition("/")[0]
+                place = place.rpartition("/")[0]
                 continue
             try:
-                target = os.readlink("%s%s/%s" % (self.root, found, name))
+                target = os.readlink("%s%s/%s" % (self.root, place, name))
             except OSError:
-                found += "/" + name
+                place += "/" + name
                 continue
             links += 1
             if links > _MOST_LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), self.root + path)
             if target.startswith("/"):
-                found = ""
-            left += target.split("/")[::-1]
-        return self.root + found
+                place = ""
+            pending += target.split("/")[::-1]
+        return self.root + place

@@ -36,7 +36,7 @@ _SETS = (
 )
 _OF_NPU = (*_SETS, ("id", "id"), ("slice", "slice"), ("state", "state"))
 _OF_HOST = (("strategy", "strategy"), ("housekeeping", "housekeeping"), ("cpus", "CPUs"), ("poll", "poll threads"))
-_TOLD = {"about", "npus", "lost"} | {key for key, _word in _OF_HOST}
+_SHOWN = {"about", "npus", "lost"} | {key for key, _word in _OF_HOST}
 
 
 def difference(desired: AppliedState, in_force: AppliedState) -> list[str]:
@@ -91,19 +91,19 @@ def plan_steps(now: Part, then: Part) -> list[Step]:
     """Return what differs between two plans, each of which can be empty: of the host, and of each NPU."""
     old, new = _npus(now), _npus(then)
     matched = [(_find(entry, old), entry) for entry in new]
-    known = [id(record) for record, _entry in matched if record]
+    matching = [id(record) for record, _entry in matched if record]
     steps = _of_host(now, then)
     for record, entry in matched:
         if record is None:
             steps.append(("+", _all_of(entry)))
         else:
             steps += [("~", "%s: %s" % (_title(entry), parts)) for parts in [_changes(record, entry, _OF_NPU)] if parts]
-    return steps + [("-", _all_of(record)) for record in old if id(record) not in known]
+    return steps + [("-", _all_of(record)) for record in old if id(record) not in matching]
 
 
 def other_parts(now: Part, then: Part) -> list[str]:
     """Return the keys of two plans that differ and have no line."""
-    return sorted(key for key in set(now) | set(then) if key not in _TOLD and (now.get(key) or None) != (then.get(key) or None))
+    return sorted(key for key in set(now) | set(then) if key not in _SHOWN and (now.get(key) or None) != (then.get(key) or None))
 
 
 def _npus(plan: Part) -> list[Part]:
@@ -151,13 +151,13 @@ def _all_of(entry: Part) -> str:
 
 def rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """Return a description of each entry of a history (oldest first), the newest first, each with its difference from the one before."""
-    found = []
+    descriptions = []
     for place, entry in enumerate(entries):
         npus = (entry.state["plan"] or {}).get("npus", [])
         first = ["%s, %s" % (count(len(npus), noun(npus)), count(len(entry.state["files"]), "file"))]
         lines = difference(entry.state, entries[place - 1].state) or [REST] if place else first
-        found.append(dict(entry.header(), features=entry.state["features"], difference=lines))
-    return found[::-1]
+        descriptions.append(dict(entry.header(), features=entry.state["features"], difference=lines))
+    return descriptions[::-1]
 
 
 def paragraphs(entries: Sequence[Entry]) -> Iterator[str]:

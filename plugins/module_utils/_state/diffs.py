@@ -94,7 +94,7 @@ class Diff:
                 lines = ["%s %s" % step for step in plan_steps(now, then)]
                 others = other_parts(now, then)
                 self.parts[PLANS] += lines or ["~ only %s" % " and ".join(others)] * bool(others)
-            elif is_told_in_lines(before, after):
+            elif is_shown_in_lines(before, after):
                 if not is_archive(path) and path not in together:
                     self.parts[UNITS if path.startswith(UNIT_FOLDER + "/") else FILES] += lines_of_file(path, before, after)
             else:
@@ -103,14 +103,14 @@ class Diff:
         removed = ["- %s in %s" % (count(len(paths), "file"), posixpath.dirname(paths[0])) for paths in together.values()]
         self.parts[FILES] += dict.fromkeys(removed)
 
-    def told(self) -> list[str]:
+    def lines(self) -> list[str]:
         """Return all lines, and the paths of the files that are shown as texts."""
         return [line for lines in self.parts.values() for line in lines] + [text["before_header"] for text in self.texts]
 
     def document(self) -> list[dict[str, str]]:
         """Return what a module returns as ``diff``; an empty list where nothing differs."""
-        told = ["%s:\n%s" % (title, "".join("  %s\n" % line for line in lines)) for title, lines in self.parts.items() if lines]
-        return ([{"prepared": "".join(told)}] if told else []) + self.texts
+        sections = ["%s:\n%s" % (title, "".join("  %s\n" % line for line in lines)) for title, lines in self.parts.items() if lines]
+        return ([{"prepared": "".join(sections)}] if sections else []) + self.texts
 
 
 def _removed_together(changes: Mapping[str, States]) -> dict[str, list[str]]:
@@ -156,7 +156,7 @@ def _version(text: str | None) -> str:
     return "none" if text is None else "version %s" % (installed_version(text) or "unknown")
 
 
-def is_told_in_lines(before: FileState, after: FileState) -> bool:
+def is_shown_in_lines(before: FileState, after: FileState) -> bool:
     """Whether :func:`lines_of_file` describes a change: of a managed file, a link, or a removal. Text of other files is shown unchanged."""
     texts = [state.text for state in (before, after) if state.text is not None and state.link is None]
     return after.text is None or all(map(is_ours, texts))
@@ -171,8 +171,8 @@ def lines_of_file(path: str, before: FileState, after: FileState) -> list[str]:
         return ["+ " + _GAP.join([name] + _contents(after))]
     if before.link is not None or after.link is not None:
         return ["~ %s%s%s -> %s" % (name, _GAP, _kind(before), _kind(after))]
-    told, more = _differences(before, after)
-    return ["~ " + _GAP.join([name] + told)] + ["    " + line for line in more]
+    parts, further = _differences(before, after)
+    return ["~ " + _GAP.join([name] + parts)] + ["    " + line for line in further]
 
 
 def _kind(state: FileState) -> str:
@@ -201,8 +201,8 @@ def _differences(before: FileState, after: FileState) -> tuple[list[str], list[s
     if old is None or new is None:
         import difflib
 
-        found = difflib.unified_diff(texts[0].splitlines(), texts[1].splitlines(), n=0, lineterm="")
-        return mode, [line for line in found if not line.startswith(("---", "+++", "@@"))]
+        lines = difflib.unified_diff(texts[0].splitlines(), texts[1].splitlines(), n=0, lineterm="")
+        return mode, [line for line in lines if not line.startswith(("---", "+++", "@@"))]
     parts = [part for key in list(dict.fromkeys(list(old) + list(new))) for part in _change(key, old.get(key, []), new.get(key, []))]
     return (parts + mode or ["comments"]), []
 
@@ -229,13 +229,13 @@ def _settings(text: str) -> dict[str, list[str]] | None:
             return {key: [_shortened(value)] for key, value in json_of(text).items() if key != "about"}
         except ValueError:
             return None
-    said = [line for line in text.splitlines() if line.strip() and not line.startswith(("#", ";", "["))]
-    found: dict[str, list[str]] = {}
-    for match in map(_SETTING.fullmatch, [part for line in said for part in _NEXT_OF_RULE.split(line)]):
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith(("#", ";", "["))]
+    settings: dict[str, list[str]] = {}
+    for match in map(_SETTING.fullmatch, [part for line in lines for part in _NEXT_OF_RULE.split(line)]):
         if match is None:
             return None
-        found.setdefault(match.group(1), []).append(match.group(2))
-    return {key: [value for value in values if value] or [""] for key, values in found.items()}
+        settings.setdefault(match.group(1), []).append(match.group(2))
+    return {key: [value for value in values if value] or [""] for key, values in settings.items()}
 
 
 def _shortened(value: object) -> str:
@@ -274,13 +274,13 @@ def _title(entries: Sequence[Entry], kind: str) -> str:
 
 def _place(entries: Iterable[Entry], key: str) -> str:
     """Return the CPUs of entries; of those that differ all together, and that they do. RPS and XPS without CPUs are off."""
-    found = {str(entry[key]) for entry in entries}
-    if len(found) == 1:
-        return found.pop() or "off"
+    places = {str(entry[key]) for entry in entries}
+    if len(places) == 1:
+        return places.pop() or "off"
     try:
-        return "spread over %s" % compress({cpu for cpus in found for cpu in expand(cpus)})
+        return "spread over %s" % compress({cpu for cpus in places for cpu in expand(cpus)})
     except ValueError:
-        return ", ".join(sorted(found))
+        return ", ".join(sorted(places))
 
 
 def threads(processes: Iterable[Entry]) -> list[str]:

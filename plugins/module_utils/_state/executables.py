@@ -40,7 +40,7 @@ class Unusable(NamedTuple):
     elsewhere: str | None
 
     @property
-    def found(self) -> str:
+    def problem(self) -> str:
         state = "not executable" if self.there else "no such file"
         return "%s; this host has %s" % (state, self.elsewhere) if self.elsewhere else state
 
@@ -58,11 +58,11 @@ def programs(host: Host) -> dict[str, str | None]:
     Where there is no python3, or one older than 3.7, units get the Python that runs this. Another tree, such as an image, can get its
     programs later: there what is not found is left out.
     """
-    found = {name: find(host, name) for name in USUAL}
+    paths = {name: find(host, name) for name in USUAL}
     if host.live:
-        python = found["python3"]
-        return dict(found, python3=python if python and _can_run_units(host, python) else sys.executable)
-    return {name: path for name, path in found.items() if path}
+        python = paths["python3"]
+        return dict(paths, python3=python if python and _can_run_units(host, python) else sys.executable)
+    return {name: path for name, path in paths.items() if path}
 
 
 def _can_run_units(host: Host, python: str) -> bool:

@@ -104,8 +104,8 @@ def make_folder(host: Host, path: str, mode: int = 0o755) -> None:
         missing.append(place)
         place = os.path.dirname(place)
     if not os.path.isdir(place):
-        found = place[len(host.root.rstrip("/")) :]
-        raise ValueError("%s cannot be written: File exists and is not a directory; remove or rename it, and run again" % found)
+        obstacle = place[len(host.root.rstrip("/")) :]
+        raise ValueError("%s cannot be written: File exists and is not a directory; remove or rename it, and run again" % obstacle)
     for folder in reversed(missing):
         with contextlib.suppress(FileExistsError):
             os.mkdir(folder, 0o700)
@@ -115,11 +115,11 @@ def make_folder(host: Host, path: str, mode: int = 0o755) -> None:
 def _owner_of(target: str) -> Owner | None:
     """Return the user and group of a file that is there, None where they are those that a new file gets."""
     try:
-        found = os.lstat(target)
+        status = os.lstat(target)
     except FileNotFoundError:
         return None
-    owner = (found.st_uid, found.st_gid)
-    return owner if stat.S_ISREG(found.st_mode) and owner != (os.geteuid(), os.getegid()) else None
+    owner = (status.st_uid, status.st_gid)
+    return owner if stat.S_ISREG(status.st_mode) and owner != (os.geteuid(), os.getegid()) else None
 
 
 def _refuse_folder(path: str, target: str) -> None:
@@ -272,11 +272,11 @@ class Snapshot:
 
     def restore(self) -> None:
         """Write back what differs."""
-        for path, found in self._folders.items():
-            if found is not None and _folder(self._host, path) != found:
+        for path, status in self._folders.items():
+            if status is not None and _folder(self._host, path) != status:
                 place = self._host.path(path)
                 make_folder(self._host, path)
-                mode, owner, group = found
+                mode, owner, group = status
                 os.chown(place, owner, group)
                 os.chmod(place, mode)
         for path, before in self._files.items():
@@ -286,7 +286,7 @@ class Snapshot:
 
 def _folder(host: Host, path: str) -> tuple[int, int, int] | None:
     try:
-        found = os.lstat(host.path(path))
+        status = os.lstat(host.path(path))
     except OSError:
         return None
-    return (stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid) if stat.S_ISDIR(found.st_mode) else None
+    return (stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid) if stat.S_ISDIR(status.st_mode) else None

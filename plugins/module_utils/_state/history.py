@@ -150,17 +150,17 @@ def chosen(entries: Sequence[Entry], number: int) -> Entry:
     Raises ``ValueError`` with what there is instead.
     """
     there = "entries %s" % ", ".join(str(entry.id) for entry in entries) if entries else "no entry"
-    found = entries[:number][-1:] if number < 0 else [entry for entry in entries if entry.id == number]
-    if not found:
+    matches = entries[:number][-1:] if number < 0 else [entry for entry in entries if entry.id == number]
+    if not matches:
         raise ValueError("there is no entry %d in the history; this host has %s" % (number, there))
-    return found[0]
+    return matches[0]
 
 
 def newest(host: Host) -> Entry | None:
     """Return the entry that was applied last, or None where that is not known."""
     try:
-        known = ids(host)
-        return read(host, known[-1]) if known else None
+        numbers = ids(host)
+        return read(host, numbers[-1]) if numbers else None
     except ValueError:
         return None
 
@@ -191,15 +191,15 @@ def in_force(host: Host) -> InForce:
 def since(entries: Sequence[Entry], part: Callable[[AppliedState], Any]) -> Entry | None:
     """Return the entry since which a part of the state is as it is now, without a look at entries that do not have the part; None where
     no entry has it."""
-    found = None
+    first = None
     for entry in reversed(entries):
         value = part(entry.state)
         if value is None:
             continue
-        if found is not None and value != part(found.state):
+        if first is not None and value != part(first.state):
             break
-        found = entry
-    return found
+        first = entry
+    return first
 
 
 def keep(host: Host, applied: Applied) -> int | None:
@@ -207,17 +207,17 @@ def keep(host: Host, applied: Applied) -> int | None:
 
     Raises ``ValueError`` with a sentence, and leaves no new entry, where that cannot be done.
     """
-    known = ids(host)
+    numbers = ids(host)
     last = newest(host)
     if last and digest(applied.state) == digest(last.state):
         return None
-    number = known[-1] + 1 if known else 1
+    number = numbers[-1] + 1 if numbers else 1
     now, run = time.strftime(TIME, time.gmtime()), applied.run or new_run()
     entry = Entry(number, now, VERSION, applied.action, applied.author, applied.reason, run, applied.state)
     try:
         make_folder(host, FOLDER, 0o700)
         atomic_write(host, _path(number), dump(_ABOUT, dict(entry._asdict(), schema=SCHEMA)), 0o600)
-        for old in (known + [number])[:-LIMIT]:
+        for old in (numbers + [number])[:-LIMIT]:
             os.unlink(host.path(_path(old)))
     except OSError as error:
         if host.exists(_path(number)):

@@ -87,12 +87,12 @@ complete -F _npu_affinity npu-affinity
 def files_of(state: AppliedState | None, archive: str) -> list[FileEntry]:
     """Return the archive, which has the text ``archive``, and the files of the command, as entries ``{path, content, mode}`` for
     :class:`_transaction.request.Request`, in the folder and for the interpreter that a desired state names."""
-    library, python = code_folder(state), (state and state.get("python")) or PYTHON
-    path = placed(ARCHIVE, library)
+    folder, python = code_folder(state), (state and state.get("python")) or PYTHON
+    path = placed(ARCHIVE, folder)
     return [
         {"path": path, "content": archive},
-        {"path": placed(COMMAND, library), "content": _LAUNCHER % (python, path), "mode": "0755"},
-        {"path": placed(COMPLETION, library), "content": _COMPLETION, "mode": "0644"},
+        {"path": placed(COMMAND, folder), "content": _LAUNCHER % (python, path), "mode": "0755"},
+        {"path": placed(COMPLETION, folder), "content": _COMPLETION, "mode": "0644"},
     ]
 
 
@@ -102,10 +102,10 @@ def compared_with(host: Host, digest: str | None) -> HostCode:
     An archive on the host whose SHA-256 is ``digest``, or any if that is None, is as it should be. Of another one only the head is known.
     """
 
-    def found(state: AppliedState) -> list[FileEntry]:
+    def files(state: AppliedState) -> list[FileEntry]:
         content = host.content(placed(ARCHIVE, code_folder(state)))
         if content is None or digest not in (None, hashlib.sha256(content).hexdigest()):
             return files_of(state, HEAD)
         return files_of(state, content.decode("utf-8", "surrogateescape"))
 
-    return found
+    return files

@@ -70,7 +70,7 @@ def holder(host: Host) -> str | None:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return None
     except BlockingIOError:
-        return _said(descriptor)
+        return _holder_in(descriptor)
     finally:
         os.close(descriptor)
 
@@ -112,7 +112,7 @@ def _acquire(host: Host, program: str) -> int:
                 os.ftruncate(descriptor, 0)
                 os.write(descriptor, ("%s (process %d) since %s" % (program, os.getpid(), started)).encode())
                 return descriptor
-            holder = _said(descriptor)
+            holder = _holder_in(descriptor)
         except BaseException:
             os.close(descriptor)
             raise
@@ -125,7 +125,7 @@ def _acquire(host: Host, program: str) -> int:
         time.sleep(_PAUSE)
 
 
-def _said(descriptor: int) -> str:
+def _holder_in(descriptor: int) -> str:
     return shown(os.pread(descriptor, 200, 0).decode("utf-8", "replace")) or "another program"
 
 

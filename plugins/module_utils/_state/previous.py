@@ -40,8 +40,8 @@ def recorded(host: Host) -> dict[str, Any]:
     if not isinstance(sections, dict):
         raise ValueError("%s does not hold sections: %s" % (PATH, _ADVICE))
     refuse_newer(PATH, sections)
-    found = {name: data for name, data in sections.items() if name not in ("about", "schema")}
-    for name, data in found.items():
+    contents = {name: data for name, data in sections.items() if name not in ("about", "schema")}
+    for name, data in contents.items():
         try:
             _sections.check(name, data)
         except ValueError as error:
@@ -49,7 +49,7 @@ def recorded(host: Host) -> dict[str, Any]:
                 "%s: section '%s' cannot be restored (%s). Nothing was touched; use the version of the collection that bound this host, or "
                 "correct the file by hand" % (PATH, shown(name), error)
             )
-    return found
+    return contents
 
 
 def code_folders(host: Host) -> list[str]:
@@ -73,8 +73,8 @@ def record(host: Host, section: str, data: Any) -> bool:
 
 def record_files(host: Host, states: Mapping[str, FileState]) -> None:
     """Store files that are not recorded yet."""
-    known = recorded(host).get("files", {})
-    files = {path: state.record() for path, state in states.items() if path not in known}
+    recorded_files = recorded(host).get("files", {})
+    files = {path: state.record() for path, state in states.items() if path not in recorded_files}
     if files:
         record(host, "files", files)
 

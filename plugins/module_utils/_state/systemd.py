@@ -99,13 +99,13 @@ class Systemd:
         if not units:
             return {}
         output = self._systemctl("show", "--property=Id," + ",".join(properties), *units).answer
-        found = [settings(block) for block in output.split("\n\n")]
-        return {values.pop("Id"): values for values in found if "Id" in values}
+        blocks = [settings(block) for block in output.split("\n\n")]
+        return {values.pop("Id"): values for values in blocks if "Id" in values}
 
     def running(self, units: Sequence[str]) -> list[str]:
         """Return those of the units, named as for :meth:`show`, that are neither inactive nor failed: stopping them does something."""
-        found = self.show(["ActiveState"], units)
-        return [unit for unit, values in sorted(found.items()) if values.get("ActiveState") not in ("inactive", "failed")]
+        states = self.show(["ActiveState"], units)
+        return [unit for unit, values in sorted(states.items()) if values.get("ActiveState") not in ("inactive", "failed")]
 
     def forget_failed(self, pattern: str) -> None:
         self._check("reset-failed", pattern)
@@ -139,19 +139,19 @@ class Systemd:
 
         In another tree the links are made by hand where systemctl does not.
         """
-        if not self._told("enable", unit):
+        if not self._by_systemctl("enable", unit):
             for link in enable_links(unit, text):
                 make_folder(self.host, posixpath.dirname(link))
                 os.symlink("%s/%s" % (UNIT_FOLDER, unit), self.host.path(link))
 
     def disable(self, unit: str, text: str | None) -> None:
         """Disable a unit with the given file text: the reverse of :meth:`enable`."""
-        if not self._told("disable", unit):
+        if not self._by_systemctl("disable", unit):
             for link in enable_links(unit, text):
                 if self.host.exists(link):
                     os.unlink(self.host.path(link))
 
-    def _told(self, verb: str, unit: str) -> bool:
+    def _by_systemctl(self, verb: str, unit: str) -> bool:
         """Whether systemctl did it. In another tree it may be missing, and it finds no unit folder behind an absolute link."""
         if not self.host.live and self.host.resolve(UNIT_FOLDER) != self.host.root + UNIT_FOLDER:
             return False
@@ -190,13 +190,13 @@ class Systemd:
         folder = self.cgroup(unit)
         if folder is None:
             return {}
-        left = self.show(CPUSET_KEYS, [unit]).get(unit, {})
-        found = {}
+        limits, sentences = self.show(CPUSET_KEYS, [unit]).get(unit, {}), {}
         for key, (kind, word) in CPUSET_KEYS.items():
-            own, around = (self.host.read("%s/cpuset.%s.effective" % (path, kind)) for path in (folder, posixpath.dirname(folder)))
-            if not left.get(key) and own is not None and around is not None and set(expand(own)) < set(expand(around)):
-                found[key] = "%s has no setting for %s any more and is still confined to %s; restart its processes" % (unit, word, own)
-        return found
+            inside, around = (self.host.read("%s/cpuset.%s.effective" % (path, kind)) for path in (folder, posixpath.dirname(folder)))
+            if not limits.get(key) and inside is not None and around is not None and set(expand(inside)) < set(expand(around)):
+                text = "%s has no setting for %s any more and is still confined to %s; restart its processes"
+                sentences[key] = text % (unit, word, inside)
+        return sentences
 
     def users(self, slices: Sequence[str], leaving: Iterable[str] = ()) -> dict[str, list[str]]:
         """Return ``{slice: units}`` of those slices that must not be stopped: what runs there, or would be stopped along with them.
@@ -207,25 +207,25 @@ class Systemd:
         """
         requirers = {name: set(values.get("RequiredBy", "").split()) for name, values in self.show(["RequiredBy"], slices).items()}
         running = set(self.running(sorted(set().union(*requirers.values()) - set(slices) - set(leaving))))
-        found = {}
+        used = {}
         for name in slices:
             path = slice_path(name)
             below = [requirers.get(other, set()) for other in slices if (slice_path(other) + "/").startswith(path + "/")]
             units = self._inside(CGROUPS + path) | (running & set().union(*below))
             if units or self.populated(name):
-                found[name] = sorted(units) or [name]
-        return found
+                used[name] = sorted(units) or [name]
+        return used
 
     def _inside(self, folder: str) -> set[str]:
         """Return the services and scopes with processes below the cgroup folder of a slice, and in the slices below it."""
-        found, left = set(), [folder]
-        while left:
-            outer = left.pop()
+        units, pending = set(), [folder]
+        while pending:
+            outer = pending.pop()
             inner = ["%s/%s" % (outer, name) for name in self.host.names(outer)]
             populated = [path for path in inner if "populated 1" in (self.host.read(path + "/cgroup.events") or "")]
-            left += [path for path in populated if path.endswith(".slice")]
-            found |= {posixpath.basename(path) for path in populated if UNIT_SUFFIX.search(path) and not path.endswith(".slice")}
-        return found
+            pending += [path for path in populated if path.endswith(".slice")]
+            units |= {posixpath.basename(path) for path in populated if UNIT_SUFFIX.search(path) and not path.endswith(".slice")}
+        return units
 
     def widen(self, unit: str, keys: Container[str]) -> bool:
         """Give a live unit all CPUs or memory nodes, because without its setting alone it stays narrow; return whether there is a key.

@@ -53,15 +53,15 @@ def in_settings(lines: Iterable[tuple[str, str]], key: str) -> list[tuple[str, s
 
 def in_files(host: Host, paths: Iterable[str], key: str) -> list[tuple[str, str]]:
     """Return ``[(path, value)]`` of a variable in environment files, given as ``EnvironmentFile=`` has them."""
-    found = []
+    assignments = []
     for path in paths:
         folder, pattern = posixpath.split(path.lstrip("-").strip("'\""))
         for file in ["%s/%s" % (folder, name) for name in host.names(folder, pattern)]:
             text = (host.read(file) or "").replace("\\\n", "")
             for raw in re.findall(_ASSIGNMENT % key, text, re.MULTILINE | re.DOTALL):
                 parts = _PART.findall(raw.strip())
-                found.append((file, "".join(_ESCAPED.sub(r"\1", double) + "".join(rest) for double, *rest in parts)))
-    return found
+                assignments.append((file, "".join(_ESCAPED.sub(r"\1", double) + "".join(rest) for double, *rest in parts)))
+    return assignments
 
 
 def environment(host: Host, unit: str, without_ours: bool = False) -> dict[str, tuple[str, str]]:
@@ -69,11 +69,11 @@ def environment(host: Host, unit: str, without_ours: bool = False) -> dict[str, 
 
     ``without_ours``: except for our drop-ins, also that of feature adopt.
     """
-    said = values(host, unit)
-    ours = drop_in_of(unit)[: -len(".conf")]
-    lines = [(path, _specified(value, unit)) for path, value in said.get("Environment", []) if not (without_ours and path.startswith(ours))]
-    files = [_specified(value, unit) for _path, value in said.get("EnvironmentFile", [])]
-    found = {}
+    in_force, ours = values(host, unit), drop_in_of(unit)[: -len(".conf")]
+    kept = [(path, value) for path, value in in_force.get("Environment", []) if not (without_ours and path.startswith(ours))]
+    lines = [(path, _specified(value, unit)) for path, value in kept]
+    files = [_specified(value, unit) for _path, value in in_force.get("EnvironmentFile", [])]
+    variables = {}
     for name in VARIABLES:
         parts = []
         for line in lines:
@@ -82,18 +82,18 @@ def environment(host: Host, unit: str, without_ours: bool = False) -> dict[str, 
         parts += in_files(host, files, name)
         if parts:
             path, value = parts[-1]
-            found[name] = (value, path)
-    return found
+            variables[name] = (value, path)
+    return variables
 
 
 def _specified(text: str, unit: str) -> str:
     """Return a value with the specifiers that name the unit put in; others stay as they are."""
     stem = unit.rpartition(".")[0]
     prefix, _at, instance = stem.partition("@")
-    known = {"%": "%", "n": unit, "N": stem, "p": prefix, "P": prefix, "i": instance, "I": instance}
+    replacements = {"%": "%", "n": unit, "N": stem, "p": prefix, "P": prefix, "i": instance, "I": instance}
     for name in "PI":  # unescaped
-        known[name] = _HEX.sub(lambda match: chr(int(match.group(1), 16)), known[name].replace("-", "/"))
-    return _SPECIFIER.sub(lambda match: known[match.group(1)], text)
+        replacements[name] = _HEX.sub(lambda match: chr(int(match.group(1), 16)), replacements[name].replace("-", "/"))
+    return _SPECIFIER.sub(lambda match: replacements[match.group(1)], text)
 
 
 def set_elsewhere(host: Host, unit: str) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def _is_read_before_ours(path: str) -> bool:
     return name.endswith(".service")
 
 
-def agrees(name: str, found: str, wanted: str) -> bool:
+def agrees(name: str, value: str, wanted: str) -> bool:
     """Whether a value is what is wanted, or names some of the devices that are wanted."""
-    ids = found.replace(" ", "").split(",") if name in VISIBLE else []
-    return found == wanted or bool(ids) and set(ids) <= set(wanted.split(","))
+    ids = value.replace(" ", "").split(",") if name in VISIBLE else []
+    return value == wanted or bool(ids) and set(ids) <= set(wanted.split(","))

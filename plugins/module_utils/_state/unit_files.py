@@ -83,10 +83,10 @@ def absent(units: Mapping[str, str]) -> str:
     """Return a sentence on units that a host does not have, ``{name: the nearest that it has}``."""
     names = ["%s (did you mean %s?)" % (unit, near) if near else unit for unit, near in sorted(units.items())]
     if len(units) == 1:
-        found = "is not installed: systemd has no unit file of this name. Its drop-in takes effect once it is installed."
+        text = "is not installed: systemd has no unit file of this name. Its drop-in takes effect once it is installed."
     else:
-        found = "are not installed: systemd has no unit files of these names. Their drop-ins take effect once they are installed."
-    return "%s %s" % (", ".join(names), found)
+        text = "are not installed: systemd has no unit files of these names. Their drop-ins take effect once they are installed."
+    return "%s %s" % (", ".join(names), text)
 
 
 def fragment(host: Host, unit: str) -> str | None:
@@ -105,32 +105,32 @@ def drop_ins(host: Host, unit: str) -> list[str]:
     stem, _dot, kind = unit.rpartition(".")
     parts = stem.split("@")[0].split("-")
     names = [unit, _template(unit)] + ["-".join(parts[:count]) + "-." + kind for count in range(len(parts) - 1, 0, -1)] + [kind]
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for name in filter(None, names):
         for folder in FOLDERS:
             inner = "%s/%s.d" % (folder, name)
             for file in host.names(inner, "*.conf"):
-                found.setdefault(file, "%s/%s" % (inner, file))
-    return [found[file] for file in sorted(found)]
+                paths.setdefault(file, "%s/%s" % (inner, file))
+    return [paths[file] for file in sorted(paths)]
 
 
 def values(host: Host, unit: str) -> dict[str, list[tuple[str, str]]]:
     """Return ``{key: [(path, value)]}`` of what a unit's files say together, without what a later empty value of the key resets."""
-    own = fragment(host, unit)
-    return values_of_files(host, ([own] if own else []) + drop_ins(host, unit))
+    main = fragment(host, unit)
+    return values_of_files(host, ([main] if main else []) + drop_ins(host, unit))
 
 
 def values_of_files(host: Host, paths: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
     """Return the same of files in the order in which systemd reads them. A comment can lie between lines that a backslash joins."""
-    found: dict[str, list[tuple[str, str]]] = {}
+    settings: dict[str, list[tuple[str, str]]] = {}
     for path in paths:
         lines = [line for line in (host.read(path) or "").splitlines() if not line.lstrip().startswith(("#", ";"))]
         for line in re.sub(r"\\[ \t]*\n", " ", "\n".join(lines)).splitlines():
             key, equals, value = line.partition("=")
             if equals:
-                kept = found.setdefault(key.strip(), [])
-                kept[:] = kept + [(path, value.strip())] if value.strip() else []
-    return found
+                assigned = settings.setdefault(key.strip(), [])
+                assigned[:] = assigned + [(path, value.strip())] if value.strip() else []
+    return settings
 
 
 def withheld(host: Host, group: str) -> str:
@@ -158,11 +158,11 @@ def others(host: Host, unit: str, key: str) -> list[tuple[str, str]]:
 
 def differences(host: Host, unit: str, wanted: Mapping[str, str]) -> Iterator[tuple[str, str, str, str | None]]:
     """Yield ``(key, value wanted, value found, path of the file that makes the difference or None)`` of the settings of our drop-in."""
-    said = values(host, unit)
+    settings = values(host, unit)
     for key, value in wanted.items():
-        parts = said.get(key, [])
+        parts = settings.get(key, [])
         if key in LISTS:
-            sets = [found for found in (numbers(text) for _path, text in parts) if found is not None]
+            sets = [cpus for cpus in (numbers(text) for _path, text in parts) if cpus is not None]
             right = len(sets) == len(parts) and set().union(*sets) == numbers(value)
         else:
             right = bool(parts) and parts[-1][1] == value

@@ -98,12 +98,12 @@ class Values:
 
     def wanted(self, host: Host, live: Mapping[str, Any]) -> dict[str, str]:
         """Return ``{key: value}`` of what the feature wants. Raises ``ValueError`` for what is not a setting."""
-        found = {}
+        values = {}
         for name, value in sorted(live.items()):
             if name not in self.settings or not isinstance(value, (str, int)):
                 raise ValueError("'%s' is not a setting" % name)
-            found.update(dict.fromkeys(self.paths(host, name), str(value)))
-        return found
+            values.update(dict.fromkeys(self.paths(host, name), str(value)))
+        return values
 
     def paths(self, host: Host, name: str) -> list[str]:
         """Return the files with a setting; none where the host does not have it."""
@@ -154,9 +154,9 @@ class Values:
             host.set_attribute(key, value)
         except OSError as error:
             raise ValueError("%s does not take '%s': %s" % (key, value, error.strerror or error))
-        found = self.read(host, key)
-        if found != value:
-            raise ValueError("%s was set to '%s' and holds '%s'" % (key, value, found))
+        result = self.read(host, key)
+        if result != value:
+            raise ValueError("%s was set to '%s' and holds '%s'" % (key, value, result))
         return value
 
     def writable(self, host: Host, key: str) -> bool:
@@ -178,9 +178,9 @@ class Values:
         for key, value in wanted.items():
             name = self._setting_of(key)
             offered = self.settings[name].offered if name else ""
-            known = (host.read(posixpath.join(posixpath.dirname(key), offered)) or value).split() if offered else [value]
-            if value not in known:
-                raise ValueError("%s: there is no %s %s; this host has %s" % (key, name, value, ", ".join(known)))
+            accepted = (host.read(posixpath.join(posixpath.dirname(key), offered)) or value).split() if offered else [value]
+            if value not in accepted:
+                raise ValueError("%s: there is no %s %s; this host has %s" % (key, name, value, ", ".join(accepted)))
 
     def possible(self, host: Host, key: str, before: str, wanted: str) -> str:
         """Return what a value can become now."""

@@ -90,13 +90,13 @@ def undo(host: Host, values: Values, changes: Sequence[Change]) -> list[str]:
     return list(dict.fromkeys(failed))
 
 
-def confirm(host: Host, values: Values, wanted: Mapping[str, str], left: Container[str] = ()) -> None:
+def confirm(host: Host, values: Values, wanted: Mapping[str, str], remaining: Container[str] = ()) -> None:
     """Forget what was given before ``wanted``, and values that are not wanted any more, are what they originally were and not ``left``."""
     kept = {}
     for key, entry in entries(host, values).items():
         if key in wanted:
             kept[key] = dict(entry, given=[wanted[key]])
-        elif key in left or values.keeps(host, key, entry["original"]):
+        elif key in remaining or values.keeps(host, key, entry["original"]):
             kept[key] = entry
     previous.replace(host, values.name, kept or None)
 
@@ -172,16 +172,16 @@ class Restore(Step, step.Restore):
         Step.__init__(self, host, values, {})
         step.Restore.__init__(self, host, outcome, options)
         self._originals = {key: entry["original"] for key, entry in outcome.recorded.get(values.name, {}).items()}
-        self._left: set[str] = set()
+        self._unrestored: set[str] = set()
         values.retry()
 
     def look(self, check: bool) -> None:
         changes = []
         heirs = self.outcome.attempt(self.values.name, self.values.heirs, self.host, self._originals)
         for key, original in [*self._originals.items(), *(heirs or {}).items()]:
-            found = self.outcome.attempt(self.values.name, difference, self.host, self.values, key, original)
-            changes += found or []
-            self._left |= {key} if found is None else set()
+            differing = self.outcome.attempt(self.values.name, difference, self.host, self.values, key, original)
+            changes += differing or []
+            self._unrestored |= {key} if differing is None else set()
         self.changes = self.outcome.attempt(self.values.name, self.values.planned, self.host, changes, False) or []
         self._leave()
 
@@ -190,7 +190,7 @@ class Restore(Step, step.Restore):
         for change in self.changes:
             after = self.outcome.attempt(self.values.name, self.values.write, self.host, change.key, change.after)
             if after is None:
-                self._left.add(change.key)
+                self._unrestored.add(change.key)
             else:
                 done.append(change._replace(after=after))
         self.outcome.attempt(self.values.name, self.values.done, self.host, done, True)
@@ -202,19 +202,19 @@ class Restore(Step, step.Restore):
         self._leave()
         self.changes = [change for change in self.changes if change.before != change.after]
         self.warnings = self.values.lost(self.host)
-        if self._left and not check:
-            confirm(self.host, self.values, {}, self._left)
+        if self._unrestored and not check:
+            confirm(self.host, self.values, {}, self._unrestored)
 
     def _leave(self) -> None:
         """Keep the record of values that do not become what they originally were."""
         reached = {change.key: change.after for change in self.changes}
         for key, original in self._originals.items():
-            value = None if key in self._left else reached.get(key)
-            if value is None and key not in self._left:
+            value = None if key in self._unrestored else reached.get(key)
+            if value is None and key not in self._unrestored:
                 value = self.outcome.attempt(self.values.name, self.values.read, self.host, key)
             if value not in (None, original):
                 for sentence in self.values.unreached(key, original, str(value), "the first bind"):
-                    self._left.add(key)
+                    self._unrestored.add(key)
                     self.outcome.leave(self.values.name, sentence)
 
     def undo(self) -> None:
@@ -231,10 +231,10 @@ def compare(findings: Findings, host: Host, values: Values, live: Mapping[str, A
     groups: dict[tuple[str, str], dict[str, int]] = {}
     ours = set()
     for key, wanted in values.wanted(host, live).items():
-        (name, _noun, number), found = values.label(host, key), values.read(host, key) or "nothing"
+        (name, _noun, number), value = values.label(host, key), values.read(host, key) or "nothing"
         group = groups.setdefault((name, wanted), {})
-        group[found] = group.get(found, 0) + number
-        if found != wanted and found in given.get(key, ()):
+        group[value] = group.get(value, 0) + number
+        if value != wanted and value in given.get(key, ()):
             ours.add(name)
     for (name, wanted), numbers in groups.items():
         if set(numbers) == {wanted}:

@@ -30,7 +30,7 @@ class Writing:
     def __init__(self, host: Host, changes: Mapping[str, States], files: Iterable[str]) -> None:
         self._host = host
         self._changes = changes
-        self._library = next((posixpath.dirname(path) for path in files if installed.is_archive(path)), installed.CODE_FOLDER)
+        self._code_folder = next((posixpath.dirname(path) for path in files if installed.is_archive(path)), installed.CODE_FOLDER)
 
     def refuse_impossible(self) -> None:
         """Raise ``ValueError`` where a file cannot be written or removed, and where no program may run from the folder of the host code."""
@@ -39,7 +39,7 @@ class Writing:
             why = obstacle(self._host, folder)
             if why:
                 raise ValueError(self._sentence(path, why))
-            if folder == self._library != installed.CODE_FOLDER and self._changes[path][1].text is not None:
+            if folder == self._code_folder != installed.CODE_FOLDER and self._changes[path][1].text is not None:
                 _refuse_unsafe(self._host, folder)
 
     @contextlib.contextmanager
@@ -56,7 +56,7 @@ class Writing:
     def _sentence(self, path: str, why: str, forbidden: bool = True) -> str:
         removed = self._changes[path][1].text is None
         usual = path.startswith(installed.CODE_FOLDER + "/") or path in (installed.COMMAND, installed.COMPLETION)
-        advice = _REMOVED if removed else _SETTING if usual or posixpath.dirname(path) == self._library else _OTHERS
+        advice = _REMOVED if removed else _SETTING if usual or posixpath.dirname(path) == self._code_folder else _OTHERS
         return "%s cannot be %s: %s%s" % (path, "removed" if removed else "written", why, "; " + advice if forbidden else "")
 
 
@@ -75,20 +75,20 @@ def _nearest(host: Host, folder: str) -> str:
     return folder
 
 
-def _refuse_unsafe(host: Host, library: str) -> None:
-    folder = _nearest(host, library)
+def _refuse_unsafe(host: Host, code_folder: str) -> None:
+    folder = _nearest(host, code_folder)
     place = host.resolve(folder)
     if host.live and os.statvfs(place).f_flag & os.ST_NOEXEC:
         raise ValueError(
-            "npu_affinity_library is %s: %s is mounted noexec, and the host code has scripts; name another folder" % (library, folder)
+            "npu_affinity_library is %s: %s is mounted noexec, and the host code has scripts; name another folder" % (code_folder, folder)
         )
     for above, rights in _folders(host, folder):
-        own = rights.st_uid in (0, os.geteuid())
+        trusted = rights.st_uid in (0, os.geteuid())
         shared = rights.st_mode & stat.S_IWOTH and (above == folder or not rights.st_mode & stat.S_ISVTX)
-        if shared or not own:
+        if shared or not trusted:
             who = "every user" if shared else "user %d" % rights.st_uid
             text = "npu_affinity_library is %s: %s can write to %s, and root runs the host code; name a folder of root's"
-            raise ValueError(text % (library, who, above))
+            raise ValueError(text % (code_folder, who, above))
 
 
 def _folders(host: Host, folder: str) -> Iterator[tuple[str, os.stat_result]]:

@@ -48,9 +48,9 @@ def record_changes(host: Host, changes: Mapping[str, States], links: list[str]) 
     folders = [folder for folder in missing_folders(host, ours + links) if folder != posixpath.dirname(previous.PATH)]
     if folders:
         previous.record(host, "folders", folders)
-    libraries = {posixpath.dirname(path) for path in ours if installed.is_archive(path)} - {installed.CODE_FOLDER}
-    if libraries:
-        previous.record(host, previous.CODE_FOLDERS, sorted(libraries))
+    code_folders = {posixpath.dirname(path) for path in ours if installed.is_archive(path)} - {installed.CODE_FOLDER}
+    if code_folders:
+        previous.record(host, previous.CODE_FOLDERS, sorted(code_folders))
 
 
 class Undone(ValueError):
@@ -164,7 +164,7 @@ class Transaction:
         if self._begun:
             disable = [functools.partial(self.systemd.disable, *entry) for entry in self._enabled]
             with self._meanwhile(self.written, strict=False):
-                each([*disable, self._undo_files, self._undo_units, self._stopped.undo_released, self._stopped.undo_stopped])
+                each([*disable, self._undo_files, self._undo_units, self._stopped.undo_restored, self._stopped.undo_stopped])
 
     def _undo_files(self) -> None:
         for path in reversed(self.written):

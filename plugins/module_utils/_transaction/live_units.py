@@ -39,10 +39,10 @@ def drift(systemd: Systemd, request: Request) -> list[str]:
             continue
         for kind, word in (("cpus", "CPUs"), ("mems", "memory nodes")):
             wanted = set(expand(entry.get(kind) or ""))
-            found = systemd.effective(entry["unit"], kind) if wanted else None
+            effective = systemd.effective(entry["unit"], kind) if wanted else None
             more = set(expand(entry.get("more") or "")) if kind == "cpus" else set()
-            if wanted and (found is None or not wanted <= found <= wanted | more):
-                shown = "no cpuset at all" if found is None else compress(found) or "none"
+            if wanted and (effective is None or not wanted <= effective <= wanted | more):
+                shown = "no cpuset at all" if effective is None else compress(effective) or "none"
                 sentence = "%s should have %s %s and has %s" % (entry["unit"], word, compress(wanted), shown)
                 by_hand = systemd.set_by_hand(entry["unit"])
                 if by_hand:
@@ -96,8 +96,8 @@ def follow_files(systemd: Systemd, units: Iterable[str]) -> None:
 
 def _sets_of_files(host: Host, unit: str) -> Sets:
     settings_of_files = values(host, unit)
-    found = {key: [numbers(value) or set() for _path, value in settings_of_files.get(key, ())] for key in CPUSET_KEYS}
-    return {key: set().union(*sets) for key, sets in found.items() if any(sets)}
+    sets_by_key = {key: [numbers(value) or set() for _path, value in settings_of_files.get(key, ())] for key in CPUSET_KEYS}
+    return {key: set().union(*sets) for key, sets in sets_by_key.items() if any(sets)}
 
 
 def _steps(behind: Mapping[str, _Unit]) -> Iterator[tuple[str, Sets]]:

@@ -51,12 +51,12 @@ class MovingMemory:
                 continue
             used = memory.used_by_node(self.host, folder)
             moved = memory.outside(used or {}, new)
-            left = room.take(folder, moved, new)
+            free = room.take(folder, moved, new)
             change = "%s has running processes: changing its memory nodes from %s to %s would move" % (unit, nodes[0] or "all", nodes[1])
-            if used and left is not None and moved > left:
+            if used and free is not None and moved > free:
                 raise ValueError(
                     "%s %s, and memory nodes %s have room for %s: the kernel would kill processes of it. Stop what runs in it first, or "
-                    "allow it more nodes with npu_affinity_memory (wide, or none)" % (change, memory.gib(moved), nodes[1], memory.gib(left))
+                    "allow it more nodes with npu_affinity_memory (wide, or none)" % (change, memory.gib(moved), nodes[1], memory.gib(free))
                 )
             if not wanted:
                 amount = " (%s)" % memory.gib(moved) if used else ""

@@ -26,11 +26,11 @@ _ADVICE = "set npu_affinity_python to a Python 3.7 or newer of this host"
 
 def programs(files: Mapping[str, FileState]) -> dict[tuple[str, str], str]:
     """Return ``{(interpreter, program): unit}`` of the unit files among ``{path: FileState}`` that run programs of the collection."""
-    found: dict[tuple[str, str], str] = {}
+    commands: dict[tuple[str, str], str] = {}
     for path, state in files.items():
         for command in _COMMAND.findall(state.text or ""):
-            found.setdefault(command, posixpath.basename(path))
-    return found
+            commands.setdefault(command, posixpath.basename(path))
+    return commands
 
 
 def refuse_missing(host: Host, files: Mapping[str, FileState]) -> None:
@@ -70,13 +70,13 @@ def untried(host: Host, files: Mapping[str, FileState]) -> list[str]:
     version that is new enough."""
     sentences: dict[str, str] = {}
     for (interpreter, _program), unit in programs(files).items():
-        found = "is not installed on the host image"
+        problem = "is not installed on the host image"
         if host.exists(interpreter):
             version = _VERSION.search(os.path.realpath(host.path(interpreter)))
             if version and int(version.group(1)) >= 7:
                 continue
-            found = "of the host image is Python 3.%s" % version.group(1) if version else "of the host image could not be tried out"
-        sentences.setdefault(interpreter, "%s %s; %s needs Python 3.7 or newer" % (interpreter, found, unit))
+            problem = "of the host image is Python 3.%s" % version.group(1) if version else "of the host image could not be tried out"
+        sentences.setdefault(interpreter, "%s %s; %s needs Python 3.7 or newer" % (interpreter, problem, unit))
     return [] if host.live else list(sentences.values())
 
 
@@ -84,8 +84,8 @@ def failed(host: Host) -> dict[str, str]:
     """Return ``{unit: result}`` of the managed units, instances included, whose last run failed."""
     if not host.live or not host.names(UNIT_FOLDER, "npu-affinity-*"):
         return {}
-    found = Systemd(host).show(["ActiveState", "Result"], ["npu-affinity-*"])
-    return {unit: values.get("Result") or "failed" for unit, values in sorted(found.items()) if values.get("ActiveState") == "failed"}
+    states = Systemd(host).show(["ActiveState", "Result"], ["npu-affinity-*"])
+    return {unit: values.get("Result") or "failed" for unit, values in sorted(states.items()) if values.get("ActiveState") == "failed"}
 
 
 def run_again(host: Host, units: Iterable[str]) -> list[str]:

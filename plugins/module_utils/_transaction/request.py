@@ -105,10 +105,10 @@ def owned(host: Host, patterns: Iterable[str]) -> Iterator[str]:
     for pattern in patterns:
         folder, name = posixpath.split(pattern)
         parent, inner = posixpath.split(folder)
-        for place in ["%s/%s" % (parent, found) for found in host.names(parent, inner)] if "*" in inner else [folder]:
+        for place in ["%s/%s" % (parent, child) for child in host.names(parent, inner)] if "*" in inner else [folder]:
             if place not in names:
                 names[place] = host.names(place)
-            yield from ("%s/%s" % (place, found) for found in fnmatch.filter(names[place], name))
+            yield from ("%s/%s" % (place, child) for child in fnmatch.filter(names[place], name))
 
 
 def compare(host: Host, request: Request) -> dict[str, States]:

@@ -55,7 +55,7 @@ class StoppedUnits:
         self.host = systemd.host
         self.systemd = systemd
         self.request = request
-        self._given_back: list[tuple[str, Standing]] = []
+        self._restored: list[tuple[str, Standing]] = []
         self._stopped: list[tuple[str, dict[str, Any]]] = []
         stopped = previous.recorded(self.host) if request.released else {}
         masked = [unit for unit in request.released if unit in stopped and systemd.masked(unit)]
@@ -71,7 +71,7 @@ class StoppedUnits:
         for unit in self.request.stopped:
             self._stop(unit)
         for unit, before in self._released.items():
-            self._release(unit, before)
+            self._restore(unit, before)
 
     def _stop(self, unit: str) -> None:
         running = runs_or_would(self.host, self.systemd, unit)
@@ -90,8 +90,8 @@ class StoppedUnits:
         if self.host.live and links:
             self.systemd.reload()
 
-    def _release(self, unit: str, before: Mapping[str, Any]) -> None:
-        self._given_back.append((unit, standing(self.host, self.systemd, unit)))
+    def _restore(self, unit: str, before: Mapping[str, Any]) -> None:
+        self._restored.append((unit, standing(self.host, self.systemd, unit)))
         self._start_again(unit, before)
         previous.keep(self.host, [section for section in previous.recorded(self.host) if section != unit])
 
@@ -107,8 +107,8 @@ class StoppedUnits:
         if text is not None and before.get("running") and self.host.live:
             self.systemd.start([unit])
 
-    def undo_released(self) -> None:
-        for unit, before in self._given_back:
+    def undo_restored(self) -> None:
+        for unit, before in self._restored:
             take_away(self.host, self.systemd, unit, self.request.text_of(self.systemd, unit), before)
 
     def undo_stopped(self) -> None:

@@ -155,16 +155,16 @@ class Unbinding:
 
     def look(self) -> None:
         report = self.report
-        found = apply(self.host, self.request, check=True)
+        preview = apply(self.host, self.request, check=True)
         for path in owned(self.host, self.owned):
             if not is_file(self.host, path):
                 report.warnings.append("%s is not a file of npu.affinity and stays: remove or rename it" % path)
-        if self.host.live and found.changed:
+        if self.host.live and preview.changed:
             others = [pattern for name in self.features for pattern in FEATURES[name].owned if pattern not in self.owned]
             programs = [pattern for name in self.features for pattern in FEATURES[name].programs]
             self.running = self.systemd.running([name for name in programs if "%s/%s" % (UNIT_FOLDER, name) not in others])
         self.stopped.look(self.request)
-        if self.whole and found.changes and not report.recorded:
+        if self.whole and preview.changes and not report.recorded:
             report.warnings.append(
                 "%s is missing: what interrupts and device share were before the first bind is not known, so they stay as they are"
                 % previous.PATH
@@ -172,15 +172,15 @@ class Unbinding:
         for part in report.restored.values():
             part.look(check=False)
         self.leftovers = self._leftovers()
-        report.changes = dict(found.changes)
+        report.changes = dict(preview.changes)
         report.changes.update((path, (FileState.of(self.host, path), FileState(None, None))) for path in self.leftovers)
         empty = [folder for folder in _FOLDERS if self.whole and self.host.exists(folder) and not self.host.names(folder)]
         report.actions = ["remove the empty folder %s" % folder for folder in empty]  # a run was killed between its last steps
-        report.actions = list(dict.fromkeys(report.actions + ["stop %s" % unit for unit in self.running] + found.actions))
+        report.actions = list(dict.fromkeys(report.actions + ["stop %s" % unit for unit in self.running] + preview.actions))
         report.actions += self.stopped.actions
         report.actions += [action for part in report.restored.values() for action in part.actions]
-        report.restart_needed, report.slices_left = found.restart_needed, found.slices_left
-        self._note_unfinished(found)
+        report.restart_needed, report.slices_left = preview.restart_needed, preview.slices_left
+        self._note_unfinished(preview)
 
     def _leftovers(self) -> list[str]:
         paths = []
@@ -283,8 +283,8 @@ class Unbinding:
         recorded = self.report.recorded
         for name in recorded.keys() - self.report.kept:
             before = previous.recorded(self.host).get(name, {})
-            left = {path: values for path, values in before.items() if path not in recorded[name]} if name == "files" else None
-            previous.replace(self.host, name, left or None)
+            remaining = {path: values for path, values in before.items() if path not in recorded[name]} if name == "files" else None
+            previous.replace(self.host, name, remaining or None)
 
 
 class _Strict(Report):

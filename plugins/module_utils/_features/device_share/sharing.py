@@ -323,7 +323,7 @@ class Restore(ValuesRestore):
         if self.warnings:
             self.outcome.kept.add(NAME)
         if not check and (failed or self.warnings):
-            confirm(self.host, self.values, {}, self._left)
+            confirm(self.host, self.values, {}, self._unrestored)
 
 
 def _text(state: FileState) -> str:
