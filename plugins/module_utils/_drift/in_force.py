@@ -130,7 +130,7 @@ def _as_before(host: Host, recorded: InForce) -> set[tuple[str, str]]:
         return set()
     try:
         live = cast("Live", {name: value for name, value in state["live"].items() if name != "device_share"})
-        wanted = wanted_by(state)._replace(live=live, topology={"npus": [], "users": []})
+        wanted = wanted_by(state)._replace(live=live, topology=cast("Topology", {"npus": [], "users": []}))
         findings = verify(host, wanted, state["plan"])[1]
     except (LookupError, OSError, TypeError, ValueError, CommandError):  # such as an entry of a version that kept less
         return set()

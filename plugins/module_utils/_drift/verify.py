@@ -26,7 +26,7 @@ from .plan import check_new_npus, check_npus, check_plan, check_tools
 from .placement import check_users
 
 if TYPE_CHECKING:
-    from .._base.documents import FileEntry, Plan
+    from .._base.documents import FileEntry, Npu, Plan
 
 _SHOWN = 3
 _OTHER_CODE = Cause(EDIT, "changed by hand, or bound from another build of this version; bind again")
@@ -44,8 +44,8 @@ def verify(host: Host, wanted: Wanted, given: Plan | None = None) -> tuple[bool,
     slices: Mapping[str, Any] = wanted.live.get("slices") or {}
     findings.devices = _devices_of_units(plan, slices)
     online = read_list(host, CPU_FOLDER + "/online")
-    present = (wanted.topology or {}).get("npus") or []
-    silent = (wanted.topology or {}).get("silent") or {}
+    present: Sequence[Npu] = wanted.topology.get("npus") or [] if wanted.topology else []
+    silent = wanted.topology.get("silent") or {} if wanted.topology else {}
     check_tools(findings, plan, silent)
     there = check_npus(findings, host, plan, online, present, silent)
     check_new_npus(findings, plan, present)

@@ -19,7 +19,7 @@ from .._state.value_kind import Setting, Values
 if TYPE_CHECKING:
     from typing import Callable, Collection, Container, ContextManager, List, Optional, Sequence, Set, Tuple
 
-    from .._base.documents import AppliedState, FileEntry, Live, Plan, Run, UnitSets
+    from .._base.documents import AppliedState, FileEntry, Live, Plan, Run, Topology, UnitSets
     from .._base.findings import Device, Findings
     from .._host.host import Host
     from .._state.step import LiveStep, Options, Outcome, Restore
@@ -42,7 +42,7 @@ class Wanted(NamedTuple):
     soft_split: str = ""
     pending: Mapping[str, Any] = {}
     npu_smi: str | None = None
-    topology: Mapping[str, Any] | None = None
+    topology: Topology | None = None
     """What is known of the NPUs that are there."""
     must_be_bound: bool = False
     """Whether a host without a plan is drift."""

@@ -27,7 +27,7 @@ from .vnpu.feature import FEATURE as VNPU
 
 if TYPE_CHECKING:  # what features name with ``later``: Ansible and _apply/runtime.py pack what is imported
     from .adopt import step, watching, work
-    from .device_share import drift, sharing
+    from .device_share import sharing
     from .hard_vnpu import splitting
     from .hugepages import pages, shortage
     from .irq import binding, drift

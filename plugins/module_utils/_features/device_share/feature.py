@@ -13,6 +13,6 @@ FEATURE = value_feature(
     effect="lets containers share NPUs",
     kind=later("device_share.sharing:Shares"),
     restore=later("device_share.sharing:Restore"),
-    compare=compared_where_wanted("device_share", "device_share.drift:compare"),
+    compare=compared_where_wanted("device_share", "device_share.sharing:compare"),
     compared=0,
 )

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Device share (container share mode) of chips as values, ``on`` or ``off``, whose keys are ``<NPU ID>:<chip>``.
+"""Device share (container share mode) of chips as values, ``on`` or ``off``, whose keys are ``<NPU ID>:<chip>``, and their comparison.
 
 One card never stops the others: what npu-smi does not answer or refuse is noted, and what is right, a second query of the card says.
 """
@@ -12,9 +12,10 @@ import json
 import posixpath
 import re
 import time
-from typing import Any, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 
 from ..._base.cpulist import compress
+from ..._base.findings import CHANGED_SETTINGS, DRIVER_RELOAD, EDIT, UNREADABLE, Cause, Device, Findings
 from ..._base.outside import json_of, require_shape
 from ..._host.host import Host
 from ..._kernel.pci import accelerators
@@ -25,7 +26,11 @@ from ..._state.files import FileState
 from ..._state.value_kind import Change, Values
 from ..._state.values import Restore as ValuesRestore
 from ..._state.values import confirm, entries
-from .calls import Cards, Chips, plan_changes, refusal, select, states
+from .calls import Cards, Chips, calls_for, refusal, select
+
+if TYPE_CHECKING:
+    from ..._base.documents import DeviceShareLive, Npu
+    from ..feature import Comparing
 
 NAME = "device_share"
 ON, OFF, UNKNOWN = "on", "off", "unknown"
@@ -33,9 +38,9 @@ _ENABLED = {ON: True, OFF: False, UNKNOWN: None}
 _WORDS = {enabled: word for word, enabled in _ENABLED.items()}
 FILES = ("/etc/device_share.cfg", "/etc/device_share.cfg.bak")
 """What npu-smi writes for the driver's own recovery, some of it also when it is only asked, and more lines than it takes back."""
-SHAPE = {"npus": list, "ignore_busy": bool, "npu_smi": str, "timeout": (int, float), "wait": int}
 _KEY = re.compile(r"(\d{1,9}):(\d{1,9})\Z")
 _PAUSE = 5
+_NO_ANSWER = Cause(UNREADABLE, "it did not answer; run 'npu-smi info'")
 
 
 def ids_of(key: str) -> tuple[int, int]:
@@ -79,7 +84,7 @@ class Shares(Values):
     # --- what is wanted
 
     def require_live(self, host: Host, live: Mapping[str, Any]) -> None:
-        require_shape(live, SHAPE, "it")
+        require_shape(live, {"npus": list, "ignore_busy": bool, "npu_smi": str, "timeout": (int, float), "wait": int}, "it")
 
     def wanted(self, host: Host, live: Mapping[str, Any]) -> dict[str, str]:
         self.require_live(host, live)
@@ -93,14 +98,19 @@ class Shares(Values):
         if self._boot and not live["npus"]:
             self._missing += _absent(host, cards)
         for card, chips in selected.items():
-            plan_changes({card: self.chips(host, card)}, {card: dict.fromkeys(chips, True)}, cards.by_chip)
+            calls_for(card, self.chips(host, card), dict.fromkeys(chips, True), card in cards.by_chip)
         self.goal = {"%d:%d" % (card, chip): ON for card, chips in selected.items() for chip in chips}
         return dict(self.goal)
 
     def require(self, host: Host, wanted: Mapping[str, str]) -> None:
         """Refuse an old driver, and cards that do not answer. At boot, what can be done is done."""
         if not self._boot:
-            require_driver(OLDEST_DRIVER, installed_version(host) or self._tool(host).ask(parse_info)["version"])
+            version = installed_version(host) or self._tool(host).ask(parse_info)["version"]
+            required = "%s or newer is required" % OLDEST_DRIVER
+            if not version:
+                raise ValueError("the version of the Ascend driver is not known, and " + required)
+            if is_older(version, OLDEST_DRIVER):
+                raise ValueError("the Ascend driver is %s, and %s; update the driver first" % (version, required))
             if self.silent:
                 raise ValueError("device share differs from the settings: " + "; ".join(self.failures()))
 
@@ -108,8 +118,8 @@ class Shares(Values):
         require_shape(recorded, {str: {"original": str, "given": [str]}}, "it")
         for key, entry in recorded.items():
             if key in FILES:
-                found = json_of(entry["original"])
-                sections.check_files({} if found is None else {key: found})
+                record = json_of(entry["original"])
+                sections.check_files({} if record is None else {key: record})
             elif not (_KEY.match(key) and {entry["original"], *entry["given"]} <= set(_ENABLED)):
                 raise ValueError("'%s' is not a chip whose device share is on or off" % key)
 
@@ -117,10 +127,10 @@ class Shares(Values):
         self._boot = boot
 
     def again(self) -> bool:
-        left = (self._until or 0) - time.monotonic()
-        if left > 0:
-            time.sleep(min(_PAUSE, left))
-        return left > 0
+        remaining = (self._until or 0) - time.monotonic()
+        if remaining > 0:
+            time.sleep(min(_PAUSE, remaining))
+        return remaining > 0
 
     # --- what npu-smi says and does
 
@@ -138,12 +148,12 @@ class Shares(Values):
     def chips(self, host: Host, card: int) -> Chips:
         """Return ``{chip: True|False|None}`` of a card; none where it does not answer, which raises once something was changed.
 
-        Newer tools answer nothing without ``-i``.
+        Newer tools answer nothing without ``-i``. An answer of A5 repeats no chip: it is chip 0.
         """
         if card not in self._now and (self._begun or card not in self.silent):
             try:
                 rows = self._tool(host).ask(parse_device_share, "-t", "device-share", "-i", str(card))
-                self._now[card] = states(rows, card).get(card, {})
+                self._now[card] = {row["chip"] or 0: row["enabled"] for row in rows if row["card"] in (None, card)}
                 self.silent.pop(card, None)
             except Refusal as error:
                 self.silent[card] = str(error)
@@ -189,21 +199,20 @@ class Shares(Values):
 
     def _switch(self, host: Host, card: int, wanted: dict[int, bool]) -> None:
         """Make the calls for a card. The state that is read back decides, not the answer."""
-        calls = plan_changes({card: self.chips(host, card)}, {card: wanted}, self.cards(host).by_chip)
         answers: list[Refusal] = []
-        for call in calls:
+        for arguments in calls_for(card, self.chips(host, card), wanted, card in self.cards(host).by_chip):
             self._now.pop(card, None)
             try:
-                result = self._tool(host).run(call.words, stdin="Y\n")
+                result = self._tool(host).run(arguments, stdin="Y\n")
                 answers += filter(None, [refusal(result.output, result.rc)])
             except Refusal as error:
                 answers.append(error)
         try:
-            found = self.chips(host, card)
+            now = self.chips(host, card)
         except Refusal as error:
             self.silent[card] = "its state could not be read back: %s" % error
             return
-        wrong = [chip for chip, on in wanted.items() if found.get(chip) is not on]
+        wrong = [chip for chip, on in wanted.items() if now.get(chip) is not on]
         self.refused.pop(card, None)
         if wrong:
             text = "chip %s is not %s" % (", ".join(map(str, wrong)), _WORDS[wanted[wrong[0]]])
@@ -264,7 +273,7 @@ class Shares(Values):
         for card, text in {**{card: text for card, (_wanted, text) in self.refused.items()}, **self.silent}.items():
             if (card in self.busy) is busy:
                 cards.setdefault(text, []).append(card)
-        return ["card %s: %s" % (compress(found), text) for text, found in cards.items()]
+        return ["card %s: %s" % (compress(numbers), text) for text, numbers in cards.items()]
 
     def result(self, changes: Sequence[Change]) -> dict[str, Any]:
         """Return ``{chips, busy, failures}``."""
@@ -286,7 +295,7 @@ class Shares(Values):
             else:
                 card, chip = ids_of(change.key)
                 cards.setdefault("chip %d: %s -> %s" % (chip, change.before, change.after), []).append(card)
-        return ["~ card %s %s" % (compress(found), text) for text, found in cards.items()] + files
+        return ["~ card %s %s" % (compress(numbers), text) for text, numbers in cards.items()] + files
 
 
 class Restore(ValuesRestore):
@@ -338,13 +347,13 @@ def _holders(host: Host, tool: Command, card: int) -> str:
     from ..._users.groups import holders
 
     try:
-        found = tool.ask(parse_info)
+        information = tool.ask(parse_info)
     except Refusal:
-        found = {"chips": [], "processes": []}
-    npus = [dict(row, kind="npu", id=place) for place, row in enumerate(found["chips"])]
+        information = {"chips": [], "processes": []}
+    npus = [dict(row, kind="npu", id=place) for place, row in enumerate(information["chips"])]
     register_npus(host, npus, None, [])
     files = [npu["device"]["file"] for npu in npus if npu["card"] == card and npu["device"]["file"]]
-    pids = [row["pid"] for row in found["processes"] if row["card"] == card]
+    pids = [row["pid"] for row in information["processes"] if row["card"] == card]
     names = [posixpath.basename(file) for file in files]
     by = holders(users(host, listed=dict.fromkeys(pids, ()), monitors=True), names, pids)
     return by and ": " + by
@@ -353,13 +362,41 @@ def _holders(host: Host, tool: Command, card: int) -> str:
 def _absent(host: Host, cards: Cards) -> list[str]:
     """Return a sentence where the bus has more NPUs than npu-smi knows chips: they are still loading, or dead."""
     functions = [pci for pci, device in accelerators(host)[0].items() if device["family"] != "gpu"]
-    known = sum(map(len, cards.chips.values()))
-    return ["npu-smi knows %d chips, and %d NPUs are on the PCI bus" % (known, len(functions))] if known < len(functions) else []
+    chips = sum(map(len, cards.chips.values()))
+    return ["npu-smi knows %d chips, and %d NPUs are on the PCI bus" % (chips, len(functions))] if chips < len(functions) else []
 
 
-def require_driver(minimum: str, version: str | None) -> None:
-    """Raise ``ValueError`` when the driver is older than ``minimum``."""
-    if not version:
-        raise ValueError("the version of the Ascend driver is not known, and %s or newer is required" % minimum)
-    if is_older(version, minimum):
-        raise ValueError("the Ascend driver is %s, and %s or newer is required; update the driver first" % (version, minimum))
+def compare(comparing: Comparing, wanted: DeviceShareLive) -> None:
+    """Compare the device share of every card with what is wanted. Reads only; the topology saves asking for cards."""
+    host, findings, topology = comparing.host, comparing.findings, comparing.wanted.topology
+    if not any(Device.of(npu).kind == "npu" for npu in comparing.plan["npus"]):
+        return
+    in_topology = Cards.of_topology(topology) if topology else None
+    shares = Shares(comparing.wanted.npu_smi, in_topology if in_topology and in_topology.chips else None)
+    cards: dict[int, dict[int, str | None]] = {}
+    try:
+        for key in shares.wanted(host, wanted):
+            card, chip = ids_of(key)
+            cards.setdefault(card, {})[chip] = shares.read(host, key)
+    except ValueError as error:
+        cause = _NO_ANSWER if isinstance(error, Refusal) else Cause(CHANGED_SETTINGS, "they do not fit the cards of this host")
+        findings.differs(NAME, "device share", ON, str(error), cause)
+        return
+    for card, sentence in sorted(shares.silent.items()):
+        findings.differs(NAME, "card %d" % card, ON, sentence, _NO_ANSWER)
+        del cards[card]
+    _compare_chips(findings, cards, topology["npus"] if topology else ())
+
+
+def _compare_chips(findings: Findings, cards: Mapping[int, Mapping[int, str | None]], npus: Sequence[Npu]) -> None:
+    cause = Cause(EDIT, "npu-smi switched it, or the card was reset")
+    if all(word == OFF for chips in cards.values() for word in chips.values()):
+        cause = Cause(DRIVER_RELOAD, "the driver forgets device share when it is loaded again and when the host boots")
+    for card, chips in sorted(cards.items()):
+        wrong = [chip for chip, word in chips.items() if word != ON]
+        if not wrong:
+            findings.same(NAME, "card %d" % card)
+            continue
+        state = str(chips[wrong[0]]) + (" (chips %s)" % compress(wrong) if len(wrong) < len(chips) else "")
+        devices = [Device.of(npu) for npu in npus if npu["card"] == card and npu["chip"] in wrong]
+        findings.differs(NAME, "card %d" % card, ON, state, cause, devices[0] if len(devices) == 1 else None)
