@@ -17,12 +17,10 @@ import hashlib
 import os
 import posixpath
 import stat
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
 
 from ..._host.host import Host
-from ..._state import diffs
-from ..._state import previous, step
+from ..._state import diffs, previous, step
 from ..._state.files import Snapshot, atomic_write, make_folder, missing_folders, remove_empty
 from ..._state.writable import obstacle
 from ..feature import Choices
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
     from ..._base.documents import LayoutLive
 
 SECTION = "vnpu"
-FOLDER_MODE = 0o775
 PRELOAD = "ld.so.preload"
 LIBRARY = "libvnpu.so"
 LIMITER = "limiter"
@@ -41,8 +38,6 @@ _OF_PRELOAD = hashlib.sha256(PRELOAD_TEXT.encode()).hexdigest()
 _SYSTEM = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys", "/tmp", "/usr", "/var")
 _FREE = ("/usr/local", "/var/lib", "/var/opt")
 """Folders of the host itself, and those below which others have folders of their own."""
-_NEEDED = {"folder": 0o555, "shared_region": 0o777}
-"""Permission bits without which containers cannot use a directory that someone else made."""
 
 
 class Layout(NamedTuple):
@@ -54,23 +49,17 @@ class Layout(NamedTuple):
     files: dict[str, str]
 
 
-class Report:
-    """What was (or in check mode would be) done, or is to be done.
+class Report(NamedTuple):
+    """What is to be done, or was done.
 
-    ``folders`` maps a path to its permission bits before (None: it was not there) and after; ``missing`` are paths of files that are not
-    there with their checksum, ``written`` and ``removed`` are paths, ``warnings`` sentences.
+    ``folders`` maps a path to its permission bits before (None: it was not there) and after; ``files`` are the paths of those that are
+    not there with their checksum, ``removed`` paths, ``warnings`` sentences.
     """
 
-    def __init__(self) -> None:
-        self.folders: dict[str, tuple[int | None, int]] = {}
-        self.missing: list[str] = []
-        self.written: list[str] = []
-        self.removed: list[str] = []
-        self.warnings: list[str] = []
-
-    @property
-    def changed(self) -> bool:
-        return bool(self.folders or self.missing or self.written or self.removed)
+    folders: Mapping[str, tuple[int | None, int]] = {}
+    files: Sequence[str] = ()
+    removed: Sequence[str] = ()
+    warnings: Sequence[str] = ()
 
 
 def layout_of(live: LayoutLive) -> Layout:
@@ -116,43 +105,42 @@ def _refuse_system(title: str, path: str, place: str) -> None:
 
 def look(host: Host, layout: Layout) -> Report:
     """Return the :class:`Report` of what is to be done. Raises ``ValueError`` for what someone else placed and is in the way."""
-    report = Report()
+    folders, files, warnings = {}, [], []
     recorded = previous.recorded(host).get(SECTION, {})
-    for key, mode in (("folder", FOLDER_MODE), ("shared_region", layout.shared_mode)):
-        path = getattr(layout, key)
+    # with the permission bits without which containers cannot use a directory that someone else made
+    for path, mode, needed in ((layout.folder, 0o775, 0o555), (layout.shared_region, layout.shared_mode, 0o777)):
         before = _mode(host, path)
         if before == mode:
             continue
         if before is None or path in recorded.get("folders", ()):
-            report.folders[path] = (before, mode)
-        elif _NEEDED[key] & ~before:
+            folders[path] = (before, mode)
+        elif needed & ~before:
             raise ValueError(
                 "%s has permissions %04o, needs %04o, and was not made here. They stay: if it is there for soft split, "
                 "'chmod %04o %s'; if not, name another place" % (path, before, mode, mode, path)
             )
         elif before & 0o1002 != mode & 0o1002:
-            report.warnings.append(
+            warnings.append(
                 "%s has permissions %04o, not %04o; it was not made here, and they stay: 'chmod %04o %s' sets them"
                 % (path, before, mode, mode, path)
             )
-    ours = recorded.get("files", {})
+    placed = recorded.get("files", {})
     for path, digest in layout.files.items():
-        found = checksum(host, path)
-        if found == digest:
+        present = checksum(host, path)
+        if present == digest:
             continue
-        if found is not None and found not in ours.get(path, []):
+        if present is not None and present not in placed.get(path, []):
             raise ValueError(
                 "%s has SHA-256 %s and should have %s, and this collection did not place it: it stays. Take it out of "
-                "npu_affinity_vnpu_files when HAMi's device plugin owns it, or move it away" % (path, found, digest)
+                "npu_affinity_vnpu_files when HAMi's device plugin owns it, or move it away" % (path, present, digest)
             )
-        report.missing.append(path)
-    report.removed = [path for path, digests in sorted(ours.items()) if path not in layout.files and checksum(host, path) in digests]
-    for path in [*report.folders, *map(posixpath.dirname, report.missing)]:
+        files.append(path)
+    for path in [*folders, *map(posixpath.dirname, files)]:
         why = obstacle(host, path)
         if why:
             raise ValueError("%s cannot be written: %s; set npu_affinity_vnpu_folder to a folder that can be written" % (path, why))
-    report.warnings += _inconsistencies(host, layout, report)
-    return report
+    removed = [path for path, digests in sorted(placed.items()) if path not in layout.files and checksum(host, path) in digests]
+    return Report(folders, files, removed, warnings + _inconsistencies(host, layout, files))
 
 
 def _mode(host: Host, path: str) -> int | None:
@@ -161,17 +149,17 @@ def _mode(host: Host, path: str) -> int | None:
     above = os.path.realpath(above) if host.live else host.resolve(above)[len(host.root) :]
     _refuse_system("a directory for soft split", path, "%s/%s" % (above, name))
     try:
-        found = os.lstat(host.path(path))
+        mode = os.lstat(host.path(path)).st_mode
     except FileNotFoundError:
         return None
-    if not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(mode):
         raise ValueError("%s is not a directory (a link does not count); name another place, or move it away" % path)
-    return found.st_mode & 0o7777
+    return mode & 0o7777
 
 
-def _inconsistencies(host: Host, layout: Layout, report: Report) -> list[str]:
+def _inconsistencies(host: Host, layout: Layout, missing: Sequence[str]) -> list[str]:
     sentences, preload = [], "%s/%s" % (layout.folder, PRELOAD)
-    for library in [] if preload in report.missing else (host.read(preload) or "").split():
+    for library in [] if preload in missing else (host.read(preload) or "").split():
         inside = library[len(IN_CONTAINER) :] if library.startswith(IN_CONTAINER + "/") else None
         if inside and layout.folder + inside not in layout.files and not host.exists(layout.folder + inside):
             text = "%s names %s, and the host has no %s%s: containers will run without any limit"
@@ -181,85 +169,54 @@ def _inconsistencies(host: Host, layout: Layout, report: Report) -> list[str]:
     return sentences
 
 
-def apply(host: Host, layout: Layout, staged: Mapping[str, str] = MappingProxyType({})) -> Report:
-    """Make the directories, write the preload file where it is ours, remove managed files that are not wanted any more; return the report.
-
-    ``staged``: paths on this machine of files to be placed, by their SHA-256. Files that are left in ``missing`` are to be copied by the
-    caller; that they are ours is recorded here, before.
-    """
-    report = look(host, layout)
-    if report.folders or report.missing:
-        made = missing_folders(host, [path + "/." for path in report.folders] + report.missing)
-        files = {path: [layout.files[path]] for path in report.missing}
-        previous.record(host, SECTION, {"folders": made, "modes": {}, "files": files})
-    for path, (_before, mode) in report.folders.items():
-        make_folder(host, path)
-        os.chmod(host.path(path), mode)
-    for path in report.removed:
-        os.unlink(host.path(path))
-    for path in list(report.missing):
-        digest = layout.files[path]
-        make_folder(host, posixpath.dirname(path))
-        if digest in staged or digest == _OF_PRELOAD:
-            text = PRELOAD_TEXT if digest == _OF_PRELOAD else _staged(path, digest, staged[digest])
-            atomic_write(host, path, text, 0o755 if posixpath.basename(path) == LIMITER else 0o644)
-            report.missing.remove(path)
-            report.written.append(path)
-    return report
-
-
 def _staged(path: str, digest: str, source: str) -> str:
     """Return a file that was copied to this machine, as text with escapes for what is none."""
     with open(os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         content = file.read()
-    found = hashlib.sha256(content).hexdigest()
-    if found != digest:
-        raise ValueError("%s was copied to %s with SHA-256 %s, and should have %s" % (path, source, found, digest))
+    copied = hashlib.sha256(content).hexdigest()
+    if copied != digest:
+        raise ValueError("%s was copied to %s with SHA-256 %s, and should have %s" % (path, source, copied, digest))
     return content.decode("utf-8", "surrogateescape")
 
 
-def leavings(host: Host, recorded: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Return ``(paths of managed files, paths of files that someone else changed since)`` of a section of previous.json."""
-    there = {path: checksum(host, path) for path in sorted(recorded["files"])}
-    mine = [path for path, digest in there.items() if digest in recorded["files"][path]]
-    return mine, [path for path, digest in there.items() if digest is not None and path not in mine]
-
-
-def remove(host: Host, recorded: Mapping[str, Any]) -> None:
-    """Remove our files, put permission bits back, and remove the directories that were made here and are empty."""
-    for path in leavings(host, recorded)[0]:
-        os.unlink(host.path(path))
-    for path, mode in recorded["modes"].items():
-        if host.exists(path):
-            os.chmod(host.path(path), int(mode, 8))
-    remove_empty(host, recorded["folders"])
-
-
 class Restore(step.Restore):
-    """Removes what was placed; files that someone else changed since stay."""
+    """Removes what was placed; files that someone else changed since stay, and so do directories that are not empty."""
 
     removed: Snapshot | None = None
 
     def look(self, check: bool) -> None:
         if SECTION in self.outcome.recorded:
-            self.outcome.attempt(SECTION, self._look, self.outcome.recorded[SECTION])
+            self.outcome.attempt(SECTION, self._look)
 
-    def _look(self, recorded: Mapping[str, Any]) -> None:
-        mine, changed = leavings(self.host, recorded)
+    def _look(self) -> None:
+        mine, changed = self._files()
         self.actions += ["remove %s" % path for path in mine]
         self.outcome.warnings += ["%s was changed by someone else since it was placed and stays" % path for path in changed]
 
     def settle(self, check: bool) -> None:
         if SECTION in self.outcome.recorded and not check:
-            self.outcome.attempt(SECTION, self._remove, self.outcome.recorded[SECTION])
+            self.outcome.attempt(SECTION, self._remove)
 
-    def _remove(self, recorded: Mapping[str, Any]) -> None:
-        self.removed = Snapshot(self.host, leavings(self.host, recorded)[0], set(recorded["folders"]) | set(recorded["modes"]))
-        remove(self.host, recorded)
+    def _remove(self) -> None:
+        recorded, (mine, _changed) = self.outcome.recorded[SECTION], self._files()
+        self.removed = Snapshot(self.host, mine, {*recorded["folders"], *recorded["modes"]})
+        for path in mine:
+            os.unlink(self.host.path(path))
+        for path, mode in recorded["modes"].items():
+            if self.host.exists(path):
+                os.chmod(self.host.path(path), int(mode, 8))
+        remove_empty(self.host, recorded["folders"])
 
     def undo(self) -> None:
         if self.removed is not None:
             self.removed.restore()
+
+    def _files(self) -> tuple[list[str], list[str]]:
+        """Return the paths of files as they were placed, and of those that someone else changed since."""
+        placed: Mapping[str, Sequence[str]] = self.outcome.recorded[SECTION]["files"]
+        there = {path: checksum(self.host, path) for path in sorted(placed)}
+        mine = [path for path, digest in there.items() if digest in placed[path]]
+        return mine, [path for path, digest in there.items() if digest is not None and path not in mine]
 
 
 class SoftSplit(step.LiveStep):
@@ -283,16 +240,16 @@ class SoftSplit(step.LiveStep):
 
     @property
     def changed(self) -> bool:
-        return self.report.changed
+        return any(self.report[:3])
 
     def pending(self) -> list[str]:
         return ["%s: missing" % path for path in self._missing]
 
     def look(self, check: bool) -> None:
         self.report = look(self.host, self.layout)
-        self.warnings = self.report.warnings
-        known = {_OF_PRELOAD, *self.choices.staged}
-        self._missing = [path for path in self.report.missing if self.layout.files[path] not in known]
+        self.warnings = list(self.report.warnings)
+        sources = {_OF_PRELOAD, *self.choices.staged}
+        self._missing = [path for path in self.report.files if self.layout.files[path] not in sources]
         for path in self._missing if not check else ():
             raise ValueError(
                 "%s with SHA-256 %s is not on the host, and this state needs it: name its source in npu_affinity_vnpu_files, from where "
@@ -300,11 +257,23 @@ class SoftSplit(step.LiveStep):
             )
 
     def run(self) -> None:
-        folders = list(self.report.folders)
-        files = self.report.missing + self.report.removed
-        self._made = missing_folders(self.host, [path + "/." for path in folders] + files)
-        self._before = Snapshot(self.host, files, folders)
-        self.report = apply(self.host, self.layout, staged=self.choices.staged)
+        """Make the directories, write files, and remove managed ones that are not wanted any more. That they are ours is recorded first."""
+        folders, files, removed, _warnings = self.report
+        self._made = missing_folders(self.host, [path + "/." for path in folders] + list(files))
+        self._before = Snapshot(self.host, [*files, *removed], folders)
+        if folders or files:
+            digests = {path: [self.layout.files[path]] for path in files}
+            previous.record(self.host, SECTION, {"folders": self._made, "modes": {}, "files": digests})
+        for path, (_before, mode) in folders.items():
+            make_folder(self.host, path)
+            os.chmod(self.host.path(path), mode)
+        for path in removed:
+            os.unlink(self.host.path(path))
+        for path in files:
+            digest = self.layout.files[path]
+            text = PRELOAD_TEXT if digest == _OF_PRELOAD else _staged(path, digest, self.choices.staged[digest])
+            make_folder(self.host, posixpath.dirname(path))
+            atomic_write(self.host, path, text, 0o755 if posixpath.basename(path) == LIMITER else 0o644)
 
     def undo(self) -> None:
         if self._before is not None:
@@ -314,11 +283,11 @@ class SoftSplit(step.LiveStep):
     def result(self) -> dict[str, Any]:
         below = len(self.layout.folder) + 1
         missing = [{"name": path[below:], "sha256": self.layout.files[path]} for path in self._missing]
-        files = self.report.written + self.report.missing
-        return {"folders": sorted(self.report.folders), "files": files, "removed": self.report.removed, "missing": missing}
+        folders, files, removed, _warnings = self.report
+        return {"folders": sorted(folders), "files": list(files), "removed": list(removed), "missing": missing}
 
     def lines(self) -> dict[str, list[str]]:
-        files = ["+ " + path for path in self.report.written + self.report.missing] + ["- " + path for path in self.report.removed]
+        files = ["+ " + path for path in self.report.files] + ["- " + path for path in self.report.removed]
         folders = [
             "+ %s/  mode %04o" % (path, after) if before is None else "~ %s/  mode %04o -> %04o" % (path, before, after)
             for path, (before, after) in self.report.folders.items()

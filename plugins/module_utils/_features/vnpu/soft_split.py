@@ -80,7 +80,7 @@ def check_layout(findings: Findings, host: Host, layout: Layout) -> None:
         else:
             findings.same("files", path)
     for path, digest in layout.files.items():
-        if path in report.missing:
+        if path in report.files:
             other = checksum(host, path)
             cause = Cause(EDIT, "removed, or other files were named since the last bind")
             findings.differs("files", path, "SHA-256 " + digest, "SHA-256 " + other if other else "no such file", cause)

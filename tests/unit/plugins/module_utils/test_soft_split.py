@@ -14,12 +14,13 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Findings
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import result_of
+from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
 from ansible_collections.npu.affinity.plugins.module_utils._features.slices import drift
-from ansible_collections.npu.affinity.plugins.module_utils._features.vnpu.layout import apply, layout_of, leavings, look, remove
+from ansible_collections.npu.affinity.plugins.module_utils._features.vnpu.feature import FEATURE
 from ansible_collections.npu.affinity.plugins.module_utils._features.vnpu.soft_split import check_soft_split, require
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from tests.fakes.confined import confined, read_only
+from tests.fakes.kernel import released
 from tests.fakes.machine import snapshot
 
 FOLDER, REGION = "/usr/local/hami-vnpu-core", "/usr/local/hami-shared-region"
@@ -31,9 +32,19 @@ def sha(content):
     return hashlib.sha256(content).hexdigest()
 
 
-def layout(mode="1777", names=None, **places):
-    files = [{"name": name, "sha256": sha(content)} for name, content in (names or {}).items()]
-    return layout_of({"folder": FOLDER, "shared_region": REGION, "shared_mode": mode, "files": files, **places})
+def bind(host, mode="1777", names=None, check=False, **places):
+    """Bind what a desired state wants, files with these contents included, and return the step."""
+    files, staged = [], {}
+    for name, content in (names or {}).items():
+        files.append({"name": name, "sha256": sha(content)})
+        staged[sha(content)] = "%s-staged-%s" % (host.root, name)
+        pathlib.Path(staged[sha(content)]).write_bytes(content)
+    live = {"folder": FOLDER, "shared_region": REGION, "shared_mode": mode, "files": files, **places}
+    step = FEATURE.step(host, {"live": {"vnpu": live}}, Choices(staged=staged))
+    step.look(check)
+    if not check:
+        step.run()
+    return step
 
 
 @pytest.fixture
@@ -58,44 +69,44 @@ def put(host, path, content):
     pathlib.Path(host.path(path)).write_bytes(content)
 
 
-def vnpu(host):
-    return previous.recorded(host)["vnpu"]
-
-
 def test_directories_for_plugins_own_files_are_made_and_removed(host):
     before = snapshot(host.root)
-    assert look(host, layout()).folders == {FOLDER: (None, 0o775), REGION: (None, 0o1777)}
+    assert bind(host, check=True).report.folders == {FOLDER: (None, 0o775), REGION: (None, 0o1777)}
     assert snapshot(host.root) == before
-    apply(host, layout())
+    bind(host)
     assert (mode(host, FOLDER), mode(host, REGION)) == (0o775, 0o1777)
-    assert not apply(host, layout()).changed
+    assert not bind(host).changed
     os.chmod(host.path(REGION), 0o700)
-    assert apply(host, layout()).folders == {REGION: (0o700, 0o1777)} and mode(host, REGION) == 0o1777
-    assert apply(host, layout("777")).folders == {REGION: (0o1777, 0o777)}
-    remove(host, vnpu(host))
+    assert bind(host).report.folders == {REGION: (0o700, 0o1777)} and mode(host, REGION) == 0o1777
+    assert bind(host, "777").report.folders == {REGION: (0o1777, 0o777)}
+    released(FEATURE.release, host)
     assert not host.exists(FOLDER) and not host.exists(REGION)
 
 
-def test_missing_files_are_named_and_preload_follows_the_library(host):
-    wanted = layout(names={"libvnpu.so": LIBRARY, "limiter": b"limiter"})
-    report = apply(host, wanted)
-    assert (report.missing, report.written) == ([LIBRARY_FILE, LIMITER], [PRELOAD_FILE])
+BOTH = {"libvnpu.so": LIBRARY, "limiter": b"limiter"}
+
+
+def test_files_are_placed_and_preload_follows_the_library(host):
+    predicted, step = bind(host, names=BOTH, check=True), bind(host, names=BOTH)
+    assert step.result() == predicted.result() and step.lines() == predicted.lines()
+    assert step.result()["files"] == [LIBRARY_FILE, LIMITER, PRELOAD_FILE]
     assert host.read(PRELOAD_FILE) == "/hami-vnpu-core/libvnpu.so" and not host.exists("/etc/ld.so.preload")
-    place(host, library=LIBRARY, limiter=b"half a lim")
-    assert apply(host, layout(names={"libvnpu.so": LIBRARY})).missing == []
+    assert (mode(host, LIMITER), mode(host, LIBRARY_FILE)) == (0o755, 0o644) and not bind(host, names=BOTH).changed
+    place(host, limiter=b"half a lim")
+    assert not bind(host, names={"libvnpu.so": LIBRARY}).report.files
     with pytest.raises(ValueError, match="limiter has SHA-256 .* this collection did not place it"):
-        apply(host, wanted)
-    place(host, limiter=b"limiter")
-    assert not apply(host, wanted).changed
+        bind(host, names=BOTH)
 
 
 def test_a_new_version_replaces_managed_files_and_removes_others(host):
-    apply(host, layout(names={"libvnpu.so": LIBRARY, "limiter": b"limiter"}))
-    place(host, library=LIBRARY, limiter=b"limiter")
-    report = apply(host, layout(names={"libvnpu.so": b"newer"}))
-    assert (report.missing, report.removed) == ([LIBRARY_FILE], [LIMITER])
-    place(host, library=b"newer")
-    assert leavings(host, vnpu(host)) == ([PRELOAD_FILE, LIBRARY_FILE], [])
+    bind(host, names=BOTH)
+    step = bind(host, names={"libvnpu.so": b"newer"})
+    assert (step.report.files, step.report.removed) == ([LIBRARY_FILE], [LIMITER])
+    step.undo()
+    assert not bind(host, names=BOTH).changed
+    bind(host, names={"libvnpu.so": b"newer"})
+    outcome, undone = released(FEATURE.release, host, check=True)
+    assert (outcome.warnings, undone.actions) == ([], ["remove " + PRELOAD_FILE, "remove " + LIBRARY_FILE])
 
 
 def test_foreign_files_stay_with_their_directory_and_permissions(host):
@@ -103,13 +114,14 @@ def test_foreign_files_stay_with_their_directory_and_permissions(host):
     os.chmod(host.path(FOLDER), 0o755)
     before = snapshot(host.root)
     with pytest.raises(ValueError, match="Take it out of npu_affinity_vnpu_files when HAMi's device plugin owns it"):
-        apply(host, layout(names={"libvnpu.so": LIBRARY}))
+        bind(host, names={"libvnpu.so": LIBRARY})
     assert snapshot(host.root) == before
-    apply(host, layout(names={"limiter": b"limiter", "other": b"other"}))
-    place(host, limiter=b"limiter", other=b"another")
+    bind(host, names={"limiter": b"limiter", "other": b"other"})
+    place(host, other=b"another")
     put(host, REGION + "/0_global_registry", b"in use")
-    assert leavings(host, vnpu(host)) == ([LIMITER], [FOLDER + "/other"])
-    remove(host, vnpu(host))
+    outcome, undone = released(FEATURE.release, host)
+    assert undone.actions == ["remove " + LIMITER]
+    assert outcome.warnings == [FOLDER + "/other was changed by someone else since it was placed and stays"]
     assert host.names(FOLDER) == ["ld.so.preload", "libvnpu.so", "other"], "what somebody changed is theirs, too"
     assert mode(host, FOLDER) == 0o755 and host.exists(REGION + "/0_global_registry")
 
@@ -118,7 +130,7 @@ def test_a_read_only_place_is_refused_before_the_first_write(host, tmp_path):
     before = snapshot(tmp_path)
     said = "^%s cannot be written: /usr/local: Read-only file system; set npu_affinity_vnpu_folder to" % FOLDER
     with pytest.raises(ValueError, match=said):
-        confined(read_only, tmp_path / "usr/local", lambda: look(host, layout(names={"limiter": b"limiter"})))
+        confined(read_only, tmp_path / "usr/local", lambda: bind(host, names={"limiter": b"limiter"}, check=True))
     assert snapshot(tmp_path) == before
 
 
@@ -133,7 +145,7 @@ DOUBTFUL = [
 def test_preload_files_that_load_nothing_or_everything_are_said(host, path, content, sentence):
     os.mkdir(host.path(FOLDER))
     put(host, path, content.encode())
-    (warning,) = apply(host, layout()).warnings
+    (warning,) = bind(host).warnings
     assert sentence in warning
 
 
@@ -162,7 +174,7 @@ def test_places_that_are_the_hosts_own_are_refused(host, wanted, sentence):
     os.symlink("/srv", host.path("/opt/link"))
     before = snapshot(host.root)
     with pytest.raises(ValueError, match=re.escape(sentence)):
-        apply(host, layout(**wanted))
+        bind(host, **wanted)
     assert snapshot(host.root) == before
 
 
@@ -181,10 +193,10 @@ def test_permissions_of_an_existing_directory_stay(host, path, bits, refusal, wa
     os.chmod(host.path(path), bits)
     if refusal:
         with pytest.raises(ValueError, match=refusal):
-            apply(host, layout())
+            bind(host)
     else:
-        assert [warning in text for text in apply(host, layout()).warnings] == [True] * bool(warning)
-        assert not apply(host, layout()).changed
+        assert [warning in text for text in bind(host).warnings] == [True] * bool(warning)
+        assert not bind(host).changed
     assert mode(host, path) == bits
 
 
