@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import pathlib
 
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
 from ansible_collections.npu.affinity.plugins.module_utils._features.tuning.feature import FEATURE as TUNING
+from ansible_collections.npu.affinity.plugins.module_utils._features.vnpu.feature import FEATURE as VNPU
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import (
     CQ,
     SQ,
@@ -18,6 +21,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._state import previou
 from ansible_collections.npu.affinity.plugins.module_utils._state.step import Options, Outcome
 
 FIRST, SECOND = "0000:c1:00.0", "0000:01:00.0"
+FOLDER, REGION = "/usr/local/hami-vnpu-core", "/usr/local/hami-shared-region"
 EVERYWHERE = "0-47"
 EVERYWHERE_MASK = "ffff,ffffffff"
 
@@ -103,6 +107,25 @@ def tuned(host, **wanted):
     step = TUNING.step(host, {"live": {"tuning": wanted}}, Choices())
     step.look(False)
     step.run()
+
+
+def sha(content):
+    return hashlib.sha256(content).hexdigest()
+
+
+def split(host, mode="1777", names=None, check=False, **places):
+    """Place what soft split needs, files with these contents included, and return the step."""
+    files, staged = [], {}
+    for name, content in (names or {}).items():
+        files.append({"name": name, "sha256": sha(content)})
+        staged[sha(content)] = "%s-staged-%s" % (host.root, name)
+        pathlib.Path(staged[sha(content)]).write_bytes(content)
+    live = {"folder": FOLDER, "shared_region": REGION, "shared_mode": mode, "files": files, **places}
+    step = VNPU.step(host, {"live": {"vnpu": live}}, Choices(staged=staged))
+    step.look(check)
+    if not check:
+        step.run()
+    return step
 
 
 def restored(restore, host, check=False):

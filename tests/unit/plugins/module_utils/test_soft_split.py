@@ -5,7 +5,6 @@
 containers that share an NPU: these files, the library in every process, and the limiter."""
 
 import contextlib
-import hashlib
 import os
 import pathlib
 import re
@@ -14,37 +13,16 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Findings
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import result_of
-from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
 from ansible_collections.npu.affinity.plugins.module_utils._features.slices import drift
 from ansible_collections.npu.affinity.plugins.module_utils._features.vnpu.feature import FEATURE
 from ansible_collections.npu.affinity.plugins.module_utils._features.vnpu.soft_split import check_soft_split, require
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from tests.fakes.confined import confined, read_only
-from tests.fakes.kernel import released
+from tests.fakes.kernel import FOLDER, REGION, restored, sha, split as bind
 from tests.fakes.machine import snapshot
 
-FOLDER, REGION = "/usr/local/hami-vnpu-core", "/usr/local/hami-shared-region"
 LIBRARY_FILE, PRELOAD_FILE, LIMITER = FOLDER + "/libvnpu.so", FOLDER + "/ld.so.preload", FOLDER + "/limiter"
 LIBRARY = b"\x7fELF library"
-
-
-def sha(content):
-    return hashlib.sha256(content).hexdigest()
-
-
-def bind(host, mode="1777", names=None, check=False, **places):
-    """Bind what a desired state wants, files with these contents included, and return the step."""
-    files, staged = [], {}
-    for name, content in (names or {}).items():
-        files.append({"name": name, "sha256": sha(content)})
-        staged[sha(content)] = "%s-staged-%s" % (host.root, name)
-        pathlib.Path(staged[sha(content)]).write_bytes(content)
-    live = {"folder": FOLDER, "shared_region": REGION, "shared_mode": mode, "files": files, **places}
-    step = FEATURE.step(host, {"live": {"vnpu": live}}, Choices(staged=staged))
-    step.look(check)
-    if not check:
-        step.run()
-    return step
 
 
 @pytest.fixture
@@ -79,7 +57,7 @@ def test_directories_for_plugins_own_files_are_made_and_removed(host):
     os.chmod(host.path(REGION), 0o700)
     assert bind(host).report.folders == {REGION: (0o700, 0o1777)} and mode(host, REGION) == 0o1777
     assert bind(host, "777").report.folders == {REGION: (0o1777, 0o777)}
-    released(FEATURE.release, host)
+    restored(FEATURE.restore, host)
     assert not host.exists(FOLDER) and not host.exists(REGION)
 
 
@@ -105,7 +83,7 @@ def test_a_new_version_replaces_managed_files_and_removes_others(host):
     step.undo()
     assert not bind(host, names=BOTH).changed
     bind(host, names={"libvnpu.so": b"newer"})
-    outcome, undone = released(FEATURE.release, host, check=True)
+    outcome, undone = restored(FEATURE.restore, host, check=True)
     assert (outcome.warnings, undone.actions) == ([], ["remove " + PRELOAD_FILE, "remove " + LIBRARY_FILE])
 
 
@@ -119,7 +97,7 @@ def test_foreign_files_stay_with_their_directory_and_permissions(host):
     bind(host, names={"limiter": b"limiter", "other": b"other"})
     place(host, other=b"another")
     put(host, REGION + "/0_global_registry", b"in use")
-    outcome, undone = released(FEATURE.release, host)
+    outcome, undone = restored(FEATURE.restore, host)
     assert undone.actions == ["remove " + LIMITER]
     assert outcome.warnings == [FOLDER + "/other was changed by someone else since it was placed and stays"]
     assert host.names(FOLDER) == ["ld.so.preload", "libvnpu.so", "other"], "what somebody changed is theirs, too"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import hashlib
 import json
 import os
 import re
@@ -15,7 +14,6 @@ import shutil
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._features.vnpu import layout
 from ansible_collections.npu.affinity.plugins.module_utils._apply.apply import switched_off
 from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
 from ansible_collections.npu.affinity.plugins.module_utils._features.parts import traces
@@ -26,7 +24,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._state import previou
 from ansible_collections.npu.affinity.plugins.module_utils._state.step import Options
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import apply
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import SwitchedOff, unbind
-from tests.fakes.kernel import tuned
+from tests.fakes.kernel import split, tuned
 from tests.fakes.share import Box, share
 from tests.fakes.systemd import a_request, MARK, UNITS, a_file, slice_text
 from tests.fakes.machine import (
@@ -60,20 +58,12 @@ def tune(machine):
     assert machine.read(SWAPPINESS) == "10"
 
 
-def split(machine):
-    """Place what soft split needs."""
-    folder, limiter = "/usr/local/hami-vnpu-core", b"limiter"
-    wanted = layout.Layout(folder, "/usr/local/hami-shared-region", 0o1777, {folder + "/limiter": hashlib.sha256(limiter).hexdigest()})
-    layout.apply(machine, wanted)
-    machine.put(folder + "/limiter", limiter.decode())
-
-
 def test_unbind_restores_the_machine_and_no_workload_is_stopped(machine):
     machine.put(SWAPPINESS, "60\n")
     before = snapshot(machine.root)
     bind(machine)
     tune(machine)
-    split(machine)
+    split(machine, names={"limiter": b"limiter"})
     assert machine.effective("npu-0.slice") == ("0-3", "0")
     assert machine.effective("system.slice") == ("4-7", "0-1")
     bound = snapshot(machine.root)
@@ -531,7 +521,7 @@ def test_features_off_in_a_bind_that_fails_stay_as_they_were(machine, twins, irq
     machine.put(SWAPPINESS, "60\n")
     bind(machine, irqbalance)
     tune(machine)
-    split(machine)
+    split(machine, names={"limiter": b"limiter"})
     request = a_request(files=FEWER_SLICES, owned=[UNITS + "/npu-*.slice"])
 
     def switch_off(twin):
