@@ -17,12 +17,12 @@ from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import r
 from ansible_collections.npu.affinity.plugins.module_utils._drift.verify import verify
 from ansible_collections.npu.affinity.plugins.module_utils._features import register  # noqa: F401 # pylint: disable=unused-import
 from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Wanted
-from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Work
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals import plan_refusals
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
+from tests.fakes.kernel import bind
 from tests.simulator.faults import lose_card
 from tests.simulator.generate import generate
 
@@ -63,7 +63,7 @@ def look(machine: str, name: str, bound: bool = True, change=None) -> dict:
             made = plan(gather(host))
             (tree / "etc/npu-affinity").mkdir(parents=True)
             (tree / "etc/npu-affinity/plan.json").write_text(json.dumps(made))
-            binding.bind(host, made)
+            bind(host, made)
         if change:
             change(tree)
         topology = gather(host)

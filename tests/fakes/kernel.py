@@ -13,12 +13,11 @@ from ansible_collections.npu.affinity.plugins.module_utils._host.host import Hos
 from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
 from ansible_collections.npu.affinity.plugins.module_utils._features.tuning.feature import FEATURE as TUNING
 from ansible_collections.npu.affinity.plugins.module_utils._features.vnpu.feature import FEATURE as VNPU
-from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import (
-    CQ,
-    SQ,
-)
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.affinities import predict
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import CQ, SQ, Interrupts
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._state.step import Options, Outcome
+from ansible_collections.npu.affinity.plugins.module_utils._state.values import bring
 
 FIRST, SECOND = "0000:c1:00.0", "0000:01:00.0"
 FOLDER, REGION = "/usr/local/hami-vnpu-core", "/usr/local/hami-shared-region"
@@ -98,8 +97,19 @@ def texts(host):
     return found
 
 
-def told(report):
+def contents(report):
     return report.changed, report.npus, report.unchangeable, report.warnings, report.failed
+
+
+def bind(host, plan, check=False, **options):
+    """Bind the interrupts of a plan, with ``check`` only predict that, and return the report."""
+    values = Interrupts()
+    vars(values).update(options)
+    if check:
+        return predict(host, values, {"plan": plan})
+    values.retry()
+    bring(host, values, {"plan": plan})
+    return values.report()
 
 
 def tuned(host, **wanted):

@@ -20,6 +20,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.machine import slice_path
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import apply
 from tests.fakes.changes import VENDOR, state
+from tests.fakes.kernel import bind as bind_interrupts
 from tests.fakes.share import share as share_chips
 from tests.fakes.systemd import a_request, MARK, UNITS, ModelledSystemd, a_file, slice_text
 
@@ -237,7 +238,7 @@ def run_roles(machine, irqbalance="policy", share=False, files=FILES_OF_SLICES, 
     slices = [posixpath.basename(entry["path"]) for entry in files if entry["path"].endswith(".slice")]
     owned = [UNITS + "/npu.slice", UNITS + "/npu-*.slice", UNITS + "/*.service.d/50-npu-affinity.conf"]
     apply(machine, a_request(files=files, owned=owned, enabled=["npu.slice"], started=slices, **choices))
-    assert binding.bind(machine, PLAN).failed == []
+    assert bind_interrupts(machine, PLAN).failed == []
     policy = FILES_OF_POLICY if irqbalance == "policy" else []
     request = a_request(
         files=FILES_OF_IRQ + policy,

@@ -13,6 +13,7 @@ from .._features.adopt import record as adoptions
 from .._features.adopt import services
 from .._features.adopt.engines import program_of
 from .._host.host import Forbidden, Host
+from .._features.irq.affinities import predict
 from .._features.irq.affinity import grouped, subject
 from .._kernel.interrupts import KINDS
 from .._features.irq import binding
@@ -233,7 +234,7 @@ def _pool_of(state: AppliedState, npu: PlanEntry) -> str | None:
 
 
 def _interrupts_of(record: HostRecord, npu: PlanEntry) -> Lines:
-    for row in binding.bind(record.host, record.plan or {}, check=True).npus:
+    for row in predict(record.host, binding.Interrupts(), {"plan": record.plan or {}}).npus:
         if row["id"] != npu["id"] or row["pci"] != (npu.get("pci") or "").lower():
             continue
         for kind in KINDS:
@@ -284,7 +285,7 @@ def _cpu(host: Host, cpu: int, facts: Cpus) -> str:
 def _interrupts_on(record: HostRecord, cpu: int) -> Lines:
     """Yield the interrupts that come to a CPU: those of NPUs by name, others as a number."""
     host = record.host
-    report = binding.bind(host, record.plan, check=True) if record.plan else None
+    report = predict(host, binding.Interrupts(), {"plan": record.plan}) if record.plan else None
     ours = {entry["irq"]: row["id"] for row in (report.npus if report else ()) for entry in row["interrupts"]}
     names = interrupt_names(host)
     interrupts = {number: Interrupt(number, name) for number, name in names.items()}

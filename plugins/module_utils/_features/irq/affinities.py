@@ -34,7 +34,7 @@ from ..._kernel.interrupts import (
 from ..._kernel.pci import DEVICE_FOLDER
 from ..._state.log import log_change
 from ..._state.value_kind import Change, Values
-from .affinity import Report, Row, Step, require_memory, told
+from .affinity import Report, Row, Step, require_memory, sentences
 from .feature import UNCHANGEABLE
 from .rebinds import CHECK, DRIVER, Rebinds, add_to_totals, forget
 
@@ -58,18 +58,18 @@ class Affinities(Values):
     ``rebinds``: counts what is restored, and names what is left where another program moves it.
     """
 
+    tolerant = False
+    pci: str | None = None
+    rebinds: Rebinds | None = None
     key = ""
     part = "interrupts"
     late = True
-    named = ""
+    noun = ""
     """What restored interrupts are called instead of their own names."""
     pause = 0.2
 
-    def __init__(self, name: str, title: str, tolerant: bool = False, pci: str | None = None, rebinds: Rebinds | None = None) -> None:
+    def __init__(self, name: str, title: str) -> None:
         Values.__init__(self, name, {}, title)
-        self.tolerant = tolerant
-        self.pci = pci and pci.lower()
-        self.rebinds = rebinds
         self.rows: list[Row] = []
         self.warned: list[str] = []
         self.refused: list[str] = []
@@ -118,7 +118,7 @@ class Affinities(Values):
         for row in rows:
             for step in row.all_steps():
                 self._steps["%s %s" % (row.pci, step.key)] = step
-                step.known = memory.get(row.pci, {}).get(step.key)
+                step.memory = memory.get(row.pci, {}).get(step.key)
                 if self.rebinds:
                     step.why_left = functools.partial(self.rebinds.why_left, row.pci, step.key)
                 step.look(host, online)
@@ -162,16 +162,16 @@ class Affinities(Values):
         for pci, recorded in functions.items():
             row = Row(pci, title=self.title_of(host, pci))
             rows.append(row)
-            found: dict[str, Target] = {
-                self.key_of(vector): Interrupt(vector.irq, self.named or vector.name) for vector in requested(host, pci, names)
+            targets: dict[str, Target] = {
+                self.key_of(vector): Interrupt(vector.irq, self.noun or vector.name) for vector in requested(host, pci, names)
             }
-            found.update((THREAD + name, Thread(name, pid)) for name, pid in threads.items())
+            targets.update((THREAD + name, Thread(name, pid)) for name, pid in threads.items())
             queues = [Workqueue(key[len(WORKQUEUE) :]) for key in recorded if key.startswith(WORKQUEUE)]
-            found.update((WORKQUEUE + queue.name, queue) for queue in queues if host.exists(queue.path))
-            for key, target in found.items():
+            targets.update((WORKQUEUE + queue.name, queue) for queue in queues if host.exists(queue.path))
+            for key, target in targets.items():
                 if key in recorded:
                     row.add(Step(target, [target.restored(host, recorded[key], online)], key))
-            row.missing = [key for key in recorded if key not in found]
+            row.missing = [key for key in recorded if key not in targets]
         self.rows += rows
         self._look(host, rows)
 
@@ -222,7 +222,7 @@ class Affinities(Values):
             stopped, lines = self.rebinds.stopped, []
             for row in self.rows:
                 steps = {kind: [step.entry() for step in steps if (row.pci, step.key) in stopped] for kind, steps in row.steps.items()}
-                lines += [sentence for _state, sentence in told(row, steps)]
+                lines += [sentence for _state, sentence in sentences(row, steps)]
             if lines:
                 text = "%d objects are no longer restored" % len(stopped)
                 log_change(host, "stop", "npu_affinity " + self.name, text, lines, self.rebinds.who)
@@ -237,7 +237,7 @@ class Affinities(Values):
         after = {pci: memory for pci, memory in before.items() if pci not in functions}
         for row in self.rows if not undone else ():
             for step in row.all_steps():
-                memory = step.memory(self.tolerant)
+                memory = step.to_remember(self.tolerant)
                 if memory:
                     after.setdefault(row.pci, {})[step.key] = memory
         if after != before:
@@ -289,8 +289,8 @@ class Affinities(Values):
         waiting = {pci: 0 for pci in functions if host.exists("%s/%s" % (DEVICE_FOLDER, pci))}
         while waiting:
             names = interrupt_names(host)
-            found = {pci: self.counted(host, pci, names, before) for pci, before in waiting.items()}
-            waiting = {pci: number for pci, (number, complete) in found.items() if not complete}
+            counted = {pci: self.counted(host, pci, names, before) for pci, before in waiting.items()}
+            waiting = {pci: number for pci, (number, complete) in counted.items() if not complete}
             remaining = deadline - time.monotonic()
             if not waiting or remaining <= 0:
                 return
@@ -298,26 +298,23 @@ class Affinities(Values):
             pause = min(2 * pause, 2)
 
 
-def place(host: Host, values: Affinities, live: Mapping[str, Any], check: bool = False) -> Report:
-    """Bring everything to its CPUs, with ``check`` only read and predict, and return the :class:`Report`."""
-    from ..._state.values import bring, look
+def predict(host: Host, values: Affinities, live: Mapping[str, Any], rebinds: Rebinds | None = None) -> Report:
+    """Return the :class:`Report` of what a bind would do now."""
+    from ..._state.values import look
 
-    if check:
-        look(host, values, values.wanted(host, live), check)
-    else:
-        values.retry()
-        bring(host, values, live)
+    values.rebinds = rebinds
+    look(host, values, values.wanted(host, live), check=True)
     return values.report()
 
 
 def _remembered(host: Host) -> dict[str, Any]:
     """Return the contents of :data:`UNCHANGEABLE`, or nothing if the file is not managed, because the next bind writes it again."""
     try:
-        found: dict[str, Any] = json_of(host.read(UNCHANGEABLE) or "{}")
-        require_shape(found, {str: {str: dict}}, "it")
-        for memory in found.values():
-            for key, known in memory.items():
-                require_memory(known, key)
+        remembered: dict[str, Any] = json_of(host.read(UNCHANGEABLE) or "{}")
+        require_shape(remembered, {str: {str: dict}}, "it")
+        for function in remembered.values():
+            for key, memory in function.items():
+                require_memory(memory, key)
     except ValueError:
         return {}
-    return found
+    return remembered

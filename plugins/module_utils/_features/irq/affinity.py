@@ -29,7 +29,7 @@ _TRANSIENT = {errno.EBUSY, errno.EAGAIN, errno.ERANGE, errno.ENOMEM}
 class Step:
     """One interrupt, workqueue or thread, and its planned place.
 
-    ``choices`` are cpulists, best first; ``key`` identifies it within its PCI function at any time; ``known`` is what :meth:`memory`
+    ``choices`` are cpulists, best first; ``key`` identifies it within its PCI function at any time; ``memory`` is what :meth:`to_remember`
     returned after the last bind; ``settled``: whether there is nothing to write; ``effective`` are the CPUs of an interrupt that is stuck.
     """
 
@@ -37,7 +37,7 @@ class Step:
         self.target = target
         self.choices = choices
         self.key = key
-        self.known: Mapping[str, Any] | None = None
+        self.memory: Mapping[str, Any] | None = None
         self.settled = False
         self.before: str | None = None
         self.after: str | None = None
@@ -69,9 +69,9 @@ class Step:
 
     def predict(self, again: bool) -> None:
         """Say what :meth:`take` would do: the kernel's refusals are known from the last bind only, and may be over with ``again``."""
-        known = {} if again else self.known or {}
-        if known.get("wanted") == self.choices[0] and self.before == known.get("after"):
-            self.state, self.text = known["state"], known["text"]
+        memory = {} if again else self.memory or {}
+        if memory.get("wanted") == self.choices[0] and self.before == memory.get("after"):
+            self.state, self.text = memory["state"], memory["text"]
         else:
             self.state, self.after = "changed", self.choices[0]
 
@@ -112,8 +112,8 @@ class Step:
 
     def compare_count(self, host: Host, count: int | None) -> None:
         """Note how often a pending interrupt came; one that came since this was first noted, and is still elsewhere, follows no more."""
-        known = self.known or {}
-        noted = known.get("count") if known.get("wanted") == self.choices[0] else None
+        memory = self.memory or {}
+        noted = memory.get("count") if memory.get("wanted") == self.choices[0] else None
         self.count = count if noted is None or count is None or count < noted else noted
         if self.count is None or self.count == count:
             return
@@ -143,7 +143,7 @@ class Step:
         numbers = {} if self.target.irq is None else {"irq": self.target.irq}
         return {**values, "state": self.state, "text": self.text, **numbers}
 
-    def memory(self, failures: bool = False) -> dict[str, Any] | None:
+    def to_remember(self, failures: bool = False) -> dict[str, Any] | None:
         """Return what a later check has to know, or None when a check can see everything itself; ``failures``: also of what failed."""
         if self.state in ("pending", "stuck"):
             return {"wanted": self.choices[0], "count": self.count}
@@ -152,13 +152,10 @@ class Step:
         return None
 
 
-_KNOWN = {"wanted": str, "count?": int, "after?": str, "state?": str, "text?": str}
-
-
-def require_memory(known: Any, title: str) -> None:
-    """Raise ``ValueError`` where something is not what :meth:`Step.memory` returns."""
-    require_shape(known, _KNOWN, title)
-    if "count" not in known and known.keys() != {"wanted", "after", "state", "text"}:
+def require_memory(memory: Any, title: str) -> None:
+    """Raise ``ValueError`` where something is not what :meth:`Step.to_remember` returns."""
+    require_shape(memory, {"wanted": str, "count?": int, "after?": str, "state?": str, "text?": str}, title)
+    if "count" not in memory and memory.keys() != {"wanted", "after", "state", "text"}:
         raise ValueError("%s does not report the result" % title)
 
 
@@ -190,7 +187,12 @@ class Row:
 
 
 class Report:
-    """The results for ``rows``: ``npus`` has the :meth:`Row.entries` of each; the lists besides are sentences."""
+    """The results for ``rows``: ``npus`` has the :meth:`Row.entries` of each; the lists besides are sentences.
+
+    States of an entry: bound (was right), changed, pending (right, but the interrupt has to fire once), stuck (it did, and is still
+    elsewhere), managed (the kernel refuses for good), full (on another CPU, since the wanted one has no interrupt vectors left), replaced
+    (a workqueue whose CPUs are isolated), fought over (left where it is), busy and failed.
+    """
 
     def __init__(self, rows: Sequence[Row], warnings: Iterable[str] = (), failed: Iterable[str] = ()) -> None:
         self.rows = rows
@@ -202,11 +204,11 @@ class Report:
         lists = {**dict.fromkeys(ELSEWHERE, self.unchangeable), **dict.fromkeys(("stuck", "fought over"), self.warnings)}
         lists.update(dict.fromkeys(("busy", "failed"), self.failed))
         for row, npu in zip(rows, self.npus):
-            for state, sentence in told(row, npu):
+            for state, sentence in sentences(row, npu):
                 lists.get(state, []).append(sentence)
 
 
-def told(row: Row, entries: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[tuple[str, str]]:
+def sentences(row: Row, entries: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[tuple[str, str]]:
     """Yield a state and a sentence for all entries of a row, by their kinds, of which the same is to be said."""
     for kind in KINDS:
         for group in grouped(entries[kind], ("name", "state", "text")):

@@ -11,7 +11,8 @@ read from the mailbox interrupt's name; the plan's physical id stands in where t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Container, Mapping, Sequence
+import itertools
+from typing import TYPE_CHECKING, Any, Container, Iterable, Mapping, Sequence
 
 from ..._base.cpulist import compress, expand
 from ..._host.host import Host
@@ -24,14 +25,13 @@ from ..._state.plan_file import PATH as PLAN
 from ..._state.plan_file import plan_npus, read
 from ..._state.value_kind import Change
 from .affinities import THREAD as THREADS
-from .affinities import WORKQUEUE, Affinities, place
-from .affinity import Report, Row, Step, grouped
-from .rebinds import Rebinds
+from .affinities import WORKQUEUE, Affinities
+from .affinity import Row, Step, grouped
 
 if TYPE_CHECKING:
     import argparse
 
-    from ..._base.documents import AppliedState, Plan
+    from ..._base.documents import AppliedState
 
 CQ = "cq_update_irq"
 WORKQUEUES = ("dev%d_sq_send_wq", "dev%d_sq_fair_wq")
@@ -45,36 +45,29 @@ PROGRAM = "npu_affinity irq"
 _CQ_OF_A_PHYSICAL_FUNCTION = 16
 
 
-def choices(npu: Mapping[str, Any], online: Container[int], turn: int = 0) -> dict[str, list[int]]:
-    """Return ``{interrupt name: CPUs}`` of an entry of the plan, best first, of the set of CPUs that are online.
+def choices(role: Sequence[int], pool: Sequence[int], vectors: Iterable[Vector], online: Container[int]) -> dict[int, list[int]]:
+    """Return ``{irq: CPUs}``, best first, of the set of CPUs that are online, for every SQ and CQ interrupt; others are left alone.
 
-    SQ goes to the first IRQ CPU, CQ to the second (the first if there is one only); of more than two, each CQ whose ``turn`` it is
-    goes to another than the one before. The other IRQ CPUs and then the rest of the pool stand in for a CPU that is offline or full.
+    SQ goes to the first IRQ CPU, CQ to the second (the first if there is one only); of more than two, each CQ goes to another than the one
+    before. The other IRQ CPUs and then the rest of the pool stand in for a CPU that is offline or full.
     """
-    role, pool = (expand(npu[key], "%s of NPU %s" % (key, npu["id"])) for key in ("irq", "pool"))
     others = role[1:] or role
-    turn %= len(others)
-    first = {SQ: role[:1], CQ: others[turn:] + others[:turn]}
-    return {name: [cpu for cpu in dict.fromkeys(cpus + role + pool) if cpu in online] for name, cpus in first.items()}
-
-
-def wanted(npu: Mapping[str, Any], found: Sequence[Vector], online: Container[int]) -> dict[int, list[int]]:
-    """Return ``{irq: CPUs}`` of :func:`choices` for every SQ and CQ interrupt among an NPU's vectors; others are left alone."""
-    turns = max(1, len(expand(npu["irq"])) - 1)
-    orders = [choices(npu, online, turn) for turn in range(turns)]
-    cpus = {vector.irq: orders[0][SQ] for vector in found if vector.name == SQ}
-    completions = [vector.irq for vector in found if vector.name == CQ]
-    cpus.update((irq, orders[place % turns][CQ]) for place, irq in enumerate(completions))
-    return cpus
+    turns = itertools.cycle([*others[turn:], *others[:turn]] for turn in range(len(others)))
+    first = {vector.irq: next(turns) if vector.name == CQ else [] for vector in vectors if vector.name in (SQ, CQ)}
+    return {irq: [cpu for cpu in dict.fromkeys([*cpus, *role, *pool]) if cpu in online] for irq, cpus in first.items()}
 
 
 class Interrupts(Affinities):
-    """What the drivers of NPUs have. ``live`` is ``{plan}``."""
+    """What the drivers of NPUs have. ``live`` is ``{plan}``.
+
+    NPUs without IRQ CPUs (A5, GPUs) have no entries, and a text as reason. Where the plan has CPUs for the host's poll threads, a last row
+    has them (:data:`HOST`).
+    """
 
     key = "interrupts"
 
-    def __init__(self, tolerant: bool = False, pci: str | None = None, rebinds: Rebinds | None = None) -> None:
-        Affinities.__init__(self, "irq", "interrupts", tolerant, pci, rebinds)
+    def __init__(self) -> None:
+        Affinities.__init__(self, "irq", "interrupts")
         self._plan = PLAN
         self._sending: dict[int, tuple[Row, str]] = {}
 
@@ -98,9 +91,9 @@ class Interrupts(Affinities):
 
     def counted(self, host: Host, pci: str, names: dict[int, str], before: int) -> tuple[int, bool]:
         """They are all there when they are as many as a physical function has, or of both kinds and no more than before."""
-        found = [vector.name for vector in requested(host, pci, names) if vector.name in (SQ, CQ)]
-        complete = SQ in found and found.count(CQ) >= _CQ_OF_A_PHYSICAL_FUNCTION
-        return len(found), complete or len(set(found)) == 2 and len(found) == before
+        kinds = [vector.name for vector in requested(host, pci, names) if vector.name in (SQ, CQ)]
+        complete = SQ in kinds and kinds.count(CQ) >= _CQ_OF_A_PHYSICAL_FUNCTION
+        return len(kinds), complete or len(set(kinds)) == 2 and len(kinds) == before
 
     def remarks(self, host: Host, live: Mapping[str, Any], changes: Sequence[Change], ahead: bool = False) -> list[str]:
         return coded("NPU_IRQ_UNPLACED", self.report().unchangeable)
@@ -128,9 +121,9 @@ class Interrupts(Affinities):
                 functions.setdefault(row.pci, []).append((row, npu))
         names = interrupt_names(host) if functions else {}
         for address, members in functions.items():
-            found = requested(host, address, names)
-            for (row, npu), (_npu, device, own) in zip(members, share_out([npu for _row, npu in members], found)):
-                self._place(row, npu, device, own, bool(found))
+            vectors = requested(host, address, names)
+            for (row, npu), (_npu, device, share) in zip(members, share_out([npu for _row, npu in members], vectors)):
+                self._place(row, npu, device, share, bool(vectors))
         threads = {THREAD % device: share for device, share in self._sending.items()}
         for name, pid in kernel_threads(host, threads).items():
             row, cpus = threads[base_name(name)]
@@ -142,48 +135,45 @@ class Interrupts(Affinities):
     def _nothing_to_bind(self, row: Row, npu: Mapping[str, Any]) -> str:
         if not npu.get("irq"):
             return "the plan has no IRQ CPUs for it; its interrupts are not moved"
+        text = ""
         if not row.pci:
-            return self._say(
-                self.warned, row, "the plan has no PCI function for it, so its interrupts cannot be found; gather and plan again"
-            )
-        if not self._host.exists("%s/%s" % (DEVICE_FOLDER, row.pci)):
-            return self._say(
-                self.warned, row, "it is not on the PCI bus and was not bound; bind again when it is back or permanently removed"
-            )
-        return ""
+            text = "the plan has no PCI function for it, so its interrupts cannot be found; gather and plan again"
+        elif not self._host.exists("%s/%s" % (DEVICE_FOLDER, row.pci)):
+            text = "it is not on the PCI bus and was not bound; bind again when it is back or permanently removed"
+        return self._say(self.warned, row, text) if text else ""
 
     def _say(self, sentences: list[str], row: Row, text: str) -> str:
         sentences.append("%s: %s" % (row.title, text))
         return text
 
-    def _place(self, row: Row, npu: Mapping[str, Any], device: int | None, found: list[Vector], driver: bool) -> None:
-        online = self._online or set(expand(npu["pool"]))
-        orders = choices(npu, online)
-        if not orders[SQ]:
+    def _place(self, row: Row, npu: Mapping[str, Any], device: int | None, vectors: list[Vector], driver: bool) -> None:
+        role, pool = (expand(npu[key], "%s of NPU %s" % (key, npu["id"])) for key in ("irq", "pool"))
+        online = self._online or set(pool)
+        near = [str(cpu) for cpu in role + pool if cpu in online]
+        if not near:
             row.text = self._say(self.refused, row, "no CPU of its pool %s is online; bring one online or plan again" % npu["pool"])
             return
-        missing = [name for name in (SQ, CQ) if name not in {vector.name for vector in found}]
-        if driver and not found:
+        missing = [name for name in (SQ, CQ) if name not in {vector.name for vector in vectors}]
+        if driver and not vectors:
             row.text = "the interrupts of its PCI function are those of another NPU"
         elif missing:
             row.missing = missing
             row.text = self._say(self.refused, row, "its driver has not requested %s; bind again when it is loaded" % " and ".join(missing))
-        offline = set(expand(npu["irq"])) - online
+        offline = set(role) - online
         if offline:
             row.text = self._say(self.warned, row, "IRQ CPU %s is offline; another CPU of its pool is used" % compress(offline))
-        cpus = wanted(npu, found, online)
-        for vector in found:
-            if vector.irq in cpus:
-                order = [str(cpu) for cpu in cpus[vector.irq]]
-                row.add(Step(Interrupt(vector.irq, vector.name), order, self.key_of(vector)))
+        orders = choices(role, pool, vectors, online)
+        for vector in vectors:
+            if vector.irq in orders:
+                row.add(Step(Interrupt(vector.irq, vector.name), list(map(str, orders[vector.irq])), self.key_of(vector)))
         if driver and device is None:
             row.text = self._say(self.warned, row, "the number of its device is not known, so its workqueues and thread are left alone")
         elif driver and device is not None:
             row.device = device
-            self._sending[device] = (row, str(orders[SQ][0]))
+            self._sending[device] = (row, near[0])
             for queue in [Workqueue(name % device) for name in WORKQUEUES]:
                 if self._host.exists(queue.path):
-                    row.add(Step(queue, [str(orders[SQ][0])], WORKQUEUE + queue.name))
+                    row.add(Step(queue, [near[0]], WORKQUEUE + queue.name))
 
     def _poll_threads(self, poll: str) -> Row:
         """Return the row of the host itself: they belong to no NPU."""
@@ -198,18 +188,3 @@ class Interrupts(Affinities):
             for name, pid in threads.items():
                 row.add(Step(Thread(name, pid), [compress(cpus)], THREADS + name))
         return row
-
-
-def bind(
-    host: Host, plan: Plan, pci: str | None = None, check: bool = False, tolerant: bool = False, rebinds: Rebinds | None = None
-) -> Report:
-    """Bring every SQ and CQ interrupt, workqueue and kernel thread of the plan's NPUs to its CPU, and return the :class:`Report`.
-
-    The arguments are those of :class:`Affinities`; ``check``: read and predict only. States of an entry: bound (was right), changed,
-    pending (right, but the interrupt has to fire once), stuck (it did, and is still elsewhere), managed (the kernel refuses for good), full
-    (on another CPU, since the wanted one has no interrupt vectors left), replaced (a workqueue whose CPUs are isolated), fought over (left
-    where it is), busy and failed.
-    NPUs without IRQ CPUs (A5, GPUs) have no entries, and a text as reason. Where the plan has CPUs for the host's poll threads, a last
-    row has them (:data:`HOST`).
-    """
-    return place(host, Interrupts(tolerant, pci, rebinds), {"plan": plan}, check)

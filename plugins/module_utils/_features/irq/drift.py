@@ -24,7 +24,8 @@ from ..feature import Comparing
 from ..threads import torch_npu
 from ..threads.tasks import Process, find, groups_of
 from .affinity import Row, grouped
-from .binding import CQ, bind
+from .affinities import predict
+from .binding import CQ, Interrupts
 from .irqbalance import freedom, until_first_pass
 from .rebinds import Rebinds
 
@@ -46,7 +47,7 @@ def cause_of_move(
 ) -> Cause:
     """Return the likely cause why an interrupt, workqueue or thread is not where it should be.
 
-    ``entry`` is that of :func:`irq.binding.bind`; ``everything``: whether all that the driver has on this NPU moved; ``online``: the set
+    ``entry`` is that of a report; ``everything``: whether all that the driver has on this NPU moved; ``online``: the set
     of CPUs. ``offline``: the plan's CPUs for it that are offline; ``irqbalance``: a sentence when it runs and was not told to leave this
     NPU alone, or may not know it; ``process``: one when a process of the NPU has been told to move it to where it is.
     """
@@ -80,7 +81,7 @@ def compare(comparing: Comparing) -> None:
     elif seconds > 0:
         time.sleep(seconds)
     free, moved_by = freedom(host), _moved_by(host, plan)
-    report = bind(host, plan, check=True, rebinds=Rebinds(host))
+    report = predict(host, Interrupts(), {"plan": plan}, Rebinds(host))
     findings.remarks += coded("NPU_IRQ_UNPLACED", report.unchangeable) + coded("NPU_IRQ_FAILED", report.failed if tolerant else [])
     for npu, row in zip(plan["npus"], report.rows):
         device = Device.of(npu)

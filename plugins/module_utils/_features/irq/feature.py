@@ -12,7 +12,7 @@ from ..._state import sections
 from ..feature import later, value_feature
 
 UNCHANGEABLE = "/run/npu-affinity/unchangeable.json"
-"""What the last bind could not place, ``{pci: {key: Step.memory()}}``, so a check, which never writes, does not call it drift."""
+"""What the last bind could not place, ``{pci: {key: Step.to_remember()}}``, so a check, which never writes, does not call it drift."""
 COUNTERS = "/run/npu-affinity/counters.json"
 REBINDS = "/run/npu-affinity/rebinds.json"
 """``{pci: {key: {boot, times: [seconds since that boot]}}}`` of what was restored, ``{pci: {key: {since, count, who}}}`` of what is

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..._base.cpulist import compress, expand
 from ..._base.findings import KERNEL, Cause, Value, coded
 from ..feature import Comparing
-from ..irq.affinities import place
+from ..irq.affinities import predict
 from ..irq.drift import cause_of_move
 from ..irq.irqbalance import freedom
 from ..irq.rebinds import Rebinds
@@ -24,11 +24,10 @@ _STUCK = Cause(KERNEL, "they have the right list and do not follow it; see effec
 
 def compare(comparing: Comparing, wanted: NicLive) -> None:
     """Compare the queues of each function, and add what there is to know about them."""
-    host, findings, values = comparing.host, comparing.findings, Queues(comparing.tolerant)
-    free, values.rebinds = freedom(host), Rebinds(host)
-    placed = place(host, values, wanted, check=True)
-    findings.remarks += values.remarks(host, wanted, ()) + coded("NPU_IRQ_FAILED", placed.failed if comparing.tolerant else [])
-    for row in placed.rows:
+    host, findings, values, free = comparing.host, comparing.findings, Queues(), freedom(comparing.host)
+    report = predict(host, values, wanted, Rebinds(host))
+    findings.remarks += values.remarks(host, wanted, ()) + coded("NPU_IRQ_FAILED", report.failed if comparing.tolerant else [])
+    for row in report.rows:
         steps, title = row.all_steps(), "%s of %s" % (TITLE, row.title)
         fixed = sum(step.state in ("managed", "full") for step in steps)
         elsewhere = [step for step in steps if step.state in ("changed", "stuck", "fought over", "failed")]

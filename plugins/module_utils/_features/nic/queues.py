@@ -36,11 +36,11 @@ _OVERLOAD = 4
 class Queues(Affinities):
     """The queues of network functions. ``live`` is ``{mode, functions}``; a report places nothing, and restores what a bind placed."""
 
-    named = TITLE
+    noun = TITLE
     pause = 1
 
-    def __init__(self, tolerant: bool = False) -> None:
-        Affinities.__init__(self, "nic", "network interrupts", tolerant)
+    def __init__(self) -> None:
+        Affinities.__init__(self, "nic", "network interrupts")
 
     def awaited(self, live: Mapping[str, Any]) -> list[str]:
         return [pci for pci in live["functions"] if pci == self.pci]

@@ -15,12 +15,12 @@ import pytest
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import affinities
-from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import CQ, PLAN, SQ, bind, share_out, wanted
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import CQ, PLAN, SQ, choices, share_out
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import FEATURE, UNCHANGEABLE
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.interrupts import Vector
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous as _previous
 from tests.fakes.kernel import EVERYWHERE, EVERYWHERE_MASK, FIRST, PLAN_OF_TWO, SECOND, Kernel
-from tests.fakes.kernel import add_device, add_function, affinity, names_of, npu, restored, texts, told
+from tests.fakes.kernel import add_device, add_function, affinity, bind, contents, names_of, npu, restored, texts
 
 ONLINE = "/sys/devices/system/cpu/online"
 
@@ -53,7 +53,7 @@ def test_sq_uses_the_first_irq_cpu_and_cq_the_second(kernel):
     before, predicted = texts(kernel), bind(kernel, PLAN_OF_TWO, check=True)
     assert texts(kernel) == before, "a check writes nothing"
     report = bind(kernel, PLAN_OF_TWO)
-    assert told(predicted) == told(report)
+    assert contents(predicted) == contents(report)
     assert [affinity(kernel, irq) for irq in (2753, 2754, 2769)] == ["24", "25", "25"]
     assert [affinity(kernel, irq) for irq in (3009, 3010, 3025)] == ["0", "1", "1"]
     assert affinity(kernel, 2752) == EVERYWHERE, "the mailbox interrupt is left alone"
@@ -95,8 +95,8 @@ ORDERS = [
 
 @pytest.mark.parametrize("online, role, sq, cq, turns", ORDERS)
 def test_irq_cpus_come_first_and_the_pool_stands_in(online, role, sq, cq, turns):
-    found = [Vector(irq, name, irq) for irq, name in enumerate(["trs-mbox-0-0", SQ] + [CQ] * 7 + ["func_cq_irq"])]
-    orders = wanted(npu(pool="4-9", irq=role), found, set(expand(online)))
+    vectors = [Vector(irq, name, irq) for irq, name in enumerate(["trs-mbox-0-0", SQ] + [CQ] * 7 + ["func_cq_irq"])]
+    orders = choices(expand(role), expand("4-9"), vectors, set(expand(online)))
     assert (sorted(orders), orders[1], orders[2]) == (list(range(1, 9)), sq, cq)
     assert [orders[irq][0] for irq in range(2, 9) if turns] == turns
     assert {frozenset(order) for order in orders.values()} == {frozenset(sq)}

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
-from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import CQ, SQ, bind
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import CQ, SQ
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import FEATURE
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
-from tests.fakes.kernel import EVERYWHERE, FIRST, SECOND, Kernel, add_device, affinity, npu, restored, texts, told
+from tests.fakes.kernel import EVERYWHERE, FIRST, SECOND, Kernel, add_device, affinity, bind, contents, npu, restored, texts
 
 cpus = st.sets(st.integers(0, 15), min_size=2)
 MAILBOXES = {FIRST: "trs-mbox-7-0", SECOND: "trs-mbox-8-0"}
@@ -91,7 +91,7 @@ def test_interrupts_are_found_by_function_and_name_and_reported(tmp_path_factory
             assert npus[place]["pci"] == pci
             the_entry_is_true(kernel, npus[place], entry, name, online, refused.get(irq))
         if not refused:
-            assert told(predicted) == told(report)
+            assert contents(predicted) == contents(report)
         else:
             kernel.refuse = lambda path, value: None
             bind(kernel, plan)

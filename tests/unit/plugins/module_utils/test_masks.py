@@ -5,9 +5,8 @@
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._features.irq import binding
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import FEATURE
-from tests.fakes.kernel import restored
+from tests.fakes.kernel import bind, restored
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.masks import asked_for, cpuset
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.placing import place
 from tests.fakes.work import CGROUPS, working
@@ -106,7 +105,7 @@ def test_a_kernel_thread_goes_back_to_the_mask_that_it_had(kernel, before, after
     online(kernel, "0-13")
     kernel.lay({**THREAD, "/proc/900/status": "Name:\tdev0_sq_task\nCpus_allowed:\tffff\nCpus_allowed_list:\t%s" % before})
     plan = {"npus": [npu(0, 0)]}
-    assert not [sentence for sentence in binding.bind(kernel, plan).failed if "dev0_sq_task" in sentence]
+    assert not [sentence for sentence in bind(kernel, plan).failed if "dev0_sq_task" in sentence]
     assert kernel.cpus(900) == "0"
     assert not restored(FEATURE.restore, kernel)[0].failed
     assert kernel.cpus(900) == ("0-3" if before == "0-3" else "0-13")

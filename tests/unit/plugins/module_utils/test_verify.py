@@ -22,7 +22,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.irq.irqbala
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.machine import slice_path
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import apply
-from tests.fakes.kernel import EVERYWHERE, EVERYWHERE_MASK, FIRST, SECOND, Kernel, add_device, add_function, names_of
+from tests.fakes.kernel import EVERYWHERE, EVERYWHERE_MASK, FIRST, SECOND, Kernel, add_device, add_function, bind, names_of
 from tests.fakes.share import Box, wanted as shares_of
 from tests.fakes.systemd import a_request, MARK, SLICE, UNITS, ModelledSystemd, slice_text
 
@@ -126,7 +126,7 @@ class Bound(Story, Kernel):
 
     def bind(self, plan):
         put_plan(self, plan)
-        binding.bind(self, plan)
+        bind(self, plan)
 
     def large_role(self):
         self.bind({**PLAN, "npus": [{**NPUS[0], "irq": "24-27"}, NPUS[1]]})
@@ -149,7 +149,7 @@ class Bound(Story, Kernel):
     def deliver(self, irq, cpu, times):
         """Let the next bind find an interrupt that does not follow yet, and let it come so many times afterwards."""
         self.put("/proc/irq/%s/effective_affinity_list" % irq, cpu)
-        binding.bind(self, PLAN)
+        bind(self, PLAN)
         self.edit("/proc/interrupts", " %s: 0 0 " % irq, " %s: 0 %s " % (irq, times))
 
     def forget_interrupts(self):

@@ -15,11 +15,11 @@ from ansible_collections.npu.affinity.plugins.module_utils._drift.in_force impor
 from ansible_collections.npu.affinity.plugins.module_utils._archive.collecting import without_names
 from ansible_collections.npu.affinity.plugins.module_utils._state.history import Applied, keep
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import bind
 from ansible_collections.npu.affinity.plugins.plugin_utils._archives import reading
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 
 from tests.simulator import generate as simulator
+from tests.fakes.kernel import bind
 from tests.fakes.states import a_state
 from tests.fakes.small_host import two_cards
 
