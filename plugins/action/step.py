@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 
@@ -14,9 +13,9 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.outside import 
 from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import Refused, refused
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import of_this_run
 from ansible_collections.npu.affinity.plugins.plugin_utils._steps import changing, comparing, looking, planning, reporting
-from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import StepTask, silent
+from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import Result, StepTask, silent
 
-STEPS: dict[str, Callable[..., dict[str, Any]]] = {
+STEPS: dict[str, Callable[..., Result]] = {
     name: function
     for module in (changing, comparing, looking, planning, reporting)
     for name, function in inspect.getmembers(module, inspect.isfunction)
@@ -28,7 +27,7 @@ STEPS: dict[str, Callable[..., dict[str, Any]]] = {
 class ActionModule(StepTask):
     """Runs one step of a playbook in the process of the task. Its result names the step."""
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: Result | None = None) -> Result:
         result = super().run(tmp, task_vars) | {"changed": False}
         options = dict(self._task.args)
         name = str(options.pop("name", ""))

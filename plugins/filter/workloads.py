@@ -52,7 +52,7 @@ _value:
   elements: dict
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import workloads as _workloads
@@ -60,10 +60,11 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import Workload
 
 
 @filter_errors
-def workloads(plan: Plan, workloads: Sequence[Mapping[str, Any]], topology: Topology) -> list[dict[str, Any]]:
+def workloads(plan: Plan, workloads: Sequence[Workload], topology: Topology) -> list[dict[str, Any]]:
     return _workloads.workloads(plan, workloads, topology)
 
 

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.fitting import SWITCHES
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.feature import DROP_INS, FEATURE, SETTINGS
@@ -18,6 +18,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature impo
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole
 
 REPORT, KEEP = "report", "keep"
 """The choice with which the feature is absent, and the one that leaves it as the last bind made it."""
@@ -27,7 +28,7 @@ PRESENT = tuple(pattern for pattern in OWNED if pattern != DROP_INS)
 """What the desired state decides on; which services have a drop-in depends on what runs on the host."""
 
 
-def kept(topology: Topology, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+def kept(topology: Topology, settings: OfRole) -> OfRole:
     """Return the settings of role adopt with those in force in place of ``keep``: work stays adopted until that is switched off by name."""
     if settings.get("adopt") != KEEP:
         return settings
@@ -39,19 +40,19 @@ def kept(topology: Topology, settings: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 @remark("NPU_BIND_EFFECT")
-def remarks(topology: Topology, settings: Mapping[str, Any]) -> list[str]:
+def remarks(topology: Topology, settings: OfRole) -> list[str]:
     """Return a sentence where a bind gives back what is adopted. ``settings``: those of :func:`kept`."""
     mode = (topology.get("adopt") or {}).get("mode")
     given_back = f"A bind gives work adopted by npu_affinity_adopt={mode} the CPUs that it had before (npu_affinity_adopt=report)."
     return [given_back] if mode and not is_on(settings) else []
 
 
-def is_on(settings: Mapping[str, Any]) -> bool:
+def is_on(settings: OfRole) -> bool:
     """Whether role adopt, which has choices in place of a switch, is to change anything."""
     return bool(settings.get("enabled", settings.get("adopt") != REPORT))
 
 
-def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
+def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
     """Return what adopts running work; ``settings``: those of role adopt."""
     if not settings["enabled"]:
         idle = Sentence("NPU_NO_EFFECT", "npu_affinity_adopt_pods has no effect: nothing is adopted; set npu_affinity_adopt, too.")
@@ -80,7 +81,7 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
 
 
 @remark("NPU_NO_EFFECT")
-def _without_effect(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Iterator[str]:
+def _without_effect(topology: Topology, plan: Plan, settings: OfRole) -> Iterator[str]:
     kubelet = topology.get("kubelet")
     if settings["pods"] and not kubelet:
         yield "npu_affinity_adopt_pods has no effect: this host has no kubelet."

@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.feature import FEATURE
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
@@ -15,13 +14,14 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature impo
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import DeviceShareLive, Plan, Topology
+    from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole
 
 LONGER = 2
 """How many times as long as other commands a call may take that changes device share."""
 _ORDER = "After=systemd-modules-load.service systemd-udev-settle.service\n" + BEFORE_ENGINES
 
 
-def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
+def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
     """Return device share as the host applies and compares it, and the unit, where the host has NPUs; ``settings``: those of the role."""
     if not settings["enabled"]:
         return Feature(owned=FEATURE.owned)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatch
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
 from ansible_collections.npu.affinity.plugins.module_utils._state import difference as states
@@ -18,20 +18,31 @@ from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files imp
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import coded
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import SLICES
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import union
-from ansible_collections.npu.affinity.plugins.plugin_utils._entries import kind_and_number, members, title
+from ansible_collections.npu.affinity.plugins.plugin_utils._entries import Entry, kind_and_number, members, title
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.moves import of_npu, pairs, with_slices
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import (
         AppliedState,
+        Comparison,
         Difference,
         DifferingNpu,
         DifferingUser,
         FileEntry,
         Plan,
+        SlicesLive,
         Topology,
     )
     from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Work
+
+
+class InForce(TypedDict):
+    """What module gather returns of the state in force, with that ``state`` where it was gathered, too."""
+
+    digest: str
+    differs: list[str]
+    compared: Comparison | None
+    state: NotRequired[AppliedState]
 
 
 def difference(topology: Topology, plan: Plan, document: AppliedState, work: Work) -> Difference:
@@ -57,7 +68,7 @@ def difference(topology: Topology, plan: Plan, document: AppliedState, work: Wor
     }
 
 
-def changes(document: AppliedState, in_force: Mapping[str, Any] | None) -> list[str] | None:
+def changes(document: AppliedState, in_force: InForce | None) -> list[str] | None:
     """Return what a bind would change besides the plan, a line each: what differs from the state in force, as module gather returns it,
     and what applying that once more changes. On a first bind, this is what it switches on. None where it is not known."""
     if in_force is None:
@@ -66,12 +77,12 @@ def changes(document: AppliedState, in_force: Mapping[str, Any] | None) -> list[
     before = in_force.get("state")
     if before is None:
         return None
-    lines = states.difference(document, cast("AppliedState", {**before, "plan": document["plan"]}))
+    lines = states.difference(document, {**before, "plan": document["plan"]})
     lines = list(dict.fromkeys([*lines, *_without_files(before, document)]))
     return [*lines, *_host_settings(before["live"], document), *in_force["differs"]]
 
 
-def _without_files(before: Mapping[str, Any], document: AppliedState) -> Iterator[str]:
+def _without_files(before: AppliedState, document: AppliedState) -> Iterator[str]:
     """Yield a line for each feature that stays and changes in nothing that its files say."""
     files = [{entry["path"]: entry for entry in state["files"]} for state in (before, document)]
     paths = [path for path in files[0].keys() | files[1].keys() if files[0].get(path) != files[1].get(path)]
@@ -94,8 +105,8 @@ def _settings_of(live: Mapping[str, Any]) -> dict[tuple[str, str], Any]:
     return {(name, setting): value for name, values in wanted.items() for setting, value in values.items()}
 
 
-def _npu(record: Mapping[str, Any] | None, entry: Mapping[str, Any] | None, sentence: str | None) -> DifferingNpu:
-    either = entry or record or {}
+def _npu(record: Entry | None, entry: Entry | None, sentence: str | None) -> DifferingNpu:
+    either: Entry = entry or record or {}
     return {
         "npu": title(either),
         "pci": either["pci"],
@@ -106,7 +117,7 @@ def _npu(record: Mapping[str, Any] | None, entry: Mapping[str, Any] | None, sent
     }
 
 
-def _users(topology: Topology, plan: Plan, live: Mapping[str, Any] | None, work: Work) -> Iterator[DifferingUser]:
+def _users(topology: Topology, plan: Plan, live: SlicesLive | None, work: Work) -> Iterator[DifferingUser]:
     homes: dict[str, str] = {}
     if live and live["method"] == SLICES:
         homes |= {entry["name"]: entry["settings"]["Slice"] for entry in live["services"]}
@@ -125,7 +136,7 @@ def _users(topology: Topology, plan: Plan, live: Mapping[str, Any] | None, work:
                 "slice": homes.get(user),
                 "now": union(entry["pool"] for entry in before) if before else None,
             }
-    for vnpu in (live or {}).get("vnpus", ()):
+    for vnpu in live["vnpus"] if live else ():
         yield {
             "user": f"vNPU {vnpu['name']}",
             "npus": vnpu["of"].partition(" ")[2],
@@ -136,7 +147,7 @@ def _users(topology: Topology, plan: Plan, live: Mapping[str, Any] | None, work:
         }
 
 
-def _members(plan: Mapping[str, Any], names: Sequence[Any]) -> list[Mapping[str, Any]]:
+def _members(plan: Entry, names: Sequence[Any]) -> list[Entry]:
     """Return the entries of a plan that names stand for; none where one stands for none."""
     try:
         entries, unknown = members(plan, names)

@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.hard_vnpu.feature import FEATURE
 from ansible_collections.npu.affinity.plugins.module_utils._features.hard_vnpu.splitting import MODE, RECOVER, value_of
@@ -18,15 +17,16 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import is_
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole
 
 _KEPT_BY_DRIVER = {"on": True, "off": False}
 
 
-def is_on(settings: Mapping[str, Any]) -> bool:
+def is_on(settings: OfRole) -> bool:
     return any(map(is_hard, settings["vnpus"]))
 
 
-def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
+def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
     """Return the hard vNPUs of each NPU, and the unit that creates them at boot where the driver does not; ``settings``: those of the
     role."""
     if not settings["enabled"] or not plan["npus"]:

@@ -23,6 +23,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature impo
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole
 
 OWNED = FEATURE.owned
 _NAME = "npu_affinity_hugepages"
@@ -40,13 +41,13 @@ Counts = dict[int, int]
 """Pages by node."""
 
 
-def is_on(settings: Mapping[str, Any]) -> bool:
+def is_on(settings: OfRole) -> bool:
     """Whether huge pages are wanted; the variable is the switch, too."""
     asked = settings.get("hugepages") or {}
     return bool(settings.get("enabled", asked.get("per_npu") or asked.get("node")))
 
 
-def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
+def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
     """Return the huge pages of each node, and the unit that sets them at boot; ``settings``: those of role hugepages.
 
     Raises ``ValueError`` for a setting that cannot be understood, and for pages that leave a node too little other memory.

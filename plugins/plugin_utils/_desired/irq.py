@@ -36,6 +36,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._settings.values impo
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Restarted, Topology
+    from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole
 
 IRQBALANCE_ENVIRONMENT = IRQBALANCE_FILES[0]
 IRQBALANCE_DROP_IN = f"{IRQBALANCE}.d/{DROP_IN}"
@@ -47,7 +48,7 @@ _UNASKED = {"policy": "", "policy_place": POLICY, "refusal": ""}
 _ORDER, _BOOT = "After=systemd-modules-load.service systemd-udev-settle.service irqbalance.service\n", "multi-user.target"
 
 
-def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
+def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
     """Return what keeps the interrupts of a plan; ``settings``: those of role irq.
 
     The kernel's poll threads of hosts with Ascend 950, whose NPUs have no IRQ CPUs, need the unit and its timer, and nothing else.
@@ -112,19 +113,19 @@ def _notes(irqbalance: Mapping[str, Any], choice: str) -> list[str]:
     return []
 
 
-def _command(settings: Mapping[str, Any], arguments: str = "") -> str:
+def _command(settings: OfRole, arguments: str = "") -> str:
     failure = " --failure warn" if settings["failure"] == "warn" else ""
     wait = f"--wait {settings['wait']}{rebind_limit(settings)}"
     return f"{settings['python']} -m npu_affinity irq --plan {PLAN}{arguments} {wait}{failure}"
 
 
-def rebind_limit(settings: Mapping[str, Any]) -> str:
+def rebind_limit(settings: OfRole) -> str:
     """Return the option of programs that restore interrupts, with a blank before it."""
     limit = int(settings["rebind_limit"])
     return f" --rebind-limit {limit}" if limit else ""
 
 
-def check_timer(does: str, settings: Mapping[str, Any]) -> str:
+def check_timer(does: str, settings: OfRole) -> str:
     """Return the text of a timer that checks interrupts."""
     return timer(does, "2min", settings["interval"] or INTERVAL, "30s")
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, coded_error
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, no_effect
@@ -16,12 +15,13 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.drop_in impo
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole
 
 FOLDER, NAME = "/etc/kubernetes/kubelet.conf.d", "50-npu-affinity.conf"
 _OPTION = re.compile(r"^(?=[a-z_]+: )")
 
 
-def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
+def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
     """Return the drop-in; ``settings``: those of role kubelet."""
     kubelet = topology.get("kubelet")
     if not settings["enabled"]:
@@ -38,9 +38,8 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
             f"The kubelet reads no folder of drop-ins. Start it with --config-dir={FOLDER}, for example (Kubernetes 1.28 or newer).",
         )
     path = posixpath.join(folder, NAME)
-    options = {name: settings[name] for name in ("options", "topology_policy", "reserved")}
     try:
-        content = kubelet_drop_in(plan, topology, **options)
+        content = kubelet_drop_in(plan, topology, "static", settings["options"], settings["topology_policy"], settings["reserved"])
     except ValueError as error:
         raise ValueError(_OPTION.sub("npu_affinity_kubelet_", str(error))) from error
     return Feature(needs_plan=True, live={"path": path, "content": content})

@@ -23,6 +23,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import vnpus as
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole, Service, Workload
 
 SLICES, SERVICES, NONE = "slices", "services", "none"
 FOR_GOOD = "The last bind stays in force. If the accelerators were removed permanently, unbind the host (playbook npu.affinity.unbind)."
@@ -36,19 +37,19 @@ class Work(NamedTuple):
     on the host. ``device_share``: whether the same bind switches device share on for the NPUs of vNPUs; None where that is not known.
     """
 
-    services: Sequence[Entry] = ()
-    workloads: Sequence[Entry] = ()
+    services: Sequence[Service] = ()
+    workloads: Sequence[Workload] = ()
     vnpus: Sequence[Entry] = ()
     bound_by: str = "host"
-    environment: Mapping[str, Any] = {}
+    environment: Mapping[str, bool] = {}
     limiter: bool = True
     device_share: bool | None = None
 
     @classmethod
-    def of(cls, settings: Mapping[str, Any], device_share: bool | None = None) -> Work:
+    def of(cls, settings: OfRole, device_share: bool | None = None) -> Work:
         """Return what the settings of role slices name."""
-        given = {name: settings[name] for name in ("services", "workloads", "bound_by", "environment")}
-        return cls(**given, vnpus=_vnpus.with_names(settings["vnpus"]), limiter=bool(settings["vnpu_limiter"]), device_share=device_share)
+        vnpus, limiter = _vnpus.with_names(settings["vnpus"]), bool(settings["vnpu_limiter"])
+        return cls(settings["services"], settings["workloads"], vnpus, settings["bound_by"], settings["environment"], limiter, device_share)
 
     def users(self) -> list[tuple[str, Sequence[Any]]]:
         """Return what is named, and the names of the NPUs of each."""
@@ -60,7 +61,7 @@ class Work(NamedTuple):
 
     def units(self, plan: Plan) -> list[tuple[str, list[Entry], Engine | None]]:
         """Return the units of services, then of workloads, each with the entries of its NPUs, and its engine if given."""
-        units = [(str(service["unit"]), service) for service in self.services]
+        units: list[tuple[str, Service | Workload]] = [(str(service["unit"]), service) for service in self.services]
         units += [(str(unit), workload) for workload in self.workloads for unit in workload.get("units") or ()]
         return [(unit, members(plan, user["npus"])[0], ENGINES.get(user.get("engine") or "")) for unit, user in units]
 

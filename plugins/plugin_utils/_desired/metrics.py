@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.metrics.feature import (
     FEATURE,
@@ -19,13 +18,14 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature impo
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole
 
 OWNED = FEATURE.owned
 ENDING = ".prom"
 _ORDER = "After=npu-affinity-irq.service npu-affinity-tuning.service npu-affinity-device-share.service\n"
 
 
-def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
+def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
     """Return what writes the metrics of a host; ``settings``: those of role metrics."""
     if not settings["enabled"]:
         return Feature(owned=OWNED)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown
@@ -31,24 +31,25 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.conflicts im
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Nic, Plan, Topology
+    from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole
 
 OWNED = FEATURE.owned
 _ABOUT = f"{MARKER}: the CPUs of network queues. Changes are overwritten."
 _ORDER = "After=systemd-modules-load.service network.target irqbalance.service\n"
 
 
-def is_on(settings: Mapping[str, Any]) -> bool:
+def is_on(settings: OfRole) -> bool:
     """Whether network interrupts are placed or reported."""
     return bool(settings.get("enabled", settings.get("nic", OFF) != OFF))
 
 
-def left_alone(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> tuple[str, list[str]]:
+def left_alone(topology: Topology, plan: Plan, settings: OfRole) -> tuple[str, list[str]]:
     """Return the PCI functions whose interrupts irqbalance must leave alone, behind the file without which it need not."""
     places = is_on(settings) and settings["nic"] == NEAR
     return FILE, list(_targets(topology, plan)[0]) if places and plan["npus"] else []
 
 
-def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
+def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
     """Return the CPUs of each network function, and the units that place its queues; ``settings``: those of role nic."""
     if not settings["enabled"] or not plan["npus"]:
         return Feature(owned=OWNED)

@@ -26,7 +26,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.moves import mo
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import vnpus as _vnpus
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import AppliedState, Plan, Topology
 
 _MIB = 1 << 20
 _SWITCH = "npu_affinity_slices_enabled is false"
@@ -146,12 +146,12 @@ def slices_off(plan: Plan, work: Work, places_threads: bool) -> list[str]:
 
 
 @remark("NPU_MEMORY_ELSEWHERE")
-def memory_of_users(topology: Topology, plan: Plan, document: Mapping[str, Any]) -> Iterator[str]:
+def memory_of_users(topology: Topology, plan: Plan, document: AppliedState) -> Iterator[str]:
     """Yield a sentence for all work outside the slices that would not fit into the memory nodes of its NPUs, once it starts there.
 
     Adoption leaves its memory where it is.
     """
-    units = [entry["unit"] for entry in document.get("expected") or ()]
+    units = [entry["unit"] for entry in document["expected"]]
     entries = {Device.of(npu)[:2]: npu for npu in plan["npus"]}
     for user in topology.get("users") or ():
         held = [entries.get((npu["kind"], npu["id"])) for npu in user["npus"]]
@@ -186,7 +186,7 @@ def _room(topology: Topology, nodes: Collection[int], moved: int) -> tuple[str, 
 
 
 @remark("NPU_MEMORY_ELSEWHERE")
-def memory_of_units(topology: Topology, document: Mapping[str, Any]) -> Iterator[str]:
+def memory_of_units(topology: Topology, document: AppliedState) -> Iterator[str]:
     """Yield a sentence for every running unit that would lose memory nodes on which it has memory.
 
     The host decides again when it is bound: memory comes and goes.

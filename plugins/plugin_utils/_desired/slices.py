@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.slices.feature import FEATURE, HOUSEKEEPING
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
@@ -23,13 +23,14 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.vnpus import mo
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import FileEntry, Plan, Topology
+    from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole
 
 OWNED = tuple(pattern for pattern in FEATURE.owned if pattern not in FEATURE.shared)
 NOTES_IN_SUMMARY = True
 _ABOUT = f"{MARKER}: changes are overwritten. CPUs that the system always has, and what it has besides while no workload runs."
 
 
-def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
+def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
     """Return slices and drop-ins of a plan; ``settings``: those of role slices, and ``kubelet_becomes``, the policy of the
     kubelet's CPU manager that the same bind sets, or ''."""
     if not settings["enabled"]:

@@ -24,7 +24,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._codes import BIND_EF
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import refusals as _refusals
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import adopt, conflicts, remarks, threads, variables
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.binding import binding
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.difference import changes, difference
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.difference import InForce, changes, difference
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, no_effect
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Work, with_kubelet
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals import plan_refusals
@@ -45,6 +45,9 @@ if TYPE_CHECKING:
         Restarted,
         Topology,
     )
+    from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole, Settings
+
+    ByRole = Mapping[str, OfRole]
 
 _MODULES = {name: importlib.import_module(f"{__package__}.{name}") for name in ON_HOST}
 FEATURES = {name: module.wanted for name, module in _MODULES.items()}
@@ -69,10 +72,10 @@ class Refused(ValueError):
 
 def desired_state(
     topology: Topology,
-    settings: Mapping[str, Any],
+    settings: Settings,
     plan: Plan | None = None,
     shown: bool = False,
-    in_force: Mapping[str, Any] | None = None,
+    in_force: InForce | None = None,
     tell: bool = False,
 ) -> DesiredState:
     """Return the desired state of the host with its sentences. Raises ``ValueError`` for what cannot be made of that.
@@ -113,13 +116,13 @@ def desired_state(
             if is_given:
                 raise
             refusals = error.sentences
-    fingerprint, before = "" if refusals else digest(applied(document)), in_force or {}
+    fingerprint = "" if refusals else digest(applied(document))
     made: DesiredState = {
         **document,
         **_sentences(topology, plan, settings, refusals, document, shown),
         "plan": plan,
         "digest": fingerprint,
-        "converged": bool(fingerprint) and fingerprint == before.get("digest") and not before["differs"],
+        "converged": bool(fingerprint and in_force and fingerprint == in_force["digest"] and not in_force["differs"]),
     }
     if (shown or tell) and made["difference"] and fingerprint and plan and plan["npus"] and (in_force or not topology.get("applied")):
         made["difference"]["changes"] = lines = changes(applied(made), in_force)
@@ -131,9 +134,13 @@ def desired_state(
     return made
 
 
-def _document(topology: Topology, plan: Plan | None, settings: Mapping[str, Any]) -> AppliedState:
+def _of_features(settings: Settings) -> ByRole:
+    return {name: cast("ByRole", settings)[name] for name in FEATURES}
+
+
+def _document(topology: Topology, plan: Plan | None, settings: Settings) -> AppliedState:
     """Return the document of all features, with the host code and npu-smi where the settings have them."""
-    document = with_host_code(of_plan(topology, plan, {name: settings[name] for name in FEATURES}), settings["plan"]["library"])
+    document = with_host_code(of_plan(topology, plan, _of_features(settings)), settings["plan"]["library"])
     npu_smi = _on_this_host(topology, settings["plan"])["npu_smi"]
     return {**document, "npu_smi": npu_smi} if npu_smi else document
 
@@ -160,9 +167,9 @@ def planned(topology: Topology, settings: Mapping[str, Any]) -> Plan:
     return {**made, "warnings": list(map(coded, made["warnings"]))}
 
 
-def _refused(topology: Topology, plan: Plan, settings: Mapping[str, Any], shown: bool) -> list[Sentence]:
+def _refused(topology: Topology, plan: Plan, settings: Settings, shown: bool) -> list[Sentence]:
     """Return why a plan must not be applied to the host as it is."""
-    general, becomes = settings["plan"], _kubelet_becomes(topology, settings)
+    general, becomes = settings["plan"], _kubelet_becomes(topology, settings["kubelet"])
     work = _work(settings)
     sentences = plan_refusals(topology, plan, work)
     if settings["slices"]["enabled"] and not sentences:
@@ -189,14 +196,14 @@ def _missing(topology: Topology, plan: Plan, advice: str = "") -> list[str]:
     return [f"{absent(missing)}{advice}"] if missing and plan["npus"] else []
 
 
-def _work(settings: Mapping[str, Any]) -> Work:
+def _work(settings: Settings) -> Work:
     """Return what the settings name. Whether a bind switches device share on is not known where it depends on which NPUs it names."""
     share = settings["device_share"]
     return Work.of(settings["slices"], None if share["npus"] else share["enabled"])
 
 
 def _sentences(
-    topology: Topology, plan: Plan | None, settings: Mapping[str, Any], refusals: list[Sentence], document: AppliedState, shown: bool
+    topology: Topology, plan: Plan | None, settings: Settings, refusals: list[Sentence], document: AppliedState, shown: bool
 ) -> Assessment:
     """Return the keys of a document that are not for the host."""
     of_profile = settings.get("of_profile", ())
@@ -236,10 +243,10 @@ def _sentences(
     return made
 
 
-def _of_plan(topology: Topology, plan: Plan, settings: Mapping[str, Any], document: AppliedState, shown: bool) -> list[Sentence]:
+def _of_plan(topology: Topology, plan: Plan, settings: Settings, document: AppliedState, shown: bool) -> list[Sentence]:
     """Return the remarks on a plan that is not refused, those of features and of what the settings name apart."""
     general, work, slices = settings["plan"], _work(settings), settings["slices"]["enabled"]
-    there = with_kubelet(topology, _kubelet_becomes(topology, settings))
+    there = with_kubelet(topology, _kubelet_becomes(topology, settings["kubelet"]))
     sentences = remarks.without_slices(there, plan, work) if slices else remarks.slices_off(plan, work, settings["threads"]["enabled"])
     if slices and "services" not in general["fail_on"]:
         sentences = _missing(topology, plan) + sentences
@@ -249,7 +256,7 @@ def _of_plan(topology: Topology, plan: Plan, settings: Mapping[str, Any], docume
     sentences += remarks.memory_of_units(topology, document)
     sentences += remarks.memory_of_users(topology, plan, document)
     if shown:
-        of_features = _neighbours("irq", topology, plan, {name: settings[name] for name in FEATURES})["left_alone"]
+        of_features = _neighbours("irq", topology, plan, _of_features(settings))["left_alone"]
         sentences += conflicts.interrupts(topology, plan, {pci for _file, functions in of_features for pci in functions})
     sentences += conflicts.isolation(topology, plan)
     return sentences + (conflicts.command_line(topology, plan) if shown and general["isolation"] == "explain" else [])
@@ -261,7 +268,7 @@ def _with_profile(refusal: Sentence, of_profile: Collection[str]) -> Sentence:
     return Sentence(refusal.code, f"{refusal.rstrip('.')}. npu_affinity_profile sets {' and '.join(names)}.") if names else refusal
 
 
-def of_plan(topology: Topology, plan: Plan | None, settings: Mapping[str, Mapping[str, Any]]) -> AppliedState:
+def of_plan(topology: Topology, plan: Plan | None, settings: ByRole) -> AppliedState:
     """Return what the host should be by a plan, of the features that ``settings`` name; the others are left alone.
 
     A feature whose ``enabled`` is false is absent: its files are owned and not wanted. So is each without a plan.
@@ -296,11 +303,11 @@ def of_plan(topology: Topology, plan: Plan | None, settings: Mapping[str, Mappin
     return cast("AppliedState", state)
 
 
-def _made(topology: Topology, plan: Plan | None, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Feature]:
+def _made(topology: Topology, plan: Plan | None, settings: ByRole) -> dict[str, Feature]:
     """Return what each feature wants, in the order of :data:`FEATURES`. Raises :class:`Refused` with what all of them say against it."""
     made, refusals = {}, []
     for name in (name for name in FEATURES if name in settings):
-        given = {**_neighbours(name, topology, plan, settings), **_on_this_host(topology, settings[name])}
+        given: OfRole = {**_neighbours(name, topology, plan, settings), **_on_this_host(topology, settings[name])}
         try:
             made[name] = FEATURES[name](topology, plan or {}, {**given, "enabled": bool(_is_on(name, given) and plan)})
         except ValueError as error:
@@ -310,13 +317,13 @@ def _made(topology: Topology, plan: Plan | None, settings: Mapping[str, Mapping[
     return made
 
 
-def _is_on(name: str, settings: Mapping[str, Any]) -> bool:
+def _is_on(name: str, settings: OfRole) -> bool:
     """Whether the settings of a role want its feature: as ``is_on`` of its file says, or else by its switch."""
     is_on = getattr(_MODULES[name], "is_on", None)
     return bool(is_on(settings) if is_on else settings["enabled"])
 
 
-def _neighbours(name: str, topology: Topology, plan: Plan | None, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _neighbours(name: str, topology: Topology, plan: Plan | None, settings: ByRole) -> OfRole:
     """Return what a feature has to know of others.
 
     Feature slices: the policy of a kubelet that this bind restarts, and that owns the CPUs from then on. Feature irq: the PCI functions
@@ -325,12 +332,12 @@ def _neighbours(name: str, topology: Topology, plan: Plan | None, settings: Mapp
     if name == "irq":
         functions = [(getattr(_MODULES[other], "left_alone", None), given) for other, given in settings.items() if plan]
         return {"left_alone": [function(topology, plan, given) for function, given in functions if function]}
-    return {"kubelet_becomes": _kubelet_becomes(topology, settings)} if name == "slices" else {}
+    return {"kubelet_becomes": _kubelet_becomes(topology, settings.get("kubelet"))} if name == "slices" else {}
 
 
-def _kubelet_becomes(topology: Topology, settings: Mapping[str, Mapping[str, Any]]) -> str:
+def _kubelet_becomes(topology: Topology, wanted: OfRole | None) -> str:
     """Return the policy of the CPU manager with which this bind starts the kubelet of a drained node; '' if it does not drain it."""
-    wanted, kubelet = settings.get("kubelet"), topology.get("kubelet") or {}
+    kubelet = topology.get("kubelet") or {}
     if not (wanted and wanted["restart"]):
         return ""
     if wanted["enabled"]:
@@ -339,10 +346,10 @@ def _kubelet_becomes(topology: Topology, settings: Mapping[str, Mapping[str, Any
     return without if without != kubelet.get("policy") else ""
 
 
-def _on_this_host(topology: Topology, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _on_this_host(topology: Topology, settings: OfRole) -> OfRole:
     """Return settings with the programs that only this host tells: its Python, where they name the usual one, which it need not have, and
     its npu-smi, where they name none and units would not find it."""
-    here = dict(settings)
+    here: OfRole = {**settings}
     python, npu_smi = (topology.get("programs") or {}).get("python3"), (topology.get("driver") or {}).get("path")
     if python and here.get("python") == USUAL["python3"]:
         here["python"] = python

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.feature import FEATURE, SETTINGS
@@ -19,13 +18,14 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._entries import prese
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole
 
 OWNED = FEATURE.owned
 _MOVES_NOTHING = "npu_affinity_threads_memory_limit has no effect: npu_affinity_memory=none leaves processes all memory nodes."
 ABOUT = f"{MARKER}: changes are overwritten. The threads that are placed, by process and name."
 
 
-def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
+def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
     """Return what places the threads of a plan's processes; ``settings``: those of role threads."""
     if not settings["enabled"]:
         return Feature(owned=OWNED)
@@ -53,7 +53,7 @@ def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Featu
     )
 
 
-def processes(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+def processes(topology: Topology, plan: Plan, settings: OfRole) -> list[dict[str, Any]]:
     """Return the processes whose threads are placed, as ``groups_of`` takes them: first those in the slices of
     single NPUs, then what the settings name. Those of lost NPUs have no place."""
     groups: list[dict[str, Any]] = [{"npus": []}]

@@ -5,24 +5,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.tuning.feature import FEATURE
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, of_values
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole
 
 SETTINGS = {"governor": str, "numa_balancing": int, "transparent_hugepages": str, "swappiness": int}
 """The settings that there are, each with its type."""
 
 
-def is_on(settings: Mapping[str, Any]) -> bool:
+def is_on(settings: OfRole) -> bool:
     return any(value not in ("", None) for value in settings["tuning"].values())
 
 
-def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
+def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
     """Return the settings of the host that are wanted, and the unit that sets them at boot; ``settings``: those of role tuning."""
     if not settings["enabled"]:
         return Feature(owned=FEATURE.owned)

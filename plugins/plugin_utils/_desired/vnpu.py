@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole
 
 REGION = "hami-shared-region"
 REGION_MODE = "1777"
@@ -24,7 +24,7 @@ def region(folder: str) -> str:
     return posixpath.join(posixpath.dirname(folder.rstrip("/")), REGION)
 
 
-def wanted(topology: Topology, plan: Plan, settings: Mapping[str, Any]) -> Feature:
+def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
     """Return the layout as ``layout_of`` takes it; ``settings``: those of role vnpu."""
     if not settings["enabled"]:
         return Feature()

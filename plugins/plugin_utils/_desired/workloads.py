@@ -9,7 +9,7 @@ the union of its cards' shares and the memory nodes that these touch; each of it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand, union
@@ -28,11 +28,12 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import 
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import Service, Workload
 
 VARIABLE = "npu_affinity_workloads"
 
 
-def refusals(plan: Plan, wanted: Sequence[Mapping[str, Any]], services: Sequence[Mapping[str, Any]] = ()) -> list[Sentence]:
+def refusals(plan: Plan, wanted: Sequence[Workload], services: Sequence[Service] = ()) -> list[Sentence]:
     """Return one sentence for every workload that the plan cannot serve, or that shares CPUs with another or a service unasked."""
     unknown = [unknown_npus(VARIABLE, str(workload.get("name", "")), workload.get("npus") or (), plan) for workload in wanted]
     sentences = [*_wrong(plan, wanted), *filter(None, unknown)]
@@ -40,7 +41,7 @@ def refusals(plan: Plan, wanted: Sequence[Mapping[str, Any]], services: Sequence
 
 
 @remark("NPU_SETTING_INVALID")
-def _wrong(plan: Plan, wanted: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _wrong(plan: Plan, wanted: Sequence[Workload]) -> Iterator[str]:
     names = [str(workload.get("name", "")) for workload in wanted]
     for name, workload in zip(names, wanted, strict=True):
         npus = workload.get("npus") or ()
@@ -64,7 +65,7 @@ def _wrong(plan: Plan, wanted: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 @remark("NPU_CLAIMED_TWICE")
-def _overlaps(plan: Plan, wanted: Sequence[Mapping[str, Any]], services: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _overlaps(plan: Plan, wanted: Sequence[Workload], services: Sequence[Service]) -> Iterator[str]:
     """Yield which workloads have NPUs of another workload or service, where not all workloads concerned have ``share``."""
     users = [
         (f"workload {workload['name']}", flag("share", workload.get("share", False)), slices_of(plan, workload.get("npus") or ()))
@@ -87,7 +88,7 @@ def _inner(name: str) -> str:
     return name.replace("-", "_")
 
 
-def workloads(plan: Plan, wanted: Sequence[Mapping[str, Any]], topology: Topology) -> list[dict[str, Any]]:
+def workloads(plan: Plan, wanted: Sequence[Workload], topology: Topology) -> list[dict[str, Any]]:
     """Return the workloads with their CPUs.
 
     Each: ``name``, ``slice``, ``npus`` (logic ids), ``units``, ``pool`` (cpulist, the union), ``mems`` and ``memory_nodes`` (the nearest

@@ -8,15 +8,98 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Container, Mapping, Sequence
-from typing import Any
+from typing import Any, NotRequired, TypedDict, cast
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import hosts, specs, values
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.specs import PREFIX, Specs, Values, flat
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.values import CHECKS, validated
 
-Settings = dict[str, dict[str, Any]]
-"""``{role: {setting: value}}``. A setting is named as its variable without ``npu_affinity_`` and without the name of the role."""
+
+class Service(TypedDict):
+    unit: str
+    npus: list[Any]
+    engine: NotRequired[str]
+
+
+class Workload(TypedDict):
+    name: str
+    npus: list[Any]
+    units: NotRequired[list[str]]
+    share: NotRequired[bool]
+    roles: NotRequired[dict[str, Any]]
+    engine: NotRequired[str]
+
+
+class OfRole(TypedDict, total=False):
+    """Settings by name: a variable without ``npu_affinity_`` and without the name of the role. A role has those of its argument spec, and
+    a feature those that :mod:`_desired.state` adds: ``enabled``, ``kubelet_becomes`` and ``left_alone``."""
+
+    enabled: bool
+    root: str
+    python: str
+    library: str
+    npu_smi: str
+    timeout: int
+    wait: int
+    interval: str
+    rebind_limit: int
+    housekeeping_confine_holders: bool
+    isolation: str
+    replan: bool
+    bound_by: str
+    services: list[Service]
+    workloads: list[Workload]
+    vnpus: list[dict[str, Any]]
+    vnpu_limiter: str
+    vnpu_folder: str
+    environment: dict[str, bool]
+    fail_on: list[str]
+    kubelet_becomes: str
+    irqbalance: str
+    irq_enabled: bool
+    failure: str
+    left_alone: list[tuple[str, list[str]]]
+    nic: str
+    adopt: str
+    pods: bool
+    move_memory: bool
+    patterns: dict[str, list[str]]
+    processes: list[dict[str, Any]]
+    memory_limit: int
+    tuning: dict[str, str]
+    hugepages: dict[str, Any]
+    npus: list[Any]
+    ignore_busy: bool
+    recover: str
+    textfile: str
+    folder: str
+    files: list[dict[str, str]]
+    restart: bool
+    drain: list[str]
+    uncordon: list[str]
+    options: dict[str, str]
+    topology_policy: str
+    reserved: str
+
+
+class Settings(TypedDict):
+    """The settings of a host by role, of which this names those that others read, and what :meth:`HostSettings.of_features` adds."""
+
+    plan: OfRole
+    adopt: OfRole
+    device_share: OfRole
+    kubelet: OfRole
+    slices: OfRole
+    threads: OfRole
+    vnpu: OfRole
+    remarks: NotRequired[list[str]]
+    applied: NotRequired[dict[str, Any]]
+    profile: NotRequired[str]
+    of_profile: NotRequired[list[str]]
+    muted: NotRequired[dict[str, str]]
+
+
 ROLES = ("plan", *FEATURES)
 """Whose settings make the desired state."""
 
@@ -31,7 +114,7 @@ SHOWN = (PREFIX + "isolation", "explain")
 _TEMPLATES = ("{{", "{%", "{#")
 
 
-def gathered_by(plan: Values) -> dict[str, Any]:
+def gathered_by(plan: OfRole) -> dict[str, Any]:
     """Return the options of module topology_facts by the settings of role plan."""
     units = [entry["unit"] for entry in (*plan["services"], *plan["vnpus"]) if entry.get("unit")]
     units += [unit for workload in plan["workloads"] for unit in workload.get("units") or ()]
@@ -41,12 +124,17 @@ def gathered_by(plan: Values) -> dict[str, Any]:
 
 
 def of_playbooks(given: Values) -> dict[str, Any]:
-    """Return the settings that playbooks read besides those of roles, as :func:`of_features` returns those of a role."""
-    settings = of_features(given, ("playbooks",))["playbooks"]
+    """Return the settings that playbooks read besides those of roles, as :func:`by_role` returns those of a role."""
+    settings = by_role(given, ("playbooks",))["playbooks"]
     return {**settings, "batches": hosts.checked(settings["batches"], hosts.SETTING)}
 
 
-def of_features(given: Values, roles: Sequence[str] = ROLES) -> Settings:
+def of_features(given: Values) -> Settings:
+    """Return those of role plan and of all features, as :func:`by_role` does."""
+    return cast("Settings", by_role(given, ROLES))
+
+
+def by_role(given: Values, roles: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return the settings of some roles by the values that somebody ``given``, and by the defaults of the argument specs otherwise. One
     without a default is None.
 

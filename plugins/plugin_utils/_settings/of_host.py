@@ -9,7 +9,7 @@ import contextlib
 import getpass
 import os
 from collections.abc import Sequence, Set
-from typing import Any
+from typing import Any, cast
 
 from ansible.errors import AnsibleError
 
@@ -51,20 +51,21 @@ class HostSettings:
         """Return the settings of one role, without the prefix of their variables and the name of the role."""
         return self._converted(self._added(self._profile()), specs.options()[role].keys(), (role,))[role]
 
-    def of_features(self) -> dict[str, Any]:
+    def of_features(self) -> features.Settings:
         """Return the settings of role plan and of each feature, and what belongs to them: ``remarks``, ``applied``, the ``profile`` in a
         sentence, the settings that are ``of_profile``, and what is ``muted``."""
         chosen = self._profile()
         added = self._added(chosen)
         overriding = self._templated(chosen.settings.keys() - added.keys())
         mute = self._converted(added, {mutes.SETTING}, ("verify",))["verify"]["mute"]
-        return {
+        settings = {
             **self._converted(added, specs.flat({role: specs.options()[role] for role in features.ROLES}).keys()),
             **self._judged(added),
             "profile": profile.sentence(chosen, overriding),
             "of_profile": sorted(added),
             "muted": mutes.of_host(mutes.checked(mute), self.variables.get("inventory_hostname", "localhost"))[0],
         }
+        return cast("features.Settings", settings)
 
     def to_archive(self) -> dict[str, Any]:
         """Return the settings that say how the host is planned and compared."""
@@ -118,8 +119,8 @@ class HostSettings:
                     evaluated[name] = self.templar.template(value)
         return evaluated
 
-    def _converted(self, added: specs.Values, wanted: Set[str], roles: Sequence[str] = features.ROLES) -> features.Settings:
-        return features.of_features({**self._templated(wanted), **added}, roles)
+    def _converted(self, added: specs.Values, wanted: Set[str], roles: Sequence[str] = features.ROLES) -> dict[str, dict[str, Any]]:
+        return features.by_role({**self._templated(wanted), **added}, roles)
 
     def _templated(self, wanted: Set[str]) -> dict[str, Any]:
         return {name: self.templar.template(self.variables[name]) for name in wanted & self.variables.keys()}

@@ -8,12 +8,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import without
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import lines_after, role_line
-from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import DIFFERENCES, StepTask, comparison_options
+from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import DIFFERENCES, Result, StepTask, comparison_options
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import AppliedState, LayoutFile
+    from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import Settings
 
 LISTS = ("files", "removed")
 WITHOUT_PLAN = (
@@ -22,7 +26,7 @@ WITHOUT_PLAN = (
 )
 
 
-def apply(task: StepTask, feature: str = "", entry: Mapping[str, Any] | None = None, drained: bool = False) -> dict[str, Any]:
+def apply(task: StepTask, feature: str = "", entry: Result | None = None, drained: bool = False) -> Result:
     """Apply the desired state of the host, or an ``entry`` of its history, in one module call, and compare the host with it.
 
     A role applies its ``feature`` alone, and compares in a call of its own. ``drained``: the kubelet may restart.
@@ -47,7 +51,7 @@ def apply(task: StepTask, feature: str = "", entry: Mapping[str, Any] | None = N
     return result | {"lines": lines}
 
 
-def _leave_diff(task: StepTask, result: dict[str, Any]) -> None:
+def _leave_diff(task: StepTask, result: Result) -> None:
     """Leave the diff of a host to the end of its batch, which shows it once for all that have the same. That of the first host is shown at
     once.
     """
@@ -58,7 +62,7 @@ def _leave_diff(task: StepTask, result: dict[str, Any]) -> None:
             del result["diff"]
 
 
-def unbind(task: StepTask, drained: bool = False) -> dict[str, Any]:
+def unbind(task: StepTask, drained: bool = False) -> Result:
     """Restore the state before the first bind, or say that the node has to be drained before."""
     settings, of_playbooks = task.settings.of_features(), task.settings.of_playbooks()
     options = {
@@ -77,7 +81,7 @@ def unbind(task: StepTask, drained: bool = False) -> dict[str, Any]:
     return result | {"drain": options["kubelet_wait"] == 0 and bool(result.get("pending"))}
 
 
-def _applied(task: StepTask, state: Mapping[str, Any], feature: str, entry: Mapping[str, Any] | None, drained: bool) -> dict[str, Any]:
+def _applied(task: StepTask, state: AppliedState, feature: str, entry: Result | None, drained: bool) -> Result:
     """Run module host_files with the settings of the host and the files that it places, and say whether the node waits for its drain."""
     settings, of_playbooks = task.settings.of_features(), task.settings.of_playbooks()
     comparison = None
@@ -107,10 +111,11 @@ def _applied(task: StepTask, state: Mapping[str, Any], feature: str, entry: Mapp
     return result | merged | {"drain": bool(kubelet.get("pending")) and settings["kubelet"]["restart"]}
 
 
-def _soft_split(task: StepTask, state: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, str]:
+def _soft_split(task: StepTask, state: AppliedState, sources: Mapping[str, str]) -> dict[str, str]:
     """Return the paths of the files of the soft split that the controller has, by their SHA-256."""
     copied = {}
-    for file in (state["live"].get("vnpu") or {}).get("files") or ():
+    layout = state["live"].get("vnpu")
+    for file in layout["files"] if layout else ():
         if file["sha256"] in sources:
             why = _not_copied([file], sources, task.host)
             if why:  # the module fails if the host lacks it
@@ -120,14 +125,14 @@ def _soft_split(task: StepTask, state: Mapping[str, Any], sources: Mapping[str, 
     return copied
 
 
-def _kubelet_wait(settings: Mapping[str, Any], drained: bool) -> int | None:
+def _kubelet_wait(settings: Settings, drained: bool) -> int | None:
     """Return the option of modules that decide about the kubelet; ``drained``: whether the node is drained, so it may restart."""
     if drained:
         return max(1, 2 * int(settings["kubelet"]["wait"]))
     return 0 if settings["kubelet"]["restart"] else None
 
 
-def _not_copied(missing: Sequence[Mapping[str, str]], sources: Mapping[str, str], host: str) -> str:
+def _not_copied(missing: Sequence[LayoutFile], sources: Mapping[str, str], host: str) -> str:
     """Return why the files that are missing on a host cannot be copied, or an empty string; ``sources`` are paths by SHA-256."""
     for file in missing:
         if file["sha256"] not in sources:

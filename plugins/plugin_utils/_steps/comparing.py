@@ -18,20 +18,20 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._report.export import
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import RANKS, rank
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import OF_USER, drift_fails, failure, record, remarks, sentences
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import mutes
-from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import DRIFT, StepTask, comparison_options, write
+from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import DRIFT, Result, StepTask, comparison_options, write
 
 
-def compare(task: StepTask) -> dict[str, Any]:
+def compare(task: StepTask) -> Result:
     """Compare a host. The summary of the playbook fails it, and prints once what several hosts have in common."""
     return _reported(task, _compared(task), summarized=True)
 
 
-def verify(task: StepTask) -> dict[str, Any]:
+def verify(task: StepTask) -> Result:
     """Compare a host, and fail it where something differs."""
     return _judged(_reported(task, _compared(task)), after_bind=False)
 
 
-def verify_after_bind(task: StepTask) -> dict[str, Any]:
+def verify_after_bind(task: StepTask) -> Result:
     """Take the comparison that was part of the change. Services that wait for a restart do not fail the host."""
     _evaluate_facts(task)
     compared = dict(task.variables["__npu_affinity_host_result"]["compared"])
@@ -45,12 +45,12 @@ def _evaluate_facts(task: StepTask) -> None:
             task.variables[name] = task.variable(name)
 
 
-def _judged(result: dict[str, Any], after_bind: bool) -> dict[str, Any]:
+def _judged(result: Result, after_bind: bool) -> Result:
     why = failure(result, after_bind)
     return refused(result | {"msg": why}) if why else result
 
 
-def _reported(task: StepTask, result: dict[str, Any], summarized: bool = False) -> dict[str, Any]:
+def _reported(task: StepTask, result: Result, summarized: bool = False) -> Result:
     """Return a comparison with what is muted, print what differs, and write the reports."""
     settings, host = task.settings.of_role("verify"), task.host
     muted, expired = mutes.of_host(mutes.checked(settings["mute"]), host)
@@ -68,7 +68,7 @@ def _reported(task: StepTask, result: dict[str, Any], summarized: bool = False) 
     return result | {"lines": lines, "drift_fails": drift_fails(result, fail_on), "workloads_fail": "workloads" in fail_on}
 
 
-def _compared(task: StepTask) -> dict[str, Any]:
+def _compared(task: StepTask) -> Result:
     """Return what module binding_info found, or its message where it failed."""
     _evaluate_facts(task)
     settings, is_refused = task.settings.of_role("verify"), (task.variables.get("__npu_affinity_gathered") or {}).get("refusals")

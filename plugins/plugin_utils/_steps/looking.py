@@ -21,7 +21,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import
 from ansible_collections.npu.affinity.plugins.plugin_utils._archives import reading
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.measures_table import measures_table
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import features, specs
-from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import StepTask, write
+from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import Result, StepTask, write
 
 BEFORE = "before"
 UNPLANNED = (
@@ -42,7 +42,7 @@ _SECRET = re.compile(
 """The values of options, headers and addresses that authenticate."""
 
 
-def measure(task: StepTask) -> dict[str, Any]:
+def measure(task: StepTask) -> Result:
     """Measure a host, keep the measurement on the controller, and print it next to an earlier one."""
     of_playbooks = task.settings.of_playbooks()
     topology, plan, state = (task.variable(f"npu_affinity_{name}") for name in ("topology", "plan", "state"))
@@ -84,7 +84,7 @@ def _earlier(path: Path) -> Mapping[str, Any] | None:
     return measurement
 
 
-def collect(task: StepTask) -> dict[str, Any]:
+def collect(task: StepTask) -> Result:
     """Archive a host, and fetch the archive, which nobody else may read on either side."""
     if task.check_mode:
         return {"skipped": True, "msg": IN_CHECK_MODE}
@@ -127,7 +127,7 @@ def _fetch(task: StepTask, place: str, target: Path) -> None:
                 target.unlink()
 
 
-def open_archives(task: StepTask) -> dict[str, Any]:
+def open_archives(task: StepTask) -> Result:
     """Read the archives of npu_affinity_archives, print why others cannot be read, and return those that can, with the settings that can be
     taken of them."""
     try:
@@ -142,13 +142,13 @@ def open_archives(task: StepTask) -> dict[str, Any]:
     return {"archives": rows, "refused": refusals}
 
 
-def reach(task: StepTask) -> dict[str, Any]:
+def reach(task: StepTask) -> Result:
     """Look whether a host answers. A host that answers and cannot run modules fails later, with a reason."""
     task.execute("ansible.builtin.ping", {})
     return {}
 
 
-def check_health(task: StepTask) -> dict[str, Any]:
+def check_health(task: StepTask) -> Result:
     """Run the command of the user that says whether a host is healthy, and fail the host if the command fails."""
     command = task.variable(COMMAND)
     options: dict[str, object] = {"_raw_params": command} if isinstance(command, str) else {"argv": command}
@@ -161,7 +161,7 @@ def check_health(task: StepTask) -> dict[str, Any]:
     return result | {"changed": False}
 
 
-def failed_check(command: str | list[str], result: Mapping[str, Any]) -> str:
+def failed_check(command: str | list[str], result: Result) -> str:
     """Return the message of a failed check: the command, how it ended, and the last lines of both streams, without secrets."""
     line = command if isinstance(command, str) else shlex.join(map(str, command))
     reason = str(result.get("msg") or "").rstrip(".")

@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 
@@ -19,7 +18,11 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import runs
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import failure
 from ansible_collections.npu.affinity.plugins.plugin_utils._review import file
-from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import StepTask
+from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import Result, StepTask
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Comparison, DesiredState, Topology
+    from ansible_collections.npu.affinity.plugins.plugin_utils._desired.difference import InForce
 
 TOPOLOGY = "npu_affinity_topology"
 TO = "npu_affinity_to"
@@ -27,7 +30,7 @@ NOWHERE = f"Name the state to restore with -e {TO}=: {runs.FORMS}. Playbook npu.
 NO_HISTORY = "This host is bound and has no history yet: what was applied is kept from the next change on."
 
 
-def gather(task: StepTask) -> dict[str, Any]:
+def gather(task: StepTask) -> Result:
     """Gather the topology, and make no state. A host where that fails has a refusal instead."""
     try:
         result = _gathered(task)
@@ -38,7 +41,7 @@ def gather(task: StepTask) -> dict[str, Any]:
     return _refused("NPU_NOT_GATHERED", result["msg"]) if result.get("failed") else result
 
 
-def _gathered(task: StepTask, **options: bool | str) -> dict[str, Any]:
+def _gathered(task: StepTask, **options: bool | str) -> Result:
     """Return what the host answered, and add the topology to the variables."""
     asked = task.settings.for_gathering()
     result = task.on_host("gather", {**asked, "npu_smi": asked["npu_smi"] or None, **options})
@@ -48,31 +51,31 @@ def _gathered(task: StepTask, **options: bool | str) -> dict[str, Any]:
     return result
 
 
-def plan(task: StepTask) -> dict[str, Any]:
+def plan(task: StepTask) -> Result:
     """Gather and plan: each task on a host costs the controller a process and all variables of the host."""
     result = _gathered(task)
     return result if result.get("failed") else result | _planned(task)
 
 
-def plan_to_show(task: StepTask) -> dict[str, Any]:
+def plan_to_show(task: StepTask) -> Result:
     """Gather and plan, with what only a printed plan shows."""
     result = _gathered(task, others=True, host_code=runtime.digest(), applied_state=True)
     return result if result.get("failed") else result | _planned(task, shown_to_user=True, in_force=_in_force(result))
 
 
-def _in_force(result: dict[str, Any]) -> dict[str, Any] | None:
+def _in_force(result: Result) -> InForce | None:
     """Take what was gathered of the state in force out of a result, with the state itself where that was gathered, too."""
     in_force, entry = (result.pop(name, None) for name in ("in_force", "entry"))
-    return {**in_force, "state": entry["state"]} if in_force and entry else in_force
+    return cast("InForce | None", {**in_force, "state": entry["state"]} if in_force and entry else in_force)
 
 
-def plan_to_compare(task: StepTask) -> dict[str, Any]:
+def plan_to_compare(task: StepTask) -> Result:
     """Gather and plan. A host where that fails is refused, because the state in force can be compared all the same."""
     result = gather(task)
     return result if result.get("refusals") else result | _planned(task)
 
 
-def plan_to_bind(task: StepTask) -> dict[str, Any]:
+def plan_to_bind(task: StepTask) -> Result:
     """Gather and plan, compare with the state in force, and decide whether the host is to be changed. Check mode tells what changes."""
     result = _gathered(task, host_code=runtime.digest(), applied_state=task.check_mode)
     if result.get("failed"):
@@ -90,11 +93,11 @@ def plan_to_bind(task: StepTask) -> dict[str, Any]:
     busy = of_playbooks["skip_busy"] and any(npu["busy"] for npu in topology["npus"])
     waits = planned["refusals"] or state["converged"] or busy or not (state["plan"] and state["plan"]["npus"])
     if state["converged"] and not planned["refusals"]:
-        planned["failing"] = _failing(task, topology, state, (in_force or {}).get("compared"))
+        planned["failing"] = _failing(task, topology, state, in_force and in_force["compared"])
     return result | planned | {"ready": not waits}
 
 
-def read_history(task: StepTask) -> dict[str, Any]:
+def read_history(task: StepTask) -> Result:
     """Return the history of a host without its states, or why it cannot be read."""
     history = task.attempt("history_info", {"root": task.settings.for_gathering()["root"]})
     if history.get("failed"):
@@ -104,7 +107,7 @@ def read_history(task: StepTask) -> dict[str, Any]:
     return {"entries": entries, "bound": history["bound"], "warnings": history.get("warnings", [])}
 
 
-def resolve_run(task: StepTask) -> dict[str, Any]:
+def resolve_run(task: StepTask) -> Result:
     """Return which run the user means, once for all hosts of the play, and print it."""
     given, results = task.variable(TO), task.registered("history", task.variables["ansible_play_hosts_all"])
     to = "" if given is None else str(given)
@@ -119,7 +122,7 @@ def resolve_run(task: StepTask) -> dict[str, Any]:
     return {"to": target, "lines": lines, "refusal": runs.unsure(to, target, [name for name in results if name not in histories])}
 
 
-def choose_entry(task: StepTask) -> dict[str, Any]:
+def choose_entry(task: StepTask) -> Result:
     """Return the entry of the history that the run means, and the topology of the host, which must have the hardware of the entry."""
     history, resolved = (task.variables.get(f"__npu_affinity_{name}") or {} for name in ("history", "resolved"))
     if history.get("lost"):
@@ -138,7 +141,7 @@ def choose_entry(task: StepTask) -> dict[str, Any]:
     facts = task.on_host("gather", {**options, "entry": entry["id"]})
     if facts.get("failed"):
         return facts
-    result: dict[str, Any] = {"refusals": [], "warnings": history.get("warnings", [])}
+    result: Result = {"refusals": [], "warnings": history.get("warnings", [])}
     if facts["hardware_changes"]:
         why = f"Entry {entry['id']} (run {entry['run']['id']}) was made for other hardware: {'; '.join(facts['hardware_changes'])}."
         advice = "To plan the host for its present hardware, bind it instead of rolling it back."
@@ -146,7 +149,7 @@ def choose_entry(task: StepTask) -> dict[str, Any]:
     return facts | result | {"ready": not result["refusals"]}
 
 
-def _planned(task: StepTask, shown_to_user: bool = False, in_force: Mapping[str, Any] | None = None, tell: bool = False) -> dict[str, Any]:
+def _planned(task: StepTask, shown_to_user: bool = False, in_force: InForce | None = None, tell: bool = False) -> Result:
     """Return the desired state of the host, its sentences by code, and why a bind is refused."""
     try:
         state = desired_state(task.variables[TOPOLOGY], task.settings.of_features(), shown=shown_to_user, in_force=in_force, tell=tell)
@@ -155,12 +158,12 @@ def _planned(task: StepTask, shown_to_user: bool = False, in_force: Mapping[str,
     return {"state": state, "codes": state["codes"], "refusals": shown(state["refusals"], state["codes"])}
 
 
-def _failing(task: StepTask, topology: Any, state: Mapping[str, Any], compared: Any) -> str:
+def _failing(task: StepTask, topology: Topology, state: DesiredState, compared: Comparison | None) -> str:
     """Return why a host fails on which a bind changes nothing, as it does right after a bind: drift that no bind corrects, and work
     outside its pool."""
     fail_on = task.settings.of_role("verify")["fail_on"]
-    outside = pools.placement(topology.get("users") or (), state["plan"]).outside if state["outside"] else []
-    outside = (compared or {}).get("outside") or outside
+    outside = pools.placement(topology.get("users") or (), state["plan"] or {}).outside if state["outside"] else []
+    outside = compared.get("outside") or outside if compared else outside
     comparison = {
         **(compared or {"drift": []}),
         "muted": state["muted"],
@@ -171,7 +174,7 @@ def _failing(task: StepTask, topology: Any, state: Mapping[str, Any], compared: 
     return failure(comparison, after_bind=True)
 
 
-def _refused(code: str, *sentences: str) -> dict[str, Any]:
+def _refused(code: str, *sentences: str) -> Result:
     """Return the keys of a result that say why a host is not bound."""
     codes = by_code(Sentence(code, sentence) for sentence in sentences)
     return {"refusals": shown(sentences, codes), "codes": codes}

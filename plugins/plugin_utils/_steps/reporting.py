@@ -25,12 +25,12 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._report import summar
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import Typed, typed
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.page import report_html
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.progress import after_batch
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import ARCHIVES, now, record
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import ReadOnce
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import ARCHIVES, ReadOnce, now, record
 from ansible_collections.npu.affinity.plugins.plugin_utils._review.file import review_file
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import hosts
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.of_host import HostSettings
-from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import DIFFERENCES, DRIFT, RUN, StepTask, content, records, write
+from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import DIFFERENCES, DRIFT, RUN, Result, StepTask
+from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import content, records, write
 
 NO_REQUEST = (
     "Say what the job asks for, for instance with "
@@ -45,24 +45,24 @@ STOPPED = "__npu_affinity_stopped"
 """What approve_batch.yml sets."""
 
 
-def say(task: StepTask, msg: str | list[str]) -> dict[str, Any]:
+def say(task: StepTask, msg: str | list[str]) -> Result:
     """Print lines as they are, without quotes."""
     task.say(msg)
     return {"msg": msg}
 
 
-def fail(task: StepTask, msg: str | list[str]) -> dict[str, Any]:
+def fail(task: StepTask, msg: str | list[str]) -> Result:
     """Fail the host with a message alone. ansible-core 2.19 and newer would add the lines of the playbook."""
     return refused({"msg": msg if isinstance(msg, str) else "\n".join(map(str, msg))})
 
 
-def check_settings(task: StepTask) -> dict[str, Any]:
+def check_settings(task: StepTask) -> Result:
     """Fail a host with settings that nothing reads, or that cannot be followed."""
     refusals = [f"Host {task.host}: {sentence}" for sentence in task.settings.refusals()]
     return refused({"msg": "\n".join(refusals)}) if refusals else {}
 
 
-def check_all_settings(task: StepTask) -> dict[str, Any]:
+def check_all_settings(task: StepTask) -> Result:
     """Return as a fact why settings of hosts of the play are refused, by host. Fail if those of all hosts are."""
     names, variables = task.variables["ansible_play_hosts_all"], task.variables["hostvars"]
     checked = {name: HostSettings(variables[name], task.settings.templar).refusals() for name in names}
@@ -72,7 +72,7 @@ def check_all_settings(task: StepTask) -> dict[str, Any]:
     return {"ansible_facts": {"__npu_affinity_refused": refusals}}
 
 
-def show_plans(task: StepTask) -> dict[str, Any]:
+def show_plans(task: StepTask) -> Result:
     """Print each different plan once, with the hosts that have it, and write the files for review."""
     of_playbooks, hosts = task.settings.of_playbooks(), task.variables["hostvars"]
     lines = summary_text.plans(hosts, task.variables["ansible_play_hosts"])
@@ -84,7 +84,7 @@ def show_plans(task: StepTask) -> dict[str, Any]:
     return {"lines": lines, "written": write(texts)}
 
 
-def show_progress(task: StepTask, playbook: str) -> dict[str, Any]:
+def show_progress(task: StepTask, playbook: str) -> Result:
     """Print what the hosts of a batch said, once for all that say the same, and how far the playbook is."""
     names = task.variables["ansible_play_hosts_all"], task.variables["ansible_play_batch"]
     sizes = task.settings.of_playbooks()["batches"] if playbook in _summary.CHANGING else hosts.COMPARED
@@ -111,12 +111,12 @@ def _differences(task: StepTask, result: str, shown: Mapping[str, str]) -> tuple
     return {**{digest: name for name, digest in reversed(digests.items())}, **shown}, lines
 
 
-def _of_batch(task: StepTask, result: str, key: str) -> dict[str, Any]:
+def _of_batch(task: StepTask, result: str, key: str) -> Result:
     """Return what a task registered on the hosts of this batch under a key."""
     return {name: of[key] for name, of in task.registered(result, task.variables["ansible_play_batch"]).items() if of.get(key)}
 
 
-def show_measures(task: StepTask) -> dict[str, Any]:
+def show_measures(task: StepTask) -> Result:
     """Print the measurements of all hosts, once for those that have the same."""
     tables = _of_batch(task, "measured", "table")
     if len(tables) > 1:  # the time of day would tell hosts apart that have the same counts
@@ -126,7 +126,7 @@ def show_measures(task: StepTask) -> dict[str, Any]:
     return {"lines": lines}
 
 
-def show_history(task: StepTask) -> dict[str, Any]:
+def show_history(task: StepTask) -> Result:
     """Print the runs of the hosts of the play with what they changed, which hosts have none, and which did not answer."""
     results = task.registered("history", task.variables["ansible_play_hosts_all"])
     histories = {name: history["entries"] for name, history in results.items() if "entries" in history}
@@ -138,7 +138,7 @@ def show_history(task: StepTask) -> dict[str, Any]:
     return {"lines": lines}
 
 
-def summarize(task: StepTask, playbook: str) -> dict[str, Any]:
+def summarize(task: StepTask, playbook: str) -> Result:
     """Return the result of each host of a run, and what to print of it."""
     names = task.variables["ansible_play_hosts_all"]
     hosts = {name: ReadOnce(task.variables["hostvars"][name]) for name in names}
@@ -149,13 +149,13 @@ def summarize(task: StepTask, playbook: str) -> dict[str, Any]:
     return {"summary": summary, "lines": list(summary_text.lines(summary, verbose=task.verbose)), "last": last}
 
 
-def end(task: StepTask, state: str) -> dict[str, Any]:
+def end(task: StepTask, state: str) -> Result:
     """Fail a host whose result was printed; one that did not answer ends as unreachable in the recap and the status of the run."""
     message = {"msg": f"{state}: the summary says why"}
     return {"unreachable": True, **message} if state == UNREACHABLE else refused(message)
 
 
-def check_request(task: StepTask, request: Any = None) -> dict[str, Any]:
+def check_request(task: StepTask, request: Any = None) -> Result:
     """Fail where the request of a job is missing or wrong, before hosts are gathered."""
     if not isinstance(request, Mapping):
         return refused({"msg": NO_REQUEST})
@@ -166,7 +166,7 @@ def check_request(task: StepTask, request: Any = None) -> dict[str, Any]:
     return {}
 
 
-def place(task: StepTask, request: Any) -> dict[str, Any]:
+def place(task: StepTask, request: Any) -> Result:
     """Place a job on the hosts of the play, or on those of saved facts, and print the answer or write it as JSON."""
     facts, file = (task.variable(f"npu_affinity_{name}") for name in ("facts", "placement_file"))
     names = None if task.variables.get("ansible_limit") is None and facts is not None else task.variables["ansible_play_hosts_all"]
@@ -192,7 +192,7 @@ def _saved(folder: Path, names: Container[str] | None) -> dict[str, str]:
     return {name: path.read_text(errors="replace") for name, path in files.items() if names is None or host_of(name) in names}
 
 
-def write_report(task: StepTask) -> dict[str, Any]:
+def write_report(task: StepTask) -> Result:
     """Write the page and the tables, from the results of this run or from files of earlier ones."""
     settings, names, variables = task.settings.of_role("report"), list(task.variables["ansible_play_hosts_all"]), task.variables["hostvars"]
     if settings["from"]:

@@ -28,6 +28,9 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._settings.of_host imp
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Run
 
+Result = dict[str, Any]
+"""What a step or a module returns."""
+Options = Mapping[str, Any]
 RUN = new_run()
 """This call of ansible-playbook. The process that starts the workers imports this file, so all tasks of all hosts have the same."""
 DIFFERENCES, DRIFT = "differences", "found"
@@ -47,13 +50,13 @@ _UNSENT = re.compile(
 IN_PART = "The host may be changed in part. Run again when it answers, which completes the change"
 
 
-def silent(error: AnsibleConnectionFailure) -> dict[str, Any]:
+def silent(error: AnsibleConnectionFailure) -> Result:
     """Return the result of a task whose host does not answer, which the summary says once for all such hosts."""
     sentence = " ".join(str(error).split())
     return {"msg": _BY_SSH.sub("", _UNSENT.sub(r"\2 cannot be reached over SSH", sentence)), "lost": True}
 
 
-def require_success(result: dict[str, Any], verbosity: int) -> dict[str, Any]:
+def require_success(result: Result, verbosity: int) -> Result:
     """Return what a module returned; if it failed with a sentence, fail the task with that alone.
 
     What else a host wrote, such as a traceback, is left to ansible-core. Its message gets the last line of that, which says why.
@@ -68,7 +71,7 @@ def require_success(result: dict[str, Any], verbosity: int) -> dict[str, Any]:
     return result | {"msg": ": ".join([result["msg"], *lines[-1:]])}
 
 
-def comparison_options(settings: Mapping[str, Any], timeout: int, topology: Mapping[str, Any] | None) -> dict[str, Any]:
+def comparison_options(settings: Mapping[str, Any], timeout: int, topology: Mapping[str, Any] | None) -> Result:
     """Return the options of a comparison that depend on what was gathered. ``settings``: those of role verify, ``timeout``: that of
     gathering."""
     gathered = topology or NOT_GATHERED
@@ -113,7 +116,7 @@ class StepTask(ActionBase):
         value = self.variables.get(name)
         return value if value is None else self._templar.copy_with_new_env(available_variables=self.variables).template(value)
 
-    def registered(self, result: str, names: Iterable[str]) -> dict[str, Mapping[str, Any]]:
+    def registered(self, result: str, names: Iterable[str]) -> dict[str, Result]:
         """Return what a task registered on hosts, nothing in it for those on which it did not run."""
         variables = self.variables["hostvars"]
         return {name: variables[name].get(f"__npu_affinity_{result}") or {} for name in names}
@@ -134,7 +137,7 @@ class StepTask(ActionBase):
         if lines and configured.DEFAULT_STDOUT_CALLBACK.rpartition(".")[2] not in JSON_CALLBACKS:
             self._display.display(shown_lines(lines if isinstance(lines, str) else "\n".join(map(str, lines))))
 
-    def action(self, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    def action(self, name: str, options: Options) -> Result:
         """Run another action with these options, and fail with its sentence where it fails."""
         task = self._task.copy()
         task.args = dict(options)
@@ -149,7 +152,7 @@ class StepTask(ActionBase):
         )
         return require_success(action.run(task_vars=self.variables), self._display.verbosity)
 
-    def on_host(self, module: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    def on_host(self, module: str, options: Options) -> Result:
         """Run a module on the host, and fail with its sentence where it fails. Options of None are left to its defaults.
 
         A host that is an archive answers from it, and nothing is run.
@@ -163,20 +166,18 @@ class StepTask(ActionBase):
         given = {name: value for name, value in options.items() if value is not None}
         name = module if "." in module else f"npu.affinity.{module}"
         try:
-            result: dict[str, Any] = self.execute(name, given)
+            result: Result = self.execute(name, given)
         except OSError as error:
             why = error.strerror or error
             raise AnsibleActionFail(f"The controller cannot build the module: {why}. Check its disk, local_tmp in ansible.cfg") from None
         return require_success(result, self._display.verbosity)
 
-    def execute(self, module: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    def execute(self, module: str, options: Options) -> Result:
         """Run a module on the host and return its result, also where it fails."""
-        result: dict[str, Any] = self._execute_module(
-            module_name=module, module_args=dict(options), task_vars=self.variables, wrap_async=False
-        )
+        result: Result = self._execute_module(module_name=module, module_args=dict(options), task_vars=self.variables, wrap_async=False)
         return result
 
-    def change(self, module: str, options: Mapping[str, Any], files: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
+    def change(self, module: str, options: Options, files: Mapping[str, str] = MappingProxyType({})) -> Result:
         """Run a module that changes the host. A host that is lost meanwhile fails the task, because a rescue sees failures only.
 
         ``files``: paths on the controller of what is copied to the temporary folder of the module, by their names there.
@@ -199,7 +200,7 @@ class StepTask(ActionBase):
             self._transfer_file(os.path.expanduser(path), place)
         self._fixup_perms2([shell.tmpdir, *places.values()], execute=False)  # type: ignore[no-untyped-call]
 
-    def attempt(self, module: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    def attempt(self, module: str, options: Options) -> Result:
         """Run a module on the host; where it fails, return its message as that of a failed result."""
         try:
             return self.on_host(module, options)

@@ -99,7 +99,7 @@ def test_work_that_would_not_fit_into_its_slice_is_named(npus, group, held, room
     assert [sentence.startswith("a.service has 3.0 GiB on other memory nodes than ") for sentence in remarks] == [True] * (not fits)
     assert all(("whose room is not known" in sentence and "may not fit" in sentence) is (fits is None) for sentence in remarks)
     without = {"npus": [{**npu, "memory_nodes": ""} for npu in PLAN["npus"]]}
-    assert not list(memory_of_users({"memory": memory, "users": [user]}, without, {}))
+    assert not list(memory_of_users({"memory": memory, "users": [user]}, without, {"expected": []}))
 
 
 ADOPTING = {**features.of_features({"npu_affinity_adopt": "always"})["adopt"], "enabled": True}
@@ -150,7 +150,7 @@ def test_pods_stay_adopted_with_the_mode_that_is_kept():
 @pytest.mark.parametrize(("nodes", "limit"), [("0", 8), ("", 8), ("", 0)])
 def test_a_limit_of_memory_that_never_moves_is_said(nodes, limit):
     given = {"npu_affinity_threads_enabled": True, "npu_affinity_threads_memory_limit": limit}
-    settings = features.of_features(given, ["threads"])["threads"]
+    settings = features.of_features(given)["threads"]
     plan = {"npus": [{"kind": "npu", "id": 0, "slice": "npu-0.slice", "memory_nodes": nodes}]}
     wanted = threads.wanted({}, plan, {**settings, "services": []})
     assert ["npu_affinity_threads_memory_limit has no effect" in note for note in wanted.notes] == [True] * (bool(limit) and not nodes)

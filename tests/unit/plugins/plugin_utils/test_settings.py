@@ -220,6 +220,8 @@ def test_every_feature_has_all_of_its_settings():
     found = features.of_features({})
     assert list(found) == ["plan", *FEATURES]
     assert {name: len(settings) for name, settings in found.items()} == {name: len(specs.options()[name]) for name in found}
+    named, added = features.OfRole.__annotations__.keys(), {"enabled", "kubelet_becomes", "left_alone"}
+    assert set().union(*(found[name] for name in FEATURES)) <= named <= set().union(*found.values()) | added
 
 
 @pytest.mark.parametrize(
@@ -253,7 +255,7 @@ REJECTED = [
 @pytest.mark.parametrize("given, roles, sentence", REJECTED)
 def test_a_value_that_cannot_be_converted_names_its_variable(given, roles, sentence):
     with pytest.raises(ValueError, match=sentence):
-        features.of_features(given, *([roles] if roles else []))
+        features.by_role(given, roles or features.ROLES)
 
 
 BATCHES = [1, "5%", "25%", "100%"]
