@@ -13,11 +13,33 @@ Forms of the output: hicann/driver ``src/custom/dev_prod/user/npucli`` and the n
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._smi.errors import NEXT_STEP, NpuSmiError, classify_error, find_error, require_answer
 from ._smi.tables import parse_info, parse_template_info, parse_vnpu_cores, parse_vnpu_info
 from ._smi.text import cpulist_of, lines_of, number_of, pci_of, value_of
+
+if TYPE_CHECKING:
+    from typing import Dict, TypedDict
+
+    class MappingRow(TypedDict):
+        card: int
+        chip: int
+        logic_id: int | None
+        phy_id: int | None
+        name: str | None
+
+    class TopoRow(TypedDict):
+        label: str
+        id: int
+        affinity: str | None
+        links: Dict[str, str]
+
+    class ChipShare(TypedDict):
+        card: int | None
+        chip: int | None
+        enabled: bool | None
+
 
 __all__ = [
     "NEXT_STEP",
@@ -59,14 +81,14 @@ _BOARD_KEYS = {
 }
 
 
-def parse_mapping(text: str) -> list[dict[str, Any]]:
-    """Return the chips of ``info -m``: ``[{card, chip, logic_id, phy_id, name}]``.
+def parse_mapping(text: str) -> list[MappingRow]:
+    """Return the chips of ``info -m``.
 
     Rows without an id are not usable NPUs: controllers, and chips that are dead or held by a container. A5 prints
     physical ids only, older products logic ids only.
     """
     titles = None
-    chips = []
+    chips: list[MappingRow] = []
     for line in lines_of(text):
         if "NPU ID" in line and "Chip ID" in line:
             titles = [" ".join(title.split()).lower() for title in _MAPPING_TITLE.findall(line)]
@@ -77,26 +99,17 @@ def parse_mapping(text: str) -> list[dict[str, Any]]:
         row = dict(zip(titles, line.split(None, len(titles) - 1)))
         numbers = {title: number_of(row.get(title, "")) for title in titles}
         name = value_of(" ".join(row.get("chip name", "").split()))
-        if numbers.get("npu id") is None or numbers.get("chip id") is None or (name or "").lower() in CONTROLLERS:
+        card, chip, logic_id, phy_id = map(numbers.get, ("npu id", "chip id", "chip logic id", "chip phy-id"))
+        if card is None or chip is None or (name or "").lower() in CONTROLLERS or (identity in titles and numbers[identity] is None):
             continue
-        if identity in titles and numbers[identity] is None:
-            continue
-        chips.append(
-            {
-                "card": numbers["npu id"],
-                "chip": numbers["chip id"],
-                "logic_id": numbers.get("chip logic id"),
-                "phy_id": numbers.get("chip phy-id"),
-                "name": name,
-            }
-        )
+        chips.append({"card": card, "chip": chip, "logic_id": logic_id, "phy_id": phy_id, "name": name})
     if not chips:
         require_answer(titles, text, "npu-smi info -m", "header with 'NPU ID' and 'Chip ID'")
     return chips
 
 
-def parse_topo(text: str) -> list[dict[str, Any]]:
-    """Return the devices of ``info -t topo``: ``[{label, id, affinity, links}]``.
+def parse_topo(text: str) -> list[TopoRow]:
+    """Return the devices of ``info -t topo``.
 
     ``id`` is the number in the label: a card for ``NPU3``, a physical id for ``Phy-ID12``. ``affinity`` is a cpulist,
     None where the product prints none; the tool prints node 0's CPUs for a device whose node the kernel does not know.
@@ -120,7 +133,7 @@ def parse_topo(text: str) -> list[dict[str, Any]]:
     return devices
 
 
-def _topo_row(words: list[str], number: int, columns: list[str]) -> dict[str, Any]:
+def _topo_row(words: list[str], number: int, columns: list[str]) -> TopoRow:
     # Links are words, a cpulist begins with a digit: the header's position says nothing about either.
     cells = words[1:]
     end = next((index for index, cell in enumerate(cells) if cell[0] in "0123456789"), len(cells))
@@ -177,9 +190,9 @@ def parse_list(text: str) -> dict[str, Any]:
     return {"total": total, "cards": [card for card in cards if card["card"] is not None]}
 
 
-def parse_device_share(text: str) -> list[dict[str, Any]]:
-    """Return ``info -t device-share``: ``[{card, chip, enabled}]``; card and chip are None where both were asked for."""
-    states = [
+def parse_device_share(text: str) -> list[ChipShare]:
+    """Return ``info -t device-share``; card and chip are None where both were asked for."""
+    states: list[ChipShare] = [
         {"card": card, "chip": chip, "enabled": {"true": True, "false": False}.get(value.lower())}
         for card, chip, values in _sections(text, "npu-smi info -t device-share")
         for key, value in values.items()

@@ -10,9 +10,26 @@ expected table raises ValueError naming its first line, which is where nvidia-sm
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ._smi.text import cpulist_of, first_line, lines_of, number_of, pci_of, value_of
+
+if TYPE_CHECKING:
+    from typing import Dict, TypedDict
+
+    class GpuRow(TypedDict):
+        label: str
+        affinity: str | None
+        numa: str | None
+        links: Dict[str, str]
+
+    class CsvRow(TypedDict):
+        index: int | None
+        uuid: str | None
+        pci: str | None
+        name: str | None
+        memory_mib: int | None
+
 
 _DEVICE_LABEL = re.compile(r"GPU[0-9]+\Z")
 _TITLE = re.compile(r"GPU NUMA ID|(?:CPU|NUMA) Affinity|\S+")
@@ -33,8 +50,8 @@ _CSV_NAMES = {
 }
 
 
-def parse_nvidia_topo(text: str) -> list[dict[str, Any]]:
-    """Return the GPUs of ``nvidia-smi topo -m``: ``[{label, affinity, numa, links}]``.
+def parse_nvidia_topo(text: str) -> list[GpuRow]:
+    """Return the GPUs of ``nvidia-smi topo -m``.
 
     ``affinity`` is a cpulist, which the tool itself may have cut short; ``numa`` is text as printed; ``links`` maps
     the label of every GPU column to the link (NICs are left out).
@@ -54,7 +71,7 @@ def parse_nvidia_topo(text: str) -> list[dict[str, Any]]:
     return devices
 
 
-def _topo_row(line: str, titles: list[str]) -> dict[str, Any]:
+def _topo_row(line: str, titles: list[str]) -> GpuRow:
     tabs = "\t" in line.strip()
     label, *cells = (cell.strip() for cell in (line.strip().split("\t") if tabs else line.split()))
     row = dict(zip(titles, cells))
@@ -89,8 +106,8 @@ def parse_nvidia_list(text: str) -> dict[int, list[str]]:
     return found
 
 
-def parse_nvidia_csv(text: str) -> list[dict[str, Any]]:
-    """Return the GPUs of ``nvidia-smi --query-gpu=... --format=csv``: ``[{index, uuid, pci, name, memory_mib}]``.
+def parse_nvidia_csv(text: str) -> list[CsvRow]:
+    """Return the GPUs of ``nvidia-smi --query-gpu=... --format=csv``.
 
     Values come with units or without; the header line is needed, and a column that was not asked for is None.
     """

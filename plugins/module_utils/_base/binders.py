@@ -18,6 +18,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
+    from .documents import Topology
+
 OPENMP = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 """Variables with which OpenMP binds the threads of a program.
 
@@ -333,13 +335,13 @@ ARM = ("aarch64", "arm64")
 NPUS_ONLY = "vLLM-Ascend's workers do so for NPUs only"
 
 
-def other_architecture(topology: Mapping[str, Any]) -> str:
+def other_architecture(topology: Topology) -> str:
     """Return the architecture of a host that is not Arm, else ''."""
     architecture = (topology.get("machine") or {}).get("architecture")
     return str(architecture) if architecture and architecture not in ARM else ""
 
 
-def why_unbound(topology: Mapping[str, Any]) -> str:
+def why_unbound(topology: Topology) -> str:
     """Return why workers of this host do not bind themselves at all, or '' where they do."""
     architecture = other_architecture(topology)
     if architecture:

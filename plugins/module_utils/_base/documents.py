@@ -47,6 +47,12 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         irqaffinity: str
         partitions: List[Partition]
 
+    class Owner(TypedDict, total=False):
+        """A socket by its place in ``sockets``, or the PCI function of a GPU."""
+
+        socket: int
+        gpu: str
+
     class Node(TypedDict):
         """``owner`` is whose its memory is (:mod:`memory_nodes`)."""
 
@@ -54,7 +60,7 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         cpus: str
         memory_mib: int
         distances: Dict[Any, int]
-        owner: Dict[str, Any] | None
+        owner: Owner | None
 
     class DeviceFile(TypedDict):
         """A device file by the number in its name, None where that is not known. ``known_by`` is npu-smi, sysfs, interrupts or unknown."""
@@ -84,12 +90,14 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         parts: List[Any]
         mig: NotRequired[List[str]]
 
-    class Unlisted(TypedDict):
+    class PciDevice(TypedDict):
+        family: str
+        numa: int | None
+
+    class Unlisted(PciDevice):
         """An accelerator on the bus that its tool does not list."""
 
         pci: str
-        family: str
-        numa: int | None
 
     class Nic(TypedDict):
         """A network function. ``distances``: the ids of NPUs, as a cpulist, by the NUMA distance between them and this function.
@@ -186,6 +194,20 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         memory_mib: NotRequired[Dict[str, int]]
         cause: NotRequired[str]
 
+    class Driver(TypedDict):
+        """``npu_smi`` is the version of the tool, ``path`` where it is if only the session of the run finds it."""
+
+        version: str | None
+        npu_smi: str | None
+        path: NotRequired[str]
+
+    class Splits(TypedDict, total=False):
+        """Into what chips can be split, by their names; ``recover``: whether the driver restores hard vNPUs after a reboot."""
+
+        templates: Dict[str, List[Any]]
+        ai_cores: Dict[str, int]
+        recover: bool | None
+
     class Topology(TypedDict):
         """The fact ``npu_affinity_topology``. Keys that are not required are there where something asked for them."""
 
@@ -194,7 +216,7 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         cpus: Cpus
         numa: List[Node]
         npus: List[Npu]
-        driver: Dict[str, Any]
+        driver: Driver
         irqbalance: Dict[str, Any]
         kubelet: Dict[str, Any] | None
         applied: Plan | None
@@ -215,7 +237,7 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         unit_environment: NotRequired[Dict[str, Dict[str, Any]]]
         memory: NotRequired[Dict[str, Any]]
         others: NotRequired[List[Dict[str, Any]]]
-        vnpus: NotRequired[Dict[str, Any]]
+        vnpus: NotRequired[Splits]
 
     class PlanEntry(TypedDict):
         """What a plan gives one NPU or GPU."""

@@ -10,7 +10,7 @@ variable TASK_QUEUE_ENABLE (level 2 cannot capture graphs).
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .binders import OPENMP, OPENMP_BINDER
 from .cpulist import expand
@@ -25,7 +25,7 @@ def values_of(variables: Variables) -> Dict[str, str]:
     return {name: value for name, (value, _reason) in variables.items()}
 
 
-def fitting(switches: Mapping[str, Any], cpus: str, kinds: Sequence[str], allocator: Optional[str]) -> Variables:
+def fitting(switches: Mapping[str, bool], cpus: str, kinds: Sequence[str], allocator: Optional[str]) -> Variables:
     """Return the variables of a workload that has these CPUs and a process for each of its devices, which are of these kinds."""
     variables: Variables = {}
     if switches.get("openmp"):

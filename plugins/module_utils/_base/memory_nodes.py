@@ -10,12 +10,12 @@ firmware tells distances only: 13 to own HBM (Xeon Max), 80 from a socket to its
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 
 from .cpulist import expand
 
 if TYPE_CHECKING:
-    from .documents import Node, Topology
+    from .documents import Node, Npu, Owner, Topology
 
 REMOTE = 20
 """The kernel's distance to the memory of another socket, where firmware tells none (Linux include/linux/topology.h)."""
@@ -24,12 +24,10 @@ FAR = 255
 _OF_GPU = 80
 """The distance from a socket to the memory of its GPUs, on all machines that have such nodes."""
 
-Owner = Optional[Dict[str, Any]]
-
 
 def owners(
-    nodes: Sequence[Node], sockets: Iterable[str], of_gpus: Mapping[int, str], gpus: Iterable[Mapping[str, Any]]
-) -> tuple[dict[int, Owner], list[int]]:
+    nodes: Sequence[Node], sockets: Iterable[str], of_gpus: Mapping[int, str], gpus: Iterable[Npu]
+) -> tuple[dict[int, Owner | None], list[int]]:
     """Return the owner of each node, and the nodes that were given to GPUs by distance and order alone.
 
     A node with CPUs is of their socket, one without of the nearest: ``{"socket": place in sockets}``, None where several are as near.
@@ -37,7 +35,7 @@ def owners(
     ``gpus`` those of which it is not known whether their memory is a node, ``{pci, numa}`` in bus order.
     """
     homes = _homes(nodes, list(sockets))
-    owner_of: dict[int, Owner] = {}
+    owner_of: dict[int, Owner | None] = {}
     unknown: dict[int, list[int]] = {}
     for node in nodes:
         number = int(node["id"])
@@ -51,7 +49,7 @@ def owners(
             if node.get("memory_mib") != 0 and _OF_GPU <= least < FAR:
                 unknown.setdefault(near[0] if len(near) == 1 else -1, []).append(number)
     guessed = []
-    candidates = [(gpu["pci"], homes.get(-1 if gpu["numa"] is None else gpu["numa"])) for gpu in gpus]
+    candidates = [(gpu["pci"] or "", homes.get(-1 if gpu["numa"] is None else gpu["numa"])) for gpu in gpus]
     is_last = len(candidates) == 1 == sum(map(len, unknown.values()))
     for socket, members in unknown.items() if candidates else ():
         local = [pci for pci, home in candidates if home == socket or is_last]
@@ -61,7 +59,7 @@ def owners(
     return owner_of, guessed
 
 
-def _nearest(node: Mapping[str, Any], homes: Mapping[int, int]) -> tuple[int, list[int]]:
+def _nearest(node: Node, homes: Mapping[int, int]) -> tuple[int, list[int]]:
     """Return the distance from a node to the nearest CPUs, and their sockets."""
     distances = distances_of(node)
     away = {number: distances.get(number, FAR) for number in homes}
@@ -74,7 +72,7 @@ def distances_of(node: Mapping[str, Any]) -> dict[int, int]:
     return {int(other): int(distance) for other, distance in (node.get("distances") or {}).items()}
 
 
-def _homes(nodes: Iterable[Node], sockets: List[str]) -> dict[int, int]:
+def _homes(nodes: Iterable[Node], sockets: list[str]) -> dict[int, int]:
     """Return the socket of every node with CPUs. Nodes of which sockets share CPUs are in one; so are, where no socket is known, nodes
     that are nearer than the kernel's limit between near and remote memory."""
     cpus = {int(node["id"]): node for node in nodes if node.get("cpus")}
@@ -96,7 +94,7 @@ def _homes(nodes: Iterable[Node], sockets: List[str]) -> dict[int, int]:
     return {number: homes.get(number, len(groups)) for number in cpus}
 
 
-def of_gpu(topology: Mapping[str, Any]) -> dict[int, str]:
+def of_gpu(topology: Topology) -> dict[int, str]:
     """Return the nodes of a topology that are memory of GPUs, with the PCI functions of these."""
     owned = ((int(node["id"]), node.get("owner") or {}) for node in topology.get("numa") or ())
     return {number: owner["gpu"] for number, owner in owned if "gpu" in owner}

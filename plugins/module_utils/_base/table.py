@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .cpulist import compress, expand
 from .findings import Device, noun
 from .memory_nodes import of_gpu
+
+if TYPE_CHECKING:
+    from .documents import Difference, DifferingNpu, Npu, Plan, Topology
 
 HEADINGS = ("name", "PCI", "NUMA")
 ROLES = {
@@ -42,7 +45,7 @@ def columns(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
 
 
-def plan_table(plan: Mapping[str, Any], topology: Mapping[str, Any], summary: str = "") -> list[str]:
+def plan_table(plan: Plan, topology: Topology, summary: str = "") -> list[str]:
     """Return the table of a plan: one line for every NPU, then why, how good, what was repaired and what to look at.
 
     ``summary`` is a further sentence, such as that of a desired state about how the workloads are bound.
@@ -50,36 +53,31 @@ def plan_table(plan: Mapping[str, Any], topology: Mapping[str, Any], summary: st
     return rows(plan, topology) + [line for words in sentences(plan, topology, summary) for line in wrapped(*words)]
 
 
-def rows(plan: Mapping[str, Any], topology: Mapping[str, Any], difference: Mapping[str, Any] | None = None) -> list[str]:
+def rows(plan: Plan, topology: Topology, difference: Difference | None = None) -> list[str]:
     """Return the lines with the NPUs, and those with their users."""
-    facts = {(npu["pci"], npu["id"]): npu for npu in topology["npus"]}
+    facts: dict[Any, Any] = {(npu["pci"], npu["id"]): npu for npu in topology["npus"]}
     tools, of = _keys_of_tools(topology["npus"]), noun(plan["npus"])
     now = _now(difference)
     shown = roles_shown(plan, difference)
     cells: list[tuple[str, ...]] = []
     for entry in plan["npus"]:
         npu = facts.get((entry["pci"], entry["id"]), {})
-        first = (
-            Device.of(entry).title if of == "accelerator" else str(entry["id"]),
-            str(npu.get("name") or "?"),
-            *(_cell(npu, key) for key in tools.values()),
-            str(entry["pci"] or "?"),
-            _cell(npu, "numa"),
-        )
-        cells.append(
-            (*first, *now.get(entry.get("slice"), ()), *({"memory_nodes": entry.get("mems"), **entry}.get(role) or "-" for role in shown))
-        )
-    if now and difference:
-        for row in (row for row in difference["npus"] if row["then"] is None):
+        title = Device.of(entry).title if of == "accelerator" else str(entry["id"])
+        of_tools = [_cell(npu, key) for key in tools.values()]
+        values = {"memory_nodes": entry.get("mems"), **entry}
+        first = (title, str(npu.get("name") or "?"), *of_tools, str(entry["pci"] or "?"), _cell(npu, "numa"))
+        cells.append((*first, *now.get(entry.get("slice"), ()), *(str(values.get(role) or "-") for role in shown)))
+    for row in difference["npus"] if now and difference else ():
+        if row["then"] is None:
             first = (row["npu"].split()[1], "?", *("?" for _key in tools), row["pci"], "?")
-            cells.append((*first, row["now"], *({"slice": row["slice"]}.get(role, "-") for role in shown)))
+            cells.append((*first, str(row["now"]), *(row["slice"] if role == "slice" else "-" for role in shown)))
     headings = (of, HEADINGS[0], *tools, *HEADINGS[1:], *(["now"] if now else []), *(ROLES[role] for role in shown))
     if topology["npus"] and all(npu.get("name", "?") is None for npu in topology["npus"]):  # a host by itself does not query their names
         headings, cells = headings[:1] + headings[2:], [row[:1] + row[2:] for row in cells]
     return [*(columns([headings, *cells]) if cells else ["no accelerator"]), *_users(difference, of)]
 
 
-def _keys_of_tools(npus: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def _keys_of_tools(npus: Iterable[Npu]) -> dict[str, str]:
     """Return the headings and keys of the columns with NPU ID, chip and device file; they are there where logic ids do not tell them."""
     entries = [npu for npu in npus if npu.get("kind") == "npu" and "device" in npu]
     ids = any((npu["card"], npu["chip"]) != (npu["id"], 0) for npu in entries)
@@ -87,43 +85,43 @@ def _keys_of_tools(npus: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     return {**({"NPU ID": "card", "chip": "chip"} if ids else {}), **({"device": "device"} if devices else {})}
 
 
-def _cell(npu: Mapping[str, Any], key: str) -> str:
+def _cell(npu: Any, key: str) -> str:
     value = ((npu.get("device") or {}).get("file") or "?").rpartition("/")[2] if key == "device" else npu.get(key)
     return "?" if value is None else str(value)
 
 
-def roles_shown(plan: Mapping[str, Any], difference: Mapping[str, Any] | None = None) -> list[str]:
+def roles_shown(plan: Plan, difference: Difference | None = None) -> list[str]:
     """Return the keys of :data:`ROLES` that have a column: KV caches and slices only on hosts that have them."""
     there = {role: any(entry.get(role) for entry in plan["npus"]) for role in ("kv", "slice")}
     there["slice"] &= not difference or difference["slices"]
     return [role for role in ROLES if there.get(role, True)]
 
 
-def _now(difference: Mapping[str, Any] | None) -> dict[str | None, tuple[str]]:
+def _now(difference: Difference | None) -> dict[str | None, tuple[str]]:
     """Return the pools in force by slice; none where there is no plan in force, or the same."""
     if not difference or not difference["in_force"] or all(row["now"] == row["then"] for row in difference["npus"]):
         return {}
     return {row["slice"]: (row["now"] or "-",) for row in difference["npus"] if row["then"] is not None}
 
 
-def _users(difference: Mapping[str, Any] | None, of: str) -> list[str]:
+def _users(difference: Difference | None, of: str) -> list[str]:
     if not difference or not difference["users"]:
         return []
     is_moved = difference["in_force"] and any(row["now"] not in (None, row["cpus"]) for row in difference["users"])
     headings = ("used by", of, *(["now"] if is_moved else []), "CPUs", "memory", "slice")
     cells = [
-        (row["user"], row["npus"], *([row["now"] or "-"] if is_moved else []), *(row[key] or "-" for key in ("cpus", "mems", "slice")))
+        (row["user"], row["npus"], *([row["now"] or "-"] if is_moved else []), row["cpus"] or "-", row["mems"] or "-", row["slice"] or "-")
         for row in difference["users"]
     ]
     return columns([headings, *cells])
 
 
 def sentences(
-    plan: Mapping[str, Any],
-    topology: Mapping[str, Any],
+    plan: Plan,
+    topology: Topology,
     summary: str = "",
     remarks: Iterable[str] = (),
-    difference: Mapping[str, Any] | None = None,
+    difference: Difference | None = None,
     outside: Iterable[str] = (),
 ) -> list[tuple[str, str]]:
     """Return the sentences below the table, each with its title, without the moves that the table shows.
@@ -137,12 +135,12 @@ def sentences(
     return titled + [("remark", sentence) for sentence in remarks if sentence not in shown]
 
 
-def _only_pool_moves(row: Mapping[str, Any]) -> bool:
+def _only_pool_moves(row: DifferingNpu) -> bool:
     """Whether an NPU is in both plans, in one slice."""
-    return None not in (row["now"], row["then"]) and row["now"] != row["then"] and ".slice" not in row["sentence"]
+    return None not in (row["now"], row["then"]) and row["now"] != row["then"] and ".slice" not in str(row["sentence"])
 
 
-def _in_force(difference: Mapping[str, Any] | None, of: str) -> Iterator[tuple[str, str]]:
+def _in_force(difference: Difference | None, of: str) -> Iterator[tuple[str, str]]:
     if difference and difference["in_force"] and not any(row["sentence"] for row in difference["npus"]):
         changes = difference.get("changes")
         unknown = "; what else it changes is not known" if changes is None else ""
@@ -163,7 +161,7 @@ def wrapped(title: str, sentence: str, width: int = REMARK_WIDTH) -> list[str]:
     )
 
 
-def _memory(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> str:
+def _memory(plan: Plan, topology: Topology) -> str:
     """Return which memory nodes NPUs may use, and how much memory these have: ``nodes 6-7 (256 GiB) for NPU 0-1``; '' for no NPU.
 
     The memory of GPUs is named, not counted.
@@ -172,7 +170,7 @@ def _memory(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> str:
     sizes = {node["id"]: node.get("memory_mib") for node in topology.get("numa") or ()}
     users: dict[str, dict[str, list[int]]] = {}
     for entry in plan["npus"]:
-        nodes = {"memory_nodes": entry.get("mems"), **entry}["memory_nodes"] or ""
+        nodes = entry.get("memory_nodes", entry.get("mems")) or ""
         users.setdefault(nodes, {}).setdefault("GPU" if entry.get("kind") == "gpu" else "NPU", []).append(entry["id"])
     parts = []
     for nodes, kinds in users.items():
@@ -205,7 +203,7 @@ def _gap(quality: Mapping[str, Any], of: str) -> str:
     return "".join(", " + part for part in parts)
 
 
-def _remarks(plan: Mapping[str, Any], topology: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _remarks(plan: Plan, topology: Topology) -> Iterator[tuple[str, str]]:
     quality = plan["quality"]
     yield "strategy", f"{plan['strategy']}, {plan['requested']} was requested. {plan['reason']}"
     follows = " at least" if plan.get("follow") else ""

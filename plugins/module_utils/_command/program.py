@@ -10,7 +10,7 @@ import json
 import os
 import re
 import sys
-from typing import Any, Callable, Iterable, Sequence
+from typing import Any, Callable, Iterable, Sequence, cast
 
 from .._state.difference import paragraphs, rows
 from .._host.host import CommandError, Host
@@ -153,7 +153,7 @@ def _plan(host: Host, options: argparse.Namespace) -> int:
         for npu in plan["npus"]
     ]
     notes = [*record.notes.get("slices", []), *(note for feature, notes in record.notes.items() if feature != "slices" for note in notes)]
-    _print(plan_table({**plan, "npus": entries}, {"npus": npus}, summary=" ".join(notes)))
+    _print(plan_table(cast("Any", {**plan, "npus": entries}), cast("Any", {"npus": npus}), summary=" ".join(notes)))
     return 0
 
 

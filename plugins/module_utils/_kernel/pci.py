@@ -11,9 +11,12 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Iterator
+from typing import TYPE_CHECKING, Iterator
 
 from .._host.host import Host
+
+if TYPE_CHECKING:
+    from .._base.documents import PciDevice
 
 DEVICE_FOLDER = "/sys/bus/pci/devices"
 NODES_WITH_CPUS = "/sys/devices/system/node/has_cpu"
@@ -51,13 +54,14 @@ def functions(host: Host) -> Iterator[tuple[str, str, int]]:
         yield pci, folder, (host.read_number(folder + "/class") or 0) >> 8
 
 
-def accelerators(host: Host) -> tuple[dict[str, dict[str, Any]], list[dict[str, str]]]:
-    """Return the Ascend NPUs and NVIDIA GPUs of the bus as ``{pci: {family, numa}}``, in bus order, and ``[{pci, family, driver}]`` of
+def accelerators(host: Host) -> tuple[dict[str, PciDevice], list[dict[str, str]]]:
+    """Return the Ascend NPUs and NVIDIA GPUs of the bus by their addresses, in bus order, and ``[{pci, family, driver}]`` of
     those that a driver holds for a guest.
 
     ``pci`` is in the kernel's form (``0000:c1:00.0``), ``family`` one of a2, a3, a5, 310p, 310, 910 and gpu.
     """
-    devices, guests = {}, []
+    devices: dict[str, PciDevice] = {}
+    guests = []
     for pci, folder, device_class in functions(host):
         family = _family(host, folder, device_class)
         driver = driver_of(host, folder) if family else ""

@@ -10,10 +10,57 @@ Widths, frames and columns differ by product and release, and pasted text loses 
 from __future__ import annotations
 
 import re
-from typing import Any, Mapping, Sequence
+from typing import TYPE_CHECKING, Mapping, NamedTuple, Sequence, cast
 
 from .errors import require_answer
 from .text import lines_of, number_of, pci_of, value_of
+
+if TYPE_CHECKING:
+    from typing import List, TypedDict
+
+    class _UpperRow(TypedDict):
+        card: int
+        name: str | None
+        health: str | None
+
+    class _LowerRow(TypedDict):
+        chip: int | None
+        phy_id: int | None
+        logic_id: int | None
+        pci: str | None
+        memory_used_mib: int | None
+        memory_total_mib: int | None
+
+    class InfoChip(_UpperRow, _LowerRow):
+        """The memory is the HBM if the table has that column."""
+
+    class InfoProcess(TypedDict):
+        """``chip`` is None where the table names only NPUs."""
+
+        card: int
+        chip: int | None
+        pid: int
+        name: str
+        memory_mib: int | None
+
+    class Info(TypedDict):
+        version: str | None
+        chips: List[InfoChip]
+        processes: List[InfoProcess]
+
+    class Template(TypedDict):
+        name: str
+        aicore: int
+        memory_gib: int | None
+        aicpu: int | None
+
+    class Vnpu(TypedDict):
+        vnpu_id: int
+        vgroup_id: int | None
+        container_id: str | None
+        status: int | None
+        template: str | None
+
 
 _FRAME_CHARACTERS = frozenset("|+-= ")
 _VERSION = re.compile(r"Version:\s*([^\s|]+)", re.IGNORECASE)
@@ -23,33 +70,27 @@ _FIELD = re.compile(r"[0-9]+\s*/\s*[0-9]+|\S+")
 _USAGE = re.compile(r"([0-9]{1,18})\s*/\s*([0-9]{1,18})\Z")
 
 
-def parse_info(text: str) -> dict[str, Any]:
-    """Return what ``npu-smi info`` shows: ``{version, chips, processes}``.
-
-    chips: ``[{card, chip, phy_id, logic_id, name, health, pci, memory_total_mib, memory_used_mib}]``, where memory is
-    the HBM if the table has that column; processes: ``[{card, chip, pid, name, memory_mib}]``, with chip None where
-    the process table names only NPUs. Raises NpuSmiError for an error text, ValueError when there is no table at all.
-    """
-    parsed, readable = _info(text)
-    if not parsed["chips"] and not parsed["processes"]:
+def parse_info(text: str) -> Info:
+    """Return what ``npu-smi info`` shows. Raises NpuSmiError for an error text, ValueError when there is no table at all."""
+    info, _damaged, readable = _info(text)
+    if not info["chips"] and not info["processes"]:
         require_answer(readable, text, "npu-smi info", "header with 'Health' or 'Process id'")
-    return {key: value for key, value in parsed.items() if key != "damaged"}
+    return info
 
 
 def damaged_rows(text: str) -> list[str]:
     """Return the rows of what ``npu-smi info`` shows that are cut short, or whose other line or heading is missing. What they are about is
     not, or not wholly, in :func:`parse_info`."""
-    rows: list[str] = _info(text)[0]["damaged"]
-    return rows
+    return list(dict.fromkeys(_info(text)[1]))
 
 
-def _info(text: str) -> tuple[dict[str, Any], bool]:
-    """Return ``({version, chips, processes, damaged}, whether a heading was found)``."""
-    version = None
-    chips: list[dict[str, Any]] = []
-    processes: list[dict[str, Any]] = []
+def _info(text: str) -> tuple[Info, list[str], bool]:
+    """Return what the text shows, its damaged rows, and whether it has a heading."""
+    info: Info = {"version": None, "chips": [], "processes": []}
     damaged: list[str] = []
-    chip_layout = process_layout = above = None
+    chips: _ChipLayout | None = None
+    processes: _ProcessLayout | None = None
+    above: _UpperRow | None = None
     pending = ""
     is_closed = False
     for line in lines_of(text):
@@ -64,32 +105,30 @@ def _info(text: str) -> tuple[dict[str, Any], bool]:
         words = [cell.lower() for cell in cells]
         if words[0].startswith("npu-smi "):
             banner = _VERSION.search(line) or _TOOL_VERSION.search(line)
-            version = banner.group(1) if banner else None
+            info["version"] = banner.group(1) if banner else None
         elif "process id" in words:
-            process_layout, is_closed = _process_layout(words), _closed(line)
+            processes, is_closed = _process_layout(words), _closed(line)
         elif "health" in words:
             damaged += [pending] if above else []
-            chip_layout, process_layout, above, is_closed = _chip_layout(words), None, None, _closed(line)
-        elif process_layout:
-            processes.extend(_processes_of_row(cells, process_layout))
-            damaged += [line.strip()] if len(cells) <= process_layout["pid"] and _begins_with_number(cells) else []
-        elif chip_layout and "bus-id" in words:
-            chip_layout.update(_lower_layout(words))
-        elif not chip_layout or len(cells) <= _last_cell(chip_layout):
+            chips, processes, above, is_closed = _chip_layout(words), None, None, _closed(line)
+        elif processes:
+            info["processes"] += _processes_of_row(cells, processes)
+            damaged += [line.strip()] if len(cells) <= processes.pid and _begins_with_number(cells) else []
+        elif chips and "bus-id" in words:
+            chips = _with_lower_line(chips, words)
+        elif not chips or len(cells) <= max(chips.card, chips.name, chips.health, chips.bus, chips.chip or 0):
             damaged += [line.strip()] if above or _begins_with_number(cells) else []
             above = None
-        elif not _is_lower_row(cells, chip_layout, above):
+        elif not _is_lower_row(cells, chips, above):
             damaged += [pending] if above else []
-            above, pending = _upper_row(cells, chip_layout), line.strip()
-        elif not chip_layout["columns"]:
+            above, pending = _upper_row(cells, chips), line.strip()
+        elif not chips.columns:
             damaged.append(line.strip())
             above = None
         elif above:
-            chips.append(dict(above, **_lower_row(cells, chip_layout)))
+            info["chips"].append({**above, **_lower_row(cells, chips)})
             above = None
-    damaged += [pending] if above else []
-    parsed = {"version": version, "chips": chips, "processes": processes, "damaged": list(dict.fromkeys(damaged))}
-    return parsed, bool(chip_layout or process_layout)
+    return info, damaged + ([pending] if above else []), bool(chips or processes)
 
 
 def _cells(line: str) -> list[str]:
@@ -110,103 +149,99 @@ def _begins_with_number(cells: Sequence[str]) -> bool:
     return number_of(cells[0].partition(" ")[0]) is not None
 
 
-def _last_cell(layout: Mapping[str, Any]) -> int:
-    """Return the number of the last cell that a row of a chip needs."""
-    return max(layout[key] or 0 for key in ("card", "name", "health", "bus", "chip"))
-
-
-def _cell_with(word: str, words: list[str]) -> int | None:
+def _cell_with(word: str, words: Sequence[str]) -> int | None:
     """Return the index of the first header cell that has a word, or None."""
     return next((index for index, cell in enumerate(words) if word in cell.split()), None)
 
 
-def _chip_layout(words: list[str]) -> dict[str, Any]:
-    """Return which cell holds what, as far as a chip's upper header line tells; NPU and name share a cell or do not."""
-    health = words.index("health")
-    card = _cell_with("npu", words) or 0
-    name = _cell_with("name", words) or card
-    return {"card": card, "name": name, "health": health, "bus": health, "chip": None, "ids": [], "usage": -1, "columns": []}
+class _ChipLayout(NamedTuple):
+    """Which cell holds what: NPU and name share a cell or do not. The last four are known from the lower header line on."""
+
+    card: int
+    name: int
+    health: int
+    bus: int
+    chip: int | None = None
+    ids: Sequence[str] = ()
+    usage: int = -1
+    columns: Sequence[str] = ()
 
 
-def _lower_layout(words: list[str]) -> dict[str, Any]:
+def _chip_layout(words: list[str]) -> _ChipLayout:
+    card, health = _cell_with("npu", words) or 0, words.index("health")
+    return _ChipLayout(card, _cell_with("name", words) or card, health, bus=health)
+
+
+def _with_lower_line(layout: _ChipLayout, words: list[str]) -> _ChipLayout:
     chip = _cell_with("chip", words)
+    ids = [] if chip is None else [word for word in words[chip].split() if word != "id"]
     usage = next((index for index, cell in enumerate(words) if "usage" in cell), -1)
-    return {
-        "bus": words.index("bus-id"),
-        "chip": chip,
-        "ids": [] if chip is None else [word for word in words[chip].split() if word != "id"],
-        "usage": usage,
-        "columns": _COLUMN.findall(words[usage]),
-    }
+    return layout._replace(bus=words.index("bus-id"), chip=chip, ids=ids, usage=usage, columns=_COLUMN.findall(words[usage]))
 
 
-def _is_lower_row(cells: list[str], layout: Mapping[str, Any], above: Mapping[str, Any] | None) -> bool:
+def _is_lower_row(cells: list[str], layout: _ChipLayout, above: _UpperRow | None) -> bool:
     """Whether a row is a chip's second line: it has a bus id, or the sign for none right below a first line."""
-    if layout["name"] != layout["card"]:
-        return not cells[layout["card"]]
-    bus = cells[layout["bus"]]
+    if layout.name != layout.card:
+        return not cells[layout.card]
+    bus = cells[layout.bus]
     return pci_of(bus) is not None or (above is not None and value_of(bus) is None)
 
 
-def _upper_row(cells: list[str], layout: Mapping[str, Any]) -> dict[str, Any] | None:
-    card, _blank, name = cells[layout["card"]].partition(" ")
-    if layout["name"] != layout["card"]:
-        name = cells[layout["name"]]
-    if number_of(card) is None:
-        return None
-    return {"card": number_of(card), "name": value_of(" ".join(name.split())), "health": value_of(cells[layout["health"]])}
+def _upper_row(cells: list[str], layout: _ChipLayout) -> _UpperRow | None:
+    number, _blank, name = cells[layout.card].partition(" ")
+    card = number_of(number)
+    if layout.name != layout.card:
+        name = cells[layout.name]
+    return None if card is None else {"card": card, "name": value_of(" ".join(name.split())), "health": value_of(cells[layout.health])}
 
 
-def _lower_row(cells: list[str], layout: Mapping[str, Any]) -> dict[str, Any]:
-    ids = {} if layout["chip"] is None else dict(zip(layout["ids"], cells[layout["chip"]].split()))
-    fields = _FIELD.findall(cells[layout["usage"]]) if layout["usage"] < len(cells) else []
-    usage = _USAGE.match(fields[-1]) if fields and len(fields) >= len(layout["columns"]) else None
+def _lower_row(cells: list[str], layout: _ChipLayout) -> _LowerRow:
+    ids = {} if layout.chip is None else dict(zip(layout.ids, cells[layout.chip].split()))
+    fields = _FIELD.findall(cells[layout.usage]) if layout.usage < len(cells) else []
+    usage = _USAGE.match(fields[-1]) if fields and len(fields) >= len(layout.columns) else None
     return {
         "chip": number_of(ids.get("chip", "0")),
         "phy_id": number_of(ids.get("phy-id", "")),
         "logic_id": number_of(ids.get("device", "")),
-        "pci": pci_of(cells[layout["bus"]]),
+        "pci": pci_of(cells[layout.bus]),
         "memory_used_mib": int(usage.group(1)) if usage else None,
         "memory_total_mib": int(usage.group(2)) if usage else None,
     }
 
 
-def _process_layout(words: list[str]) -> dict[str, Any]:
+class _ProcessLayout(NamedTuple):
+    card: int
+    with_chip: bool
+    pid: int
+    name: int | None
+    memory: int | None
+
+
+def _process_layout(words: list[str]) -> _ProcessLayout:
     card = _cell_with("npu", words) or 0
-    return {
-        "card": card,
-        "chip": "chip" in words[card].split(),
-        "pid": words.index("process id"),
-        "name": _cell_with("name", words),
-        "memory": _cell_with("memory(mb)", words),
-    }
+    with_chip = "chip" in words[card].split()
+    return _ProcessLayout(card, with_chip, words.index("process id"), _cell_with("name", words), _cell_with("memory(mb)", words))
 
 
-def _processes_of_row(cells: list[str], layout: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _processes_of_row(cells: list[str], layout: _ProcessLayout) -> list[InfoProcess]:
     """Return the process of a row as a list; none for ``No running processes found in NPU 0`` and damaged rows."""
-    printed = dict(enumerate(cells))
-    ids = printed.get(layout["card"], "").split()
-    pid = number_of(printed.get(layout["pid"], ""))
-    if not ids or number_of(ids[0]) is None or pid is None:
+    printed: Mapping[int | None, str] = dict(enumerate(cells))
+    ids = [number_of(word) for word in printed.get(layout.card, "").split()]
+    pid = number_of(printed.get(layout.pid, ""))
+    if not ids or ids[0] is None or pid is None:
         return []
-    return [
-        {
-            "card": number_of(ids[0]),
-            "chip": number_of(ids[1]) if layout["chip"] and len(ids) > 1 else None,
-            "pid": pid,
-            "name": printed.get(layout["name"], ""),
-            "memory_mib": number_of(printed.get(layout["memory"], "")),
-        }
-    ]
+    chip = ids[1] if layout.with_chip and len(ids) > 1 else None
+    name, memory = printed.get(layout.name, ""), number_of(printed.get(layout.memory, ""))
+    return [{"card": ids[0], "chip": chip, "pid": pid, "name": name, "memory_mib": memory}]
 
 
-def parse_template_info(text: str) -> list[dict[str, Any]]:
-    """Return the vNPU templates of ``info -t template-info``: ``[{name, aicore, memory_gib, aicpu}]``.
+def parse_template_info(text: str) -> list[Template]:
+    """Return the vNPU templates of ``info -t template-info``.
 
     A template takes two rows; the lower one begins with a number and has no column that is returned.
     """
     header = None
-    templates = []
+    templates: list[Template] = []
     for line in lines_of(text):
         words = " ".join(_cells(line)).split()
         titles = [word.lower().partition("(")[0] for word in words]
@@ -236,14 +271,11 @@ def parse_vnpu_cores(text: str) -> int:
     return 0
 
 
-def parse_vnpu_info(text: str) -> list[dict[str, Any]]:
-    """Return the vNPUs of ``info -t info-vnpu``: ``[{vnpu_id, vgroup_id, container_id, status, template}]``.
-
-    Newer releases leave out the list's header when there are none.
-    """
+def parse_vnpu_info(text: str) -> list[Vnpu]:
+    """Return the vNPUs of ``info -t info-vnpu``. Newer releases leave out the list's header when there are none."""
     header = None
     total_printed = False
-    vnpus = []
+    vnpus: list[Vnpu] = []
     for line in lines_of(text):
         cells = _cells(line)
         titles = [cell.lower() for cell in cells]
@@ -251,16 +283,11 @@ def parse_vnpu_info(text: str) -> list[dict[str, Any]]:
             header = titles
         elif header:
             row = dict(zip(header, cells))
-            if number_of(row.get("vnpu id", "")) is not None:
-                vnpus.append(
-                    {
-                        "vnpu_id": number_of(row["vnpu id"]),
-                        "vgroup_id": number_of(row.get("vgroup id", "")),
-                        "container_id": value_of(row.get("container id", "")),
-                        "status": number_of(row.get("status", "")),
-                        "template": value_of(row.get("template name", "")),
-                    }
-                )
+            number, group, status = (number_of(row.get(name, "")) for name in ("vnpu id", "vgroup id", "status"))
+            container, template = (value_of(row.get(name, "")) for name in ("container id", "template name"))
+            if number is not None:
+                values = {"vnpu_id": number, "vgroup_id": group, "container_id": container, "status": status, "template": template}
+                vnpus.append(cast("Vnpu", values))
         elif cells and titles[0].startswith("total number of vnpu"):
             total_printed = True
     if not vnpus:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Sequence, ca
 from .._state.history import newest
 from .._state import plan_file
 from .._base.cpulist import compress, expand
-from .._base.memory_nodes import owners
+from .._base.memory_nodes import distances_of, owners
 from .._base.outside import json_of
 from .._host.host import Host
 from .._features.irq.irqbalance import irqbalance
@@ -33,7 +33,7 @@ from . import gpus as _gpus
 from . import npus as _npus
 
 if TYPE_CHECKING:
-    from .._base.documents import Cpus, Nic, Npu, Plan, Topology
+    from .._base.documents import Cpus, Nic, Node, Npu, Plan, Topology
 
 _NO_CPUS: Cpus = {"online": "", "offline": "", "isolated": "", "siblings": [], "caches": [], "sockets": [], "workqueues": ""}
 ARGUMENTS: dict[str, Any] = {
@@ -91,14 +91,13 @@ def gather(
     if not gpus and any(device["family"] == "gpu" for device in devices.values()):
         silent["gpu"] = " ".join(problems[before_gpus:])
     nodes = _owned(host, nodes, cpus["sockets"], gpus, problems)
-    unlisted: list[Any] = _npus.unlisted(devices, npus)
     facts: Topology = {
         "schema": 1,
         "machine": {**machine(host), "inside": _attempt(problems, None, surroundings, host, online), "identity": identity(host)},
         "cpus": cpus,
         "numa": nodes,
-        "npus": cast("list[Npu]", npus + gpus),
-        "unlisted": unlisted,
+        "npus": npus + gpus,
+        "unlisted": _npus.unlisted(devices, npus),
         "nics": _nics(host, npus, gpus, nodes),
         "driver": driver,
         "hugepages": _hugepages.facts(host),
@@ -116,42 +115,36 @@ def gather(
         ranks = described(host, facts["npus"], user, problems) if len(user["npus"]) > 1 else []
         if ranks:
             user["ranks"] = ranks
-    if guests:
-        facts["guests"] = guests
-    if silent:
-        facts["silent"] = silent
-    if units:
-        facts["missing_units"] = {unit: similar(host, unit) for unit in units if fragment(host, unit) is None}
-        elsewhere = {unit: set_elsewhere(host, unit) for unit in units}
-        facts["unit_environment"] = {unit: variables for unit, variables in elsewhere.items() if variables}
-    split = _npus.splits(tool, npus) if vnpus and tool else {}
-    if split:
-        facts["vnpus"] = split
-    if others:
-        facts["others"] = neighbours(host)
-    adopted = _adopted(host)
-    if adopted:
-        facts["adopt"] = adopted
-    before = _pages_before(host)
-    if before:
-        facts["hugepages_before"] = before
-    held = memory(host, set(units), any("memory_mib" in user for user in facts["users"]))
-    if held:
-        facts["memory"] = held
+    elsewhere = {unit: set_elsewhere(host, unit) for unit in units}
+    optional = {
+        "guests": guests or None,
+        "silent": silent or None,
+        "missing_units": {unit: similar(host, unit) for unit in units if fragment(host, unit) is None} if units else None,
+        "unit_environment": {unit: variables for unit, variables in elsewhere.items() if variables} if units else None,
+        "vnpus": _npus.splits(tool, npus) if vnpus and tool else None,
+        "others": neighbours(host) if others else None,
+        "adopt": _adopted(host) or None,
+        "hugepages_before": _pages_before(host) or None,
+        "memory": memory(host, set(units), any("memory_mib" in user for user in facts["users"])) or None,
+    }
+    facts.update(cast("Topology", {key: value for key, value in optional.items() if value is not None}))
     return facts
 
 
-def _owned(host: Host, nodes: list[Any], sockets: list[str], gpus: list[Any], problems: list[str]) -> list[Any]:
+def _owned(host: Host, nodes: list[Node], sockets: list[str], gpus: Iterable[Npu], problems: list[str]) -> list[Node]:
     """Return the nodes with the ``owner`` of their memory, and with those that a driver has announced and that are not online yet."""
     of_gpus = nodes_of_gpus(host)
     coming = sorted(of_gpus.keys() - {node["id"] for node in nodes})
     without_node = [gpu for gpu in gpus if gpu["pci"] and may_be_node(host, gpu["pci"], of_gpus)]
-    owner_of, guessed = owners(nodes, sockets, of_gpus, sorted(without_node, key=lambda gpu: gpu["pci"]))
+    owner_of, guessed = owners(nodes, sockets, of_gpus, sorted(without_node, key=lambda gpu: str(gpu["pci"])))
     if guessed:
         text = "Memory nodes %s are taken for those of GPUs by distance and order, because %s does not show their owners."
         problems.append(text % (compress(guessed), NVIDIA_GPUS))
-    of_coming = ({"id": node, "cpus": "", "memory_mib": 0, "distances": {}, "owner": {"gpu": of_gpus[node]}} for node in coming)
-    return sorted([*(dict(node, owner=owner_of[node["id"]]) for node in nodes), *of_coming], key=lambda node: node["id"])
+    for node in nodes:
+        node["owner"] = owner_of[node["id"]]
+    for number in coming:
+        nodes.append({"id": number, "cpus": "", "memory_mib": 0, "distances": {}, "owner": {"gpu": of_gpus[number]}})
+    return sorted(nodes, key=lambda node: node["id"])
 
 
 def _adopted(host: Host) -> dict[str, Any]:
@@ -174,41 +167,35 @@ def _pages_before(host: Host) -> dict[str, dict[str, int]]:
         return {}
 
 
-def _nics(host: Host, npus: Sequence[Any], gpus: Sequence[Any], nodes: Iterable[Any]) -> list[Nic]:
+def _nics(host: Host, npus: Sequence[Npu], gpus: Sequence[Npu], nodes: Iterable[Node]) -> list[Nic]:
     """Return the network functions with the NUMA distance between each NPU and each of them, as far as nodes are known."""
-    between = {node["id"]: {int(other): distance for other, distance in node["distances"].items()} for node in nodes}
-    nic_list = nics(host)
-    for nic in nic_list:
+    between: dict[Any, dict[Any, int]] = {node["id"]: distances_of(node) for node in nodes}
+    functions = nics(host)
+    paths = {function["pci"]: bridges(host, function["pci"]) for function in [*functions, *npus, *gpus] if function["pci"]}
+    for nic in functions:
         ids: dict[int, list[int]] = {}
         for npu in npus:
-            distance = between.get(npu["numa"], {}).get(nic["numa"]) if npu["id"] is not None and nic["numa"] is not None else None
+            distance = between.get(npu["numa"], {}).get(nic["numa"])
             if distance is not None:
                 ids.setdefault(distance, []).append(npu["id"])
         nic["distances"] = {str(distance): compress(members) for distance, members in sorted(ids.items())}
-    for name, functions in _nearest(host, [*npus, *gpus], nic_list, between).items():
-        for nic in (nic for nic in nic_list if nic["pci"] in functions):
-            nic["near"].append(name)
-    return nic_list
+    for device in [*npus, *gpus]:
+        for nic in _nearest(paths.get(device["pci"] or "", []), functions, paths, between.get(device["numa"], {})):
+            nic["near"].append("%s-%d" % (device["kind"], device["id"]))
+    return functions
 
 
-def _nearest(host: Host, devices: Iterable[Any], nics: Sequence[Nic], between: Mapping[int, Mapping[int, int]]) -> dict[str, list[str]]:
-    """Return the nearest network functions of each NPU and GPU: by the NUMA distance, then by the bridges in between.
+def _nearest(path: list[str], nics: Sequence[Nic], paths: Mapping[str, list[str]], distances: Mapping[Any, int]) -> list[Nic]:
+    """Return the nearest network functions of a device with this path: by the NUMA distance, then by the bridges in between.
 
     Of functions with RDMA only, where there are any. None of a device whose node is not known.
     """
-    functions = [nic for nic in nics if nic["rdma"]] or nics
-    above = {nic["pci"]: bridges(host, nic["pci"]) for nic in functions}
-    result: dict[str, list[str]] = {}
-    for device in (device for device in devices if device["id"] is not None and device["pci"]):
-        path, ranked = bridges(host, device["pci"]), []
-        for nic in functions:
-            distance = between.get(device["numa"], {}).get(nic["numa"]) if nic["numa"] is not None else None
-            steps = hops(path, above[nic["pci"]])
-            if distance is not None:
-                ranked.append(((distance, sys.maxsize if steps is None else steps), nic["pci"]))
-        if ranked:
-            result["%s-%d" % (device["kind"], device["id"])] = [pci for rank, pci in ranked if rank == min(ranked)[0]]
-    return result
+    ranks = []
+    for nic in [nic for nic in nics if nic["rdma"]] or nics:
+        steps = hops(path, paths[nic["pci"]])
+        if nic["numa"] in distances:
+            ranks.append((distances[nic["numa"]], sys.maxsize if steps is None else steps, nic))
+    return [nic for distance, steps, nic in ranks if (distance, steps) == min(rank[:2] for rank in ranks)]
 
 
 def _attempt(problems: list[str], fallback: Any, function: Callable[..., Any], *arguments: Any) -> Any:

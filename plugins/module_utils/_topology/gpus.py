@@ -10,7 +10,7 @@ releases have only the matrix of ``topo -m``, which has CPUs, and can cut them s
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Iterable, Mapping, Sequence
 
 from .._base.cpulist import compress, expand
 from .._host.host import Host
@@ -20,18 +20,18 @@ from .._smi.text import cpulist_of
 from .._smi.tool import Tool, find
 from .._users.finding import NVIDIA_FOLDERS
 from .._users.register import register_gpus
+from .npus import blank
 
 if TYPE_CHECKING:
-    from .._base.documents import Node
+    from .._base.documents import Node, Npu, PciDevice
+    from .._nvidia_smi import CsvRow
 
 _QUERY = ("--query-gpu=index,uuid,pci.bus_id,name,memory.total", "--format=csv")
 _MIG = ("--query-gpu=index,mig.mode.current", "--format=csv")
 _LOST = re.compile(r"device handle for GPU|GPU is lost")
 
 
-def gather(
-    host: Host, command: str | None, devices: Mapping[str, dict[str, Any]], nodes: Iterable[Node], problems: list[str]
-) -> list[dict[str, Any]]:
+def gather(host: Host, command: str | None, devices: Mapping[str, PciDevice], nodes: Iterable[Node], problems: list[str]) -> list[Npu]:
     """Return the GPUs, ascending by index. ``command`` is the one to use instead of an nvidia-smi that is looked for.
 
     ``devices`` are the accelerators of the PCI bus (:func:`_kernel.pci.accelerators`), ``nodes`` the NUMA nodes. What goes wrong is added
@@ -51,28 +51,13 @@ def gather(
     in_mig = aside.ask(parse_nvidia_mig, *_MIG) or set()
     if answer is None:
         return []
-    rows = [row for row in answer if row["index"] is not None]
-    unlisted = sorted(set(present) - {row["pci"] for row in rows})
+    rows = sorted(((row["index"], row) for row in answer if row["index"] is not None), key=lambda pair: pair[0])
+    unlisted = sorted(set(present) - {row["pci"] for _index, row in rows})
     if unlisted:
         problems.append("The PCI bus has NVIDIA GPUs that nvidia-smi does not list: %s." % ", ".join(unlisted))
-    gpus = [
-        {
-            "kind": "gpu",
-            "id": row["index"],
-            "card": row["index"],
-            "chip": 0,
-            "phy_id": None,
-            "name": row["name"],
-            "family": "gpu",
-            "pci": row["pci"],
-            "numa": numa_node(host, row["pci"]) if row["pci"] else None,
-            "affinity": None,
-            "memory_mib": row["memory_mib"],
-            "device_share": None,
-            "busy": False,
-        }
-        for row in sorted(rows, key=lambda row: row["index"])
-    ]
+    gpus = [blank("gpu", index, index, row["name"], row["pci"], row["memory_mib"]) for index, row in rows]
+    for gpu in gpus:
+        gpu.update({"family": "gpu", "numa": numa_node(host, gpu["pci"]) if gpu["pci"] else None, "busy": False})
     register_gpus(host, gpus, problems)
     _add_mig(aside, gpus, in_mig)
     without_node = [gpu for gpu in gpus if gpu["pci"] in present and gpu["numa"] is None]
@@ -83,14 +68,14 @@ def gather(
     return gpus
 
 
-def _one_by_one(aside: Tool, functions: Sequence[str]) -> list[dict[str, Any]] | None:
+def _one_by_one(aside: Tool, functions: Sequence[str]) -> list[CsvRow] | None:
     """Return the GPUs of which each is listed when it alone is requested: one that is lost can hide the others."""
     aside.ask_ahead(_MIG, *((*_QUERY, "-i", pci) for pci in functions))
     rows = [row for pci in functions for row in aside.ask(parse_nvidia_csv, *_QUERY, "-i", pci) or ()]
     return rows or None
 
 
-def _add_mig(aside: Tool, gpus: Iterable[dict[str, Any]], in_mig: set[int | None]) -> None:
+def _add_mig(aside: Tool, gpus: Iterable[Npu], in_mig: set[int | None]) -> None:
     """Give each GPU in MIG mode the UUIDs of its MIG devices: programs name these, not the GPU."""
     listed = (aside.ask(parse_nvidia_list, "-L") or {}) if in_mig else {}
     for gpu in gpus:
@@ -98,7 +83,7 @@ def _add_mig(aside: Tool, gpus: Iterable[dict[str, Any]], in_mig: set[int | None
             gpu["mig"] = listed.get(gpu["id"], [])
 
 
-def _add_closest(aside: Tool, gpus: Sequence[dict[str, Any]], cpus: Mapping[int, set[int]]) -> None:
+def _add_closest(aside: Tool, gpus: Sequence[Npu], cpus: Mapping[int, set[int]]) -> None:
     """Give GPUs whose node the kernel does not know the node with CPUs that nvidia-smi prints, and the CPUs of all that it prints.
 
     One that names all nodes tells nothing.

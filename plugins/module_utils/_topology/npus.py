@@ -31,7 +31,22 @@ from .._smi.tool import NPU_SMI_FOLDERS, installed_version, HUNG, Tool, find
 from .._users.register import register_npus
 
 if TYPE_CHECKING:
-    from .._base.documents import Node
+    from typing import List, Literal, TypedDict
+
+    from .._base.documents import Driver, Node, Npu, PciDevice, Splits, Unlisted
+    from .._npu_smi import MappingRow, TopoRow
+    from .._smi.tables import Info, InfoChip, InfoProcess
+
+    class _Info(Info):
+        npu_smi: str | None
+        damaged: List[str]
+
+    class _Ids(TypedDict):
+        id: int
+        phy_id: int | None
+        name: str | None
+
+    Devices = Mapping[str, PciDevice]
 
 _BANNER = re.compile(r"npu-smi\s+(\S+)\s+Version:")
 _DEAD_ROW = re.compile(r"^\s*-1\s", re.MULTILINE)
@@ -50,7 +65,7 @@ Key = Tuple[int, int]
 """Card and chip."""
 
 
-def start(host: Host, command: str | None, devices: Mapping[str, dict[str, Any]], problems: list[str]) -> Tool | None:
+def start(host: Host, command: str | None, devices: Devices, problems: list[str]) -> Tool | None:
     """Return npu-smi with its three queries under way, or None when there is none.
 
     ``command`` is the one to use instead of an npu-smi that is looked for, ``devices`` are the accelerators of the PCI bus
@@ -62,26 +77,25 @@ def start(host: Host, command: str | None, devices: Mapping[str, dict[str, Any]]
     return tool
 
 
-def _ascend(devices: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _ascend(devices: Devices) -> dict[str, PciDevice]:
     return {pci: device for pci, device in devices.items() if device["family"] != "gpu"}
 
 
-def unlisted(devices: Mapping[str, dict[str, Any]], chips: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the NPUs of the bus that npu-smi does not list: ``[{pci, family, numa}]`` by address."""
+def unlisted(devices: Devices, chips: Iterable[Npu]) -> list[Unlisted]:
+    """Return the NPUs of the bus that npu-smi does not list, by address."""
     listed = {chip["pci"] for chip in chips}
-    return [dict(device, pci=pci) for pci, device in sorted(_ascend(devices).items()) if pci not in listed]
+    return [{**device, "pci": pci} for pci, device in sorted(_ascend(devices).items()) if pci not in listed]
 
 
 def gather(
     host: Host,
     tool: Tool | None,
-    devices: Mapping[str, dict[str, Any]],
+    devices: Devices,
     nodes: Sequence[Node],
     device_share: bool,
     problems: list[str],
-) -> tuple[list[dict[str, Any]], dict[str, Any], dict[int, list[Device]]]:
-    """Return ``(npus, {version, npu_smi, path}, {pid: NPUs})``: the NPUs ascending by logic id, the versions of driver and tool, the
-    path of the tool where only this session finds it, and the processes that npu-smi lists; its table can be cut short.
+) -> tuple[list[Npu], Driver, dict[int, list[Device]]]:
+    """Return the NPUs ascending by logic id, the driver, and the NPUs of each process that npu-smi lists; its table can be cut short.
 
     ``tool`` is what :func:`start` returned for the same ``devices``, ``nodes`` are the NUMA nodes (:func:`_kernel.cpus.nodes`).
     """
@@ -94,25 +108,24 @@ def gather(
     if tool:
         tool.settle()
         problems.extend(_inconsistencies(host, chips, present, nodes))
-    info = info or {"version": None, "npu_smi": None}
-    driver = {"version": info["version"] or installed_version(host), "npu_smi": info["npu_smi"]}
+    version, npu_smi = (info["version"], info["npu_smi"]) if info else (None, None)
+    driver: Driver = {"version": version or installed_version(host), "npu_smi": npu_smi}
     if tool and tool.session:
         driver["path"] = tool.argv[0]
     listed: dict[int, list[Device]] = {}
-    for process in info.get("processes", ()):
+    for process in info["processes"] if info else ():
         npus = [Device.of(chip) for chip in chips if chip["card"] == process["card"] and process["chip"] in (None, chip["chip"])]
         listed.setdefault(process["pid"], []).extend(npus)
     return sorted(chips, key=lambda chip: chip["id"]), driver, listed
 
 
-def splits(tool: Tool, npus: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return ``{templates: {name: rows}, ai_cores: {name: number}, recover}`` of the chips of a host, by their names, as far as npu-smi
-    tells; ``recover`` is whether the driver restores hard vNPUs after a reboot, None where that is not known."""
-    first: dict[str, Mapping[str, Any]] = {}
+def splits(tool: Tool, npus: Iterable[Npu]) -> Splits:
+    """Return into what the driver can split the chips of a host, as far as npu-smi tells."""
+    first: dict[str, Npu] = {}
     for npu in npus:
         first.setdefault(npu["name"] or "", npu)
     quiet = ("unsupported", "invalid")
-    split: dict[str, Any] = {"templates": {}, "ai_cores": {}}
+    split: Splits = {"templates": {}, "ai_cores": {}, "recover": None}
     for name, npu in first.items():
         words = ("-i", str(npu["card"]), "-c", str(npu["chip"]))
         rows = tool.ask(parse_template_info, "info", "-t", "template-info", *words, quiet=quiet)
@@ -120,10 +133,10 @@ def splits(tool: Tool, npus: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         if rows and cores:
             split["templates"][name], split["ai_cores"][name] = rows, cores
     mode = tool.ask(parse_vnpu_recover, "info", "-t", "vnpu-cfg-recover", quiet=quiet) if split["templates"] else None
-    return dict(split, recover=None if mode is None else mode == "enable")
+    return {**split, "recover": None if mode is None else mode == "enable"}
 
 
-def _ask(tool: Tool, device_share: bool) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
+def _ask(tool: Tool, device_share: bool) -> tuple[_Info | None, list[Npu]]:
     """Return ``(info, chips)`` with as few calls as possible: a call takes up to seconds, and longer where an NPU is ill."""
     info = tool.ask(_info, "info")
     tool.problems.extend(info["damaged"] if info else ())
@@ -142,17 +155,17 @@ def _ask(tool: Tool, device_share: bool) -> tuple[dict[str, Any] | None, list[di
     return info, chips
 
 
-def _info(text: str) -> dict[str, Any]:
+def _info(text: str) -> _Info:
     match = _BANNER.search(text)
     damage = "A row of npu-smi info is cut short, or lacks its other line or its heading: '%s'."
     damaged = [damage % row for row in damaged_rows(text)]
-    return dict(parse_info(text), npu_smi=match.group(1) if match else None, damaged=damaged)
+    return {**parse_info(text), "npu_smi": match.group(1) if match else None, "damaged": damaged}
 
 
-def _mapping(tool: Tool) -> list[dict[str, Any]] | None:
+def _mapping(tool: Tool) -> list[MappingRow] | None:
     """Return the rows of ``info -m``, or None; a row with NPU ID -1 is a sentence."""
 
-    def parse(text: str) -> list[dict[str, Any]]:
+    def parse(text: str) -> list[MappingRow]:
         dead = len(_DEAD_ROW.findall(text))
         if dead:
             tool.problems.append("npu-smi info -m lists %d NPU(s) with NPU ID -1: dead, or in use by another program." % dead)
@@ -161,44 +174,54 @@ def _mapping(tool: Tool) -> list[dict[str, Any]] | None:
     return tool.ask(parse, "info", "-m")
 
 
-def _shown(info: Mapping[str, Any] | None) -> dict[Key, dict[str, Any]]:
-    """Return ``{(card, chip): row}`` of the table of ``info``. A product without chip ids has one chip on a card."""
-    rows: dict[Key, dict[str, Any]] = {}
+def _shown(info: _Info | None) -> dict[Key, InfoChip]:
+    """Return the rows of the table of ``info``. A product without chip ids has one chip on a card."""
+    rows: dict[Key, InfoChip] = {}
     for row in info["chips"] if info else []:
         rows.setdefault((row["card"], row["chip"] or 0), row)
     return rows
 
 
-def _chips(info: Mapping[str, Any] | None, ids: Mapping[Key, dict[str, Any]]) -> list[dict[str, Any]]:
+def _chips(info: _Info | None, ids: Mapping[Key, _Ids]) -> list[Npu]:
     """Return the chips that have a logic id, with what ``info`` says about them."""
     shown = _shown(info)
-    busy = {(process["card"], process["chip"]) for process in info["processes"]} if info else None
+    busy = {(process["card"], process["chip"]) for process in info["processes"]} if info else set()
     chips = []
     for (card, chip), listed in sorted(ids.items()):
-        row = shown.get((card, chip), {})
-        chips.append(
-            {
-                "kind": "npu",
-                "id": listed["id"],
-                "card": card,
-                "chip": chip,
-                "phy_id": listed["phy_id"] if listed["phy_id"] is not None else row.get("phy_id"),
-                "name": row.get("name") or listed["name"],
-                "family": None,
-                "pci": row.get("pci"),
-                "numa": None,
-                "affinity": None,
-                "memory_mib": row.get("memory_total_mib"),
-                "device_share": None,
-                "busy": None if busy is None else (card, chip) in busy or (card, None) in busy,
-            }
-        )
+        row = shown.get((card, chip))
+        name, pci, memory_mib = (row["name"], row["pci"], row["memory_total_mib"]) if row else (None, None, None)
+        npu = blank("npu", listed["id"], card, name or listed["name"], pci, memory_mib)
+        npu["chip"], npu["phy_id"] = chip, row["phy_id"] if row and listed["phy_id"] is None else listed["phy_id"]
+        npu["busy"] = bool({(card, chip), (card, None)} & busy) if info else None
+        chips.append(npu)
     return chips
 
 
-def _ids_of_mapping(rows: Iterable[Mapping[str, Any]], problems: list[str]) -> dict[Key, dict[str, Any]]:
-    """Return ``{(card, chip): {id, phy_id, name}}``. Without a column for the logic id (A5) that is the NPU ID."""
-    ids: dict[Key, dict[str, Any]] = {}
+def blank(kind: str, number: int, card: int, name: str | None, pci: str | None, memory_mib: int | None) -> Npu:
+    """Return an NPU or GPU of which no more is known."""
+    return {
+        "kind": kind,
+        "id": number,
+        "card": card,
+        "chip": 0,
+        "phy_id": None,
+        "name": name,
+        "family": None,
+        "pci": pci,
+        "numa": None,
+        "affinity": None,
+        "memory_mib": memory_mib,
+        "device_share": None,
+        "busy": None,
+        "device": {"number": None, "file": None, "known_by": "unknown"},
+        "driver": None,
+        "parts": [],
+    }
+
+
+def _ids_of_mapping(rows: Iterable[MappingRow], problems: list[str]) -> dict[Key, _Ids]:
+    """Return the ids of chips. Without a column for the logic id (A5) that is the NPU ID."""
+    ids: dict[Key, _Ids] = {}
     taken: dict[int, Key] = {}
     for row in rows:
         key = (row["card"], row["chip"] or 0)
@@ -211,7 +234,7 @@ def _ids_of_mapping(rows: Iterable[Mapping[str, Any]], problems: list[str]) -> d
     return ids
 
 
-def _ids_of_info(info: Mapping[str, Any] | None, topo: Iterable[Mapping[str, Any]], problems: list[str]) -> dict[Key, dict[str, Any]]:
+def _ids_of_info(info: _Info | None, topo: Iterable[TopoRow], problems: list[str]) -> dict[Key, _Ids]:
     """Return the same without ``info -m``, where the tables of ``info`` and ``info -t topo`` tell; otherwise none.
 
     The table of ``info`` leaves no doubt in three cases: its column Device is the logic id (310 families); an A5 NPU's logic id is its
@@ -222,6 +245,7 @@ def _ids_of_info(info: Mapping[str, Any] | None, topo: Iterable[Mapping[str, Any
     rows = list(shown.values())
     if info is None or not rows:
         return {}
+    ids: Sequence[int | None]
     if None not in {row["logic_id"] for row in rows} and len({row["logic_id"] for row in rows}) == len(rows):
         ids, source = [row["logic_id"] for row in rows], "the column Device of npu-smi info"
     elif all("950" in (row["name"] or "") for row in rows):
@@ -239,9 +263,7 @@ def _ids_of_info(info: Mapping[str, Any] | None, topo: Iterable[Mapping[str, Any
     return {key: {"id": number, "phy_id": row["phy_id"], "name": row["name"]} for (key, row), number in numbered if number is not None}
 
 
-def _counted(
-    shown: Mapping[Key, dict[str, Any]], topo: Iterable[Mapping[str, Any]], processes: Iterable[Mapping[str, Any]]
-) -> list[int | None]:
+def _counted(shown: Mapping[Key, InfoChip], topo: Iterable[TopoRow], processes: Iterable[InfoProcess]) -> list[int | None]:
     """Return the positions in the table of ``info`` of the NPUs that have a row in the topology; where that has none, of those that run.
 
     The others are None, and so is everybody in a table with two chips of one logic id. Order of fallbacks: vLLM-Ascend, "CPU Binding".
@@ -250,13 +272,13 @@ def _counted(
     if any(row["logic_id"] is not None for row in shown.values()):
         return [None] * len(keys)
     labels = {(_labelled(row), row["id"]) for row in topo}
-    listed = {key for key in keys if {(column, shown[key][column]) for column in ("card", "phy_id")} & labels}
+    listed = {key for key in keys if {("card", shown[key]["card"]), ("phy_id", shown[key]["phy_id"])} & labels}
     running = {(process["card"], process["chip"]) for process in processes}
     counted = listed or {key for key in keys if {key, (key[0], None)} & running}
     return [keys.index(key) if key in counted else None for key in shown]
 
 
-def _add_boards(tool: Tool, chips: Iterable[dict[str, Any]], alone: bool) -> None:
+def _add_boards(tool: Tool, chips: Iterable[Npu], alone: bool) -> None:
     """Ask for what is still unknown; ``alone`` says that cards have one chip and the product refuses ``-c`` (A5)."""
     for chip in chips:
         if chip["pci"] and chip["name"]:
@@ -270,7 +292,7 @@ def _add_boards(tool: Tool, chips: Iterable[dict[str, Any]], alone: bool) -> Non
             return
 
 
-def _add_affinity(chips: Iterable[dict[str, Any]], topo: Iterable[Mapping[str, Any]]) -> None:
+def _add_affinity(chips: Iterable[Npu], topo: Iterable[TopoRow]) -> None:
     """A row of the topology is labelled with the NPU ID, that is the card, or on A3 with the physical id."""
     for row in topo:
         for chip in chips:
@@ -278,11 +300,11 @@ def _add_affinity(chips: Iterable[dict[str, Any]], topo: Iterable[Mapping[str, A
                 chip["affinity"] = row["affinity"]
 
 
-def _labelled(row: Mapping[str, Any]) -> str:
+def _labelled(row: TopoRow) -> Literal["phy_id", "card"]:
     return "phy_id" if row["label"].startswith("Phy-ID") else "card"
 
 
-def _add_device_share(tool: Tool, chips: Iterable[dict[str, Any]]) -> None:
+def _add_device_share(tool: Tool, chips: Iterable[Npu]) -> None:
     """Ask for the device share of every card, until npu-smi does not answer in time: a tool that hangs would take a time limit each."""
     cards = sorted({chip["card"] for chip in chips})
     for index, card in enumerate(cards):
@@ -297,16 +319,14 @@ def _add_device_share(tool: Tool, chips: Iterable[dict[str, Any]]) -> None:
                 chip["device_share"] = states.get(chip["chip"])
 
 
-def _family(chip: Mapping[str, Any]) -> str | None:
+def _family(chip: Npu) -> str | None:
     name = chip["name"] or ""
     if name == "Ascend910" and chip["phy_id"] is not None:
         return "a3"
     return next((family for pattern, family in _NAMES if pattern.search(name)), None)
 
 
-def _inconsistencies(
-    host: Host, chips: Sequence[dict[str, Any]], present: Mapping[str, dict[str, Any]], nodes: Sequence[Node]
-) -> Iterator[str]:
+def _inconsistencies(host: Host, chips: Sequence[Npu], present: Devices, nodes: Sequence[Node]) -> Iterator[str]:
     """Yield a sentence for everything in which npu-smi and sysfs do not agree, or which neither of them tells."""
     for (name, family), ids in _grouped(chips, lambda chip: None if _family(chip) else (chip["name"], chip["family"])):
         known_family = "its PCI device id says %s" % family if family else "its PCI device id is unknown, too"
@@ -326,7 +346,7 @@ def _inconsistencies(
         yield "NPU %s: %s" % (compress(ids), sentence)
 
 
-def _disagreement(chip: Mapping[str, Any], nodes: Sequence[Node]) -> str | None:
+def _disagreement(chip: Npu, nodes: Sequence[Node]) -> str | None:
     """Return what is wrong with an NPU's NUMA node. npu-smi prints the CPUs of node 0 where the kernel has no node for the device."""
     if chip["pci"] is None:
         return None
@@ -341,7 +361,7 @@ def _disagreement(chip: Mapping[str, Any], nodes: Sequence[Node]) -> str | None:
     return "npu-smi prints CPU affinity %s, but sysfs says NUMA node %d, %s." % (chip["affinity"], chip["numa"], cpus)
 
 
-def _grouped(chips: Iterable[Mapping[str, Any]], key: Callable[[Mapping[str, Any]], Any]) -> list[tuple[Any, list[int]]]:
+def _grouped(chips: Iterable[Npu], key: Callable[[Npu], Any]) -> list[tuple[Any, list[int]]]:
     """Return ``[(value, [ids])]`` of the chips for which ``key`` has a value."""
     groups: dict[Any, list[int]] = {}
     for chip in chips:

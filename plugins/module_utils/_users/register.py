@@ -10,7 +10,7 @@ unless the files count up from 0 without a gap, one for each NPU.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 
 from .._base.cpulist import compress
 from .._host.host import Host
@@ -21,19 +21,22 @@ from .._kernel.pci import DEVICE_FOLDER, driver_of
 from .._npu_smi import parse_phyid_remap, parse_vnpu_info
 from .._smi.tool import Tool
 
+if TYPE_CHECKING:
+    from .._base.documents import Npu
+
 NPU_SMI, SYSFS, INTERRUPTS, UNKNOWN = "npu-smi", "sysfs", "interrupts", "unknown"
 Numbers = Mapping[int, int]
 """Numbers of device files by logic id."""
 
 
-def register_npus(host: Host, npus: Sequence[dict[str, Any]], tool: Tool | None, problems: list[str]) -> None:
+def register_npus(host: Host, npus: Sequence[Npu], tool: Tool | None, problems: list[str]) -> None:
     """Give each NPU its ``device`` and ``driver``, and its physical id, which is the number of the device file.
 
     Where neither physical ids that npu-smi printed, nor sysfs, nor interrupts tell a number, this queries npu-smi for each device file.
     """
     if not npus:
         return
-    functions: dict[str, list[dict[str, Any]]] = {}
+    functions: dict[str, list[Npu]] = {}
     for npu in npus:
         if npu["pci"]:
             functions.setdefault(npu["pci"], []).append(npu)
@@ -54,7 +57,7 @@ def register_npus(host: Host, npus: Sequence[dict[str, Any]], tool: Tool | None,
         npu["parts"] = _parts(tool, npu, parts_of_npu) if parts_of_npu else []
 
 
-def _parts(tool: Tool | None, npu: Mapping[str, Any], ids: Iterable[int]) -> list[dict[str, Any]]:
+def _parts(tool: Tool | None, npu: Npu, ids: Iterable[int]) -> list[dict[str, Any]]:
     """Return the hard vNPUs that an NPU has a device file for, with what npu-smi says of them."""
     words = ("info", "-t", "info-vnpu", "-i", str(npu["card"]), "-c", str(npu["chip"]))
     rows = tool.ask(parse_vnpu_info, *words) if tool else None
@@ -62,15 +65,13 @@ def _parts(tool: Tool | None, npu: Mapping[str, Any], ids: Iterable[int]) -> lis
     return [{"id": number, "file": "/dev/vdavinci%d" % number, "template": templates.get(number)} for number in ids]
 
 
-def register_gpus(host: Host, gpus: Sequence[dict[str, Any]], problems: list[str]) -> None:
+def register_gpus(host: Host, gpus: Sequence[Npu], problems: list[str]) -> None:
     minors = {gpu["id"]: minor(host, gpu["pci"]) if gpu["pci"] else None for gpu in gpus}
     numbers = {key: (number, SYSFS) for key, number in minors.items() if number is not None}
     _register(host, gpus, numbers, NVIDIA, problems)
 
 
-def _register(
-    host: Host, entries: Sequence[dict[str, Any]], numbers: Mapping[int, tuple[int, str]], kind: str, problems: list[str]
-) -> None:
+def _register(host: Host, entries: Sequence[Npu], numbers: Mapping[int, tuple[int, str]], kind: str, problems: list[str]) -> None:
     there = files(host, kind)
     in_order = there == list(range(len(entries))) and all(number == key for key, (number, _by) in numbers.items())
     for entry in entries:
@@ -82,7 +83,7 @@ def _register(
             problems.append("%s %d: its device file %s does not exist." % (entry["kind"].upper(), entry["id"], entry["device"]["file"]))
 
 
-def _numbers(npus: Sequence[Mapping[str, Any]], sources: Mapping[str, Numbers], problems: list[str]) -> dict[int, tuple[int, str]]:
+def _numbers(npus: Sequence[Npu], sources: Mapping[str, Numbers], problems: list[str]) -> dict[int, tuple[int, str]]:
     """Return ``{logic id: (number, source)}`` of the first source that tells, without the numbers of several PCI functions.
 
     Where another source contradicts the first one, or a number is left out, that is a sentence.
@@ -101,7 +102,7 @@ def _numbers(npus: Sequence[Mapping[str, Any]], sources: Mapping[str, Numbers], 
     return {key: (number, by) for key, (number, by) in known_numbers.items() if number not in twice}
 
 
-def _by_sysfs(host: Host, functions: Mapping[str, Sequence[Mapping[str, Any]]]) -> Numbers:
+def _by_sysfs(host: Host, functions: Mapping[str, Sequence[Npu]]) -> Numbers:
     result: dict[int, int] = {}
     for pci, numbers in numbers_of_functions(host, functions).items():
         for npu in functions[pci]:
@@ -110,7 +111,7 @@ def _by_sysfs(host: Host, functions: Mapping[str, Sequence[Mapping[str, Any]]]) 
     return result
 
 
-def _by_interrupts(host: Host, functions: Mapping[str, Sequence[Mapping[str, Any]]]) -> Numbers:
+def _by_interrupts(host: Host, functions: Mapping[str, Sequence[Npu]]) -> Numbers:
     names = interrupt_names(host)
     result: dict[int, int] = {}
     for pci, members in functions.items():
@@ -119,7 +120,7 @@ def _by_interrupts(host: Host, functions: Mapping[str, Sequence[Mapping[str, Any
     return result
 
 
-def _remapped(tool: Tool, npus: Iterable[Mapping[str, Any]], unknown: Iterable[int]) -> dict[int, tuple[int, str]]:
+def _remapped(tool: Tool, npus: Iterable[Npu], unknown: Iterable[int]) -> dict[int, tuple[int, str]]:
     """Return ``{logic id: (number, source)}`` of what npu-smi says about the device files that are nobody's yet."""
     of_chip = {(npu["card"], npu["chip"]): npu["id"] for npu in npus}
     result: dict[int, tuple[int, str]] = {}

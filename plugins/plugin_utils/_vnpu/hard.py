@@ -25,11 +25,11 @@ def is_hard(vnpu: Vnpu) -> bool:
 
 def ai_cores(topology: Topology, npu: Vnpu) -> int:
     """Return the AI cores of an NPU, 0 where npu-smi does not tell them."""
-    return int((topology.get("vnpus") or {}).get("ai_cores", {}).get(npu.get("name")) or 0)
+    return int((topology.get("vnpus") or {}).get("ai_cores", {}).get(str(npu.get("name"))) or 0)
 
 
 def _templates(topology: Topology, npu: Vnpu) -> dict[str, Vnpu]:
-    listed = (topology.get("vnpus") or {}).get("templates", {}).get(npu.get("name")) or ()
+    listed = (topology.get("vnpus") or {}).get("templates", {}).get(str(npu.get("name"))) or ()
     return {template["name"]: template for template in listed}
 
 

@@ -349,8 +349,8 @@ def _holders(host: Host, tool: Command, card: int) -> str:
     try:
         information = tool.ask(parse_info)
     except Refusal:
-        information = {"chips": [], "processes": []}
-    npus = [dict(row, kind="npu", id=place) for place, row in enumerate(information["chips"])]
+        information = {"version": None, "chips": [], "processes": []}
+    npus: list[Any] = [dict(row, kind="npu", id=place) for place, row in enumerate(information["chips"])]
     register_npus(host, npus, None, [])
     files = [npu["device"]["file"] for npu in npus if npu["card"] == card and npu["device"]["file"]]
     pids = [row["pid"] for row in information["processes"] if row["card"] == card]

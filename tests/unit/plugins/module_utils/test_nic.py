@@ -17,7 +17,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature
 from ansible_collections.npu.affinity.plugins.module_utils._features.nic.feature import FEATURE, FILE
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._topology import gather
-from ansible_collections.npu.affinity.plugins.module_utils._kernel.nics import RPS, XPS, nics, queue_of, steered_cpus
+from ansible_collections.npu.affinity.plugins.module_utils._kernel.nics import RPS, XPS, bridges, nics, queue_of, steered_cpus
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous, values
 from tests.fakes.kernel import Kernel, restored
 
@@ -124,9 +124,9 @@ def test_the_nearest_network_function_of_an_npu(tree, functions, node, near):
         tree.write({folder: None})
         os.symlink(tree.root + folder, tree.root + BUS + os.path.basename(folder))
     found = [{"pci": place.rpartition("/")[2], "numa": 1, "rdma": rdma} for place, rdma in functions.items()]
-    device = {"kind": "npu", "id": 3, "pci": "0000:83:00.0", "numa": node}
-    nearest = gather._nearest(tree.host, [device], found, {1: {1: 10}})
-    assert {name: set(pcis) for name, pcis in nearest.items()} == ({"npu-3": near} if near else {})
+    paths = {pci: bridges(tree.host, pci) for pci in ["0000:83:00.0", *(nic["pci"] for nic in found)]}
+    nearest = gather._nearest(paths["0000:83:00.0"], found, paths, {1: {1: 10}}.get(node, {}))
+    assert {nic["pci"] for nic in nearest} == (near or set())
 
 
 def test_queues_are_placed_recorded_and_restored(kernel):
