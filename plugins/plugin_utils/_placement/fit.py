@@ -9,6 +9,7 @@ topology manager (what the host then admits). Chips are those of the product's r
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,10 +26,6 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._placement.product im
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.request import Request
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.rules import RULES
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.select import Choice, choose
-
-
-class Refused(ValueError):
-    """A host cannot take the task; the text says why."""
 
 
 @dataclass(eq=False, slots=True)
@@ -62,69 +59,64 @@ def _choose(free: tuple[int, ...], count: int, family: str, multi: bool, healthy
 
 
 def fit(host: Host, request: Request) -> Fit:
-    """Return what a task gets. Raises :class:`Refused`."""
+    """Return what a task gets. ``ValueError`` says why the host cannot take it."""
     _admitted(host, request)
     family, assumed, chips, score = None, "", [], 0
     if request.npus:
         (family, assumed), choice = _chips(host, request)
         chips, score = list(choice.chips), choice.score
     if sum(host.free) < request.cpus:
-        raise Refused(f"{request.cpus} CPUs are wanted, and {sum(host.free)} are free: {_free_by_node(host)}")
+        raise ValueError(f"{request.cpus} CPUs are wanted, and {sum(host.free)} are free: {_free_by_node(host)}")
     if request.policy == "none":
         return Fit(host, family, chips, score, Hint(None, True), 0, assumed)
     hint = _best_nodes(host, request.cpus, request.policy, chips)
     if not admits(request.policy, hint):
-        raise Refused(_not_preferred(host, request, chips))
+        raise ValueError(_not_preferred(host, request, chips))
     used = len(_taken(host, request.cpus, hint)) if request.cpus else (hint.nodes or 0).bit_count()
     return Fit(host, family, chips, score, hint, used, assumed)
 
 
 def _admitted(host: Host, request: Request) -> None:
     """Refuse hosts that Volcano's filter leaves out; without a kubelet nobody but the task's own policy decides."""
-    if request.policy == "none":
+    if request.policy == "none" or host.policy is None and not request.kubernetes:
         return
     if host.policy is None:
-        if request.kubernetes:
-            raise Refused("numa info is empty: there are no kubelet files on the host")
-        return
+        raise ValueError("numa info is empty: there are no kubelet files on the host")
     if host.cpu_policy != STATIC:
-        raise Refused(f"cpu manager policy isn't static: the kubelet's is {host.cpu_policy}")
+        raise ValueError(f"cpu manager policy isn't static: the kubelet's is {host.cpu_policy}")
     if host.policy != request.policy:
-        raise Refused(f"task topology policy[{request.policy}] is different with node[{host.policy}]")
+        raise ValueError(f"task topology policy[{request.policy}] is different with node[{host.policy}]")
     if request.cpus and not sum(host.free):
-        raise Refused("cpu allocatable map is empty: all CPUs are reserved or given to containers")
+        raise ValueError("cpu allocatable map is empty: all CPUs are reserved or given to containers")
     if request.cpus and host.options and host.options.full_pcpus_only and host.topology:
         threads = units_of(host.topology).threads_per_core
         if request.cpus % threads:
-            raise Refused(f"SMT Alignment Error: requested {request.cpus} cpus not multiple cpus per core = {threads}")
+            raise ValueError(f"SMT Alignment Error: requested {request.cpus} cpus not multiple cpus per core = {threads}")
 
 
 def _chips(host: Host, request: Request) -> tuple[Product, Choice]:
     if host.topology is None:
-        raise Refused("the host is described by CPUs only, and NPUs are wanted")
-    try:
-        product = _product.product_of(host.topology, request.mode or "chip", host.labels, request.family)
-    except ValueError as error:
-        raise Refused(str(error)) from error
+        raise ValueError("the host is described by CPUs only, and NPUs are wanted")
+    product = _product.product_of(host.topology, request.mode or "chip", host.labels, request.family)
     rule = RULES[product.rule]
     by_card = rule.name == "300I_pro" and request.mode == "card"  # which has one chip on a card
     if request.mode not in (None, "chip", _product.mode_of(rule.name)) and not by_card:
-        raise Refused(f"mode {request.mode} hands out inference cards, and its product is {rule.product} ({rule.name})")
+        raise ValueError(f"mode {request.mode} hands out inference cards, and its product is {rule.product} ({rule.name})")
     assumed = f". {product.assumed}" if product.assumed else ""
     if request.family not in ("auto", rule.name):
-        raise Refused(f"its product is {rule.product} ({rule.name}), and {request.family} is wanted{assumed}")
+        raise ValueError(f"its product is {rule.product} ({rule.name}), and {request.family} is wanted{assumed}")
     if request.affinity:
         try:
             unconfirmed = _product.unconfirmed(request.affinity, rule.name, host.topology)
         except ValueError as error:
-            raise Refused(f"{error}{assumed}") from error
+            raise ValueError(f"{error}{assumed}") from error
         product = product._replace(assumed=" ".join(filter(None, (product.assumed, unconfirmed))))
         whole = host.healthy if rule.superpod else 0
         if request.multi and not request.switch and request.npus < whole:
-            raise Refused(f"size not allowed: tasks of one job in a SuperPod have the {whole} NPUs of a host each, not {request.npus}")
+            raise ValueError(f"size not allowed: tasks of one job in a SuperPod have the {whole} NPUs of a host each, not {request.npus}")
     choice = _choose(tuple(host.chips), request.npus, rule.name, request.multi, host.healthy)
     if isinstance(choice, str):
-        raise Refused(choice + assumed)
+        raise ValueError(choice + assumed)
     return product, choice
 
 
@@ -134,10 +126,8 @@ def _chip_hint(host: Host, chips: Iterable[int]) -> Hint | None:
     if not logic or any(npu not in host.chip_node for npu in logic):
         return None
     nodes = union(1 << host.chip_node[npu] for npu in logic)
-    by_node = [0] * len(host.ids)
-    for place in host.chip_node.values():
-        by_node[place] += 1
-    return Hint(nodes, nodes.bit_count() == least_nodes(len(logic), by_node))
+    chips_of_nodes = list(Counter(host.chip_node.values()).values())
+    return Hint(nodes, nodes.bit_count() == least_nodes(len(logic), chips_of_nodes))
 
 
 def _best_nodes(host: Host, cpus: int, policy: str, chips: Iterable[int]) -> Hint:
@@ -149,9 +139,9 @@ def _taken(host: Host, cpus: int, hint: Hint) -> dict[int, int]:
     """Return how many CPUs a task takes of NUMA nodes by their position: of as few as it can, those of the hint first."""
     nodes = host.everything if hint.nodes is None else hint.nodes
     taken = {}
-    for place in sorted(range(len(host.ids)), key=lambda place: (not nodes >> place & 1, -host.free[place])):
-        if count := min(cpus, host.free[place]):
-            taken[place] = count
+    for position in sorted(range(len(host.ids)), key=lambda position: (not nodes >> position & 1, -host.free[position])):
+        if count := min(cpus, host.free[position]):
+            taken[position] = count
             cpus -= count
     return taken
 
@@ -163,21 +153,19 @@ def _free_by_node(host: Host) -> str:
 def _not_preferred(host: Host, request: Request, chips: list[int]) -> str:
     """Return why no hint that the policy admits exists."""
     sentences = []
-    least = least_nodes(request.cpus, host.capacity) if request.cpus else 0
-    npu_hint = _chip_hint(host, chips)
-    if request.cpus:
-        if request.policy == SINGLE and least > 1:
-            sentences.append(f"no NUMA node of the host has {request.cpus} CPUs, even when it is empty")
-        elif least_nodes(request.cpus, host.free) > least:
-            where = "one NUMA node" if least == 1 else f"{least} NUMA nodes"
-            sentences.append(f"{request.cpus} CPUs fit {where} when the host is empty, but free are {_free_by_node(host)}")
-    if npu_hint and npu_hint.nodes is not None:
-        nodes = compress(host.numbers(npu_hint.nodes)).replace(",", ", ")
+    least, hint = least_nodes(request.cpus, host.capacity), _chip_hint(host, chips)
+    if request.policy == SINGLE and least > 1:
+        sentences.append(f"no NUMA node of the host has {request.cpus} CPUs, even when it is empty")
+    elif least_nodes(request.cpus, host.free) > least:
+        where = "one NUMA node" if least == 1 else f"{least} NUMA nodes"
+        sentences.append(f"{request.cpus} CPUs fit {where} when the host is empty, but free are {_free_by_node(host)}")
+    if hint and hint.nodes is not None:
+        nodes = compress(host.numbers(hint.nodes)).replace(",", ", ")
         npus = compress(host.chips[chip] for chip in chips).replace(",", ", ")
-        one_node = npu_hint.nodes.bit_count() == 1
+        one_node = hint.nodes.bit_count() == 1
         one = len(chips) == 1
         where = f"{'NPU' if one else 'NPUs'} {npus} {'is' if one else 'are'} on NUMA {'node' if one_node else 'nodes'} {nodes}"
-        if not npu_hint.preferred:
+        if not hint.preferred:
             sentences.append(f"{where}, and fewer nodes could hold {len(chips)}")
         elif request.policy == SINGLE and not one_node:
             sentences.append(where)
@@ -187,7 +175,7 @@ def _not_preferred(host: Host, request: Request, chips: list[int]) -> str:
 
 
 def cpus_of(fitting: Fit, request: Request) -> int | None:
-    """Return the CPUs of a task as a mask, None on a host of which only numbers are known. Raises :class:`Refused`.
+    """Return the CPUs of a task as a mask, None on a host of which only numbers are known. ``ValueError``: there are too few.
 
     On a host with a plan in force they are those of the NPUs' pools, as far as these are enough; else the kubelet's choice. Without a
     policy of the task, that begins on the nodes of the policy of a kubelet that gives out CPUs, else on those near its NPUs.
@@ -204,10 +192,7 @@ def cpus_of(fitting: Fit, request: Request) -> int | None:
     if nodes is None and fitting.chips and policy not in (None, "none"):
         nodes = _best_nodes(host, request.cpus, str(policy), fitting.chips).nodes
     numbers = None if nodes is None else host.numbers(nodes)
-    try:
-        return allocate(units_of(host.topology), available, request.cpus, host.options or PolicyOptions(), nodes=numbers)
-    except ValueError as error:
-        raise Refused(str(error)) from error
+    return allocate(units_of(host.topology), available, request.cpus, host.options or PolicyOptions(), nodes=numbers)
 
 
 def use(fitting: Fit, cpus: int | None, request: Request) -> None:
@@ -219,8 +204,8 @@ def use(fitting: Fit, cpus: int | None, request: Request) -> None:
         host.free_cpus &= ~cpus
         host.recount()
         return
-    for place, count in _taken(host, request.cpus, fitting.hint).items():
-        host.free[place] -= count
+    for position, count in _taken(host, request.cpus, fitting.hint).items():
+        host.free[position] -= count
 
 
 def _pools(fitting: Fit) -> int:

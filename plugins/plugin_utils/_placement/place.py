@@ -18,7 +18,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import 
 from ansible_collections.npu.affinity.plugins.module_utils._base.table import columns, count
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import affinity
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement.fit import Fit, Refused, cpus_of, fit, use
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.fit import Fit, cpus_of, fit, use
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.host import Host, read
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.request import Request, checked
 
@@ -145,8 +145,8 @@ def details(ranking: Ranking, selected: Collection[str]) -> tuple[list[Entry], l
             break
         try:
             entry = _entry(fitting, cpus_of(fitting, ranking.request), ranking)
-        except Refused as reason:
-            refused.append({"host": fitting.host.name, "reason": str(reason)})
+        except ValueError as error:
+            refused.append({"host": fitting.host.name, "reason": str(error)})
             continue
         entry["scores"]["affinity"] = bonus.get(fitting.host.name, 0)
         entry["score"] = sum(entry["scores"].values())
@@ -177,7 +177,7 @@ def _entry(fitting: Fit, cpus: int | None, ranking: Ranking) -> Entry:
 
 
 def on_hosts(ranking: Ranking, order: Iterable[str]) -> list[Entry]:
-    """Return the tasks on the hosts that were selected for them, which have one task each. Raises :class:`Refused`."""
+    """Return the tasks on the hosts that were selected for them, which have one task each. ``ValueError``: one has no room."""
     fits = [ranking.fits[name] for name in order]
     return [{"task": number, **_entry(fitting, cpus_of(fitting, ranking.request), ranking)} for number, fitting in enumerate(fits)]
 
@@ -195,14 +195,14 @@ def tasks_of(ranking: Ranking) -> list[Entry]:
         try:
             tasks.append({"task": len(tasks), **_put(ranking.fits[name], ranking)})
             ranking.fits[name] = fit(ranking.fits[name].host, ranking.request)
-        except Refused:
+        except ValueError:
             continue
         heapq.heappush(queue, (*ranking.key(ranking.fits[name]), len(tasks)))
     return tasks
 
 
 def put(host: Host, ranking: Ranking) -> Entry:
-    """Return a task on a host, and take away from the host what the task gets. Raises :class:`Refused`."""
+    """Return a task on a host, and take away from the host what the task gets. ``ValueError``: it has no room."""
     return _put(fit(host, ranking.request), ranking)
 
 

@@ -127,6 +127,7 @@ FAR = a2(busy=(0, 2))
 WHEN_EMPTY = "CPUs fit one NUMA node when the host is empty, but free are"
 CAN_BE = "a host with 8 chips of the family a5 can be"
 NO_FACTS = "expected the fact npu_affinity_topology, or policy, capacity and free (CPUs by NUMA node); got "
+NO_POOL = {**KEPT, "applied": {"npus": [{**entry, "pool": "x"} for entry in KEPT["applied"]["npus"]]}}
 BROKEN = {"cpus": {"online": "0-x"}, "npus": []}
 # The host, CPUs and policy of the request, what else it asks for, and the reason.
 REASONS = [
@@ -156,6 +157,7 @@ REASONS = [
     ({"b": 1, "a": 2}, 1, "none", {}, NO_FACTS + "a, b"),
     (BROKEN, 1, "none", {}, "its topology cannot be used (ValueError: cpus.online: '0-x' in '0-x' is not a CPU number"),
     (host([0], family="gpu"), 1, "none", {"npus": 1}, "The host has no NPU to choose from"),
+    (NO_POOL, 0, "none", {"npus": 1}, "pool of the plan in force: 'x' in 'x' is not a CPU number"),
 ]
 
 
