@@ -131,7 +131,10 @@ def ranked(hosts: Mapping[str, Host], request: Request) -> tuple[Ranking, list[E
 
 
 def details(ranking: Ranking, selected: Collection[str]) -> tuple[list[Entry], list[Entry]]:
-    """Return the entries of the best hosts, the best first, and those that fail when their CPUs are chosen: they fit no more."""
+    """Return the entries of the best hosts, the best first, and those that fail when their CPUs are chosen: they fit no more.
+
+    CPUs are chosen of the selected hosts, and of others up to the limit of the request.
+    """
     entries: list[Entry] = []
     refused: list[Entry] = []
     bonus = dict.fromkeys(selected, SELECTED)
@@ -141,8 +144,8 @@ def details(ranking: Ranking, selected: Collection[str]) -> tuple[list[Entry], l
         return score - bonus.get(name, 0), name
 
     for fitting in sorted(ranking.fits.values(), key=key):
-        if len(entries) == ranking.request.limit:
-            break
+        if len(entries) >= ranking.request.limit and fitting.host.name not in bonus:
+            continue
         try:
             entry = _entry(fitting, cpus_of(fitting, ranking.request), ranking)
         except ValueError as error:
@@ -153,7 +156,7 @@ def details(ranking: Ranking, selected: Collection[str]) -> tuple[list[Entry], l
         entries.append({**entry, "preferred": fitting.hint.preferred, "family": fitting.family, "assumed": fitting.assumed})
     for entry in refused:
         del ranking.fits[entry["host"]]
-    return entries, refused
+    return entries[: ranking.request.limit], refused
 
 
 def _entry(fitting: Fit, cpus: int | None, ranking: Ranking) -> Entry:

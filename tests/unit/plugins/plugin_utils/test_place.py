@@ -235,6 +235,7 @@ PODS = pods(12, busy=(0, 6, 7))
 USED = {"a1": a5(superpod=0), **{f"b{number}": a5(busy=range(4) if number == 2 else (), superpod=1) for number in range(3)}}
 SERVED = {"prefill": {"labels": {"inferserviceid": "llm"}, "hosts": ["h06", "h07"]}}
 ILL = {"s0": {"shared": 1, "healthy": 1}, "s1": {"shared": 1}, "s2": {"spanned_by": ["large-model-schema"]}}
+ODD = {name: {"topology": node, "labels": {"switch": "s"}} for name, node in {"whole": a2(), "zero": SMT}.items()}
 # Hosts, the request, and the hosts of its tasks, or why there are none.
 NETWORKS = [
     ("best scores first", {"one": a2(), "two": a2(busy=range(4))}, whole(3, npus=4), "two one one"),
@@ -251,6 +252,7 @@ NETWORKS = [
     ("a host without position", moved(fleet(4), "h01", position=None), whole(2, switch={}), "Switch s0: two of its hosts have the same"),
     ("a position of no host", moved(fleet(4), "h03", position=7), whole(4, **switch(tor_count=4)), "h00 h01 h02 h03"),
     ("a position that is no number", moved(fleet(4), "h01", position="x"), whole(2, switch={}), "h01: npu_affinity_labels.position: expe"),
+    ("a refusal beyond the limit", ODD, {"cpus": 3, "replicas": 2, "limit": 1, "switch": {}}, "2 tasks are wanted, and 1 hosts on usable"),
     ("switches of two hosts", fleet(4), whole(3, **switch(version="single_layer", tor_count=2)), "job's task number is bigger"),
     ("a shared switch that is not healthy first", fleet(12), whole(2, **switch(version="2.0", states=ILL)), "h00 h01"),
     ("a switch that another job spans", fleet(12), whole(8, **switch(states={"s0": ILL["s2"]})), "h04 h05 h06 h07 h08 h09 h10 h11"),
