@@ -29,19 +29,18 @@ def hosts_for(hosts: Mapping[str, Host], fits: Sequence[Fit], request: Request, 
 
 
 def _by_switch(hosts: Mapping[str, Host], fits: Sequence[Fit], wanted: Switches, replicas: int) -> list[str]:
-    members: dict[str, list[Host]] = {}
+    by_name: dict[str, list[Host]] = {}
     for host in hosts.values():
         if host.labels.get("switch") is not None:
-            members.setdefault(str(host.labels["switch"]), []).append(host)
-    if not members:
+            by_name.setdefault(str(host.labels["switch"]), []).append(host)
+    if not by_name:
         raise ValueError("No host names its switch; set npu_affinity_labels.switch in the inventory, or leave switch out of the request")
-    fitting = {fit.host.name for fit in fits}
     switches = []
-    for name, group in members.items():
+    for name, members in by_name.items():
         state = wanted.states.get(name) or {}
-        free = {host.name for host in group} & fitting
+        free = {host.name for host in members} & {fit.host.name for fit in fits}
         shared, unhealthy = int(state.get("shared") or 0), int(state.get("healthy") or 0)
-        switches.append(_switches.Switch(name, _positions(name, group), free, shared, unhealthy, tuple(state.get("spanned_by") or ())))
+        switches.append(_switches.Switch(name, _positions(name, members), free, shared, unhealthy, tuple(state.get("spanned_by") or ())))
     per_switch = wanted.tor_count or max(len(switch.hosts) for switch in switches)
     return _switches.select(switches, replicas, wanted.version, wanted.schema, per_switch, wanted.shared_switches)
 
@@ -64,10 +63,16 @@ def _by_superpod(hosts: Mapping[str, Host], fits: Sequence[Fit], request: Reques
         fits = [fit for fit in fits if len(fit.host.chips) == least]
     if not fits:
         raise ValueError("No host that fits names its SuperPod; set npu_affinity_labels.superpod in the inventory, or leave superpod out")
-    all_950 = {fit.family for fit in fits} == {racks.FAMILY}
-    if all_950 and (refusal := of_950(wanted, request.npus, request.replicas)):
-        raise ValueError(refusal)
-    racked = all_950 and _named_racks({fit.host.name: fit.host.label("rack") for fit in fits})
+    racked = {fit.family for fit in fits} == {racks.FAMILY}
+    if racked:
+        if refusal := of_950(wanted, request.npus, request.replicas):
+            raise ValueError(refusal)
+        without = sorted(fit.host.name for fit in fits if fit.host.label("rack") is None)
+        if without and len(without) < len(fits):
+            raise ValueError(
+                f"Only some hosts of the Atlas 950 name their rack; set npu_affinity_labels.rack of {', '.join(without[:3])}, too"
+            )
+        racked = not without
     members: dict[superpods.Rack, list[str]] = {}
     for fit in fits:
         members.setdefault(rack_of(fit.host, racked), []).append(fit.host.name)
@@ -95,14 +100,6 @@ def _pieces(
     return [((pod, 0), count) for pod, count in superpods.take(by_pod, blocks, per_block, wanted.reserve_nodes, wanted.soft)]
 
 
-def _named_racks(rack_of_host: Mapping[str, int | None]) -> bool:
-    """Say whether hosts name their racks. ``ValueError``: only some of them do."""
-    without = sorted(name for name, rack in rack_of_host.items() if rack is None)
-    if without and len(without) < len(rack_of_host):
-        raise ValueError(f"Only some hosts of the Atlas 950 name their rack; set npu_affinity_labels.rack of {', '.join(without[:3])}, too")
-    return not without
-
-
 def rack_of(host: Host, racked: bool) -> superpods.Rack:
     """Return the SuperPod of a host and its rack there, 0 where racks do not count."""
     return host.label("superpod") or 0, (host.label("rack") or 0) if racked else 0
@@ -112,12 +109,9 @@ def _by_tree(fits: Sequence[Fit], wanted: Trees, replicas: int) -> list[str]:
     levels = trees.levels_of(wanted.levels, replicas)
     reasons = []
     for name, tree in trees.trees(wanted.config).items():
-        paths = [
-            (*(str(fit.host.labels[label]) for label in tree.labels), fit.host.name)
-            for fit in fits
-            if str(fit.host.labels.get(trees.LABEL, trees.DEFAULT)) == name
-            and all(fit.host.labels.get(label) is not None for label in tree.labels)
-        ]
+        of_tree = [fit.host for fit in fits if str(fit.host.labels.get(trees.LABEL, trees.DEFAULT)) == name]
+        groups = {host.name: [host.labels.get(label) for label in tree.labels] for host in of_tree}
+        paths = [(*map(str, path), host) for host, path in groups.items() if None not in path]
         try:
             if not paths:
                 raise ValueError(f"no host that fits has its labels {', '.join(tree.labels)} in npu_affinity_labels")

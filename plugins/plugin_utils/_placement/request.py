@@ -9,9 +9,9 @@ Source: Ascend/mind-cluster@22bb3d98, ``internal/npu/ascend910/ascend910a3/super
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import POLICIES
@@ -19,22 +19,38 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._placement import pro
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.rules import RULES
 
 
+class SwitchState(TypedDict, total=False):
+    """As in :class:`_placement.switches.Switch`, but ``healthy`` is what is called unhealthy there."""
+
+    shared: int
+    healthy: int
+    spanned_by: Sequence[str]
+
+
+class Service(TypedDict):
+    """An inference service, and the job that is placed. ``jobs`` have ``labels`` and ``hosts``."""
+
+    id: str
+    job: str
+    jobs: Mapping[str, Mapping[str, Any]]
+
+
 @dataclass(frozen=True)
 class Switches:
-    """``states`` maps switches to ``{shared, healthy, spanned_by}``, for those that are not free."""
+    """``states`` are those of switches that are not free."""
 
     version: str = "1.0"
     schema: str = switches.NORMAL
     tor_count: int | None = None
     shared_switches: int = 2
-    states: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    states: Mapping[str, SwitchState] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class SuperPods:
     """A block has ``sp_block`` NPUs; ``reserve_nodes`` hosts of every SuperPod are kept; ``soft`` allows pieces of blocks.
 
-    ``ra_block``, ``super_pod_size`` and ``ub_memory`` are for the Atlas 950. ``service`` is ``{id, job, jobs}`` of an inference service.
+    ``ra_block``, ``super_pod_size`` and ``ub_memory`` are for the Atlas 950.
     """
 
     sp_block: int
@@ -43,7 +59,7 @@ class SuperPods:
     ra_block: int = 1
     super_pod_size: int | None = None
     ub_memory: bool = False
-    service: Mapping[str, Any] | None = None
+    service: Service | None = None
 
 
 @dataclass(frozen=True)
@@ -94,22 +110,21 @@ LARGEST = max(rule.chips for rule in RULES.values() if rule.superpod)
 def checked(request: object) -> Request:
     """Return a request with its defaults. ``ValueError`` names the field, what was found and what is expected."""
     given = fields_of("request", _plain(request), DEFAULTS)
-    if given["policy"] not in POLICIES:
-        raise ValueError(f"policy: expected one of {', '.join(POLICIES)}; got {given['policy']!r}")
-    if given["mode"] is not None and given["mode"] not in product.MODES:
-        raise ValueError(f"mode: expected one of {', '.join(product.MODES)}; got {given['mode']!r}")
+    for name, choices in (("policy", POLICIES), ("mode", product.MODES)):
+        if given[name] not in (DEFAULTS[name], *choices):
+            raise ValueError(f"{name}: expected one of {', '.join(choices)}; got {given[name]!r}")
     if given["family"] != "auto" and given["family"] not in RULES:
         raise ValueError(f"family: expected auto or one of {', '.join(RULES)}; got {given['family']!r}")
     mode = product.mode_of(given["family"])
     if mode and given["mode"] not in (None, mode):
         raise ValueError(f"mode: {given['mode']} contradicts family {given['family']}; leave one of them out")
-    given |= {name: number_of(name, given[name], least) for name, least in (("cpus", 0), ("npus", 0), ("weight", 0), ("replicas", 1))}
+    given |= {name: number_of(name, given[name], 0) for name in ("cpus", "npus", "weight")}
+    given |= {name: number_of(name, given[name], 1) for name in ("replicas", "limit")}
     npus, replicas = given["npus"], given["replicas"]
     if not given["cpus"] and not npus:
         raise ValueError("cpus and npus: a task needs at least one CPU or one NPU; both are 0")
     given["mode"] = given["mode"] or mode
     given["kubernetes"] = bool(given["kubernetes"])
-    given["limit"] = number_of("limit", given["limit"], 1)
     given["switch"] = None if given["switch"] is None else _switch(given["switch"])
     given["superpod"] = None if given["superpod"] is None else _superpod(given["superpod"], npus, replicas, given["family"])
     given["tree"] = None if given["tree"] is None else _tree(given["tree"], npus, replicas)
@@ -159,8 +174,7 @@ def _superpod(given: object, npus: int, replicas: int, family: str) -> SuperPods
         if name != "super_pod_size" or fields[name] is not None:
             fields[name] = number_of(name, fields[name], least)
     fields |= {name: bool(fields[name]) for name in ("soft", "ub_memory")}
-    if fields["service"] is not None:
-        fields["service"] = _service(fields["service"])
+    fields["service"] = None if fields["service"] is None else _service(fields["service"])
     superpod = SuperPods(**fields)
     if family == racks.FAMILY:
         refusal = of_950(superpod, npus, replicas)
@@ -178,7 +192,7 @@ def of_950(wanted: SuperPods, npus: int, replicas: int) -> str | None:
     return next(racks.refusals(replicas, npus, wanted.sp_block, wanted.ra_block, wanted.super_pod_size, wanted.ub_memory), None)
 
 
-def _service(given: object) -> Mapping[str, Any]:
+def _service(given: object) -> Service:
     fields = fields_of("service", given, {"id": "", "job": "", "jobs": {}})
     jobs = fields["jobs"] or {}
     if not isinstance(jobs, Mapping) or not all(
@@ -211,7 +225,8 @@ def of_superpod(single: Collection[int], per_task: int | None, replicas: int | N
     ``single`` are the sizes of a task that is its job, ``sp_block`` the NPUs of a block in a logical SuperPod, ``node_npus`` those of a
     host. What is None is not looked at.
     """
-    total = None if per_task is None else per_task * (replicas or 1)
+    tasks = replicas or 1
+    total = None if per_task is None else per_task * tasks
     block = total if sp_block is None else sp_block
     if block is not None and block < 1:
         return f"size not allowed: sp-block {block} is not a number of NPUs; give 1 or more"
@@ -219,7 +234,7 @@ def of_superpod(single: Collection[int], per_task: int | None, replicas: int | N
         return f"size not allowed: sp-block {block} is not a multiple of the {node_npus} NPUs of a host"
     if per_task is None or total is None or block is None:
         return None
-    if (replicas or 1) == 1:
+    if tasks == 1:
         allowed = [size for size in single if size <= node_npus]
         if per_task not in allowed:
             return f"size not allowed: a single task in a SuperPod has {compress(allowed).replace(',', ', ')} NPUs, not {per_task}"

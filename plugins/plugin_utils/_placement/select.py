@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, cast
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._base.table import count as counted
@@ -19,6 +19,17 @@ if TYPE_CHECKING:
 AUTO = "auto"
 
 
+class Selection(TypedDict):
+    """``assumed`` is what was assumed about the product of the host, '' for nothing."""
+
+    family: str
+    product: str
+    chips: list[int]
+    score: int
+    reason: str
+    assumed: str
+
+
 class Choice(NamedTuple):
     """``chips`` in the order in which they are taken; ``score`` compares hosts of one product."""
 
@@ -28,40 +39,35 @@ class Choice(NamedTuple):
 
 
 def select_npus(
-    free: Mapping[str, Any] | Iterable[int] | str,
+    free: Topology | Iterable[int] | str,
     count: int = 1,
     family: str = AUTO,
     multi: bool = False,
     mode: str = "chip",
     allocatable: int | None = None,
     share: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Return ``{family, product, chips, score, reason, assumed}``; the arguments are those of the filter.
+) -> Selection:
+    """Return the chips of a task; the arguments are those of the filter.
 
     ``ValueError`` with a sentence: the size is not allowed, the free chips do not fit, or the product is not known.
     """
     assumed = ""
     logic: dict[int, int] = {}
     if isinstance(free, Mapping):
-        host = cast("Topology", free)
-        npus = npus_of(host)
+        topology = cast("Topology", free)
+        npus = npus_of(topology)
         logic = {chip_of(npu): int(npu["id"]) for npu in npus if not npu.get("busy")}
-        if share is None:
-            family, assumed = product_of(host, mode) if family == AUTO else Product(family)
-            free, allocatable = list(logic), allocatable or len(npus)
+        if share is not None:
+            return _shared(logic.values(), share)
+        family, assumed = product_of(topology, mode) if family == AUTO else Product(family)
+        free, allocatable = list(logic), allocatable or len(npus)
     if share is not None:
-        return _shared(logic.values() if isinstance(free, Mapping) else chip_ids(free), share)
+        return _shared(chip_ids(free), share)
     if family == AUTO:
         raise ValueError(f"family: chip ids do not show the product; name one of {', '.join(RULES)}")
-    choice = choose(cast("Iterable[int] | str", free), count, family, multi, allocatable)
-    return {
-        "family": family,
-        "product": choice.rule.product,
-        "chips": [logic.get(chip, chip) for chip in choice.chips],
-        "score": choice.score,
-        "reason": _reason(choice),
-        "assumed": assumed,
-    }
+    choice = choose(free, count, family, multi, allocatable)
+    chips = [logic.get(chip, chip) for chip in choice.chips]
+    return Selection(family=family, product=choice.rule.product, chips=chips, score=choice.score, reason=_reason(choice), assumed=assumed)
 
 
 def choose(free: Iterable[int] | str, count: object, family: str, multi: bool = False, allocatable: int | None = None) -> Choice:
@@ -130,41 +136,36 @@ CORES = 100
 """The quota of a whole chip, in percent."""
 
 
-def _shared(unused: Iterable[int], given: Mapping[str, Any]) -> dict[str, Any]:
-    if missing := [name for name in ("request", "chip_hbm_mb") if name not in given]:
-        raise ValueError(f"share: {' and '.join(missing)} is missing; expected used, request {{core, hbm_mb, policy}} and chip_hbm_mb")
-    request = given["request"]
-    chip, score = share(given.get("used") or {}, unused, request, int(given["chip_hbm_mb"]))
-    reason = f"Chip {chip} has room for {request['core']} percent and {request['hbm_mb']} MB under policy {request['policy']}."
-    return {"family": "soft_share", "product": "a shared chip", "chips": [chip], "score": score, "reason": reason, "assumed": ""}
-
-
-def share(used: Mapping[Any, Mapping[str, Any]], unused: Iterable[int], request: Mapping[str, Any], chip_hbm_mb: int) -> tuple[int, int]:
-    """Return the chip to share, by quotas of its cores and of its memory, and its score.
+def _shared(unused: Iterable[int], share: Mapping[str, Any]) -> Selection:
+    """Return the chip to share, by quotas of its cores and of its memory.
 
     Source: Ascend/mind-cluster@22bb3d98, ``internal/npu/policy/chip1softsharedev``. Only jobs of the same policy share a chip. Of the
     chips in use that still have room, the fullest comes first, and unused ones last.
 
-    ``used`` maps chips to ``{core, hbm, policy}``: percent, MB and the name of the policy; ``request`` is ``{core, hbm_mb, policy}``.
-    Raises ``ValueError`` where no chip has room; the sentence names what each lacks.
+    In ``share``, ``used`` maps chips to ``{core, hbm, policy}``: percent, MB and the name of the policy; ``request`` is ``{core, hbm_mb,
+    policy}``. Raises ``ValueError`` where no chip has room; the sentence names what each lacks.
     """
+    if missing := [name for name in ("request", "chip_hbm_mb") if name not in share]:
+        raise ValueError(f"share: {' and '.join(missing)} is missing; expected used, request {{core, hbm_mb, policy}} and chip_hbm_mb")
+    request, most = share["request"], int(share["chip_hbm_mb"])
     core, memory, policy = int(request["core"]), int(request["hbm_mb"]), request["policy"]
-    if not 1 <= core <= CORES or not 1 <= memory <= chip_hbm_mb:
-        raise ValueError(f"size not allowed: a share of a chip is 1 to {CORES} percent and 1 to {chip_hbm_mb} MB; got {core} and {memory}")
-    full = []
-    room = []
-    for chip, has in sorted((int(chip), has) for chip, has in used.items()):
-        if has["policy"] != policy:
-            full.append(f"chip {chip} is shared by policy {has['policy']}")
-        elif has["core"] + core > CORES or has["hbm"] + memory > chip_hbm_mb:
-            full.append(f"chip {chip} has {CORES - has['core']} percent and {chip_hbm_mb - has['hbm']} MB left")
+    if not 1 <= core <= CORES or not 1 <= memory <= most:
+        raise ValueError(f"size not allowed: a share of a chip is 1 to {CORES} percent and 1 to {most} MB; got {core} and {memory}")
+    full, room = [], []
+    for chip, usage in sorted((int(chip), usage) for chip, usage in (share.get("used") or {}).items()):
+        if usage["policy"] != policy:
+            full.append(f"chip {chip} is shared by policy {usage['policy']}")
+        elif usage["core"] + core > CORES or usage["hbm"] + memory > most:
+            full.append(f"chip {chip} has {CORES - usage['core']} percent and {most - usage['hbm']} MB left")
         else:
-            room.append((-has["core"], -has["hbm"], chip))
+            room.append((-usage["core"], -usage["hbm"], chip))
     room = room or [(0, 0, chip) for chip in unused]
     if not room:
         raise ValueError(
             f"no fit: no chip has room for {core} percent and {memory} MB under policy {policy}: {', '.join(full) or 'none is known'}; "
             "ask for less, or wait"
         )
-    taken, _memory, chip = min(room)
-    return chip, 16 * (200 - (CORES + taken - core))
+    in_use, _memory, chip = min(room)
+    reason = f"Chip {chip} has room for {request['core']} percent and {request['hbm_mb']} MB under policy {policy}."
+    score = 16 * (200 - (CORES + in_use - core))
+    return Selection(family="soft_share", product="a shared chip", chips=[chip], score=score, reason=reason, assumed="")

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 FREE, SHARED, EXCLUSIVE = 0, 1, 2
 LARGE, NORMAL = "large-model-schema", "normal-schema"
@@ -63,74 +64,73 @@ def _by_free(switches: Iterable[Switch], reverse: bool = False) -> list[Switch]:
     return sorted(switches, key=lambda switch: len(switch.free), reverse=reverse)
 
 
+def _all(switches: Iterable[Switch]) -> list[str]:
+    return [host for switch in switches for host in switch.take()]
+
+
 def _fill(switches: Iterable[Switch], count: int) -> list[str]:
     """Return hosts of the first switch that has enough."""
-    found = next((switch for switch in switches if len(switch.free) >= count), None)
-    if found is None:
-        raise ValueError(f"tor check failed not enough resource for job: no switch has {count} free hosts")
-    return found.take(count)
+    for switch in switches:
+        if len(switch.free) >= count:
+            return switch.take(count)
+    raise ValueError(f"tor check failed not enough resource for job: no switch has {count} free hosts")
 
 
 def _version_1(switches: Sequence[Switch], replicas: int, schema: str, per_switch: int) -> list[str]:
-    usable = []  # a switch that a spanning job uses has to hold a job whole, unless all such jobs are normal ones
-    for switch in switches:
-        normal = schema == NORMAL and set(switch.spanned_by) <= {NORMAL}
-        if not switch.spanned_by or normal or len(switch.free) >= replicas:
-            usable.append(switch)
+    beside = {NORMAL} if schema == NORMAL else set()  # next to spanning jobs of another schema, a switch has to hold a job whole
+    usable = [switch for switch in switches if set(switch.spanned_by) <= beside or len(switch.free) >= replicas]
     try:
-        return _placed_1(usable, replicas, schema, per_switch)
+        return _by_position(usable, replicas, schema, per_switch)
     except ValueError:
         if schema != NORMAL:
             raise
-        hosts = [host for switch in _by_free(usable, reverse=True) for host in switch.take()]
+        hosts = _all(_by_free(usable, reverse=True))
         if len(hosts) < replicas:
             raise ValueError(f"{replicas} tasks are wanted, and {len(hosts)} hosts on usable switches are free") from None
         return hosts[:replicas]
 
 
-def _placed_1(switches: Sequence[Switch], replicas: int, schema: str, per_switch: int) -> list[str]:
+def _by_position(switches: Sequence[Switch], replicas: int, schema: str, per_switch: int) -> list[str]:
     if replicas < per_switch:
         try:
             return _fill(_by_free(switches), replicas)
         except ValueError:
             if schema == LARGE and replicas < FILL_JOB:
                 raise
-    row = (replicas - 1) // per_switch
-    column = (replicas - 1) % per_switch
+    row, column = divmod(replicas - 1, per_switch)
     full = [switch for switch in switches if len(switch.free) == per_switch]
-    if row + 1 <= len(full):
-        return [host for switch in full[: row + 1] for host in switch.take()][:replicas]
+    if row < len(full):
+        return _all(full)[:replicas]
     rows = _logic_switches(switches, per_switch, row, column)
     if row < 1:  # the shortest row that is enough; the first one is
         return min((hosts for hosts in rows if len(hosts) >= replicas), key=len)[:replicas]
-    return [host for hosts in rows[:row] for host in hosts] + rows[row][: column + 1]
+    return list(chain(*rows[:row], rows[row][: column + 1]))
 
 
 def _logic_switches(switches: Sequence[Switch], per_switch: int, row: int, column: int) -> list[list[str]]:
     """Return hosts by rows of the positions that most switches have free. ``ValueError``: a position has too few."""
     positions = [
-        [switch.hosts[position] for switch in switches if position < len(switch.hosts) and switch.hosts[position] in switch.free]
+        [str(host) for switch in switches for host in switch.hosts[position : position + 1] if host in switch.free]
         for position in range(per_switch)
     ]
     positions.sort(key=len, reverse=True)
-    for place, needed in ((column, row + 1), (per_switch - 1, row)):
-        if len(positions[place]) < needed:
+    for index, needed in ((column, row + 1), (per_switch - 1, row)):
+        if len(positions[index]) < needed:
             raise ValueError(
-                f"tor check failed not enough resource: {needed} hosts at the same position are needed, and position number {place + 1} of "
-                f"{per_switch} has {len(positions[place])}"
+                f"tor check failed not enough resource: {needed} hosts at the same position are needed, and position number {index + 1} of "
+                f"{per_switch} has {len(positions[index])}"
             )
-    return [[str(hosts[number]) for hosts in positions if number < len(hosts)] for number in range(len(positions[0]))]
+    return [[hosts[number] for hosts in positions if number < len(hosts)] for number in range(len(positions[0]))]
 
 
 def _version_2(switches: Sequence[Switch], replicas: int, schema: str, per_switch: int, shared_switches: int) -> list[str]:
-    def those(shared: int, unhealthy: int) -> list[Switch]:
+    def in_state(shared: int, unhealthy: int = 0) -> list[Switch]:
         return _by_free(switch for switch in switches if (switch.shared, switch.unhealthy) == (shared, unhealthy))
 
-    shared = those(SHARED, 0)
-    free = those(FREE, 0)
+    shared, unhealthy, free = in_state(SHARED), in_state(SHARED, 1), in_state(FREE)
     if replicas < per_switch:
         try:
-            return _fill([*those(EXCLUSIVE, 0), *those(SHARED, 1), *shared, *free], replicas)
+            return _fill([*in_state(EXCLUSIVE), *unhealthy, *shared, *free], replicas)
         except ValueError:
             if schema == LARGE and replicas < FILL_JOB:
                 raise
@@ -140,8 +140,7 @@ def _version_2(switches: Sequence[Switch], replicas: int, schema: str, per_switc
     if replicas > limit:
         if schema == LARGE:
             raise ValueError(f"set tor failed by not enough nodes: {replicas} tasks are wanted, free and shared switches can take {limit}")
-        normal = [switch for switch in shared if LARGE not in switch.spanned_by]
-        hosts = [host for switch in (*fullest, *those(SHARED, 1), *normal) for host in switch.take()]
+        hosts = _all([*fullest, *unhealthy, *(switch for switch in shared if LARGE not in switch.spanned_by)])
         if len(hosts) < replicas:
             raise ValueError(f"not enough node for normal job to schedule: {replicas} tasks are wanted, and {len(hosts)} hosts may be used")
         return hosts[:replicas]
@@ -159,5 +158,4 @@ def _of_shared(switches: Sequence[Switch], count: int, most: int) -> list[str]:
     if not count:
         return []
     neighbours = (switches[first : first + width] for width in range(1, most + 1) for first in range(len(switches) - width + 1))
-    candidates = ([host for switch in group for host in switch.take()] for group in neighbours)
-    return next(hosts for hosts in candidates if len(hosts) >= count)[:count]
+    return next(hosts for hosts in map(_all, neighbours) if len(hosts) >= count)[:count]
