@@ -17,14 +17,15 @@ from typing import Any, NamedTuple
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import affinity
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import place as _place
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.fit import fit
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.host import Host
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement.place import Entry, Refusal
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.request import DEFAULTS, Request, checked, fields_of, number_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.search import LIMIT, OutOfSteps, anywhere, search
 
-Entry = dict[str, Any]
-OWN = ("cpus", "npus", "replicas")
+OF_EACH = ("cpus", "npus", "replicas")
 """What only tasks say, and not the job for all of them."""
-OF_TASKS = (*OWN, "policy", "family", "mode")
+OF_TASKS = (*OF_EACH, "policy", "family", "mode")
 OF_SERVICE = {"service": {}, "ub_memory": False, "super_pod_size": None}
 """What instances of a service have in common. A block is an instance, and no reserve is kept."""
 WHOLE = ("weight", "kubernetes", "limit")
@@ -44,6 +45,10 @@ class Shape(NamedTuple):
     @property
     def title(self) -> str:
         return _place.tasks_by_name(replace(self.request, replicas=self.tasks), self.name)
+
+    def as_data(self) -> dict[str, str | int | None]:
+        instances = {"instances": self.instances} if self.request.superpod else {}
+        return {"name": self.name, **{key: getattr(self.request, key) for key in OF_TASKS}, **instances}
 
 
 def place(hosts: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,24 +77,13 @@ def place(hosts: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any
     for number, task in enumerate(tasks):
         task["task"] = number
     message = _message(shapes, tasks, missing, fitting, limit)
-    data = [(shape, shape.request.as_data()) for shape in shapes]
     table = [message, *_place.task_lines(tasks, "task", "name", "host")]
     for shape in shapes:
         table += ["", f"{shape.name}, alone: {_place.tasks_by_name(replace(shape.request, replicas=1))}"]
-        own = ([entry for entry in entries if entry["name"] == shape.name] for entries in (ranked, refused))
-        table += _place.ranking_lines(next(own), fitting[shape.name], next(own))
+        refusals = [refusal for refusal in refused if refusal["name"] == shape.name]
+        table += _place.ranking_lines([entry for entry in ranked if entry["name"] == shape.name], fitting[shape.name], refusals)
     return {
-        "request": {
-            **{key: data[0][1][key] for key in WHOLE},
-            "tasks": [
-                {
-                    "name": shape.name,
-                    **{key: fields[key] for key in OF_TASKS},
-                    **({"instances": shape.instances} if shape.request.superpod else {}),
-                }
-                for shape, fields in data
-            ],
-        },
+        "request": {**{key: getattr(shapes[0].request, key) for key in WHOLE}, "tasks": [shape.as_data() for shape in shapes]},
         "placed": bool(tasks),
         "message": message,
         "tasks": tasks,
@@ -102,26 +96,26 @@ def place(hosts: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any
 
 def _shapes(request: Mapping[str, Any]) -> list[Shape]:
     """Return the shapes of a job. ``ValueError`` names the field, what was found and what is expected."""
-    whole = fields_of("request", request, {**DEFAULTS, "tasks": None})
-    given = whole.pop("tasks")
+    common = fields_of("request", request, {**DEFAULTS, "tasks": None})
+    given = common.pop("tasks")
     if not isinstance(given, Sequence) or isinstance(given, str) or not given:
         raise ValueError(f"tasks: expected a list of {{npus, cpus, replicas}}; got {given!r}")
-    if both := [name for name in OWN if name in request]:
+    if both := [name for name in OF_EACH if name in request]:
         raise ValueError(f"tasks: {', '.join(both)} next to tasks is ambiguous: set it in each of tasks")
-    if alike := [name for name in ("switch", "tree") if whole[name] is not None]:
+    if alike := [name for name in ("switch", "tree") if common[name] is not None]:
         raise ValueError(f"tasks: {', '.join(alike)} requires that all tasks are alike; leave it out, or place each task separately")
-    in_superpods = whole.pop("superpod")
+    in_superpods = common.pop("superpod")
     if in_superpods is not None:
         in_superpods = {"service": {}, **fields_of("superpod", in_superpods, OF_SERVICE)}
-    defaults = {"name": None, **{name: whole[name] for name in OF_TASKS}, **({} if in_superpods is None else {"instances": 1})}
+    defaults = {"name": None, **{name: common[name] for name in OF_TASKS}, **({} if in_superpods is None else {"instances": 1})}
     shapes: list[Shape] = []
-    for number, entry in enumerate(given):
+    for number, task in enumerate(given):
         try:
-            own = fields_of("request", entry, defaults)
-            name = f"task{number}" if own["name"] is None else str(own["name"])
-            superpod = in_superpods if number_of("npus", own["npus"], 0) else None
-            request_ = checked({**whole, "superpod": superpod, **{key: own[key] for key in OF_TASKS}})
-            shapes.append(Shape(name, request_, number_of("instances", own.get("instances", 1), 1)))
+            fields = fields_of("request", task, defaults)
+            name = f"task{number}" if fields["name"] is None else str(fields["name"])
+            superpod = in_superpods if number_of("npus", fields["npus"], 0) else None
+            request_ = checked({**common, "superpod": superpod, **{key: fields[key] for key in OF_TASKS}})
+            shapes.append(Shape(name, request_, number_of("instances", fields.get("instances", 1), 1)))
         except ValueError as error:
             raise ValueError(f"tasks[{number}]: {str(error).removeprefix('request: ')}") from error
     names = [shape.name for shape in shapes]
@@ -133,18 +127,18 @@ def _shapes(request: Mapping[str, Any]) -> list[Shape]:
     return [shape._replace(request=replace(shape.request, multi=multi)) for shape in shapes]
 
 
-def _alone(hosts: Mapping[str, Any], shapes: list[Shape]) -> tuple[list[Entry], list[Entry], dict[str, int]]:
+def _alone(hosts: Mapping[str, Any], shapes: list[Shape]) -> tuple[list[Entry], list[Refusal], dict[str, int]]:
     """Return for every shape what hosts could take one task of it if nothing else ran: the ranked ones, the refused ones, and how many."""
     readable, unreadable = _place.read_all(hosts)
     ranked: list[Entry] = []
-    refused: list[Entry] = []
+    refused: list[Refusal] = []
     fitting = {}
     for shape in shapes:
         ranking, unfit = _place.ranked(readable, shape.request)
         entries, no_cpus = _place.details(ranking, ())
         ranked += [{"name": shape.name, **entry} for entry in entries]
-        reasons = sorted([*unreadable, *unfit, *no_cpus], key=lambda entry: str(entry["host"]))
-        refused += [{"name": shape.name, **entry} for entry in reasons]
+        refusals = sorted([*unreadable, *unfit, *no_cpus], key=lambda refusal: str(refusal["host"]))
+        refused += [{"name": shape.name, **refusal} for refusal in refusals]
         fitting[shape.name] = len(ranking.fits)
     return ranked, refused, fitting
 
@@ -170,7 +164,7 @@ def _one_instance(hosts: Mapping[str, Host], shape: Shape, used: Sequence[str]) 
         return _place.tasks_of(ranking)
     try:
         chosen = affinity.hosts_for(hosts, ranking.ordered(), shape.request, used) or ()
-        return [_place.put(hosts[name], ranking) for name in chosen]
+        return [_place.put(fit(hosts[name], shape.request), ranking) for name in chosen]
     except ValueError:
         return []
 
@@ -187,9 +181,9 @@ def _anyhow(hosts: Mapping[str, Any], shapes: list[Shape]) -> list[Entry]:
     else:
         placement = search(readable, requests) or {}
     return [
-        {"name": shapes[place].name, "task": 0, **_place.put(readable[name], rankings[place])}
+        {"name": shapes[index].name, "task": 0, **_place.put(fit(readable[name], requests[index]), rankings[index])}
         for name, order in placement.items()
-        for place in order
+        for index in order
     ]
 
 

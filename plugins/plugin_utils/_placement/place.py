@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
 from ansible_collections.npu.affinity.plugins.module_utils._base.table import columns, count
@@ -27,7 +27,27 @@ SELECTED = 100
 SHOWN = 3
 """So many hosts are named for a reason of refusal in the table."""
 
-Entry = dict[str, Any]
+
+class Entry(TypedDict):
+    """What a task gets on a host. ``name`` is that of its shape, ``task`` its number; ranked hosts have what follows."""
+
+    host: str
+    score: int
+    scores: dict[str, int]
+    npus: list[int]
+    cpus: str | None
+    numa: list[int]
+    name: NotRequired[str]
+    task: NotRequired[int]
+    preferred: NotRequired[bool]
+    family: NotRequired[str | None]
+    assumed: NotRequired[str]
+
+
+class Refusal(TypedDict):
+    host: str
+    reason: str
+    name: NotRequired[str]
 
 
 @dataclass(eq=False)
@@ -77,20 +97,21 @@ def place(hosts: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any
         refused += no_cpus
         if not no_cpus:
             break
-    tasks = [] if message else tasks_of(ranking) if order is None else on_hosts(ranking, order)
-    if not message and len(tasks) < wanted.replicas:
-        reasons = "every host is refused, with its reason in refused"
-        if wanted.policy != "none":
-            reasons = f"none admits it by policy {wanted.policy}"
-        message = f"No host can take {tasks_by_name(wanted)}: {reasons}"
-        if tasks:
-            message = f"{tasks_by_name(wanted)} cannot all run at once: the hosts that fit have room for {len(tasks)}"
-    placed = not message
+    tasks = tasks_of(ranking) if order is None and not message else []
+    for fitting in (ranking.fits[name] for name in order or ()):  # which have one task each
+        tasks.append({"task": len(tasks), **_entry(fitting, cpus_of(fitting, wanted), ranking)})
+    placed = len(tasks) == wanted.replicas
     if placed:
         message = f"{tasks_by_name(wanted)} can run on {hosts_by_name(tasks)}."
-    else:
-        tasks = []
-    refused.sort(key=lambda entry: str(entry["host"]))
+    elif tasks:
+        message = f"{tasks_by_name(wanted)} cannot all run at once: the hosts that fit have room for {len(tasks)}"
+    elif not message:
+        reason = "every host is refused, with its reason in refused"
+        if wanted.policy != "none":
+            reason = f"none admits it by policy {wanted.policy}"
+        message = f"No host can take {tasks_by_name(wanted)}: {reason}"
+    tasks = tasks if placed else []
+    refused.sort(key=lambda refusal: str(refusal["host"]))
     table = [message[0].upper() + message[1:], *(task_lines(tasks, "task", "host") if wanted.replicas > 1 else ())]
     return {
         "request": wanted.as_data(),
@@ -104,12 +125,12 @@ def place(hosts: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any
     }
 
 
-def read_all(hosts: Mapping[str, Any]) -> tuple[dict[str, Host], list[Entry]]:
+def read_all(hosts: Mapping[str, Any]) -> tuple[dict[str, Host], list[Refusal]]:
     """Return the hosts by name, and those that cannot be read with the reason."""
     if not isinstance(hosts, Mapping):
         raise ValueError(f"hosts: expected a dictionary of hosts by name; got {type(hosts).__name__}")
     readable: dict[str, Host] = {}
-    refused: list[Entry] = []
+    refused: list[Refusal] = []
     for name, given in hosts.items():
         try:
             readable[name] = read(name, given)
@@ -118,10 +139,10 @@ def read_all(hosts: Mapping[str, Any]) -> tuple[dict[str, Host], list[Entry]]:
     return readable, refused
 
 
-def ranked(hosts: Mapping[str, Host], request: Request) -> tuple[Ranking, list[Entry]]:
+def ranked(hosts: Mapping[str, Host], request: Request) -> tuple[Ranking, list[Refusal]]:
     """Return the hosts that can take a task, and the others with the reason."""
     fits: dict[str, Fit] = {}
-    refused: list[Entry] = []
+    refused: list[Refusal] = []
     for name, host in hosts.items():
         try:
             fits[name] = fit(host, request)
@@ -130,13 +151,13 @@ def ranked(hosts: Mapping[str, Host], request: Request) -> tuple[Ranking, list[E
     return Ranking(request, fits, max((fitting.nodes_used for fitting in fits.values()), default=0)), refused
 
 
-def details(ranking: Ranking, selected: Collection[str]) -> tuple[list[Entry], list[Entry]]:
+def details(ranking: Ranking, selected: Collection[str]) -> tuple[list[Entry], list[Refusal]]:
     """Return the entries of the best hosts, the best first, and those that fail when their CPUs are chosen: they fit no more.
 
     CPUs are chosen of the selected hosts, and of others up to the limit of the request.
     """
     entries: list[Entry] = []
-    refused: list[Entry] = []
+    refused: list[Refusal] = []
     bonus = dict.fromkeys(selected, SELECTED)
 
     def key(fitting: Fit) -> tuple[int, str]:
@@ -154,8 +175,8 @@ def details(ranking: Ranking, selected: Collection[str]) -> tuple[list[Entry], l
         entry["scores"]["affinity"] = bonus.get(fitting.host.name, 0)
         entry["score"] = sum(entry["scores"].values())
         entries.append({**entry, "preferred": fitting.hint.preferred, "family": fitting.family, "assumed": fitting.assumed})
-    for entry in refused:
-        del ranking.fits[entry["host"]]
+    for refusal in refused:
+        del ranking.fits[refusal["host"]]
     return entries[: ranking.request.limit], refused
 
 
@@ -179,12 +200,6 @@ def _entry(fitting: Fit, cpus: int | None, ranking: Ranking) -> Entry:
     }
 
 
-def on_hosts(ranking: Ranking, order: Iterable[str]) -> list[Entry]:
-    """Return the tasks on the hosts that were selected for them, which have one task each. ``ValueError``: one has no room."""
-    fits = [ranking.fits[name] for name in order]
-    return [{"task": number, **_entry(fitting, cpus_of(fitting, ranking.request), ranking)} for number, fitting in enumerate(fits)]
-
-
 def tasks_of(ranking: Ranking) -> list[Entry]:
     """Return the tasks one after the other, each on the host that is best by then: as many as have a place.
 
@@ -196,7 +211,7 @@ def tasks_of(ranking: Ranking) -> list[Entry]:
     while queue and len(tasks) < ranking.request.replicas:
         name = heapq.heappop(queue)[1]
         try:
-            tasks.append({"task": len(tasks), **_put(ranking.fits[name], ranking)})
+            tasks.append({"task": len(tasks), **put(ranking.fits[name], ranking)})
             ranking.fits[name] = fit(ranking.fits[name].host, ranking.request)
         except ValueError:
             continue
@@ -204,12 +219,8 @@ def tasks_of(ranking: Ranking) -> list[Entry]:
     return tasks
 
 
-def put(host: Host, ranking: Ranking) -> Entry:
+def put(fitting: Fit, ranking: Ranking) -> Entry:
     """Return a task on a host, and take away from the host what the task gets. ``ValueError``: it has no room."""
-    return _put(fit(host, ranking.request), ranking)
-
-
-def _put(fitting: Fit, ranking: Ranking) -> Entry:
     cpus = cpus_of(fitting, ranking.request)
     entry = _entry(fitting, cpus, ranking)
     use(fitting, cpus, ranking.request)
@@ -229,32 +240,32 @@ def hosts_by_name(tasks: list[Entry]) -> str:
 
 def task_lines(tasks: list[Entry], *keys: str) -> list[str]:
     """Return an empty line and a table of the tasks by these keys and by what they get; nothing without tasks."""
-    rows = [(*(str(task[key]) for key in keys), *_cells(task)) for task in tasks]
+    rows = [(*(str(dict(task)[key]) for key in keys), *_cells(task)) for task in tasks]
     return ["", *columns([(*keys, "NPUs", "CPUs", "NUMA"), *rows])] if rows else []
 
 
-def ranking_lines(hosts: Sequence[Entry], fitting: int, refused: Iterable[Entry]) -> Iterator[str]:
+def ranking_lines(hosts: Sequence[Entry], fitting: int, refused: Iterable[Refusal]) -> Iterator[str]:
     """Yield the ranked hosts and the reasons of refused ones."""
     if hosts:
         yield ""
-        rows = [("rank", "host", "score", "numa", "npu", "affinity", "NPUs", "CPUs", "NUMA")]
+        rows: list[tuple[str, ...]] = [("rank", "host", "score", "numa", "npu", "affinity", "NPUs", "CPUs", "NUMA")]
         for rank, entry in enumerate(hosts, 1):
             scores = (str(entry["scores"][name]) for name in ("numa", "npu", "affinity"))
             rows.append((str(rank), entry["host"], str(entry["score"]), *scores, *_cells(entry)))
         yield from columns(rows)
         if fitting > len(hosts):
             yield f"… and {count(fitting - len(hosts), 'more host')} that fit"
-    for verb, key, entries in (("assumed for", "assumed", hosts), ("refused", "reason", refused)):
+    assumed = [(entry["host"], entry["assumed"]) for entry in hosts if entry["assumed"]]
+    for verb, reasons in (("assumed for", assumed), ("refused", [(refusal["host"], refusal["reason"]) for refusal in refused])):
         by_reason: dict[str, list[str]] = {}
-        for entry in entries:
-            if entry[key]:
-                by_reason.setdefault(entry[key], []).append(entry["host"])
+        for host, reason in reasons:
+            by_reason.setdefault(reason, []).append(host)
         yield from [""] if by_reason else []
         for reason, names in by_reason.items():
             more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
             yield f"{verb} {', '.join(names[:SHOWN])}{more}: {reason}"
 
 
-def _cells(entry: Mapping[str, Any]) -> tuple[str, str, str]:
+def _cells(entry: Entry) -> tuple[str, str, str]:
     cpus = "?" if entry["cpus"] is None else entry["cpus"] or "-"
     return compress(entry["npus"]) or "-", cpus, ",".join(map(str, entry["numa"])) or "-"

@@ -40,7 +40,7 @@ MOST_RACKS = 2_000
 Counts = tuple[int, ...]
 """Numbers of tasks or instances, one for each request."""
 Orders = dict[Counts, tuple[int, ...]]
-"""The numbers of tasks that a host can take together, each with an order in which it can: the places of their requests."""
+"""The numbers of tasks that a host can take together, each with an order in which it can: the indices of their requests."""
 
 
 class OutOfSteps(Exception):
@@ -49,16 +49,16 @@ class OutOfSteps(Exception):
 
 class _Steps:
     def __init__(self, limit: int) -> None:
-        self.rest = limit
+        self.remaining = limit
 
     def take(self, count: int = 1) -> None:
-        self.rest -= count
-        if self.rest < 0:
+        self.remaining -= count
+        if self.remaining < 0:
             raise OutOfSteps
 
 
 def search(hosts: Mapping[str, Host], requests: Sequence[Request], limit: int = LIMIT) -> dict[str, tuple[int, ...]] | None:
-    """Return the tasks of hosts in order, as places of their requests; None if there is no such placement.
+    """Return the tasks of hosts in order, as indices of requests; None if there is no such placement.
 
     Hosts are not changed. Raises :class:`OutOfSteps`.
     """
@@ -102,20 +102,20 @@ def _orders(host: Host, requests: Sequence[Request], steps: _Steps) -> Orders:
     todo: deque[tuple[Counts, tuple[int, ...], Host]] = deque([(nothing, (), host)])
     while todo:
         counts, order, before = todo.popleft()
-        for place, request in enumerate(requests):
-            if counts[place] == request.replicas:
+        for index, request in enumerate(requests):
+            if counts[index] == request.replicas:
                 continue
             steps.take()
-            key = _state(before), place
+            key = _state(before), index
             if key not in tried:
                 steps.take(TRY)
                 tried[key] = _with(before, request)
             after = tried[key]
-            more = (*counts[:place], counts[place] + 1, *counts[place + 1 :])
+            more = (*counts[:index], counts[index] + 1, *counts[index + 1 :])
             if after is not None and (more, _state(after)) not in seen:
                 seen.add((more, _state(after)))
-                orders.setdefault(more, (*order, place))
-                todo.append((more, (*order, place), after))
+                orders.setdefault(more, (*order, index))
+                todo.append((more, (*order, index), after))
     return orders
 
 
@@ -137,18 +137,18 @@ def _filled(orders: list[Orders], requests: Sequence[Request], steps: _Steps) ->
     At each host those come first that use most of it. A choice is given up when the hosts that are left cannot take the rest, which
     bounds on every request, on NPUs and on CPUs tell, or when the same rest has failed there before.
     """
-    places = range(len(requests))
-    units = [tuple(int(place == other) for other in places) for place in places]
+    indices = range(len(requests))
+    units = [tuple(int(index == other) for other in indices) for index in indices]
     weights = [tuple(request.npus for request in requests), tuple(request.cpus for request in requests), *units]
     room = [(0,) * len(weights)]  # how much of each weight every host and those after it can take at most; nothing after the last
-    for found in reversed(orders):
-        most = (max(_weighed(weight, counts) for counts in found) for weight in weights)
+    for of_host in reversed(orders):
+        most = (max(_weighed(weight, counts) for counts in of_host) for weight in weights)
         room.insert(0, tuple(map(add, room[0], most)))
-    options = [sorted(found, key=lambda counts: [-_weighed(weight, counts) for weight in weights]) for found in orders]
+    options = [sorted(of_host, key=lambda counts: [-_weighed(weight, counts) for weight in weights]) for of_host in orders]
     wanted = tuple(request.replicas for request in requests)
 
-    def is_open(place: int, rest: Counts) -> bool:
-        return all(_weighed(weight, rest) <= most for weight, most in zip(weights, room[place], strict=True))
+    def is_open(host: int, rest: Counts) -> bool:
+        return all(_weighed(weight, rest) <= most for weight, most in zip(weights, room[host], strict=True))
 
     if not is_open(0, wanted):
         return None
@@ -157,23 +157,22 @@ def _filled(orders: list[Orders], requests: Sequence[Request], steps: _Steps) ->
     chosen: list[Counts] = []
     turns = [iter(options[0])]
     while turns:
-        place = len(turns)
+        host = len(turns)
         for counts in turns[-1]:
             steps.take()
             rest = tuple(map(sub, rests[-1], counts))
-            if min(rest) < 0 or (place, rest) in failed or not is_open(place, rest):
+            if min(rest) < 0 or (host, rest) in failed or not is_open(host, rest):
                 continue
             chosen.append(counts)
             if not any(rest):
                 return chosen
             rests.append(rest)
-            turns.append(iter(options[place]))
+            turns.append(iter(options[host]))
             break
         else:
             turns.pop()
-            failed.add((place - 1, rests.pop()))
-            if chosen:
-                chosen.pop()
+            failed.add((host - 1, rests.pop()))
+            del chosen[-1:]
     return None
 
 
@@ -191,25 +190,25 @@ class _Racks:
             members.setdefault(_rack(host, requests), {})[name] = host
         self.hosts = list(members.values())
         self.kinds = [(rack is None, frozenset(Counter(map(_kind_of, group.values())).items())) for rack, group in members.items()]
-        self.known: dict[object, bool] = {}
+        self.outcomes: dict[object, bool] = {}
         self.steps = _Steps(MOST_RACKS)
 
     def place(self, rack: int, counts: Counts) -> dict[str, tuple[int, ...]] | None:
-        """Return the tasks of hosts in order, as places of their requests; None where the rack cannot hold these instances."""
-        places = [place for place, count in enumerate(counts) if count]
+        """Return the tasks of hosts in order, as indices of requests; None where the rack cannot hold these instances."""
+        indices = [index for index, count in enumerate(counts) if count]
         outside = self.kinds[rack][0]
-        if outside and any(self.requests[place].superpod for place in places):
+        if outside and any(self.requests[index].superpod for index in indices):
             return None
         self.steps.take()
-        wanted = [replace(self.requests[place], replicas=self.requests[place].replicas * counts[place]) for place in places]
-        found = search(self.hosts[rack], wanted)
-        return None if found is None else {name: tuple(places[place] for place in order) for name, order in found.items()}
+        wanted = [replace(self.requests[index], replicas=self.requests[index].replicas * counts[index]) for index in indices]
+        orders = search(self.hosts[rack], wanted)
+        return None if orders is None else {name: tuple(indices[index] for index in order) for name, order in orders.items()}
 
     def holds(self, rack: int, counts: Counts) -> bool:
         key = self.kinds[rack], counts
-        if key not in self.known:
-            self.known[key] = self.place(rack, counts) is not None
-        return self.known[key]
+        if key not in self.outcomes:
+            self.outcomes[key] = self.place(rack, counts) is not None
+        return self.outcomes[key]
 
 
 def _rack(host: Host, requests: Sequence[Request]) -> object:
@@ -225,19 +224,19 @@ def _rack(host: Host, requests: Sequence[Request]) -> object:
 
 
 def anywhere(hosts: Mapping[str, Host], requests: Sequence[Request], instances: Sequence[int]) -> dict[str, tuple[int, ...]] | None:
-    """Return the tasks of hosts in order, as places of their requests, for so many instances of each; None if there is no placement.
+    """Return the tasks of hosts in order, as indices of requests, for so many instances of each; None if there is no placement.
 
     A request without SuperPods has no instances: each of its tasks runs anywhere. Raises :class:`OutOfSteps`.
     """
     racks_ = _Racks(hosts, requests)
-    units = [place for place, count in enumerate(instances) for _unit in range(count)]
-    units.sort(key=lambda place: (-requests[place].replicas, -requests[place].npus, -requests[place].cpus))
+    units = [index for index, count in enumerate(instances) for _unit in range(count)]
+    units.sort(key=lambda index: (-requests[index].replicas, -requests[index].npus, -requests[index].cpus))
     counts = [(0,) * len(requests)] * len(racks_.hosts)
     if not _assigned(racks_, units, counts, set()):
         return None
     placed: dict[str, tuple[int, ...]] = {}
-    for rack, own in enumerate(counts):
-        placed |= (racks_.place(rack, own) or {}) if any(own) else {}
+    for rack, of_rack in enumerate(counts):
+        placed |= (racks_.place(rack, of_rack) or {}) if any(of_rack) else {}
     return placed
 
 
@@ -249,15 +248,15 @@ def _assigned(racks_: _Racks, units: Sequence[int], counts: list[Counts], failed
     if state in failed:
         return False
     tried = set()
-    for rack, own in enumerate(counts):
-        alike = racks_.kinds[rack], own
-        more = tuple(count + (place == units[0]) for place, count in enumerate(own))
+    for rack, of_rack in enumerate(counts):
+        alike = racks_.kinds[rack], of_rack
+        more = tuple(count + (index == units[0]) for index, count in enumerate(of_rack))
         if alike in tried or not racks_.holds(rack, more):
             continue
         tried.add(alike)
         counts[rack] = more
         if _assigned(racks_, units[1:], counts, failed):
             return True
-        counts[rack] = own
+        counts[rack] = of_rack
     failed.add(state)
     return False

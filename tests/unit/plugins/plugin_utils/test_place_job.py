@@ -147,7 +147,7 @@ def runs_somehow(hosts, requests):
         for name in hosts:
             after = copy.deepcopy(hosts[name])
             try:
-                _place.put(after, _place.Ranking(request, {}))
+                _place.put(_place.fit(after, request), _place.Ranking(request, {}))
             except ValueError:
                 continue
             if runs_somehow({**hosts, name: after}, [*requests[:place_], *requests[place_ + 1 :]]):
