@@ -201,8 +201,7 @@ def use(fitting: Fit, cpus: int | None, request: Request) -> None:
     for chip in fitting.chips:
         del host.chips[chip]
     if cpus is not None and host.free_cpus is not None:
-        host.free_cpus &= ~cpus
-        host.recount()
+        host.give(host.free_cpus & ~cpus)
         return
     for position, count in _taken(host, request.cpus, fitting.hint).items():
         host.free[position] -= count

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import in_force
@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 
 STATIC = "static"
+
+
+class HostFacts(TypedDict, total=False):
+    """The topology of a host and its labels, or the reason why there is no topology."""
+
+    topology: Topology
+    labels: dict[str, Any]
+    refused: str
 
 
 @dataclass(eq=False, slots=True)
@@ -63,9 +71,10 @@ class Host:
         except (TypeError, ValueError):
             raise ValueError(f"{self.name}: npu_affinity_labels.{name}: expected a number; got {value!r}") from None
 
-    def recount(self) -> None:
-        if self.free_cpus is not None:
-            self.free = [(self.free_cpus & cpus).bit_count() for cpus in self.node_cpus]
+    def give(self, cpus: int) -> None:
+        """Have these CPUs free, and no others."""
+        self.free_cpus = cpus
+        self.free = [(cpus & of_node).bit_count() for of_node in self.node_cpus]
 
 
 def read(name: str, given: object) -> Host:
@@ -107,14 +116,14 @@ def _of_topology(name: str, topology: Topology, labels: Mapping[str, Any]) -> Ho
         cpus_of = {number: cpus for number, cpus in sorted(cpus_of.items()) if cpus} or {0: online}
         ids, node_cpus = list(cpus_of), list(cpus_of.values())
         capacity = [cpus.bit_count() for cpus in node_cpus]
-        host = Host(name, labels, topology, ids, capacity, [], node_cpus=node_cpus, free_cpus=_free_cpus(topology, online))
-        host.recount()
+        host = Host(name, labels, topology, ids, capacity, [], node_cpus=node_cpus)
+        host.give(_free_cpus(topology, online))
         if kubelet := topology.get("kubelet"):
             _read_kubelet(host, kubelet, topology.get("numa") or ())
         npus = npus_of(topology)
         host.healthy = len(npus)
         host.chips = {chip_of(npu): int(npu["id"]) for npu in npus if not npu.get("busy")}
-        position: dict[int | None, int] = {number: place for place, number in enumerate(ids)}
+        position: dict[int | None, int] = {number: index for index, number in enumerate(ids)}
         host.chip_node = {int(npu["id"]): position[npu["numa"]] for npu in npus if npu.get("numa") in position}
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{name}: its topology cannot be used ({type(error).__name__}: {error}); gather it again") from error
@@ -124,8 +133,8 @@ def _of_topology(name: str, topology: Topology, labels: Mapping[str, Any]) -> Ho
 def _read_kubelet(host: Host, kubelet: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]]) -> None:
     host.policy = str(kubelet.get("topology_policy") or "none")
     host.cpu_policy = str(kubelet.get("policy") or "none")
-    chosen = {str(key).replace("-", "_"): str(value).lower() == "true" for key, value in (kubelet.get("options") or {}).items()}
-    host.options = PolicyOptions(**{name: value for name, value in chosen.items() if name in PolicyOptions.__dataclass_fields__})
+    options = {str(key).replace("-", "_"): str(value).lower() == "true" for key, value in (kubelet.get("options") or {}).items()}
+    host.options = PolicyOptions(**{name: value for name, value in options.items() if name in PolicyOptions.__dataclass_fields__})
     closest = (kubelet.get("topology_options") or {}).get("prefer-closest-numa-nodes")
     if str(closest).lower() == "true":
         distances = {int(node["id"]): node.get("distances") or {} for node in nodes}
@@ -155,8 +164,8 @@ LABELS = "npu_affinity_labels"
 """The variable of the inventory that gives labels to hosts."""
 
 
-def fleet(variables: Mapping[str, Any], names: Iterable[str], saved: Mapping[str, str] | None = None) -> dict[str, dict[str, Any]]:
-    """Return ``{topology, labels}`` of every host by name, or ``{refused}`` with the reason why there is no topology.
+def fleet(variables: Mapping[str, Any], names: Iterable[str], saved: Mapping[str, str] | None = None) -> dict[str, HostFacts]:
+    """Return the topology and the labels of every host by name.
 
     ``variables`` are those of each host, such as ``hostvars``, and ``names`` the hosts to take of them. With ``saved``, JSON texts by
     file name, the topologies come from there, and the variables only give labels to hosts that have some.
@@ -165,12 +174,8 @@ def fleet(variables: Mapping[str, Any], names: Iterable[str], saved: Mapping[str
         raise ValueError("expected variables of hosts by name, names, and texts by file name")
     if saved is None:
         return {name: _gathered(variables[name]) for name in names}
-    hosts = {}
-    for file, text in saved.items():
-        name = host_of(file)
-        own = variables[name] if name in variables else {}  # noqa: SIM401 - hostvars.get fails for hosts that are not in the inventory
-        hosts[name] = _saved(own, text)
-    return hosts
+    texts = {host_of(file): text for file, text in saved.items()}  # hostvars.get fails for hosts that are not in the inventory
+    return {name: _saved(variables[name] if name in variables else {}, text) for name, text in texts.items()}  # noqa: SIM401
 
 
 def host_of(file: str) -> str:
@@ -178,7 +183,7 @@ def host_of(file: str) -> str:
     return file.removesuffix(".json").removeprefix("s1_")
 
 
-def _gathered(variables: Mapping[str, Any]) -> dict[str, Any]:
+def _gathered(variables: Mapping[str, Any]) -> HostFacts:
     """Return the entry of a host of this run, of which Ansible's fact cache can have the topology of an earlier one.
 
     The topology is a variable where a playbook set one, or ``inject_facts_as_vars`` is on, else among the facts.
@@ -189,7 +194,7 @@ def _gathered(variables: Mapping[str, Any]) -> dict[str, Any]:
     return _entry(variables, variables.get(FACT) or (variables.get("ansible_facts") or {}).get(FACT))
 
 
-def _saved(variables: Mapping[str, Any], text: str) -> dict[str, Any]:
+def _saved(variables: Mapping[str, Any], text: str) -> HostFacts:
     """Return the entry of a host by a saved text: the fact itself, an Ansible fact cache with it, or a module's result."""
     try:
         facts = json.loads(text)
@@ -204,8 +209,8 @@ def _saved(variables: Mapping[str, Any], text: str) -> dict[str, Any]:
     return _entry(variables, topology) if topology else {"refused": f"its saved facts do not have {FACT}"}
 
 
-def _entry(variables: Mapping[str, Any], topology: object) -> dict[str, Any]:
+def _entry(variables: Mapping[str, Any], topology: object) -> HostFacts:
     if not isinstance(topology, Mapping):
         return {"refused": f"the fact {FACT} is not known; gather it with npu.affinity.topology_facts"}
     labels = variables.get(LABELS) or {}
-    return {"topology": topology, "labels": {label: value for label, value in labels.items() if value is not None}}
+    return {"topology": cast("Topology", topology), "labels": {label: value for label, value in labels.items() if value is not None}}

@@ -73,7 +73,7 @@ def product_of(topology: Topology, mode: str = "chip", labels: Mapping[str, Any]
     chips = max(len(npus), 1 + max(map(chip_of, npus)))
     labels = labels or {}
     if labels.get("product") is not None:
-        return _named(str(labels["product"]), family, chips)
+        return _of_label(str(labels["product"]), family, chips)
     if family == "a5":
         return _of_950(topology, npus, chips, wanted, labels.get("superpod") is not None)
     two_chips = any((npu.get("chip") or 0) > 0 for npu in npus)
@@ -90,7 +90,7 @@ def product_of(topology: Topology, mode: str = "chip", labels: Mapping[str, Any]
     raise ValueError(f"No rule is known for {chips} chips of the family {family or 'unknown'}; name one with family: {', '.join(RULES)}")
 
 
-def _named(name: str, family: str, chips: int) -> Product:
+def _of_label(name: str, family: str, chips: int) -> Product:
     fitting = [rule.name for rule in RULES.values() if rule.family == family and chips <= rule.chips and mode_of(rule.name) is None]
     if name not in fitting:
         raise ValueError(

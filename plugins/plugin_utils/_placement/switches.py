@@ -77,8 +77,8 @@ def _fill(switches: Iterable[Switch], count: int) -> list[str]:
 
 
 def _version_1(switches: Sequence[Switch], replicas: int, schema: str, per_switch: int) -> list[str]:
-    beside = {NORMAL} if schema == NORMAL else set()  # next to spanning jobs of another schema, a switch has to hold a job whole
-    usable = [switch for switch in switches if set(switch.spanned_by) <= beside or len(switch.free) >= replicas]
+    compatible = {NORMAL} if schema == NORMAL else set()  # next to spanning jobs of another schema, a switch has to hold a job whole
+    usable = [switch for switch in switches if set(switch.spanned_by) <= compatible or len(switch.free) >= replicas]
     try:
         return _by_position(usable, replicas, schema, per_switch)
     except ValueError:

@@ -38,10 +38,10 @@ def trees(config: object) -> dict[str, Tree]:
         raise ValueError(f"ummarshal config failed: resource-level-config is not valid JSON ({error})") from error
     if not isinstance(given, Mapping) or not all(isinstance(levels, Mapping) for levels in given.values()):
         raise ValueError(f"ummarshal config failed: expected {{tree: {{level1: {{label}}}}}}; got {given!r}")
-    found = {str(name): tree for name, levels in given.items() if (tree := _tree(str(name), levels))}
-    if not found:
+    valid = {str(name): tree for name, levels in given.items() if (tree := _tree(str(name), levels))}
+    if not valid:
         raise ValueError("no valid resource config exist: a tree needs level1, level2 and so on without a gap, each with a label")
-    return found
+    return valid
 
 
 def _tree(name: str, levels: Mapping[str, object]) -> Tree | None:
@@ -85,14 +85,12 @@ def place(paths: Sequence[Path], levels: Sequence[Level], reserve: int = 0) -> l
     depth = min((len(path) for path in paths), default=len(levels)) - 1
     if depth < len(sizes) - 2:
         raise ValueError(f"number of levels does not match the number of task levels: the tree has {depth}, the job {len(sizes) - 2}")
-    found = None
-    if len(sizes) == 3 and depth > 1:
-        found = _Job([sizes[0], *sizes], reserve).place(paths)
-    found = found or _Job(sizes, reserve).place(paths)
-    if found is None:
+    inside_one = _Job([sizes[0], *sizes], reserve).place(paths) if len(sizes) == 3 and depth > 1 else None
+    hosts = inside_one or _Job(sizes, reserve).place(paths)
+    if hosts is None:
         blocks = ", ".join(f"{name} {size}" for name, size in levels[1:-1])
         raise ValueError(f"failed to schedule tasks: {len(paths)} hosts can take one, but not {sizes[0]} of them in blocks of {blocks}")
-    return found
+    return hosts
 
 
 @dataclass(eq=False)
@@ -156,8 +154,8 @@ class _Job:
                     continue
                 child.seen = True
                 part = min(wanted, child.tasks)
-                if found := self._take(child, depth + 1, part):
-                    return found
+                if hosts := self._take(child, depth + 1, part):
+                    return hosts
                 wanted -= part
                 if not wanted:
                     return None
@@ -176,19 +174,16 @@ class _Job:
         return block
 
     def _take_rest(self, root: _Group) -> list[Path] | None:
-        """Take hosts that are left, those first that leave the most of a group's reserve."""
+        """Take the other hosts, those first that leave the most of a group's reserve."""
         groups = [root]
         for _level in self.ratios[1:]:
             groups = [child for group in groups for child in group.children.values()]
         batches: dict[int, list[_Group]] = {}
         for group in groups:
-            left = [child for child in group.children.values() if not child.seen]
-            kept = [child for child in left if child.reserved]
-            for number, child in enumerate(kept, 1):
+            unseen = [child for child in group.children.values() if not child.seen]
+            reserve = [child for child in unseen if child.reserved]
+            for number, child in enumerate(reserve, 1):
                 batches.setdefault(number, []).append(child)
-            batches.setdefault(len(kept), []).extend(child for child in left if not child.reserved)
-        for number in sorted(batches, reverse=True):
-            for host in batches[number]:
-                if found := self._taken(host):
-                    return found
-        return None
+            batches.setdefault(len(reserve), []).extend(child for child in unseen if not child.reserved)
+        in_order = (host for number in sorted(batches, reverse=True) for host in batches[number])
+        return next(filter(None, map(self._taken, in_order)), None)
