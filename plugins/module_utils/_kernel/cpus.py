@@ -41,28 +41,26 @@ def numbers(host: Host, folder: str, word: str) -> set[int]:
 
 
 def cpus(host: Host) -> Cpus:
-    """Return ``{online, offline, isolated, workqueues, siblings, caches, sockets}``: four cpulists and three lists of cpulists.
+    """Return the CPUs of a topology. Raises ``ValueError`` when a file is no cpulist.
 
     ``offline`` are CPUs that are there but switched off, not those that firmware would let be added. ``workqueues`` are the online CPUs
     on which the kernel runs unbound workqueues, empty where it does not tell; isolcpus and nohz_full leave some out. ``siblings`` are the
     cores with more than one online thread. ``caches`` are the CPUs that share a last-level cache or, inside one, the kernel's clusters
-    where these are larger than a core. ``sockets`` are the CPUs of each physical package. Raises ``ValueError`` when a file is no
-    cpulist.
+    where these are larger than a core.
     """
     online = read_list(host, CPU_FOLDER + "/online")
     if not online:  # an old kernel; CPU 0 often cannot be switched off, and has no file then
         online = {cpu for cpu in numbers(host, CPU_FOLDER, "cpu") if host.read("%s/cpu%d/online" % (CPU_FOLDER, cpu)) != "0"}
     present = read_list(host, CPU_FOLDER + "/present") or read_list(host, CPU_FOLDER + "/offline")
     cores = [core for core in _partition(online, lambda cpu: _group(host, cpu, "thread_siblings", "core_cpus_list")) if len(core) > 1]
-    packages = _partition(online, lambda cpu: _group(host, cpu, "core_siblings", "package_cpus_list"))
     return {
         "online": compress(online),
         "offline": compress(present - online),
         "isolated": compress(read_list(host, CPU_FOLDER + "/isolated")),
         "workqueues": compress(from_mask(host.read(UNBOUND_CPUS) or "0", UNBOUND_CPUS) & online),
-        "siblings": [compress(core) for core in cores],
-        "caches": [compress(group) for group in _caches(host, online, cores)],
-        "sockets": [compress(package) for package in packages],
+        "siblings": list(map(compress, cores)),
+        "caches": list(map(compress, _caches(host, online, cores))),
+        "sockets": list(map(compress, _partition(online, lambda cpu: _group(host, cpu, "core_siblings", "package_cpus_list")))),
     }
 
 
@@ -80,14 +78,9 @@ def nodes(host: Host, online: set[int]) -> list[dict[str, Any]]:
     for node in ids:
         folder = "%s/node%d" % (NODE_FOLDER, node)
         row = (host.read(folder + "/distance") or "").split()
-        rows.append(
-            {
-                "id": node,
-                "cpus": compress(_members(host, folder, "cpulist", "cpumap") & online),
-                "memory_mib": memory_mib(host, folder + "/meminfo"),
-                "distances": {str(other): int(distance) for other, distance in zip(ids, row)} if len(row) == len(ids) else {},
-            }
-        )
+        distances = {str(other): int(distance) for other, distance in zip(ids, row)} if len(row) == len(ids) else {}
+        members = compress(_members(host, folder, "cpulist", "cpumap") & online)
+        rows.append({"id": node, "cpus": members, "memory_mib": memory_mib(host, folder + "/meminfo"), "distances": distances})
     return rows
 
 
@@ -114,10 +107,6 @@ def _group(host: Host, cpu: int, old: str, new: str) -> set[int]:
     return _members(host, folder, old + "_list", old) or read_list(host, "%s/%s" % (folder, new))
 
 
-def _cluster(host: Host, cpu: int) -> set[int]:
-    return read_list(host, "%s/cpu%d/topology/cluster_cpus_list" % (CPU_FOLDER, cpu))
-
-
 def _last_level_cache(host: Host, cpu: int) -> set[int]:
     folder = "%s/cpu%d/cache" % (CPU_FOLDER, cpu)
     indexes = host.names(folder, "index*")
@@ -128,13 +117,15 @@ def _last_level_cache(host: Host, cpu: int) -> set[int]:
 
 
 def _caches(host: Host, online: set[int], cores: list[set[int]]) -> list[set[int]]:
+    def cluster(cpu: int) -> set[int]:
+        return read_list(host, "%s/cpu%d/topology/cluster_cpus_list" % (CPU_FOLDER, cpu))
+
     threads = {cpu: len(core) for core in cores for cpu in core}
     caches = list(_partition(online, lambda cpu: _last_level_cache(host, cpu)))
     unknown = online.difference(*caches)
     groups = []
     for cache in caches + [unknown]:
-        reported = cache and _cluster(host, min(cache))
-        clusters = list(_partition(cache, lambda cpu: _cluster(host, cpu))) if reported else []
+        clusters = list(_partition(cache, cluster)) if cache and cluster(min(cache)) else []
         useful = any(threads.get(min(cluster), 1) < len(cluster) < len(cache) for cluster in clusters)
         if useful and sum(map(len, clusters)) == len(cache):
             groups.extend(clusters)

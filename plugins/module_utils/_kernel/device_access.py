@@ -26,16 +26,14 @@ _MOST = 64
 
 def device_access(host: Host, pid: int) -> tuple[str, ...]:
     """Return what decides on devices for the group of a process. Raises ``ValueError`` where that is unknown."""
-    groups = control_groups(host, pid)
-    for controllers, path in groups:
-        if "devices" in controllers.split(","):
-            text = host.text("%s/devices%s/devices.list" % (CGROUPS, path))
-            if text is None:
-                raise ValueError("which devices process %d may open is not known: its devices.list is missing" % pid)
-            return tuple(sorted(text.splitlines()))
-    for controllers, path in groups:
-        if not controllers:
-            return _tags(host.path(CGROUPS + path))
+    paths = {controller: path for controllers, path in control_groups(host, pid) for controller in controllers.split(",")}
+    if "devices" in paths:
+        text = host.text("%s/devices%s/devices.list" % (CGROUPS, paths["devices"]))
+        if text is None:
+            raise ValueError("which devices process %d may open is not known: its devices.list is missing" % pid)
+        return tuple(sorted(text.splitlines()))
+    if "" in paths:
+        return _tags(host.path(CGROUPS + paths[""]))
     raise ValueError("which devices process %d may open is not known: it has ended" % pid)
 
 

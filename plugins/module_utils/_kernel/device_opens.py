@@ -72,26 +72,18 @@ class Opens:
             namespace = os.readlink(self.host.path("/proc/%d/ns/mnt" % pid))
         except OSError:
             return
-        if namespace in self._seen:
-            return
+        folder = "" if namespace in self._seen else device_folder(self.host, pid)
         self._seen.add(namespace)
-        folder = device_folder(self.host, pid)
         if folder:
             self._mark(self.host.path(folder))
 
     def _mark(self, folder: str) -> None:
-        try:
-            names = [name for name in os.listdir(folder) if _NODE.match(name)]
-        except OSError:
-            return
-        for name in sorted(names)[:_MOST]:
-            path = "%s/%s" % (folder, name)
-            try:
-                is_device = stat.S_ISCHR(os.lstat(path).st_mode)
-            except OSError:
-                continue
-            if is_device and not self._mark_by_fanotify(path):
-                self._mark_by_inotify(path)
+        with contextlib.suppress(OSError):
+            for name in sorted(filter(_NODE.match, os.listdir(folder)))[:_MOST]:
+                path = "%s/%s" % (folder, name)
+                with contextlib.suppress(OSError):
+                    if stat.S_ISCHR(os.lstat(path).st_mode) and not self._mark_by_fanotify(path):
+                        self._mark_by_inotify(path)
 
     def _mark_by_fanotify(self, path: str) -> bool:
         if self._fanotify < 0:
@@ -153,7 +145,7 @@ def chunks(descriptor: int) -> Iterator[bytes]:
         try:
             data = os.read(descriptor, 1 << 16)
         except BlockingIOError:
-            return
+            data = b""
         if not data:
             return
         yield data

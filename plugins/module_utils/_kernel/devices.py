@@ -45,10 +45,10 @@ def numbers_of_functions(host: Host, functions: Iterable[str]) -> dict[str, list
     """
     wanted = sorted(functions)
     short = [pci.partition(":")[2] for pci in wanted]
-    text = next((found for pci in wanted for found in [host.read("%s/%s/%s" % (DEVICE_FOLDER, pci, NUMBERS_OF_FUNCTIONS))] if found), "")
+    texts = (host.read("%s/%s/%s" % (DEVICE_FOLDER, pci, NUMBERS_OF_FUNCTIONS)) for pci in wanted)
     numbers: dict[str, set[int]] = {}
     titles: list[str] = []
-    for line in text.splitlines():
+    for line in next(filter(None, texts), "").splitlines():
         words = line.lower().split()
         old = _OLD_ROW.match(line)
         row = {"bdf": old.group(1).lower(), "udevid": old.group(2)} if old else dict(zip(titles, words))

@@ -9,7 +9,7 @@ Sources: Linux ``Documentation/admin-guide/mm/hugetlbpage.rst`` and ``Documentat
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .._host.host import Host
 from .cpus import NODE_FOLDER, numbers
@@ -69,12 +69,11 @@ def reserved(host: Host, size: int) -> int:
     return host.read_number("%s/hugepages-%dkB/resv_hugepages" % (_POOLS, size)) or 0
 
 
-def facts(host: Host) -> dict[str, Any]:
+def facts(host: Host) -> dict[str, dict[str, int]]:
     """Return ``{size in KiB: {node: pages}}`` of all sizes and nodes that the kernel offers, numbers as texts as in JSON."""
     sizes: dict[str, dict[str, int]] = {}
     for node in sorted(numbers(host, NODE_FOLDER, "node")):
-        for folder in host.names("%s/node%d/hugepages" % (NODE_FOLDER, node), "hugepages-*kB"):
-            size = _SIZE.match(folder)
+        for size in map(_SIZE.match, host.names("%s/node%d/hugepages" % (NODE_FOLDER, node), "hugepages-*kB")):
             total = host.read_number(path_of(int(size.group(1)), node)) if size else None
             if size and total is not None:
                 sizes.setdefault(size.group(1), {})[str(node)] = total
@@ -88,7 +87,4 @@ def kept_free(memory: int) -> int:
 
 def size_text(size: int) -> str:
     """Return a size in KiB as text: ``2 MiB``."""
-    for unit, factor in (("GiB", 1 << 20), ("MiB", 1 << 10)):
-        if size % factor == 0:
-            return "%d %s" % (size // factor, unit)
-    return "%d KiB" % size
+    return next("%d %s" % (size // factor, unit) for unit, factor in (("GiB", 1 << 20), ("MiB", 1 << 10), ("KiB", 1)) if size % factor == 0)

@@ -12,6 +12,7 @@ In another tree than the running machine's there is no kernel that lets derived 
 from __future__ import annotations
 
 import os
+import re
 from typing import Container, Iterable, Mapping, NamedTuple
 
 from .._base.cpulist import compress, expand, from_mask, to_mask
@@ -24,6 +25,7 @@ from .processes import stat_fields
 KINDS = ("interrupts", "workqueues", "threads")
 """What a driver has that runs on CPUs."""
 WORKQUEUE_FOLDER = "/sys/devices/virtual/workqueue"
+_MASK, _CPULIST = (re.compile(r"^(Cpus_allowed%s:[ \t]*)(\S*)" % name, re.MULTILINE) for name in ("", "_list"))
 _COMM_LENGTH = 15
 _FLAGS, _KERNEL_THREAD = 6, 0x00200000
 """Which of :func:`stat_fields` are the flags of a process, and PF_KTHREAD."""
@@ -142,13 +144,11 @@ class Target:
 
 
 class Interrupt(Target):
-    """One interrupt by its number of the moment."""
-
     def __init__(self, irq: int, name: str) -> None:
         self.irq = irq
         self.name = name
-        self.path = "/proc/irq/%d/smp_affinity_list" % irq
         self._folder = "/proc/irq/%d/" % irq
+        self.path = self._folder + "smp_affinity_list"
 
     def read(self, host: Host) -> str | None:
         return host.read(self.path)
@@ -168,17 +168,12 @@ class Interrupt(Target):
 
     def write(self, host: Host, cpus: str) -> None:
         host.set_attribute(self.path, cpus)
-        if host.live:
-            return
-        numbers = expand(cpus)
-        for name, value in (("smp_affinity", numbers), ("effective_affinity", [min(numbers)])):
-            if self._own_file(host, name):
-                host.set_attribute(self._folder + name, _mask_like(host.read(self._folder + name) or "", value))
-        if self._own_file(host, "effective_affinity_list"):
-            host.set_attribute(self._folder + "effective_affinity_list", str(min(numbers)))
-
-    def _own_file(self, host: Host, name: str) -> bool:
-        return host.exists(self._folder + name) and not os.path.islink(host.path(self._folder + name))
+        numbers = sorted(expand(cpus))
+        for name, members in (("smp_affinity", numbers), ("effective_affinity", numbers[:1]), ("effective_affinity_list", numbers[:1])):
+            path = self._folder + name
+            if not host.live and host.exists(path) and not os.path.islink(host.path(path)):
+                is_list = name.endswith("_list")
+                host.set_attribute(path, compress(members) if is_list else _mask_like(host.read(path) or "", members))
 
 
 class Workqueue(Target):
@@ -231,10 +226,8 @@ class Thread(Target):
         return thread
 
     def read(self, host: Host) -> str | None:
-        for line in (host.read(self.path) or "").splitlines():
-            if line.startswith("Cpus_allowed_list:"):
-                return line.split(":", 1)[1].strip()
-        return None
+        match = _CPULIST.search(host.read(self.path) or "")
+        return match.group(2) if match else None
 
     def to_record(self, host: Host, cpus: str) -> str:
         return compress(asked_for(host, set(expand(cpus)), usable(host, self._process)))
@@ -248,14 +241,8 @@ class Thread(Target):
         if host.live:
             os.sched_setaffinity(self._pid, asked_for(host, set(numbers), usable(host, self._process)))
             return
-        lines = (host.read(self.path) or "").splitlines()
-        for index, line in enumerate(lines):
-            key, _colon, before = line.partition(":")
-            if key == "Cpus_allowed":
-                lines[index] = "%s:\t%s" % (key, _mask_like(before.strip(), numbers))
-            elif key == "Cpus_allowed_list":
-                lines[index] = "%s:\t%s" % (key, cpus)
-        host.set_attribute(self.path, "\n".join(lines))
+        text = _MASK.sub(lambda match: match.group(1) + _mask_like(match.group(2), numbers), host.read(self.path) or "")
+        host.set_attribute(self.path, _CPULIST.sub(lambda match: match.group(1) + cpus, text))
 
 
 def _mask_like(before: str, cpus: Iterable[int]) -> str:

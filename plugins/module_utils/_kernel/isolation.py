@@ -59,9 +59,9 @@ def isolation(host: Host, problems: list[str]) -> Isolation:
     result = cast("Isolation", values)
     if "isolcpus" in result:
         result["flags"] = [flag for flag in _FLAGS if flag in isolated] or ["domain"]
-    held = list(partitions(host, problems))
-    if held:
-        result["partitions"] = held
+    groups = list(partitions(host, problems))
+    if groups:
+        result["partitions"] = groups
     return result
 
 
@@ -93,7 +93,7 @@ def partitions(host: Host, problems: list[str]) -> Iterator[Partition]:
         kind, _blank, why = (host.read(folder + "/cpuset.cpus.partition") or "").partition(" ")
         if kind not in ("root", "isolated"):
             continue
-        cpus = host.read(folder + "/" + ("cpuset.cpus" if why else "cpuset.cpus.effective")) or ""
+        cpus = host.read(folder + ("/cpuset.cpus" if why else "/cpuset.cpus.effective")) or ""
         try:
             yield {"group": group, "kind": kind, "valid": not why, "cpus": compress(expand(cpus, folder))}
         except ValueError as error:

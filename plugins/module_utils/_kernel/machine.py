@@ -70,27 +70,20 @@ def allocator(host: Host) -> str | None:
 def _systemd(host: Host) -> int | None:
     multiarch = ["/usr/lib/%s/systemd" % name for name in host.names("/usr/lib", "*-linux-gnu*")]
     for folder in list(_SYSTEMD_FOLDERS) + multiarch:
-        libraries = [_SYSTEMD_LIBRARY.match(name) for name in host.names(folder, "libsystemd-shared-*.so")]
+        libraries = map(_SYSTEMD_LIBRARY.match, host.names(folder, "libsystemd-shared-*.so"))
         versions = [int(match.group(1)) for match in libraries if match]
         if versions:
             return max(versions)
-    if not host.live:
-        return None
     try:
-        match = re.match(r"systemd (\d+)", host.run(["systemctl", "--version"]).output)
+        match = re.match(r"systemd (\d+)", host.run(["systemctl", "--version"]).output) if host.live else None
     except CommandError:
         return None
     return int(match.group(1)) if match else None
 
 
 def _cgroup(host: Host) -> str | None:
-    if host.exists(CONTROLLERS):
-        return "v2"
-    if host.exists(CGROUPS + "/unified/cgroup.controllers"):
-        return "hybrid"
-    if host.exists(CGROUPS + "/cpuset") or host.exists(CGROUPS + "/systemd"):
-        return "v1"
-    return None
+    marks = (("v2", "/cgroup.controllers"), ("hybrid", "/unified/cgroup.controllers"), ("v1", "/cpuset"), ("v1", "/systemd"))
+    return next((version for version, mark in marks if host.exists(CGROUPS + mark)), None)
 
 
 def runs(host: Host, cgroup: str) -> bool:
@@ -101,6 +94,5 @@ def runs(host: Host, cgroup: str) -> bool:
 
 def slice_path(name: str) -> str:
     """Return the cgroup path of a slice from its name: ``npu-0.slice`` -> ``/npu.slice/npu-0.slice``."""
-    stem = name[: -len(".slice")]
-    parts = stem.split("-")
+    parts = name[: -len(".slice")].split("-")
     return "".join("/%s.slice" % "-".join(parts[: count + 1]) for count in range(len(parts)))

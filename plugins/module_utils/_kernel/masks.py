@@ -47,11 +47,8 @@ def asked_for(host: Host, cpus: set[int], granted: set[int]) -> set[int]:
 def cpuset(host: Host, pid: int, kind: str = "cpus", above: bool = False) -> set[int] | None:
     """Return the CPUs (or memory nodes, ``mems``) that the cgroup of a process, or the one ``above`` it, grants; None without a cpuset
     controller."""
-    for folder in _folders(host, pid):
-        members = granted(host, posixpath.dirname(folder) if above else folder, kind)
-        if members is not None:
-            return members
-    return None
+    sets = (granted(host, posixpath.dirname(folder) if above else folder, kind) for folder in _folders(host, pid))
+    return next((members for members in sets if members is not None), None)
 
 
 def cpuset_folder(host: Host, pid: int) -> str:

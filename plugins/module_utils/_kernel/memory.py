@@ -19,6 +19,7 @@ import io
 import os
 import posixpath
 import re
+from collections import Counter
 from typing import Any, Container, Iterable, Iterator, Mapping
 
 from .._base.cpulist import expand
@@ -40,6 +41,7 @@ MOST = 4096
 """Pages of a process in a sample, which take about 10 ms."""
 _SYSCALLS = {"x86_64": 279, "aarch64": 239, "ppc64le": 301}
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_WRITABLE = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) .w", re.MULTILINE)
 _FREE = re.compile(r"\b(?:MemFree|Inactive\(file\)):\s+(\d+) kB")
 
 
@@ -51,10 +53,10 @@ def used_by_node(host: Host, folder: str) -> dict[int, int] | None:
     text = host.read(folder + "/memory.numa_stat")
     if text is None:
         return None
-    used: dict[int, int] = {}
+    used: dict[int, int] = Counter()
     for lines, size in ((_HELD.findall(text), 1), (_HELD_PAGES.findall(text), _PAGE)):
         for node, amount in (pair for line in lines for pair in _OF_NODE.findall(line)):
-            used[int(node)] = used.get(int(node), 0) + int(amount) * size
+            used[int(node)] += int(amount) * size
     return used
 
 
@@ -105,21 +107,12 @@ def sampled(host: Host, pid: int) -> dict[int, int]:
     arguments = ctypes.c_int(pid), ctypes.c_ulong(count), pages, ctypes.c_void_p(), nodes, ctypes.c_int(0)
     if count and libc.syscall(ctypes.c_long(syscall), *arguments) != 0:
         raise ValueError("The pages of process %d are not known: move_pages: %s" % (pid, os.strerror(ctypes.get_errno())))
-    counts: dict[int, int] = {}
-    for node in nodes:
-        if node >= 0:  # others are not there, or shared with every process
-            counts[node] = counts.get(node, 0) + 1
-    return counts
+    return Counter(node for node in nodes if node >= 0)  # others are not there, or shared with every process
 
 
 def _places(maps: str) -> list[int]:
     """Return the addresses to look at, of the text of ``maps``: the first page of each writable mapping, and every 512th from there."""
-    mappings = []
-    for line in maps.splitlines():
-        span, permissions = (line.split(" ", 2) + [""])[:2]
-        if permissions[1:2] == "w":
-            first, last = (int(word, 16) for word in span.split("-"))
-            mappings.append((first, last))
+    mappings = [(int(first, 16), int(last, 16)) for first, last in _WRITABLE.findall(maps)]
     step = _PAGE * EVERY
     total = sum((last - first + step - 1) // step for first, last in mappings)
     places = [place for first, last in mappings for place in range(first, last, step * (total // MOST + 1))]
@@ -137,9 +130,9 @@ def nodes_of_gpus(host: Host) -> dict[int, str]:
     """
     nodes = {}
     for pci in host.names(NVIDIA_GPUS):
-        text = host.read("%s/%s/numa_status" % (NVIDIA_GPUS, pci)) or ""
-        fields = {name.strip().lower(): value.strip() for name, _colon, value in (line.partition(":") for line in text.splitlines())}
-        if fields.get("node", "").isdigit() and fields.get("status", "").lower() != "disabled":
+        text = (host.read("%s/%s/numa_status" % (NVIDIA_GPUS, pci)) or "").lower()
+        fields = {name.strip(): value.strip() for name, _colon, value in (line.partition(":") for line in text.splitlines())}
+        if fields.get("node", "").isdigit() and fields.get("status") != "disabled":
             nodes[int(fields["node"])] = pci.lower()
     return nodes
 
@@ -198,8 +191,7 @@ def _nested(folder: str, other: str) -> bool:
 
 def outside(used: Mapping[int, int], nodes: Iterable[int]) -> int:
     """Return the bytes that lie on other nodes than these."""
-    inside = set(nodes)
-    return sum(amount for node, amount in used.items() if node not in inside)
+    return sum(used[node] for node in used.keys() - set(nodes))
 
 
 def gib(amount: float) -> str:
@@ -229,12 +221,9 @@ def _groups(host: Host, units: Container[str]) -> Iterator[tuple[str, str]]:
     """Yield the units, and the folders of their control groups, that are slices of NPUs or named services in these or in system.slice."""
     outer = ["%s/%s.slice" % (CGROUPS, kind) for kind in ("npu", "gpu")]
     slices = outer + ["%s/%s" % (folder, name) for folder in outer for name in host.names(folder, "*.slice")]
-    for folder in slices:
-        yield posixpath.basename(folder), folder
+    yield from ((posixpath.basename(folder), folder) for folder in slices)
     for folder in [*slices, CGROUPS + "/system.slice"]:
-        for name in host.names(folder, "*.service"):
-            if name in units:
-                yield name, "%s/%s" % (folder, name)
+        yield from ((name, "%s/%s" % (folder, name)) for name in host.names(folder, "*.service") if name in units)
 
 
 @contextlib.contextmanager

@@ -53,15 +53,11 @@ def nics(host: Host) -> list[Nic]:
     """Return the network functions that have a driver, in bus order. Virtual functions belong to virtual machines and pods."""
     rows: list[Nic] = []
     for pci, folder, device_class in functions(host):
-        if device_class >> 8 != NETWORK and device_class != INFINIBAND or host.exists(folder + "/physfn"):
-            continue
-        driver = driver_of(host, folder)
+        is_network = device_class >> 8 == NETWORK or device_class == INFINIBAND
+        driver = driver_of(host, folder) if is_network and not host.exists(folder + "/physfn") else ""
         if driver and driver != "vfio-pci":
-            name = name_of(host, folder) or pci
-            rdma = host.names(folder + "/infiniband")
-            rows.append(
-                {"pci": pci, "name": name, "driver": driver, "numa": numa_node(host, pci), "distances": {}, "rdma": rdma, "near": []}
-            )
+            name, numa, rdma = name_of(host, folder) or pci, numa_node(host, pci), host.names(folder + "/infiniband")
+            rows.append({"pci": pci, "name": name, "driver": driver, "numa": numa, "distances": {}, "rdma": rdma, "near": []})
     return rows
 
 
@@ -81,7 +77,7 @@ def hops(one: Sequence[str], other: Sequence[str]) -> int | None:
 def queues(host: Host, pci: str, names: dict[int, str] | None = None) -> list[tuple[int, Vector]]:
     """Return ``[(queue, vector)]`` of a function, by the numbers of the vectors."""
     vectors = requested(host, pci, interrupt_names(host) if names is None else names)
-    return [(number, vector) for number, vector in ((queue_of(vector.name), vector) for vector in vectors) if number is not None]
+    return [(number, vector) for number, vector in zip((queue_of(vector.name) for vector in vectors), vectors) if number is not None]
 
 
 def interfaces(host: Host, pci: str) -> list[str]:
@@ -126,20 +122,13 @@ def neighbours(host: Host) -> list[dict[str, Any]]:
     for pci, folder, device_class in functions(host):
         if device_class >> 8 not in (STORAGE, NETWORK) and device_class != INFINIBAND:
             continue
-        texts = [host.read("/proc/irq/%d/smp_affinity_list" % vector.irq) for vector in requested(host, pci, names)]
-        masks = [mask for mask in texts if mask]
+        texts = (host.read("/proc/irq/%d/smp_affinity_list" % vector.irq) for vector in requested(host, pci, names))
+        masks = list(filter(None, texts))
         if masks:
-            rows.append(
-                {
-                    "pci": pci,
-                    "name": name_of(host, folder) or pci,
-                    "driver": driver_of(host, folder),
-                    "numa": numa_node(host, pci),
-                    "irqs": len(masks),
-                    "shared": dict(Counter(mask for mask in masks if not mask.isdigit())),
-                    "single": _layers(Counter(int(mask) for mask in masks if mask.isdigit())),
-                }
-            )
+            row = {"pci": pci, "name": name_of(host, folder) or pci, "driver": driver_of(host, folder), "numa": numa_node(host, pci)}
+            shared = dict(Counter(mask for mask in masks if not mask.isdigit()))
+            single = _layers(Counter(int(mask) for mask in masks if mask.isdigit()))
+            rows.append({**row, "irqs": len(masks), "shared": shared, "single": single})
     return rows
 
 

@@ -21,7 +21,6 @@ def stat_fields(host: Host, folder: str) -> list[str]:
 
 
 def every_pid(host: Host) -> list[int]:
-    """Return the numbers of all processes."""
     return [int(name) for name in host.names("/proc", "[0-9]*") if name.isdecimal()]
 
 

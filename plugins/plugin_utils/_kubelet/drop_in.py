@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
-from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet.state_file import minor_version
+from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet.state_file import minor_of
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import as_cpulist, mask, text_of, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import CORES, PolicyOptions, allocate
@@ -138,7 +138,7 @@ def gates_of(name: str, options: Iterable[str], kubelet: Mapping[str, Any]) -> d
 
 def _version(kubelet: Mapping[str, Any]) -> Version:
     version = kubelet.get("version")
-    return minor_version(version) if version else (NEVER[0] - 1, 0)
+    return minor_of(version) if version else (NEVER[0] - 1, 0)
 
 
 def reserved_cpus(plan: Plan, topology: Topology, more: object = "") -> str:

@@ -21,7 +21,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet.state_file import minor_version
+from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet.state_file import minor_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, text_of, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import title
@@ -100,12 +100,7 @@ def hints(topology: Topology) -> dict[int, int | None]:
 @remark("NPU_KUBELET_BLOCKED")
 def _cgroups(topology: Topology, kubelet: Mapping[str, Any]) -> list[str]:
     version, cgroup = kubelet.get("version"), (topology.get("machine") or {}).get("cgroup")
-    if (
-        not version
-        or minor_version(version) < REFUSES_CGROUP_V1
-        or cgroup not in ("v1", "hybrid")
-        or kubelet.get("fail_cgroup_v1") == "false"
-    ):
+    if not version or minor_of(version) < REFUSES_CGROUP_V1 or cgroup not in ("v1", "hybrid") or kubelet.get("fail_cgroup_v1") == "false":
         return []
     return [
         f"Kubelet {version} does not start on this host, which has cgroup {cgroup}: boot it with cgroup v2 (kernel parameter "

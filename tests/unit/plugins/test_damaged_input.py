@@ -275,7 +275,7 @@ TEXTS = {
     "JSON of the kubelet": (kubelet_settings.read, '{"cpuManagerPolicy": "static", "kubeReserved": {"cpu": "1"}}'),
     "state of the kubelet": (state_file.parse, STATE),
     "new state of the kubelet": (state_file.parse, json.dumps({"data": '{"policyName":"none","defaultCpuSet":""}', "dataChecksum": 1})),
-    "version of the kubelet": (state_file.minor_version, "Kubernetes v1.36.2"),
+    "version of the kubelet": (state_file.minor_of, "Kubernetes v1.36.2"),
     "counts of rebinds": (rebinds._parsed, '{"0000:c1:00.0": {"irq 7": {"times": [1, 2], "since": 5}}}'),
     "metrics": (lambda text: metrics.value_of(text, "npu"), "# HELP npu x\nnpu 1.5\n"),
     "pages by node": (memory.pages_by_node, NUMA_MAPS),

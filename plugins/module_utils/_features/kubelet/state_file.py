@@ -157,7 +157,7 @@ def against_kubelet(state: State, version: str | None, path: str = FILE) -> Iter
     if state.oldest is None:
         return
     remove = "drain the node, stop kubelet, remove the file and memory_manager_state next to it, start kubelet"
-    if version is not None and minor_version(version) < state.oldest:
+    if version is not None and minor_of(version) < state.oldest:
         text = "%s is of version %s, which kubelet %s takes for corrupted and does not start with: %s"
         yield text % (path, state.version, version, remove)
     else:
@@ -165,7 +165,7 @@ def against_kubelet(state: State, version: str | None, path: str = FILE) -> Iter
         yield "%s is of version %s, which %s take for corrupted: for a downgrade %s" % (path, state.version, older, remove)
 
 
-def minor_version(text: str) -> tuple[int, int]:
+def minor_of(text: str) -> tuple[int, int]:
     """Return the first two numbers of a release: ``1.36.2`` -> ``(1, 36)``."""
     major, minor = re.findall(r"\d+", text)[:2]
     return int(major), int(minor)
