@@ -333,8 +333,17 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         pods: bool
         environment: Dict[str, bool]
 
+    class WantedProcesses(TypedDict, total=False):
+        """Processes whose threads are placed: those of a slice or unit, of numbers, or with a device of the NPUs open."""
+
+        npus: List[int]
+        slice: str
+        unit: str
+        pids: List[int]
+        devices: bool
+
     class ThreadsLive(TypedDict):
-        processes: List[Dict[str, Any]]
+        processes: List[WantedProcesses]
         patterns: Dict[str, Any]
         memory: str
         memory_limit: int

@@ -146,7 +146,7 @@ def _adopted(host: Host, pid: int, group: Sequence[str]) -> list[tuple[str, str]
 
 def _users(record: HostRecord) -> list[Process]:
     """Return the processes in the slices of NPUs, and those that have one open."""
-    return find(record.host, record.plan, groups_of(record.plan, [{}, {"devices": True}])).processes if record.plan else []
+    return find(record.host, record.plan, groups_of(record.plan, [{}, {"devices": True}]))[0] if record.plan else []
 
 
 def _npus_of(record: HostRecord, units: Iterable[str]) -> list[PlanEntry]:
@@ -172,7 +172,7 @@ def _threads_of(record: HostRecord, pid: int) -> Lines:
         return
     report = placing.place(record.host, record.plan, wanted["processes"], wanted["patterns"], check=True)
     for row in (row for row in report.processes if row["pid"] == pid):
-        groups: dict[tuple[str, str, str], list[str]] = {}
+        groups: dict[tuple[str, str | None, str | None], list[str]] = {}
         for thread in (thread for thread in row["threads"] if thread["before"] is not None):
             groups.setdefault((thread["role"], thread["before"], thread["wanted"]), []).append(thread["name"])
         for (role, before, cpus_wanted), names in groups.items():

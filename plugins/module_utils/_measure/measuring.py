@@ -24,7 +24,7 @@ from .._features.threads.tasks import Process, find, groups_of, titles_of
 from .counters import busy, grown, migrations, perf_migrations, runs, switches
 
 if TYPE_CHECKING:
-    from .._base.documents import Plan
+    from .._base.documents import Plan, WantedProcesses
 
 UNITS = {
     "involuntary_switches": "per s",
@@ -211,7 +211,7 @@ def workloads(host: Host, plan: Plan, found: Iterable[Process], seconds: float) 
 def measure(
     host: Host,
     plan: Plan,
-    wanted: Iterable[Mapping[str, Any]] = (),
+    wanted: Iterable[WantedProcesses] = (),
     seconds: float = 30,
     interval: float = 1.0,
     clock: Any = time,
@@ -225,8 +225,8 @@ def measure(
     ``interval``: seconds between samples; ``clock`` has ``sleep`` and ``monotonic``. Raises ``ValueError`` for what is not a
     plan, or asks for an NPU that it does not have.
     """
-    found = find(host, plan, groups_of(plan, wanted), pods=True)
-    loads = workloads(host, plan, found.processes, seconds)
+    processes, warnings = find(host, plan, groups_of(plan, wanted), pods=True)
+    loads = workloads(host, plan, processes, seconds)
     start, passed, last = clock.monotonic(), 0.0, busy(host)
     for window in range(1, WINDOWS + 1):
         end, before = seconds * window / WINDOWS, passed
@@ -239,7 +239,7 @@ def measure(
         if passed > before:
             for load in loads:
                 load.end_window(passed)
-    rows, remarks = [load.result(bool(last)) for load in loads], list(found.warnings)
+    rows, remarks = [load.result(bool(last)) for load in loads], list(warnings)
     for load in loads:
         ended = [pid for pid in load.pids if not host.exists("/proc/%d" % pid)]
         if ended:

@@ -167,5 +167,5 @@ def _with_bind_irq(host: Host, plan: Plan) -> list[tuple[Process, str, torch_npu
             settings[pid] = (*setting, torch_npu.visible_ids(environment))
     if not settings:
         return []
-    processes = find(host, plan, groups_of(plan, [{}, {"devices": True}]), pods=True).processes
+    processes = find(host, plan, groups_of(plan, [{}, {"devices": True}]), pods=True)[0]
     return [(process, *settings[process.pid]) for process in processes if process.pid in settings]

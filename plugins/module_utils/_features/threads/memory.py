@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections import Counter
 from typing import Any, Iterable, Mapping
 
 from ..._base.table import count
@@ -45,11 +46,11 @@ class Unreadable(Exception):
 
 def pages_by_node(text: str, page_kib: int = 4) -> dict[int, float]:
     """Return ``{node: MiB}`` of the text of numa_maps. Lines of old kernels do not tell the page size; then it is ``page_kib``."""
-    kib: dict[int, int] = {}
+    kib: dict[int, int] = Counter()
     for line in text.splitlines():
         size = _SIZE.search(line)
         for node, pages in _NODE.findall(line):
-            kib[int(node)] = kib.get(int(node), 0) + int(pages) * (int(size.group(1)) if size else page_kib)
+            kib[int(node)] += int(pages) * (int(size.group(1)) if size else page_kib)
     return {node: amount / _KIB for node, amount in kib.items()}
 
 
@@ -74,7 +75,6 @@ def wanted_nodes(process: Process) -> set[int]:
 
 
 def _nearest(process: Process) -> set[int]:
-    """Return the nodes to which memory moves first."""
     return {node for npu in process.npus for node in expand(npu.get("mems") or memory_nodes(npu))}
 
 
@@ -107,9 +107,8 @@ def tables(host: Host, processes: Iterable[Process]) -> tuple[list[dict[str, Any
         if table is not None:
             wanted = wanted_nodes(process)
             row = {"pid": process.pid, "name": process.name, "npus": [npu["id"] for npu in process.npus], "wanted": compress(wanted)}
-            row["mib"] = {str(node): round(amount, 1) for node, amount in sorted(table.items())}
-            row["remote_mib"] = round(sum(remote(table, wanted).values()), 1)
-            rows.append(row)
+            mib = {str(node): round(amount, 1) for node, amount in sorted(table.items())}
+            rows.append({**row, "mib": mib, "remote_mib": round(sum(remote(table, wanted).values()), 1)})
     return rows, warnings
 
 

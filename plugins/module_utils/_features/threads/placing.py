@@ -30,7 +30,30 @@ from .feature import SETTINGS
 from .tasks import ROLES, Process, find, groups_of, threads
 
 if TYPE_CHECKING:
-    from ..._base.documents import Plan
+    from typing import List, TypedDict
+
+    from ..._base.documents import Plan, WantedProcesses
+
+    class ThreadRow(TypedDict):
+        """``state``: placed (was right), moved, left (by a pattern), gone (ended, no failure), refused (by its cpuset) or failed."""
+
+        tid: int
+        name: str
+        role: str
+        before: str | None
+        wanted: str | None
+        after: str | None
+        state: str
+        text: str
+
+    class ProcessRow(TypedDict):
+        pid: int
+        name: str
+        title: str
+        npus: List[int]
+        found_by: str
+        threads: List[ThreadRow]
+
 
 Patterns = Mapping[str, Optional[Sequence[str]]]
 PATTERNS = {
@@ -55,7 +78,7 @@ _BY_TORCH_NPU = (
 _PROCESSES = {"npus?": [int], "slice?": str, "unit?": str, "pids?": [int], "devices?": bool}
 
 
-def settings_of(host: Host) -> tuple[list[dict[str, Any]], dict[str, list[str]]]:
+def settings_of(host: Host) -> tuple[list[WantedProcesses], dict[str, list[str]]]:
     """Return ``(processes, patterns)`` of the installed settings; none where there is no file. Raises ``ValueError`` for another shape."""
     try:
         text = host.text(SETTINGS)
@@ -90,12 +113,11 @@ def kv_thread(host: Host, pids: Iterable[int], patterns: Patterns) -> str:
 def cpus_of_roles(
     npus: Sequence[Mapping[str, Any]], online: set[int], granted: set[int] | None = None
 ) -> tuple[dict[str, set[int]], list[tuple[str, str]]]:
-    """Return ``({role: CPUs}, [(role, sentence)])`` for processes of these entries of the plan: sets, within their pools, of what
-    they may use.
+    """Return ``({role: CPUs}, [(role, sentence)])`` for processes of these entries of the plan, within their pools.
 
-    That is what is online and, where it is known, ``granted`` by their cgroup. A role without CPUs is taken by main. CPUs of which none
-    may be used give way to those of main, and then of the pool (a slice inside that of the NPU has a part of it); the sets are empty when
-    none of the pool may be used.
+    They may use what is online and, where it is known, ``granted`` by their cgroup. A role without CPUs is taken by main. CPUs of which
+    none may be used give way to those of main, and then of the pool (a slice inside that of the NPU has a part of it); the sets are empty
+    when none of the pool may be used.
     """
     pool = {cpu for npu in npus for cpu in expand(npu["pool"])}
     usable = online if granted is None else online & granted
@@ -114,17 +136,17 @@ def cpus_of_roles(
 class _Process:
     """One process: what its threads may use, and what becomes of each."""
 
-    def __init__(self, host: Host, process: Process, online: set[int], patterns: Patterns, release: bool) -> None:
+    def __init__(self, host: Host, process: Process, online: set[int], patterns: Patterns, widen: bool) -> None:
         self.host = host
         self.process = process
         self.online = online
-        self.release = release
+        self.widen = widen
         self.patterns = patterns if any(npu.get("kv") for npu in process.npus) else dict(patterns, kv=[])
         granted = cpuset(host, process.pid)
         self.usable = online if granted is None else online & granted
-        self.entries: dict[int, dict[str, Any]] = {}
+        self.entries: dict[int, ThreadRow] = {}
         self.roles, self.sentences = cpus_of_roles(process.npus, online, granted)
-        if release:
+        if widen:
             self.roles, self.sentences = dict.fromkeys(ROLES, self.usable), []
 
     def place(self, check: bool, only: Collection[int] | None = None) -> None:
@@ -133,76 +155,64 @@ class _Process:
             new = [(tid, name) for tid, name in threads(self.host, self.process.pid, only) if tid not in self.entries]
             if not new:
                 return
-            for tid, name in new:
-                self.entries[tid] = self._place(tid, name, check)
+            self.entries.update((tid, self._place(tid, name, check)) for tid, name in new)
 
-    def _place(self, tid: int, name: str, check: bool) -> dict[str, Any]:
+    def _place(self, tid: int, name: str, check: bool) -> ThreadRow:
         role = role_of(name, self.patterns)
         thread = Thread.of_process(self.process.pid, tid, name)
         before = thread.read(self.host)
-        entry = {"tid": tid, "name": name, "role": role, "before": before, "wanted": before, "after": before, "state": "left", "text": ""}
+        cpus = self.roles.get(role) or {cpu for npu in self.process.npus for cpu in expand(npu.get(role) or npu["pool"])}
+        wanted, after, state, text = before if role == "leave" else compress(cpus), before, "left", ""
         if role == "leave":
-            return entry
-        wanted = self.roles[role]
-        entry["wanted"] = compress(wanted or {cpu for npu in self.process.npus for cpu in expand(npu.get(role) or npu["pool"])})
-        if before is None:
-            entry["state"] = "gone"
-        elif not wanted:
-            self._refused(entry, "it may use CPUs %s, and none of the pool" % (compress(self.usable) or "(none)"))
-        elif set(expand(before)) & self.online == wanted and (check or not self.release):
-            entry["state"] = "placed"
+            pass
+        elif before is None:
+            state = "gone"
+        elif not self.roles[role]:
+            state, text = "refused", "it may use CPUs %s, and none of the pool" % (compress(self.usable) or "(none)")
+        elif set(expand(before)) & self.online == cpus and (check or not self.widen):
+            state = "placed"
         elif check:
-            entry.update(state="moved", after=entry["wanted"])
-        else:
-            self._move(thread, entry, wanted)
-        return entry
+            state, after = "moved", wanted
+        else:  # one that is let go is written whatever it shows: it may have asked for just these CPUs, and would keep them
+            state, after, text = self._moved(thread, cpus, before)
+        if state == "refused":
+            text = "is refused the CPUs %s of role %s: %s; start it in the slice of its device, or widen its cpuset" % (wanted, role, text)
+        return {"tid": tid, "name": name, "role": role, "before": before, "wanted": wanted, "after": after, "state": state, "text": text}
 
-    def _move(self, thread: Thread, entry: dict[str, Any], wanted: set[int]) -> None:
+    def _moved(self, thread: Thread, cpus: set[int], before: str | None) -> tuple[str, str | None, str]:
+        """Move a thread, and return its state, its CPUs, and the text."""
         try:
-            thread.write(self.host, entry["wanted"])
+            thread.write(self.host, compress(cpus))
         except OSError as error:
             if error.errno in GONE:
-                entry["state"] = "gone"
-            elif error.errno == errno.EINVAL:
-                self._refused(entry, "the kernel answers %s" % error.strerror)
-            else:
-                advice = "; run as root on the machine itself" if error.errno in FORBIDDEN else ""
-                entry.update(state="failed", text="could not be moved to CPUs %s (%s)%s" % (entry["wanted"], error.strerror, advice))
-            return
+                return "gone", before, ""
+            if error.errno == errno.EINVAL:
+                return "refused", before, "the kernel answers %s" % error.strerror
+            advice = "; run as root on the machine itself" if error.errno in FORBIDDEN else ""
+            return "failed", before, "could not be moved to CPUs %s (%s)%s" % (compress(cpus), error.strerror, advice)
         after = thread.read(self.host)
         if after is None:
-            entry["state"] = "gone"
-        elif set(expand(after)) & self.online == wanted:
-            # One that is let go is written whatever it shows: it may have asked for just these CPUs, and would keep them
-            entry.update(state="placed" if after == entry["before"] else "moved", after=after)
-        else:
-            text = "was moved to CPUs %s and is on %s: something else moves it" % (entry["wanted"], after)
-            entry.update(state="failed", after=after, text=text)
-
-    def _refused(self, entry: dict[str, Any], why: str) -> None:
-        text = "is refused the CPUs %s of role %s: %s; start it in the slice of its device, or widen its cpuset"
-        entry.update(state="refused", text=text % (entry["wanted"], entry["role"], why))
+            return "gone", before, ""
+        if set(expand(after)) & self.online != cpus:
+            return "failed", after, "was moved to CPUs %s and is on %s: something else moves it" % (compress(cpus), after)
+        return "placed" if after == before else "moved", after, ""
 
 
 class Report:
-    """The results for threads. ``selected`` are the :class:`threads.tasks.Process` objects, ``warnings`` and ``failed`` sentences.
-
-    A process is ``{pid, name, title, npus, found_by, threads}``, a thread ``{tid, name, role, before, wanted, after, state, text}`` with
-    cpulists. States: placed (was right), moved, left (by a pattern), gone (it ended meanwhile, which is not a failure), refused (by its
-    cpuset) and failed.
-    """
+    """The results for threads. ``selected`` are the :class:`threads.tasks.Process` objects, ``warnings`` and ``failed`` sentences."""
 
     def __init__(self, selected: Sequence[Process] = (), warnings: Iterable[str] = ()) -> None:
         self.selected = selected
         self.warnings = list(warnings)
-        self.processes: list[dict[str, Any]] = []
+        self.processes: list[ProcessRow] = []
         self.failed: list[str] = []
         self.changed = False
 
     def add(self, placement: _Process) -> None:
         process, entries = placement.process, [placement.entries[tid] for tid in sorted(placement.entries)]
-        row = {"pid": process.pid, "name": process.name, "title": process.title, "npus": [npu["id"] for npu in process.npus]}
-        self.processes.append({**row, "found_by": process.found_by, "threads": entries})
+        pid, name, _npus, found_by = process
+        npus = [npu["id"] for npu in process.npus]
+        self.processes += [{"pid": pid, "name": name, "title": process.title, "npus": npus, "found_by": found_by, "threads": entries}]
         roles = {entry["role"] for entry in entries}
         self.warnings += ["%s: %s" % (process.title, text) for role, text in placement.sentences if role in roles]
         self.changed |= any(entry["before"] != entry["after"] for entry in entries)
@@ -213,26 +223,25 @@ class Report:
 def place(
     host: Host,
     plan: Plan,
-    wanted: Iterable[Mapping[str, Any]] = (),
+    wanted: Iterable[WantedProcesses] = (),
     patterns: Patterns | None = None,
     check: bool = False,
-    release: bool = False,
+    widen: bool = False,
     among: Births | None = None,
 ) -> Report:
     """Place the threads of processes and return the :class:`Report`.
 
     ``wanted``: see :func:`threads.tasks.groups_of`. ``patterns``: lists of shell patterns by role, where others than :data:`PATTERNS`.
-    ``check``: read and predict only. ``release``: give them all online CPUs instead, which is what undoes it. ``among``: place
-    these processes and threads alone.
+    ``check``: read and predict only. ``widen``: give them all online CPUs instead, which is what undoes it. ``among``: place these
+    processes and threads alone.
 
     Raises ``ValueError`` for what is not a plan or asks for an NPU that it does not have.
     """
     patterns = completed(patterns)
-    found = find(host, plan, groups_of(plan, wanted), among=among)
     online = read_list(host, CPU_FOLDER + "/online") or {cpu for npu in plan["npus"] for cpu in expand(npu["pool"])}
-    report = Report(found.processes, found.warnings)
-    for process in found.processes:
-        placement = _Process(host, process, online, patterns, release)
+    report = Report(*find(host, plan, groups_of(plan, wanted), among=among))
+    for process in report.selected:
+        placement = _Process(host, process, online, patterns, widen)
         setting = torch_npu.setting(started_with(host, process.pid))
         if setting:
             report.warnings.append(_BY_TORCH_NPU % (process.title, setting[0]))
@@ -246,30 +255,26 @@ def restore(host: Host, report: Report) -> None:
     """Restore the CPUs of the threads that were moved; one that has ended needs nothing. Raises ``ValueError`` with what could not be."""
     failed = []
     for row, entry in ((process, thread) for process in report.processes for thread in process["threads"]):
-        if entry["before"] == entry["after"] or entry["state"] == "gone":
-            continue
+        tid, name, before = entry["tid"], entry["name"], entry["before"]
         try:
-            Thread.of_process(row["pid"], entry["tid"], entry["name"]).write(host, entry["before"])
+            if before is not None and before != entry["after"] and entry["state"] != "gone":
+                Thread.of_process(row["pid"], tid, name).write(host, before)
         except OSError as error:
             if error.errno not in GONE:
-                text = "thread %d (%s) of %s could not be restored to CPUs %s: %s"
-                failed.append(text % (entry["tid"], entry["name"], row["title"], entry["before"], error.strerror))
+                failed.append(
+                    "thread %d (%s) of %s could not be restored to CPUs %s: %s" % (tid, name, row["title"], before, error.strerror)
+                )
     if failed:
         raise ValueError("; ".join(failed))
 
 
 def grouped(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the threads of one process with those joined that fare alike: ``names`` and ``tids`` (in the notation of cpulists)."""
-    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    groups: dict[tuple[Any, ...], list[tuple[int, str]]] = {}
     for entry in entries:
-        groups.setdefault(tuple(entry[key] for key in _ALIKE), []).append(entry)
+        groups.setdefault(tuple(entry[key] for key in _ALIKE), []).append((entry["tid"], entry["name"]))
     return [
-        dict(
-            zip(_ALIKE, values),
-            tids=compress(entry["tid"] for entry in same),
-            threads=len(same),
-            names=sorted({entry["name"] for entry in same}),
-        )
+        {**dict(zip(_ALIKE, values)), "tids": compress(dict(same)), "threads": len(same), "names": sorted(set(dict(same).values()))}
         for values, same in groups.items()
     ]
 
@@ -282,7 +287,7 @@ def subject(group: Mapping[str, Any]) -> str:
     return "each of %d threads (%s)" % (group["threads"], shown)
 
 
-def moves(processes: Sequence[Mapping[str, Any]]) -> list[str]:
+def moves(processes: Sequence[ProcessRow]) -> list[str]:
     """Return a sentence for all threads of the processes of a report that moved together."""
     groups = [(row["title"], group) for row in processes for group in grouped(row["threads"]) if group["before"] != group["after"]]
     return ["%s: %s moved from CPUs %s to %s" % (title, subject(group), group["before"], group["after"]) for title, group in groups]

@@ -54,8 +54,8 @@ class Threads(step.LiveStep):
     def look(self, check: bool) -> None:
         self._check = check
         if self.memory == "migrate":
-            asked = find(self.host, self.plan, groups_of(self.plan, self.wanted["processes"])).processes
-            self.migration = Migration(self.host, asked, self.host.timeout)
+            processes, _warnings = find(self.host, self.plan, groups_of(self.plan, self.wanted["processes"]))
+            self.migration = Migration(self.host, processes, self.host.timeout)
             self.migration.refuse_above(self.wanted["memory_limit"])
             patterns = placing.completed(self.wanted["patterns"])
             linked = [placing.kv_thread(self.host, [process.pid], patterns) for process, *_memory in self.migration.todo]
@@ -90,12 +90,9 @@ class Threads(step.LiveStep):
 
     def result(self) -> dict[str, Any]:
         """Return ``{changed, processes, failures}``, and ``memory`` and ``migration`` where it follows the threads."""
-        migration, rows = self.migration, [dict(row, threads=placing.grouped(row["threads"])) for row in self.report.processes]
-        result: dict[str, Any] = {
-            "changed": self.report.changed,
-            "processes": [{key: value for key, value in row.items() if key != "title"} for row in rows],
-            "failures": list(self.report.failed),
-        }
+        migration, rows = self.migration, [{**row, "threads": placing.grouped(row["threads"])} for row in self.report.processes]
+        without_titles = [{key: value for key, value in row.items() if key != "title"} for row in rows]
+        result: dict[str, Any] = {"changed": self.report.changed, "processes": without_titles, "failures": list(self.report.failed)}
         if migration:
             amounts = {"total_mib": round(migration.total, 1), "moved_mib": round(migration.moved, 1)}
             result["migration"] = {**amounts, "steps": migration.steps}
@@ -144,7 +141,7 @@ class Restore(step.Restore):
             placing.restore(self.host, self.report)
 
     def _place(self, check: bool = False) -> placing.Report:
-        return placing.place(self.host, plan_in_force(self.host), *placing.settings_of(self.host), check, release=True)
+        return placing.place(self.host, plan_in_force(self.host), *placing.settings_of(self.host), check, widen=True)
 
 
 def compare(comparing: Comparing, wanted: ThreadsLive) -> None:
@@ -154,15 +151,12 @@ def compare(comparing: Comparing, wanted: ThreadsLive) -> None:
     """
     findings = comparing.findings
     report = placing.place(comparing.host, comparing.plan, wanted["processes"], wanted["patterns"], check=True)
-    objects: dict[tuple[str, Device | None], list[tuple[dict[str, Any], dict[str, Any]]]] = {}
+    objects: dict[tuple[str, Device | None], list[tuple[placing.ProcessRow, placing.ThreadRow]]] = {}
     for process, row in zip(report.selected, report.processes):
         device = Device.of(process.npus[0]) if len(process.npus) == 1 else None
-        for entry in row["threads"]:
-            if entry["state"] not in ("left", "gone"):
-                name = "%s threads of %s" % (entry["role"], titles_of(process.npus))
-                wrong = objects.setdefault((name, device), [])
-                if entry["state"] != "placed":
-                    wrong.append((row, entry))
+        for entry in (entry for entry in row["threads"] if entry["state"] not in ("left", "gone")):
+            wrong = objects.setdefault(("%s threads of %s" % (entry["role"], titles_of(process.npus)), device), [])
+            wrong += [(row, entry)] if entry["state"] != "placed" else []
     for (name, device), wrong in objects.items():
         if not wrong:
             findings.same("threads", name)

@@ -28,7 +28,7 @@ from ..._users.devices import numbers, opened, owners
 from ..._users.groups import of_pods
 
 if TYPE_CHECKING:
-    from ..._base.documents import Plan, PlanEntry
+    from ..._base.documents import Plan, PlanEntry, WantedProcesses
 
 ROLES = ("main", "acl", "release", "kv")
 _SETTING = "npu_affinity_threads_processes"
@@ -45,13 +45,6 @@ class Process(NamedTuple):
     @property
     def title(self) -> str:
         return "process %d (%s) of %s" % (self.pid, self.name, titles_of(self.npus))
-
-
-class Found(NamedTuple):
-    """``processes`` by number, and ``warnings``: sentences on what was asked for and is not there, or is left alone."""
-
-    processes: list[Process]
-    warnings: list[str]
 
 
 def plan_in_force(host: Host) -> Plan:
@@ -95,15 +88,15 @@ class Group(NamedTuple):
         return max((len(names) for names in above if all(name.endswith(".slice") for name in names)), default=None)
 
 
-def groups_of(plan: Plan, wanted: Iterable[Mapping[str, Any]] = ()) -> list[Group]:
-    """Return the :class:`Group` list of ``[{npus, slice, unit, pids, devices}]``; without it, one for the slice of every NPU of the plan.
+def groups_of(plan: Plan, wanted: Iterable[WantedProcesses] = ()) -> list[Group]:
+    """Return the groups that are wanted; without any, one for the slice of every NPU of the plan.
 
     ``npus`` are logic ids, none means all. An element without slice, unit, pids and devices means the slices of its NPUs. Raises
     ``ValueError`` for what is not a plan, for an NPU that the plan does not have, and for roles with CPUs outside their pool.
     """
-    by_id = {}
-    for npu in reversed(plan_npus(plan)):
-        by_id[npu["id"]], title = npu, Device.of(npu).title
+    by_id = {npu["id"]: npu for npu in reversed(plan_npus(plan))}
+    for npu in by_id.values():
+        title = Device.of(npu).title
         pool = set(expand(npu["pool"], "pool of %s" % title))
         for role in ROLES:
             if not pool.issuperset(expand(npu.get(role) or "", "%s of %s" % (role, title))):
@@ -139,8 +132,10 @@ def cgroups(host: Host, pid: int) -> list[list[str]] | None:
     return [line.split(":", 2)[2].strip("/").split("/") for line in text.splitlines() if line.count(":") >= 2]
 
 
-def find(host: Host, plan: Plan, groups: Sequence[Group], pods: bool = False, among: Iterable[int] | None = None) -> Found:
-    """Return what :class:`Found` describes. A process in several groups belongs to the nearest one.
+def find(
+    host: Host, plan: Plan, groups: Sequence[Group], pods: bool = False, among: Iterable[int] | None = None
+) -> tuple[list[Process], list[str]]:
+    """Return processes by number, and warnings about what is not there or left alone. One in several groups belongs to the nearest.
 
     A process that has devices of some of its group's NPUs open belongs to these only; one that has opened none yet, to that of its rank.
     Processes in pods are the kubelet's and left alone unless ``pods``. ``among``: look at these processes only.
@@ -166,21 +161,18 @@ def find(host: Host, plan: Plan, groups: Sequence[Group], pods: bool = False, am
         if not near:
             continue
         npus = {Device.of(npu): npu for group in near for npu in group.npus}
-        chosen = sorted(held & set(npus)) or rank_of(host, pid, plan, npus) or sorted(npus)
+        chosen = sorted(held & npus.keys()) or rank_of(host, pid, plan, npus) or sorted(npus)
         process = Process(pid, host.read("/proc/%d/comm" % pid) or "ended", [npus[key] for key in chosen], near[0].title)
-        if held and not held & set(npus):
+        if held and not held & npus.keys():
             others = ", ".join(device.title for device in sorted(held))
             text = "%s was found by %s and has the device of %s open; start it in the slice of that %s"
             warnings.append(text % (process.title, process.found_by, others, min(held).kind.upper()))
         (in_pods if any(map(of_pods, paths or ())) and not pods else processes).append(process)
-    warnings += [
-        "%s runs in a pod of Kubernetes, where the kubelet places threads, and is left alone" % process.title for process in in_pods
-    ]
-    pids = {process.pid for process in processes + in_pods}
-    for group in groups if among is None else ():
-        missing = sorted(set(group.pids) - pids)
-        warnings += ["there is no process %d of %s (any more)" % (pid, titles_of(group.npus)) for pid in missing]
-    return Found(processes, warnings)
+    text = "%s runs in a pod of Kubernetes, where the kubelet places threads, and is left alone"
+    warnings += [text % process.title for process in in_pods]
+    missing = [(pid, group) for group in groups for pid in sorted(set(group.pids) - {process.pid for process in processes + in_pods})]
+    warnings += ["there is no process %d of %s (any more)" % (pid, titles_of(group.npus)) for pid, group in missing if among is None]
+    return processes, warnings
 
 
 def rank_of(host: Host, pid: int, plan: Plan, npus: Collection[Device]) -> list[Device]:

@@ -49,15 +49,10 @@ def setting(environment: Sequence[str]) -> tuple[str, Setting] | None:
 
 def _read(mode: int, parts: Sequence[str]) -> Setting:
     ranges: dict[int, list[tuple[int, int]]] = {}
-    switches = set()
-    for part in parts:
-        match, switch = _RANGE.match(part), _SWITCH.match(part)
-        if match:
-            number, first, last = match.groups()
-            ranges.setdefault(int(number), []).append((int(first), int(last or first)))
-        elif switch and int(switch.group(2)):
-            switches.add(switch.group(1))
-    return Setting(mode, ranges, frozenset(switches))
+    for number, first, last in (match.groups() for match in map(_RANGE.match, parts) if match):
+        ranges.setdefault(int(number), []).append((int(first), int(last or first)))
+    switches = (match.groups() for match in map(_SWITCH.match, parts) if match)
+    return Setting(mode, ranges, frozenset(name for name, value in switches if int(value)))
 
 
 def cpus_of(parsed: Setting, number: int, visible: int, online: Collection[int], version: tuple[int, ...]) -> set[int] | None:

@@ -23,8 +23,7 @@ class Threads(Watching):
         self._pids: set[int] = set()
 
     def look(self) -> bool:
-        report = self._place(None)
-        self._pids = {process.pid for process in report.selected} if report else set()
+        self._pids = self._place(None)
         return self.host.exists(SETTINGS)
 
     def concerns(self, group: str) -> bool:
@@ -34,29 +33,28 @@ class Threads(Watching):
         return pid in self._pids
 
     def born(self, births: Births) -> bool:
-        report = self._place(births)
-        self._pids.update(process.pid for process in (report.selected if report else ()))
+        self._pids |= self._place(births)
         return False
 
-    def _place(self, births: Births | None) -> Report | None:
-        """Place threads, and return the report; None where nothing is to be placed, or it is not known what."""
+    def _place(self, births: Births | None) -> set[int]:
+        """Place threads, and return their processes; none where it is not known what is to be placed."""
         try:
             report = self._report(births, check=True)
-            if report and (report.changed or report.failed):
+            if report.changed or report.failed:
                 with changing(self.host, PROGRAM):  # what was waited for may have changed everything
                     report = self._report(births, check=False)
         except (OSError, ValueError) as error:
             self._say(["No thread is placed: %s" % error], births is None)
-            return None
-        if report and report.changed:
+            return set()
+        if report.changed:
             self._log(moves(report.processes), "threads")
-        self._say(report.warnings + report.failed if report else [], births is None)
-        return report
+        self._say(report.warnings + report.failed, births is None)
+        return {process.pid for process in report.selected}
 
-    def _report(self, births: Births | None, check: bool) -> Report | None:
+    def _report(self, births: Births | None, check: bool) -> Report:
         if not (self.host.exists(SETTINGS) and self.host.exists(PLAN)):
             self._units = frozenset()
-            return None
+            return Report()
         plan, (processes, patterns) = plan_in_force(self.host), settings_of(self.host)
         self._units = frozenset(group.unit for group in groups_of(plan, processes) if group.unit)
         return place(self.host, plan, processes, patterns, check, among=births)

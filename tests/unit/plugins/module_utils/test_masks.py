@@ -68,7 +68,7 @@ def test_threads_that_are_let_go_follow_a_wider_cpuset(kernel):
     plan = {"npus": [npu(0, 0)]}
     place(kernel, plan)
     assert allowed(kernel, 100) == ROLES
-    done = place(kernel, plan, release=True)
+    done = place(kernel, plan, widen=True)
     assert (done.changed, done.failed) == (True, [])
     assert allowed(kernel, 100) == {"worker": "0-7", "acl_thread": "0-7"}
     kernel.confine(SLICE, "0-15")
@@ -79,7 +79,7 @@ def test_threads_on_the_whole_cpuset_of_an_old_version_are_freed(kernel):
     """It asked for the CPUs of the slice, which shows nowhere."""
     for tid in (100, 101):
         kernel.set_affinity(tid, range(8))
-    done = place(kernel, {"npus": [npu(0, 0)]}, release=True)
+    done = place(kernel, {"npus": [npu(0, 0)]}, widen=True)
     assert (done.changed, done.failed) == (False, [])
     assert {entry["state"] for entry in done.processes[0]["threads"]} == {"placed"}
     kernel.confine(SLICE, "0-15")

@@ -151,10 +151,10 @@ def test_released_threads_run_on_all_that_their_cgroup_grants(tree, host):
     place(host, PLAN)
     before = allowed(tree, 100), allowed(tree, 200)
     tree.write({"/sys/fs/cgroup/npu.slice/npu-1.slice/vllm.scope/cpuset.cpus.effective": "0-31"})
-    report = place(host, PLAN, release=True)
+    report = place(host, PLAN, widen=True)
     assert report.changed and not report.failed
     assert (set(allowed(tree, 100).values()), set(allowed(tree, 200).values())) == ({"0-7"}, {"0-31"})
-    assert not place(host, PLAN, release=True).changed
+    assert not place(host, PLAN, widen=True).changed
     restore(host, report)
     assert (allowed(tree, 100), allowed(tree, 200)) == before, "an undone release"
 
@@ -272,7 +272,7 @@ def test_the_threads_of_a_real_process_are_placed_and_released():
         assert worker.affinities()["acl_thread_late"] == {CPUS[0]}
         assert place(Host(), real_plan(), wanted).changed
         assert worker.affinities()["acl_thread_late"] == {CPUS[1]}
-        place(Host(), real_plan(), wanted, release=True)
+        place(Host(), real_plan(), wanted, widen=True)
         assert worker.affinities()["acl_thread"] >= set(CPUS)
 
 

@@ -34,8 +34,8 @@ def test_a_unit_is_found_in_a_cgroup_unless_of_another_systemd(tree, cgroup, uni
 
 
 def found(host, wanted=(), plan=PLAN, **options):
-    result = tasks.find(host, plan, tasks.groups_of(plan, wanted), **options)
-    return {each.pid: ([entry["id"] for entry in each.npus], each.found_by) for each in result.processes}, result.warnings
+    processes, warnings = tasks.find(host, plan, tasks.groups_of(plan, wanted), **options)
+    return {each.pid: ([entry["id"] for entry in each.npus], each.found_by) for each in processes}, warnings
 
 
 def populate(tree):
