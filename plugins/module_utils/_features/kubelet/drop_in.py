@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import posixpath
 import time
-from typing import Any, Mapping, NoReturn
+from typing import Any, Mapping, NamedTuple, NoReturn
 
 from ..._host.host import CommandError, Host
 from ..._state import journal, previous
@@ -24,38 +24,39 @@ from .feature import SECTION
 from . import settings, state_file
 
 STATES = (state_file.FILE, "memory_manager_state")
-_RENEWING = ("cpuManagerPolicy", "cpuManagerPolicyOptions", "reservedSystemCPUs")
+_RENEWING = {"cpuManagerPolicy", "cpuManagerPolicyOptions", "reservedSystemCPUs"}
 """Settings with which an old state does not go together."""
 PAUSE = 1
 """Seconds between two looks at a kubelet that starts."""
 
 
-class Change:
-    """What would be changed: the drop-in ``before`` and ``after``, ``differences`` as sentences, and the state files to remove.
+class Change(NamedTuple):
+    """What would be changed, with ``differences`` as sentences, the state files to be ``removed``, and the CPU manager's ``policy`` then.
 
     ``files`` is ``{path: (before, after)}`` of all drop-ins that change: this one, and managed ones under earlier names, which are removed.
     """
 
-    def __init__(self, path: str, before: FileState, after: FileState) -> None:
-        self.path = path
-        self.before = before
-        self.after = after
-        self.files = {path: (before, after)}
-        self.differences: list[str] = []
-        self.removed: list[str] = []
-        self.policy = "none"
+    path: str
+    files: dict[str, tuple[FileState, FileState]]
+    differences: list[str]
+    removed: list[str]
+    policy: str
 
     @property
     def needed(self) -> bool:
         return any(before != after for before, after in self.files.values()) or bool(self.differences)
 
+    @property
+    def installs(self) -> bool:
+        return self.files[self.path][1].text is not None
+
 
 def installed(host: Host) -> list[str]:
     """Return the paths of our drop-ins: those of previous.json (several after a run that was killed while it renamed one), and those that
     the kubelet reads, because the record can be lost."""
-    section: dict[str, Any] = previous.recorded(host).get(SECTION, {})
-    recorded = ([section["path"]] if section else []) + list(section.get("renamed", []))
-    return list(dict.fromkeys([*recorded, *settings.settings(host)[1]["ours"]]))
+    section = previous.recorded(host).get(SECTION, {})
+    recorded = [section["path"], *section.get("renamed", [])] if section else []
+    return list(dict.fromkeys([*recorded, *settings.settings(host)[1].ours]))
 
 
 def look(host: Host, path: str, content: str | None) -> Change:
@@ -66,61 +67,60 @@ def look(host: Host, path: str, content: str | None) -> Change:
     before = FileState.of(host, path)
     if before.text is not None and not is_ours(before.text):
         raise ValueError("%s exists and is not managed by npu.affinity; remove or rename it" % path)
-    change = Change(path, before, FileState(None, None) if content is None else FileState(content, 0o644))
+    files = {path: (before, FileState(None, None) if content is None else FileState(content, 0o644))}
+    differences = []
     for earlier in installed(host):
         current = FileState.of(host, earlier)
         if earlier != path and current.text is not None and is_ours(current.text):
-            change.files[earlier] = (current, FileState(None, None))
-            change.differences.append("drop-in: %s -> %s" % (earlier, path if content is not None else "none"))
+            files[earlier] = (current, FileState(None, None))
+            differences.append("drop-in: %s -> %s" % (earlier, path if content is not None else "none"))
     now, places = settings.settings(host)
-    then, _places = settings.settings(host, {file: after.text for file, (_before, after) in change.files.items()})
+    then, policy, last_policy = _then(host, files)
     if content is not None:
         _refuse_unheeded(path, places, settings.read(content), then)
-    state = _state(host, places["root"])
-    for key in sorted(set(now) | set(then)):
-        if now.get(key) != then.get(key):
-            change.differences.append("%s: %s -> %s" % (key, _shown(now.get(key)), _shown(then.get(key))))
-    change.policy = then.get("cpuManagerPolicy") or "none"
-    if state is not None and state.policy != change.policy and not change.differences:
-        change.differences.append("cpuManagerPolicy: kubelet last ran with %s -> %s" % (state.policy, change.policy))
+    changed = [key for key in sorted({*now, *then}) if now.get(key) != then.get(key)]
+    differences += ["%s: %s -> %s" % (key, _shown(now.get(key)), _shown(then.get(key))) for key in changed]
+    if last_policy != policy and not differences:
+        differences.append("cpuManagerPolicy: kubelet last ran with %s -> %s" % (last_policy, policy))
     if settings.UNIT in journal.stopped(host):
-        change.differences.append("kubelet.service: stopped by a run that ended too early -> started")
-    renews = any(now.get(key) != then.get(key) for key in _RENEWING) or (state is not None and state.policy != change.policy)
-    if renews and change.needed:
-        change.removed = _states(host, places["root"])
-    return change
+        differences.append("kubelet.service: stopped by a run that ended too early -> started")
+    change = Change(path, files, differences, [], policy)
+    renews = change.needed and (last_policy != policy or not _RENEWING.isdisjoint(changed))
+    return change._replace(removed=_states(host, places.root)) if renews else change
 
 
 def inverse(host: Host, change: Change) -> Change:
     """Return the :class:`Change` that takes back one which was made."""
-    undone = Change(change.path, change.after, change.before)
-    undone.files = {path: (after, before) for path, (before, after) in change.files.items()}
-    texts = {path: after.text for path, (_before, after) in undone.files.items()}
-    then, places = settings.settings(host, texts)
-    undone.policy = then.get("cpuManagerPolicy") or "none"
-    state = _state(host, places["root"])
-    if change.removed or (state is not None and state.policy != undone.policy):
-        undone.removed = _states(host, places["root"])
-    return undone
+    files = {path: (after, before) for path, (before, after) in change.files.items()}
+    _settings, policy, last_policy = _then(host, files)
+    renews = change.removed or last_policy != policy
+    return Change(change.path, files, [], _states(host, settings.settings(host)[1].root) if renews else [], policy)
+
+
+def _then(host: Host, files: Mapping[str, tuple[FileState, FileState]]) -> tuple[settings.Settings, str, str]:
+    """Return the settings with drop-ins as they are to be, the CPU manager's policy by them, and the one that it has a state of, if any."""
+    then, places = settings.settings(host, {path: after.text for path, (_before, after) in files.items()})
+    policy, state = then.get("cpuManagerPolicy") or "none", _state(host, places.root)
+    return then, policy, state.policy if state else policy
 
 
 def _states(host: Host, root: str) -> list[str]:
     return [path for path in ("%s/%s" % (root, name) for name in STATES) if host.exists(path)]
 
 
-def _refuse_unheeded(path: str, places: Mapping[str, Any], wanted: Mapping[str, Any], then: Mapping[str, Any]) -> None:
+def _refuse_unheeded(path: str, places: settings.Places, wanted: settings.Settings, then: settings.Settings) -> None:
     folder = posixpath.dirname(path)
-    if places["config_dir"] != folder or not path.endswith(".conf"):
+    if places.config_dir != folder or not path.endswith(".conf"):
         raise ValueError(
             "the kubelet does not read %s: its folder of drop-ins is %s. Start it with --config-dir=%s (Kubernetes 1.28 or newer), or put "
-            "the settings into %s by hand" % (path, places["config_dir"] or "not set", folder, places["config"])
+            "the settings into %s by hand" % (path, places.config_dir or "not set", folder, places.config)
         )
     for key, value in wanted.items():
         missed = {name: part for name, part in value.items() if then.get(key, {}).get(name) != part} if isinstance(value, dict) else None
         if missed or missed is None and then.get(key) != value:
             raise ValueError(
                 "%s of %s would not count: a flag of the kubelet or a later drop-in says %s. Remove that setting there; the sources are %s"
-                % (key, path, _shown(then.get(key)), ", ".join(places["sources"]))
+                % (key, path, _shown(then.get(key)), ", ".join(places.sources))
             )
 
 
@@ -132,9 +132,8 @@ def _shown(value: object) -> str:
 
 def _state(host: Host, root: str) -> state_file.State | None:
     """Return the state that the kubelet wrote, or None if there is none or it cannot be read."""
-    text = host.read("%s/%s" % (root, state_file.FILE))
     try:
-        return state_file.parse(text) if text is not None else None
+        return state_file.parse(host.read("%s/%s" % (root, state_file.FILE)) or "")
     except ValueError:
         return None
 
@@ -148,7 +147,7 @@ def apply(host: Host, change: Change, wait: float = 120) -> None:
     unit = settings.UNIT
     running = host.live and (unit in journal.stopped(host) or bool(systemd.active([unit])))
     recorded = previous.recorded(host).get(SECTION)
-    if change.after.text is not None:
+    if change.installs:
         name = {"path": change.path} if recorded is None or recorded["path"] == change.path else {"renamed": [change.path]}
         previous.record(host, SECTION, dict(name, folders=missing_folders(host, [change.path])))
     try:
@@ -163,7 +162,7 @@ def apply(host: Host, change: Change, wait: float = 120) -> None:
     except (OSError, ValueError, CommandError) as error:
         _restore(host, systemd, change, running, recorded, error)
     section = previous.recorded(host).get(SECTION, {"folders": []})
-    _settle_record(host, {"path": change.path, "folders": section["folders"]} if change.after.text is not None else None)
+    _settle_record(host, {"path": change.path, "folders": section["folders"]} if change.installs else None)
 
 
 def _put(host: Host, change: Change, which: int) -> None:
@@ -181,7 +180,7 @@ def _label(host: Host, change: Change) -> None:
 
 def _start(host: Host, systemd: Systemd, change: Change, wait: float) -> None:
     journal.start(host, systemd, settings.UNIT)
-    root = settings.settings(host)[1]["root"]
+    root = settings.settings(host)[1].root
     until = time.monotonic() + wait
     while time.monotonic() < until:
         state = _state(host, root)

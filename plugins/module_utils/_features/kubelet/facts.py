@@ -22,20 +22,18 @@ _QUANTITY = re.compile(r"^(\d+)(?:\.(\d+))?(m?)\Z")
 def kubelet(host: Host, online: set[int]) -> dict[str, Any] | None:
     """Return the kubelet's part of the topology, or None on a host without kubelet files.
 
-    ``{version, policy, policy_without, options, topology_policy, topology_options, topology_scope, feature_gates, fail_cgroup_v1,
-    reserved_cpus, reserved_millicpus, default_cpus, exclusive, config, config_dir, sources, warnings}``. ``exclusive`` maps
-    ``pod/container`` (version 1 of the state: the container id) to a cpulist. ``version`` is None where it is not known,
+    ``exclusive`` maps ``pod/container`` (version 1 of the state: the container id) to a cpulist. ``version`` is None where it is not known,
     ``fail_cgroup_v1`` where it is not set. ``policy_without`` is the policy that the kubelet would have without our drop-in.
     ``reserved_cpus`` is None where the kubelet chooses so many ``reserved_millicpus`` itself. ``online`` is the set of online CPUs.
     """
     settings, places = _settings.settings(host)
-    path = "%s/%s" % (places["root"], state_file.FILE)
+    path = "%s/%s" % (places.root, state_file.FILE)
     text = host.read(path)
-    if not places["sources"] and text is None:
+    if not places.sources and text is None:
         return None
     version, reserved, state, warnings = _version(host), set(), None, []
     try:
-        reserved = set(expand(settings.get("reservedSystemCPUs") or "", "%s: reservedSystemCPUs" % places["config"]))
+        reserved = set(expand(settings.get("reservedSystemCPUs") or "", "%s: reservedSystemCPUs" % places.config))
         state = state_file.parse(text, path) if text is not None else None
     except ValueError as error:
         warnings.append("The CPU manager's sets cannot be used: %s" % error)
@@ -44,7 +42,7 @@ def kubelet(host: Host, online: set[int]) -> dict[str, Any] | None:
         if wanted and wanted != state.policy:
             warnings.append(
                 "%s wants CPU manager policy %s, but kubelet last ran with %s (%s): it refuses to start until that file is removed"
-                % (places["config"] if len(places["sources"]) < 2 else "The configuration", wanted, state.policy, path)
+                % (places.config if len(places.sources) < 2 else "The configuration", wanted, state.policy, path)
             )
         warnings.extend(state.problems)
         warnings.extend(state_file.against_kubelet(state, version, path))
@@ -52,7 +50,7 @@ def kubelet(host: Host, online: set[int]) -> dict[str, Any] | None:
             strict = options.get("strict-cpu-reservation") == "true"
             warnings.extend(state_file.against_machine(state, online, reserved, strict, path))
     policy = wanted or (state.policy if state else "none")
-    gone: dict[str, str | None] = dict.fromkeys(places["ours"])
+    gone: dict[str, str | None] = dict.fromkeys(places.ours)
     return {
         "version": version,
         "policy": policy,
@@ -67,9 +65,9 @@ def kubelet(host: Host, online: set[int]) -> dict[str, Any] | None:
         "reserved_millicpus": _reserved(settings),
         "default_cpus": state.default_cpus if state else None,
         "exclusive": state.exclusive if state else {},
-        "config": places["config"],
-        "config_dir": places["config_dir"],
-        "sources": places["sources"],
+        "config": places.config,
+        "config_dir": places.config_dir,
+        "sources": places.sources,
         "warnings": warnings,
     }
 

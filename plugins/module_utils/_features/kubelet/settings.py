@@ -13,7 +13,7 @@ from __future__ import annotations
 import posixpath
 import re
 import shlex
-from typing import Any, Mapping
+from typing import Any, Dict, Mapping, NamedTuple
 
 from ..._base.outside import json_of
 from ..._host.host import Host
@@ -43,22 +43,34 @@ _TOP = re.compile(r"^([A-Za-z][A-Za-z0-9]*)[ \t]*:(?:[ \t]+(.*))?\Z")
 _INNER = re.compile(r"""^[ \t]+["']?([A-Za-z0-9_./-]+)["']?[ \t]*:[ \t]*(.*)\Z""")
 
 
-def settings(host: Host, instead: Mapping[str, str | None] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return ``(settings, places)``: values by the keys of KubeletConfiguration, and ``{config, config_dir, root, sources, ours}``.
+Settings = Dict[str, Any]
+"""Texts, and mappings of texts, by the keys of KubeletConfiguration."""
 
-    ``sources`` are the files that have something to say, and ``flags`` where a flag does; ``ours`` are those that the collection manages.
-    All are empty where no kubelet is installed.
+
+class Places(NamedTuple):
+    """``sources`` are the files with settings, and ``flags`` where a flag has some, none where no kubelet is installed; ``ours`` are those
+    that the collection manages."""
+
+    config: str
+    config_dir: str | None
+    root: str
+    sources: list[str]
+    ours: list[str]
+
+
+def settings(host: Host, instead: Mapping[str, str | None] = {}) -> tuple[Settings, Places]:
+    """Return the settings, and where they are.
+
     ``instead`` maps paths of drop-ins to the texts that they would have, None for one that would be gone.
     """
-    instead = instead or {}
     flags = _flags(host)
     config = flags.get("config") or CONFIG
     folder = (flags.get("config-dir") or "").rstrip("/") or None
-    merged: dict[str, Any] = {}
+    merged: Settings = {}
     sources, ours = [], []
     drop_ins = {"%s/%s" % (folder, name) for name in host.names(folder, "*.conf")} if folder else set()
     drop_ins.update(path for path in instead if folder and path.startswith(folder + "/"))
-    for path in [config] + sorted(drop_ins):
+    for path in [config, *sorted(drop_ins)]:
         text = instead[path] if path in instead else host.read(path)
         if text is not None:
             sources.append(path)
@@ -68,26 +80,22 @@ def settings(host: Host, instead: Mapping[str, str | None] | None = None) -> tup
     if given:
         sources.append("flags")
         _merge(merged, {key: _pairs(value) if key in _MAPPINGS else value for key, value in given.items()})
-    root = (flags.get("root-dir") or ROOT_FOLDER).rstrip("/")
-    return merged, {"config": config, "config_dir": folder, "root": root, "sources": sources, "ours": ours}
+    return merged, Places(config, folder, (flags.get("root-dir") or ROOT_FOLDER).rstrip("/"), sources, ours)
 
 
-def _merge(merged: dict[str, Any], more: Mapping[str, Any]) -> None:
+def _merge(merged: Settings, more: Settings) -> None:
     for key, value in more.items():
-        if isinstance(value, dict):
-            merged.setdefault(key, {}).update(value)
-        else:
-            merged[key] = value
+        merged[key] = {**merged.get(key, {}), **value} if isinstance(value, dict) else value
 
 
-def read(text: str) -> dict[str, Any]:
-    """Return the known settings of a configuration's text: texts by key, and mappings of texts."""
+def read(text: str) -> Settings:
+    """Return the known settings of a configuration's text."""
     if text.lstrip().startswith("{"):
         try:
             return _selected(json_of(text))
         except ValueError:
             return {}
-    document: dict[str, Any] = {}
+    document: Settings = {}
     indents: dict[str, int] = {}
     mapping = None
     for line in text.splitlines():
@@ -117,14 +125,10 @@ def _flow(text: str) -> dict[str, str]:
     return {_value(key): _value(value) for key, value in pairs}
 
 
-def _selected(document: Mapping[str, Any]) -> dict[str, Any]:
-    selected: dict[str, Any] = {
-        key: _text(document[key]) for key in _SCALARS if isinstance(document.get(key), (str, int)) and document[key] != ""
-    }
-    for key in _MAPPINGS:
-        if isinstance(document.get(key), dict) and document[key]:
-            selected[key] = {str(name): _text(value) for name, value in document[key].items()}
-    return selected
+def _selected(document: Settings) -> Settings:
+    selected = {key: _text(document[key]) for key in _SCALARS if isinstance(document.get(key), (str, int)) and document[key] != ""}
+    mappings = [key for key in _MAPPINGS if isinstance(document.get(key), dict) and document[key]]
+    return {**selected, **{key: {str(name): _text(value) for name, value in document[key].items()} for key in mappings}}
 
 
 def _text(value: object) -> str:
@@ -144,8 +148,8 @@ def _flags(host: Host) -> dict[str, str]:
     for word, following in zip(words, words[1:] + [""]):
         match = re.match(r"^--?([a-z][a-z-]+)(?:=(.*))?\Z", word)
         if match:
-            value = match.group(2)
-            flags[match.group(1)] = value if value is not None else "" if following.startswith("-") else following
+            name, value = match.groups("" if following.startswith("-") else following)
+            flags[name] = value
     return flags
 
 

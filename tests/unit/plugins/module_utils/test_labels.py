@@ -99,7 +99,8 @@ def test_a_label_that_cannot_be_set_restores_the_files(tree, running):
 
 
 def kubelet_change():
-    return drop_in.Change(KUBELET, FileState(None, None), FileState(MARK + "reservedSystemCPUs: 0-1\n", 0o644))
+    states = FileState(None, None), FileState(MARK + "reservedSystemCPUs: 0-1\n", 0o644)
+    return drop_in.Change(KUBELET, {KUBELET: states}, [], [], "none")
 
 
 def test_the_drop_in_of_the_kubelet_is_labelled_with_its_folder(tree, running):
