@@ -12,10 +12,13 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, ParamSpec
+from typing import TYPE_CHECKING, ParamSpec
 
 from ansible_collections.npu.affinity.plugins.module_utils._base import findings
 from ansible_collections.npu.affinity.plugins.module_utils._smi.errors import UNSUPPORTED
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 
 _BOTH = {
     "NPU_DRIVER_TOO_OLD": "The Ascend driver is too old for what the settings want.",
@@ -182,9 +185,9 @@ def with_mutes(remarks: Collection[str], muted: Mapping[str, str], counts: Mappi
     return [*without(remarks, muted), *(f"{code} ({times[code]}) is {why}" for code, why in muted.items() if times[code])]
 
 
-def problems(topology: Mapping[str, Any] | None) -> list[str]:
+def problems(topology: Topology | None) -> list[str]:
     """Return the remarks on what could not be read of a host, or contradicts itself."""
-    texts: Iterable[str] = (topology or {}).get("problems") or ()
+    texts: Iterable[str] = topology.get("problems") or () if topology else ()
     return [coded(Sentence("NPU_QUERY_UNSUPPORTED", one) if UNSUPPORTED in one else Sentence("NPU_FACTS_INCOMPLETE", one)) for one in texts]
 
 

@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import noun, numbered
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Npu, Plan, PlanEntry, Topology
 
 Entry = Mapping[str, Any]
 
@@ -43,14 +46,14 @@ def title(entry: Entry) -> str:
     return f"{kind.upper()} {number}"
 
 
-def members(plan: Entry, names: Iterable[Any]) -> tuple[list[Entry], list[str]]:
+def members(plan: Plan, names: Iterable[Any]) -> tuple[list[PlanEntry], list[str]]:
     """Return the entries that names stand for, by kind and number, lost ones included, and the names that stand for none.
 
     ``ValueError`` for what is not a name, and for names that are not a list.
     """
     if not isinstance(names, Iterable) or isinstance(names, str | Mapping):
         raise ValueError(f"{names!r} is not a list of NPUs: write [0, 1], each entry {FORMS}")
-    resolved: dict[str, Entry] = {}
+    resolved: dict[str, PlanEntry] = {}
     unknown = []
     for name in names:
         entries = find(plan, name)
@@ -60,7 +63,7 @@ def members(plan: Entry, names: Iterable[Any]) -> tuple[list[Entry], list[str]]:
     return sorted(resolved.values(), key=lambda entry: kind_and_number(entry["slice"])), unknown
 
 
-def find(plan: Entry, name: Any) -> list[Entry]:
+def find(plan: Plan, name: Any) -> list[PlanEntry]:
     """Return the entries that one name stands for: several where chips share a PCI function and only that is named.
 
     On a host with NPUs and GPUs, a number that both have means the NPU, and ``gpu-0`` the GPU. ``ValueError`` for what is not a name.
@@ -92,11 +95,11 @@ def _wanted(name: Any) -> dict[str, Any]:
     return wanted
 
 
-def _value(entry: Entry, key: str) -> Any:
+def _value(entry: PlanEntry, key: str) -> Any:
     return str(entry.get("pci")).lower() if key == "pci" else entry.get(key)
 
 
-def slices_of(plan: Entry, names: Iterable[Any]) -> set[str]:
+def slices_of(plan: Plan, names: Iterable[Any]) -> set[str]:
     """Return the slices of the NPUs that names stand for; none for what is not a name."""
     try:
         return {str(entry["slice"]) for entry in members(plan, names)[0]}
@@ -110,7 +113,7 @@ def shown(name: Any) -> str:
     return str(name)
 
 
-def in_force(topology: Entry) -> list[tuple[Entry, Entry]]:
+def in_force(topology: Topology) -> list[tuple[Npu, PlanEntry]]:
     """Return the NPUs of a topology that the plan in force has, each with its entry: by PCI function and chip, for ids close up."""
     applied = (topology.get("applied") or {}).get("npus") or ()
     entries = {(str(entry.get("pci")).lower(), entry.get("chip")): entry for entry in applied}
@@ -118,7 +121,7 @@ def in_force(topology: Entry) -> list[tuple[Entry, Entry]]:
     return [(npu, entry) for npu, entry in pairs if entry]
 
 
-def unknown_npus(variable: str, owner: str, names: Iterable[Any], plan: Entry) -> Sentence | None:
+def unknown_npus(variable: str, owner: str, names: Iterable[Any], plan: Plan) -> Sentence | None:
     """Return a sentence about the NPUs that a service, workload or vNPU names and the plan does not have, or None."""
     try:
         _entries, unknown = members(plan, names)
@@ -132,11 +135,11 @@ def unknown_npus(variable: str, owner: str, names: Iterable[Any], plan: Entry) -
     return Sentence("NPU_UNKNOWN_NPU", f"{variable}: {owner} wants {of} {', '.join(unknown)}, but the plan of this host has {has}.")
 
 
-def is_lost(plan: Entry, entry: Entry) -> bool:
+def is_lost(plan: Plan, entry: Entry) -> bool:
     return any(entry is other or entry["slice"] == other["slice"] for other in plan.get("lost") or ())
 
 
-def present_ids(plan: Entry, names: Iterable[Any], variable: str, owner: str) -> list[int]:
+def present_ids(plan: Plan, names: Iterable[Any], variable: str, owner: str) -> list[int]:
     """Return the logic ids, ascending, of the plan for NPUs that settings name; lost NPUs have none.
 
     Raises ``ValueError`` if the plan has no such NPU, or if these are not names. The message names ``owner`` and ``variable``.

@@ -208,6 +208,31 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         ai_cores: Dict[str, int]
         recover: bool | None
 
+    class Kubelet(TypedDict, total=False):
+        """The files of a kubelet. ``exclusive``: the CPUs of each ``pod/container``, or of each id of a container (state of version 1).
+
+        ``version`` is None where it is not known, ``fail_cgroup_v1`` where it is not set. ``policy_without`` is the policy without the
+        drop-in of npu.affinity. ``reserved_cpus`` is None where the kubelet chooses so many ``reserved_millicpus`` itself.
+        """
+
+        version: str | None
+        policy: str
+        policy_without: str
+        options: Dict[str, str]
+        topology_policy: str
+        topology_options: Dict[str, str]
+        topology_scope: str
+        feature_gates: Dict[str, str]
+        fail_cgroup_v1: str | None
+        reserved_cpus: str | None
+        reserved_millicpus: int
+        default_cpus: str | None
+        exclusive: Dict[str, str]
+        config: str
+        config_dir: str | None
+        sources: List[str]
+        warnings: List[str]
+
     class Topology(TypedDict):
         """The fact ``npu_affinity_topology``. Keys that are not required are there where something asked for them."""
 
@@ -218,7 +243,7 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         npus: List[Npu]
         driver: Driver
         irqbalance: Dict[str, Any]
-        kubelet: Dict[str, Any] | None
+        kubelet: Kubelet | None
         applied: Plan | None
         problems: List[str]
         users: List[NpuUser]

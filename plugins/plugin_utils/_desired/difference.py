@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         DifferingUser,
         FileEntry,
         Plan,
+        PlanEntry,
         SlicesLive,
         Topology,
     )
@@ -147,7 +148,7 @@ def _users(topology: Topology, plan: Plan, live: SlicesLive | None, work: Work) 
         }
 
 
-def _members(plan: Entry, names: Sequence[Any]) -> list[Entry]:
+def _members(plan: Plan, names: Sequence[Any]) -> list[PlanEntry]:
     """Return the entries of a plan that names stand for; none where one stands for none."""
     try:
         entries, unknown = members(plan, names)

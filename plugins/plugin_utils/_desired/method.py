@@ -22,7 +22,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._entries import Entry
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import vnpus as _vnpus
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, PlanEntry, Topology
     from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole, Service, Workload
 
 SLICES, SERVICES, NONE = "slices", "services", "none"
@@ -59,7 +59,7 @@ class Work(NamedTuple):
             *((f"vNPU {vnpu['name']}", [vnpu["npu"]]) for vnpu in self.vnpus),
         ]
 
-    def units(self, plan: Plan) -> list[tuple[str, list[Entry], Engine | None]]:
+    def units(self, plan: Plan) -> list[tuple[str, list[PlanEntry], Engine | None]]:
         """Return the units of services, then of workloads, each with the entries of its NPUs, and its engine if given."""
         units: list[tuple[str, Service | Workload]] = [(str(service["unit"]), service) for service in self.services]
         units += [(str(unit), workload) for workload in self.workloads for unit in workload.get("units") or ()]

@@ -15,7 +15,7 @@ default, and beta options another, which is on. Sources: ``pkg/kubelet/cm/{cpuma
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import yaml
 
@@ -26,7 +26,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import 
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import POLICIES, SINGLE, units_of
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Kubelet, Plan, Topology
 
 CPU_POLICIES = ("none", "static")
 NODES, MOST_NODES = "max-allowable-numa-nodes", 8
@@ -64,7 +64,7 @@ def kubelet_drop_in(
     plan: Plan,
     topology: Topology,
     policy: str = "static",
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
     topology_policy: str = "none",
     reserved: object = "",
 ) -> str:
@@ -107,11 +107,11 @@ def kubelet_drop_in(
     return f"# {MARKER}: changes are overwritten.\n" + yaml.safe_dump(configuration, sort_keys=False, width=1000)
 
 
-def knows(option: str, kubelet: Mapping[str, Any]) -> bool:
+def knows(option: str, kubelet: Kubelet) -> bool:
     return _version(kubelet) >= STAGES[option].alpha
 
 
-def gates_of(name: str, options: Iterable[str], kubelet: Mapping[str, Any]) -> dict[str, bool]:
+def gates_of(name: str, options: Iterable[str], kubelet: Kubelet) -> dict[str, bool]:
     """Return the feature gates that options need; ``name`` is what the user calls these.
 
     A kubelet of unknown version is taken for a current one. Raises ``ValueError`` for an option that the kubelet does not know, or whose
@@ -136,7 +136,7 @@ def gates_of(name: str, options: Iterable[str], kubelet: Mapping[str, Any]) -> d
     return gates
 
 
-def _version(kubelet: Mapping[str, Any]) -> Version:
+def _version(kubelet: Kubelet) -> Version:
     version = kubelet.get("version")
     return minor_of(version) if version else (NEVER[0] - 1, 0)
 
@@ -168,7 +168,7 @@ def _refuse_static(topology: Topology, options: Mapping[str, str], topology_poli
     allocate(units, units.cpus, units.threads_per_core, PolicyOptions(**fields), kept)
 
 
-def _texts(given: Mapping[str, Any] | None) -> dict[str, str]:
+def _texts(given: Mapping[str, object] | None) -> dict[str, str]:
     """Return options as the texts that the kubelet expects."""
     given = given or {}
     if not isinstance(given, Mapping):

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet.state_file import minor_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
@@ -28,7 +28,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._entries import title
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import SINGLE
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Kubelet, Plan, Topology
 
 REFUSES_CGROUP_V1 = (1, 35)
 """The first release that does not start on cgroup v1 by default."""
@@ -80,7 +80,7 @@ def _sentences(topology: Topology, static: bool, needed: int, verb: str) -> list
     return [Sentence("NPU_PODS_IN_POOL", f"The plan {verb} CPUs {what} that the kubelet gave to containers: {', '.join(holders)}. {_NEXT}")]
 
 
-def _exclusive(sets: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+def _exclusive(sets: Mapping[str, object], path: str = "") -> Iterator[tuple[str, str]]:
     """Yield ``(pod/container, cpulist)`` of the kubelet's exclusive sets, whether nested by pod or flat."""
     for name, value in sets.items():
         if isinstance(value, Mapping):
@@ -98,7 +98,7 @@ def hints(topology: Topology) -> dict[int, int | None]:
 
 
 @remark("NPU_KUBELET_BLOCKED")
-def _cgroups(topology: Topology, kubelet: Mapping[str, Any]) -> list[str]:
+def _cgroups(topology: Topology, kubelet: Kubelet) -> list[str]:
     version, cgroup = kubelet.get("version"), (topology.get("machine") or {}).get("cgroup")
     if not version or minor_of(version) < REFUSES_CGROUP_V1 or cgroup not in ("v1", "hybrid") or kubelet.get("fail_cgroup_v1") == "false":
         return []
@@ -132,7 +132,7 @@ def forecast(topology: Topology) -> list[str]:
 
 
 @remark("NPU_KUBELET_FORECAST")
-def _crowded(topology: Topology, kubelet: Mapping[str, Any], plan: Plan) -> list[str]:
+def _crowded(topology: Topology, kubelet: Kubelet, plan: Plan) -> list[str]:
     """Return a sentence where hinted nodes have fewer CPUs for pods than the plan has for their NPUs."""
     policy = str(kubelet.get("topology_policy") or "none")
     if kubelet.get("policy") != "static" or policy not in _ALIGNED:

@@ -27,7 +27,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.pods import 
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import POLICIES, units_of
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Kubelet, Topology
 
 ANNOTATION = "volcano.sh/numa-topology-policy"
 SCHEDULER = "volcano"
@@ -216,7 +216,7 @@ def numatopology(node: str, topology: Topology) -> Object:
     return {"apiVersion": "nodeinfo.volcano.sh/v1alpha1", "kind": "Numatopology", "metadata": {"name": str(node)}, "spec": spec}
 
 
-def _reserved(kubelet: Mapping[str, Any]) -> str:
+def _reserved(kubelet: Kubelet) -> str:
     if kubelet.get("reserved_cpus"):
         return str(len(expand(kubelet["reserved_cpus"], "reserved CPUs of the kubelet")))
     thousandths = int(kubelet.get("reserved_millicpus") or 0)

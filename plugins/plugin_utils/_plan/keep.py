@@ -97,7 +97,7 @@ def in_force(machine: Machine, applied: Plan | None, options: Options) -> dict[C
     return {card: mask(record["pool"]) for card, record in matched.items() if record.get("pool")}
 
 
-def records_of(applied: Mapping[str, Any] | None) -> list[PlanEntry]:
+def records_of(applied: Plan | None) -> list[PlanEntry]:
     """Return the entries of a plan, those of lost cards last."""
     return [*(applied or {}).get("npus", ()), *((applied or {}).get("lost") or ())]
 

@@ -11,13 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._base.memory_nodes import FAR, distances_of, owners
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, coded_error
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NODE, cpus_of, mask, mask_of, text_of, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import PUBLISHED, STRICT, WIDE, Options, RoleSizes
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._base import documents
 
 
 @dataclass(eq=False, slots=True)
@@ -62,13 +65,13 @@ class Node:
     id: int
     cpus: int
     has_memory: bool
-    entry: Mapping[str, Any]
-    owner: Mapping[str, Any] | None = None
+    entry: documents.Node | None
+    owner: documents.Owner | None = None
 
     @cached_property
     def distances(self) -> Mapping[int, int]:
         """The distances by node id. Most nodes are never asked."""
-        return distances_of(self.entry)
+        return distances_of(self.entry) if self.entry else {}
 
 
 @dataclass(eq=False)
@@ -284,7 +287,7 @@ def cards_named(cards: Iterable[Card]) -> str:
     )
 
 
-def read(topology: object, options: Options) -> Machine:
+def read(topology: documents.Topology, options: Options) -> Machine:
     """Return the machine of a topology. ``ValueError`` says what the topology lacks, or which option leaves nothing to divide."""
     if not isinstance(topology, Mapping) or not {"cpus", "npus"} <= topology.keys():
         raise ValueError(
@@ -322,7 +325,7 @@ def read(topology: object, options: Options) -> Machine:
     return machine
 
 
-def _nodes(topology: Mapping[str, Any], online: int) -> dict[int, Node]:
+def _nodes(topology: documents.Topology, online: int) -> dict[int, Node]:
     """Return the nodes. A topology that was written by hand may not tell the owners."""
     numa, nodes, covered = topology.get("numa") or (), {}, 0
     for entry in sorted(numa, key=lambda entry: int(entry["id"])):
@@ -334,7 +337,7 @@ def _nodes(topology: Mapping[str, Any], online: int) -> dict[int, Node]:
         for number, owner in owners(numa, topology["cpus"].get("sockets") or (), {}, ())[0].items():
             nodes[number].owner = owner
     if online & ~covered:
-        nodes[NO_NODE] = Node(NO_NODE, online & ~covered, False, {})
+        nodes[NO_NODE] = Node(NO_NODE, online & ~covered, False, None)
     return nodes
 
 
@@ -360,7 +363,7 @@ def _caches(caches: tuple[str, ...]) -> list[int]:
     return sorted((mask(cache, "cpus.caches of the topology") for cache in caches), key=lambda cache: cache & -cache)
 
 
-def _cards(entries: Iterable[Mapping[str, Any]]) -> list[Card]:
+def _cards(entries: Iterable[documents.Npu]) -> list[Card]:
     cards = [
         Card(
             kind=str(entry.get("kind") or "npu"),
@@ -368,7 +371,7 @@ def _cards(entries: Iterable[Mapping[str, Any]]) -> list[Card]:
             pci=entry.get("pci"),
             chip=int(entry.get("chip") or 0),
             family=str(entry.get("family") or ""),
-            numa=None if entry.get("numa") is None else int(entry["numa"]),
+            numa=None if (numa := entry.get("numa")) is None else int(numa),
             affinity=entry.get("affinity"),
             phy_id=entry.get("phy_id"),
             card=entry.get("card"),

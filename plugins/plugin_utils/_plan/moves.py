@@ -5,21 +5,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import members, title
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import keep
 
-Entry = Mapping[str, Any]
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, PlanEntry
+
 SETS = {"pool": "CPUs", "irq": "irq", "kv": "kv", "acl": "acl", "release": "release", "memory_nodes": "memory nodes"}
 
-Pair = tuple[Entry | None, Entry | None]
+Pair = tuple["PlanEntry | None", "PlanEntry | None"]
 """An NPU in the plan in force, and in the plan that would follow; None where it has no entry."""
 
 
-def pairs(applied: Entry | None, plan: Entry) -> list[Pair]:
+def pairs(applied: Plan | None, plan: Plan) -> list[Pair]:
     """Return the NPUs of both plans, matched by PCI function and chip, those that go last; none where that cannot be told."""
     before = with_slices(applied)["npus"] if applied else []
     entries = keep.records_of(plan)
@@ -33,7 +35,7 @@ def pairs(applied: Entry | None, plan: Entry) -> list[Pair]:
 
 
 @remark("NPU_BIND_EFFECT")
-def moves(applied: Entry | None, plan: Entry, users: Iterable[tuple[str, Sequence[Any]]] = ()) -> list[str]:
+def moves(applied: Plan | None, plan: Plan, users: Iterable[tuple[str, Sequence[Any]]] = ()) -> list[str]:
     """Return a sentence for the NPUs that a bind of ``plan`` would move, and one for every service, workload and vNPU.
 
     None on a first bind.
@@ -62,20 +64,20 @@ def _sentence(steps: Iterable[tuple[str, str]]) -> list[str]:
     return ["A bind " + "; ".join(f"{verb} {', '.join(whats)}" for verb, whats in done.items()) + "."] if done else []
 
 
-def with_slices(applied: Entry) -> Entry:
+def with_slices(applied: Plan) -> Plan:
     """Return a plan in force whose entries all have a slice, which one that was edited by hand can lack."""
-    npus = [{"slice": f"{entry.get('kind') or 'npu'}-{entry['id']}.slice", **entry} for entry in applied.get("npus") or ()]
+    npus: Any = [{"slice": f"{entry.get('kind') or 'npu'}-{entry['id']}.slice", **entry} for entry in applied.get("npus") or ()]
     return {**applied, "npus": npus}
 
 
 @remark("NPU_BIND_EFFECT")
-def of_npu(record: Entry | None, entry: Entry | None) -> Iterator[str]:
+def of_npu(record: PlanEntry | None, entry: PlanEntry | None) -> Iterator[str]:
     """Yield the sentence on one of :func:`pairs`, where it differs."""
     for step in _steps(record, entry):
         yield from _sentence([step])
 
 
-def _steps(record: Entry | None, entry: Entry | None) -> Iterator[tuple[str, str]]:
+def _steps(record: PlanEntry | None, entry: PlanEntry | None) -> Iterator[tuple[str, str]]:
     """Yield what a bind does to one of :func:`pairs`, as a verb and what follows it."""
     if entry is None:
         if record is not None:
@@ -100,5 +102,5 @@ def _steps(record: Entry | None, entry: Entry | None) -> Iterator[tuple[str, str
         yield "changes", f"{name} from {then} to {now}"
 
 
-def _places(entries: Iterable[Entry]) -> str:
+def _places(entries: Iterable[PlanEntry]) -> str:
     return " and ".join(f"{title(entry)} (PCI {entry['pci']}, CPUs {entry['pool'] or 'none'})" for entry in entries)

@@ -86,7 +86,7 @@ class Options(NamedTuple):
             **({"workloads": sized} if sized else {}),
         }
 
-    def differences(self, recorded: Mapping[str, Any]) -> list[str]:
+    def differences(self, recorded: Mapping[str, object]) -> list[str]:
         """Return the names of recorded arguments that differ from these and shape pools."""
         now = self.record()
         names = [name for name in now if name in recorded and name not in ("npus", "memory")]

@@ -82,7 +82,7 @@ def of_workloads(machine: Machine, options: Options, numbers: Mapping[Card, int]
 def cards_of(machine: Machine, workload: OfWorkload, numbers: Mapping[Card, int]) -> list[Card]:
     """Return the cards of a workload in the order of their ids. ``numbers`` are those of slices that are not cards' ids."""
     slices = {f"{card.kind}-{numbers.get(card, card.id)}.slice": card for card in machine.cards}
-    plan = {"npus": [{"slice": name, **{key: getattr(card, key) for key in _NAMED_BY}} for name, card in slices.items()]}
+    plan: Any = {"npus": [{"slice": name, **{key: getattr(card, key) for key in _NAMED_BY}} for name, card in slices.items()]}
     names = slices_of(plan, workload.npus)
     return [card for name, card in slices.items() if name in names]
 

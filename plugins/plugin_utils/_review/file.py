@@ -86,7 +86,7 @@ def review_entry(state: Mapping[str, Any], topology: Topology) -> dict[str, Any]
     }
     in_force, plan = (
         {key: plan[key] for key in PLAN if plan.get(key)} | {"npus": with_slices(plan)["npus"]} if plan else None
-        for plan in cast("tuple[dict[str, Any] | None, ...]", (topology.get("applied"), state["plan"]))
+        for plan in cast("tuple[Any, ...]", (topology.get("applied"), state["plan"]))
     )
     return {"machine": hardware(topology), "in_force": in_force, "plan": plan, "state": of_state if state["plan"]["npus"] else None}
 

@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Mapping
+from typing import TYPE_CHECKING, Any, Mapping
 
 from ..._base.cpulist import compress, expand
 from ..._host.host import CommandError, Host
 from . import settings as _settings
 from . import state_file
+
+if TYPE_CHECKING:
+    from ..._base.documents import Kubelet
 
 FOLDERS = ("/usr/bin", "/usr/local/bin", "/opt/bin", "/usr/sbin")
 _PRINTED = re.compile(r"Kubernetes v(\d+\.\d+\S*)")
@@ -19,13 +22,8 @@ _SECONDS = 5
 _QUANTITY = re.compile(r"^(\d+)(?:\.(\d+))?(m?)\Z")
 
 
-def kubelet(host: Host, online: set[int]) -> dict[str, Any] | None:
-    """Return the kubelet's part of the topology, or None on a host without kubelet files.
-
-    ``exclusive`` maps ``pod/container`` (version 1 of the state: the container id) to a cpulist. ``version`` is None where it is not known,
-    ``fail_cgroup_v1`` where it is not set. ``policy_without`` is the policy that the kubelet would have without our drop-in.
-    ``reserved_cpus`` is None where the kubelet chooses so many ``reserved_millicpus`` itself. ``online`` is the set of online CPUs.
-    """
+def kubelet(host: Host, online: set[int]) -> Kubelet | None:
+    """Return the kubelet's part of the topology, None on a host without kubelet files. ``online`` is the set of online CPUs."""
     settings, places = _settings.settings(host)
     path = "%s/%s" % (places.root, state_file.FILE)
     text = host.read(path)
