@@ -21,19 +21,16 @@ def quality(groups: Groups, pools: Mapping[Card, int], held: int = 0, floor: int
 
     ``held`` are usable CPUs that are not idle although no pool has them; ``floor``: see :func:`_next_to_best`.
     """
-    machine = groups.machine
-    given = on_node = near = counted = 0
-    sizes = []
-    whole = True
+    machine, sizes, given = groups.machine, list(map(int.bit_count, pools.values())), union(pools.values())
+    whole = not any(map(machine.other_threads, pools.values()))
+    on_node = near = counted = 0
     for card, cpus in pools.items():
-        given |= cpus
-        sizes.append(cpus.bit_count())
-        whole = whole and not machine.other_threads(cpus)
         if card.numa in machine.nodes:
             on_node += (cpus & machine.own_cpus(card)).bit_count()
             near += (cpus & groups.local[card.numa]).bit_count()
-            counted += sizes[-1]
+            counted += cpus.bit_count()
     idle = machine.usable & ~given & ~held
+    idle_near = idle & goals.local(groups)
     has = {
         "disjoint": sum(sizes) == given.bit_count(),
         "whole_cores": whole,
@@ -44,14 +41,14 @@ def quality(groups: Groups, pools: Mapping[Card, int], held: int = 0, floor: int
         "smallest": min(sizes, default=0),
         "idle": text_of(idle),
         "evenness": goals.uneven(groups, pools),
+        "idle_near": text_of(idle_near),
+        **UNKNOWN,
     }
-    idle &= goals.local(groups)
     cores = [] if whole or machine.smt == "threads" else list(map(machine.cores, pools.values()))
     share_cores = union(cores).bit_count() < sum(map(int.bit_count, cores))
     valid = has["disjoint"] and not given & ~machine.usable and not share_cores
     comparable = counted and all(card.numa in machine.nodes and pools.get(card) for card in groups.home)
-    best = _next_to_best(groups, pools, has, idle, held, floor) if valid and comparable else UNKNOWN
-    return {**has, "idle_near": text_of(idle), **best}
+    return {**has, **_next_to_best(groups, pools, has, idle_near, held, floor)} if valid and comparable else has
 
 
 UNKNOWN: dict[str, Any] = {"nearest": None, "smallest_possible": None, "optimal": None, "gap": {}}
@@ -59,10 +56,10 @@ UNKNOWN: dict[str, Any] = {"nearest": None, "smallest_possible": None, "optimal"
 
 
 def _next_to_best(groups: Groups, pools: Mapping[Card, int], has: Mapping[str, Any], idle: int, held: int, floor: int) -> dict[str, Any]:
-    """Return ``{nearest, smallest_possible, optimal, gap}``; what is not known is None.
+    """Return how far the pools are from the best possible ones; what is not known is None.
 
-    The first two are of divisions whose smallest pool has ``floor`` CPUs, those of the published rule, as far as that is possible; without
-    a floor, as many as the smallest of these pools.
+    ``nearest`` and ``smallest_possible`` are of divisions whose smallest pool has ``floor`` CPUs, those of the published rule, as far as
+    that is possible; without a floor, as many as the smallest of these pools.
     """
     count, distance = goals.sums(goals.remote(groups, pools))
     smallest = has["smallest"]
