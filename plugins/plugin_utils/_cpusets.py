@@ -6,16 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import chain
+from operator import or_
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import HIGHEST_CPU, compress, expand
 
 NO_NODE = -1
 """The id that stands for the CPUs of no NUMA node (a kernel without NUMA); it has no memory node to bind to."""
-
-DIGITS_PER_RUN = 10
-"""Looking at so many binary digits takes as long as finding one run of them."""
 
 
 @lru_cache(maxsize=1024)
@@ -41,30 +39,16 @@ def mask(text: str, name: str = "cpulist") -> int:
 def mask_of(cpus: Iterable[int]) -> int:
     if isinstance(cpus, list) and cpus and cpus == list(range(cpus[0], cpus[0] + len(cpus))):
         return (1 << len(cpus)) - 1 << int(cpus[0])
-    bits = 0
-    for cpu in cpus:
-        bits |= 1 << cpu
-    return bits
+    return union(1 << cpu for cpu in cpus)
 
 
 def union(masks: Iterable[int]) -> int:
-    bits = 0
-    for one in masks:
-        bits |= one
-    return bits
+    return reduce(or_, masks, 0)
 
 
 def cpus_of(bits: int) -> list[int]:
     """Return the CPUs of a bit mask in ascending order."""
-    lowest = (bits & -bits).bit_length() - 1
-    if bits and not bits & bits + (bits & -bits):
-        return list(range(lowest, bits.bit_length()))
-    if (bits & ~(bits << 1)).bit_count() * DIGITS_PER_RUN > bits.bit_length() - lowest:
-        return [cpu for cpu, digit in enumerate(f"{bits >> lowest:b}"[::-1], lowest) if digit == "1"]
-    cpus: list[int] = []
-    for first, end in _runs(bits):
-        cpus.extend(range(first, end))
-    return cpus
+    return [cpu for first, end in _runs(bits) for cpu in range(first, end)]
 
 
 def text_of(bits: int) -> str:
@@ -111,22 +95,13 @@ def cut(masks: Iterable[int], sizes: Iterable[int]) -> list[int]:
 
 def text_in_order(cpus: list[int]) -> str:
     """Return the cpulist that :func:`expand` turns back into the same CPUs in the same order: ``[4, 5, 0]`` -> ``4-5,0``."""
-    if not cpus:
-        return ""
-    first, last = cpus[0], cpus[-1]
-    if len(cpus) == 1:
-        return str(first)
-    if last - first + 1 == len(cpus) and cpus == list(range(first, last + 1)):
-        return f"{first}-{last}"
-    parts = []
-    previous = first
-    for cpu in cpus[1:]:
-        if cpu != previous + 1:
-            parts.append(str(first) if first == previous else f"{first}-{previous}")
-            first = cpu
-        previous = cpu
-    parts.append(str(first) if first == last else f"{first}-{last}")
-    return ",".join(parts)
+    runs: list[list[int]] = []
+    for cpu in cpus:
+        if runs and cpu == runs[-1][1] + 1:
+            runs[-1][1] = cpu
+        else:
+            runs.append([cpu, cpu])
+    return ",".join([str(first) if first == last else f"{first}-{last}" for first, last in runs])
 
 
 def as_cpulist(value: object, name: str = "cpulist") -> str:

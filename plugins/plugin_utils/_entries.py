@@ -75,28 +75,22 @@ def find(plan: Plan, name: Any) -> list[PlanEntry]:
         return sorted(same, key=lambda entry: str(entry["slice"]).startswith("gpu-"))[:1]
     if isinstance(name, str) and _SLICE.fullmatch(stem := name.strip().removesuffix(".slice")):
         return [entry for entry in entries if entry["slice"] == f"{stem}.slice"]
-    wanted = _wanted(name)
-    return [entry for entry in entries if all(_value(entry, key) == value for key, value in wanted.items())]
+    wanted = _wanted(name).items()
+    return [entry for entry in entries if all({**entry, "pci": str(entry.get("pci")).lower()}.get(key) == value for key, value in wanted)]
 
 
 def _wanted(name: Any) -> dict[str, Any]:
     wanted = dict(name) if isinstance(name, Mapping) else {"pci": name}
-    if set(wanted) not in _KEYS:
+    match = _PCI.fullmatch(str(wanted.get("pci")).strip().lower())
+    if set(wanted) not in _KEYS or "pci" in wanted and not match:
         raise ValueError(f"{shown(name)} names no NPU or GPU: expected {FORMS}")
-    if "pci" in wanted:
-        match = _PCI.fullmatch(str(wanted["pci"]).strip().lower())
-        if not match:
-            raise ValueError(f"{shown(name)} names no NPU or GPU: expected {FORMS}")
+    if match:
         wanted["pci"] = f"{match[1] or '0000'}:{match[2]}"
     for key in wanted.keys() & {"chip", "phy_id"}:
         if isinstance(wanted[key], bool) or not str(wanted[key]).isdecimal():
             raise ValueError(f"{shown(name)} names no NPU or GPU: {key} must be a whole number")
         wanted[key] = int(wanted[key])
     return wanted
-
-
-def _value(entry: PlanEntry, key: str) -> Any:
-    return str(entry.get("pci")).lower() if key == "pci" else entry.get(key)
 
 
 def slices_of(plan: Plan, names: Iterable[Any]) -> set[str]:

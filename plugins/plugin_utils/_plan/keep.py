@@ -209,7 +209,7 @@ def _entry(machine: Machine, card: Card, record: PlanEntry, options: Options) ->
     cpus, offline = mask_of(pool), mask_of(whole) & ~machine.online
     kept: Any = {key: value for key, value in record.items() if key in SETS} if mask(record["pool"] or "") == cpus else {}
     nodes = memory(machine, cpus, card.pci, kept.get("mems"), card not in machine.cards or machine.knows(card))
-    roles = _roles.arranged(machine, card, pool, 1, options.repair).roles if pool else _roles.Roles([], [], [], [], [])
+    roles = _roles.arranged(machine, card, pool, 1, options.repair)[0] if pool else _roles.Roles([], [], [], [], [])
     entry = _roles.entry(machine, card, text_in_order(pool), roles, nodes, f"{card.kind}-{number_of(record)}.slice")
     more: Any = {**kept, **nodes, **({"offline": text_of(offline)} if offline else {})}
     more |= {key: value for key, value in record.items() if key in ("released", "unlisted") and value}

@@ -104,21 +104,16 @@ def entry(machine: Machine, card: Card, pool: str, roles: Roles, nodes: Mapping[
     return cast("PlanEntry", made)
 
 
-class Arranged(NamedTuple):
-    """Roles; ``moved``: whether they are other CPUs than by position; ``sharing``: whether cores are too few to keep them apart."""
+def arranged(machine: Machine, card: Card, pool: list[int], min_cpus: int, repair: bool) -> tuple[Roles, bool, bool]:
+    """Return the roles of a pool; with ``repair`` and whole cores, each on cores of its own where that is possible.
 
-    roles: Roles
-    moved: bool = False
-    sharing: bool = False
-
-
-def arranged(machine: Machine, card: Card, pool: list[int], min_cpus: int, repair: bool) -> Arranged:
-    """Return the roles of a pool; with ``repair`` and whole cores, each on cores of its own where that is possible."""
+    Also return whether they are other CPUs than by position, and whether cores are too few to keep them apart.
+    """
     roles = split(card, pool, min_cpus, machine.sizes(card))
     if not (repair and roles.irq and machine.smt == "cores" and machine.core_of) or len(pool) < sum(PUBLISHED):
-        return Arranged(roles)
+        return roles, False, False
     apart = spread(pool, roles, machine.core_of, machine.threads_per_core)
-    return Arranged(roles, sharing=True) if apart is None else Arranged(apart, moved=apart is not roles)
+    return apart or roles, apart is not None and apart is not roles, apart is None
 
 
 def spread(pool: list[int], roles: Roles, core_of: Mapping[int, int], threads_per_core: int) -> Roles | None:
@@ -152,10 +147,7 @@ def _take(cpus: list[int], count: int, on_a_core: int, core_of: Mapping[int, int
         core = core_of.get(cpu, cpu)
         if core not in taken:
             taken.add(core)
-            if on_a_core == 1:
-                chosen.append(cpu)
-            else:
-                chosen += [other for other in cpus if core_of.get(other, other) == core][:on_a_core]
+            chosen += [other for other in cpus if core_of.get(other, other) == core][:on_a_core]
             if len(chosen) >= count:
                 return chosen[:count]
     return chosen
