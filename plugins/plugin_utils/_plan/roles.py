@@ -113,7 +113,7 @@ def arranged(machine: Machine, card: Card, pool: list[int], min_cpus: int, repai
     if not (repair and roles.irq and machine.smt == "cores" and machine.core_of) or len(pool) < sum(PUBLISHED):
         return roles, False, False
     apart = spread(pool, roles, machine.core_of, machine.threads_per_core)
-    return apart or roles, apart is not None and apart is not roles, apart is None
+    return apart or roles, apart not in (None, roles), apart is None
 
 
 def spread(pool: list[int], roles: Roles, core_of: Mapping[int, int], threads_per_core: int) -> Roles | None:
