@@ -334,11 +334,13 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         sections: List[str]
 
     class BoundService(TypedDict):
-        """``settings`` are the lines of its drop-in, in order."""
+        """``settings`` are the lines of its drop-in, in order; ``devices`` and ``switches`` the variables that it sets."""
 
         name: str
         description: str
         settings: Dict[str, str]
+        devices: NotRequired[Dict[str, str]]
+        switches: NotRequired[Dict[str, str]]
 
     class BoundWorkload(TypedDict):
         name: str

@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # what features name with ``later``: Ansible and _apply/runti
     from .kubelet import drop_in, step
     from .metrics import textfile
     from .nic import drift, queues
-    from .slices import drift, lending, watching
+    from .slices import drift, lending
     from .threads import step, watching
     from .vnpu import layout, soft_split
 

@@ -6,24 +6,33 @@
 from __future__ import annotations
 
 import posixpath
-from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Iterator, Mapping, Sequence, Tuple
 
 from ..._base.cpulist import compress, expand
-from ..._base.findings import CHANGED_CPUSET, EDIT, OFFLINE_CPU, Cause, Value, coded
+from ..._base.findings import CHANGED_CPUSET, EDIT, OFFLINE_CPU, OLD_PROCESS, Cause, Value, coded
 from ..._host.host import Host
-from ..._kernel.machine import slice_path
+from ..._kernel.machine import CGROUPS, slice_path
 from ..._kernel.memory import nodes_with_memory
-from ..._kernel.processes import members
+from ..._kernel.processes import folder_of, members, started_with
 from ..._state.systemd import CPUSET_KEYS, RUNTIME_CONTROLS, Systemd, settings
-from ..._state.unit_files import numbers, others, withheld
+from ..._state.unit_environment import agrees, environment
+from ..._state.unit_files import absent, differences, drop_in_of, fragment, numbers, others, similar, withheld
 from ..feature import Comparing
 from ..watching import WATCH_SERVICE
 from .binders import check_binders
 from .lending import given, holders, lending, sentence
-from .services import check_services, compare_tasks
 
 if TYPE_CHECKING:
-    from ..._base.documents import AppliedState
+    from ..._base.documents import AppliedState, BoundService, UnitSets
+
+    InFolder = Tuple[UnitSets, "str | None"]
+    """The sets that a unit is to have, and the folder of its control group, None where it does not run."""
+
+_LOADED = ("CPUAffinity", "NUMAMask")
+"""Settings of a service that no cgroup shows."""
+_ALLOWED = {"Cpus_allowed_list": "cpus", "Mems_allowed_list": "mems"}
+_OTHER_DEVICES = "%s sets %s=%s, and the CPUs of %s are those of %s=%s: remove it there, or name the devices that it uses"
+_BINDS_ITSELF = "%s sets %s=%s, and %s then binds itself, against %s=%s of its drop-in: remove it, or remove its engine from the settings"
 
 
 def require(host: Host, state: AppliedState) -> None:
@@ -46,24 +55,25 @@ def require(host: Host, state: AppliedState) -> None:
 
 def compare(comparing: Comparing) -> None:
     """Compare services with their drop-ins, and the effective sets of units, and of the processes in them, with the expected ones."""
-    with_sets = check_services(comparing)
-    expected: list[Mapping[str, Any]] = [entry for entry in comparing.wanted.expected if entry["unit"] not in comparing.idle]
-    expected = [*_followed(comparing, expected), *with_sets]
+    of_services = _compare_services(comparing)
+    expected = [entry for entry in comparing.wanted.expected if entry["unit"] not in comparing.idle]
     host, systemd = comparing.host, Systemd(comparing.host)
-    there = {"cpus": comparing.online, "mems": nodes_with_memory(host)}
-    folders = {entry["unit"]: entry["folder"] if "folder" in entry else systemd.cgroup(entry["unit"]) for entry in expected}
-    for entry in expected:
-        unit, folder = entry["unit"], folders[entry["unit"]]
-        right = [_compare_set(comparing, entry, folder, key, there[kind]) for key, (kind, _word) in CPUSET_KEYS.items() if entry[kind]]
+    in_folders = [(entry, systemd.cgroup(entry["unit"])) for entry in _followed(comparing, expected)] + of_services
+    for entry, folder in in_folders:
+        right = [_compare_set(comparing, entry, folder, key) for key, (kind, _word) in CPUSET_KEYS.items() if _sets(entry)[kind]]
         if folder:
-            inner = {other for other in folders.values() if other and other != folder}
+            inner = {other for _entry, other in in_folders if other and other != folder}
             processes = ["/proc/" + pid for pid in members(host, folder, inner)]
-            check_binders(comparing, unit, processes, entry["cpus"])
+            check_binders(comparing, entry["unit"], processes, entry["cpus"])
             if all(right):
-                compare_tasks(comparing, "processes of " + unit, processes, entry)
+                _compare_tasks(comparing, "processes of " + entry["unit"], processes, entry)
 
 
-def _followed(comparing: Comparing, expected: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def _sets(entry: UnitSets) -> dict[str, str]:
+    return {"cpus": entry["cpus"], "mems": entry["mems"]}
+
+
+def _followed(comparing: Comparing, expected: Sequence[UnitSets]) -> Iterator[UnitSets]:
     """Yield the expected sets, those of units that follow the workloads as far as these let them have what they have."""
     host, has = comparing.host, given(comparing.host)
     following = any(entry.get("more") for entry in expected) and has
@@ -72,19 +82,20 @@ def _followed(comparing: Comparing, expected: Sequence[Mapping[str, Any]]) -> It
     for entry in expected:
         if loan and entry.get("more") and entry["unit"] in has:
             lent = has[entry["unit"]] & set(expand(entry["more"])) - held
-            yield dict(entry, cpus=compress(lent.union(expand(entry["cpus"]))))
+            yield {**entry, "cpus": compress(lent.union(expand(entry["cpus"])))}
         else:
             yield entry
     if loan:
         comparing.findings.remarks += coded("NPU_HOUSEKEEPING_FOLLOWS", [sentence(loan, has)])
 
 
-def _compare_set(comparing: Comparing, entry: Mapping[str, Any], folder: str | None, key: str, there: set[int]) -> bool:
-    """Compare one set of one unit and return whether the kernel grants it; ``there`` has what is online."""
+def _compare_set(comparing: Comparing, entry: UnitSets, folder: str | None, key: str) -> bool:
+    """Compare one set of one unit and return whether the kernel grants it."""
     host, findings, systemd, unit = comparing.host, comparing.findings, Systemd(comparing.host), entry["unit"]
     kind, word = CPUSET_KEYS[key]
-    name, wanted = "%s %s" % (unit, word), set(expand(entry[kind]))
-    usable = wanted & (there or wanted)
+    name, cpulist = "%s %s" % (unit, word), _sets(entry)[kind]
+    wanted = set(expand(cpulist))
+    usable = wanted & ((comparing.online if kind == "cpus" else nodes_with_memory(host)) or wanted)
     text = host.read("%s/cpuset.%s.effective" % (folder, kind)) if folder else None
     effective = None if text is None else set(expand(text))
     overrides = [path for path in systemd.set_by_hand(unit) if key in path]
@@ -92,12 +103,12 @@ def _compare_set(comparing: Comparing, entry: Mapping[str, Any], folder: str | N
     lent = RUNTIME_CONTROLS if entry.get("more") else ()
     overrides = [path for path in overrides if not path.startswith(lent)]
     if effective is None and not host.live or effective == usable:
-        other = [path for path in overrides if settings(host.read(path)).get(key) != entry[kind]]
+        other = [path for path in overrides if settings(host.read(path)).get(key) != cpulist]
         if other:
             text = settings(host.read(other[0])).get(key, "")
             cpus = numbers(text)
             has = _set_of(kind, None if cpus is None else compress(cpus))._replace(state="%s=%s in %s" % (key, text, other[0]))
-            findings.differs("cpusets", name, _set_of(kind, entry[kind]), has, cause_of_set(usable, effective, other), unit)
+            findings.differs("cpusets", name, _set_of(kind, cpulist), has, cause_of_set(usable, effective, other), unit)
         elif effective is not None:
             findings.same("cpusets", name)
         return effective is not None
@@ -108,7 +119,7 @@ def _compare_set(comparing: Comparing, entry: Mapping[str, Any], folder: str | N
     if entry.get("more") and effective and effective > usable:
         cause = Cause(CHANGED_CPUSET, "a workload holds the others, and %s did not take them back: see its journal" % WATCH_SERVICE)
     has = Value("no cpuset") if effective is None else _set_of(kind, compress(effective))
-    findings.differs("cpusets", name, _set_of(kind, entry[kind]), has, cause, unit)
+    findings.differs("cpusets", name, _set_of(kind, cpulist), has, cause, unit)
     return False
 
 
@@ -144,3 +155,144 @@ def cause_of_set(
     if above and above[1] is not None and effective == wanted & above[1]:
         return Cause(CHANGED_CPUSET, "%s above it does not have the others" % above[0])
     return Cause(CHANGED_CPUSET, "something other than systemd wrote it, or systemd left an older set behind")
+
+
+def _compare_services(comparing: Comparing) -> list[InFolder]:
+    """Compare services; return the sets of those that have one of their own."""
+    host, services = comparing.host, comparing.slices.get("services") or ()
+    properties = ["LoadState", "ActiveState", "ControlGroup", "MainPID", *_LOADED]
+    states = Systemd(host).show(properties, [service["name"] for service in services]) if host.live else {}
+    with_sets: list[InFolder] = []
+    missing = {}
+    for service in services:
+        one = _Service(comparing, service, states.get(service["name"], {}))
+        if one.is_missing:
+            missing[one.unit] = similar(host, one.unit)
+        with_sets += one.compare()
+    if missing:
+        comparing.findings.remarks += coded("NPU_UNKNOWN_UNIT", [absent(missing)])
+    return with_sets
+
+
+def _compare_tasks(comparing: Comparing, name: str, tasks: Sequence[str], entry: UnitSets, word: str = CHANGED_CPUSET) -> None:
+    """Compare tasks, by their folders in /proc, with ``{unit, cpus, mems}``, of which they may use a part; ``word`` is the likely cause."""
+    host, findings, sets = comparing.host, comparing.findings, _sets(entry)
+    outside = []
+    for task in tasks:
+        lines = (line.partition(":") for line in (host.read(task + "/status") or "").splitlines())
+        allowed = {_ALLOWED[key]: value.strip() for key, _colon, value in lines if key in _ALLOWED}  # empty for one that has ended
+        if any(cpus and not set(expand(allowed.get(kind, ""))) <= set(expand(cpus)) for kind, cpus in sets.items()):
+            outside.append((task, allowed))
+    if not outside:
+        if tasks:
+            findings.same("processes", name)
+        return
+    task, allowed = outside[0]
+    title = "%s (%s)" % (task.rpartition("/")[2], host.read(task + "/comm") or "ended")
+    remark = "the set of the unit does not reach them"
+    if word == OLD_PROCESS:
+        remark = "it runs with its former settings, or its workers bind themselves (vLLM-Ascend: enable_cpu_binding=false)"
+    cpus, mems = (allowed.get(kind) if cpulist else None for kind, cpulist in sets.items())
+    has = Value(cpus=cpus, mems=mems, task=title, more=len(outside) - 1)
+    findings.differs(
+        "processes", name, Value(cpus=entry["cpus"] or None, mems=entry["mems"] or None), has, Cause(word, remark), entry["unit"]
+    )
+
+
+class _Service:
+    """A service, and the properties that systemd shows of it."""
+
+    def __init__(self, comparing: Comparing, service: BoundService, state: Mapping[str, str]) -> None:
+        self.comparing = comparing
+        self.host = comparing.host
+        self.unit, self.wanted = service["name"], service["settings"]
+        self.devices, self.switches = service.get("devices") or {}, service.get("switches") or {}
+        self.state = state
+        self.edited = self.unit in comparing.edited
+        self.is_missing = state.get("LoadState") == "not-found" if self.host.live else fragment(self.host, self.unit) is None
+        """systemd reads drop-ins of services that are installed only."""
+
+    def compare(self) -> list[InFolder]:
+        """Compare what files, systemd and processes have; return the set to compare, if the service has one of its own."""
+        if not self.edited and self.host.exists(drop_in_of(self.unit)):
+            self._check_settings()
+        files = {**self._check_variables(self.devices, _OTHER_DEVICES), **self._check_variables(self.switches, _BINDS_ITSELF)}
+        if self.state.get("ActiveState") != "active":
+            return []
+        if not self.comparing.plan.get("lost"):  # else ids may mean other devices than when it was started
+            self._check_main_process(files)
+        group = self.state.get("ControlGroup", "")
+        with_sets = self._check_slice(group) if "Slice" in self.wanted else []
+        if "CPUAffinity" in self.wanted:
+            folder = folder_of(self.host, group) if group else ""
+            inside = ["/proc/" + pid for pid in members(self.host, folder)] if folder else []
+            entry: UnitSets = {"unit": self.unit, "cpus": self.wanted["CPUAffinity"], "mems": ""}
+            check_binders(self.comparing, self.unit, inside, entry["cpus"])
+            threads = ["%s/task/%s" % (process, name) for process in inside for name in self.host.names(process + "/task")]
+            _compare_tasks(self.comparing, "threads of " + self.unit, threads, entry, OLD_PROCESS)
+        return with_sets
+
+    def _check_settings(self) -> None:
+        """Compare what all files of a service say together, and what systemd has loaded of it, with our drop-in."""
+        different = {key: (effective, path) for key, _value, effective, path in differences(self.host, self.unit, self.wanted)}
+        for key, value in self.wanted.items():
+            name, loaded = "%s %s" % (self.unit, key), None if self.is_missing else self.state.get(key)
+            if key in different:
+                effective, path = different[key]
+                cause = Cause(EDIT, "its files do not say so")
+                if path:
+                    cause = Cause(EDIT, "%s, which systemd reads as well, says %s too; remove it there" % (path, key))
+                self._differs("services", name, "%s=%s" % (key, value), "%s=%s" % (key, effective), cause)
+            elif key in _LOADED and loaded is not None and numbers(loaded) != numbers(value):
+                cause = Cause(CHANGED_CPUSET, "systemd has not read its files since they changed; 'systemctl daemon-reload' does that")
+                self._differs("services", name, "%s=%s" % (key, value), "%s=%s" % (key, loaded), cause)
+            else:
+                self.comparing.findings.same("services", name)
+
+    def _check_variables(self, wanted: Mapping[str, str], remark: str) -> dict[str, str]:
+        """Compare variables of the service's files. Other values by a file that is not ours are its owner's wish, and a ``remark``."""
+        variables = environment(self.host, self.unit) if wanted else {}
+        for name, value in wanted.items():
+            here, path = variables.get(name, ("", ""))
+            title = "%s %s" % (self.unit, name)
+            if agrees(name, here, value):
+                self.comparing.findings.same("services", title)
+            elif path not in ("", drop_in_of(self.unit)):
+                self.comparing.findings.remarks += coded("NPU_VARIABLE_KEPT", [remark % (path, name, here, self.unit, name, value)])
+            elif not self.edited:
+                cause = Cause(EDIT, "another file of the service takes away what its drop-in says (Environment=)")
+                self._differs("services", title, "%s=%s" % (name, value), "no %s" % name, cause)
+        return {name: here for name, (here, _path) in variables.items()}
+
+    def _check_main_process(self, files: Mapping[str, str]) -> None:
+        """Compare the variables that a service was started with, which its program may have set itself, with what its files say now."""
+        pid = self.state.get("MainPID", "0")
+        started = dict(word.partition("=")[::2] for word in (started_with(self.host, pid) if pid != "0" else []))
+        for name, value in {**self.devices, **self.switches}.items() if started else ():
+            title, expected, here = "main process of %s %s" % (self.unit, name), files.get(name, value), started.get(name, "")
+            if here == expected or agrees(name, here, value):
+                self.comparing.findings.same("processes", title)
+            else:
+                shown = "%s=%s" % (name, here) if name in started else "no %s" % name
+                cause = self._as_started("it still runs with its former settings, or its program sets this itself")
+                self._differs("processes", title, "%s=%s" % (name, expected), shown, cause)
+
+    def _check_slice(self, group: str) -> list[InFolder]:
+        home = self.wanted["Slice"]
+        if posixpath.dirname(group) != slice_path(home):
+            current = posixpath.basename(posixpath.dirname(group)) or "no slice"
+            self._differs("services", self.unit, "in " + home, "in " + current, self._as_started("it still runs with its former settings"))
+            return []
+        self.comparing.findings.same("services", self.unit)
+        sets = [(entry["cpus"], entry["mems"]) for entry in self.comparing.wanted.expected if entry["unit"] == home]
+        if "AllowedCPUs" in self.wanted:
+            sets = [(self.wanted["AllowedCPUs"], self.wanted.get("AllowedMemoryNodes", ""))]
+        elif not self.host.exists(CGROUPS + group + "/cpuset.cpus.effective"):
+            return []
+        return [({"unit": self.unit, "cpus": cpus, "mems": mems}, CGROUPS + group) for cpus, mems in sets[-1:]]
+
+    def _as_started(self, remark: str) -> Cause:
+        return Cause(EDIT, "its drop-in was changed") if self.edited else Cause(OLD_PROCESS, remark)
+
+    def _differs(self, kind: str, name: str, expected: str, actual: str, cause: Cause) -> None:
+        self.comparing.findings.differs(kind, name, expected, actual, cause, self.unit)

@@ -16,7 +16,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._command import watch
 from ansible_collections.npu.affinity.plugins.module_utils._features.slices import lending
 from ansible_collections.npu.affinity.plugins.module_utils._features.slices.lending import PER_MINUTE, Gifts, Sets, decided, whole_pools
 from ansible_collections.npu.affinity.plugins.module_utils._features.slices.feature import HOUSEKEEPING
-from ansible_collections.npu.affinity.plugins.module_utils._features.slices.watching import Housekeeping
+from ansible_collections.npu.affinity.plugins.module_utils._features.slices.lending import Housekeeping
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Result
 from ansible_collections.npu.affinity.plugins.module_utils._state import lock
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN
