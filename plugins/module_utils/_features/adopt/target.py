@@ -31,7 +31,6 @@ INSIDE, ADOPTED, REFUSED, FAILED = "inside", "adopted", "refused", "failed"
 THREADS = "threads"
 """Besides ``SERVICE`` and ``CONTAINER`` by what work is confined: the affinity of its threads, not a drop-in or an engine."""
 _SYSTEM_UNIT = re.compile(r"(?:/[\w:.\\@-]+\.slice)*/([\w:.\\@-]+\.service)\Z", re.ASCII)
-_CPUSETS = "/cpuset"
 
 
 class Target:
@@ -39,53 +38,29 @@ class Target:
 
     ``by_group``: whether its group confines it, and not the masks of its threads alone. ``mems`` are the memory nodes its group gets, or
     to which the memory of its processes moves ('': it stays, with a ``remark`` where it was to move), and ``moved`` the bytes that follow.
+    ``group_key``: the key by which the record has its group, '' where its threads alone are confined. ``engine`` is CRI for all of pods.
     ``handed_down`` are masks of its threads that are narrower than its pool and that systemd or an engine gave it, not its program.
     """
 
     def __init__(self, host: Host, user: NpuUser, npus: Sequence[PlanEntry], wanted: set[int]) -> None:
         self.user = user
-        self.engine = _engine(user)
-        self.method = _method(host, user)
+        self.title = "%s (%s)" % (title_of(user), " and ".join(Device.of(npu).title for npu in npus))
+        self.unit = posixpath.basename(user["group"])
+        self.is_of_pod, self.is_rank = user["kind"] == "pod", "rank" in user
+        self.engine = CRI if self.is_of_pod and user["container"] else user["engine"]
+        self.method = _method(host, user, self.engine)
+        self.group_key = {SERVICE: self.unit, CONTAINER: "%s:%s" % (self.engine, user["container"])}.get(self.method, "")
         self.by_group = self.method == CONTAINER or (self.method == SERVICE and services.follow_at_once(host))
         self.npus = npus
         self.wanted = wanted
-        self.before = self._cpus(host)
-        self.after = self.before
+        self.before = self.after = self._cpus(host)
         self.state = INSIDE
-        self.text = ""
-        self.mems = self.mems_before = self.mems_recorded = self.remark = ""
+        self.mems = self.mems_before = self.mems_recorded = self.remark = self.text = ""
         self.moved = 0
         self.handed_down: list[set[int]] = []
         self.variables: Variables = {}
         self.kept: list[str] = []
-        self.variables_before = services.drop_in_variables(host, self.unit) if self.method == SERVICE else {}
-        self.variables_after = self.variables_before
-
-    @property
-    def title(self) -> str:
-        return "%s (%s)" % (title_of(self.user), " and ".join(Device.of(npu).title for npu in self.npus))
-
-    @property
-    def keys(self) -> list[list[Any]]:
-        """What a record calls its NPUs and GPUs."""
-        return [[Device.of(npu).kind, npu["id"]] for npu in self.npus]
-
-    @property
-    def group_key(self) -> str:
-        """The key by which the record has its group, '' where its threads alone are confined."""
-        return {SERVICE: self.unit, CONTAINER: "%s:%s" % (self.engine, self.user["container"])}.get(self.method, "")
-
-    @property
-    def is_of_pod(self) -> bool:
-        return self.user["kind"] == "pod"
-
-    @property
-    def is_rank(self) -> bool:
-        return "rank" in self.user
-
-    @property
-    def unit(self) -> str:
-        return posixpath.basename(self.user["group"])
+        self.variables_before = self.variables_after = services.drop_in_variables(host, self.unit) if self.method == SERVICE else {}
 
     def _cpus(self, host: Host) -> set[int]:
         """Return the CPUs that the threads of all its processes may use, also of those that hold no NPU: they are confined together."""
@@ -109,10 +84,10 @@ class Target:
 
     def folder(self, host: Host) -> str | None:
         """Return the folder of the group whose cpuset confines it: on v1 that of the cpuset hierarchy; None if there is none."""
-        if not host.exists(CGROUPS + _CPUSETS):
+        if not host.exists(CGROUPS + "/cpuset"):
             return CGROUPS + self.user["group"] if host.exists(CGROUPS + "/cgroup.controllers") else None
         paths = [path for controllers, path in control_groups(host, self.pids(host)[0]) if "cpuset" in controllers.split(",")]
-        return CGROUPS + _CPUSETS + paths[0] if paths else None
+        return "%s/cpuset%s" % (CGROUPS, paths[0]) if paths else None
 
     def find_handed_down(self, host: Host) -> None:
         """Find masks that its program did not set."""
@@ -171,14 +146,9 @@ class Target:
         return "%s runs on CPUs %s%s: %s" % (self.title, compress(self.before), where, self.text)
 
 
-def _method(host: Host, user: NpuUser) -> str:
+def _method(host: Host, user: NpuUser, engine: str) -> str:
     """Return by what work is confined. The unit of ``systemd-run`` ends with its program, and leaves no drop-in behind."""
     match = _SYSTEM_UNIT.match(user["group"]) if is_whole(user) else None
     if match and not host.exists("/run/systemd/transient/" + match.group(1)):
         return SERVICE
-    return CONTAINER if is_whole(user) and _engine(user) in ENGINES else THREADS
-
-
-def _engine(user: NpuUser) -> str:
-    """Return what confines its container: CRI, whichever engine has those of pods."""
-    return CRI if user["kind"] == "pod" and user["container"] else user["engine"]
+    return CONTAINER if is_whole(user) and engine in ENGINES else THREADS

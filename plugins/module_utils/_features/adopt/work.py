@@ -275,7 +275,10 @@ class Work(Values):
         target, is_new = self._of.get(key), key not in self._recorded
         if target is None:
             return {"npus": [], "group": "/", "title": "adopted work"} if is_new else {}
-        entry: dict[str, Any] = {"npus": target.keys, **({"rank": target.user["rank"]} if target.is_rank else {})}
+        entry: dict[str, Any] = {
+            "npus": [[Device.of(npu).kind, npu["id"]] for npu in target.npus],
+            **({"rank": target.user["rank"]} if target.is_rank else {}),
+        }
         if is_new:
             entry.update(group=target.user["group"], title=target.user["name"] if kind_of(key) != PROCESS else target.title)
             entry.update(services.first(host, key) if kind_of(key) == SERVICE else {})

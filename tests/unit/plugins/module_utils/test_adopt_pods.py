@@ -11,7 +11,7 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.module_utils._drift.placement import Judge
-from ansible_collections.npu.affinity.plugins.module_utils._features.adopt import engines as own, starting, watching, work
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt import engines as own, watching, work
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.engines import Engines
 from ansible_collections.npu.affinity.plugins.module_utils._host.grpc import NOT_FOUND, StatusError, decoded, encoded
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
@@ -237,7 +237,7 @@ def test_events_of_containerd_announce_containers(tmp_path, monkeypatch):
     program.chmod(0o755)
     monkeypatch.setattr(Host, "find_program", lambda _host, _name, _folders: str(program))
     monkeypatch.setattr(Host, "exists", lambda _host, _path: True)
-    announcements, found, until = starting.Announcements(Host()), [], time.monotonic() + 10
+    announcements, found, until = watching.Announcements(Host()), [], time.monotonic() + 10
     announcements.start()
     while not found and time.monotonic() < until:
         found += announcements.read()
