@@ -19,7 +19,7 @@ from .._nvidia_smi import parse_nvidia_closest, parse_nvidia_csv, parse_nvidia_l
 from .._smi.text import cpulist_of
 from .._smi.tool import Tool, find
 from .._users.finding import NVIDIA_FOLDERS
-from .._users.register import register_gpus
+from .._users.devices import register_gpus
 from .npus import blank
 
 if TYPE_CHECKING:

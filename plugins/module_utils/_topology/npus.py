@@ -28,7 +28,7 @@ from .._npu_smi import (
 )
 from .._smi.tables import damaged_rows
 from .._smi.tool import NPU_SMI_FOLDERS, installed_version, HUNG, Tool, find
-from .._users.register import register_npus
+from .._users.devices import register_npus
 
 if TYPE_CHECKING:
     from typing import List, Literal, TypedDict

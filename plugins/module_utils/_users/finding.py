@@ -24,7 +24,7 @@ from .._kernel.processes import START, every_pid, folder_of, groups_below, membe
 from .._base.findings import Device
 from .._nvidia_smi import parse_nvidia_apps
 from .._smi.tool import find
-from .devices import numbers, opened, owners
+from .devices import Accelerator, numbers, opened, owners
 from .engines import allowed, given_by, group_in, name_in_pod, name_of
 from .groups import Group, classified, in_group, is_of_login, of_pods, path_of
 from .._state.unit_files import values
@@ -39,7 +39,7 @@ _HIDDEN = "Who uses the accelerators is not fully known, because only root can r
 
 def users(
     host: Host,
-    npus: Iterable[Mapping[str, Any]] = (),
+    npus: Iterable[Accelerator] = (),
     listed: Mapping[int, Iterable[Device]] | None = None,
     problems: list[str] | None = None,
     monitors: bool = False,
@@ -106,7 +106,7 @@ def user_of(host: Host, path: str, pids: Iterable[int], npus: Iterable[Device]) 
     return _user(host, group, (RECORDED, set()), [_process(host, pid, set()) for pid in pids], None, npus)
 
 
-def created(host: Host, container: str, spec: Mapping[str, Any], npus: Iterable[Mapping[str, Any]]) -> NpuUser | None:
+def created(host: Host, container: str, spec: Mapping[str, Any], npus: Iterable[Accelerator]) -> NpuUser | None:
     """Return a container of a pod that has not started as the user of the NPUs that its specification gives it; None for all others."""
     group, names = classified(group_in(spec)), given_by(spec, numbers(host))
     if not (group and group.kind == "pod" and group.container == container and names):
@@ -148,7 +148,7 @@ def has_pods(host: Host, group: str) -> bool:
     return any(of_pods([name]) for name in names)
 
 
-def by_process(host: Host, npus: Iterable[Mapping[str, Any]], user: NpuUser) -> Iterator[NpuUser]:
+def by_process(host: Host, npus: Iterable[Accelerator], user: NpuUser) -> Iterator[NpuUser]:
     """Yield each process of a user as a user of its own, with the NPUs that it has open; where these are not known, with all of them."""
     whose = owners(host, npus) if len(user["npus"]) > 1 or user.get("unassigned") else {}
     for process in user["processes"]:

@@ -9,13 +9,14 @@ pass ranks through pipes, and overwrite both.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterable, Mapping
+from typing import TYPE_CHECKING, Iterable
 
 from .._base.cpulist import compress, expand
 from .._base.findings import Device
 from .._base.table import count
 from .._host.host import Host
 from .._kernel.memory import sampled
+from .devices import Accelerator
 from .finding import OPEN, by_process, is_whole
 from .groups import title_of
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from .._base.documents import NpuUser, Plan, Rank
 
 
-def ranks(host: Host, npus: Iterable[Mapping[str, Any]], user: NpuUser, alone: bool = False) -> list[NpuUser]:
+def ranks(host: Host, npus: Iterable[Accelerator], user: NpuUser, alone: bool = False) -> list[NpuUser]:
     """Return each rank as a user of its own; with ``alone`` also a process that has all devices of its service. None of other work."""
     if not is_whole(user) or user["witness"] != OPEN:
         return []
@@ -42,7 +43,7 @@ def _keys(user: NpuUser) -> tuple[tuple[str, int], ...]:
     return tuple((npu["kind"], npu["id"]) for npu in user["npus"])
 
 
-def described(host: Host, npus: Iterable[Mapping[str, Any]], user: NpuUser, problems: list[str]) -> list[Rank]:
+def described(host: Host, npus: Iterable[Accelerator], user: NpuUser, problems: list[str]) -> list[Rank]:
     """Return the ranks of a user with their CPUs, and how many percent of their pages lie on the nodes of their devices."""
     nodes: dict[tuple[str, int], list[int]] = {}
     for npu in npus:  # of a topology, or of a plan

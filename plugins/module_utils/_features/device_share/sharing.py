@@ -343,7 +343,7 @@ def _text(state: FileState) -> str:
 def _holders(host: Host, tool: Command, card: int) -> str:
     """Return who has a card open, as far as npu-smi and procfs tell."""
     from ..._users.finding import users
-    from ..._users.register import register_npus
+    from ..._users.devices import register_npus
     from ..._users.groups import holders
 
     try:

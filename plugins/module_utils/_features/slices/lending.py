@@ -14,7 +14,7 @@ import contextlib
 import fcntl
 import os
 import time
-from typing import TYPE_CHECKING, AbstractSet, Any, Container, Dict, Iterable, Iterator, Mapping, NamedTuple, Set
+from typing import TYPE_CHECKING, AbstractSet, Container, Dict, Iterable, Iterator, Mapping, NamedTuple, Set
 
 from ..._base.cpulist import compress, expand
 from ..._base.findings import Device, with_lost
@@ -36,7 +36,7 @@ from ..watching import Births, Watching
 from .feature import HOUSEKEEPING, HOUSEKEEPING_UNITS
 
 if TYPE_CHECKING:
-    from ..._base.documents import Plan
+    from ..._base.documents import Plan, PlanEntry
 
 Holders = Dict[int, Set[int]]
 """The CPUs of the pools that a process holds, by its number."""
@@ -96,7 +96,7 @@ class Lending(NamedTuple):
     plan: Plan
 
     @property
-    def pools(self) -> list[tuple[Mapping[str, Any], set[int]]]:
+    def pools(self) -> list[tuple[PlanEntry, set[int]]]:
         return [(npu, set(expand(npu["pool"]))) for npu in with_lost(self.plan)]
 
     def held(self, holders: Holders) -> set[int]:
