@@ -49,32 +49,6 @@ PER_MINUTE = 4
 MINUTE = 60.0
 
 
-class Sets(NamedTuple):
-    """``floor``: what the system always has; ``most``: what it has besides while no workload runs."""
-
-    floor: AbstractSet[int]
-    most: AbstractSet[int]
-
-    def with_all(self, held: AbstractSet[int]) -> set[int]:
-        """Return all that the system may have while workloads hold some CPUs."""
-        return set(self.floor | (self.most - held))
-
-
-def decided(sets: Sets, given: Mapping[str, AbstractSet[int]], held: AbstractSet[int], may_give: bool) -> dict[str, set[int]]:
-    """Return ``{unit: CPUs}`` of the units that are to have others than they were ``given``, those that lose some first.
-
-    ``held``: the CPUs of all pools that workloads hold. Without ``may_give`` no unit gets more than the floor and what it has.
-    """
-    wanted = {unit: sets.with_all(held) if may_give else set(sets.floor | (cpus & sets.with_all(held))) for unit, cpus in given.items()}
-    changed = [unit for unit in given if wanted[unit] != given[unit]]
-    return {unit: wanted[unit] for unit in sorted(changed, key=lambda unit: given[unit] <= wanted[unit])}
-
-
-def whole_pools(pools: Iterable[AbstractSet[int]], cpus: AbstractSet[int]) -> set[int]:
-    """Return the CPUs of all pools of which some are held: what shares a pool shares its caches."""
-    return set(cpus).union(*(pool for pool in pools if pool & cpus))
-
-
 class Gifts:
     """When the system was given CPUs. Times are those of a monotonic clock, in seconds."""
 
@@ -90,9 +64,10 @@ class Gifts:
 
 
 class Lending(NamedTuple):
-    """What a host lends, and the plan in force."""
+    """What a host lends by a plan. ``floor``: what the system always has; ``most``: what it has besides while no workload runs."""
 
-    sets: Sets
+    floor: AbstractSet[int]
+    most: AbstractSet[int]
     plan: Plan
 
     @property
@@ -100,7 +75,23 @@ class Lending(NamedTuple):
         return [(npu, set(expand(npu["pool"]))) for npu in with_lost(self.plan)]
 
     def held(self, holders: Holders) -> set[int]:
-        return whole_pools([pool for _npu, pool in self.pools], set().union(*holders.values()))
+        """Return the CPUs of all pools of which some are held: what shares a pool shares its caches."""
+        cpus: set[int] = set().union(*holders.values())
+        return cpus.union(*(pool for _npu, pool in self.pools if pool & cpus))
+
+    def available(self, held: AbstractSet[int]) -> set[int]:
+        """Return all that the system may have while workloads hold some CPUs."""
+        return set(self.floor | (self.most - held))
+
+    def decided(self, given: Mapping[str, AbstractSet[int]], held: AbstractSet[int], may_give: bool) -> dict[str, set[int]]:
+        """Return ``{unit: CPUs}`` of the units that are to have others than they were ``given``, those that lose some first.
+
+        Without ``may_give`` no unit gets more than the floor and what it has.
+        """
+        everything = self.available(held)
+        wanted = {unit: everything if may_give else set(self.floor | (cpus & everything)) for unit, cpus in given.items()}
+        changed = [unit for unit in given if wanted[unit] != given[unit]]
+        return {unit: wanted[unit] for unit in sorted(changed, key=lambda unit: given[unit] <= wanted[unit])}
 
 
 def lending(host: Host) -> Lending | None:
@@ -111,7 +102,7 @@ def lending(host: Host) -> Lending | None:
         return None
     limits = json_of(text)
     require_shape(limits, {"floor": str, "most": str}, HOUSEKEEPING)
-    return Lending(Sets(set(expand(limits["floor"])), set(expand(limits["most"]))), plan)
+    return Lending(set(expand(limits["floor"])), set(expand(limits["most"])), plan)
 
 
 def holders(host: Host, plan: Plan, among: Iterable[int] | None = None) -> Holders:
@@ -164,11 +155,12 @@ def give(host: Host, sets: Mapping[str, set[int]]) -> None:
 
 def take_all(host: Host) -> None:
     """Leave the slices of the system the floor. A broken file lends nothing."""
-    loan = None
-    with contextlib.suppress(ValueError):
+    try:
         loan = lending(host)
+    except ValueError:
+        return
     if loan:
-        give(host, decided(loan.sets, given(host), set(loan.sets.most), may_give=False))
+        give(host, loan.decided(given(host), loan.most, may_give=False))
 
 
 @contextlib.contextmanager
@@ -217,17 +209,14 @@ def nothing_lent(host: Host, paths: Container[str], strict: bool) -> Iterator[No
 
 def sentence(loan: Lending, has: Mapping[str, set[int]]) -> str:
     """Return which CPUs the units of :func:`given` have beyond the floor, and whose they are."""
-    lent = set().union(*has.values()) - loan.sets.floor
+    lent = set().union(*has.values()) - loan.floor
     idle: dict[str, list[int]] = {}
     for device in [Device.of(npu) for npu, pool in loan.pools if pool & lent]:
         idle.setdefault(device.kind.upper(), []).append(device.id)
     whose = " and ".join("%s %s" % (kind, compress(ids)) for kind, ids in idle.items())
-    text = "Housekeeping follows the workloads: %s %s CPUs %s" % (
-        ", ".join(has),
-        "have" if len(has) > 1 else "has",
-        compress(lent | loan.sets.floor),
-    )
-    return "%s, %s" % (text, "those of %s while no workload runs there" % whose if idle else "and no pool")
+    values = ", ".join(has), "have" if len(has) > 1 else "has", compress(lent | loan.floor)
+    lent_by = "those of %s while no workload runs there" % whose if idle else "and no pool"
+    return "Housekeeping follows the workloads: %s %s CPUs %s, %s" % (*values, lent_by)
 
 
 class Housekeeping(Watching):
@@ -291,12 +280,12 @@ class Housekeeping(Watching):
     def _change(self, loan: Lending, holding: Holders, is_all: bool) -> None:
         now, has, held = time.monotonic(), given(self.host), loan.held(holding)
         may_give = is_all and not self.gifts.are_over(now) and lock.holder(self.host) is None
-        wanted = decided(loan.sets, has, held, may_give)
+        wanted = loan.decided(has, held, may_give)
         if any(cpus - has[unit] for unit, cpus in wanted.items()):
             self.gifts.note(now)
         self._is_lending = True  # also where a part of the changes fails
         give(self.host, wanted)
-        self._is_lending = any({**has, **wanted}[unit] - loan.sets.floor for unit in has)
+        self._is_lending = any({**has, **wanted}[unit] - loan.floor for unit in has)
         for unit, cpus in wanted.items():
             pids = sorted(pid for pid, pools in holding.items() if pools & (has[unit] - cpus))
             why = " (for process %s%s)" % (", ".join(map(str, pids[:3])), ", …" if len(pids) > 3 else "") if pids else ""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._command import watch as program
 from ansible_collections.npu.affinity.plugins.module_utils._features.slices import lending
-from ansible_collections.npu.affinity.plugins.module_utils._features.slices.lending import PER_MINUTE, Gifts, Sets, decided, whole_pools
+from ansible_collections.npu.affinity.plugins.module_utils._features.slices.lending import PER_MINUTE, Gifts, Lending
 from ansible_collections.npu.affinity.plugins.module_utils._features.slices.feature import HOUSEKEEPING
 from ansible_collections.npu.affinity.plugins.module_utils._features.slices.lending import Housekeeping
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Result
@@ -30,7 +30,8 @@ from tests.fakes.workers import RealWorker
 
 FLOOR, POOLS = "0,4", ("1-3", "5-7")
 SYSTEM, USER = "system.slice", "user.slice"
-WIDE, SETS = "0-7", Sets(set(expand(FLOOR)), set(expand("1-3,5-7")))
+NPUS = [{"id": n, "phy_id": n, "kind": "npu", "pci": "", "pool": pool, "slice": "npu-%d.slice" % n} for n, pool in enumerate(POOLS)]
+WIDE, LENDING = "0-7", Lending(set(expand(FLOOR)), set(expand("1-3,5-7")), {"npus": NPUS})
 GETS = [
     # what the system has, CPUs that workers hold, whether it may get more now, what it gets
     (FLOOR, "", True, WIDE),
@@ -49,13 +50,13 @@ GETS = [
 
 @pytest.mark.parametrize(("has", "held", "may_give", "gets"), GETS)
 def test_what_the_system_gets(has, held, may_give, gets):
-    found = decided(SETS, {SYSTEM: set(expand(has))}, set(expand(held)), may_give)
-    assert {unit: compress(cpus) for unit, cpus in found.items()} == ({} if has == gets else {SYSTEM: gets})
+    wanted = LENDING.decided({SYSTEM: set(expand(has))}, set(expand(held)), may_give)
+    assert {unit: compress(cpus) for unit, cpus in wanted.items()} == ({} if has == gets else {SYSTEM: gets})
 
 
 def test_what_loses_cpus_comes_first():
     has = {SYSTEM: set(expand(FLOOR)), USER: set(expand("0,4-7"))}
-    assert list(decided(SETS, has, set(expand("5-7")), may_give=True)) == [USER, SYSTEM]
+    assert list(LENDING.decided(has, set(expand("5-7")), may_give=True)) == [USER, SYSTEM]
 
 
 EVENTS = st.one_of(
@@ -77,24 +78,22 @@ def test_the_system_never_shares_a_held_pool_and_keeps_its_floor(events):
             now += of
         else:
             has[of] = set(expand(FLOOR if what == "reload" else WIDE))
-        cpus = {min(pool) for pool, count in zip(pools, workers) if count}
-        held = whole_pools(pools, cpus)
-        wanted = decided(SETS, has, held, may_give=what == "look" and not gifts.are_over(now))
+        held = LENDING.held({number: {min(pools[number])} for number, count in enumerate(workers) if count})
+        wanted = LENDING.decided(has, held, may_give=what == "look" and not gifts.are_over(now))
         if any(cpus - has[unit] for unit, cpus in wanted.items()):
             gifts.note(now)
             given_at.append(now)
         has.update(wanted)
         for cpus in has.values():
-            assert SETS.floor <= cpus <= SETS.floor | SETS.most and not cpus & held - SETS.floor
+            assert LENDING.floor <= cpus <= LENDING.floor | LENDING.most and not cpus & held - LENDING.floor
         assert sum(at > now - 60 for at in given_at) <= PER_MINUTE
         if what == "look" and not gifts.are_over(now):
-            assert set(map(frozenset, has.values())) == {frozenset(SETS.with_all(held))}
+            assert set(map(frozenset, has.values())) == {frozenset(LENDING.available(held))}
 
 
 def follows(machine):
     """Make housekeeping follow two NPUs."""
-    npus = [{"id": n, "phy_id": n, "kind": "npu", "pci": "", "pool": pool, "slice": "npu-%d.slice" % n} for n, pool in enumerate(POOLS)]
-    write(machine, PLAN, json.dumps({"npus": npus}))
+    write(machine, PLAN, json.dumps({"npus": NPUS}))
     write(machine, HOUSEKEEPING, json.dumps({"floor": FLOOR, "most": "1-3,5-7"}))
 
 
