@@ -66,7 +66,7 @@ def name_of(host: Host, group: Group) -> str:
 
 def name_in_pod(spec: Mapping[str, Any]) -> str:
     """Return ``namespace/pod/container`` by a specification, '' where it does not say."""
-    notes = _at(spec, "annotations")
+    notes = at(spec, "annotations")
     candidates = [[str(notes.get(key) or "") for key in keys] for keys in (_POD, _POD_OF_CRIO)]
     return next(("/".join(names) for names in candidates if all(map(_NAME.match, names))), "")
 
@@ -120,7 +120,7 @@ def allowed_to(host: Host, scope: str, files: Mapping[int, str]) -> set[str]:
 
 def group_in(spec: Mapping[str, Any]) -> str:
     """Return the path of the control group that a specification asks for: itself, or of systemd as ``slice:prefix:name``."""
-    path = str(_at(spec, "linux").get("cgroupsPath") or "")
+    path = str(at(spec, "linux").get("cgroupsPath") or "")
     parts = path.split(":")
     if len(parts) == 3 and parts[0].endswith(".slice"):
         return "%s/%s-%s.scope" % (slice_path(parts[0]), parts[1], parts[2])
@@ -130,7 +130,7 @@ def group_in(spec: Mapping[str, Any]) -> str:
 def listed_in(spec: Mapping[str, Any], files: Mapping[int, str]) -> set[str]:
     """Return the accelerators' device files that a specification lists, by their names on the host."""
     listed = set()
-    for row in _members(_at(spec, "linux").get("devices")):
+    for row in _members(at(spec, "linux").get("devices")):
         match, numbers = _DEVICE.match(str(row.get("path"))), [row.get("major"), row.get("minor")]
         if files:
             major, minor = (number if isinstance(number, int) and 0 <= number < 1 << 20 else 0 for number in numbers)
@@ -142,16 +142,16 @@ def listed_in(spec: Mapping[str, Any], files: Mapping[int, str]) -> set[str]:
 
 def given_by(spec: Mapping[str, Any], files: Mapping[int, str]) -> set[str]:
     """Return the devices that a specification gives a container: those it lists, or asks Ascend Docker Runtime for."""
-    rules = _members(_at(_at(spec, "linux"), "resources").get("devices"))
+    rules = _members(at(at(spec, "linux"), "resources").get("devices"))
     if any(rule.get("allow") and rule.get("major") is None and "r" in str(rule.get("access")) for rule in rules):
         return set()
-    asked = _asked_for(_at(spec, "process").get("env")) if "ascend-docker" in json.dumps(spec.get("hooks")) else set()
+    asked = _asked_for(at(spec, "process").get("env")) if "ascend-docker" in json.dumps(spec.get("hooks")) else set()
     return listed_in(spec, files) | asked
 
 
-def _at(outer: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+def at(outer: Any, key: str) -> Mapping[str, Any]:
     """Return an inner mapping, an empty one of anything else."""
-    inner = outer.get(key)
+    inner = outer.get(key) if isinstance(outer, dict) else None
     return inner if isinstance(inner, dict) else {}
 
 
@@ -166,7 +166,7 @@ def _given(host: Host, group: Group) -> set[str]:
     settings = _document(host, "%s/%s/hostconfig.json" % (DOCKER, group.container))
     matches = [_DEVICE.match(str(row.get("PathOnHost"))) for row in _members(settings.get("Devices"))]
     given = {match.group(1) for match in matches if match}
-    config = _at(_document(host, "%s/%s/config.v2.json" % (DOCKER, group.container)), "Config")
+    config = at(_document(host, "%s/%s/config.v2.json" % (DOCKER, group.container)), "Config")
     return given if settings.get("Runtime") in _RUNC else given | _asked_for(config.get("Env"))
 
 

@@ -89,9 +89,6 @@ def in_group(cgroup: str, unit: str) -> bool:
     return "/%s/" % unit in cgroup + "/"
 
 
-_SHOWN = 3
-
-
 def title_of(user: NpuUser) -> str:
     """Return how a user is called: ``container vllm``, ``vllm.service``, ``python3``."""
     return "container %s" % user["name"] if user["container"] else user["name"]
@@ -113,7 +110,7 @@ def holders(users: Iterable[NpuUser], names: Collection[str], pids: Collection[i
     return listed(held)
 
 
-def listed(members: Sequence[str], between: str = ", ") -> str:
+def listed(members: Sequence[str], between: str = ", ", most: int = 3) -> str:
     """Return the first members of a list, and how many more there are."""
-    rest = " and %d more" % (len(members) - _SHOWN) if len(members) > _SHOWN else ""
-    return between.join(members[:_SHOWN]) + rest
+    rest = " and %d more" % (len(members) - most) if len(members) > most else ""
+    return between.join(members[:most]) + rest

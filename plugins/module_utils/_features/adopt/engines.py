@@ -19,7 +19,7 @@ from ..._host.grpc import NOT_FOUND, UNIMPLEMENTED, StatusError, Value, call, de
 from ..._host.host import CommandError, Host
 from ..._kernel.masks import online
 from ..._kernel.memory import nodes_with_memory
-from ..._users.engines import CRI, stores
+from ..._users.engines import CRI, at, stores
 from ..._users.finding import members_of
 
 T = TypeVar("T")
@@ -76,19 +76,16 @@ def _inner(fields: Mapping[int, Any], number: int) -> bytes:
     return value if isinstance(value, bytes) else b""
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
 def _read(answer: Mapping[int, Any]) -> Described:
     """Return what an answer says. Raises :class:`CommandError` where it has no specification, which is not an empty one."""
     state = decoded(_inner(answer, 1)).get(3, [0])[0]
     fields = [decoded(field) for field in answer.get(2, []) if isinstance(field, bytes)]
     texts = {_inner(field, 1): _inner(field, 2).decode("utf-8", "replace") for field in fields}
-    spec = _mapping(json_of(texts.get(b"info", "null"))).get("runtimeSpec")
-    if not isinstance(spec, dict):
+    info = json_of(texts.get(b"info", "null"))
+    if not (isinstance(info, dict) and isinstance(info.get("runtimeSpec"), dict)):
         raise CommandError("the container runtime describes a container without its runtimeSpec")
-    cpu = _mapping(_mapping(_mapping(spec.get("linux")).get("resources")).get("cpu"))
+    spec = at(info, "runtimeSpec")
+    cpu = at(at(at(spec, "linux"), "resources"), "cpu")
     sets = {kind: compress(expand(str(cpu.get(kind) or ""), kind)) for kind in _FIELDS}
     return Described(state == 0, sets, spec)
 

@@ -21,13 +21,13 @@ from ..._kernel.interrupts import Thread
 from ..._kernel.masks import online, possible
 from ..._kernel.processes import every_pid, parent_of
 from ..._users.finding import members_of
+from ..._users.groups import listed
 from . import services
 from .record import SERVICE, Entry, given_cpus, kind_of, lives, pairs, pid_of, process, processes, text_of
 
 Masks = Dict[str, str]
 """CPUs by the id of a thread."""
 _PASSES = 10
-_SHOWN = 5
 
 
 def masks(host: Host, pid: int) -> Masks:
@@ -74,26 +74,23 @@ def _write(host: Host, pid: int, name: str, cpus: str) -> None:
 def heirs(host: Host, recorded: Mapping[str, Entry], released: Collection[str], groups: services.Groups) -> dict[str, str]:
     """Return the masks to restore, by the keys of what started on the CPUs of ``released`` processes, and, where no cpuset widens it, of
     the drop-ins of released services."""
-    result: dict[str, str] = {}
     recorded_pids = {pid_of(key) for key, _entry in processes(recorded) if lives(host, key)}
     units = [key for key in released if kind_of(key) == SERVICE]
-    for unit, group in groups.of(units).items() if units and not services.has_cpusets(host) else ():
-        _add(host, result, recorded_pids, members_of(host, group) if group else (), recorded[unit], compress(possible(host)))
+    paths = groups.of(units) if units and not services.has_cpusets(host) else {}
+    sources = [(members_of(host, group), recorded[unit], compress(possible(host))) for unit, group in paths.items() if group]
     confined = {key: entry for key, entry in processes(recorded) if key in released and given_cpus(entry)}
     parents = {pid: parent_of(host, pid) for pid in every_pid(host)} if confined else {}
     for key, entry in confined.items():
         pid = pid_of(key)
         below = _descendants(pid, parents) if pid in recorded_pids else ()
-        _add(host, result, recorded_pids, [*below, *members_of(host, entry["group"])], entry, pairs(entry["original"]).get(str(pid), ""))
-    return result
-
-
-def _add(host: Host, result: dict[str, str], recorded_pids: set[int], pids: Iterable[int], entry: Entry, before: str) -> None:
-    for pid in pids:
+        sources.append(([*below, *members_of(host, entry["group"])], entry, pairs(entry["original"]).get(str(pid), "")))
+    result: dict[str, str] = {}
+    for pid, entry, before in ((pid, entry, before) for pids, entry, before in sources for pid in pids):
         key = process(host, pid) if pid not in recorded_pids else ""
         same = _same(host, pid, entry) if key and key not in result and before else []
         if same:
             result[key] = text_of({**asked_for(host, pid), **dict.fromkeys(same, before)})
+    return result
 
 
 def _same(host: Host, pid: int, entry: Entry) -> list[str]:
@@ -108,10 +105,9 @@ def strangers(host: Host, recorded: Mapping[str, Entry], released: Collection[st
     confined = [entry for key, entry in processes(recorded) if key in released and given_cpus(entry)]
     ours = {pid_of(key) for key in [*inherited, *(key for key, _entry in processes(recorded))]}
     others = [pid for pid in every_pid(host) if pid not in ours and any(_same(host, pid, entry) for entry in confined)] if confined else []
-    shown = ", ".join("%d (%s)" % (pid, host.read("/proc/%d/comm" % pid) or "ended") for pid in others[:_SHOWN])
-    more = " and %d more" % (len(others) - _SHOWN) if len(others) > _SHOWN else ""
-    text = "processes %s%s have the CPUs that adopted work was given, and may be its children; taskset gives them others if they are"
-    return [text % (shown, more)] if others else []
+    shown = listed(["%d (%s)" % (pid, host.read("/proc/%d/comm" % pid) or "ended") for pid in others], most=5)
+    text = "processes %s have the CPUs that adopted work was given, and may be its children; taskset gives them others if they are"
+    return [text % shown] if others else []
 
 
 def _descendants(pid: int, parents: dict[int, int]) -> Iterator[int]:

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from ..._base.documents import Plan
 
 WITHIN = 3600.0
+_FAILS = "adopting it failed %d times within an hour, and it is not tried again; the last time: %s"
+_LOSES = "it was given these CPUs %d times within an hour, did not keep them, and is left alone; %s"
 _SHAPE = {"about": str, "rebind_limit": int, "move_memory": bool, "pods": bool, "environment": dict}
 _PROGRAM = "ctr"
 _CREATE = re.compile(r" /containers/create (\{.*\})\Z")
@@ -126,28 +128,30 @@ class Watcher(Watching):
     def born(self, births: Births) -> bool:
         """Adopt processes of sessions. A service or container opens its devices one after the other, and is adopted with all of them."""
         opened = [pid for pid, threads in births.items() if threads is None]
-        work = self._run(members_with(self.host, opened)) if opened else None
-        users = [target.user for target in (work.targets if work else ()) if target.state == ADOPTED or len(target.npus) > 1]
+        targets = self._run(members_with(self.host, opened)) if opened else []
+        users = [target.user for target in targets if target.state == ADOPTED or len(target.npus) > 1]
         unsure = {process["pid"] for user in users for process in user["processes"] if len(process["devices"]) > 1} - self._unsure
         self._unsure |= unsure  # of several GPUs, nvidia-smi tells those that it uses
-        return bool(unsure) or any(target.state == ADOPTED and is_whole(target.user) for target in (work.targets if work else ()))
+        return bool(unsure) or any(target.state == ADOPTED and is_whole(target.user) for target in targets)
 
-    def _run(self, pids: list[int] | None) -> Work | None:
-        """Adopt what is to be adopted, with ``pids`` only what these processes are, and return what was found."""
+    def _run(self, pids: list[int] | None) -> list[Target]:
+        """Adopt what is to be adopted, with ``pids`` only what these processes are, and return all of it."""
         try:
             work = self._work(pids)
-            adopting = Adopt(self.host, work) if work else None
-            if work and adopting:
-                adopting.look(check=False)
-            if work and adopting and work.adopted:
+            if work is None:
+                return []
+            adopting = Adopt(self.host, work)
+            adopting.look(check=False)
+            if work.adopted:
                 with changing(self.host, PROGRAM):  # what was waited for may have changed everything
                     self._adopt(adopting)
         except (CommandError, OSError, ValueError) as error:
             self._say(["Nothing is adopted: %s" % error], pids is None)
-            return None
-        if work:
-            self._report(work, pids is None)
-        return work
+            return []
+        self._log([line for target in work.adopted for line in target.lines()], "running work")
+        sentences = [target.sentence for target in work.targets if target.state in (REFUSED, FAILED)]
+        self._say(sentences + [target.remark for target in work.targets if target.remark], pids is None)
+        return work.targets
 
     def prepare(self, container: str) -> None:
         """Give a container of a pod that has not started its CPUs."""
@@ -183,14 +187,8 @@ class Watcher(Watching):
         return Work(find, plan, settings, is_part=is_part)
 
     def _leave(self, key: str, target: Target) -> None:
-        why = self.tries.failures.get(key)
-        text = "adopting it failed %d times within an hour, and it is not tried again; the last time: %s"
-        if not why:
-            text, why = (
-                "it was given these CPUs %d times within an hour, did not keep them, and is left alone; %s",
-                culprit(self.host, target),
-            )
-        target.refuse(text % (self.tries.limit, why))
+        failure = self.tries.failures.get(key)
+        target.refuse((_FAILS if failure else _LOSES) % (self.tries.limit, failure or culprit(self.host, target)))
         if key not in self._abandoned:
             self._abandoned.add(key)
             log_change(self.host, "stop", PROGRAM, target.sentence)
@@ -205,11 +203,6 @@ class Watcher(Watching):
         for target in adopting.work.targets:
             if target.state in (ADOPTED, FAILED):
                 self.tries.note(_key(self.host, target), time.monotonic(), target.text)
-
-    def _report(self, adoption: Work, is_all: bool) -> None:
-        self._log([line for target in adoption.adopted for line in target.lines()], "running work")
-        sentences = [target.sentence for target in adoption.targets if target.state in (REFUSED, FAILED)]
-        self._say(sentences + [target.remark for target in adoption.targets if target.remark], is_all)
 
 
 class Announcements:
