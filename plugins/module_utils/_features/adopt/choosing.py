@@ -28,6 +28,7 @@ from ..._state.unit_files import withheld
 from ..._users.devices import numbers
 from ..._users.engines import bundle, listed_in
 from ..._users.finding import by_process, has_pods, is_whole, members_of, user_of
+from ..._users.groups import in_group
 from ..._users.pools import remedy_of
 from ..._users.ranks import ranks
 from ..kubelet import settings
@@ -35,15 +36,16 @@ from ..kubelet.facts import kubelet
 from . import services
 from .engines import ENGINES, Engines, are_all, program_of
 from .memory import Nodes
-from .record import CONTAINER, PROCESS, SERVICE, Entry, entries, given, given_cpus, kind_of, last, process
+from .record import CONTAINER, PROCESS, SERVICE, entries, given, given_cpus, kind_of, last, process
 from .target import ADOPTED, REFUSED, THREADS, Target
 
 if TYPE_CHECKING:
-    from ..._base.documents import AppliedState, NpuUser, Plan
+    from ..._base.documents import AdoptLive, AppliedState, NpuUser, Plan
+    from .record import Entry
 
 Expected = Mapping[str, Set[int]]
 """CPUs by unit."""
-NOTHING: Mapping[str, Any] = MappingProxyType({})
+NOTHING: Any = MappingProxyType({})
 """Of what the desired state has of the feature, where nothing but CPUs is wanted."""
 _NRI_PLUGINS = "/opt/nri/plugins"
 _NRI = re.compile(r"^\S+ \S+ \S+ \S+ \S+ 03 +\d+ ((?:/var)?/run/nri/nri\.sock)$", re.MULTILINE)
@@ -97,7 +99,7 @@ def targets(
     plan: Plan,
     users: Iterable[NpuUser],
     expected: Expected,
-    wanted: Mapping[str, Any],
+    wanted: AdoptLive,
     engines: Engines,
     groups: services.Groups,
     state: AppliedState | None = None,
@@ -124,14 +126,14 @@ def targets(
         pools = {cpu for npu in npus for cpu in expand(npu["pool"])}
         target = Target(host, user, npus, pools & (online(host) or pools))
         result.append(target)
-        follows = any("/%s/" % unit in user["group"] + "/" and cpus <= target.wanted for unit, cpus in expected.items())
+        follows = any(in_group(user["group"], unit) and cpus <= target.wanted for unit, cpus in expected.items())
         records = _recorded(host, target, recorded)
         if not (records or target.is_rank) and any("rank" in recorded.get(process(host, pid), ()) for pid in target.pids(host)):
             target.before |= target.granted(host)  # its ranks alone were placed, at an open
         is_inside = target.before and target.before <= target.wanted
         written = [last(entry).get("mems", "") for key, entry in records.items() if target.by_group or kind_of(key) == PROCESS]
         is_outdated = any(len(entry["given"]) > 1 or given_cpus(entry) not in ([], [target.wanted]) for entry in records.values())
-        if not any("/%s/" % unit in user["group"] + "/" for unit in expected):
+        if not any(in_group(user["group"], unit) for unit in expected):
             target.find_handed_down(host)
         if target.method == SERVICE:
             switches = wanted.get("environment") or {}

@@ -15,7 +15,7 @@ service ``folders`` made for its drop-in, and ``foreign``, what somebody else ha
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping
 
 from ..._base.cpulist import expand
 from ..._base.outside import require_shape
@@ -25,10 +25,23 @@ from ..._state import previous
 from ..._state.sections import check_files, check_paths, is_unit
 from .feature import SECTION
 
+if TYPE_CHECKING:
+    from typing_extensions import TypedDict
+
+    class Entry(TypedDict, total=False):
+        original: str
+        given: List[str]
+        npus: List[List[Any]]
+        group: str
+        title: str
+        rank: int
+        folders: List[str]
+        foreign: Dict[str, str | None]
+
+
 SETS = ("cpus", "mems")
 SERVICE, CONTAINER, PROCESS = "service", "container", "process"
 Pairs = Dict[str, str]
-Entry = Mapping[str, Any]
 _CONTAINER = re.compile(r"(?:docker|podman|cri):[0-9a-f]{64}\Z")
 _PROCESS = re.compile(r"[0-9]{1,9}:[0-9]{1,19}:[\w-]*\Z", re.ASCII)
 _SHAPE = {

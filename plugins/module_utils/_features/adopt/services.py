@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from typing import TYPE_CHECKING, Any, Container, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Container, Iterable, Mapping, Sequence
 
 from ..._base.cpulist import compress, expand
 from ..._base.findings import Device
@@ -31,6 +31,7 @@ from .feature import DROP_IN
 
 if TYPE_CHECKING:
     from ..._base.documents import AppliedState, PlanEntry
+    from .record import Entry
 
 
 _VARIABLE = "Environment="
@@ -69,7 +70,7 @@ def drop_in(unit: str) -> str:
     return "%s/%s.d/%s" % (UNIT_FOLDER, unit, DROP_IN)
 
 
-def variables(host: Host, unit: str, npus: Sequence[PlanEntry], cpus: str, switches: Mapping[str, Any]) -> tuple[Variables, list[str]]:
+def variables(host: Host, unit: str, npus: Sequence[PlanEntry], cpus: str, switches: Mapping[str, bool]) -> tuple[Variables, list[str]]:
     """Return the variables that the drop-in of a service gets, and sentences on those that another file of the unit sets."""
     fitted = fitting(switches, cpus, [Device.of(npu).kind for npu in npus], allocator(host) if switches.get("allocator") else None)
     elsewhere = environment(host, unit, without_ours=True) if fitted else {}
@@ -117,10 +118,10 @@ def in_force(host: Host, unit: str, group: str) -> dict[str, str]:
     return state
 
 
-def first(host: Host, unit: str) -> dict[str, Any]:
+def first(host: Host, unit: str) -> Entry:
     """Return what the record has of a service before its first drop-in: the folders to make, and what somebody else has in its place."""
-    entry = {"folders": missing_folders(host, [drop_in(unit)])}
-    return dict(entry, foreign=FileState.of(host, drop_in(unit)).record()) if is_others(host, unit) else entry
+    entry: Entry = {"folders": missing_folders(host, [drop_in(unit)])}
+    return {**entry, "foreign": FileState.of(host, drop_in(unit)).record()} if is_others(host, unit) else entry
 
 
 def configured(host: Host, unit: str, state: AppliedState | None) -> set[int] | None:
@@ -140,13 +141,13 @@ def configured(host: Host, unit: str, state: AppliedState | None) -> set[int] | 
     return set(numbers(cpus) or ()) if cpus else None
 
 
-def by_hand(host: Host, unit: str, ours: Iterable[Mapping[str, Any]] = ()) -> list[str]:
+def by_hand(host: Host, unit: str, ours: Iterable[Mapping[str, str]] = ()) -> list[str]:
     """Return the drop-ins by which somebody overrides the sets of a unit until the next boot. ``ours``: sets that a killed run may have
     left in them."""
     return [path for path in Systemd(host).set_by_hand(unit, RUNTIME_CONTROLS) if not any(_has(host, path, sets) for sets in ours)]
 
 
-def _has(host: Host, path: str, sets: Mapping[str, Any]) -> bool:
+def _has(host: Host, path: str, sets: Mapping[str, str]) -> bool:
     assigned = settings(host.read(path))
     overrides = {kind: numbers(assigned[key]) for key, (kind, _words) in CPUSET_KEYS.items() if key in assigned}
     return all(numbers(sets.get(kind) or "") == value for kind, value in overrides.items())
@@ -183,7 +184,7 @@ def everything(host: Host) -> dict[str, str]:
     return {"cpus": compress(possible(host)), "mems": compress(nodes_with_memory(host))}
 
 
-def take_away(host: Host, made: Mapping[str, Mapping[str, Any]]) -> None:
+def take_away(host: Host, made: Mapping[str, Entry]) -> None:
     """Remove the drop-ins of services, by their entries of the record, and widen those that run: without its setting a set stays.
 
     Raises ``ValueError`` with those that could not be widened. These keep their drop-ins.
@@ -209,7 +210,7 @@ def take_away(host: Host, made: Mapping[str, Mapping[str, Any]]) -> None:
         raise ValueError("; ".join(map("%s: %s".__mod__, failed.items())))
 
 
-def forget(host: Host, unit: str, entry: Mapping[str, Any]) -> None:
+def forget(host: Host, unit: str, entry: Entry) -> None:
     """Remove the drop-in of a service if npu.affinity manages it, and restore what was in its place. Running processes keep their CPUs."""
     state = FileState.of(host, drop_in(unit))
     if state.text is not None and is_ours(state.text):

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Mapping
+from typing import TYPE_CHECKING
 
 from ..._base.cpulist import expand
 from ..._base.findings import with_lost
@@ -21,7 +21,7 @@ from .target import Target
 from .work import Work
 
 if TYPE_CHECKING:
-    from ..._base.documents import AppliedState
+    from ..._base.documents import AdoptLive, AppliedState
 
 
 class Adopt(values.Step):
@@ -46,7 +46,7 @@ class Adopt(values.Step):
         previous.replace(self.host, SECTION, self._before or None)
 
 
-def of_state(host: Host, live: Mapping[str, Any], state: AppliedState) -> Adopt | None:
+def of_state(host: Host, live: AdoptLive, state: AppliedState) -> Adopt | None:
     """Return the step of a desired state: what runs in its units follows them, and cannot get other CPUs."""
     plan = state["plan"]
     if not plan:

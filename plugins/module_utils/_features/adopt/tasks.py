@@ -13,7 +13,7 @@ what that had. Where neither tells, a mask alone is no proof.
 from __future__ import annotations
 
 import errno
-from typing import Collection, Dict, Iterable, Iterator, Mapping, Set
+from typing import TYPE_CHECKING, Collection, Dict, Iterable, Iterator, Mapping, Set
 
 from ..._base.cpulist import compress, expand
 from ..._host.host import GONE, Host
@@ -23,7 +23,10 @@ from ..._kernel.processes import every_pid, parent_of
 from ..._users.finding import members_of
 from ..._users.groups import listed
 from . import services
-from .record import SERVICE, Entry, given_cpus, kind_of, lives, pairs, pid_of, process, processes, text_of
+from .record import SERVICE, given_cpus, kind_of, lives, pairs, pid_of, process, processes, text_of
+
+if TYPE_CHECKING:
+    from .record import Entry
 
 Masks = Dict[str, str]
 """CPUs by the id of a thread."""

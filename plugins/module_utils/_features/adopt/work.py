@@ -38,7 +38,7 @@ from .record import CONTAINER, PROCESS, SERVICE, SETS, kind_of, last, pairs, tex
 from .target import ADOPTED, FAILED, REFUSED, Target
 
 if TYPE_CHECKING:
-    from ..._base.documents import AppliedState
+    from ..._base.documents import AdoptLive, AppliedState, Plan
     from typing import Iterable
 
 Find = Callable[[Engines, services.Groups], List[Target]]
@@ -62,8 +62,8 @@ class Work(Values):
     def __init__(
         self,
         find: Find | None = None,
-        plan: Mapping[str, Any] = NOTHING,
-        wishes: Mapping[str, Any] = NOTHING,
+        plan: Plan = NOTHING,
+        wishes: AdoptLive = NOTHING,
         state: AppliedState | None = None,
         is_part: bool = False,
     ) -> None:
@@ -275,14 +275,14 @@ class Work(Values):
         target, is_new = self._of.get(key), key not in self._recorded
         if target is None:
             return {"npus": [], "group": "/", "title": "adopted work"} if is_new else {}
-        entry: dict[str, Any] = {
+        entry = {
             "npus": [[Device.of(npu).kind, npu["id"]] for npu in target.npus],
             **({"rank": target.user["rank"]} if target.is_rank else {}),
         }
-        if is_new:
-            entry.update(group=target.user["group"], title=target.user["name"] if kind_of(key) != PROCESS else target.title)
-            entry.update(services.first(host, key) if kind_of(key) == SERVICE else {})
-        return entry
+        if not is_new:
+            return entry
+        title = target.user["name"] if kind_of(key) != PROCESS else target.title
+        return {**entry, "group": target.user["group"], "title": title, **(services.first(host, key) if kind_of(key) == SERVICE else {})}
 
     def planned(self, host: Host, changes: list[Change], check: bool) -> list[Change]:
         """Return groups before the threads in them, and ranks after all of their service, also where they are given back."""
