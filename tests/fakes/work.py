@@ -9,9 +9,8 @@ import os
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt import services
-from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.choosing import NOTHING, targets
-from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.step import Adopt
-from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.work import Work
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.choosing import Adopt, targets
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.work import NOTHING, Work
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.memory import memory_of
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Result
 from ansible_collections.npu.affinity.plugins.module_utils._kernel import interrupts

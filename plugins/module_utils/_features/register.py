@@ -26,7 +26,7 @@ from .tuning.feature import FEATURE as TUNING
 from .vnpu.feature import FEATURE as VNPU
 
 if TYPE_CHECKING:  # what features name with ``later``: Ansible and _apply/runtime.py pack what is imported
-    from .adopt import step, watching, work
+    from .adopt import choosing, watching, work
     from .device_share import sharing
     from .hard_vnpu import splitting
     from .hugepages import pages, shortage

@@ -136,7 +136,8 @@ def _memory(user: OutsideUser) -> str:
 def _outside(user: NpuUser, cpus: str, pool: str, adopt: str) -> OutsideUser:
     around = user.get("around")
     fits = around is None or set(expand(pool)) <= set(expand(around))
-    command = _command(user, pool) if fits else ""
+    has_command = user["engine"] in ("docker", "podman") and not _is_rootless(user) and not _is_service(user)
+    command = "%s update --cpuset-cpus %s %s" % (user["engine"], pool, user["name"]) if fits and has_command else ""
     adopted = adopt if fits and user["witness"] != "tool" else ""  # which is not asked again when work is adopted
     remedy = command or "%s%s" % (remedy_of(user, adopted), "" if fits else _AROUND % around)
     outside = outside_user(user, [process["pid"] for process in user["processes"]], cpus, pool, remedy)
@@ -174,13 +175,6 @@ def called(user: NpuUser) -> str:
 
 def _pids(user: NpuUser) -> str:
     return listed([str(process["pid"]) for process in user["processes"]])
-
-
-def _command(user: NpuUser, pool: str) -> str:
-    """Return the command that moves a user to its CPUs, '' where it has to be started in another way."""
-    if user["engine"] in ("docker", "podman") and not _is_rootless(user) and not _is_service(user):
-        return "%s update --cpuset-cpus %s %s" % (user["engine"], pool, user["name"])
-    return ""
 
 
 def remedy_of(user: NpuUser, adopt: str = "") -> str:

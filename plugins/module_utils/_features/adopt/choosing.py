@@ -15,29 +15,32 @@ from __future__ import annotations
 
 import posixpath
 import re
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Container, Iterable, Iterator, Mapping, Set
 
 from ..._base.cpulist import compress, expand
 from ..._host.host import CommandError, Host
 from ..._kernel.machine import CGROUPS
 from ..._kernel.masks import granted, online
+from ..._kernel.memory import patience
+from ..._state import previous, values
 from ..._base.findings import Device, with_lost
 from ..._base.fitting import values_of
 from ..._state.unit_files import withheld
 from ..._users.devices import numbers
 from ..._users.engines import bundle, listed_in
-from ..._users.finding import by_process, has_pods, is_whole, members_of, user_of
+from ..._users.finding import by_process, has_pods, is_whole, members_of, user_of, users
 from ..._users.groups import in_group
 from ..._users.pools import remedy_of
 from ..._users.ranks import ranks
 from ..kubelet import settings
 from ..kubelet.facts import kubelet
 from . import services
+from .feature import SECTION
 from .engines import ENGINES, Engines, are_all, program_of
 from .memory import Nodes
 from .record import CONTAINER, PROCESS, SERVICE, entries, given, given_cpus, kind_of, last, process
 from .target import ADOPTED, REFUSED, THREADS, Target
+from .work import Work
 
 if TYPE_CHECKING:
     from ..._base.documents import AdoptLive, AppliedState, NpuUser, Plan
@@ -45,8 +48,6 @@ if TYPE_CHECKING:
 
 Expected = Mapping[str, Set[int]]
 """CPUs by unit."""
-NOTHING: Any = MappingProxyType({})
-"""Of what the desired state has of the feature, where nothing but CPUs is wanted."""
 _NRI_PLUGINS = "/opt/nri/plugins"
 _NRI = re.compile(r"^\S+ \S+ \S+ \S+ \S+ 03 +\d+ ((?:/var)?/run/nri/nri\.sock)$", re.MULTILINE)
 """A connection (state 03) that was accepted at the socket to which plugins connect, in /proc/net/unix."""
@@ -97,7 +98,7 @@ def _of_node(host: Host) -> str:
 def targets(
     host: Host,
     plan: Plan,
-    users: Iterable[NpuUser],
+    holding: Iterable[NpuUser],
     expected: Expected,
     wanted: AdoptLive,
     engines: Engines,
@@ -114,10 +115,10 @@ def targets(
     there = {(Device.of(npu).kind, npu["id"]): npu for npu in with_lost(plan)}
     recorded, nodes, pods = entries(host), Nodes(host, wanted.get("move_memory", False)), Pods(host, wanted.get("pods", False))
     result: list[Target] = []
-    users = list(users)
-    users += [] if is_part else _idle(host, recorded, groups, {posixpath.basename(user["group"]) for user in users})
-    engines.expect((user["engine"], user["container"] or "") for user in users if is_whole(user) and user["engine"] in ENGINES)
-    for user in (part for whole in users for part in _parts(host, plan, whole, pods, is_part)):
+    holding = list(holding)
+    holding += [] if is_part else _idle(host, recorded, groups, {posixpath.basename(user["group"]) for user in holding})
+    engines.expect((user["engine"], user["container"] or "") for user in holding if is_whole(user) and user["engine"] in ENGINES)
+    for user in (part for whole in holding for part in _parts(host, plan, whole, pods, is_part)):
         keys = sorted((npu["kind"], npu["id"]) for npu in user["npus"])
         refused = {target.user["group"] for target in result if target.state == REFUSED} if "rank" in user else ()
         if planned.isdisjoint(keys) or user["group"] in refused:
@@ -253,3 +254,37 @@ def _why_not_by_systemd(host: Host, target: Target, records: Mapping[str, Entry]
     if why or not paths:
         return why
     return "its CPUs are overridden by %s; remove the file and run 'systemctl daemon-reload'" % ", ".join(paths)
+
+
+class Adopt(values.Step):
+    """Confines what holds NPUs to their pools. What cannot be adopted is a warning, and no reason to fail: it runs as before."""
+
+    def __init__(self, host: Host, work: Work) -> None:
+        values.Step.__init__(self, host, work, {})
+        self.work = work
+        self.key = "adopt"
+        self.disruptive = False
+        self._before: dict[str, Entry] = {}
+
+    def run(self) -> None:
+        self._before = entries(self.host)
+        self.look(check=False)  # again, because what grants CPUs has changed
+        with patience(self.host, sum(target.moved for target in self.work.adopted)):
+            values.Step.run(self)
+
+    def undo(self) -> None:
+        values.Step.undo(self)
+        previous.replace(self.host, SECTION, self._before or None)
+
+
+def of_state(host: Host, live: AdoptLive, state: AppliedState) -> Adopt | None:
+    """Return the step of a desired state: what runs in its units follows them, and cannot get other CPUs."""
+    plan = state["plan"]
+    if not plan:
+        return None
+    expected = {entry["unit"]: set(expand(entry["cpus"])) for entry in state["expected"] if entry.get("cpus")}
+
+    def find(engines: Engines, groups: services.Groups) -> list[Target]:
+        return targets(host, plan, users(host, with_lost(plan)), expected, live, engines, groups, state)
+
+    return Adopt(host, Work(find, plan, live, state))

@@ -56,14 +56,9 @@ class Groups:
         return {unit: self.paths.get(unit, "") for unit in units}
 
 
-def has_cpusets(host: Host) -> bool:
-    """Whether systemd confines units by cpusets: on cgroup v2 with them."""
-    return sets_cpus(machine(host))
-
-
 def follow_at_once(host: Host) -> bool:
     """Whether services that run get the set of a changed drop-in; below another root no systemd runs."""
-    return host.live and has_cpusets(host)
+    return host.live and sets_cpus(machine(host))
 
 
 def drop_in(unit: str) -> str:
@@ -94,7 +89,7 @@ def hazards(host: Host, unit: str, cpus: str) -> list[str]:
     sources = [("%s says CPUAffinity=%s" % row, row[1]) for row in later if _RESET.search(host.read(row[0]) or "")]
     for path, line in assigned.get("ExecStart", ()):
         sources += [("%s starts it by %s on CPUs %s" % (path, *match), match[1]) for match in _OWN_CPUS.findall(line)]
-    outside = [text for text, match in sources if not (numbers(match) or set()) <= set(expand(cpus))] if has_cpusets(host) else []
+    outside = [text for text, match in sources if not (numbers(match) or set()) <= set(expand(cpus))] if sets_cpus(machine(host)) else []
     return ["%s cannot start again on CPUs %s: %s; change that there" % (unit, cpus, text) for text in outside]
 
 
@@ -159,7 +154,7 @@ def put(host: Host, unit: str, sets: Mapping[str, str], variables: Mapping[str, 
     A line before each value takes away those of other files; within a cpuset, one of all CPUs takes every inherited mask away.
     """
     assignments = {"CPUAffinity": sets["cpus"]}
-    if has_cpusets(host):
+    if sets_cpus(machine(host)):
         assignments = {key: sets[kind] for key, (kind, _words) in CPUSET_KEYS.items() if sets.get(kind)}
         assignments["CPUAffinity"] = compress(possible(host))
     lines = "".join("%s=\n" % key + ("%s=%s\n" % (key, value) if value else "") for key, value in assignments.items())

@@ -96,6 +96,19 @@ class Target:
             narrow = [mask for mask in masks if not self.wanted <= mask and mask not in self.handed_down]
             self.handed_down += [mask for mask in narrow if origin(host, pid, mask, mask).handed_down]
 
+    def shortfall(self, host: Host) -> str:
+        """Return what shows that it did not get its sets, '' where it did."""
+        running = {cpu for pid in self.pids(host) for cpus in tasks.masks(host, pid).values() for cpu in expand(cpus)}
+        granted = self.granted(host) if self.by_group else set()
+        mems = self.granted(host, "mems") if "mems" in self.sets else set()
+        if not running | granted <= self.wanted:
+            what, cpus = ("runs on", running) if granted <= running else ("its control group grants", granted)
+            return "it was given CPUs %s, and %s %s" % (compress(self.wanted), what, compress(cpus))
+        if not mems <= set(expand(self.mems)):
+            return "it was given memory nodes %s, and its control group grants %s" % (self.mems, compress(mems))
+        ended = self.by_group and self.moved and not mems
+        return "it ended while its memory was moved to nodes %s" % self.mems if ended else ""
+
     def pids(self, host: Host) -> list[int]:
         return pids_of(host, self.user)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Collection, Dict, Iterable, Iterator, Mapping,
 from ..._base.cpulist import compress, expand
 from ..._host.host import GONE, Host
 from ..._kernel.interrupts import Thread
+from ..._kernel.machine import machine, sets_cpus
 from ..._kernel.masks import online, possible
 from ..._kernel.processes import every_pid, parent_of
 from ..._users.finding import members_of
@@ -79,7 +80,7 @@ def heirs(host: Host, recorded: Mapping[str, Entry], released: Collection[str], 
     the drop-ins of released services."""
     recorded_pids = {pid_of(key) for key, _entry in processes(recorded) if lives(host, key)}
     units = [key for key in released if kind_of(key) == SERVICE]
-    paths = groups.of(units) if units and not services.has_cpusets(host) else {}
+    paths = groups.of(units) if units and not sets_cpus(machine(host)) else {}
     sources = [(members_of(host, group), recorded[unit], compress(possible(host))) for unit, group in paths.items() if group]
     confined = {key: entry for key, entry in processes(recorded) if key in released and given_cpus(entry)}
     parents = {pid: parent_of(host, pid) for pid in every_pid(host)} if confined else {}

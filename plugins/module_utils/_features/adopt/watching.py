@@ -31,10 +31,10 @@ from ..._users.engines import bundle
 from ..._users.finding import created, is_whole, members_with, users
 from ..watching import PROGRAM, Births, Watching
 from . import choosing, services
+from .choosing import Adopt, Pods
 from .engines import SOCKETS, Engines, are_all, described, program_of
 from .feature import SETTINGS
 from .record import CONTAINER, SERVICE, started
-from .step import Adopt
 from .target import ADOPTED, FAILED, REFUSED, Target
 from .work import Work
 
@@ -271,7 +271,7 @@ def waiting(host: Host, plan: Plan, container: str) -> Target | None:
     target = Target(host, user, npus, {cpu for npu in npus for cpu in expand(npu["pool"])} & online(host))
     top = CGROUPS + "/cpuset" if host.exists(CGROUPS + "/cpuset") else CGROUPS
     around = granted(host, top + posixpath.dirname(user["group"]).rstrip("/")) or set()  # else it does not start
-    is_free = are_all(host, "cpus", description.sets["cpus"]) and not choosing.Pods(host, True).refusal(user, description.spec)
+    is_free = are_all(host, "cpus", description.sets["cpus"]) and not Pods(host, True).refusal(user, description.spec)
     if not (is_free and target.wanted and target.wanted <= around):
         return None
     target.state, target.before, target.after = ADOPTED, around, target.wanted

@@ -11,6 +11,7 @@ no reason to take back the rest.
 from __future__ import annotations
 
 import posixpath
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Mapping, Sequence
 
 from ..._base.cpulist import compress, expand
@@ -30,7 +31,6 @@ from ..._users.devices import numbers
 from ..._users.engines import CRI, allowed_to, stores
 from ..._users.finding import is_whole, members_of
 from . import record, services, tasks
-from .choosing import NOTHING
 from .engines import Engines, are_all
 from .memory import move
 from .feature import SECTION
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from ..._base.documents import AdoptLive, AppliedState, Plan
     from typing import Iterable
 
+NOTHING: Any = MappingProxyType({})
+"""Of what the desired state has of the feature, where nothing but CPUs is wanted."""
 Find = Callable[[Engines, services.Groups], List[Target]]
 _OTHERS = "%s was given other %s than %s by someone else since it was adopted, and keeps them"
 _WORDS = {"cpus": "CPUs", "mems": "memory nodes"}
@@ -396,7 +398,7 @@ class Work(Values):
             carry_out(host, self, look(host, self, new), begun)
             return
         for target in self.adopted:
-            target.text = target.text or outside(host, target)
+            target.text = target.text or target.shortfall(host)
             if target.text:
                 self._take_back(host, target, begun)
             else:
@@ -459,17 +461,3 @@ class Work(Values):
             kinds = [kind for kind in SETS if before.get(kind, "") != after.get(kind, "")]
             moved = ["%s %s -> %s" % (_WORDS[kind], before.get(kind) or "all", after.get(kind) or "all") for kind in kinds]
             yield "~ %s: %s" % (entry["title"], ", ".join(moved))
-
-
-def outside(host: Host, target: Target) -> str:
-    """Return what shows that a target did not get its sets, '' where it did."""
-    running = {cpu for pid in target.pids(host) for cpus in tasks.masks(host, pid).values() for cpu in expand(cpus)}
-    granted = target.granted(host) if target.by_group else set()
-    mems = target.granted(host, "mems") if "mems" in target.sets else set()
-    if not (running <= target.wanted and granted <= target.wanted):
-        text = "it was given CPUs %s, and runs on %s" if granted <= running else "it was given CPUs %s, and its control group grants %s"
-        return text % (compress(target.wanted), compress(running if granted <= running else granted))
-    if not mems <= set(expand(target.mems)):
-        return "it was given memory nodes %s, and its control group grants %s" % (target.mems, compress(mems))
-    ended = target.by_group and target.moved and not mems
-    return "it ended while its memory was moved to nodes %s" % target.mems if ended else ""

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._command import explaining
 from ansible_collections.npu.affinity.plugins.module_utils._command.state import record_of
-from ansible_collections.npu.affinity.plugins.module_utils._features.adopt import services, step
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt import choosing, services
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.feature import FEATURE, SECTION
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.record import check
 from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
@@ -423,7 +423,7 @@ def without_npu_1(machine):
 
 def bind_again(machine, monkeypatch, plan, found):
     """Apply a plan as a bind does: look, and in the transaction look again and run."""
-    monkeypatch.setattr(step, "users", lambda host, npus: found())
+    monkeypatch.setattr(choosing, "users", lambda host, npus: found())
     adopting = FEATURE.step(machine, {"plan": plan, "expected": [], "live": {"adopt": {"mode": "now"}}}, Choices())
     adopting.look(check=False)
     predicted, changed = adopting.lines(), adopting.changed

@@ -12,7 +12,7 @@ import os
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._drift.placement import Judge
-from ansible_collections.npu.affinity.plugins.module_utils._features.adopt import record, services, step, watching
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt import choosing, record, services, watching
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.feature import SETTINGS
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.watching import Watcher
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
@@ -49,14 +49,14 @@ def machine(tmp_path, monkeypatch):
 @pytest.fixture
 def found(monkeypatch):
     found = Found()
-    monkeypatch.setattr(step, "users", found)
+    monkeypatch.setattr(choosing, "users", found)
     monkeypatch.setattr(watching, "users", found)
     return found
 
 
 def bind(machine, check=False, steps=()):
     state = {"plan": PLAN, "expected": [{"unit": "npu-0.slice", "cpus": "0-3", "mems": "0"}], "live": {}}
-    adopted = step.of_state(machine, {}, state)
+    adopted = choosing.of_state(machine, {}, state)
     report = apply(machine, live_request("0-3"), check, after=[adopted, *steps])
     return adopted, report
 
@@ -125,7 +125,7 @@ def test_a_bind_that_fails_after_adopting_gives_everything_back(machine, found):
 def test_below_another_root_a_container_is_left_to_its_engine(machine, found):
     there = container(machine)()
     found.function = lambda: there
-    adopted = step.of_state(Host(machine.root), {}, {"plan": PLAN, "expected": [], "live": {}})
+    adopted = choosing.of_state(Host(machine.root), {}, {"plan": PLAN, "expected": [], "live": {}})
     adopted.look(check=False)
     adopted.run()
     said = "container llm (NPU 1) runs on CPUs 0-7, outside its pool 4-7: its engine does not run below %s" % machine.root
