@@ -30,8 +30,8 @@ from .._features.threads.tasks import ROLES, Process, cgroups, find, groups_of
 from .._state.systemd import Systemd, UNIT_FOLDER, UNIT_SUFFIX, settings
 from .._state.unit_environment import VARIABLES
 from .._state.unit_files import drop_in_of
-from .._users import pools, ranks
-from .._users.finding import by_process, pids_of, users
+from .._users import pools
+from .._users.finding import by_process, described_ranks, pids_of, users
 from .._users.groups import classified, of_pods, path_of
 from .state import HostRecord
 
@@ -86,8 +86,8 @@ def _placed(record: HostRecord, pid: int) -> Lines:
     parts = [part for user in used for part in by_process(record.host, npus, user)]
     its_parts = [part for part in parts if part["processes"][0]["pid"] == pid]
     for user in (user for user in used if its_parts and user["group"] == its_parts[0]["group"]):
-        described = ranks.described(record.host, npus, user, [])
-        for rank, text in zip(described, ranks.titles({**user, "ranks": described}, record.plan or {"npus": []})):
+        described = described_ranks(record.host, npus, user, [])
+        for rank, text in zip(described, pools.rank_titles({**user, "ranks": described}, record.plan or {"npus": []})):
             if rank["pid"] == pid:
                 yield "rank", text
     live = record.state["live"] if record.state else {}

@@ -18,8 +18,7 @@ from .._state import journal, lock, previous
 from .._state.host_code import compared_with
 from .._state.journal import INTERRUPTED
 from .._topology.gather import gather
-from .._users.pools import sentence
-from .._users.ranks import titles
+from .._users.pools import rank_titles, sentence
 
 if TYPE_CHECKING:
     from .._base.documents import AppliedState, Plan, PlanEntry, UnitSets, Drift, OutsideUser
@@ -157,7 +156,7 @@ def status_of(host: Host) -> Status:
     if state == BOUND and findings.outside:
         state = OUTSIDE
     remarks = [*(topology["problems"] if topology else ()), *findings.remarks]
-    ranks = [line for user in (topology["users"] if topology else ()) for line in titles(user, record.plan or {"npus": []})]
+    ranks = [line for user in (topology["users"] if topology else ()) for line in rank_titles(user, record.plan or {"npus": []})]
     return Status(state, record, drift, findings.checked, waiting, remarks, findings.outside, ranks)
 
 

@@ -27,11 +27,10 @@ from .._kernel.masks import online
 from .._kernel.memory import policy_of
 from .._kernel.processes import started_with
 from .._state.plan_file import memory_nodes
-from .._users.finding import by_process, is_whole, pids_of
+from .._users.finding import by_process, is_whole, pids_of, ranks
 from .._users.groups import in_group, title_of
-from .._users.pools import Placement, called, in_other_pools, outside_user, placement, pool_of
+from .._users.pools import Placement, called, in_other_pools, outside_user, placement, pool_of, rank_remarks
 from .._users.inherited import Origin, binder_of, origin
-from .._users import ranks
 from .codes import WORK_OUTSIDE_POOL
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ class Judge(NamedTuple):
         result = placement(users, self.plan, self.host_binds, self.pods)
         away = {user["title"] for user in result.outside}
         for user in users if self.ranks else ():
-            of_user = ranks.ranks(self.host, npus, user) if len(user["npus"]) > 1 and called(user) not in away else []
+            of_user = ranks(self.host, npus, user) if len(user["npus"]) > 1 and called(user) not in away else []
             outside = placement(of_user, self.plan, self.host_binds, self.pods).outside
             result.outside.extend(outside)
             away.update([called(user)] if outside else [])
@@ -150,7 +149,7 @@ def check_users(comparing: Comparing, users: Sequence[NpuUser], compared: Collec
     findings.outside = [user for user in result.outside if user["unit"] not in drifted]
     if alone:
         findings.remarks += coded(WORK_OUTSIDE_POOL, in_other_pools([user for user in findings.outside if "cause" not in user], plan))
-    findings.remarks += coded(WORK_OUTSIDE_POOL, result.remarks()) + coded("NPU_RANKS_PLACED", ranks.remarks(users, plan))
+    findings.remarks += coded(WORK_OUTSIDE_POOL, result.remarks()) + coded("NPU_RANKS_PLACED", rank_remarks(users, plan))
 
 
 def _check_binders(comparing: Comparing, users: Sequence[NpuUser]) -> None:

@@ -27,8 +27,7 @@ from .._features.kubelet.facts import kubelet
 from .._state.executables import programs
 from .._state.unit_environment import set_elsewhere
 from .._state.unit_files import drop_ins_of_services, fragment, similar
-from .._users.finding import users
-from .._users.ranks import described
+from .._users.finding import described_ranks, users
 from . import gpus as _gpus
 from . import npus as _npus
 
@@ -112,7 +111,7 @@ def gather(
         "problems": problems,
     }
     for user in facts["users"]:
-        ranks = described(host, facts["npus"], user, problems) if len(user["npus"]) > 1 else []
+        ranks = described_ranks(host, facts["npus"], user, problems) if len(user["npus"]) > 1 else []
         if ranks:
             user["ranks"] = ranks
     elsewhere = {unit: set_elsewhere(host, unit) for unit in units}

@@ -18,7 +18,7 @@ from .._base.cpulist import compress, expand
 from .._host.host import Host
 from .._kernel.devices import minor
 from .._kernel.masks import cpuset, online
-from .._kernel.memory import mib_of_group
+from .._kernel.memory import mib_of_group, sampled
 from .._kernel.machine import CGROUPS, HIERARCHIES
 from .._kernel.processes import START, every_pid, folder_of, groups_below, members, stat_fields
 from .._base.findings import Device
@@ -26,11 +26,11 @@ from .._nvidia_smi import parse_nvidia_apps
 from .._smi.tool import find
 from .devices import Accelerator, numbers, opened, owners
 from .engines import allowed, given_by, group_in, name_in_pod, name_of
-from .groups import Group, classified, in_group, is_of_login, of_pods, path_of
+from .groups import Group, classified, in_group, is_of_login, of_pods, path_of, title_of
 from .._state.unit_files import values
 
 if TYPE_CHECKING:
-    from .._base.documents import NpuUser, UsedNpu, UserProcess
+    from .._base.documents import NpuUser, Rank, UsedNpu, UserProcess
 
 NVIDIA_FOLDERS = ("/usr/bin", "/usr/local/bin", "/usr/local/nvidia/bin", "/opt/bin")
 OPEN, ALLOWED, TOOL, RECORDED = "open", "allowed", "tool", "recorded"
@@ -159,6 +159,48 @@ def by_process(host: Host, npus: Iterable[Accelerator], user: NpuUser) -> Iterat
         if "unassigned" in user:
             part["unassigned"] = [name for name in user["unassigned"] if name in process["devices"]]
         yield part
+
+
+def ranks(host: Host, npus: Iterable[Accelerator], user: NpuUser, alone: bool = False) -> list[NpuUser]:
+    """Return each rank as a user of its own; with ``alone`` also a process that has all devices of its service. None of other work.
+
+    Ranks count from 0 by their devices, as the local ranks of a job do. Titles and environments of processes are no better witness: engines
+    pass ranks through pipes, and overwrite both.
+    """
+    if not is_whole(user) or user["witness"] != OPEN:
+        return []
+    parts = [part for part in by_process(host, npus, user) if part["npus"] and (alone or part["npus"] != user["npus"])]
+    held = sorted({_keys(part) for part in parts})
+    for part in parts:
+        part["rank"] = held.index(_keys(part))
+        part["name"] = "rank %d of %s" % (part["rank"], title_of(user))
+        part.update({"container": None, "engine": ""})
+        if part["kind"] != "pod":
+            part["kind"] = "other"
+    return sorted(parts, key=lambda part: (part["rank"], part["processes"][0]["pid"]))
+
+
+def _keys(user: NpuUser) -> tuple[tuple[str, int], ...]:
+    return tuple((npu["kind"], npu["id"]) for npu in user["npus"])
+
+
+def described_ranks(host: Host, npus: Iterable[Accelerator], user: NpuUser, problems: list[str]) -> list[Rank]:
+    """Return the ranks of a user with their CPUs, and how many percent of their pages lie on the nodes of their devices."""
+    nodes: dict[tuple[str, int], list[int]] = {}
+    for npu in npus:  # of a topology, or of a plan
+        local_nodes = ([] if npu["numa"] is None else [npu["numa"]]) if "numa" in npu else expand(npu.get("mems") or "")
+        nodes[Device.of(npu)[:2]] = local_nodes
+    result: list[Rank] = []
+    for part in ranks(host, npus, user):
+        process, lists, local = part["processes"][0], [nodes.get(key, []) for key in _keys(part)], None
+        try:
+            pages = sampled(host, process["pid"]) if all(lists) else {}
+            near = sum(number for node, number in pages.items() if any(node in local_nodes for local_nodes in lists))
+            local = round(100 * near / sum(pages.values())) if pages else None
+        except ValueError as error:
+            problems.append("%s." % error)
+        result.append({"rank": part["rank"], "pid": process["pid"], "npus": part["npus"], "cpus": process["cpus"], "local": local})
+    return result
 
 
 def _user(

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Iterable, List, NamedTuple, Sequence
 
 from .._base.cpulist import compress, expand
 from .._base.findings import Device, noun, with_lost
+from .._base.table import count
 from .._kernel.memory import gib
 from .groups import is_of_login, listed, title_of
 
 if TYPE_CHECKING:
-    from .._base.documents import NpuUser, OutsideUser, Plan
+    from .._base.documents import NpuUser, OutsideUser, Plan, Rank
 
 _SHOWN = 8
 _MIB = 1 << 20
@@ -196,6 +197,28 @@ def remedy_of(user: NpuUser, adopt: str = "") -> str:
     else:
         remedies.append("start it again: npu-affinity run %s -- COMMAND" % first)
     return ", or ".join(remedies)
+
+
+def rank_titles(user: NpuUser, plan: Plan) -> list[str]:
+    """Return a line for each rank of a gathered user: ``rank 3 of vllm.service: NPU 3, 24 CPUs, 98 % local pages``."""
+    pools = {Device.of(npu)[:2]: npu["pool"] for npu in plan["npus"]}
+    texts = []
+    for rank in user.get("ranks", ()):
+        keys = [(npu["kind"], npu["id"]) for npu in rank["npus"]]
+        cpus, pool = set(expand(rank["cpus"])), {cpu for key in keys for cpu in expand(pools.get(key, ""))}
+        where = count(len(cpus), "CPU") if not pool or cpus <= pool else "CPUs %s, pool %s" % (compress(cpus), compress(pool))
+        devices = " and ".join("%s %d" % (kind.upper(), number) for kind, number in keys)
+        texts.append("rank %d of %s: %s, %s, %s" % (rank["rank"], title_of(user), devices, where, local_pages(rank)))
+    return texts
+
+
+def local_pages(rank: Rank) -> str:
+    return "local pages not known" if rank["local"] is None else "%d %% local pages" % rank["local"]
+
+
+def rank_remarks(users: Iterable[NpuUser], plan: Plan) -> list[str]:
+    """Return a sentence for each user with ranks."""
+    return ["; ".join(lines) for lines in (rank_titles(user, plan) for user in users) if lines]
 
 
 def _is_rootless(user: NpuUser) -> bool:

@@ -19,7 +19,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._host.installed impor
 from ansible_collections.npu.affinity.plugins.module_utils._state.history import digest
 from ansible_collections.npu.affinity.plugins.module_utils._state.executables import USUAL
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import absent
-from ansible_collections.npu.affinity.plugins.module_utils._users import pools, ranks
+from ansible_collections.npu.affinity.plugins.module_utils._users import pools
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import BIND_EFFECT, Sentence, by_code, coded, of_error, remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import refusals as _refusals
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import adopt, conflicts, remarks, threads, variables
@@ -252,7 +252,7 @@ def _of_plan(topology: Topology, plan: Plan, settings: Settings, document: Appli
         sentences = _missing(topology, plan) + sentences
     sentences += variables.remarks(there, plan, work, settings["adopt"]["adopt"] != adopt.REPORT, slices)
     sentences += adopt.remarks(topology, settings["adopt"])
-    sentences += [Sentence("NPU_RANKS_PLACED", text) for text in ranks.remarks(topology.get("users") or (), plan)] if shown else []
+    sentences += [Sentence("NPU_RANKS_PLACED", text) for text in pools.rank_remarks(topology.get("users") or (), plan)] if shown else []
     sentences += remarks.memory_of_units(topology, document)
     sentences += remarks.memory_of_users(topology, plan, document)
     if shown:

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand, union
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Device
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
-from ansible_collections.npu.affinity.plugins.module_utils._users.pools import ADOPT, called
-from ansible_collections.npu.affinity.plugins.module_utils._users.ranks import local_pages
+from ansible_collections.npu.affinity.plugins.module_utils._users.pools import ADOPT, called, local_pages
 from ansible_collections.npu.affinity.plugins.module_utils._users.groups import title_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import members, title
 

@@ -28,10 +28,9 @@ from ..._base.fitting import values_of
 from ..._state.unit_files import withheld
 from ..._users.devices import numbers
 from ..._users.engines import bundle, listed_in
-from ..._users.finding import by_process, has_pods, is_whole, members_of, user_of, users
+from ..._users.finding import by_process, has_pods, is_whole, members_of, ranks, user_of, users
 from ..._users.groups import in_group
 from ..._users.pools import remedy_of
-from ..._users.ranks import ranks
 from ..kubelet import settings
 from ..kubelet.facts import kubelet
 from . import services

@@ -23,7 +23,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._state.lock import PA
 from ansible_collections.npu.affinity.plugins.module_utils._state.step import Check
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Undone, apply
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
-from ansible_collections.npu.affinity.plugins.module_utils._users import ranks
+from ansible_collections.npu.affinity.plugins.module_utils._users import finding, pools
 from tests.fakes.machine import snapshot
 from tests.fakes.systemd import live_request
 from tests.fakes.work import DOCKER, DROP_IN, ID, PLAN, SERVICE, SESSION, all_cpus, container, everything, user, working
@@ -319,7 +319,7 @@ def test_a_rank_on_the_union_of_its_service_is_outside(placed):
     watcher.look()
     machine.set_affinity(200, {0, 1, 4, 5, 6, 7})
     (away,) = Judge.of(machine, PLAN, [], {"adopt": {"mode": "always"}}).placed([found()]).outside
-    assert (away["title"], away["cpus"], away["pool"]) == ("rank 1 of %s (pid 200, NPU 1)" % ranks.title_of(found()), "0-1,4-7", "4-7")
+    assert (away["title"], away["cpus"], away["pool"]) == ("rank 1 of %s (pid 200, NPU 1)" % pools.title_of(found()), "0-1,4-7", "4-7")
     assert not Judge.of(machine, PLAN, [], {}).placed([found()]).outside, "a slice alone gives all of them the union"
 
 
@@ -334,11 +334,11 @@ RANKS = [
 def test_a_rank_is_described_in_a_line(machine, monkeypatch, cpus, local, line):
     found = ranks_of(machine)()
     found["processes"][0]["cpus"] = cpus
-    monkeypatch.setattr(ranks, "sampled", lambda _host, _pid: {} if local is None else {1: local, 0: 100 - local})
+    monkeypatch.setattr(finding, "sampled", lambda _host, _pid: {} if local is None else {1: local, 0: 100 - local})
     npus = [dict(npu, numa=number) for number, npu in enumerate(PLAN["npus"])]
-    found["ranks"] = ranks.described(machine, npus, found, [])
+    found["ranks"] = finding.described_ranks(machine, npus, found, [])
     assert [(rank["rank"], rank["pid"]) for rank in found["ranks"]] == [(0, 300), (1, 200)]
-    assert ranks.titles(found, PLAN)[1] == line
+    assert pools.rank_titles(found, PLAN)[1] == line
 
 
 NO_CALL = "The pages of process 300 are not known: not on %s." % os.uname().machine
@@ -350,7 +350,7 @@ def test_an_unreadable_process_has_unknown_pages_and_a_reason(machine, monkeypat
     monkeypatch.setattr(type(machine), "live", live, raising=False)
     monkeypatch.setattr(memory, "_SYSCALLS", {})
     problems = []
-    found = ranks.described(machine, [dict(npu, numa=0) for npu in PLAN["npus"]], ranks_of(machine)(), problems)
+    found = finding.described_ranks(machine, [dict(npu, numa=0) for npu in PLAN["npus"]], ranks_of(machine)(), problems)
     assert ([rank["local"] for rank in found], problems) == ([None, None], reasons)
 
 
