@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 from ansible_collections.npu.affinity.plugins.module_utils._base.fitting import SWITCHES
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.feature import DROP_INS, FEATURE, SETTINGS
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
@@ -15,10 +15,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._state.files import M
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, coded_error, remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, watched
-
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
-    from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole
 
 REPORT, KEEP = "report", "keep"
 """The choice with which the feature is absent, and the one that leaves it as the last bind made it."""

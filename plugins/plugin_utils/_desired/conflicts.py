@@ -11,15 +11,13 @@ Sources: Linux ``Documentation/admin-guide/kernel-parameters.txt``, ``Documentat
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
+from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Isolation, Partition, Plan, Topology
 from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, text_of, union
-
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Isolation, Partition, Plan, Topology
 
 _Cards = Mapping[tuple[str, int], int]
 SLICES = ("npu.slice", "gpu.slice")

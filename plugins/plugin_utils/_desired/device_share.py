@@ -6,15 +6,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.documents import DeviceShareLive, Plan, Topology
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.feature import FEATURE
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import BEFORE_ENGINES, Feature, no_effect, of_values
-
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import DeviceShareLive, Plan, Topology
-    from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole
 
 LONGER = 2
 """How many times as long as other commands a call may take that changes device share."""

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatch
-from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.documents import AppliedState, Comparison, Difference, DifferingNpu
+from ansible_collections.npu.affinity.plugins.module_utils._base.documents import DifferingUser, FileEntry, Plan, PlanEntry, SlicesLive
+from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
 from ansible_collections.npu.affinity.plugins.module_utils._state import difference as states
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import text_digest
@@ -16,25 +19,10 @@ from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file impo
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import unit_of
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import drop_in_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import coded
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import SLICES
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import SLICES, Work
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import union
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import Entry, kind_and_number, members, title
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.moves import of_npu, pairs, with_slices
-
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import (
-        AppliedState,
-        Comparison,
-        Difference,
-        DifferingNpu,
-        DifferingUser,
-        FileEntry,
-        Plan,
-        PlanEntry,
-        SlicesLive,
-        Topology,
-    )
-    from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Work
 
 
 class InForce(TypedDict):

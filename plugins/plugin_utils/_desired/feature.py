@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.documents import FileEntry, FilesAndUnits, Restarted, UnitSets
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.feature import SETTINGS as OF_ADOPT
+from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Feature as HostFeature
 from ansible_collections.npu.affinity.plugins.module_utils._features.slices.feature import HOUSEKEEPING
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.feature import SETTINGS as OF_THREADS
 from ansible_collections.npu.affinity.plugins.module_utils._features.feature import service
@@ -19,10 +21,6 @@ from ansible_collections.npu.affinity.plugins.module_utils._state import previou
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import UNIT_FOLDER
-
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import FileEntry, FilesAndUnits, Restarted, UnitSets
-    from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Feature as HostFeature
 
 FIRST_LINE = f"# {MARKER}: changes are overwritten.\n"
 ENVIRONMENT = f"Environment=PYTHONPATH={ARCHIVE} PYTHONDONTWRITEBYTECODE=1\n"

@@ -6,18 +6,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 from ansible_collections.npu.affinity.plugins.module_utils._features.hard_vnpu.feature import FEATURE
 from ansible_collections.npu.affinity.plugins.module_utils._features.hard_vnpu.splitting import MODE, RECOVER, value_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import BEFORE_ENGINES, BOOT_ORDER, Feature, of_values
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import find, is_lost
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import vnpus as _vnpus
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import is_hard
-
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
-    from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole
 
 _KEPT_BY_DRIVER = {"on": True, "off": False}
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 from ansible_collections.npu.affinity.plugins.module_utils._base.memory_nodes import of_gpu
 from ansible_collections.npu.affinity.plugins.module_utils._smi.tool import is_older
 from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.feature import FEATURE
@@ -20,10 +21,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._kernel.memory import
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, coded_error, remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, no_effect, of_values
-
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
-    from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole
 
 OWNED = FEATURE.owned
 _NAME = "npu_affinity_hugepages"

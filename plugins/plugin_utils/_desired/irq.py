@@ -7,36 +7,19 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import (
-    FEATURE,
-    IRQBALANCE,
-    IRQBALANCE_FILES,
-    IRQ_INSTANCE,
-    IRQ_SERVICE,
-    IRQ_TIMER,
-    POLICY,
-    RULES,
-)
+from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Restarted, Topology
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import FEATURE, IRQBALANCE, IRQBALANCE_FILES, IRQ_INSTANCE
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import IRQ_SERVICE, IRQ_TIMER, POLICY, RULES
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.irqbalance import DROP_IN
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN
 from ansible_collections.npu.affinity.plugins.module_utils._state.executables import USUAL
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
-from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import (
-    FIRST_LINE,
-    Feature,
-    managed,
-    no_effect,
-    oneshot,
-    timer,
-    unit,
-)
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import FIRST_LINE, Feature, managed, no_effect
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import oneshot, timer, unit
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.values import INTERVAL
-
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Restarted, Topology
-    from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole
 
 IRQBALANCE_ENVIRONMENT = IRQBALANCE_FILES[0]
 IRQBALANCE_DROP_IN = f"{IRQBALANCE}.d/{DROP_IN}"

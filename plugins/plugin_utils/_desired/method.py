@@ -13,17 +13,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.binders import ENGINES, Engine
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import union
+from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, PlanEntry, Topology
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.machine import CONTROLLERS, sets_cpus
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import Entry, members
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole, Service, Workload
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import vnpus as _vnpus
-
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, PlanEntry, Topology
-    from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole, Service, Workload
 
 SLICES, SERVICES, NONE = "slices", "services", "none"
 FOR_GOOD = "The last bind stays in force. If the accelerators were removed permanently, unbind the host (playbook npu.affinity.unbind)."

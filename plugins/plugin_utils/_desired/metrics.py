@@ -5,20 +5,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 
-from ansible_collections.npu.affinity.plugins.module_utils._features.metrics.feature import (
-    FEATURE,
-    METRICS_SERVICE,
-    METRICS_TIMER,
-    SETTINGS,
-)
+from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
+from ansible_collections.npu.affinity.plugins.module_utils._features.metrics.feature import FEATURE, METRICS_SERVICE
+from ansible_collections.npu.affinity.plugins.module_utils._features.metrics.feature import METRICS_TIMER, SETTINGS
 from ansible_collections.npu.affinity.plugins.module_utils._features.metrics.textfile import settings_text
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, oneshot, timer, unit
-
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
-    from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole
 
 OWNED = FEATURE.owned
 ENDING = ".prom"

@@ -6,20 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Nic, Plan, Topology
 from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown
-from ansible_collections.npu.affinity.plugins.module_utils._features.nic.feature import (
-    FEATURE,
-    FILE,
-    NEAR,
-    NIC_INSTANCE,
-    NIC_SERVICE,
-    NIC_TIMER,
-    OFF,
-    RULES,
-)
+from ansible_collections.npu.affinity.plugins.module_utils._features.nic.feature import FEATURE, FILE, NEAR, NIC_INSTANCE
+from ansible_collections.npu.affinity.plugins.module_utils._features.nic.feature import NIC_SERVICE, NIC_TIMER, OFF, RULES
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.nics import DRIVERS
 from ansible_collections.npu.affinity.plugins.module_utils._state.executables import USUAL
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
@@ -28,10 +20,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentenc
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, managed, no_effect, oneshot, unit
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.irq import check_timer, rebind_limit
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.conflicts import SLICES
-
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Nic, Plan, Topology
-    from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole
 
 OWNED = FEATURE.owned
 _ABOUT = f"{MARKER}: the CPUs of network queues. Changes are overwritten."

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._base.binders import ENGINES
+from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 from ansible_collections.npu.affinity.plugins.module_utils._base.memory_nodes import of_gpu, unclaimed
 from ansible_collections.npu.affinity.plugins.module_utils._smi.tool import OLDEST_DRIVER, is_older
 from ansible_collections.npu.affinity.plugins.module_utils._features.slices.feature import HOUSEKEEPING_UNITS
@@ -24,9 +24,6 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method impor
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import title, unknown_npus
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import workers
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import vnpus as _vnpus
-
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 _NEEDED_BY = {
     "python3": "the units npu-affinity-*.service run",

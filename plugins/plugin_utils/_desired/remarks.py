@@ -7,10 +7,11 @@ kills them where it does not fit."""
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.binders import ENGINES, OPENMP_BINDER, Binder, Engine
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.documents import AppliedState, Plan, Topology
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Device, noun
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.memory import gib
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
@@ -24,9 +25,6 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._entries import is_lo
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import pods
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.moves import moves
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import vnpus as _vnpus
-
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import AppliedState, Plan, Topology
 
 _MIB = 1 << 20
 _SWITCH = "npu_affinity_slices_enabled is false"

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.documents import FileEntry, Plan, Topology
 from ansible_collections.npu.affinity.plugins.module_utils._features.slices.feature import FEATURE, HOUSEKEEPING
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
@@ -18,12 +18,9 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature impo
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import Work, with_kubelet
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.vnpu import region
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import Entry
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import is_hard
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.vnpus import mounts
-
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import FileEntry, Plan, Topology
-    from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole
 
 OWNED = tuple(pattern for pattern in FEATURE.owned if pattern not in FEATURE.shared)
 NOTES_IN_SUMMARY = True

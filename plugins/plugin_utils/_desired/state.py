@@ -11,8 +11,10 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.documents import AppliedState, Assessment, DesiredState, FileEntry, Live
+from ansible_collections.npu.affinity.plugins.module_utils._base.documents import MadeState, Plan, Restarted, Topology
 from ansible_collections.npu.affinity.plugins.module_utils._features.parts import applied, traces
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES as ON_HOST
 from ansible_collections.npu.affinity.plugins.module_utils._host.installed import CODE_FOLDER, placed
@@ -31,23 +33,10 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals imp
 from ansible_collections.npu.affinity.plugins.module_utils._topology.hardware import hardware
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import pods
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import planner
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole, Settings
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import is_hard
 
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import (
-        AppliedState,
-        Assessment,
-        DesiredState,
-        FileEntry,
-        Live,
-        MadeState,
-        Plan,
-        Restarted,
-        Topology,
-    )
-    from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole, Settings
-
-    ByRole = Mapping[str, OfRole]
+ByRole = Mapping[str, OfRole]
 
 _MODULES = {name: importlib.import_module(f"{__package__}.{name}") for name in ON_HOST}
 FEATURES = {name: module.wanted for name, module in _MODULES.items()}

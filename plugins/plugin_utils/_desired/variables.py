@@ -7,19 +7,17 @@ that switch the binding of its engine off, and those of npu_affinity_environment
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.binders import Engine
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import union
+from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 from ansible_collections.npu.affinity.plugins.module_utils._base.fitting import SETTING, Variables, fitting, overridden, values_of
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_environment import DEVICES, VISIBLE, agrees, visible_devices
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import no_effect
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import NONE, Work, method_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import Entry, is_lost, kind_and_number, title
-
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 SetElsewhere = Mapping[str, Mapping[str, Any]]
 """What other files of a service than our drop-in set: ``{name: {value, file, wins}}``."""

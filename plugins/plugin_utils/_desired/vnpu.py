@@ -6,13 +6,10 @@
 from __future__ import annotations
 
 import posixpath
-from typing import TYPE_CHECKING
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature
-
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
-    from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole
 
 REGION = "hami-shared-region"
 REGION_MODE = "1777"

@@ -10,25 +10,16 @@ the union of its cards' shares and the memory nodes that these touch; each of it
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand, union
+from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
-from ansible_collections.npu.affinity.plugins.plugin_utils._entries import (
-    NAME,
-    is_lost,
-    kind_and_number,
-    members,
-    slices_of,
-    title,
-    unknown_npus,
-)
+from ansible_collections.npu.affinity.plugins.plugin_utils._entries import NAME, is_lost, kind_and_number, members
+from ansible_collections.npu.affinity.plugins.plugin_utils._entries import slices_of, title, unknown_npus
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import flag
-
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
-    from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import Service, Workload
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import Service, Workload
 
 VARIABLE = "npu_affinity_workloads"
 

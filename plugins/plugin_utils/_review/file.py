@@ -14,8 +14,9 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.documents import AppliedState, Topology
 from ansible_collections.npu.affinity.plugins.module_utils._base.version import VERSION
 from ansible_collections.npu.affinity.plugins.module_utils._state.difference import REST, difference, plan_steps
 from ansible_collections.npu.affinity.plugins.module_utils._topology.hardware import changes, hardware
@@ -23,9 +24,6 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._codes import problem
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.moves import with_slices
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary_text import listed
 from ansible_collections.npu.affinity.plugins.plugin_utils._review.markdown import markdown
-
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import AppliedState, Topology
 
 Entry = Mapping[str, Any]
 SCHEMA = 1

@@ -8,16 +8,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ansible_collections.npu.affinity.plugins.module_utils._base.documents import AppliedState, LayoutFile
 from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import without
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import lines_after, role_line
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import Settings
 from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import DIFFERENCES, Result, StepTask, comparison_options
-
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import AppliedState, LayoutFile
-    from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import Settings
 
 LISTS = ("files", "removed")
 WITHOUT_PLAN = (

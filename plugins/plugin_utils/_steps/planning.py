@@ -6,23 +6,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 
 from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
+from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Comparison, DesiredState, Topology
 from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown_lines
 from ansible_collections.npu.affinity.plugins.module_utils._users import pools
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, by_code, shown
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.difference import InForce
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import desired_state
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import runs
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import failure
 from ansible_collections.npu.affinity.plugins.plugin_utils._review import file
 from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import Result, StepTask
-
-if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Comparison, DesiredState, Topology
-    from ansible_collections.npu.affinity.plugins.plugin_utils._desired.difference import InForce
 
 TOPOLOGY = "npu_affinity_topology"
 TO = "npu_affinity_to"
