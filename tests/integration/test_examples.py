@@ -201,7 +201,7 @@ def test_hosts_take_the_example_of_group_vars(hosts):
     text = (REPOSITORY / "docs/examples/group_vars/npu_hosts.yml").read_text()
     done = hosts.succeed("bind", "--check", "--limit", "node1", **yaml.safe_load(text))
     assert "1 would change: node1" in done.output
-    options = {name: option for of_role in specs.settings().values() for name, option in of_role.items()}
+    options = specs.by_name()
     paragraphs = [yaml.safe_load(paragraph) for paragraph in text.split("\n\n") if "xample" not in paragraph]
     assert {name: value for found in paragraphs for name, value in found.items() if value != options[name]["default"]} == {}
 

@@ -12,7 +12,7 @@ from typing import Any, NotRequired, TypedDict, cast
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import hosts, specs, values
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings.specs import PREFIX, Specs, Values, flat
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.specs import PREFIX, Values, flat
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.values import CHECKS, validated
 
 
@@ -174,15 +174,20 @@ def _given(value: Any) -> Any:
     return [_given(inner) for inner in value] if isinstance(value, list) else value
 
 
-def kept(given: Values, specs: Specs) -> dict[str, Any]:
+def of_planning(without: Container[str] = ()) -> dict[str, specs.Option]:
+    """Return the options of role plan and of all features, ``without`` some."""
+    return flat({role: specs.options()[role] for role in ROLES if role not in without})
+
+
+def kept(given: Values) -> dict[str, Any]:
     """Return those of the settings that say how a host is planned and compared."""
-    names = flat({role: specs[role] for role in ROLES}).keys() - LEFT_OUT
+    names = of_planning().keys() - LEFT_OUT
     return {name: value for name, value in sorted(given.items()) if name in names}
 
 
-def accepted(settings: Values, specs: Specs) -> tuple[dict[str, Any], list[str]]:
+def accepted(settings: Values) -> tuple[dict[str, Any], list[str]]:
     """Return the accepted settings of an archive, whose author is unknown, and a sentence for each other one."""
-    taken = kept(settings, specs)
+    taken = kept(settings)
     refused = [
         f"The setting {name} of the archive is not taken: no plan and no comparison reads it." for name in settings if name not in taken
     ]
@@ -200,13 +205,13 @@ def _has_template(value: Any) -> bool:
     return isinstance(value, str) and any(mark in value for mark in _TEMPLATES)
 
 
-def applied(given: Values, off: Container[str], specs: Specs) -> dict[str, Any]:
+def applied(given: Values, off: Container[str]) -> dict[str, Any]:
     """Return ``{name: value}`` of those that differ from their defaults, converted to their types: ``'yes'`` and ``true`` are one value.
 
     ``given`` are templated values, ``off`` the roles that are switched off.
     """
     changed = {}
-    for name, option in flat({role: specs[role] for role in ROLES if role not in off}).items():
+    for name, option in of_planning(off).items():
         if name in given and name not in NOT_APPLIED:
             value, default = (validated(name, option, of).validated_parameters.get(name) for of in ({name: given[name]}, {}))
             if value != default and (name, value) != SHOWN:

@@ -32,7 +32,7 @@ class HostSettings:
         """Return one setting by the name of its variable."""
         owner = next((role for role, options in specs.settings().items() if name in options), None)
         if owner is None:
-            (why, *_others) = specs.refusals([name], specs.settings()) or [f"{name} is not a setting of npu.affinity."]
+            (why, *_others) = specs.refusals([name]) or [f"{name} is not a setting of npu.affinity."]
             raise ValueError(why)
         if owner == "playbooks":
             return self.of_playbooks()[features.short(owner, name)]
@@ -59,7 +59,7 @@ class HostSettings:
         overriding = self._templated(chosen.settings.keys() - added.keys())
         mute = self._converted(added, {mutes.SETTING}, ("verify",))["verify"]["mute"]
         settings = {
-            **self._converted(added, specs.flat({role: specs.options()[role] for role in features.ROLES}).keys()),
+            **self._converted(added, features.of_planning().keys()),
             **self._judged(added),
             "profile": profile.sentence(chosen, overriding),
             "of_profile": sorted(added),
@@ -71,13 +71,13 @@ class HostSettings:
         """Return the settings that say how the host is planned and compared."""
         given = self._given()
         chosen = profile.NONE if self.refusals() else profile.chosen(self._set(given))
-        return features.kept(self._set(given | self._added(chosen)), specs.settings())
+        return features.kept(self._set(given | self._added(chosen)))
 
     def refusals(self) -> list[str]:
         """Return a sentence for every variable that nothing reads, and for every value of another type or choice than its setting takes."""
         given = self._given()
         evaluated = self._set(given)
-        sentences = specs.refusals(given, specs.settings()) + values.refusals(evaluated, specs.flat(specs.settings()))
+        sentences = specs.refusals(given) + values.refusals(evaluated, specs.by_name())
         try:
             profile.chosen(evaluated)
         except ValueError as refusal:
@@ -85,14 +85,14 @@ class HostSettings:
         return sentences + specs.cut_off(str(self.variables.get("_raw_params", "")))
 
     def _judged(self, added: dict[str, Any]) -> dict[str, Any]:
-        options, given = specs.settings(), self._given()
+        given = self._given()
         of_user = {name: value for name, value in given.items() if name not in added}
         evaluated = self._set(given | added)
-        off = specs.off(evaluated, options)
+        off = specs.off(evaluated)
         idle = [*off, *specs.reporting(evaluated)]
         return {
-            "remarks": list(map(coded, specs.remarks(of_user, idle, options) + values.remarks(evaluated, idle, _defaults()))),
-            "applied": features.applied(evaluated, off, options),
+            "remarks": list(map(coded, specs.remarks(of_user, idle) + values.remarks(evaluated, idle, _defaults()))),
+            "applied": features.applied(evaluated, off),
         }
 
     def _profile(self) -> profile.Profile:
@@ -127,7 +127,7 @@ class HostSettings:
 
 
 def _defaults() -> dict[str, Any]:
-    return {name: option.get("default") for name, option in specs.flat(specs.settings()).items()}
+    return {name: option.get("default") for name, option in specs.by_name().items()}
 
 
 def _user() -> str:

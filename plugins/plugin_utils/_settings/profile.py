@@ -116,7 +116,7 @@ def _refusals(title: str, content: Any) -> Iterator[str]:
     for name in sorted(map(str, content["settings"].keys() - options)):
         near = difflib.get_close_matches(name, options, n=1)
         advice = f"did you mean {near[0]}?" if near else "leave it out."
-        if name in specs.flat(specs.settings()):
+        if name in specs.by_name():
             advice = "write include in its place." if name == SETTING else "set it in the inventory, or with -e."
         yield f"{title} sets {name}, which no profile can set; {advice}"
     yield from (f"{title}: {refusal}" for refusal in values.refusals(content["settings"], options))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import functools
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -86,14 +86,19 @@ def flat(specs: Specs) -> dict[str, Option]:
     return {name: option for options in specs.values() for name, option in options.items()}
 
 
+@functools.cache
+def by_name() -> Options:
+    return flat(settings())
+
+
 def read(path: pathlib.Path) -> dict[str, Any]:
     document: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER)
     return document
 
 
-def refusals(names: Iterable[str], specs: Specs) -> list[str]:
+def refusals(names: Iterable[str]) -> list[str]:
     """Return one sentence for each variable that has the prefix of the collection and that nothing reads."""
-    readable = FACTS | flat(specs).keys()
+    readable = FACTS | by_name().keys()
     bare = {name.removeprefix(PREFIX): name for name in readable - FACTS}
     sentences = []
     for name in sorted(name for name in set(names) - readable if name.startswith(PREFIX)):
@@ -112,15 +117,14 @@ def cut_off(rest: str) -> list[str]:
     return [f"of an option -e, '{rest}' was not taken, because a value without quotes of its own ends at a blank; {advice}"]
 
 
-def switches(specs: Specs) -> dict[str, str]:
+def switches() -> dict[str, str]:
     """Return the variable that switches each role, by role. Role plan only gathers, and is never off in this sense."""
-    candidates = {role: f"{PREFIX}{role}_enabled" for role in specs if role != "plan"}
-    return {role: switch for role, switch in candidates.items() if switch in specs[role]}
+    return {role: switch for role, options in settings().items() if role != "plan" and (switch := f"{PREFIX}{role}_enabled") in options}
 
 
-def off(given: Values, specs: Specs) -> list[str]:
+def off(given: Values) -> list[str]:
     """Return the roles that are switched off."""
-    return [role for role, switch in switches(specs).items() if not _is_true(given.get(switch, specs[role][switch]["default"]))]
+    return [role for role, switch in switches().items() if not _is_true(given.get(switch, by_name()[switch]["default"]))]
 
 
 def reporting(given: Values) -> list[str]:
@@ -129,14 +133,13 @@ def reporting(given: Values) -> list[str]:
 
 
 @remark("NPU_NO_EFFECT")
-def remarks(given: Values, off: Iterable[str], specs: Specs) -> list[str]:
+def remarks(given: Values, off: Container[str]) -> list[str]:
     """Return a sentence on settings without effect: those that only roles in ``off`` have, and those of :data:`NEEDS`."""
-    roles_off = set(off)
-    effective = flat({role: options for role, options in specs.items() if role not in roles_off})
+    effective = flat({role: options for role, options in settings().items() if role not in off})
     idle: dict[str, list[str]] = {}
-    for role, switch in switches(specs).items():
-        for name in specs[role].keys() & given.keys() - effective.keys() - ALSO_OFF - {switch}:
-            if not _is_default(given[name], specs[role][name]):
+    for role, switch in switches().items():
+        for name in settings()[role].keys() & given.keys() - effective.keys() - ALSO_OFF - {switch}:
+            if not _is_default(given[name], by_name()[name]):
                 idle.setdefault(name, []).append(switch)
     alike: dict[str, list[str]] = {}
     for name in sorted(idle):
@@ -147,7 +150,7 @@ def remarks(given: Values, off: Iterable[str], specs: Specs) -> list[str]:
     return [f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} no effect here, {why}" for why, names in alike.items()]
 
 
-def _is_default(value: Any, option: Mapping[str, Any]) -> bool:
+def _is_default(value: Any, option: Option) -> bool:
     default = option.get("default")
     if option.get("type") == "bool":
         return _is_true(value) == bool(default)

@@ -20,7 +20,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.outside import 
 from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
 from ansible_collections.npu.affinity.plugins.plugin_utils._archives import reading
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.measures_table import measures_table
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings import features, specs
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import features
 from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import Result, StepTask, write
 
 BEFORE = "before"
@@ -137,7 +137,7 @@ def open_archives(task: StepTask) -> Result:
     task.say(refusals)
     rows = wrap_var(shown_data(rows, shown_lines))  # not to be taken for templates by ansible-core before 2.19
     for row in rows:
-        row["settings"], row["refused_settings"] = features.accepted(row["settings"], specs.options())
+        row["settings"], row["refused_settings"] = features.accepted(row["settings"])
         row["title"] = f"archive of {row['time']}"
     return {"archives": rows, "refused": refusals}
 

@@ -25,7 +25,7 @@ REPOSITORY = documents.REPOSITORY
 MAKEFILE = (REPOSITORY / "Makefile").read_text()
 TARGETS = set(" ".join(re.findall(r"^([a-z][a-z -]*):", MAKEFILE, re.MULTILINE)).split())
 MAKE_VARIABLES = set(re.findall(r"^([A-Z_]+) \?=", MAKEFILE, re.MULTILINE))
-SETTINGS = {name for options in specs.settings().values() for name in options} | specs.FACTS
+SETTINGS = specs.by_name().keys() | specs.FACTS
 OWN_PLAYBOOKS = {"site.yml"}
 """Playbooks of the reader's own."""
 MISSPELLED = {"npu_affinity_houskeeping"}
@@ -101,7 +101,7 @@ def test_values_in_samples_of_settings_are_taken():
             if block["language"] == "yaml" and "npu_affinity_" in block["text"] and "{{" not in block["text"]:
                 sample = yaml.safe_load(block["text"])
                 found |= sample if isinstance(sample, dict) else {}
-    options = {name: option for options in specs.settings().values() for name, option in options.items()}
+    options = specs.by_name()
     given = {name: value for name, value in found.items() if name in options}
     assert len(given) > 15
     for name, value in given.items():

@@ -30,7 +30,7 @@ def test_what_the_code_makes_is_up_to_date():
 
 
 def test_the_variables_to_start_with_have_their_defaults():
-    found = {name: option for of_role in specs.settings().values() for name, option in of_role.items()}
+    found = specs.by_name()
     start = (documents.REPOSITORY / "docs/settings.md").read_text().partition("\n## ")[0]
     rows = re.findall(r"^\| `(\w+)` \| `(.*?)` \|", start, re.MULTILINE)
     assert len(rows) == 10 and [name for name, default in rows if yaml.safe_load(default) != found[name]["default"]] == []

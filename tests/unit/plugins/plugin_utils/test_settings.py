@@ -93,17 +93,15 @@ OWN = "leave it out, or call a variable of your own something that does not star
 
 @pytest.mark.parametrize("name, advice", [*ADVICE, ("site_contact", OWN)])
 def test_names_that_nothing_reads(name, advice):
-    (sentence,) = specs.refusals(
-        [f"npu_affinity_{name}", "npu_affinity_strategy", "npu_affinity_topology", "site_contact"], specs.settings()
-    )
+    (sentence,) = specs.refusals([f"npu_affinity_{name}", "npu_affinity_strategy", "npu_affinity_topology", "site_contact"])
     assert sentence == f"the variable npu_affinity_{name} is not a setting of npu.affinity; {advice}"
 
 
 @pytest.mark.parametrize("case", CASES["without_effect"], ids=lambda case: str(case["set"]))
 def test_settings_that_no_role_reads_are_told(case):
     given = case["set"]
-    off = case["roles"] if "roles" in case else [*specs.off(given, specs.settings()), *specs.reporting(given)]
-    assert specs.remarks(given, off, specs.settings()) == case.get("said", [])
+    off = case["roles"] if "roles" in case else [*specs.off(given), *specs.reporting(given)]
+    assert specs.remarks(given, off) == case.get("said", [])
 
 
 OTHER = {"bool": lambda default: not default, "int": lambda default: (default or 0) + 7, "float": lambda default: (default or 0) + 0.5}
@@ -123,7 +121,7 @@ def test_every_setting_of_the_binding_roles_is_reviewed():
     options = {name: option for role in features.FEATURES for name, option in specs.options()[role].items()}
     given = {name: value for name, option in options.items() if name not in features.NOT_APPLIED and (value := another(option)) is not None}
     assert len(given) > 30
-    found = features.applied(given, [], specs.options())
+    found = features.applied(given, [])
     assert found.keys() == given.keys()
     assert {"npu_affinity_threads_memory_limit", "npu_affinity_move_memory", "npu_affinity_device_share_ignore_busy"} <= found.keys()
 
@@ -140,7 +138,7 @@ SAME = [
 
 @pytest.mark.parametrize("one, other, off", SAME)
 def test_settings_that_mean_the_same_are_reviewed_as_the_same(one, other, off):
-    assert features.applied(one, off, specs.options()) == features.applied(other, off, specs.options())
+    assert features.applied(one, off) == features.applied(other, off)
 
 
 LIMITS = [
@@ -176,7 +174,7 @@ def test_time_spans_of_systemd(span, expected):
 
 
 def test_settings_offer_every_switch_strategy_and_feature():
-    assert set(specs.switches(specs.settings())) == {"device_share", "irq", "kubelet", "metrics", "slices", "threads", "vnpu"}
+    assert set(specs.switches()) == {"device_share", "irq", "kubelet", "metrics", "slices", "threads", "vnpu"}
     for role, name in (("plan", "npu_affinity_strategy"), ("report", "npu_affinity_report_strategies")):
         assert specs.options()[role][name]["choices"] == ["auto", *STRATEGIES]
     assert specs.of_playbooks()["npu_affinity_features"]["choices"] == list(FEATURES)
@@ -184,7 +182,7 @@ def test_settings_offer_every_switch_strategy_and_feature():
 
 @pytest.mark.parametrize("case", CASES["refused"], ids=lambda case: str(case["set"]))
 def test_a_value_that_no_role_takes_is_one_sentence(case):
-    found = values.refusals({f"npu_affinity_{name}": value for name, value in case["set"].items()}, specs.flat(specs.settings()))
+    found = values.refusals({f"npu_affinity_{name}": value for name, value in case["set"].items()}, specs.by_name())
     said = f"npu_affinity_{next(iter(case['set']))}{case['said']}" if "said" in case else ""
     assert len(found) == bool(said) and "".join(found).startswith(said)
 
@@ -204,8 +202,8 @@ ARCHIVED = [
 @pytest.mark.parametrize("settings, why", ARCHIVED)
 def test_what_is_taken_of_the_settings_of_an_archive(settings, why):
     good = {"npu_affinity_housekeeping": "2", "npu_affinity_services": [{"unit": "a.service", "npus": [0]}]}
-    assert len(features.accepted(good, specs.options())[0]) == 2 and features.accepted(good, specs.options())[1] == []
-    found, (refused,) = features.accepted(settings, specs.options())
+    assert len(features.accepted(good)[0]) == 2 and features.accepted(good)[1] == []
+    found, (refused,) = features.accepted(settings)
     assert not found and refused.startswith(f"The setting {next(iter(settings))} {why}")
 
 
