@@ -60,14 +60,7 @@ def binding(topology: Topology, plan: Plan, work: Work) -> dict[str, Any]:
             *(_services(topology, plan, work, together, method) if method != NONE else ()),
             *(_of_vnpu(vnpu) for vnpu in vnpus if vnpu["unit"] and (vnpu["limiter"] or method != NONE)),
         ],
-        "workloads": [
-            {
-                **{name: workload[name] for name in ("name", "slice", "engine") if name in workload},
-                "npus": [entry["slice"] for entry in workload["processes"]],
-            }
-            for workload in together
-            if method == SLICES
-        ],
+        "workloads": list(map(_of_workload, together if method == SLICES else ())),
         "vnpus": vnpus,
         "enabled": [*names, *alone],
         "started": [*names, *(unit["name"] for unit in slices), *alone],
@@ -103,6 +96,11 @@ def _services(topology: Topology, plan: Plan, work: Work, together: Sequence[Ent
         yield {"name": unit, "description": about, "settings": settings, "needs": None, **of_unit}
 
 
+def _of_workload(workload: Entry) -> dict[str, Any]:
+    of_settings = {name: workload[name] for name in ("name", "slice", "engine") if name in workload}
+    return {**of_settings, "npus": [entry["slice"] for entry in workload["processes"]]}
+
+
 def _of_vnpu(vnpu: Entry) -> dict[str, Any]:
     """Return the drop-in of the unit that starts the container of a vNPU."""
     unset: dict[str, Any] = {"environment": {}, "devices": {}, "switches": {}}
@@ -120,20 +118,15 @@ def _slices(
     plan: Plan, bound_by: str, together: Sequence[Entry], vnpus: Sequence[Entry]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the slices of all NPUs and of all GPUs, and those of NPUs, workloads and vNPUs in them."""
-    held = [entry for entry in [*plan["npus"], *(plan.get("lost") or ())] if entry["pool"]]
+    held: list[Entry] = [entry for entry in [*plan["npus"], *(plan.get("lost") or ())] if entry["pool"]]
     held.sort(key=lambda entry: kind_and_number(entry["slice"]))
-    parts: list[tuple[str, Entry]] = [(f"Workload {workload['name']}", workload) for workload in together]
-    parts += [(_title(vnpu), vnpu) for vnpu in vnpus]
+    parts = [(f"Workloads of {title(entry)} ({entry['pci']})", entry) for entry in held if bound_by == workers.HOST]
+    parts += [(f"Workload {workload['name']}", workload) for workload in together] + [(_title(vnpu), vnpu) for vnpu in vnpus]
     slices = [
-        {"name": part["slice"], "description": what, "cpus": part["pool"], "mems": part["memory_nodes"]}
-        for what, part in parts
+        {"name": part["slice"], "description": about, "cpus": part["pool"], "mems": memory_nodes(part)}
+        for about, part in parts
         if part["pool"]
     ]
-    if bound_by == workers.HOST:
-        devices = [(f"Workloads of {title(entry)} ({entry['pci']})", entry) for entry in held]
-        slices = [
-            {"name": entry["slice"], "description": what, "cpus": entry["pool"], "mems": memory_nodes(entry)} for what, entry in devices
-        ] + slices
     options = plan.get("options") or {}
     # workers divide by all NPUs, so those of a part of them need the CPUs of all
     of_all = bound_by == workers.WORKERS and any(options.get(name) is not None for name in ("npus", "visible_npus"))

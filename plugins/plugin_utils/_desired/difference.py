@@ -14,10 +14,9 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.documents impor
 from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
 from ansible_collections.npu.affinity.plugins.module_utils._features.register import FEATURES
 from ansible_collections.npu.affinity.plugins.module_utils._state import difference as states
-from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import text_digest
+from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import drop_in_of, text_digest
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.module_utils._state.systemd import unit_of
-from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import drop_in_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import coded
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method import SLICES, Work
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import union
@@ -35,15 +34,10 @@ class InForce(TypedDict):
 
 
 def difference(topology: Topology, plan: Plan, document: AppliedState, work: Work) -> Difference:
-    """Return ``{in_force, slices, npus, users, restart, changes}``.
+    """Return a plan next to the one in force. ``document``: what the host should be by the plan, without features where a bind refuses it.
 
-    ``document``: what the host should be by the plan, which has no feature where a bind refuses that.
-
-    ``in_force``: whether there is a plan in force. ``slices``: whether a bind writes those of the plan. ``npus``: ``{npu, pci, slice,
-    now, then, sentence}`` of all NPUs of both plans, with pools, None if there is none, and the sentence of :func:`_plan.moves.moves`,
-    None on a first bind and where nothing differs. ``users``: ``{user, npus, cpus, mems, slice, now}`` of services, workloads and
-    vNPUs, ``now`` None where nothing is known. ``restart``: the services whose drop-in a bind would write or remove.
-    ``changes``: None, until :func:`changes` tells what else a bind changes.
+    The sentence of an NPU is None on a first bind and where nothing differs, and what a user has now where it is not known. ``changes`` is
+    None until :func:`changes` tells what else a bind changes.
     """
     both, live = pairs(topology.get("applied"), plan), document["live"].get("slices")
     return {

@@ -69,19 +69,10 @@ def desired_state(
 ) -> DesiredState:
     """Return the desired state of the host with its sentences. Raises ``ValueError`` for what cannot be made of that.
 
-    ``settings`` are those of role plan and of all features by role, with ``remarks`` on them, ``applied``, those that change what a bind
-    does, ``profile``, a sentence on where they are from, ``of_profile``, the variables with its values, and ``muted``. A host that cannot
-    be bound has ``refusals``, and its document has no feature, so it changes nothing. ``shown``: the plan is only shown: CPUs that pods
-    hold now do not refuse it, and interrupts of other devices are remarks. ``plan``: the plan to take, as it is, in place of one that is
-    made; an empty one takes everything off. ``in_force``: what module gather found of the state in force. ``tell``: what a bind would
-    change is a remark, as where the plan is shown.
-
-    Keys of the result: those of :func:`of_plan`, ``plan`` (also of a host that is refused, if there is one), ``refusals``, ``remarks``
-    (what a bind would move, and what to look at, each with its code at the end), ``codes`` (refusals by their code), ``summary`` (how
-    workloads are bound), ``difference`` (the plan next to the one in force), ``digest`` (that of the state in force after a bind, '' where
-    it is refused), ``converged`` (whether the host is in that state already), ``outside`` (a line for what uses NPUs and runs on other
-    CPUs than theirs), ``settings`` (those applied), ``profile``, ``muted`` (until when and why codes are) and ``processes`` (those of each
-    NPU by the settings, as ``groups_of`` takes them).
+    A host that cannot be bound has ``refusals``, no ``digest``, and a document without features, which changes nothing. ``shown``: the
+    plan is only shown: CPUs that pods hold now do not refuse it, and interrupts of other devices are remarks. ``plan``: the plan to take,
+    as it is, in place of one that is made; an empty one takes everything off. ``tell``: what a bind would change is a remark, as where the
+    plan is shown.
     """
     if missing := {"plan", *FEATURES} - settings.keys():
         raise ValueError(f"the settings lack {' and '.join(sorted(missing))}.")
@@ -261,12 +252,6 @@ def of_plan(topology: Topology, plan: Plan | None, settings: ByRole) -> AppliedS
     """Return what the host should be by a plan, of the features that ``settings`` name; the others are left alone.
 
     A feature whose ``enabled`` is false is absent: its files are owned and not wanted. So is each without a plan.
-
-    Keys of the result: ``schema``, ``features`` (``{name: present or absent}``), ``hardware`` (for which machine it is), ``plan`` (what
-    goes to plan.json, or None), ``live`` (what features want of the running host, by feature), ``notes`` (sentences for the user, by
-    feature), ``absent`` (by which paths and sections of previous.json one finds what an earlier bind did for a feature that is absent),
-    and what :meth:`Feature.document` returns, of all features together.
-
     Raises ``ValueError`` with sentences when a feature is not known, or when the plan must not be applied.
     """
     if unknown := settings.keys() - FEATURES.keys():
