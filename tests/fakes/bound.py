@@ -33,6 +33,8 @@ GIVEN = of_features(
     }
 )
 SETTINGS = {name: {**GIVEN[name], "enabled": name in ON} for name in [*GIVEN] if name in {*ON, "hard_vnpu", "device_share"}}
+NOTHING = {"nic": "off", "adopt": "report", "tuning": {}, "hugepages": {}}
+"""The values with which roles without a switch are off."""
 SETTINGS["threads"] |= {"services": [], "interval": "1min"}
 
 
@@ -45,9 +47,12 @@ def host_in(folder):
     return folder
 
 
+def switched_off(role):
+    return {**SETTINGS[role], "enabled": False, **{name: value for name, value in NOTHING.items() if name == role}}
+
+
 def state_of(topology, *off):
-    settings = {name: {**values, "enabled": values["enabled"] and name not in off} for name, values in SETTINGS.items()}
-    settings["tuning"]["tuning"] = {} if "tuning" in off else SETTINGS["tuning"]["tuning"]
+    settings = {name: switched_off(name) if name in off else SETTINGS[name] for name in SETTINGS}
     return json.loads(json.dumps(of_plan(topology, plan(topology), settings)))
 
 

@@ -25,7 +25,7 @@ FEATURE = value_feature(
 """
 ON_THE_CONTROLLER = f"""
 from {PACKAGE}module_utils._features.governor.feature import FEATURE
-from {PACKAGE}plugin_utils._desired.feature import Feature, of_values
+from {PACKAGE}plugin_utils._desired.feature import of_values
 
 
 def is_on(settings):
@@ -33,8 +33,6 @@ def is_on(settings):
 
 
 def wanted(topology, plan, settings):
-    if not settings["enabled"]:
-        return Feature(owned=FEATURE.owned)
     return of_values(FEATURE, {{"governor": settings["governor"]}}, settings["python"], "Set the frequency governor of CPUs")
 """
 ROLE = """

@@ -19,9 +19,8 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features im
 
 REPORT, KEEP = "report", "keep"
 """The choice with which the feature is absent, and the one that leaves it as the last bind made it."""
-OWNED = FEATURE.owned
 _ABOUT = f"{MARKER}: changes are overwritten. How work that starts later is adopted."
-PRESENT = tuple(pattern for pattern in OWNED if pattern != DROP_INS)
+PRESENT = tuple(pattern for pattern in FEATURE.owned if pattern != DROP_INS)
 """What the desired state decides on; which services have a drop-in depends on what runs on the host."""
 
 
@@ -33,7 +32,7 @@ def kept(topology: Topology, settings: OfRole) -> OfRole:
     mode = in_force.get("mode", REPORT)
     moves = settings["move_memory"] or bool(in_force.get("move_memory"))
     pods = settings["pods"] or bool(in_force.get("pods"))
-    return {**settings, "adopt": mode, "enabled": mode != REPORT, "move_memory": moves, "pods": pods}
+    return {**settings, "adopt": mode, "move_memory": moves, "pods": pods}
 
 
 @remark("NPU_BIND_EFFECT")
@@ -46,14 +45,16 @@ def remarks(topology: Topology, settings: OfRole) -> list[str]:
 
 def is_on(settings: OfRole) -> bool:
     """Whether role adopt, which has choices in place of a switch, is to change anything."""
-    return bool(settings.get("enabled", settings.get("adopt") != REPORT))
+    return settings["adopt"] != REPORT
+
+
+def idle(settings: OfRole) -> tuple[Sentence, ...]:
+    sentence = Sentence("NPU_NO_EFFECT", "npu_affinity_adopt_pods has no effect: nothing is adopted; set npu_affinity_adopt, too.")
+    return (sentence,) if settings["pods"] else ()
 
 
 def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
-    """Return what adopts running work; ``settings``: those of role adopt."""
-    if not settings["enabled"]:
-        idle = Sentence("NPU_NO_EFFECT", "npu_affinity_adopt_pods has no effect: nothing is adopted; set npu_affinity_adopt, too.")
-        return Feature(owned=OWNED, notes=(idle,) if settings["pods"] else ())
+    """Return what adopts running work."""
     mode = settings["adopt"]
     if settings["bound_by"] == "workers":
         raise coded_error(
@@ -62,7 +63,7 @@ def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
             "themselves; set npu_affinity_adopt=report, or npu_affinity_bound_by=host.",
         )
     if not plan["npus"]:
-        return Feature(owned=OWNED)
+        return Feature()
     variables = {name: True for name in SWITCHES if settings["environment"].get(name)}
     live = {"mode": mode, "move_memory": settings["move_memory"], "pods": settings["pods"], "environment": variables}
     notes = tuple(_without_effect(topology, plan, settings))

@@ -19,13 +19,11 @@ _ORDER = "After=systemd-modules-load.service systemd-udev-settle.service\n" + BE
 
 
 def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
-    """Return device share as the host applies and compares it, and the unit, where the host has NPUs; ``settings``: those of the role."""
-    if not settings["enabled"]:
-        return Feature(owned=FEATURE.owned)
+    """Return device share as the host applies and compares it, and the unit, where the host has NPUs."""
     has_npus = any(npu["kind"] == "npu" for npu in topology["npus"])
     if not (has_npus or settings["npus"]):
         absent = Sentence("NPU_NO_EFFECT", f"{no_effect('npu_affinity_device_share_enabled', 'this host')}: it has no NPU.")
-        return Feature(owned=FEATURE.owned, python=settings["python"], needs_plan=True, notes=(absent,) if plan["npus"] else ())
+        return Feature(python=settings["python"], needs_plan=True, notes=(absent,) if plan["npus"] else ())
     live: DeviceShareLive = {
         "npus": settings["npus"],
         "ignore_busy": settings["ignore_busy"],

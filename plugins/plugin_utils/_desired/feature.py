@@ -123,7 +123,6 @@ def of_values(
     content = previous.dump(f"{MARKER}: {feature.name} is set at boot. Changes are overwritten.", live)
     return Feature(
         files=({"path": file, "content": content, "mode": "0644"}, unit(name, text)),
-        owned=feature.owned,
         enabled=(name,),
         python=python,
         runtime=True,

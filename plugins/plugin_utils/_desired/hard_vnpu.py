@@ -24,10 +24,9 @@ def is_on(settings: OfRole) -> bool:
 
 
 def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
-    """Return the hard vNPUs of each NPU, and the unit that creates them at boot where the driver does not; ``settings``: those of the
-    role."""
-    if not settings["enabled"] or not plan["npus"]:
-        return Feature(owned=FEATURE.owned)
+    """Return the hard vNPUs of each NPU, and the unit that creates them at boot where the driver does not."""
+    if not plan["npus"]:
+        return Feature()
     asked = _vnpus.with_names(settings["vnpus"])
     if reasons := _vnpus.refusals(topology, plan, asked):
         raise ValueError(" ".join(reasons))

@@ -23,7 +23,6 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentenc
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, no_effect, of_values
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole
 
-OWNED = FEATURE.owned
 _NAME = "npu_affinity_hugepages"
 _SIZE = "2M"
 _DRIVER, _REGISTERED = "25.5", 32 << 30
@@ -41,19 +40,21 @@ Counts = dict[int, int]
 
 def is_on(settings: OfRole) -> bool:
     """Whether huge pages are wanted; the variable is the switch, too."""
-    asked = settings.get("hugepages") or {}
-    return bool(settings.get("enabled", asked.get("per_npu") or asked.get("node")))
+    return bool(settings["hugepages"].get("per_npu") or settings["hugepages"].get("node"))
+
+
+def idle(settings: OfRole) -> tuple[Sentence, ...]:
+    asked = settings["hugepages"]
+    sentence = Sentence("NPU_NO_EFFECT", f"{_NAME} has no effect: it has no pages. Add per_npu or node, or remove it.")
+    return (sentence,) if asked and asked.get("per_npu") is None and not asked.get("node") else ()
 
 
 def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
-    """Return the huge pages of each node, and the unit that sets them at boot; ``settings``: those of role hugepages.
+    """Return the huge pages of each node, and the unit that sets them at boot.
 
     Raises ``ValueError`` for a setting that cannot be understood, and for pages that leave a node too little other memory.
     """
     asked = settings["hugepages"]
-    if not settings["enabled"]:
-        idle = Sentence("NPU_NO_EFFECT", f"{_NAME} has no effect: it has no pages. Add per_npu or node, or remove it.")
-        return Feature(owned=OWNED, notes=(idle,) if asked and asked.get("per_npu") is None and not asked.get("node") else ())
     try:
         size = size_of(str(asked.get("size") or _SIZE))
         counts = _counts(topology, plan, asked)
@@ -70,7 +71,7 @@ def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
         now = (topology.get("hugepages") or {}).get(str(size)) or {}
         there = all(now.get(str(node), 0) >= count for node, count in offered.items())
         notes += [] if there else _command_line(size, offered, filled, too_many)
-        return Feature(owned=OWNED, live=live, needs_plan=bool(plan["npus"]), notes=tuple(notes))
+        return Feature(live=live, needs_plan=bool(plan["npus"]), notes=tuple(notes))
     does = "Reserve huge pages on the memory nodes of pools"
     made = of_values(FEATURE, live, settings["python"], does, _ORDER, "basic.target")
     return dataclasses.replace(made, needs_plan=bool(plan["npus"]), notes=tuple(notes))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Restarted, Topology
-from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import FEATURE, IRQBALANCE, IRQBALANCE_FILES, IRQ_INSTANCE
+from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import IRQBALANCE, IRQBALANCE_FILES, IRQ_INSTANCE
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import IRQ_SERVICE, IRQ_TIMER, POLICY, RULES
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.irqbalance import DROP_IN
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import PATH as PLAN
@@ -23,7 +23,6 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._settings.values impo
 
 IRQBALANCE_ENVIRONMENT = IRQBALANCE_FILES[0]
 IRQBALANCE_DROP_IN = f"{IRQBALANCE}.d/{DROP_IN}"
-OWNED = FEATURE.owned
 NOTES_IN_SUMMARY = True
 RESTARTED: tuple[Restarted, ...] = ({"unit": IRQBALANCE, "files": IRQBALANCE_FILES},)
 _UNASKED = {"policy": "", "policy_place": POLICY, "refusal": ""}
@@ -32,14 +31,12 @@ _ORDER, _BOOT = "After=systemd-modules-load.service systemd-udev-settle.service 
 
 
 def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
-    """Return what keeps the interrupts of a plan; ``settings``: those of role irq.
+    """Return what keeps the interrupts of a plan.
 
     The kernel's poll threads of hosts with Ascend 950, whose NPUs have no IRQ CPUs, need the unit and its timer, and nothing else.
     ``left_alone`` of the settings are the PCI functions whose interrupts other features place, each list behind a file of the feature:
     irqbalance leaves them alone, too, as long as that file is there.
     """
-    if not settings["enabled"]:
-        return Feature(owned=OWNED)
     functions = list(dict.fromkeys(entry["pci"] for entry in plan["npus"] if entry["irq"] and entry["pci"]))
     others = [(file, banned) for file, banned in settings.get("left_alone", ()) if banned]
     left_alone = bool(functions or others)
@@ -49,7 +46,7 @@ def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
     if settings["irqbalance"] == "stop" and plan["npus"] and not left_alone:
         notes = (Sentence("NPU_NO_EFFECT", f"{no_effect('npu_affinity_irqbalance', 'this host')}: no interrupt has CPUs of its own."),)
     if not (left_alone or binds):
-        return Feature(owned=OWNED, released=(IRQBALANCE,), restarted=RESTARTED, notes=notes)
+        return Feature(released=(IRQBALANCE,), restarted=RESTARTED, notes=notes)
     files, limit = [], int(settings["wait"]) + 240
     if binds:
         service = oneshot("Bind the interrupts of all NPUs to the CPUs of the plan", PLAN, _command(settings), limit, _ORDER, _BOOT)
@@ -70,7 +67,6 @@ def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
     stopped = left_alone and settings["irqbalance"] == "stop"
     return Feature(
         files=tuple(files),
-        owned=OWNED,
         enabled=(IRQ_SERVICE, IRQ_TIMER) if binds else (),
         started=(IRQ_TIMER,) if binds else (),
         stopped=(IRQBALANCE,) if stopped and irqbalance["installed"] else (),

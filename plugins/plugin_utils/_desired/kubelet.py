@@ -19,10 +19,8 @@ _OPTION = re.compile(r"^(?=[a-z_]+: )")
 
 
 def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
-    """Return the drop-in; ``settings``: those of role kubelet."""
+    """Return the drop-in."""
     kubelet = topology.get("kubelet")
-    if not settings["enabled"]:
-        return Feature()
     if not plan["npus"]:
         return Feature(needs_plan=True)
     if not kubelet:

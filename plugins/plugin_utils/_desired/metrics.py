@@ -7,21 +7,18 @@ from __future__ import annotations
 
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
-from ansible_collections.npu.affinity.plugins.module_utils._features.metrics.feature import FEATURE, METRICS_SERVICE
+from ansible_collections.npu.affinity.plugins.module_utils._features.metrics.feature import METRICS_SERVICE
 from ansible_collections.npu.affinity.plugins.module_utils._features.metrics.feature import METRICS_TIMER, SETTINGS
 from ansible_collections.npu.affinity.plugins.module_utils._features.metrics.textfile import settings_text
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature import Feature, oneshot, timer, unit
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole
 
-OWNED = FEATURE.owned
 ENDING = ".prom"
 _ORDER = "After=npu-affinity-irq.service npu-affinity-tuning.service npu-affinity-device-share.service\n"
 
 
 def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
-    """Return what writes the metrics of a host; ``settings``: those of role metrics."""
-    if not settings["enabled"]:
-        return Feature(owned=OWNED)
+    """Return what writes the metrics of a host."""
     textfile = settings["textfile"]
     if textfile and not (textfile.startswith("/") and textfile.endswith(ENDING)):
         raise ValueError(
@@ -35,7 +32,6 @@ def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
             unit(METRICS_SERVICE, oneshot(does, SETTINGS, run, 600, _ORDER)),
             unit(METRICS_TIMER, timer(does, "30s", settings["interval"] or "5min", "5s")),
         ),
-        owned=OWNED,
         enabled=(METRICS_TIMER,),
         started=(METRICS_TIMER,),
         python=settings["python"],

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Nic, Plan, Topology
 from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown
-from ansible_collections.npu.affinity.plugins.module_utils._features.nic.feature import FEATURE, FILE, NEAR, NIC_INSTANCE
+from ansible_collections.npu.affinity.plugins.module_utils._features.nic.feature import FILE, NEAR, NIC_INSTANCE
 from ansible_collections.npu.affinity.plugins.module_utils._features.nic.feature import NIC_SERVICE, NIC_TIMER, OFF, RULES
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.nics import DRIVERS
 from ansible_collections.npu.affinity.plugins.module_utils._state.executables import USUAL
@@ -22,37 +22,35 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.irq import c
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.conflicts import SLICES
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole
 
-OWNED = FEATURE.owned
 _ABOUT = f"{MARKER}: the CPUs of network queues. Changes are overwritten."
 _ORDER = "After=systemd-modules-load.service network.target irqbalance.service\n"
 
 
 def is_on(settings: OfRole) -> bool:
     """Whether network interrupts are placed or reported."""
-    return bool(settings.get("enabled", settings.get("nic", OFF) != OFF))
+    return settings["nic"] != OFF
 
 
 def left_alone(topology: Topology, plan: Plan, settings: OfRole) -> tuple[str, list[str]]:
     """Return the PCI functions whose interrupts irqbalance must leave alone, behind the file without which it need not."""
-    places = is_on(settings) and settings["nic"] == NEAR
-    return FILE, list(_targets(topology, plan)[0]) if places and plan["npus"] else []
+    return FILE, list(_targets(topology, plan)[0]) if settings["nic"] == NEAR and plan["npus"] else []
 
 
 def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
-    """Return the CPUs of each network function, and the units that place its queues; ``settings``: those of role nic."""
-    if not settings["enabled"] or not plan["npus"]:
-        return Feature(owned=OWNED)
+    """Return the CPUs of each network function, and the units that place its queues."""
+    if not plan["npus"]:
+        return Feature()
     functions, unplaced = _targets(topology, plan)
     mode = settings["nic"]
     live = {"mode": mode, "functions": functions}
     placed = _lines(topology, functions, mode)
     if mode != NEAR:
-        return Feature(owned=OWNED, live=live, notes=tuple(Sentence("NPU_NIC_ADVICE", text) for text in (*placed, *unplaced)))
+        return Feature(live=live, notes=tuple(Sentence("NPU_NIC_ADVICE", text) for text in (*placed, *unplaced)))
     notes = [Sentence("NPU_NIC_PLACED", text) for text in placed] + [Sentence("NPU_NIC_UNPLACED", text) for text in unplaced]
     if not functions:
         if not unplaced:
             notes.append(Sentence("NPU_NO_EFFECT", f"{no_effect('npu_affinity_nic', 'this host')}: it has no network function."))
-        return Feature(owned=OWNED, live=live, notes=tuple(notes))
+        return Feature(live=live, notes=tuple(notes))
     if topology["irqbalance"].get("active") and not settings["irq_enabled"]:
         notes.append(
             Sentence(
@@ -73,7 +71,6 @@ def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
             unit(NIC_TIMER, check_timer("Check that network interrupts are near their functions", settings)),
             managed(RULES, _rules(list(functions), systemctl)),
         ),
-        owned=OWNED,
         enabled=(NIC_SERVICE, NIC_TIMER),
         started=(NIC_TIMER,),
         python=settings["python"],

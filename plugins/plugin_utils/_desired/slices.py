@@ -22,7 +22,6 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features im
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import is_hard
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.vnpus import mounts
 
-OWNED = tuple(pattern for pattern in FEATURE.owned if pattern not in FEATURE.shared)
 NOTES_IN_SUMMARY = True
 _ABOUT = f"{MARKER}: changes are overwritten. CPUs that the system always has, and what it has besides while no workload runs."
 
@@ -30,8 +29,6 @@ _ABOUT = f"{MARKER}: changes are overwritten. CPUs that the system always has, a
 def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
     """Return slices and drop-ins of a plan; ``settings``: those of role slices, and ``kubelet_becomes``, the policy of the
     kubelet's CPU manager that the same bind sets, or ''."""
-    if not settings["enabled"]:
-        return Feature(owned=OWNED)
     topology = with_kubelet(topology, settings["kubelet_becomes"])
     limiter, folder = settings["vnpu_limiter"], settings["vnpu_folder"]
     work = Work.of(settings)
@@ -46,7 +43,6 @@ def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
     files += [unit(f"{entry['name']}.d/50-npu-affinity.conf", _housekeeping(entry)) for entry in bound["housekeeping"]]
     made = Feature(
         files=tuple(files),
-        owned=OWNED,
         enabled=tuple(bound["enabled"]),
         started=tuple(bound["started"]),
         expected=tuple(bound["expected"]),
@@ -65,7 +61,7 @@ def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
         return made
     content = previous.dump(_ABOUT, {"floor": plan["housekeeping"], "most": more.pop()})
     follows: FileEntry = {"path": HOUSEKEEPING, "content": content, "mode": "0644"}
-    return made.with_those_of(watched(follows, settings["python"], owned=tuple(FEATURE.shared)))
+    return made.with_those_of(watched(follows, settings["python"], owned=FEATURE.owned))
 
 
 def slice_text(entry: Entry) -> str:

@@ -8,6 +8,7 @@ Bind applies it, and verify compares the host with it. What a feature adds to it
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import re
 from collections.abc import Collection, Mapping
@@ -283,12 +284,22 @@ def _made(topology: Topology, plan: Plan | None, settings: ByRole) -> dict[str, 
     for name in (name for name in FEATURES if name in settings):
         given: OfRole = {**_neighbours(name, topology, plan, settings), **_on_this_host(topology, settings[name])}
         try:
-            made[name] = FEATURES[name](topology, plan or {}, {**given, "enabled": bool(_is_on(name, given) and plan)})
+            made[name] = feature_of(name, topology, plan, given)
         except ValueError as error:
             refusals.append(of_error(error, "NPU_SETTING_INVALID"))
     if refusals:
         raise Refused(refusals)
     return made
+
+
+def feature_of(name: str, topology: Topology, plan: Plan | None, settings: OfRole) -> Feature:
+    """Return what a feature wants by the settings of its role. It owns its files also where it is off, and says what then has no effect."""
+    module, on_host = _MODULES[name], ON_HOST[name]
+    if plan and _is_on(name, settings):
+        made: Feature = module.wanted(topology, plan, settings)
+    else:
+        made = Feature(notes=module.idle(settings) if hasattr(module, "idle") else ())
+    return dataclasses.replace(made, owned=made.owned or tuple(path for path in on_host.owned if path not in on_host.shared))
 
 
 def _is_on(name: str, settings: OfRole) -> bool:

@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
-from ansible_collections.npu.affinity.plugins.module_utils._features.threads.feature import FEATURE, SETTINGS
+from ansible_collections.npu.affinity.plugins.module_utils._features.threads.feature import SETTINGS
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes
 from ansible_collections.npu.affinity.plugins.module_utils._state.files import MARKER
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, coded_error
@@ -18,15 +18,12 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.workloads im
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import present_ids
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole
 
-OWNED = FEATURE.owned
 _MOVES_NOTHING = "npu_affinity_threads_memory_limit has no effect: npu_affinity_memory=none leaves processes all memory nodes."
 ABOUT = f"{MARKER}: changes are overwritten. The threads that are placed, by process and name."
 
 
 def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
-    """Return what places the threads of a plan's processes; ``settings``: those of role threads."""
-    if not settings["enabled"]:
-        return Feature(owned=OWNED)
+    """Return what places the threads of a plan's processes."""
     if settings["bound_by"] == "workers":
         raise coded_error(
             "NPU_WORKERS_CONFLICT",
@@ -34,7 +31,7 @@ def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
             "themselves; switch one of the two off.",
         )
     if not plan["npus"]:
-        return Feature(owned=OWNED)
+        return Feature()
     groups, patterns = processes(topology, plan, settings), settings["patterns"]
     names = (
         f'{{"about": {json.dumps(ABOUT)},\n"patterns": {json.dumps(patterns, sort_keys=True)},\n'
@@ -45,7 +42,6 @@ def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
     return watched(
         {"path": SETTINGS, "content": names, "mode": "0644"},
         settings["python"],
-        owned=OWNED,
         notes=(Sentence("NPU_NO_EFFECT", _MOVES_NOTHING),) * moves_nothing,
         live={"processes": groups, "patterns": patterns, "memory": "migrate" if limit else "none", "memory_limit": limit},
     )

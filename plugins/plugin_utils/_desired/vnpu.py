@@ -22,9 +22,7 @@ def region(folder: str) -> str:
 
 
 def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
-    """Return the layout as ``layout_of`` takes it; ``settings``: those of role vnpu."""
-    if not settings["enabled"]:
-        return Feature()
+    """Return the layout as ``layout_of`` takes it."""
     files = [{key: value for key, value in file.items() if key != "src"} for file in settings["files"]]
     return Feature(
         soft_split=settings["folder"],

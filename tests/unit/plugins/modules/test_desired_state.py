@@ -22,7 +22,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._topology.gather impo
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import FEATURES, desired_state, of_plan, with_host_code
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import plan
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import of_features
-from tests.fakes.bound import HISTORY, PYTHON, SETTINGS, files_of, state_of
+from tests.fakes.bound import HISTORY, PYTHON, SETTINGS, files_of, state_of, switched_off
 from tests.fakes.changes import touched
 from tests.fakes.states import a_state
 
@@ -179,7 +179,7 @@ OTHERWISE = {
 
 @pytest.mark.parametrize("first, other", OTHERWISE.values(), ids=OTHERWISE)
 def test_a_document_is_in_force_after_one_bind(root, topology, act, first, other):
-    off = {name: {**SETTINGS[name], "enabled": False} for name in SETTINGS.keys() - {"irq"}} | {"tuning": {"enabled": False, "tuning": {}}}
+    off = {name: switched_off(name) for name in SETTINGS.keys() - {"irq"}}
 
     def state(**changed):
         share = {**SETTINGS["device_share"], "enabled": bool(first), **changed}

@@ -6,6 +6,7 @@
 import pytest
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import hugepages
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import feature_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import of_features
 
 NODES = range(4)
@@ -28,7 +29,7 @@ def plan(*mems):
 
 def wanted(asked, mems=("0", "0", "2"), lost=(), **host):
     settings = of_features({"npu_affinity_hugepages": asked})["hugepages"]
-    return hugepages.wanted(topology(**host), {**plan(*mems), "lost": lost}, {**settings, "enabled": hugepages.is_on(settings)})
+    return feature_of("hugepages", topology(**host), {**plan(*mems), "lost": lost}, settings)
 
 
 # (the setting, memory nodes of the NPUs, pages by node)
@@ -68,7 +69,7 @@ def test_the_boot_unit_runs_before_services():
 
 @pytest.mark.parametrize("asked", [{}, {"per_npu": 0}, {"size": "1G", "per_npu": 0}])
 def test_it_is_off_without_a_number(asked):
-    assert wanted(asked) == hugepages.Feature(owned=hugepages.OWNED)
+    assert wanted(asked) == hugepages.Feature(owned=hugepages.FEATURE.owned)
 
 
 @pytest.mark.parametrize("asked", [{"size": "2M"}, {"size": "1G"}, {"node": {}}])

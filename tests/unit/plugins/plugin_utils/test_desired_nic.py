@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import irq, nic
+from ansible_collections.npu.affinity.plugins.plugin_utils._desired.state import ON_HOST, feature_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import of_features
 
 FIRST = "0000:7d:00.0"
@@ -39,7 +40,7 @@ def plan(*pools, irq_cpus=True, poll="", cpus="0-15", housekeeping=""):
 
 def wanted(plan, topology, value="near", **others):
     settings = of_features({"npu_affinity_nic": value, **others})["nic"]
-    return nic.wanted(topology, plan, {**settings, "enabled": nic.is_on(settings)})
+    return feature_of("nic", topology, plan, settings)
 
 
 # (the plan, the function, isolated CPUs, the CPUs that it gets)
@@ -116,8 +117,10 @@ def test_notes_name_functions_together_and_a_report_has_no_file():
     functions = [function(), function(1, numa=None), function(2, driver="i40e")]
     codes = {value: [note.code for note in wanted(plan("0-5"), topology(*functions), value).notes] for value in ("report", "near")}
     assert codes == {"report": ["NPU_NIC_ADVICE"] * 3, "near": ["NPU_NIC_PLACED", *["NPU_NIC_UNPLACED"] * 2]}
-    assert wanted(plan("0-5"), topology(function()), "off") == wanted(plan(), topology(function())) == nic.Feature(owned=nic.OWNED)
-    assert wanted(plan("0-5"), topology(function()), False) == nic.Feature(owned=nic.OWNED)
+    assert (
+        wanted(plan("0-5"), topology(function()), "off") == wanted(plan(), topology(function())) == nic.Feature(owned=ON_HOST["nic"].owned)
+    )
+    assert wanted(plan("0-5"), topology(function()), False) == nic.Feature(owned=ON_HOST["nic"].owned)
 
 
 def test_the_units_run_what_the_file_says():

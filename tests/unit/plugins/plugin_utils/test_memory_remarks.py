@@ -102,7 +102,7 @@ def test_work_that_would_not_fit_into_its_slice_is_named(npus, group, held, room
     assert not list(memory_of_users({"memory": memory, "users": [user]}, without, {"expected": []}))
 
 
-ADOPTING = {**features.of_features({"npu_affinity_adopt": "always"})["adopt"], "enabled": True}
+ADOPTING = features.of_features({"npu_affinity_adopt": "always"})["adopt"]
 
 
 ASKED = [
@@ -138,7 +138,7 @@ def test_a_node_without_pods_to_adopt_is_said(policy, why):
 
 
 def test_pods_without_adoption_are_said():
-    (note,) = adopt.wanted({}, {"npus": []}, {**ADOPTING, "enabled": False, "pods": True}).notes
+    (note,) = adopt.idle({**ADOPTING, "pods": True})
     assert note == "npu_affinity_adopt_pods has no effect: nothing is adopted; set npu_affinity_adopt, too."
 
 
