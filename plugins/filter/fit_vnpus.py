@@ -114,7 +114,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import HARD, SOFT, Request, chip_of, requested
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.fit import HARD, SOFT, Request, chip_of, requested
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology

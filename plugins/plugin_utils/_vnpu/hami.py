@@ -22,7 +22,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._smi.tool import OLDE
 from ansible_collections.npu.affinity.plugins.plugin_utils import _entries
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.product import npus_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit, vnpus
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import HARD, MODES, SOFT, Chip, chip_of, requested
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.fit import HARD, MODES, SOFT, Chip, chip_of, requested
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Npu, Plan, Topology

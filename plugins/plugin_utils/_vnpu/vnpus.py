@@ -28,7 +28,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentenc
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import NAME, Entry, find, is_lost, kind_and_number, members
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import shown, slices_of, title, unknown_npus
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import BY_NAME, Request
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.fit import BY_NAME, Request
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import Vnpu, ai_cores, hard_doubts, hard_parts
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import hard_refusals, is_hard, template_of
 

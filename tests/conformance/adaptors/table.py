@@ -15,8 +15,7 @@ from adaptors.checks import compares, contains, require_known, returns, skipped
 
 from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet import state_file
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import superpods, trees
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import chips
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.fit import charged
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit
 
 Cases = Iterator[tuple[str, Callable[[], None]]]
 
@@ -73,21 +72,21 @@ FAMILIES = {
     "hami_fit_cases": {
         "rounding": returns(vnpus.rounding, exactly),
         "admission": returns(
-            lambda chip, count, memory_mb=None, core=None, mode=chips.HARD: chips.admit(chips.chip_of(chip), count, memory_mb, core, mode),
+            lambda chip, count, memory_mb=None, core=None, mode=fit.HARD: fit.admit(fit.chip_of(chip), count, memory_mb, core, mode),
             exactly,
         ),
         "request_parsing": returns(
-            lambda count, memory=None, core=None, memory_factor=1: chips.parse(count, memory, core, memory_factor) | {"rejected": False},
+            lambda count, memory=None, core=None, memory_factor=1: fit.parse(count, memory, core, memory_factor) | {"rejected": False},
             lambda expected, message: expected.get("rejected", False),
         ),
         "fit": returns(vnpus.fit),
         "slots_per_card": returns(
-            lambda memory_allocatable_mb, template_memory_mb, vDeviceCount=0: chips.slots(
+            lambda memory_allocatable_mb, template_memory_mb, vDeviceCount=0: fit.slots(
                 memory_allocatable_mb, tuple(template_memory_mb), vDeviceCount
             ),
             field="slots",
         ),
-        "usage_sum": returns(lambda used, add: charged(used, add["core"], add["memory_mb"])),
+        "usage_sum": returns(lambda used, add: fit.charged(used, add["core"], add["memory_mb"])),
         "device_share_calls": returns(vnpus.share_calls),
     },
     "k8s_cpu_cases": {

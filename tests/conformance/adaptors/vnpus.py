@@ -13,7 +13,7 @@ from adaptors.checks import require_known
 from ansible_collections.npu.affinity.plugins.filter.fit_vnpus import fit_vnpus
 from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import plan_changes, refusal, states
 from ansible_collections.npu.affinity.plugins.module_utils._npu_smi import NpuSmiError, parse_device_share
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import Template, chip_of, rounded, slots
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.fit import Template, chip_of, rounded, slots
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hami import share_calls as calls_of_plugin
 
 CHIP = {"chip_name": "name", "common_word": "word", "super_pod": "pairs", "ai_core": "ai_core", "ai_cpu": "ai_cpu"}

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.fit import Rules, devices_of, fit, fit_all
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.chips import CHIPS, admit, chip_of, parse, requested, rounded, slots
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.fit import CHIPS, Rules, admit, chip_of, devices_of, fit, fit_all
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.fit import parse, requested, rounded, slots
 
 HARD, SOFT = Rules(), Rules(soft=True, node_soft=True)
 
