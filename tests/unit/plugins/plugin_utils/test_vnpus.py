@@ -256,11 +256,7 @@ def test_a_container_gets_its_quotas_mounts_device_and_slice(form):
 FORMS = [
     ("compose", {}, ["- /usr/local/hami-vnpu-core:/hami-vnpu-core:ro"]),
     ("quadlet", {}, ["Environment=NPU_MEM_QUOTA=28672\n", "Volume=/usr/local/hami-shared-region:/hami-shared-region\n"]),
-    (
-        "docker",
-        {},
-        ["# The limiter must run before: systemctl start npu-affinity-limiter-b-2.", "# Device share must be on"],
-    ),
+    ("docker", {}, ["# The limiter must run before: systemctl start npu-affinity-limiter-b-2.", "# Device share must be on"]),
     *((form, {}, "a part of an NPU, .*launch it with compose, ctr, docker, ner") for form in ("systemd", "kubernetes", "numactl", "slurm")),
     ("docker", {"ascend_runtime": True, "vnpu": "vir05_1c_16g"}, "would split its NPU a second time"),
 ]
