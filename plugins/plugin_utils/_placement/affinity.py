@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement import racks, superpods, trees
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement import superpods, trees
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import switches as _switches
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.fit import Fit
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.host import Host
@@ -63,7 +63,7 @@ def _by_superpod(hosts: Mapping[str, Host], fits: Sequence[Fit], request: Reques
         fits = [fit for fit in fits if len(fit.host.chips) == least]
     if not fits:
         raise ValueError("No host that fits names its SuperPod; set npu_affinity_labels.superpod in the inventory, or leave superpod out")
-    racked = {fit.family for fit in fits} == {racks.FAMILY}
+    racked = {fit.family for fit in fits} == {superpods.ATLAS_950}
     if racked:
         if refusal := of_950(wanted, request.npus, request.replicas):
             raise ValueError(refusal)
@@ -92,12 +92,12 @@ def _pieces(
     if wanted.service is not None:
         running = superpods.running(wanted.service["id"], wanted.service["job"], wanted.service["jobs"], "hosts")
         on = [rack_of(hosts[name], racked) for name in (*running, *used) if name in hosts and hosts[name].label("superpod") is not None]
-        return [(rack, per_block) for rack in superpods.take_racks(free, on, blocks, per_block)]
+        return [(rack, per_block) for rack in superpods.take_instances(free, on, blocks, per_block)]
     if racked:
-        pieces = racks.take(free, request.replicas, per_block, max(1, wanted.ra_block // racks.HOST_NPUS), wanted.ub_memory, wanted.soft)
-        return [((pod, rack), count) for pod, rack, count in pieces]
+        per_piece = max(1, wanted.ra_block // superpods.HOST_NPUS)
+        return superpods.take_pieces(free, request.replicas, per_block, per_piece, wanted.ub_memory, wanted.soft)
     by_pod = {pod: count for (pod, _rack), count in free.items()}
-    return [((pod, 0), count) for pod, count in superpods.take(by_pod, blocks, per_block, wanted.reserve_nodes, wanted.soft)]
+    return [((pod, 0), count) for pod, count in superpods.take_blocks(by_pod, blocks, per_block, wanted.reserve_nodes, wanted.soft)]
 
 
 def rack_of(host: Host, racked: bool) -> superpods.Rack:

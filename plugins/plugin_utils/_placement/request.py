@@ -15,7 +15,7 @@ from typing import Any, TypedDict
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import POLICIES
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement import product, racks, superpods, switches, trees
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement import product, superpods, switches, trees
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.rules import RULES
 
 
@@ -176,7 +176,7 @@ def _superpod(given: object, npus: int, replicas: int, family: str) -> SuperPods
     fields |= {name: bool(fields[name]) for name in ("soft", "ub_memory")}
     fields["service"] = None if fields["service"] is None else _service(fields["service"])
     superpod = SuperPods(**fields)
-    if family == racks.FAMILY:
+    if family == superpods.ATLAS_950:
         refusal = of_950(superpod, npus, replicas)
     else:  # where no product is named, every host refuses what its product does not allow
         rule = RULES.get(family)
@@ -189,7 +189,7 @@ def _superpod(given: object, npus: int, replicas: int, family: str) -> SuperPods
 
 def of_950(wanted: SuperPods, npus: int, replicas: int) -> str | None:
     """Return why the scheduler of the Atlas 950 does not take a job, None where it does."""
-    return next(racks.refusals(replicas, npus, wanted.sp_block, wanted.ra_block, wanted.super_pod_size, wanted.ub_memory), None)
+    return next(superpods.refusals_950(replicas, npus, wanted.sp_block, wanted.ra_block, wanted.super_pod_size, wanted.ub_memory), None)
 
 
 def _service(given: object) -> Service:

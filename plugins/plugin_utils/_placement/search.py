@@ -23,7 +23,7 @@ from operator import add, mul, sub
 from typing import TYPE_CHECKING, cast
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import in_force
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement import affinity, racks
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement import affinity, superpods
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.fit import cpus_of, fit, use
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.host import Host
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.request import Request
@@ -217,7 +217,7 @@ def _rack(host: Host, requests: Sequence[Request]) -> object:
         return None
     for request in requests:
         try:
-            return affinity.rack_of(host, fit(host, request).family == racks.FAMILY)
+            return affinity.rack_of(host, fit(host, request).family == superpods.ATLAS_950)
         except ValueError:
             continue
     return affinity.rack_of(host, False)

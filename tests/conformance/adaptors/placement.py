@@ -18,7 +18,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask,
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import cpus as kubelet
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import topology_manager
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import place as _place
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement import racks, request, superpods, trees
+from ansible_collections.npu.affinity.plugins.plugin_utils._placement import request, superpods, trees
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.rules import RULES
 
 FAMILIES = {"atlas800T_A2_and_Atlas900_A2_basic_unit": "a2"}
@@ -47,7 +47,7 @@ def blocks(taken: list) -> dict:
 
 
 def superpod(**given: object) -> dict:
-    return blocks([pod for pod, _hosts in superpods.take(**given)])
+    return blocks([pod for pod, _hosts in superpods.take_blocks(**given)])
 
 
 def job_size(
@@ -93,7 +93,7 @@ def service_superpod(
 ) -> dict:
     free = {(int(pod), 0): count for pod, count in free_nodes.items()}
     on = [(pod, 0) for pod in service_on]
-    return blocks([pod for pod, _rack in superpods.take_racks(free, on, blocks_wanted, nodes_per_block)])
+    return blocks([pod for pod, _rack in superpods.take_instances(free, on, blocks_wanted, nodes_per_block)])
 
 
 def racks_of(free_nodes: dict) -> dict:
@@ -102,14 +102,14 @@ def racks_of(free_nodes: dict) -> dict:
 
 def service_rack(given: dict, expected: dict) -> None:
     on = list(map(tuple, given["service_on"]))
-    taken = superpods.take_racks(racks_of(given["free_nodes"]), on, given["blocks_wanted"], given["nodes_per_block"])
+    taken = superpods.take_instances(racks_of(given["free_nodes"]), on, given["blocks_wanted"], given["nodes_per_block"])
     assert sorted({pod for pod, _rack in taken}) == expected["superpods"]
     assert expected["racks"] is None or [list(rack) for rack in taken] == expected["racks"]
     assert not expected.get("all_in_one_rack") or len(set(taken)) == 1
 
 
 def job_size_950(product: str, **given: object) -> bool:
-    for refused in racks.refusals(**given):
+    for refused in superpods.refusals_950(**given):
         raise ValueError(refused)
     return True
 
@@ -117,7 +117,7 @@ def job_size_950(product: str, **given: object) -> bool:
 def rack_job(given: dict, expected: dict) -> None:
     limits = (given["replicas"], given["nodes_per_block"], given["nodes_per_ra_block"], given["ub_memory"])
     found: dict[str, dict[int, int]] = {}
-    for pod, rack, count in racks.take(racks_of(given["free_nodes"]), *limits):
+    for (pod, rack), count in superpods.take_pieces(racks_of(given["free_nodes"]), *limits):
         hosts = found.setdefault(str(pod), {})
         hosts[rack] = hosts.get(rack, 0) + count
     assert {pod: list(hosts.values()) for pod, hosts in found.items()} == expected["nodes_per_rack_by_superpod"]
