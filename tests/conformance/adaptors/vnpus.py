@@ -11,7 +11,7 @@ import pytest
 from adaptors.checks import require_known
 
 from ansible_collections.npu.affinity.plugins.filter.fit_vnpus import fit_vnpus
-from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import plan_changes, refusal, states
+from ansible_collections.npu.affinity.plugins.module_utils._features.device_share.calls import calls_for, refusal
 from ansible_collections.npu.affinity.plugins.module_utils._npu_smi import NpuSmiError, parse_device_share
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.fit import Template, chip_of, rounded, slots
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hami import share_calls as calls_of_plugin
@@ -68,7 +68,10 @@ def query(given: dict, expected: dict) -> None:
     card, chip = (int(options[option]) if option in options else None for option in ("-i", "-c"))
     kind = expected["kind"]
     if kind == "status":
-        assert states(parse_device_share(given["stdout"]), card, chip) == by_number(expected["cards"])
+        found: dict = {}
+        for row in parse_device_share(given["stdout"]):
+            found.setdefault(card if row["card"] is None else row["card"], {})[row["chip"] or chip or 0] = row["enabled"]
+        assert found == by_number(expected["cards"])
     else:
         with pytest.raises(NpuSmiError) as error:
             parse_device_share(given["stdout"])
@@ -90,4 +93,5 @@ def by_number(cards: dict) -> dict[int, dict[int, bool]]:
 def changes(current: dict, wanted: dict, persist: dict | None = None, recorded: dict | None = None) -> list:
     if persist or recorded:
         pytest.skip(NOT_SWITCHED)
-    return [change.words for change in plan_changes(by_number(current), by_number(wanted))]
+    current, wanted = by_number(current), by_number(wanted)
+    return [words for card in sorted(wanted) for words in calls_for(card, current.get(card, {}), wanted[card], by_chip=False)]
