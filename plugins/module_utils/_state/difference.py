@@ -63,10 +63,8 @@ def switched(feature: str, presence: str) -> str:
 
 
 def _line(mark: str, text: str) -> str:
-    if mark == "~":
-        return text
     name, _colon, rest = text.partition(": ")
-    return "%s: %s%s" % (name, _WORDS[mark], ", " + rest if rest else "") if rest else text
+    return "%s: %s, %s" % (name, _WORDS[mark], rest) if mark != "~" and rest else text
 
 
 def _of_files(before: Mapping[str, FileEntry], after: Mapping[str, FileEntry]) -> Iterator[str]:
@@ -90,15 +88,13 @@ def _features(state: AppliedState, *both: AppliedState) -> dict[str, str]:
 def plan_steps(now: Part, then: Part) -> list[Step]:
     """Return what differs between two plans, each of which can be empty: of the host, and of each NPU."""
     old, new = _npus(now), _npus(then)
-    matched = [(_find(entry, old), entry) for entry in new]
-    matching = [id(record) for record, _entry in matched if record]
     steps = _of_host(now, then)
-    for record, entry in matched:
-        if record is None:
+    for key, entry in new.items():
+        if key not in old:
             steps.append(("+", _all_of(entry)))
         else:
-            steps += [("~", "%s: %s" % (_title(entry), parts)) for parts in [_changes(record, entry, _OF_NPU)] if parts]
-    return steps + [("-", _all_of(record)) for record in old if id(record) not in matching]
+            steps += [("~", "%s: %s" % (_title(entry), parts)) for parts in [_changes(old[key], entry, _OF_NPU)] if parts]
+    return steps + [("-", _all_of(entry)) for key, entry in old.items() if key not in new]
 
 
 def other_parts(now: Part, then: Part) -> list[str]:
@@ -106,19 +102,14 @@ def other_parts(now: Part, then: Part) -> list[str]:
     return sorted(key for key in set(now) | set(then) if key not in _SHOWN and (now.get(key) or None) != (then.get(key) or None))
 
 
-def _npus(plan: Part) -> list[Part]:
-    return [
-        dict(entry, state=state)
+def _npus(plan: Part) -> dict[tuple[str, object], Part]:
+    """Return the NPUs of a plan by PCI function, if any, and chip, because ids close up."""
+    return {
+        (str(entry.get("pci") or entry.get("id")).lower(), entry.get("chip")): dict(entry, state=state)
         for key, state in (("npus", "found"), ("lost", "not found"))
         for entry in plan.get(key) or []
         if isinstance(entry, dict)
-    ]
-
-
-def _find(entry: Part, records: Sequence[Part]) -> Part | None:
-    """Return the record of an NPU by PCI function and chip, because ids close up."""
-    same = (record for record in records if str(record.get("pci")).lower() == str(entry.get("pci")).lower())
-    return next((record for record in same if record.get("chip") == entry.get("chip")), None)
+    }
 
 
 def _of_host(now: Part, then: Part) -> list[Step]:

@@ -199,6 +199,11 @@ DIFFERENCES = [
         ],
     ),
     (
+        a_state(npus=[(0, "", "0-3"), (1, "", "4-7")]),
+        a_state(npus=[(0, "", "0-3"), (1, "", "6-7")]),
+        ["NPU 1 (without PCI function): CPUs 4-7 -> 6-7"],
+    ),
+    (
         a_state(files=[("/a", "1"), ("/b", "1")], features={"irq": "present"}),
         a_state(files=[("/b", "2"), ("/c", "1")], features={"irq": "absent"}),
         ["feature irq: on -> off", "file /a: removed", "file /b: changed", "file /c: added"],
