@@ -57,18 +57,13 @@ def code_folders(host: Host) -> list[str]:
     return list(recorded(host).get(CODE_FOLDERS, []))
 
 
-def record(host: Host, section: str, data: Any) -> bool:
-    """Store what of the data is not recorded yet, and return whether anything was stored: what is recorded stays as it is.
+def record(host: Host, section: str, data: Any) -> None:
+    """Store what of the data is not recorded yet: what is recorded stays as it is.
 
     Lists, and dictionaries at any depth, get the members that they lack: an NPU that comes later is recorded later.
     """
-    sections = recorded(host)
-    completed = _completed(sections[section], data) if section in sections else data
-    if section in sections and completed == sections[section]:
-        return False
-    sections[section] = completed
-    _write(host, sections)
-    return True
+    before = recorded(host)
+    _store(host, before, {**before, section: _completed(before[section], data) if section in before else data})
 
 
 def record_files(host: Host, states: Mapping[str, FileState]) -> None:
@@ -90,8 +85,8 @@ def _completed(before: Any, data: Any) -> Any:
 def replace(host: Host, section: str, data: Any) -> None:
     """Store a section as it is given, whatever was recorded of it; None forgets it."""
     before = recorded(host)
-    rest = {name: kept for name, kept in before.items() if name != section}
-    _store(host, before, rest if data is None else dict(rest, **{section: data}))
+    sections = {**before, section: data}
+    _store(host, before, {name: kept for name, kept in sections.items() if kept is not None})
 
 
 def keep(host: Host, names: Container[str]) -> None:
@@ -107,13 +102,9 @@ def forget(host: Host, section: str, members: Container[str]) -> None:
 
 def _store(host: Host, before: Mapping[str, Any], sections: Mapping[str, Any]) -> None:
     if sections and sections != before:
-        _write(host, sections)
+        atomic_write(host, PATH, dump(_ABOUT, dict(sections, schema=SCHEMA)), 0o600)
     elif not sections:
         remove_file(host, PATH)
-
-
-def _write(host: Host, sections: Mapping[str, Any]) -> None:
-    atomic_write(host, PATH, dump(_ABOUT, dict(sections, schema=SCHEMA)), 0o600)
 
 
 def dump(about: str, data: Mapping[str, Any]) -> str:

@@ -82,19 +82,11 @@ def _refuse_unsafe(host: Host, code_folder: str) -> None:
         raise ValueError(
             "npu_affinity_library is %s: %s is mounted noexec, and the host code has scripts; name another folder" % (code_folder, folder)
         )
-    for above, rights in _folders(host, folder):
-        trusted = rights.st_uid in (0, os.geteuid())
-        shared = rights.st_mode & stat.S_IWOTH and (above == folder or not rights.st_mode & stat.S_ISVTX)
-        if shared or not trusted:
-            who = "every user" if shared else "user %d" % rights.st_uid
+    names = folder.rstrip("/").split("/")
+    for above in ["/".join(names[:depth]) or "/" for depth in range(len(names), 0, -1)]:
+        status = os.stat(host.resolve(above))
+        shared = status.st_mode & stat.S_IWOTH and (above == folder or not status.st_mode & stat.S_ISVTX)
+        if shared or status.st_uid not in (0, os.geteuid()):
+            who = "every user" if shared else "user %d" % status.st_uid
             text = "npu_affinity_library is %s: %s can write to %s, and root runs the host code; name a folder of root's"
             raise ValueError(text % (code_folder, who, above))
-
-
-def _folders(host: Host, folder: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield a folder and those above it up to the root of the host, with owner and mode."""
-    while True:
-        yield folder, os.stat(host.resolve(folder))
-        if folder == "/":
-            return
-        folder = posixpath.dirname(folder)
