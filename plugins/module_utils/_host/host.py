@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import fnmatch
 import os
+import posixpath
 import selectors
 import signal
 import stat
@@ -16,7 +17,6 @@ import time
 from typing import IO, Iterable, Mapping, NamedTuple, Sequence, cast
 
 from .._base.outside import shown
-from .tree import Tree
 
 
 class Result(NamedTuple):
@@ -44,6 +44,8 @@ ADMINISTRATORS_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/
 _CHUNK = 1 << 16
 _MOST_BYTES = 16 << 20
 """How many bytes of a file are read. The largest ones, such as /proc/cpuinfo of 640 CPUs, have about 1 MiB."""
+_MOST_LINKS = 40
+"""How many links the kernel follows on the way to one file."""
 _KINDS = (
     (stat.S_ISDIR, "a directory"),
     (stat.S_ISFIFO, "a fifo"),
@@ -73,12 +75,86 @@ class Forbidden(Unreadable):
     """This user may not read it, or may not know whether it is there."""
 
 
-class Host(Tree):
-    """The files and commands of a machine; ``timeout`` is in seconds per command."""
+class Host:
+    """The files and commands of a machine; ``timeout`` is in seconds per command.
+
+    Its tree is the running one (root ``/``), a chroot, an image, a captured or a simulated tree. All paths are absolute paths of the
+    machine. Below another root links are followed as they would be after a chroot: an absolute one begins at the root. Raises
+    ``ValueError`` for a root that is not a directory, and for every path that leads out of it.
+    """
 
     def __init__(self, root: str = "/", timeout: float = 30) -> None:
-        Tree.__init__(self, root)
+        if not posixpath.isabs(root) or not os.path.isdir(root):
+            why = "is not a directory" if posixpath.isabs(root) else "is not absolute" if root else "is empty"
+            text = "npu_affinity_root '%s' %s: name the directory of the machine's tree, or / for the running machine"
+            raise ValueError(text % (root, why))
+        self.root = "/" if os.path.samefile(root, "/") else os.path.abspath(root)
+        self._folders = {"": self.root}
         self.timeout = timeout
+
+    @property
+    def live(self) -> bool:
+        """Whether this is the running machine, so that kernel calls and systemd's bus concern it."""
+        return self.root == "/"
+
+    def path(self, path: str) -> str:
+        """Return where a path of the machine lies, with no link on the way but perhaps the last name: to look at, make or replace it."""
+        if self.live:
+            return path
+        folder, _slash, name = path.rpartition("/")
+        if name in ("", ".", ".."):
+            return self._without_links(path)
+        return "%s/%s" % (self._folder(folder), name)
+
+    def resolve(self, path: str) -> str:
+        """Return where a path of the machine lies, with no link at all: to read what is there, or to write into it."""
+        place = self.path(path)
+        return self._without_links(path) if not self.live and os.path.islink(place) else place
+
+    def _folder(self, folder: str) -> str:
+        """Return :meth:`resolve` of a folder; those that are there are looked at once, from the outermost on."""
+        new = []
+        while folder not in self._folders:
+            new.append(folder)
+            folder = folder.rpartition("/")[0]
+        place = self._folders[folder]
+        for folder in reversed(new):
+            name = folder.rpartition("/")[2]
+            place = self._without_links(folder) if name in ("", ".", "..") else "%s/%s" % (place, name)
+            try:
+                mode = os.lstat(place).st_mode
+            except OSError:
+                continue
+            if stat.S_ISLNK(mode):
+                place = self._without_links(folder)
+            self._folders[folder] = place
+        return place
+
+    def _without_links(self, path: str) -> str:
+        """Return :meth:`resolve` of a path by looking at every name in it."""
+        place, pending, links = "", path.split("/")[::-1], 0
+        while pending:
+            name = pending.pop()
+            if name in ("", "."):
+                continue
+            if name == "..":
+                if not place:
+                    text = "%s leads out of %s: correct the path, or the link on its way that has too many '..'"
+                    raise ValueError(text % (path, self.root))
+                place = place.rpartition("/")[0]
+                continue
+            try:
+                target = os.readlink("%s%s/%s" % (self.root, place, name))
+            except OSError:
+                place += "/" + name
+                continue
+            links += 1
+            if links > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), self.root + path)
+            if target.startswith("/"):
+                place = ""
+            pending += target.split("/")[::-1]
+        return self.root + place
 
     def read(self, path: str) -> str | None:
         """Return a file's text without trailing newlines and NUL bytes, or None when it is missing or unreadable."""
@@ -103,9 +179,8 @@ class Host(Tree):
                 for chunk in iter(lambda: file.read(_CHUNK), b""):
                     data += chunk
                     if len(data) >= _MOST_BYTES:
-                        raise Unreadable(
-                            "%s has %d MiB or more, which no file of its kind has: remove or rename it" % (path, _MOST_BYTES >> 20)
-                        )
+                        text = "%s has %d MiB or more, which no file of its kind has: remove or rename it"
+                        raise Unreadable(text % (path, _MOST_BYTES >> 20))
             except OSError as error:
                 if error.errno in GONE:
                     return None
@@ -222,14 +297,9 @@ def _run(argv: Sequence[str], stdin: str, limit: float) -> Result:
 
 def _refuse_other_kinds(path: str, status: os.stat_result) -> None:
     """Raise :class:`Unreadable` for what is not a file. systemd masks a unit by a link to the null device, which is an empty file."""
-    kind = kind_of(status)
+    kind = next((words for is_kind, words in _KINDS if is_kind(status.st_mode)), "")
     if kind and not (stat.S_ISCHR(status.st_mode) and status.st_rdev == os.makedev(1, 3)):
         raise Unreadable("%s cannot be read (Is %s): remove or rename it, and run again" % (path, kind))
-
-
-def kind_of(status: os.stat_result) -> str:
-    """Return what something is that is neither a file nor a link, such as ``a fifo``; '' for these."""
-    return next((words for is_kind, words in _KINDS if is_kind(status.st_mode)), "")
 
 
 def _answer(process: subprocess.Popen[bytes], pipes: Sequence[IO[bytes]], answer: bytes, deadline: float) -> list[bytearray]:
