@@ -276,9 +276,8 @@ class Snapshot:
             if status is not None and _folder(self._host, path) != status:
                 place = self._host.path(path)
                 make_folder(self._host, path)
-                mode, owner, group = status
-                os.chown(place, owner, group)
-                os.chmod(place, mode)
+                os.chown(place, *status[1:])
+                os.chmod(place, status[0])
         for path, before in self._files.items():
             if FileState.of(self._host, path) != before:
                 before.put(self._host, path)

@@ -26,7 +26,7 @@ class Step:
     @property
     def changed(self) -> bool:
         """Whether something was changed, or after :meth:`look` whether something would be."""
-        raise NotImplementedError
+        return False
 
     @property
     def needed(self) -> bool:
@@ -40,18 +40,15 @@ class Step:
 
     def look(self, check: bool) -> None:
         """Find out without a write what differs, in check mode also what to report. Raises ``ValueError`` for what is unsafe."""
-        raise NotImplementedError
 
     def prepare(self) -> None:
         """Record what the other parts of the transaction may change. It comes before the first write."""
 
     def run(self) -> None:
         """Change the host. Raises ``ValueError`` where that cannot be done wholly."""
-        raise NotImplementedError
 
     def undo(self) -> None:
         """Restore what :meth:`run` changed, also where it did not end. Raises ``ValueError`` with what could not be restored."""
-        raise NotImplementedError
 
     def finish(self) -> None:
         """Forget what only :meth:`undo` needs: all steps have succeeded."""
@@ -102,16 +99,6 @@ class Check(LiveStep):
     def look(self, check: bool) -> None:
         self.remarks = self._find(*self._arguments) or []
 
-    @property
-    def changed(self) -> bool:
-        return False
-
-    def run(self) -> None:
-        """Nothing."""
-
-    def undo(self) -> None:
-        """Nothing was changed."""
-
 
 class Options(NamedTuple):
     """How features are undone.
@@ -157,7 +144,7 @@ class Outcome:
 
 
 class Restore(LiveStep):
-    """How one feature gives back what is neither a file nor a managed unit, before its files are gone: its programs are stopped.
+    """How one feature restores what is neither a file nor a managed unit, before its files are gone: its programs are stopped.
 
     What fails is noted in ``outcome``, and every step can be repeated. ``actions``: what is done besides, in words.
     """
@@ -166,19 +153,6 @@ class Restore(LiveStep):
         LiveStep.__init__(self)
         self.host, self.outcome, self.options = host, outcome, options
         self.actions: list[str] = []
-
-    @property
-    def changed(self) -> bool:
-        return False
-
-    def look(self, check: bool) -> None:
-        """Find out without a write what there is to give back."""
-
-    def run(self) -> None:
-        """Give it back, while the files of the feature are still there."""
-
-    def undo(self) -> None:
-        """Bring it back, because the transaction failed."""
 
     def settle(self, check: bool) -> None:
         """Do what comes when the files are gone, and say what is left. In check mode nothing else was done."""

@@ -107,7 +107,7 @@ class Step(step.LiveStep):
     def __init__(self, host: Host, values: Values, live: Mapping[str, Any]) -> None:
         step.LiveStep.__init__(self)
         self.host, self.values, self.live = host, values, live
-        self.title, self.key = "" if values.late else values.title, values.key
+        self.late, self.title, self.key = values.late, "" if values.late else values.title, values.key
         self.changes: list[Change] = []
         self._wanted: Mapping[str, str] = {}
 
@@ -132,23 +132,23 @@ class Step(step.LiveStep):
             raise ValueError("not everything could be bound: " + "; ".join(failed))
 
     def run(self) -> None:
-        if not self.values.late:
+        if not self.late:
             changes, self.changes = self.changes, []
             carry_out(self.host, self.values, changes, self.changes)
             self._note()
             self._require_all()
 
     def undo(self) -> None:
-        failed = [] if self.values.late else undo(self.host, self.values, self.changes)
+        failed = [] if self.late else undo(self.host, self.values, self.changes)
         if failed:
             raise ValueError("; ".join(failed))
 
     def finish(self) -> None:
-        if not self.values.late:
+        if not self.late:
             confirm(self.host, self.values, self._wanted)
 
     def complete(self) -> None:
-        if self.values.late:
+        if self.late:
             self.values.retry()
             with changing(self.host, "setting %s" % self.values.title):
                 self.changes = bring(self.host, self.values, self.live)
@@ -173,6 +173,7 @@ class Restore(Step, step.Restore):
         step.Restore.__init__(self, host, outcome, options)
         self._originals = {key: entry["original"] for key, entry in outcome.recorded.get(values.name, {}).items()}
         self._unrestored: set[str] = set()
+        self.late = False
         values.retry()
 
     def look(self, check: bool) -> None:
@@ -216,11 +217,6 @@ class Restore(Step, step.Restore):
                 for sentence in self.values.unreached(key, original, str(value), "the first bind"):
                     self._unrestored.add(key)
                     self.outcome.leave(self.values.name, sentence)
-
-    def undo(self) -> None:
-        failed = undo(self.host, self.values, self.changes)
-        if failed:
-            raise ValueError("; ".join(failed))
 
 
 def compare(findings: Findings, host: Host, values: Values, live: Mapping[str, Any], by_whom: str) -> None:
