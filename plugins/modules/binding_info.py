@@ -193,7 +193,7 @@ remarks:
 """
 
 
-from ansible_collections.npu.affinity.plugins.module_utils._drift.in_force import comparison
+from ansible_collections.npu.affinity.plugins.module_utils._drift.in_force import compare, comparison
 from ansible_collections.npu.affinity.plugins.module_utils._state.host_code import compared_with
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
@@ -213,7 +213,8 @@ def main() -> None:
     params = module.params
     try:
         host = Host(params["root"], params["timeout"])
-        result = comparison(host, params, params["desired"], compared_with(host, params["host_code"]))
+        compared = compare(host, params["topology"], params["must_be_bound"], compared_with(host, params["host_code"]))
+        result = comparison(host, compared, params["desired"])
     except (OSError, ValueError, CommandError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(changed=False, **result)

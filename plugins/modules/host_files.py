@@ -284,11 +284,15 @@ def staged(module: AnsibleModule) -> dict[str, str]:
 
 def compared(params: dict[str, Any]) -> Mapping[str, Any]:
     """Return how the host compares with what was applied. A change that was made is not failed by this."""
-    from ansible_collections.npu.affinity.plugins.module_utils._drift.in_force import comparison  # a host that is as wanted needs none
+    from ansible_collections.npu.affinity.plugins.module_utils._drift.in_force import (
+        compare,
+        comparison,
+    )  # not needed where nothing changed
 
     asked, desired = params["compare"], params["state"] if params["action"] == "bind" else None
     try:
-        return comparison(Host(params["root"], asked["timeout"]), asked, desired, runtime.files_of)
+        host = Host(params["root"], asked["timeout"])
+        return comparison(host, compare(host, asked["topology"], asked["must_be_bound"], runtime.files_of), desired)
     except (OSError, ValueError, CommandError) as error:
         return {"msg": str(error)}
 

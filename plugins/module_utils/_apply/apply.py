@@ -248,11 +248,11 @@ def again(root: str, state: AppliedState, topology: Topology, archive: bytes) ->
 
 def _compared(host: Host, topology: Topology, code: HostCode) -> Comparison | NotCompared | None:
     """Return the comparison of a host on which a bind would change nothing; None where nothing differs and all work is placed."""
-    from .._drift.in_force import comparison  # a host that is not as wanted needs none
+    from .._drift.in_force import compare, comparison  # a host that is not as wanted needs none
 
-    gathered = {"npus": topology["npus"], "users": topology.get("users") or [], "silent": topology.get("silent") or {}}
+    gathered: Any = {"npus": topology["npus"], "users": topology.get("users") or [], "silent": topology.get("silent") or {}}
     try:
-        compared = comparison(host, {"topology": gathered, "must_be_bound": False}, None, code)
+        compared = comparison(host, compare(host, gathered, host_code=code))
     except (OSError, ValueError, CommandError) as error:
         return {"msg": str(error)}
     return compared if compared["drift"] or compared["outside"] else None

@@ -17,7 +17,7 @@ import re
 import time
 from typing import Any, Callable, cast, Iterable, Mapping, Match, NamedTuple, Sequence, TYPE_CHECKING
 
-from .._drift.in_force import comparison
+from .._drift.in_force import compare, comparison
 from .._base.outside import shown_data
 from .._base.version import VERSION
 from .._host.host import CommandError, Host, Result
@@ -104,9 +104,8 @@ def collect(root: str, timeout: float, request: Request) -> tuple[Archive, list[
         if request.anonymous:
             entries = [entry._replace(author="", reason="", run={**entry.run, "inventory": ""}) for entry in history.entries]
             history = history._replace(entries=entries)
-        comparing = comparison(host, {"topology": topology, "must_be_bound": True}, None, request.host_code, history)
-        comparing["drift"] = [_without_lines(finding) for finding in comparing["drift"]]
-        compared = comparing
+        compared = comparison(host, compare(host, topology, True, request.host_code, history))
+        compared["drift"] = [_without_lines(finding) for finding in compared["drift"]]
     except (OSError, ValueError, CommandError) as error:
         warnings.append("the comparison did not finish: %s" % error)
         compared = {"msg": str(error)}

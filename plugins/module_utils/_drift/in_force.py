@@ -39,12 +39,8 @@ class Compared(NamedTuple):
     wanted: Wanted
 
 
-def comparison(
-    host: Host, asked: Mapping[str, Any], desired: AppliedState | None, host_code: HostCode | None, history: InForce | None = None
-) -> Comparison:
-    """Return what module ``binding_info`` returns. ``asked``: its options ``topology`` and ``must_be_bound``; ``desired``: the state whose
-    changes it lists; the others are those of :func:`compare`, whose errors are raised."""
-    compared = compare(host, asked["topology"], asked["must_be_bound"], host_code, history)
+def comparison(host: Host, compared: Compared, desired: AppliedState | None = None) -> Comparison:
+    """Return what module ``binding_info`` returns. ``desired``: the state whose changes it lists."""
     findings, recorded = compared.findings, compared.recorded
     return {
         "bound": compared.bound,
@@ -54,7 +50,7 @@ def comparison(
         "outside": findings.outside,
         "outside_sentence": sentence(findings.outside),
         "remarks": findings.remarks,
-        "last_change": cast("Any", recorded.entries[-1].header()) if recorded.state else None,
+        "last_change": recorded.entries[-1].header() if recorded.state else None,
     }
 
 

@@ -26,7 +26,7 @@ from .previous import dump
 from .unit_files import text_digest
 
 if TYPE_CHECKING:
-    from .._base.documents import AppliedState, Run
+    from .._base.documents import AppliedState, LastChange, Run
 
 FOLDER = "/etc/npu-affinity/history"
 OWNED = FOLDER + "/*.json"
@@ -84,9 +84,9 @@ class Entry(NamedTuple):
     run: Run
     state: AppliedState
 
-    def header(self) -> dict[str, Any]:
+    def header(self) -> LastChange:
         """Return all but the state."""
-        return {name: value for name, value in self._asdict().items() if name != "state"}
+        return cast("LastChange", {name: value for name, value in self._asdict().items() if name != "state"})
 
     def title(self) -> str:
         """Return what sentences call it."""

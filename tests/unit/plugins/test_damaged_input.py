@@ -23,7 +23,7 @@ import pytest
 
 from ansible_collections.npu.affinity.extensions.eda.plugins.event_filter import host_alerts
 from ansible_collections.npu.affinity.plugins.module_utils import _npu_smi, _nvidia_smi
-from ansible_collections.npu.affinity.plugins.module_utils._drift.in_force import comparison
+from ansible_collections.npu.affinity.plugins.module_utils._drift.in_force import compare, comparison
 from ansible_collections.npu.affinity.plugins.module_utils._base import cpulist
 from ansible_collections.npu.affinity.plugins.module_utils._command import explaining
 from ansible_collections.npu.affinity.plugins.module_utils._command.state import record_of
@@ -144,7 +144,7 @@ def looks(host):
     """What reads a host, each apart, because one that refuses hides what the next one reads."""
     yield lambda: previous.recorded(host)
     topology = gather(host, others=True, vnpus=True, device_share=True, units=["vllm@0.service"])
-    yield lambda: comparison(host, {"topology": topology, "must_be_bound": True}, None, None, in_force(host))
+    yield lambda: comparison(host, compare(host, topology, True, None, in_force(host)))
     found = record_of(host)
     for pid in host.names("/proc", "[0-9]*"):
         yield lambda pid=pid: list(explaining.of_process(found, int(pid)))

@@ -11,7 +11,7 @@ import shutil
 import pytest
 import yaml
 
-from ansible_collections.npu.affinity.plugins.module_utils._drift.in_force import comparison
+from ansible_collections.npu.affinity.plugins.module_utils._drift.in_force import compare, comparison
 from ansible_collections.npu.affinity.plugins.module_utils._archive.collecting import without_names
 from ansible_collections.npu.affinity.plugins.module_utils._state.history import Applied, keep
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
@@ -153,7 +153,7 @@ def test_an_archive_has_what_its_host_says(pack, machine, tmp_path):
     write(root, {UNITS + UNIT: SERVICE})
     _text, archive = pack(root)
     here = gather(Host(str(root)), others=True, **QUESTIONS)
-    compared = comparison(Host(str(root)), {"topology": here, "must_be_bound": True}, None, None)
+    compared = comparison(Host(str(root)), compare(Host(str(root)), here, True))
     assert archive["topology"] == plain(here, root)
     assert archive["compared"] == plain(compared, root)
     assert [entry["command"] for entry in archive["tools"] if entry["rc"] == 0] or not here["npus"]
