@@ -9,7 +9,7 @@ What was written proves nothing: a mask that systemd, an engine or the program i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Collection, Iterable, Iterator, Mapping, NamedTuple, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Collection, Iterable, Iterator, Mapping, NamedTuple, Sequence, Set, Tuple
 
 from .._base.cpulist import compress, expand
 from .._base.findings import Device, coded, with_lost
@@ -34,7 +34,7 @@ from .._users.inherited import Origin, binder_of, origin
 from .codes import WORK_OUTSIDE_POOL
 
 if TYPE_CHECKING:
-    from .._base.documents import NpuUser, OutsideUser, Plan, PlanEntry, UnitSets
+    from .._base.documents import Live, NpuUser, OutsideUser, Plan, PlanEntry, UnitSets
 
 _Row = Tuple[int, Set[int], Origin]
 """A process, the CPUs that it has, and whose doing that is."""
@@ -57,13 +57,13 @@ class Judge(NamedTuple):
     ranks: bool = False
 
     @classmethod
-    def of(cls, host: Host, plan: Plan, expected: Iterable[UnitSets], live: Mapping[str, Any]) -> Judge:
+    def of(cls, host: Host, plan: Plan, expected: Iterable[UnitSets], live: Live) -> Judge:
         """Return what work is measured by, from ``expected`` and ``live`` of a desired state."""
         parts = {entry["unit"]: set(expand(entry["cpus"])) for entry in expected if entry["unit"].startswith(("npu", "gpu"))}
-        patterns = completed((live.get("threads") or {}).get("patterns"))
-        host_binds = (live.get("slices") or {}).get("bound_by", "host") == "host"
-        adopts_pods = bool((live.get("adopt") or {}).get("pods")) and not Pods(host, True).why()
-        return cls(host, plan, parts, patterns, host_binds, adopts_pods, bool(live.get("adopt")))
+        adopt, slices, roles = live.get("adopt"), live.get("slices"), live.get("threads")
+        host_binds = not slices or slices.get("bound_by", "host") == "host"
+        adopts_pods = bool(adopt and adopt.get("pods")) and not Pods(host, True).why()
+        return cls(host, plan, parts, completed(roles and roles.get("patterns")), host_binds, adopts_pods, bool(adopt))
 
     def placed(self, users: Iterable[NpuUser]) -> Placement:
         """Compare users with the pools of their NPUs, and those inside with their roles: these are ``outside`` with a cause.

@@ -73,7 +73,7 @@ def _check_record(findings: Findings, host: Host) -> None:
 
 def _sets_of(plan: Plan) -> dict[str, dict[str, str]]:
     """Return ``{title: {set: cpulist}}`` of a plan's NPUs, and of the poll threads. Raises ``ValueError`` for what is not a plan."""
-    result = {Device.of(npu).title: {key: npu.get(key) or "" for key in _SETS} for npu in plan_npus(plan)}
+    result = {Device.of(npu).title: {key: str(npu.get(key) or "") for key in _SETS} for npu in plan_npus(plan)}
     if plan.get("poll"):
         result["place for poll threads"] = {"poll": plan["poll"]}
     return result

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Mapping, Sequence
+from typing import TYPE_CHECKING, Sequence, cast
 
 from .._base.findings import Cause, Device, EDIT, FAILED_UNIT, Findings, with_lost
 from .._base.table import count
@@ -26,7 +26,7 @@ from .plan import check_new_npus, check_npus, check_plan, check_tools
 from .placement import check_users
 
 if TYPE_CHECKING:
-    from .._base.documents import FileEntry, Npu, Plan
+    from .._base.documents import FileEntry, Npu, Plan, SlicesLive
 
 _SHOWN = 3
 _OTHER_CODE = Cause(EDIT, "changed by hand, or bound from another build of this version; bind again")
@@ -41,7 +41,7 @@ def verify(host: Host, wanted: Wanted, given: Plan | None = None) -> tuple[bool,
     plan, bound = check_plan(findings, host, given, wanted.owned, wanted.must_be_bound)
     if plan is None:
         return bound, findings
-    slices: Mapping[str, Any] = wanted.live.get("slices") or {}
+    slices = cast("SlicesLive", wanted.live.get("slices") or {})
     findings.devices = _devices_of_units(plan, slices)
     online = read_list(host, CPU_FOLDER + "/online")
     present: Sequence[Npu] = wanted.topology.get("npus") or [] if wanted.topology else []
@@ -62,7 +62,7 @@ def verify(host: Host, wanted: Wanted, given: Plan | None = None) -> tuple[bool,
     return bound, findings
 
 
-def _devices_of_units(plan: Plan, slices: Mapping[str, Any]) -> dict[str, Device]:
+def _devices_of_units(plan: Plan, slices: SlicesLive) -> dict[str, Device]:
     """Return whose each slice of the plan is, and each service, slice and limiter in one of these."""
     devices = {npu["slice"]: Device.of(npu) for npu in plan["npus"] if npu.get("slice")}
     homes = {service["name"]: service["settings"].get("Slice") for service in slices.get("services") or ()}

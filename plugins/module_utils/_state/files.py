@@ -12,9 +12,16 @@ import os
 import posixpath
 import re
 import stat
-from typing import Any, Iterable, Iterator, Mapping, Tuple
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Tuple
 
 from .._host.host import Host
+
+if TYPE_CHECKING:
+    from typing import Optional, TypedDict
+
+    from .._base.documents import FileEntry
+
+    FileRecord = TypedDict("FileRecord", {"content": Optional[str], "mode": str, "owner": str, "link": str}, total=False)
 
 MARKER = "Managed by npu.affinity"
 LEFTOVER = ".npu-affinity-"
@@ -209,12 +216,11 @@ class FileState:
         except (AttributeError, KeyError, TypeError, ValueError):
             raise ValueError("a file of it has neither content and mode nor a link")
 
-    def record(self) -> dict[str, str | None]:
-        """Return it as plain data: ``{content, mode}`` with the mode in octal, and ``owner`` (``uid:gid``) if known, or ``{link}``."""
+    def record(self) -> FileRecord:
         if self.link is not None:
             return {"link": self.link}
-        owner = {"owner": "%d:%d" % self.owner} if self.owner else {}
-        return dict({"content": self.text, "mode": self.octal}, **owner)
+        plain: FileRecord = {"content": self.text, "mode": self.octal}
+        return {**plain, "owner": "%d:%d" % self.owner} if self.owner else plain
 
     def put(self, host: Host, path: str) -> None:
         target = host.path(path)
@@ -232,7 +238,7 @@ States = Tuple[FileState, FileState]
 """A file before and after."""
 
 
-def states_of(entries: Iterable[Mapping[str, Any]]) -> dict[str, FileState]:
+def states_of(entries: Iterable[FileEntry]) -> dict[str, FileState]:
     """Return files by path, from entries ``{path, content, mode}`` or ``{path, link}``. Raises ``ValueError`` for what is none."""
     return {entry["path"]: FileState.from_record(entry) for entry in entries}
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Mapping
+from typing import TYPE_CHECKING, Any, Mapping, cast
 
 from .._base.cpulist import expand
 from .._host.host import Host
@@ -14,7 +14,7 @@ from .._base.outside import json_of, require_shape
 from .._base.version import refuse_newer
 
 if TYPE_CHECKING:
-    from .._base.documents import Plan
+    from .._base.documents import Plan, PlanEntry
 
 PATH = "/etc/npu-affinity/plan.json"
 RECORD = "/etc/npu-affinity/previous.json"
@@ -42,7 +42,7 @@ class Broken(ValueError):
         self.why = why
 
 
-def memory_nodes(entry: Mapping[str, Any]) -> str:
+def memory_nodes(entry: Mapping[str, object]) -> str:
     """Return the NUMA nodes, as a cpulist, that what runs on an NPU may use: '' where its memory is not bound. ``mems`` are the nearest."""
     return str(entry.get("memory_nodes") or "")
 
@@ -67,7 +67,7 @@ def numactl_memory(nearest: str, allowed: str) -> list[str]:
     return ["--%s=%s" % ({"bind": "membind"}.get(policy[0], policy[0]), policy[1])] if policy else []
 
 
-def plan_npus(plan: Any) -> list[dict[str, Any]]:
+def plan_npus(plan: Any) -> list[PlanEntry]:
     """Return the plan's NPUs. Raises ``ValueError`` with what is wrong when it is not a plan, :class:`Newer` for a newer schema."""
     npus = plan.get("npus") if isinstance(plan, dict) else None
     refuse_newer("the plan", plan)
@@ -81,7 +81,7 @@ def plan_npus(plan: Any) -> list[dict[str, Any]]:
     return npus
 
 
-def _check_npu(npu: dict[str, Any]) -> None:
+def _check_npu(npu: Any) -> None:
     if not _is_number(npu["id"]):
         raise ValueError("an NPU of the plan has the id %r, which is not a number" % (npu["id"],))
     title = "NPU %s" % npu["id"]
@@ -101,7 +101,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _check_set(document: dict[str, Any], key: str, title: str) -> None:
+def _check_set(document: Any, key: str, title: str) -> None:
     if not isinstance(document.get(key, ""), (str, type(None))):
         raise ValueError("%s is %r, which is not a cpulist" % (title, document[key]))
     expand(document.get(key) or "", title)
@@ -124,13 +124,13 @@ def read(host: Host, path: str = PATH) -> Plan | None:
     return plan
 
 
-def parsed(text: str | None) -> dict[str, Any]:
+def parsed(text: str | None) -> Plan:
     """Return what a text of plan.json says, nothing where it is not a plan: a bind writes that again, and an unbind removes it."""
     try:
         document = json_of(text or "{}")
     except ValueError:
         return {}
-    return document if isinstance(document, dict) else {}
+    return cast("Plan", document if isinstance(document, dict) else {})
 
 
 def refuse_newer_plan(host: Host) -> None:

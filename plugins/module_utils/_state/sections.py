@@ -10,7 +10,15 @@ entry of the history has of each, and to :data:`EFFECTS` what each does.
 from __future__ import annotations
 
 import re
-from typing import Any, Callable, Dict
+from typing import TYPE_CHECKING, Any, Callable, Dict
+
+if TYPE_CHECKING:
+    from typing import List, TypedDict
+
+    from .files import FileRecord
+
+    UnitRecord = TypedDict("UnitRecord", {"running": bool, "enabled": bool}, total=False)
+    ValueRecord = TypedDict("ValueRecord", {"original": str, "given": List[str]})
 
 _UNIT = re.compile(r"[A-Za-z0-9:_.\\@-]+\.(service|slice|scope|timer|socket|target)\Z")
 
@@ -30,13 +38,12 @@ def is_unit(name: str) -> bool:
     return bool(_UNIT.match(name))
 
 
-def check_unit(data: dict[str, Any]) -> None:
+def check_unit(data: UnitRecord) -> None:
     if not set(data) <= {"running", "enabled"} or not all(isinstance(value, bool) for value in data.values()):
         raise ValueError("it does not say whether the unit was running and enabled")
 
 
-def check_files(data: dict[str, Any]) -> None:
-    """Check ``{path: record of a file}``."""
+def check_files(data: dict[str, FileRecord]) -> None:
     from .files import FileState  # a program that is only started needs nothing of what it imports
 
     for path, values in data.items():

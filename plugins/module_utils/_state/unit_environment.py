@@ -14,7 +14,7 @@ import contextlib
 import posixpath
 import re
 import shlex
-from typing import Any, Iterable
+from typing import Iterable
 
 from .._base.binders import OPENMP, SWITCHES
 from .._host.host import Host
@@ -96,7 +96,7 @@ def _specified(text: str, unit: str) -> str:
     return _SPECIFIER.sub(lambda match: replacements[match.group(1)], text)
 
 
-def set_elsewhere(host: Host, unit: str) -> dict[str, Any]:
+def set_elsewhere(host: Host, unit: str) -> dict[str, dict[str, str | bool]]:
     """Return ``{name: {value, file, wins}}`` of :func:`environment` without the managed drop-in; ``wins``: whether it overrides that."""
     return {
         name: {"value": value.partition("\n")[0], "file": path, "wins": not _is_read_before_ours(path)}

@@ -12,12 +12,15 @@ import difflib
 import hashlib
 import posixpath
 import re
-from typing import Any, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping
 
 from .._base.cpulist import expand, union
 from .._host.host import Host
 from .plan_file import numa_policy
 from .systemd import UNIT_FOLDER
+
+if TYPE_CHECKING:
+    from .._base.documents import Topology
 
 FOLDERS = (
     "/etc/systemd/system.control",
@@ -46,14 +49,14 @@ def affinity(machine: Mapping[str, Any], cpus: str, nearest: str, allowed: str) 
     return dict({"CPUAffinity": cpus}, **dict(zip(("NUMAPolicy", "NUMAMask"), policy)) if policy else {})
 
 
-def unconfined(topology: Mapping[str, Any], pool: str) -> dict[str, str]:
+def unconfined(topology: Topology, pool: str) -> dict[str, str]:
     """Return the setting of a service in a cpuset that takes an inherited mask away: all CPUs of the host, or the pool if unknown.
 
     From Linux 6.2 on, a process keeps the mask of what started it in every cpuset, and an empty ``CPUAffinity=`` stands for that of the
     manager. Of all CPUs the cpuset leaves the pool, that of a later plan, too; a mask of the pool would stay until the next start.
     """
-    cpus = topology.get("cpus") or {}
-    return {"CPUAffinity": union(cpus.get(kind) or "" for kind in ("online", "offline")) or pool}
+    cpus = topology.get("cpus")
+    return {"CPUAffinity": cpus and union(filter(None, (cpus.get("online"), cpus.get("offline")))) or pool}
 
 
 def drop_in_of(unit: str) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from typing import Any, Container, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Container, Mapping, Sequence, cast
 
 from .._base.findings import EDIT, INTERRUPTED_RUN, Cause, Findings, coded
 from .._base.outside import say
@@ -23,8 +23,11 @@ from .lock import changing
 from .log import log_change
 from .value_kind import Change, Values
 
+if TYPE_CHECKING:
+    from .sections import ValueRecord
 
-def entries(host: Host, values: Values) -> dict[str, Any]:
+
+def entries(host: Host, values: Values) -> dict[str, ValueRecord]:
     """Return ``{key: {original, given}}`` of what binds have changed."""
     return dict(previous.recorded(host).get(values.name, {}))
 
@@ -58,7 +61,7 @@ def carry_out(host: Host, values: Values, changes: Sequence[Change], begun: list
     for change in changes:
         entry = recorded.get(change.key) or {"original": values.original(host, change.key, change.before), "given": []}
         given = [value for value in entry["given"] if value != change.wanted] + [change.wanted]
-        recorded[change.key] = dict(entry, given=given, **values.about(host, change.key))
+        recorded[change.key] = cast("ValueRecord", dict(entry, given=given, **values.about(host, change.key)))
     if changes:
         for key, value in values.aside(host).items():
             recorded.setdefault(key, {"original": value, "given": []})
@@ -92,10 +95,10 @@ def undo(host: Host, values: Values, changes: Sequence[Change]) -> list[str]:
 
 def confirm(host: Host, values: Values, wanted: Mapping[str, str], remaining: Container[str] = ()) -> None:
     """Forget what was given before ``wanted``, and values that are not wanted any more, are what they originally were and not ``left``."""
-    kept = {}
+    kept: dict[str, ValueRecord] = {}
     for key, entry in entries(host, values).items():
         if key in wanted:
-            kept[key] = dict(entry, given=[wanted[key]])
+            kept[key] = {**entry, "given": [wanted[key]]}
         elif key in remaining or values.keeps(host, key, entry["original"]):
             kept[key] = entry
     previous.replace(host, values.name, kept or None)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import posixpath
-from typing import Any, Callable, Mapping, Tuple
+from typing import TYPE_CHECKING, Callable, Tuple
 
 from .._host.host import Host
 from .._state import previous
@@ -15,6 +15,10 @@ from .._state.files import FileState
 from .._state.step import Outcome
 from .._state.systemd import UNIT_SUFFIX, Systemd, enable_links
 from .request import Report, Request
+
+if TYPE_CHECKING:
+    from .._state.files import FileRecord
+    from .._state.sections import UnitRecord
 
 Standing = Tuple[bool, bool]
 """Whether a unit runs, and whether links enable it."""
@@ -24,7 +28,7 @@ def standing(host: Host, systemd: Systemd, unit: str) -> Standing:
     return host.live and bool(systemd.active([unit])), bool(systemd.links(unit))
 
 
-def enables(values: Mapping[str, Any]) -> str:
+def enables(values: FileRecord) -> str:
     """Return the unit to which a recorded file is a link, '' where it is none."""
     return posixpath.basename(values.get("link") or "")
 
@@ -56,7 +60,7 @@ class StoppedUnits:
         self.systemd = systemd
         self.request = request
         self._restored: list[tuple[str, Standing]] = []
-        self._stopped: list[tuple[str, dict[str, Any]]] = []
+        self._stopped: list[tuple[str, UnitRecord]] = []
         stopped = previous.recorded(self.host) if request.released else {}
         masked = [unit for unit in request.released if unit in stopped and systemd.masked(unit)]
         report.warnings += ["%s was stopped by an earlier bind and has been masked since: it stays stopped" % unit for unit in masked]
@@ -78,8 +82,8 @@ class StoppedUnits:
         if not running:
             return
         links = self.systemd.links(unit)
-        enabled = {} if self.systemd.enabled(unit, self.request.text_of(self.systemd, unit)) else {"enabled": False}
-        before = dict(enabled, running=running == "active" or not self.host.live)
+        before: UnitRecord = {} if self.systemd.enabled(unit, self.request.text_of(self.systemd, unit)) else {"enabled": False}
+        before["running"] = running == "active" or not self.host.live
         if unit not in previous.recorded(self.host):
             previous.record(self.host, unit, before)
         self._stopped.append((unit, before))
@@ -90,12 +94,12 @@ class StoppedUnits:
         if self.host.live and links:
             self.systemd.reload()
 
-    def _restore(self, unit: str, before: Mapping[str, Any]) -> None:
+    def _restore(self, unit: str, before: UnitRecord) -> None:
         self._restored.append((unit, standing(self.host, self.systemd, unit)))
         self._start_again(unit, before)
         previous.keep(self.host, [section for section in previous.recorded(self.host) if section != unit])
 
-    def _start_again(self, unit: str, before: Mapping[str, Any]) -> None:
+    def _start_again(self, unit: str, before: UnitRecord) -> None:
         text, recorded = self.request.text_of(self.systemd, unit), previous.recorded(self.host)
         for path, values in recorded.get("files", {}).items():
             if enables(values) == unit and not self.host.exists(path):

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import functools
-from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Sequence, TypeVar
 
 from .._host import installed
 from .._features import parts
@@ -30,6 +30,9 @@ from .._state.systemd import UNIT_FOLDER, Systemd
 from .host_files import Transaction, apply, each
 from .request import Report as Files, Request, owned
 from .stopped_units import StoppedBefore, enables
+
+if TYPE_CHECKING:
+    from .._state.files import FileRecord
 
 T = TypeVar("T")
 _SHARED = (
@@ -98,7 +101,7 @@ def _concerned(recorded: dict[str, Any], features: Iterable[str], patterns: Iter
     """Return what the record has of some features, the files that they overwrote and the links of units that they stopped among them."""
     sections = {name: recorded[name] for feature in features for name in FEATURES[feature].sections if name in recorded}
 
-    def is_theirs(path: str, values: Mapping[str, Any]) -> bool:
+    def is_theirs(path: str, values: FileRecord) -> bool:
         return enables(values) in sections or any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
 
     files = {path: values for path, values in recorded.get("files", {}).items() if is_theirs(path, values)}

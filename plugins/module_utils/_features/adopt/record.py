@@ -28,6 +28,8 @@ from .feature import SECTION
 if TYPE_CHECKING:
     from typing_extensions import TypedDict
 
+    from ..._state.files import FileRecord
+
     class Entry(TypedDict, total=False):
         original: str
         given: List[str]
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
         title: str
         rank: int
         folders: List[str]
-        foreign: Dict[str, str | None]
+        foreign: FileRecord
 
 
 SETS = ("cpus", "mems")

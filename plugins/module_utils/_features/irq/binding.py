@@ -31,7 +31,7 @@ from .affinity import Row, Step, grouped
 if TYPE_CHECKING:
     import argparse
 
-    from ..._base.documents import AppliedState
+    from ..._base.documents import AppliedState, PlanEntry
 
 CQ = "cq_update_irq"
 WORKQUEUES = ("dev%d_sq_send_wq", "dev%d_sq_fair_wq")
@@ -110,7 +110,7 @@ class Interrupts(Affinities):
     def survey(self, host: Host, live: Mapping[str, Any]) -> list[Row]:
         self._host, self._online, self._sending, plan = host, read_list(host, CPU_FOLDER + "/online"), {}, live["plan"]
         rows = []
-        functions: dict[str, list[tuple[Row, dict[str, Any]]]] = {}
+        functions: dict[str, list[tuple[Row, PlanEntry]]] = {}
         for npu in plan_npus(plan):
             row = Row((npu.get("pci") or "").lower(), npu["id"])
             if self.pci not in (None, row.pci):

@@ -101,7 +101,7 @@ def groups_of(plan: Plan, wanted: Iterable[WantedProcesses] = ()) -> list[Group]
         for role in ROLES:
             if not pool.issuperset(expand(npu.get(role) or "", "%s of %s" % (role, title))):
                 text = "role %s of %s has CPUs %s, which are not all in its pool %s; plan and bind again"
-                raise ValueError(text % (role, title, npu[role], npu["pool"]))
+                raise ValueError(text % (role, title, npu.get(role), npu["pool"]))
     groups = []
     for entry in wanted or [{}]:
         asked, pids = entry.get("npus") or [], entry.get("pids") or []
