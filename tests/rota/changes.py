@@ -35,7 +35,7 @@ AREAS = [
     ("plugins/plugin_utils/_report/*", EVERYTHING, "browser"),
     ("plugins/*slurm*", EVERYTHING, "slurm"),
     ("plugins/module_utils/_command/exec/*", EVERYTHING, "launchers slurm"),
-    ("plugins/module_utils/_ranks/*", EVERYTHING, "launchers slurm"),
+    ("plugins/module_utils/_ranks.py", EVERYTHING, "launchers slurm"),
     ("plugins/plugin_utils/_plan/*", EVERYTHING, "optimal more-properties"),
     ("plugins/*/adopt/*", EVERYTHING, "*:test_adopt.py::*"),
     ("plugins/*/hugepages/*", EVERYTHING, "*:test_settings.py::test_pages_*"),

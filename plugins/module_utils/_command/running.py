@@ -25,7 +25,7 @@ from .._state.plan_file import memory_nodes, numactl_memory
 from .._features.threads.placing import cpus_of_roles
 from .._state.systemd import Systemd
 from .._state.unit_environment import VISIBLE, agrees, visible_devices
-from .._ranks.devices import named
+from .._ranks import matching
 from .state import HostRecord
 
 if TYPE_CHECKING:
@@ -126,8 +126,8 @@ def find(record: HostRecord, name: str) -> Place:
 
 
 def find_npu(record: HostRecord, name: str) -> PlanEntry:
-    """Return the NPU of the plan that a name stands for, see :func:`named`. Raises ``ValueError`` with what there is instead."""
-    same = named(record.npus, name)
+    """Return the NPU of the plan that a name stands for, see :func:`matching`. Raises ``ValueError`` with what there is instead."""
+    same = matching(record.npus, name)
     if len(same) == 1:
         return same[0]
     if same:

@@ -17,8 +17,7 @@ from ..._base.binders import OFF, OPENMP
 from ..._base.cpulist import compress, expand
 from ..._base.outside import json_of, require_shape, say, shown
 from ..._base.version import refuse_newer
-from ..._ranks.devices import GPU, NPU, kind_of, named, there, title
-from ..._ranks.visible import BY_PCI, ORDER, RANKS, VARIABLES, index_of, visible
+from ..._ranks import BY_PCI, GPU, NPU, ORDER, RANKS, VARIABLES, accessible, index_of, kind_of, matching, title, visible
 from .placing import set_cpus, set_memory
 
 TYPE_CHECKING = False
@@ -138,7 +137,7 @@ def _visible_device(
 ) -> tuple[PlanEntry, str]:
     """Return the device of this process, and where it comes from."""
     kinds = [kind for kind in (NPU, GPU) if any(kind_of(npu) == kind for npu in npus)]
-    seen = {kind: visible(kind, there(root, kind, npus, lost), environment) for kind in kinds}
+    seen = {kind: visible(kind, accessible(root, kind, npus, lost), environment) for kind in kinds}
     candidates = [kind for kind in kinds if seen[kind]]
     chosen = [kind for kind in candidates if VARIABLES[kind] in environment] or candidates
     if len(chosen) != 1:
@@ -172,14 +171,14 @@ def _by_name(
     root: str, npus: Sequence[PlanEntry], lost: Sequence[PlanEntry], environment: Mapping[str, str], name: str
 ) -> tuple[PlanEntry, dict[str, str]]:
     """Return the device that a name stands for, and the variable that shows it alone, where it is not set and a device file is there."""
-    same = named(npus, name)
+    same = matching(npus, name)
     if len(same) != 1:
         has = ", ".join(map(title, same or npus)) or "none"
         raise ValueError("--device %s is %s of this host's devices, which are %s" % (name, "several" if same else "none", has))
     entry, kind = same[0], kind_of(same[0])
     variable = VARIABLES[kind]
     try:
-        devices = there(root, kind, npus, lost)
+        devices = accessible(root, kind, npus, lost)
     except ValueError:
         return entry, {}
     if variable in environment:

@@ -19,8 +19,7 @@ from ..._base.cpulist import expand
 from ..._host.host import Host
 from ..._kernel.device_opens import device_folder
 from ..._kernel.processes import command_of, started_with, variables_of
-from ..._ranks.devices import there
-from ..._ranks.visible import VARIABLES, index_of, visible
+from ..._ranks import VARIABLES, accessible, index_of, visible
 from ..._base.findings import Device, noun
 from ..._state.plan_file import PATH as PLAN
 from ..._state.plan_file import plan_npus, read
@@ -188,7 +187,7 @@ def rank_of(host: Host, pid: int, plan: Plan, npus: Collection[Device]) -> list[
     try:
         rank, root = index_of(variables, command), host.path(posixpath.dirname(folder))
         for kind in [kind for kind in VARIABLES if any(npu.kind == kind for npu in npus) and (rank or VARIABLES[kind] in variables)]:
-            seen = visible(kind, there(root, kind, plan["npus"], plan.get("lost") or ()), variables)
+            seen = visible(kind, accessible(root, kind, plan["npus"], plan.get("lost") or ()), variables)
             index = 0 if len(seen) == 1 else rank[0] if rank else len(seen)
             entry = seen[index].entry if index < len(seen) else None
             if entry and Device.of(entry) in npus:

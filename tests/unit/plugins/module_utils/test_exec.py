@@ -17,8 +17,8 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
 from ansible_collections.npu.affinity.plugins.module_utils._command.exec import placing, program
-from ansible_collections.npu.affinity.plugins.module_utils._ranks import devices
-from ansible_collections.npu.affinity.plugins.module_utils._ranks.visible import index_of, visible
+from ansible_collections.npu.affinity.plugins.module_utils import _ranks
+from ansible_collections.npu.affinity.plugins.module_utils._ranks import index_of, visible
 from ansible_collections.npu.affinity.plugins.module_utils._state import plan_file
 
 CPUS = sorted(os.sched_getaffinity(0))
@@ -105,12 +105,12 @@ def test_cann_and_cuda_stop_reading_at_what_they_do_not_know(monkeypatch, tmp_pa
     (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\ncat <<E\n{text_of_smi}E\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    there = [devices.Accelerator(str(number), None, uuid=uuid if kind == "gpu" else None) for number, uuid in enumerate(UUIDS)]
+    there = [_ranks.Accelerator(str(number), None, uuid=uuid if kind == "gpu" else None) for number, uuid in enumerate(UUIDS)]
     assert visible(kind, there, {} if text is None else {variable: text}) == [there[number] for number in ids]
 
 
 def test_gpus_of_different_models_need_an_order():
-    there = [devices.Accelerator("", None, model=model) for model in ("A", "B")]
+    there = [_ranks.Accelerator("", None, model=model) for model in ("A", "B")]
     assert visible("gpu", there, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}) == there
     with pytest.raises(ValueError, match="CUDA_DEVICE_ORDER=PCI_BUS_ID"):
         visible("gpu", there, {"CUDA_VISIBLE_DEVICES": "1"})
@@ -145,21 +145,21 @@ THERE = {
 def test_npus_are_known_by_device_number_whatever_comes_and_goes(host, npus, lost, files, functions, found):
     root = host(npus, [f"davinci{number}" for number in files] + ["davinci_manager"], functions=functions)
     if isinstance(found, list):
-        assert [one.entry and one.entry["id"] for one in devices.there(root, "npu", npus, lost)] == found
+        assert [one.entry and one.entry["id"] for one in _ranks.accessible(root, "npu", npus, lost)] == found
     else:
         with pytest.raises(ValueError, match=re.escape(found)):
-            devices.there(root, "npu", npus, lost)
+            _ranks.accessible(root, "npu", npus, lost)
 
 
 def test_device_files_that_cannot_be_opened_do_not_count(host, monkeypatch):
     root = host(NPUS, ("davinci0", "davinci2"))
     monkeypatch.setattr(os, "access", lambda path, mode: not path.endswith("davinci0"))
-    assert [one.file for one in devices.there(root, "npu", NPUS)] == ["/dev/davinci2"]
+    assert [one.file for one in _ranks.accessible(root, "npu", NPUS)] == ["/dev/davinci2"]
 
 
 def test_gpus_are_in_the_order_of_their_functions_not_of_minors(host):
     root = host(GPUS, gpus=[(2, "0000:01:00.0", UUIDS[0]), (0, "0000:81:00.0", UUIDS[2])])
-    found = devices.there(root, "gpu", GPUS)
+    found = _ranks.accessible(root, "gpu", GPUS)
     assert [(one.file, one.entry["id"], one.uuid) for one in found] == [("/dev/nvidia2", 0, "GPU-aa11"), ("/dev/nvidia0", 2, "GPU-bb33")]
 
 
@@ -169,7 +169,7 @@ NAMES = [([*NPUS, gpu(3, "0000:99:00.0")], name, [NPUS[3]]) for name in ("3", "n
 
 @pytest.mark.parametrize(("npus", "name", "found"), [*NAMES, (PAIR, "00:00.0", PAIR)])
 def test_a_device_has_several_names_and_a_function_all_chips(npus, name, found):
-    assert devices.named(npus, name) == found
+    assert _ranks.matching(npus, name) == found
 
 
 LISTED = {"ASCEND_RT_VISIBLE_DEVICES": "1,2"}
