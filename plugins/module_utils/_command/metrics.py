@@ -19,7 +19,7 @@ from .._base.outside import say, shown_lines
 from .._base.version import VERSION
 from .._drift.codes import PAIRS, WORK_OUTSIDE_POOL, code_of
 from .._drift.in_force import compare
-from .._features.hugepages.shortage import counts_of
+from .._features.hugepages.pages import counts_of
 from .._features.irq import rebinds
 from .._features.metrics import textfile
 from .._features.metrics.feature import SECTION, SETTINGS

@@ -29,11 +29,11 @@ if TYPE_CHECKING:  # what features name with ``later``: Ansible and _apply/runti
     from .adopt import choosing, watching, work
     from .device_share import sharing
     from .hard_vnpu import splitting
-    from .hugepages import pages, shortage
+    from .hugepages import pages
     from .irq import binding, drift
     from .kubelet import drop_in, step
     from .metrics import textfile
-    from .nic import drift, queues
+    from .nic import queues
     from .slices import drift, lending
     from .threads import step, watching
     from .vnpu import layout, soft_split

@@ -209,12 +209,7 @@ def workloads(host: Host, plan: Plan, found: Iterable[Process], seconds: float) 
 
 
 def measure(
-    host: Host,
-    plan: Plan,
-    wanted: Iterable[WantedProcesses] = (),
-    seconds: float = 30,
-    interval: float = 1.0,
-    clock: Any = time,
+    host: Host, plan: Plan, wanted: Iterable[WantedProcesses] = (), seconds: float = 30, interval: float = 1.0, clock: Any = time
 ) -> dict[str, Any]:
     """Return ``{seconds, workloads, remarks}`` of what happened while about so many seconds passed.
 

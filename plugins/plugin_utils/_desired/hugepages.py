@@ -15,7 +15,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.documents impor
 from ansible_collections.npu.affinity.plugins.module_utils._base.memory_nodes import of_gpu
 from ansible_collections.npu.affinity.plugins.module_utils._smi.tool import is_older
 from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.feature import FEATURE
-from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.shortage import size_of
+from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.pages import size_of
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.hugepages import BY_NODE, GIGANTIC, kept_free, size_text
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.memory import gib
 from ansible_collections.npu.affinity.plugins.module_utils._state.plan_file import memory_nodes

@@ -28,7 +28,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base import cpulist
 from ansible_collections.npu.affinity.plugins.module_utils._command import explaining
 from ansible_collections.npu.affinity.plugins.module_utils._command.state import record_of
 from ansible_collections.npu.affinity.plugins.module_utils._command import metrics
-from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages import shortage
+from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages import pages
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq import rebinds
 from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet import settings as kubelet_settings
 from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet import state_file
@@ -282,7 +282,7 @@ TEXTS = {
     "the kernel's command line": (lambda text: list(isolation.parameters(text)), 'quiet isolcpus=0-3 dyndbg="a b" -- x'),
     "a cpulist": (cpulist.expand, "0-3,8,10-11"),
     "a CPU mask": (cpulist.from_mask, "ff,00000000"),
-    "a size of huge pages": (shortage.size_of, "2M"),
+    "a size of huge pages": (pages.size_of, "2M"),
     "a plan": (plan_file.parsed, '{"schema": 1, "npus": [{"id": 0, "pool": "0-3"}]}'),
     "alerts": (loaded(lambda payload: host_alerts.main({"payload": payload})), json.dumps({"alerts": [ALERT]})),
     "archives": (on_disk(reading.read), json.dumps({**ARCHIVE, "topology": {"schema": 1, "cpus": {}}})),

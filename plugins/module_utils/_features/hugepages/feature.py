@@ -18,6 +18,6 @@ FEATURE = value_feature(
     kind=later("hugepages.pages:HugePages"),
     live={"size": int, "nodes": {str: int}},
     leftovers=(GRANTED,),
-    compare=compared_where_wanted("hugepages", "hugepages.shortage:compare"),
+    compare=compared_where_wanted("hugepages", "hugepages.pages:compare"),
     codes={"NPU_HUGEPAGES_SHORT": Code("A memory node has no room for the planned huge pages.", [SHORT_OF_MEMORY])},
 )

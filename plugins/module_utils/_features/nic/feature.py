@@ -25,6 +25,6 @@ FEATURE = value_feature(
     owned=(FILE, RULES) + tuple("%s/%s" % (UNIT_FOLDER, name) for name in (NIC_SERVICE, NIC_INSTANCE, NIC_TIMER)),
     programs=("npu-affinity-nic*", "system-npu*affinity*nic*.slice"),
     restarted=((IRQBALANCE, (FILE,)),),
-    compare=compared_where_wanted("nic", "nic.drift:compare"),
+    compare=compared_where_wanted("nic", "nic.queues:compare"),
     compared=0,
 )

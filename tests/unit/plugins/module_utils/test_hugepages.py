@@ -15,9 +15,9 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Findings
 from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices, Comparing, Wanted
-from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages import pages as own
+from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages import pages as of_feature
 from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.feature import FEATURE, GRANTED
-from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.shortage import on_command_line, shortages, size_of
+from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.pages import on_command_line, shortages, size_of
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.hugepages import facts, kept_free, pages, path_of, size_text
 from ansible_collections.npu.affinity.plugins.module_utils._state import files, previous, values
@@ -78,7 +78,7 @@ def kernel(tree, monkeypatch):
 
     Each request is made once: what the kernel does not grant, it does not have.
     """
-    monkeypatch.setattr(own, "AGAIN", 0)
+    monkeypatch.setattr(of_feature, "AGAIN", 0)
     node(tree, 0, 10)
     node(tree, 1)
     node(tree, 2, 30, free=10)
@@ -154,7 +154,7 @@ def test_a_short_answer_is_tried_again_for_some_seconds(tree, monkeypatch, wante
             super().set_attribute(path, str(min(3600, now + part)))
 
     now = [0.0]
-    monkeypatch.setattr(own, "time", types.SimpleNamespace(monotonic=lambda: now[0], sleep=lambda s: now.__setitem__(0, now[0] + s)))
+    monkeypatch.setattr(of_feature, "time", types.SimpleNamespace(monotonic=lambda: now[0], sleep=lambda s: now.__setitem__(0, now[0] + s)))
     node(tree, 1, room=MEMORY * 2)
     host = Hesitant(tree.root)
     step = bind(host, wish({1: wanted}))
@@ -309,7 +309,7 @@ def test_check_mode_of_unbind_predicts_what_the_memory_allows(kernel, tree):
 
 def test_nodes_skipped_for_lack_of_time_are_set_by_the_next_bind(kernel, monkeypatch):
     clock = iter([0.0, 0.0, *[120] * 9])
-    monkeypatch.setattr(own.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(of_feature.time, "monotonic", lambda: next(clock))
     bind(kernel, wish({0: 500, 1: 500}))
     assert counts(kernel) == [500, 0, 30]
     monkeypatch.undo()
