@@ -10,6 +10,7 @@ The key of each is its PCI function with what identifies it there whatever numbe
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import time
@@ -34,7 +35,7 @@ from ..._kernel.interrupts import (
 from ..._kernel.pci import DEVICE_FOLDER
 from ..._state.log import log_change
 from ..._state.value_kind import Change, Values
-from .affinity import Report, Row, Step, require_memory, sentences
+from .affinity import Report, Row, Step, sentences
 from .feature import UNCHANGEABLE
 from .rebinds import CHECK, DRIVER, Rebinds, add_to_totals, forget
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     import argparse
 
     from ..._base.documents import AppliedState
+    from .affinity import Memory
 
 UNREADABLE = "unknown"
 WORKQUEUE, THREAD = "workqueue ", "thread "
@@ -118,7 +120,7 @@ class Affinities(Values):
         for row in rows:
             for step in row.all_steps():
                 self._steps["%s %s" % (row.pci, step.key)] = step
-                step.memory = memory.get(row.pci, {}).get(step.key)
+                step.memory = memory.get(row.pci, {}).get(step.key, {})
                 if self.rebinds:
                     step.why_left = functools.partial(self.rebinds.why_left, row.pci, step.key)
                 step.look(host, online)
@@ -307,14 +309,12 @@ def predict(host: Host, values: Affinities, live: Mapping[str, Any], rebinds: Re
     return values.report()
 
 
-def _remembered(host: Host) -> dict[str, Any]:
+def _remembered(host: Host) -> dict[str, dict[str, Memory]]:
     """Return the contents of :data:`UNCHANGEABLE`, or nothing if the file is not managed, because the next bind writes it again."""
-    try:
-        remembered: dict[str, Any] = json_of(host.read(UNCHANGEABLE) or "{}")
-        require_shape(remembered, {str: {str: dict}}, "it")
-        for function in remembered.values():
-            for key, memory in function.items():
-                require_memory(memory, key)
-    except ValueError:
-        return {}
-    return remembered
+    with contextlib.suppress(ValueError):
+        remembered: dict[str, dict[str, Memory]] = json_of(host.read(UNCHANGEABLE) or "{}")
+        require_shape(remembered, {str: {str: {"wanted": str, "count?": int, "after?": str, "state?": str, "text?": str}}}, "it")
+        memories = [memory for function in remembered.values() for memory in function.values()]
+        if all("count" in memory or memory.keys() == {"wanted", "after", "state", "text"} for memory in memories):
+            return remembered
+    return {}

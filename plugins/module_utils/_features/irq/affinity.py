@@ -11,17 +11,37 @@ has bound for good answers EINVAL.
 from __future__ import annotations
 
 import errno
-from typing import Any, Callable, Container, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Container, Iterable, Iterator, Mapping, Sequence, cast
 
 from ..._base.cpulist import compress, expand
 from ..._host.host import FORBIDDEN, GONE, Host
 from ..._kernel.interrupts import KINDS, Interrupt, Target, Thread, Workqueue
-from ..._base.outside import require_shape
 
-PARTS = ("name", "before", "wanted", "after", "state", "text")
-"""What an entry of a report has besides the number of an interrupt."""
-ELSEWHERE = ("managed", "full", "pending", "replaced")
-"""The states of what is not on its CPU, or not yet, though nothing failed."""
+if TYPE_CHECKING:
+    from typing import Optional, TypedDict
+
+    class Entry(TypedDict, total=False):
+        """What a report has of an interrupt (``irq``), of several (``irqs``, as a cpulist), of a workqueue or of a thread."""
+
+        irq: int
+        irqs: str
+        name: str
+        before: Optional[str]
+        wanted: str
+        after: Optional[str]
+        state: str
+        text: str
+
+    class Memory(TypedDict, total=False):
+        """What a later check has to know: how often a pending interrupt came, or the result."""
+
+        wanted: str
+        count: Optional[int]
+        after: Optional[str]
+        state: str
+        text: str
+
+
 _KIND_OF = {Interrupt: "interrupts", Workqueue: "workqueues", Thread: "threads"}
 _TRANSIENT = {errno.EBUSY, errno.EAGAIN, errno.ERANGE, errno.ENOMEM}
 
@@ -37,7 +57,7 @@ class Step:
         self.target = target
         self.choices = choices
         self.key = key
-        self.memory: Mapping[str, Any] | None = None
+        self.memory: Memory = {}
         self.settled = False
         self.before: str | None = None
         self.after: str | None = None
@@ -69,7 +89,7 @@ class Step:
 
     def predict(self, again: bool) -> None:
         """Say what :meth:`take` would do: the kernel's refusals are known from the last bind only, and may be over with ``again``."""
-        memory = {} if again else self.memory or {}
+        memory: Memory = {} if again else self.memory
         if memory.get("wanted") == self.choices[0] and self.before == memory.get("after"):
             self.state, self.text = memory["state"], memory["text"]
         else:
@@ -112,8 +132,7 @@ class Step:
 
     def compare_count(self, host: Host, count: int | None) -> None:
         """Note how often a pending interrupt came; one that came since this was first noted, and is still elsewhere, follows no more."""
-        memory = self.memory or {}
-        noted = memory.get("count") if memory.get("wanted") == self.choices[0] else None
+        noted = self.memory.get("count") if self.memory.get("wanted") == self.choices[0] else None
         self.count = count if noted is None or count is None or count < noted else noted
         if self.count is None or self.count == count:
             return
@@ -137,26 +156,21 @@ class Step:
         self.text = "could not be moved to CPUs %s (%s: %s); %s" % (choice or "none", self.target.path, error.strerror or error, advice)
         return self.state != "busy"
 
-    def entry(self) -> dict[str, Any]:
-        """Return it for the report; ``irq`` only for an interrupt."""
-        values: dict[str, Any] = {"name": self.target.name, "before": self.before, "wanted": self.choices[0], "after": self.after}
-        numbers = {} if self.target.irq is None else {"irq": self.target.irq}
-        return {**values, "state": self.state, "text": self.text, **numbers}
+    def entry(self) -> Entry:
+        """Return it for the report."""
+        entry: Entry = {"name": self.target.name, "before": self.before, "wanted": self.choices[0], "after": self.after}
+        entry.update({"state": self.state, "text": self.text})
+        if self.target.irq is not None:
+            entry["irq"] = self.target.irq
+        return entry
 
-    def to_remember(self, failures: bool = False) -> dict[str, Any] | None:
-        """Return what a later check has to know, or None when a check can see everything itself; ``failures``: also of what failed."""
+    def to_remember(self, failures: bool = False) -> Memory:
+        """Return what a later check has to know, nothing when a check can see everything itself; ``failures``: also of what failed."""
         if self.state in ("pending", "stuck"):
             return {"wanted": self.choices[0], "count": self.count}
         if self.state in ("managed", "full") or (failures and self.state == "failed"):
             return {"wanted": self.choices[0], "after": self.after, "state": self.state, "text": self.text}
-        return None
-
-
-def require_memory(memory: Any, title: str) -> None:
-    """Raise ``ValueError`` where something is not what :meth:`Step.to_remember` returns."""
-    require_shape(memory, {"wanted": str, "count?": int, "after?": str, "state?": str, "text?": str}, title)
-    if "count" not in memory and memory.keys() != {"wanted", "after", "state", "text"}:
-        raise ValueError("%s does not report the result" % title)
+        return {}
 
 
 class Row:
@@ -182,8 +196,8 @@ class Row:
 
     def entries(self) -> dict[str, Any]:
         """Return ``{id, pci, device, text, interrupts, workqueues, threads}`` with a list of :meth:`Step.entry` of each kind."""
-        title: dict[str, Any] = {"id": self.id, "pci": self.pci, "device": self.device, "text": self.text}
-        return {**title, **{kind: [step.entry() for step in self.steps[kind]] for kind in KINDS}}
+        entries = {kind: [step.entry() for step in self.steps[kind]] for kind in KINDS}
+        return {"id": self.id, "pci": self.pci, "device": self.device, "text": self.text, **entries}
 
 
 class Report:
@@ -201,21 +215,21 @@ class Report:
         self.unchangeable: list[str] = []
         self.warnings = list(warnings)
         self.failed = list(failed)
-        lists = {**dict.fromkeys(ELSEWHERE, self.unchangeable), **dict.fromkeys(("stuck", "fought over"), self.warnings)}
-        lists.update(dict.fromkeys(("busy", "failed"), self.failed))
+        lists = dict.fromkeys(("managed", "full", "pending", "replaced"), self.unchangeable)
+        lists.update({"stuck": self.warnings, "fought over": self.warnings, "busy": self.failed, "failed": self.failed})
         for row, npu in zip(rows, self.npus):
             for state, sentence in sentences(row, npu):
                 lists.get(state, []).append(sentence)
 
 
-def sentences(row: Row, entries: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[tuple[str, str]]:
+def sentences(row: Row, entries: Mapping[str, Sequence[Entry]]) -> Iterator[tuple[str, str]]:
     """Yield a state and a sentence for all entries of a row, by their kinds, of which the same is to be said."""
     for kind in KINDS:
         for group in grouped(entries[kind], ("name", "state", "text")):
             yield group["state"], "%s: %s %s" % (row.title, subject(kind, group), group["text"])
 
 
-def subject(kind: str, entry: Mapping[str, Any]) -> str:
+def subject(kind: str, entry: Entry) -> str:
     """Return how sentences call an entry of a kind, or a group of them."""
     if kind == "interrupts":
         numbers = entry.get("irqs", entry.get("irq"))
@@ -223,15 +237,14 @@ def subject(kind: str, entry: Mapping[str, Any]) -> str:
     return "%s %s" % (kind[:-1], entry["name"])
 
 
-def grouped(entries: Iterable[Mapping[str, Any]], keys: Container[str] = PARTS) -> list[dict[str, Any]]:
+def grouped(entries: Iterable[Entry], keys: Container[str] = ("name", "before", "wanted", "after", "state", "text")) -> list[Entry]:
     """Return the entries of one kind with those joined that are the same by some keys: ``irqs``, in the notation of cpulists."""
-    groups: dict[tuple[Any, ...], tuple[dict[str, Any], list[int]]] = {}
+    groups: dict[tuple[object, ...], tuple[Entry, list[int]]] = {}
     for entry in entries:
         values = dict(entry, text=entry["text"].replace("/irq/%s/" % entry.get("irq"), "/irq/<n>/"))
-        number = values.pop("irq", None)
         values = {key: value for key, value in values.items() if key in keys}
-        group, numbers = groups.setdefault(tuple(values.values()), (values, []))
-        if number is not None:
-            numbers.append(number)
+        group, numbers = groups.setdefault(tuple(values.values()), (cast("Entry", values), []))
+        if "irq" in entry:
+            numbers.append(entry["irq"])
             group["irqs"] = compress(numbers)
     return [group for group, _numbers in groups.values()]

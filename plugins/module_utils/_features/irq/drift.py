@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import time
-from typing import TYPE_CHECKING, Any, Callable, Mapping
+from typing import TYPE_CHECKING, Callable, Mapping
 
 from ..._base.cpulist import compress, expand
 from ..._base.findings import DRIVER_RELOAD, EDIT, FOUGHT_OVER, IN_PROCESS, IRQBALANCE, KERNEL, OFFLINE_CPU, Cause, Device, Value, coded
@@ -31,6 +31,7 @@ from .rebinds import Rebinds
 
 if TYPE_CHECKING:
     from ..._base.documents import Plan, PlanEntry
+    from .affinity import Entry
 
 _LONGEST_WAIT = 30
 FINDER = "bpftrace -e 'kprobe:irq_affinity_proc_write,kprobe:irq_affinity_list_proc_write { printf(\"%s %d\\n\", comm, pid); }'"
@@ -43,7 +44,7 @@ _STUCK = Cause(
 
 
 def cause_of_move(
-    kind: str, entry: Mapping[str, Any], everything: bool, online: set[int], offline: str = "", irqbalance: str = "", process: str = ""
+    kind: str, entry: Entry, everything: bool, online: set[int], offline: str = "", irqbalance: str = "", process: str = ""
 ) -> Cause:
     """Return the likely cause why an interrupt, workqueue or thread is not where it should be.
 
@@ -125,7 +126,7 @@ def _compare_row(
         findings.differs(kind, title, Value(cpus=moved[0]["wanted"]), values, cause, device)
 
 
-def _value_of(entry: Mapping[str, Any], delivered: Mapping[int | None, str | None]) -> Value:
+def _value_of(entry: Entry, delivered: Mapping[int | None, str | None]) -> Value:
     """Return where what was grouped to one entry is; ``delivered``: the effective CPUs of interrupts that do not follow their list."""
     irqs = entry.get("irqs", "")
     if entry["state"] == "stuck":
