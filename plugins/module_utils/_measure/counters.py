@@ -19,8 +19,9 @@ from .._kernel.processes import START, stat_fields
 
 Key = Tuple[int, int]
 """Process and thread."""
-_MIGRATIONS = re.compile(r"^se\.nr_migrations\s*:\s*(\d+)", re.MULTILINE)
-_INVOLUNTARY = re.compile(r"^nonvoluntary_ctxt_switches:\s*(\d+)", re.MULTILINE)
+SWITCHES = "status", re.compile(r"^nonvoluntary_ctxt_switches:\s*(\d+)", re.MULTILINE)
+MIGRATIONS = "sched", re.compile(r"^se\.nr_migrations\s*:\s*(\d+)", re.MULTILINE)
+"""Involuntary context switches and moves to another CPU: the file of a thread that counts them, and how."""
 _PERF = re.compile(r"^(\d+),[^,]*,(?:cpu-migrations|migrations)(?::u)?,", re.MULTILINE)
 PERF_FOLDERS = ["/usr/bin", "/usr/local/bin"]
 
@@ -40,35 +41,22 @@ def _tasks(host: Host, pids: Iterable[int]) -> Iterator[tuple[Key, str]]:
             yield (pid, int(name)), "/proc/%d/task/%s/" % (pid, name)
 
 
-def _counts(host: Host, pids: Iterable[int], name: str, pattern: Pattern[str]) -> dict[Key, int]:
-    found = {}
-    for key, folder in _tasks(host, pids):
-        match = pattern.search(host.read(folder + name) or "")
-        if match:
-            found[key] = int(match.group(1))
-    return found
+def counts(host: Host, pids: Iterable[int], name: str, pattern: Pattern[str]) -> dict[Key, int]:
+    """Return ``{(pid, tid): count so far}`` of :data:`SWITCHES` or :data:`MIGRATIONS`; empty where the kernel does not tell."""
+    matches = {key: pattern.search(host.read(folder + name) or "") for key, folder in _tasks(host, pids)}
+    return {key: int(match.group(1)) for key, match in matches.items() if match}
 
 
 def runs(host: Host, pids: Iterable[int]) -> dict[Key, Run]:
     """Return ``{(pid, tid): Run}`` of all threads of processes."""
-    found = {}
+    by_thread = {}
     for key, folder in _tasks(host, pids):
         fields = stat_fields(host, folder.rstrip("/"))
         times = (host.read(folder + "schedstat") or "").split()
         if len(fields) > 36:
             runtime, waited = (int(times[0]), int(times[1])) if len(times) > 1 else (None, None)
-            found[key] = Run(int(fields[START]), int(fields[36]), runtime, waited)
-    return found
-
-
-def switches(host: Host, pids: Iterable[int]) -> dict[Key, int]:
-    """Return ``{(pid, tid): involuntary context switches so far}``."""
-    return _counts(host, pids, "status", _INVOLUNTARY)
-
-
-def migrations(host: Host, pids: Iterable[int]) -> dict[Key, int]:
-    """Return ``{(pid, tid): moves to another CPU so far}``; empty where the kernel does not tell."""
-    return _counts(host, pids, "sched", _MIGRATIONS)
+            by_thread[key] = Run(int(fields[START]), int(fields[36]), runtime, waited)
+    return by_thread
 
 
 def perf_migrations(host: Host, pids: Iterable[int], seconds: float) -> tuple[int | None, str | None]:
@@ -90,12 +78,12 @@ def perf_migrations(host: Host, pids: Iterable[int], seconds: float) -> tuple[in
 def busy(host: Host) -> dict[int, float]:
     """Return ``{cpu: seconds}`` that CPUs have run tasks so far, interrupts not counted; empty where /proc/stat does not tell."""
     ticks = float(os.sysconf("SC_CLK_TCK"))
-    found = {}
+    seconds = {}
     for line in (host.read("/proc/stat") or "").splitlines():
         words = line.split()
         if words and words[0].startswith("cpu") and words[0][3:].isdigit():
-            found[int(words[0][3:])] = sum(int(word) for word in words[1:4]) / ticks
-    return found
+            seconds[int(words[0][3:])] = sum(int(word) for word in words[1:4]) / ticks
+    return seconds
 
 
 def grown(before: Mapping[Any, int], after: Mapping[Any, int]) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence, cast
 
 from .._base.cpulist import compress, expand
 from .._base.findings import Device, coded
@@ -21,10 +21,10 @@ from .._kernel.devices import share_out
 from .._kernel.interrupts import interrupt_counts, interrupt_names, requested
 from .._features.threads.memory import tables
 from .._features.threads.tasks import Process, find, groups_of, titles_of
-from .counters import busy, grown, migrations, perf_migrations, runs, switches
+from .counters import MIGRATIONS, SWITCHES, busy, counts, grown, perf_migrations, runs
 
 if TYPE_CHECKING:
-    from .._base.documents import Plan, WantedProcesses
+    from .._base.documents import Plan, PlanEntry, WantedProcesses
 
 UNITS = {
     "involuntary_switches": "per s",
@@ -50,13 +50,7 @@ class Workload:
     """
 
     def __init__(
-        self,
-        host: Host,
-        npus: Sequence[Mapping[str, Any]],
-        processes: Sequence[Process],
-        online: set[int],
-        numbers: set[int],
-        seconds: float,
+        self, host: Host, npus: Sequence[PlanEntry], processes: Sequence[Process], online: set[int], numbers: set[int], seconds: float
     ) -> None:
         self._host, self._npus, self._processes, self._numbers = host, npus, processes, numbers
         self.title = titles_of(npus)
@@ -78,33 +72,33 @@ class Workload:
 
     def _counters(self) -> dict[str, Mapping[Any, int]]:
         per_cpu: Counter[int] = Counter()
-        for counts in interrupt_counts(self._host, self._numbers).values():
-            per_cpu.update(counts)
+        for of_interrupt in interrupt_counts(self._host, self._numbers).values():
+            per_cpu.update(of_interrupt)
         return {
-            "involuntary_switches": switches(self._host, self.pids),
-            "cpu_migrations": migrations(self._host, self.pids),
+            "involuntary_switches": counts(self._host, self.pids, *SWITCHES),
+            "cpu_migrations": counts(self._host, self.pids, *MIGRATIONS),
             "interrupts": per_cpu,
             "interrupts_on_workers": {cpu: count for cpu, count in per_cpu.items() if cpu in self._workers},
         }
 
     def sample(self, before: Mapping[int, float], now: Mapping[int, float]) -> None:
         """Add what ran in an interval, from the seconds that CPUs had run tasks at its ends."""
-        own, earlier = 0, self._runs
+        own_time, earlier = 0, self._runs
         self._runs = runs(self._host, self.pids)
         for key, run in self._runs.items():
             last = earlier.get(key)
             last = last if last and last.started == run.started else None
             if run.runtime is not None and run.waited is not None:
-                own += run.runtime - (last and last.runtime or 0) if run.cpu in self._online else 0
+                own_time += run.runtime - (last and last.runtime or 0) if run.cpu in self._online else 0
                 self._waited += run.waited - (last and last.waited or 0)
             self._moves += bool(last and last.cpu != run.cpu)
         all_tasks = sum(now[cpu] - before.get(cpu, now[cpu]) for cpu in self._online if cpu in now)
-        self._others += all_tasks - own / _NANO
+        self._others += all_tasks - own_time / _NANO
 
     def end_window(self, passed: float) -> None:
         seconds, counters = passed - self._ends[-1][0], self._counters()
-        for name, counts in counters.items():
-            more = grown(self._last[name], counts)
+        for name, now in counters.items():
+            more = grown(self._last[name], now)
             self._sums[name] += more
             self._rates[name].append(more / seconds)
         self._last = counters
@@ -150,19 +144,19 @@ class Workload:
         self._add("cpu_migrations", [(moves or 0) / seconds], "perf", missing)
 
     def _add_times(self, has_busy: bool) -> None:
-        told = {run.runtime is not None for run in self._runs.values()}
+        has_schedstat = {run.runtime is not None for run in self._runs.values()}
         missing = None
         if not has_busy:
             missing = "/proc/stat could not be read"
         elif not self._online:
             missing = "no CPU of its pool is online"
-        elif False in told:
+        elif False in has_schedstat:
             missing = "this kernel has no schedstat, so its own time cannot be separated from that of others"
         spans = [(self._ends[0], self._ends[-1]), *zip(self._ends, self._ends[1:])]
         seconds = [(now[0] - last[0]) * len(self._online) or 1.0 for last, now in spans]
         shares = [min(100.0, max(0.0, 100.0 * (now[1] - last[1]) / span)) for (last, now), span in zip(spans, seconds)]
         self._add("others_share", shares, "/proc/stat, schedstat, sampled", missing)
-        missing = None if True in told else "this kernel has no schedstat" if told else _NO_PROCESS
+        missing = None if True in has_schedstat else "this kernel has no schedstat" if has_schedstat else _NO_PROCESS
         self._add("waiting", [(now[2] - last[2]) / 1e6 / (now[0] - last[0]) for last, now in spans], "schedstat", missing)
 
     def _add_memory(self) -> list[dict[str, Any]]:
@@ -184,27 +178,25 @@ class Workload:
 def _vectors(host: Host, plan: Plan) -> dict[str, set[int]]:
     """Return ``{title: interrupt numbers}`` of the plan's NPUs."""
     names = interrupt_names(host)
-    functions: dict[str, list[Mapping[str, Any]]] = {}
+    functions: dict[str, list[PlanEntry]] = {}
     for npu in plan["npus"]:
         functions.setdefault((npu.get("pci") or "").lower(), []).append(npu)
     shares = [share for pci, npus in functions.items() for share in share_out(npus, requested(host, pci, names) if pci else [])]
-    return {Device.of(npu).title: {vector.irq for vector in own} for npu, _number, own in shares}
+    return {Device.of(npu).title: {vector.irq for vector in vectors} for npu, _number, vectors in shares}
 
 
-def workloads(host: Host, plan: Plan, found: Iterable[Process], seconds: float) -> list[Workload]:
+def workloads(host: Host, plan: Plan, processes: Iterable[Process], seconds: float) -> list[Workload]:
     """Return the :class:`Workload` list: processes by their NPUs, then the NPUs of the plan that have none, in the order of the plan."""
     together: dict[tuple[str, ...], list[Process]] = {}
-    for process in found:
+    for process in processes:
         together.setdefault(tuple(Device.of(npu).title for npu in process.npus), []).append(process)
     covered = {title for key in together for title in key}
-    groups: list[tuple[Sequence[Mapping[str, Any]], list[Process]]] = [
-        (members[0].npus, members) for _, members in sorted(together.items())
-    ]
+    groups = [(cast("Sequence[PlanEntry]", members[0].npus), members) for _, members in sorted(together.items())]
     groups += [([npu], []) for npu in plan["npus"] if Device.of(npu).title not in covered]
     numbers, online = _vectors(host, plan), read_list(host, CPU_FOLDER + "/online")
     return [
-        Workload(host, npus, processes, online, {irq for npu in npus for irq in numbers[Device.of(npu).title]}, seconds)
-        for npus, processes in groups
+        Workload(host, npus, members, online, {irq for npu in npus for irq in numbers[Device.of(npu).title]}, seconds)
+        for npus, members in groups
     ]
 
 

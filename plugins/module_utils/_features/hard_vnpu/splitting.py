@@ -45,8 +45,8 @@ _WAIT, _PAUSE = 120, 5
 
 def parts_of(value: str) -> dict[int, str]:
     """Return ``{id: template}`` of a value."""
-    found = [_PART.match(text) for text in value.split(", ")] if value != NONE else []
-    return {int(match.group(1)): match.group(2) for match in found if match}
+    matches = [_PART.match(text) for text in value.split(", ")] if value != NONE else []
+    return {int(match.group(1)): match.group(2) for match in matches if match}
 
 
 def value_of(parts: Mapping[int, str]) -> str:
@@ -76,8 +76,7 @@ class HardVnpus(Values):
         require_shape(recorded, {str: {"original": str, "given": [str]}}, "it")
         for key, entry in recorded.items():
             for value in [entry["original"], *entry["given"]]:
-                known = value in _SWITCHES[key] if key in _SWITCHES else _KEY.match(key) and value_of(parts_of(value)) == value
-                if not known:
+                if not (value in _SWITCHES[key] if key in _SWITCHES else _KEY.match(key) and value_of(parts_of(value)) == value):
                     raise ValueError("'%s: %s' is neither the hard vNPUs of an NPU nor a switch of the driver" % (key, value))
 
     def read(self, host: Host, key: str) -> str | None:
@@ -95,21 +94,21 @@ class HardVnpus(Values):
         return value_of({row["vnpu_id"]: row["template"] or "?" for row in rows})
 
     def write(self, host: Host, key: str, value: str) -> str:
-        said = []
+        answers = []
         if key in _SWITCHES:
-            said.append(self._set(host, "-t", key, "-d", str(_SWITCHES[key].index(value))))
+            answers.append(self._set(host, "-t", key, "-d", str(_SWITCHES[key].index(value))))
         else:
             card, _colon, chip = key.partition(":")
             now, wanted = parts_of(self.read(host, key) or NONE), parts_of(value)
             for number in sorted(number for number in now if now[number] != wanted.get(number)):
-                said.append(self._set(host, "-t", "destroy-vnpu", "-i", card, "-c", chip, "-v", str(number)))
+                answers.append(self._set(host, "-t", "destroy-vnpu", "-i", card, "-c", chip, "-v", str(number)))
             for number in sorted(number for number in wanted if now.get(number) != wanted[number]):
-                words = ("-i", card, "-c", chip, "-f", wanted[number], "-v", str(number))
-                said.append(self._set(host, "-t", "create-vnpu", *words))
-        found = self.read(host, key)
-        if found != value:
-            why = next(filter(None, said), "npu-smi reported no error")
-            raise ValueError("%s: wanted %s, and npu-smi lists %s (%s)" % (self.label(host, key)[0], value, found, why))
+                words = ("-t", "create-vnpu", "-i", card, "-c", chip, "-f", wanted[number], "-v", str(number))
+                answers.append(self._set(host, *words))
+        listed = self.read(host, key)
+        if listed != value:
+            why = next(filter(None, answers), "npu-smi reported no error")
+            raise ValueError("%s: wanted %s, and npu-smi lists %s (%s)" % (self.label(host, key)[0], value, listed, why))
         return value
 
     def require(self, host: Host, wanted: Mapping[str, str]) -> None:
@@ -132,8 +131,8 @@ class HardVnpus(Values):
     def _foreign(self, host: Host, key: str, before: str, wanted: str) -> dict[int, str]:
         """Return the vNPUs that are neither wanted, nor were there before the first bind, nor are of a bind."""
         entry = previous.recorded(host).get(NAME, {}).get(key, {"original": NONE, "given": []})
-        known = {part for value in (wanted, entry["original"], *entry["given"]) for part in parts_of(value).items()}
-        return dict(set(parts_of(before).items()) - known)
+        ours = {part for value in (wanted, entry["original"], *entry["given"]) for part in parts_of(value).items()}
+        return dict(set(parts_of(before).items()) - ours)
 
     def planned(self, host: Host, changes: list[Change], check: bool) -> list[Change]:
         """Destroy before the mode is changed, and create after that."""

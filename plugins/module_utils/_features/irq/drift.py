@@ -49,8 +49,8 @@ def cause_of_move(
     """Return the likely cause why an interrupt, workqueue or thread is not where it should be.
 
     ``entry`` is that of a report; ``everything``: whether all that the driver has on this NPU moved; ``online``: the set
-    of CPUs. ``offline``: the plan's CPUs for it that are offline; ``irqbalance``: a sentence when it runs and was not told to leave this
-    NPU alone, or may not know it; ``process``: one when a process of the NPU has been told to move it to where it is.
+    of CPUs. ``offline``: the plan's CPUs for it that are offline; ``irqbalance``: a sentence when it runs and is not configured to leave
+    this NPU alone, or may not know it; ``process``: one when a process of the NPU is configured to move it to where it is.
     """
     if entry["state"] == "fought over":
         return Cause(FOUGHT_OVER, "it %s; bind when that is settled" % entry["text"])

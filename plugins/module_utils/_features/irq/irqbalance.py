@@ -49,19 +49,19 @@ def irqbalance(host: Host) -> dict[str, Any]:
     IRQBALANCE_ARGS). ``arguments`` is its value without our drop-in and without a policy script, ``policy`` that script, ``policy_place``
     where a managed one has to be. ``refusal`` is the reason why irqbalance cannot use one, or ''.
     """
-    own = next((path for path in ("%s/%s" % (folder, UNIT) for folder in FOLDERS) if host.read(path)), None)
-    files = [own, *(path for path in drop_ins(host, UNIT) if posixpath.basename(path) != DROP_IN)] if own else []
+    file = next((path for path in ("%s/%s" % (folder, UNIT) for folder in FOLDERS) if host.read(path)), None)
+    files = [file, *(path for path in drop_ins(host, UNIT) if posixpath.basename(path) != DROP_IN)] if file else []
     settings = {key: [value for _path, value in rows] for key, rows in values_of_files(host, files).items()}
     key, arguments, policy, refusal = _arguments(host, settings)
     place, forbidden = _place(host)
     return {
-        "installed": own is not None,
+        "installed": file is not None,
         "active": any(runs(host, group) for group in _GROUPS),
         "argument_key": key,
         "arguments": arguments,
         "policy": policy,
         "policy_place": place,
-        "refusal": (refusal or forbidden) if own else "",
+        "refusal": (refusal or forbidden) if file else "",
     }
 
 
@@ -76,13 +76,13 @@ def _arguments(host: Host, settings: Mapping[str, list[str]]) -> tuple[str | Non
         split, whole = variable.groups()
         values = in_settings([("", line) for line in settings.get("Environment", [])], split or whole)
         values += in_files(host, settings.get("EnvironmentFile", []), split or whole)  # which win, the later over the earlier
-        own, policy = _without_policy(shlex.split(values[-1][1] if values else ""))
+        others, policy = _without_policy(shlex.split(values[-1][1] if values else ""))
     except ValueError as error:
         return None, "", "", "the arguments of its unit cannot be read (%s)" % error
-    arguments = " ".join(shlex.quote(word) for word in own)
+    arguments = " ".join(shlex.quote(word) for word in others)
     policy = policy or _without_policy(words[:place])[1]
     refusal = ""
-    if whole and own:
+    if whole and others:
         refusal = "its unit takes ${%s}, with %s, as one argument" % (whole, arguments)
     elif _without_policy(words[place:])[1]:
         refusal = "its unit names a policy script of its own behind $%s" % (split or whole)
@@ -94,13 +94,13 @@ def _arguments(host: Host, settings: Mapping[str, list[str]]) -> tuple[str | Non
 def _without_policy(words: Iterable[str]) -> tuple[list[str], str]:
     """Return irqbalance's arguments without its policy script, and that script or ''; the last one counts."""
     rest, policy = [], ""
-    left = iter(words)
-    for word in left:
+    remaining = iter(words)
+    for word in remaining:
         name, equals, value = word.partition("=")
         if len(name) > 4 and "--policyscript".startswith(name):
-            policy = value if equals else next(left, "")
+            policy = value if equals else next(remaining, "")
         elif word.startswith("-l"):
-            policy = word[2:] or next(left, "")
+            policy = word[2:] or next(remaining, "")
         else:
             rest.append(word)
     return rest, policy
@@ -136,12 +136,12 @@ def _is_permissive(host: Host) -> bool:
 
 
 def until_first_pass(host: Host) -> float:
-    """Return the seconds until an irqbalance that was told by us has looked at all interrupts once since it started; 0 when it has.
+    """Return the seconds until an irqbalance with a managed policy has looked at all interrupts once since it started; 0 when it has.
 
     What it does shows only then: at its start it places every interrupt that it does not leave alone.
     """
     remaining: list[float] = [0]
-    for pid in _told(host):
+    for pid in _configured(host):
         age, intervals = _age(host, pid), _INTERVAL.findall(" ".join(command_of(host, pid)))
         remaining += [] if age is None else [int((intervals or [_USUAL_INTERVAL])[-1]) + _SLACK - age]
     return max(remaining)
@@ -149,23 +149,23 @@ def until_first_pass(host: Host) -> float:
 
 def freedom(host: Host) -> Callable[[str], str]:
     """Return a function that says, for a PCI function, why irqbalance may move its interrupts; '' when it may not, or does not run."""
-    found = irqbalance(host)
-    if not found["active"]:
+    facts = irqbalance(host)
+    if not facts["active"]:
         return lambda pci: ""
-    told, place = _told(host), found["policy_place"]
+    configured, place = _configured(host), facts["policy_place"]
     place = _written_policy(host) if place == POLICY else place
     policy = host.read(place)
 
     def free(pci: str) -> str:
-        if found["refusal"]:
-            return "it runs, and cannot be configured to ignore the NPUs: %s" % found["refusal"]
+        if facts["refusal"]:
+            return "it runs, and cannot be configured to ignore the NPUs: %s" % facts["refusal"]
         if policy is None:
             return "it runs without a policy for the NPUs"
         if pci not in policy:
             return "it runs, and its policy does not name this PCI function"
-        if not told:
+        if not configured:
             return "it runs without the policy that was written for it; 'systemctl restart irqbalance'"
-        if any(_outdated(host, pid, place) for pid in told):
+        if any(_outdated(host, pid, place) for pid in configured):
             advice = "it may keep an answer from when that was missing or another one; 'systemctl restart irqbalance' makes it ask again"
             return "it was started before its policy %s last changed, and asks when it first sees an interrupt: %s" % (place, advice)
         return ""
@@ -201,15 +201,15 @@ def _outdated(host: Host, pid: str, policy: str) -> bool:
     return age is not None and changed > time.time() - age + _SLACK
 
 
-def _told(host: Host) -> list[str]:
+def _configured(host: Host) -> list[str]:
     """Return the processes of irqbalance whose command lines name a managed policy script."""
     policies = POLICY, CONFINED_POLICY, _written_policy(host)
     return [pid for pid in _processes(host) if _without_policy(command_of(host, pid))[1] in policies]
 
 
 def _written_policy(host: Host) -> str:
-    found = _WRITTEN.search(host.read(IRQBALANCE_FILES[0]) or "")
-    return found.group(1) if found else POLICY
+    match = _WRITTEN.search(host.read(IRQBALANCE_FILES[0]) or "")
+    return match.group(1) if match else POLICY
 
 
 def _age(host: Host, pid: str) -> float | None:

@@ -14,7 +14,7 @@ What the units restored since the boot is counted for metrics, too: counters of 
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Container, Iterable, Mapping
+from typing import TYPE_CHECKING, Callable, Container, Iterable
 
 from ..._host.host import Host
 from ..._kernel.processes import BOOT
@@ -22,11 +22,22 @@ from ..._base.outside import json_of, require_shape
 from .affinity import Row
 from .feature import COUNTERS, REBINDS
 
+if TYPE_CHECKING:
+    from typing import List, TypedDict
+
+    class Counts(TypedDict, total=False):
+        """When an object was restored since a boot, and of one that is left alone since when, after how many times and who moves it."""
+
+        boot: str
+        times: List[int]
+        since: int
+        count: int
+        who: str
+
+
 CHECK, DRIVER = "check", "driver"
 """Who began: the unit of all NPUs at boot and by its timer, or that of one PCI function, which udev starts."""
 WITHIN = 3600
-_ENTRY = {"boot?": str, "times?": [int]}
-_LEFT = {"since": int, "count": int, "who": str}
 
 
 class Rebinds:
@@ -42,11 +53,11 @@ class Rebinds:
         self.who = ""
         self._suspect: Callable[[str], str] | None = None
         self._text = host.read(REBINDS) or "{}"
-        self._known = _parsed(self._text)
+        self._counts = _parsed(self._text)
 
     def why_left(self, pci: str, key: str) -> str:
         """Return why an object that was moved is not restored, or '' where it is."""
-        entry = self._known.get(pci, {}).get(key, {})
+        entry: Counts = self._counts.get(pci, {}).get(key, {})
         times = self._times(entry)
         if 0 < self.limit <= len(times) and self.now - times[-1] < WITHIN:
             if self._suspect is None:
@@ -54,7 +65,7 @@ class Rebinds:
 
                 self._suspect = suspect(self.host)
             self.who = self._suspect(pci)
-            entry = self._known[pci][key] = {"since": int(time.time()), "count": len(times), "who": self.who}
+            entry = self._counts[pci][key] = {"since": int(time.time()), "count": len(times), "who": self.who}
             self.stopped.append((pci, key))
         if "since" not in entry:
             return ""
@@ -62,7 +73,7 @@ class Rebinds:
         text = "was bound %d times within an hour, moved again each time, and is left alone since %s; the program that moves it is %s"
         return text % (entry["count"], since, entry["who"])
 
-    def _times(self, entry: Mapping[str, Any]) -> list[int]:
+    def _times(self, entry: Counts) -> list[int]:
         """Return when an object was restored, by what was counted since the boot."""
         return entry.get("times") or [] if entry.get("boot") == self.boot else []
 
@@ -71,13 +82,13 @@ class Rebinds:
         for row in rows:
             for step in row.all_steps():
                 if step.before != step.after:
-                    entry = self._known.setdefault(row.pci, {}).setdefault(step.key, {})
+                    entry = self._counts.setdefault(row.pci, {}).setdefault(step.key, {})
                     times = [at for at in self._times(entry) if self.now - at < WITHIN] + [self.now]
-                    entry.update(times=times, boot=self.boot)
-        if self._known != _parsed(self._text):
+                    entry.update({"times": times, "boot": self.boot})
+        if self._counts != _parsed(self._text):
             from ..._state.files import put_note  # seldom needed, and what it imports costs a third of a start
 
-            put_note(self.host, REBINDS, self._known)
+            put_note(self.host, REBINDS, self._counts)
 
 
 def forget(host: Host, functions: Container[str]) -> None:
@@ -90,27 +101,27 @@ def forget(host: Host, functions: Container[str]) -> None:
         put_note(host, REBINDS, after)
 
 
-def _parsed(text: str) -> dict[str, dict[str, dict[str, Any]]]:
+def _parsed(text: str) -> dict[str, dict[str, Counts]]:
     """Return the counts in a text of the file, or none if it is not managed, because counts are no reason to fail."""
     try:
-        found = json_of(text)
-        require_shape(found, {str: {str: _ENTRY}}, "it")
-        for entries in found.values():
+        counts: dict[str, dict[str, Counts]] = json_of(text)
+        require_shape(counts, {str: {str: {"boot?": str, "times?": [int]}}}, "it")
+        for entries in counts.values():
             for entry in entries.values():
                 if "since" in entry:
-                    require_shape(entry, _LEFT, "it")
+                    require_shape(entry, {"since": int, "count": int, "who": str}, "it")
                     time.gmtime(entry["since"])
     except (OSError, OverflowError, ValueError):
         return {}
-    return dict(found)
+    return counts
 
 
 def totals(host: Host) -> dict[str, dict[str, int]]:
     """Return ``{CHECK or DRIVER: {runs, interrupts}}`` since the boot: runs that moved anything, and the interrupts that they moved."""
     nothing = {trigger: {"runs": 0, "interrupts": 0} for trigger in (CHECK, DRIVER)}
     try:
-        found = json_of(host.read(COUNTERS) or "{}")
-        return {trigger: {key: int(found.get(trigger, zeros)[key]) for key in zeros} for trigger, zeros in nothing.items()}
+        counters = json_of(host.read(COUNTERS) or "{}")
+        return {trigger: {key: int(counters.get(trigger, zeros)[key]) for key in zeros} for trigger, zeros in nothing.items()}
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
         return nothing
 

@@ -75,14 +75,14 @@ def place(host: Host, textfile: str) -> tuple[str | None, str]:
 def folder_of_exporter(host: Host) -> str | None:
     """Return the folder of text files that the node exporter of a host reads: by its unit, its unit's environment, or its package."""
     for unit in UNITS:
-        given = values(host, unit)
-        texts = [value for key in ("ExecStart", "Environment") for _path, value in reversed(given.get(key, []))]
-        texts += [host.read(value.lstrip("-")) or "" for _path, value in given.get("EnvironmentFile", [])]
+        settings = values(host, unit)
+        texts = [value for key in ("ExecStart", "Environment") for _path, value in reversed(settings.get(key, []))]
+        texts += [host.read(value.lstrip("-")) or "" for _path, value in settings.get("EnvironmentFile", [])]
         for text in texts:
             lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
-            found = _OPTION.search(" ".join(lines))
-            if found:
-                return found.group(1)
+            match = _OPTION.search(" ".join(lines))
+            if match:
+                return match.group(1)
     return next((folder for folder in FOLDERS if os.path.isdir(host.resolve(folder))), None)
 
 

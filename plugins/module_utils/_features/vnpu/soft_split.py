@@ -39,10 +39,9 @@ def require(host: Host, folder: str) -> None:
 def lacking(host: Host, folder: str) -> list[tuple[str, str]]:
     """Return ``[(path, what it is)]`` of the files that are not on the host and without which no container has a limit."""
     preload = "%s/%s" % (folder, PRELOAD)
-    text = host.read(preload)
-    named = [path for path in (text or "").split() if path.rpartition("/")[2] == LIBRARY]
-    missing = [] if named else [(preload, "a file that names %s" % LIBRARY)]
-    inside = [path[len(IN_CONTAINER) :] for path in named if path.startswith(IN_CONTAINER + "/")] if named else ["/" + LIBRARY]
+    preloaded = [path for path in (host.read(preload) or "").split() if path.rpartition("/")[2] == LIBRARY]
+    missing = [] if preloaded else [(preload, "a file that names %s" % LIBRARY)]
+    inside = [path[len(IN_CONTAINER) :] for path in preloaded if path.startswith(IN_CONTAINER + "/")] if preloaded else ["/" + LIBRARY]
     return missing + [(folder + path, "the library that limits containers") for path in inside if not host.exists(folder + path)]
 
 
@@ -54,15 +53,8 @@ def compare(comparing: Comparing) -> None:
     if layout:
         check_layout(findings, host, layout)
     if wanted.soft_split:
-        ours = layout.files if layout else ()
-        check_soft_split(
-            findings,
-            host,
-            wanted.soft_split,
-            [vnpu for vnpu in slices.get("vnpus", ()) if "template" not in vnpu] if slices else (),
-            comparing.idle,
-            ours,
-        )
+        vnpus = [vnpu for vnpu in slices.get("vnpus", ()) if "template" not in vnpu] if slices else ()
+        check_soft_split(findings, host, wanted.soft_split, vnpus, comparing.idle, layout.files if layout else ())
 
 
 def check_layout(findings: Findings, host: Host, layout: Layout) -> None:
@@ -75,8 +67,8 @@ def check_layout(findings: Findings, host: Host, layout: Layout) -> None:
     for path in (layout.folder, layout.shared_region):
         if path in report.folders:
             before, after = report.folders[path]
-            found = "no such directory" if before is None else "permissions %04o" % before
-            findings.differs("files", path, "permissions %04o" % after, found, Cause(EDIT, "changed or removed by hand"))
+            present = "no such directory" if before is None else "permissions %04o" % before
+            findings.differs("files", path, "permissions %04o" % after, present, Cause(EDIT, "changed or removed by hand"))
         else:
             findings.same("files", path)
     for path, digest in layout.files.items():
@@ -98,31 +90,31 @@ def check_soft_split(
     remark. ``idle`` are units that are known not to run, ``ours`` files that are compared otherwise.
     """
     _check_files(findings, host, folder, vnpus, ours)
-    left = users(host)
+    others = users(host)
     for vnpu in vnpus:
-        inside = [user for user in left if in_group(user["group"], vnpu["slice"])]
-        left = [user for user in left if user not in inside]
+        inside = [user for user in others if in_group(user["group"], vnpu["slice"])]
+        others = [user for user in others if user not in inside]
         limiter = vnpu.get("limiter")
         members = _commands(user for user in inside if not limiter or not in_group(user["group"], limiter))
         if members:
             _check_library(findings, host, "vNPU " + vnpu["name"], members, findings.devices.get(vnpu["slice"]))
             if limiter and limiter not in idle:
                 _check_limiter(findings, host, vnpu, members)
-    for user in left:
+    for user in others:
         members = {pid: name for pid, name in _commands([user]).items() if any(text.startswith(QUOTA) for text in started_with(host, pid))}
         if members:
             _check_library(findings, host, user["group"].rpartition("/")[2] or "/", members)
 
 
-def _commands(found: Iterable[NpuUser]) -> dict[int, str]:
-    return {process["pid"]: process["command"] for user in found for process in user["processes"]}
+def _commands(group: Iterable[NpuUser]) -> dict[int, str]:
+    return {process["pid"]: process["command"] for user in group for process in user["processes"]}
 
 
 def _check_files(findings: Findings, host: Host, folder: str, vnpus: Sequence[Mapping[str, Any]], ours: Iterable[str]) -> None:
     missing = [(path, what) for path, what in lacking(host, folder) if path not in ours]
     if not vnpus:
         text = "%s is not there (%s): until HAMi's device plugin has placed it, containers run without any limit"
-        findings.remarks += coded("NPU_VNPU_UNSURE", [text % found for found in missing])
+        findings.remarks += coded("NPU_VNPU_UNSURE", [text % file for file in missing])
         return
     names = " and ".join(vnpu["name"] for vnpu in vnpus)
     for path, what in missing:
@@ -140,8 +132,8 @@ def _check_library(findings: Findings, host: Host, title: str, members: Mapping[
         findings.same("processes", "%s of %s" % (LIBRARY, title))
         return
     cause = Cause(OLD_PROCESS, "started without the volumes and variables of its share; until it is started with them it has no limit")
-    found = "none in process " + _named(members, without)
-    findings.differs("processes", "%s of %s" % (LIBRARY, title), "in every process", found, cause, device)
+    without_it = "none in process " + _listed(members, without)
+    findings.differs("processes", "%s of %s" % (LIBRARY, title), "in every process", without_it, cause, device)
 
 
 def _check_limiter(findings: Findings, host: Host, vnpu: Mapping[str, Any], members: Mapping[int, str]) -> None:
@@ -150,9 +142,9 @@ def _check_limiter(findings: Findings, host: Host, vnpu: Mapping[str, Any], memb
         findings.same("processes", name)
         return
     remark = "stopped by hand, or it ended; the container hangs: 'systemctl start %s', then start the container again" % unit
-    found = "none next to process " + _named(members, list(members))
-    findings.differs("processes", name, "a process of " + unit, found, Cause(EDIT, remark), unit)
+    alone = "none next to process " + _listed(members, list(members))
+    findings.differs("processes", name, "a process of " + unit, alone, Cause(EDIT, remark), unit)
 
 
-def _named(members: Mapping[int, str], processes: Sequence[int]) -> str:
+def _listed(members: Mapping[int, str], processes: Sequence[int]) -> str:
     return listed(["%d %s" % (process, members[process]) for process in processes])

@@ -205,5 +205,5 @@ def test_a_real_thread_has_run_as_long_as_psutil_says():
     theirs = next(thread for thread in psutil.Process().threads() if thread.id == os.getpid())
     assert abs(ours.runtime / 1e9 - theirs.user_time - theirs.system_time) < 1
     assert ours.cpu < psutil.cpu_count()
-    switched = counters.switches(Host(), [os.getpid()])[(os.getpid(), os.getpid())]
+    switched = counters.counts(Host(), [os.getpid()], *counters.SWITCHES)[(os.getpid(), os.getpid())]
     assert 0 <= psutil.Process().num_ctx_switches().involuntary - switched < 100
