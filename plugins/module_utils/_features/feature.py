@@ -194,9 +194,9 @@ def value_feature(
 
         if name not in state["live"]:
             return None
-        its_values = values()
-        live = its_values.of_state(state)
-        return None if live is None else Step(host, its_values, live)
+        kind_of_values = values()
+        live = kind_of_values.of_state(state)
+        return None if live is None else Step(host, kind_of_values, live)
 
     def restore(host: Host, outcome: Outcome, options: Options) -> Restore:
         from .._state.values import Restore
@@ -215,7 +215,7 @@ def value_feature(
 
             compare(comparing.findings, comparing.host, values(), live[name], by_whom)
 
-    own: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "settings": tuple(settings or ()),
         "owned": ("/etc/npu-affinity/%s.json" % name, "%s/%s" % (UNIT_FOLDER, service(name))),
         "sections": {name: lambda recorded: values().check(recorded), **(sections or {})},
@@ -227,7 +227,7 @@ def value_feature(
         "step": step,
         "program": program,
     }
-    return Feature(name, **{**own, **more})
+    return Feature(name, **{**defaults, **more})
 
 
 def service(name: str) -> str:

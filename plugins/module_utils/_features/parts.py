@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import fnmatch
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Sequence, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Callable, Container, Iterable, Mapping, Sequence, TypeVar, cast
 
 from .._host import installed
 from .._state.systemd import unit_of
@@ -17,21 +17,11 @@ if TYPE_CHECKING:
     from .._base.documents import AppliedState, FileEntry, Live, Traces
 
 T = TypeVar("T")
-NAMED = ("features", "live", "absent", "notes", "pending")
+OF_FEATURES = ("features", "live", "absent", "notes", "pending")
 """What a desired state has by the names of its features."""
-SAID = (
-    "refusals",
-    "remarks",
-    "codes",
-    "summary",
-    "difference",
-    "digest",
-    "converged",
-    "outside",
-    "processes",
-    "settings",
-    "profile",
-    "muted",
+OF_CONTROLLER = (
+    *("refusals", "remarks", "codes", "summary", "difference", "digest", "converged"),
+    *("outside", "processes", "settings", "profile", "muted"),
 )
 """What a desired state has for the user of the controller, and a host does not apply."""
 
@@ -41,25 +31,25 @@ def applied(state: AppliedState, names: Sequence[str] = ()) -> AppliedState:
 
     Raises ``ValueError`` for one that must not be applied.
     """
-    given: Mapping[str, Any] = state
-    if given.get("refusals"):
-        raise ValueError("This desired state must not be applied: %s" % " ".join(given["refusals"]))
-    left = cast("AppliedState", {key: value for key, value in given.items() if key not in SAID})
+    document: Mapping[str, Any] = state
+    if document.get("refusals"):
+        raise ValueError("This desired state must not be applied: %s" % " ".join(document["refusals"]))
+    reduced = cast("AppliedState", {key: value for key, value in document.items() if key not in OF_CONTROLLER})
     if names:
         require_known(names)
-        left = without(left, [name for name in left["features"] if name not in names])
-        left = cast("AppliedState", dict(left, **{key: _named(given[key], names) for key in NAMED if key in given}))
-        has = _has(given)
+        reduced = without(reduced, [name for name in reduced["features"] if name not in names])
+        by_feature = {key: _only(document[key], names) for key in OF_FEATURES if key in document}
+        has = _has(state)
         patterns = {pattern for name in names for pattern in _needed(FEATURES[name], has)}
         alone = {pattern for name in names for pattern in FEATURES[name].owned if pattern not in FEATURES[name].shared}
-        patterns |= alone.intersection(owned(names, has))  # what is shared is left alone where these do not need it
-        left["owned"] = sorted(patterns.intersection(left["owned"]))
-    plan = left["plan"]
-    left["plan"] = plan if plan and plan.get("npus") and left["runtime"] else None
-    return left
+        patterns |= alone.intersection(owned(names, has))  # what is shared stays where these do not need it
+        reduced = cast("AppliedState", dict(reduced, **by_feature, owned=sorted(patterns.intersection(reduced["owned"]))))
+    plan = reduced["plan"]
+    reduced["plan"] = plan if plan and plan.get("npus") and reduced["runtime"] else None
+    return reduced
 
 
-def _named(parts: Mapping[str, T], names: Sequence[str]) -> dict[str, T]:
+def _only(parts: Mapping[str, T], names: Container[str]) -> dict[str, T]:
     return {name: value for name, value in parts.items() if name in names}
 
 
@@ -74,7 +64,7 @@ def merged(state: AppliedState, in_force: AppliedState) -> AppliedState:
     for key, value in rest.items():
         if isinstance(value, list):
             both[key] = new.get(key, []) + [member for member in value if member not in new.get(key, [])]
-        elif isinstance(value, dict) and key in NAMED:
+        elif isinstance(value, dict) and key in OF_FEATURES:
             both[key] = dict(value, **new.get(key, {}))
         else:
             both[key] = new.get(key) or value
@@ -87,57 +77,56 @@ def deferred(state: AppliedState, in_force: AppliedState | None, names: Sequence
     These features are as before; ``pending`` has what they want of the running host, None where they are to be absent.
     """
     live: Mapping[str, Any] = state["live"]
-    left: dict[str, Any] = {key: value for key, value in state.items() if key != "pending"}
+    document: dict[str, Any] = {key: value for key, value in state.items() if key != "pending"}
     if names:
-        left["pending"] = {name: live.get(name) for name in names}
         before: Mapping[str, Any] = in_force or {"features": {}, "live": {}}
-        presence = {name: before["features"].get(name, "absent") for name in names}
-        left["features"] = dict(state["features"], **presence)
-        left["live"] = dict({name: wanted for name, wanted in live.items() if name not in names}, **_named(before["live"], names))
-        left["absent"] = {name: found for name, found in state["absent"].items() if name not in names}
-        left["absent"].update(traces([name for name in names if presence[name] == "absent"], left["features"], left["files"]))
-    return cast("AppliedState", left)
+        features = {name: before["features"].get(name, "absent") for name in names}
+        document["pending"] = {name: live.get(name) for name in names}
+        document["features"] = {**state["features"], **features}
+        document["live"] = {**_only(live, live.keys() - set(names)), **_only(before["live"], names)}
+        absent = traces([name for name in names if features[name] == "absent"], document["features"], document["files"])
+        document["absent"] = {**_only(state["absent"], state["absent"].keys() - set(names)), **absent}
+    return cast("AppliedState", document)
 
 
 def without(state: AppliedState, names: Iterable[str]) -> AppliedState:
     """Return a desired state in which some of its features are absent, and nothing that they own is wanted."""
-    gone = {name: FEATURES[name] for name in names}
-    features = dict(state["features"], **dict.fromkeys(gone, "absent"))
-    released = owned(gone, _has(state))
+    removed = {name: FEATURES[name] for name in names}
+    features = {**state["features"], **dict.fromkeys(removed, "absent")}
+    released = owned(removed, _has(state))
     patterns = installed.everywhere(released, [installed.code_folder(state)])
     files = [entry for entry in state["files"] if not any(fnmatch.fnmatchcase(entry["path"], pattern) for pattern in patterns)]
     units = {unit_of(entry["path"]) for entry in state["files"] if entry not in files}
-    units |= {section for feature in gone.values() for section in feature.sections}
-
-    def left(names: Iterable[str]) -> list[str]:
-        return [unit for unit in names if unit not in units]
-
+    units |= {section for feature in removed.values() for section in feature.sections}
     absent: dict[str, Traces] = {
         name: {"owned": [pattern for pattern in feature.owned if pattern in released], "sections": list(feature.sections)}
-        for name, feature in gone.items()
+        for name, feature in removed.items()
     }
 
-    def others(parts: Mapping[str, T]) -> dict[str, T]:
-        return {name: value for name, value in parts.items() if name not in gone}
+    def of_others(parts: Mapping[str, T]) -> dict[str, T]:
+        return _only(parts, parts.keys() - removed.keys())
+
+    def kept(names: Iterable[str]) -> list[str]:
+        return [unit for unit in names if unit not in units]
 
     remaining: AppliedState = {
         **state,
         "files": files,
         "features": features,
-        "live": cast("Live", others(state["live"])),
-        "notes": others(state.get("notes", {})),
+        "live": cast("Live", of_others(state["live"])),
+        "notes": of_others(state.get("notes", {})),
         "absent": {**state["absent"], **absent},
         "runtime": state["runtime"] and "present" in features.values(),
-        "enabled": left(state["enabled"]),
-        "started": left(state["started"]),
-        "stopped": left(state["stopped"]),
-        "released": left(state["released"]),
+        "enabled": kept(state["enabled"]),
+        "started": kept(state["started"]),
+        "stopped": kept(state["stopped"]),
+        "released": kept(state["released"]),
         "restarted": [entry for entry in state["restarted"] if entry["unit"] not in units],
         "expected": [entry for entry in state["expected"] if entry["unit"] not in units],
     }
     if "pending" in state:
-        remaining["pending"] = others(state["pending"])
-    if "slices" in gone:
+        remaining["pending"] = of_others(state["pending"])
+    if "slices" in removed:
         remaining["programs"], remaining["soft_split"] = [], ""
     return remaining
 
@@ -153,7 +142,7 @@ def _needed(feature: Feature, has: Callable[[str], bool]) -> list[str]:
     return [pattern for pattern in feature.owned if has(feature.owned[0]) and has(feature.shared.get(pattern, feature.owned[0]))]
 
 
-def _has(state: Mapping[str, Any]) -> Callable[[str], bool]:
+def _has(state: AppliedState) -> Callable[[str], bool]:
     return {entry["path"] for entry in state["files"]}.__contains__
 
 

@@ -30,7 +30,7 @@ class Watching:
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
 
     @property
     def descriptor(self) -> int:
@@ -73,7 +73,7 @@ class Watching:
 
     def _say(self, sentences: Iterable[str], is_all: bool) -> None:
         """Say what is new among sentences; ``is_all``: they are on everything, and no other one holds any more."""
-        found = set(sentences)
-        for sentence in sorted(found - self._said):
+        current = set(sentences)
+        for sentence in sorted(current - self._reported):
             say(sentence)
-        self._said = found if is_all else self._said | found
+        self._reported = current if is_all else self._reported | current
