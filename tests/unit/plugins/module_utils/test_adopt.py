@@ -51,6 +51,10 @@ def states(adoption):
     return {target.user["name"]: target.state for target in adoption.targets}
 
 
+def drop_in(machine):
+    return services.drop_in_sets(machine, "outside.service")
+
+
 def test_each_kind_of_work_is_adopted_once_and_restored(machine):
     found = everything(machine)
     before = all_cpus(machine)
@@ -79,21 +83,22 @@ def test_each_kind_of_work_is_adopted_once_and_restored(machine):
     assert not machine.exists(os.path.dirname(DROP_IN)) and not machine.exists(previous.PATH)
 
 
-def test_a_container_that_has_opened_nothing_is_adopted_once(machine):
+JUDGED_WHOLE = {
+    "has opened nothing": (DOCKER, {"witness": "allowed", "pids": [], "cpus": ""}),
+    "another process has a device": (SERVICE, {"pids": [100]}),
+}
+
+
+@pytest.mark.parametrize(("group", "values"), JUDGED_WHOLE.values(), ids=JUDGED_WHOLE)
+def test_processes_without_devices_are_adopted_with_their_group(machine, group, values):
     container(machine)
-    for changed, state in ((True, "adopted"), (False, "inside")):
-        adoption = Adoption(machine, PLAN, [user(machine, DOCKER, 1, witness="allowed", pids=[], cpus="")])
-        assert (adoption.changed, states(adoption)) == (changed, {"llm": state})
-        adoption.run()
-        assert machine.cpus(200) == "4-7"
-
-
-def test_processes_without_devices_are_judged_with_their_service(machine):
     machine.process(100, SERVICE, ("4-7",))
     machine.process(110, SERVICE)
-    assert states(adopt(machine, [user(machine, SERVICE, 1, pids=[100])])) == {"outside.service": "adopted"}
-    assert machine.cpus(110) == "4-7"
-    assert not Adoption(machine, PLAN, [user(machine, SERVICE, 1, pids=[100])], {}).changed
+    for changed, state in ((True, "adopted"), (False, "inside")):
+        adoption = Adoption(machine, PLAN, [user(machine, group, 1, **values)])
+        assert (adoption.changed, [*states(adoption).values()]) == (changed, [state])
+        adoption.run()
+        assert machine.cpus(200 if group == DOCKER else 110) == "4-7"
 
 
 def test_work_that_has_other_cpus_afterwards_is_forgotten(machine, monkeypatch):
@@ -134,7 +139,7 @@ def test_an_affinity_outside_the_pool_does_not_stop_next_start(machine, monkeypa
         adopting, _predicted, _changed = bind_again(machine, monkeypatch, PLAN, found)
         assert machine.read(DROP_IN).endswith(WRITTEN)
         assert len(adopting.warnings) == bool(warning) and warning in "".join(adopting.warnings)
-        assert services.drop_in_sets(machine, "outside.service") == {"cpus": "4-7"}
+        assert drop_in(machine) == {"cpus": "4-7"}
     assert not adopting.changed
     assert not unbind(machine).failed and not machine.exists(DROP_IN)
 
@@ -179,7 +184,7 @@ def test_adopted_work_follows_a_plan_and_keeps_its_first_state(machine, pools):
     second = adopt(machine, found(), plan_of(*pools))
     assert set(states(second).values()) == {"adopted"}
     assert [machine.cpus(tid) for tid in (300, 100, 200, 102, 201)] == [*pools, pools[1], "5", "6"]
-    assert (machine.engines, services.drop_in_sets(machine, "outside.service")) == ({ID: pools[1]}, {"cpus": pools[1]})
+    assert (machine.engines, drop_in(machine)) == ({ID: pools[1]}, {"cpus": pools[1]})
     assert not adopt(machine, found(), plan_of(*pools)).changed
     second.undo()
     assert all_cpus(machine) == adopted
@@ -200,7 +205,7 @@ def test_a_service_that_holds_no_npu_now_follows_a_new_plan(machine, npus, v1):
     assert Adoption(machine, other, []).targets[0].sentence.startswith("outside.service (NPU 1) runs on CPUs")
     moved = adopt(machine, [], other)
     assert (states(moved), machine.cpus(100), machine.cpus(101)) == ({"outside.service": "adopted"}, "6-7", "6")
-    assert services.drop_in_sets(machine, "outside.service") == {"cpus": "6-7"}
+    assert drop_in(machine) == {"cpus": "6-7"}
     assert not adopt(machine, [], other).changed
     assert not unbind(machine).failed and all_cpus(machine) == before
 
@@ -262,7 +267,7 @@ def test_a_stopped_service_gets_the_new_plan_at_its_next_start(machine):
     other = plan_of("0-1", "6-7")
     line = "~ outside.service: CPUs 6-7 at its next start"
     assert variables(machine, [], FITTED, other) == (True, [line], {**OPENMP, "OMP_NUM_THREADS": "2", "TASK_QUEUE_ENABLE": "1"})
-    assert services.drop_in_sets(machine, "outside.service") == {"cpus": "6-7"}
+    assert drop_in(machine) == {"cpus": "6-7"}
     machine.calls.clear()
     assert not Adoption(machine, other, [], {}, FITTED).changed
     assert len([call for call in machine.calls if "ControlGroup" in call]) == 1, "one call for all services that are up to date"
@@ -448,11 +453,7 @@ def test_work_whose_npus_left_the_plan_gets_its_cpus_back(machine, monkeypatch, 
     assert changed and any("outside.service: CPUs 4-7 -> all" in line for lines in predicted.values() for line in lines)
     assert list(previous.recorded(machine)[SECTION]) == ["300:1:boot"]
     adopting.undo()
-    assert (all_cpus(machine), machine.read(previous.PATH), services.drop_in_sets(machine, "outside.service")) == (
-        adopted,
-        record,
-        {"cpus": "4-7"},
-    )
+    assert (all_cpus(machine), machine.read(previous.PATH), drop_in(machine)) == (adopted, record, {"cpus": "4-7"})
     for expected in (True, False):
         again, _predicted, changed = bind_again(machine, monkeypatch, plan, lambda: without_npu_1(machine))
         assert changed == again.changed == expected
@@ -460,6 +461,7 @@ def test_work_whose_npus_left_the_plan_gets_its_cpus_back(machine, monkeypatch, 
 
 
 def test_work_of_a_lost_card_keeps_its_reserved_pool(machine, monkeypatch):
+    assert [npu["pool"] for npu in with_lost({**LOST, "lost": [{**PLAN["npus"][1], "id": 0}]})] == ["0-1"], "its number is reused"
     adopt(machine, everything(machine)())
     adopted = all_cpus(machine)
     adopting, _predicted, changed = bind_again(machine, monkeypatch, LOST, lambda: without_npu_1(machine))
@@ -473,15 +475,11 @@ def test_processes_with_several_npus_get_the_union_of_pools(machine, plan):
     assert machine.cpus(100) == "0-1,4-7"
 
 
-def test_a_lost_npu_whose_number_is_reused_reserves_nothing():
-    assert [npu["pool"] for npu in with_lost({**LOST, "lost": [{**PLAN["npus"][1], "id": 0}]})] == ["0-1"]
-
-
 def test_a_service_that_moved_to_a_planned_npu_keeps_to_the_plan(machine, monkeypatch):
     adopt(machine, everything(machine)())
     moved = [user(machine, SERVICE, 0)]
     bind_again(machine, monkeypatch, PLANS_WITHOUT["left out"], lambda: moved)
-    assert services.drop_in_sets(machine, "outside.service") == {"cpus": machine.cpus(100)} == {"cpus": "0-1"}
+    assert drop_in(machine) == {"cpus": machine.cpus(100)} == {"cpus": "0-1"}
 
 
 ENTRY = {"original": "", "given": ["cpus=0-1"], "npus": [["npu", 0]], "group": "/a", "title": "a"}
@@ -520,16 +518,11 @@ def test_a_record_of_another_shape_or_name_is_refused(name, values):
         check({**GOOD, name: {**good, **values}})
 
 
-def first(machine):
-    adopt(machine, machine.found())
+def bind(*plan, **wanted):
+    return lambda machine: adopt(machine, machine.found(), *plan, **wanted)
 
 
-def other_settings(machine):
-    adopt(machine, machine.found(), wanted={"move_memory": True, **FITTED})
-
-
-def other_pools(machine):
-    adopt(machine, machine.found(), plan_of("0-1", "5-6"))
+first, other_pools, other_settings = bind(), bind(plan_of("0-1", "5-6")), bind(wanted={"move_memory": True, **FITTED})
 
 
 def refused_pools(machine):
@@ -680,9 +673,9 @@ def test_a_file_of_somebody_else_in_our_place_is_restored(machine):
     found, path = service(machine), DROP_IN
     machine.put(path, "[Service]\nNice=5\n")
     adopt(machine, found())
-    assert services.drop_in_sets(machine, "outside.service") == {"cpus": "4-7"}
+    assert drop_in(machine) == {"cpus": "4-7"}
     adopt(machine, found(), plan_of("0-1", "4-5")).undo()
-    assert services.drop_in_sets(machine, "outside.service") == {"cpus": "4-7"}
+    assert drop_in(machine) == {"cpus": "4-7"}
     assert not unbind(machine).failed and machine.read(path) == "[Service]\nNice=5"
 
 

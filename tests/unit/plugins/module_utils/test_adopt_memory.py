@@ -166,13 +166,6 @@ def test_without_the_tool_memory_stays(machine, monkeypatch):
     assert adopt(machine).changed and placed(machine) == [{1: 100}] * 3, "once it is installed"
 
 
-def test_pages_that_cannot_move_are_reported(machine):
-    machine.space = {1: 20}
-    (remark,) = remarks(adopt(machine, groups=[SESSION]))
-    assert remark.startswith("process 300 (worker) of NPU 1: 30 MiB stay on node 0: it is pinned, by the NPU driver for instance, or")
-    assert not adopt(machine, groups=[SESSION]).changed
-
-
 def test_processes_of_a_session_share_the_room(machine):
     machine.process(310, SESSION)
     for pid in (300, 310):
@@ -180,6 +173,11 @@ def test_processes_of_a_session_share_the_room(machine):
     adopted = work.adopt(machine, [user(machine, SESSION, 1, pids=[pid]) for pid in (300, 310)], HOME, (), MOVE)
     assert [machine.pages(pid) for pid in (300, 310)] == [{1: 100}, {0: 100}]
     assert "there is room for 0.0 GiB" in remarks(adopted)[0]
+    machine.allocate(310, N0=50)
+    machine.space = {1: 20}
+    (remark,) = remarks(work.adopt(machine, [user(machine, SESSION, 1, pids=[310])], HOME, (), MOVE))
+    assert remark.startswith("process 310 (worker) of NPU 1: 30 MiB stay on node 0: it is pinned, by the NPU driver for instance, or")
+    assert not work.adopt(machine, [user(machine, SESSION, 1, pids=[310])], HOME, (), MOVE).changed
 
 
 def ending(machine, group, nodes):

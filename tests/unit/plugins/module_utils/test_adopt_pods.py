@@ -90,6 +90,10 @@ def test_a_pod_is_adopted_once_and_gets_an_explicit_set_back(machine):
     assert not Adoption(machine, PLAN, [pod(machine, 1)], {}, PODS).changed
     adopt(machine, [pod(machine, 1)], plan_of("0-5", "6-7"), wanted=PODS)
     assert machine.runtime.cpu == {"cpus": "6-7"}
+    machine.process(100, SERVICE)
+    for wanted, cpus in (({}, "0-7"), (PODS, "4-7")):
+        adopt(machine, [pod(machine, 1), user(machine, SERVICE, 1)], wanted=wanted)
+        assert (machine.cpus(100), machine.cpus(200)) == ("4-7", cpus), "pods only where they are asked for"
     report = unbind(machine)
     assert (report.failed, warnings(report), machine.runtime.cpu, machine.cpus(200)) == ([], [], {"cpus": "0-7"}, "0-7")
     assert not machine.exists(previous.PATH)
@@ -105,6 +109,7 @@ def test_ended_containers_cost_one_call_each(machine):
 
 STATIC = {"policyName": "static", "defaultCpuSet": "0-7", "checksum": 1}
 GPU = {"devices": ["nvidia0"], "npus": [{"kind": "npu", "id": 1}]}
+OWN_SET = CGROUPS + POD + "/cpuset.cpus.effective"
 REFUSED = {
     "not asked for": ({}, {}, {}, "the kubelet places pods; adopt them with npu_affinity_adopt_pods: true"),
     "a static kubelet": ({STATE: json.dumps(STATIC)}, {}, PODS, "the kubelet assigns CPUs to pods (CPU manager policy static)"),
@@ -112,6 +117,7 @@ REFUSED = {
     "an unknown kubelet": ({STATE: None}, {}, PODS, "policy of this node's kubelet is not known"),
     "a plugin of NRI": ({"/proc/net/unix": "Num\n%s\n" % NRI}, {}, PODS, "one is connected to /run/nri/nri.sock"),
     "an installed plugin of NRI": ({"/opt/nri/plugins/10-balloons": ""}, {}, PODS, "/opt/nri/plugins has 10-balloons"),
+    "a set that others gave": ({OWN_SET: "0-1"}, {}, PODS, "change them with 'crictl update'"),
     "a GPU by NVIDIA's hook": ({BUNDLE: json.dumps({"linux": {"devices": []}})}, GPU, PODS, "NVIDIA's hook gave it /dev/nvidia0"),
 }
 
@@ -120,9 +126,11 @@ REFUSED = {
 def test_pods_that_are_left_alone(machine, files, values, wanted, why):
     machine.lay(files)
     machine.process(200, POD)
+    machine.runtime.cpu.update({"cpus": files[OWN_SET]} if OWN_SET in files else {})
+    before = machine.cpus(200), dict(machine.runtime.cpu)
     found = adopt(machine, [pod(machine, 1, **values)], wanted=wanted)
     assert states(found) == [("container", "refused")] and why in found.targets[0].sentence
-    assert (machine.cpus(200), machine.runtime.cpu) == ("0-7", {})
+    assert (machine.cpus(200), machine.runtime.cpu) == before
 
 
 ALLOWED = {"/run/systemd/transient/%s.d/50-DeviceAllow.conf" % os.path.basename(POD): "[Scope]\nDeviceAllow=/dev/davinci1 rwm\n"}
@@ -149,13 +157,6 @@ def test_a_pod_that_loses_a_device_gets_its_cpus_back(machine):
     assert (machine.runtime.cpu, machine.cpus(200), machine.exists(previous.PATH)) == ({"cpus": "0-7"}, "0-7", False)
 
 
-def test_a_set_that_others_gave_is_left_alone(machine):
-    machine.process(200, POD)
-    machine.runtime.update({"cpus": "0-1"})
-    found = adopt(machine, [pod(machine, 1)], wanted=PODS)
-    assert states(found) == [("container", "refused")] and "change them with 'crictl update'" in found.targets[0].sentence
-
-
 @pytest.mark.parametrize(("policy", "sets"), [("None", {"cpus": "4-7", "mems": "1"}), ("Static", {"cpus": "4-7"})])
 def test_memory_belongs_to_a_static_memory_manager(machine, policy, sets):
     free = {"/sys/devices/system/node/node%d/meminfo" % node: "Node %d MemFree: %d kB\n" % (node, 150 << 10) for node in (0, 1)}
@@ -179,14 +180,6 @@ def test_processes_in_a_pod_get_the_cpus_of_their_own_npus(machine):
     assert all_cpus(machine) == {200: "0-1", 210: "2-3", 220: "0-3"}
     unbind(machine)
     assert all_cpus(machine) == before
-
-
-def test_pods_that_are_no_longer_asked_for_get_their_cpus_back(machine):
-    machine.process(100, SERVICE)
-    machine.process(200, POD)
-    for wanted, cpus in ((PODS, "4-7"), ({}, "0-7")):
-        adopt(machine, [pod(machine, 1), user(machine, SERVICE, 1)], wanted=wanted)
-        assert all_cpus(machine) == {100: "4-7", 200: cpus}
 
 
 @pytest.mark.parametrize("static", [False, True])

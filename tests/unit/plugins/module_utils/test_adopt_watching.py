@@ -8,6 +8,7 @@ import ctypes
 import json
 import mmap
 import os
+import types
 
 import pytest
 
@@ -31,16 +32,6 @@ from tests.fakes.work import DOCKER, DROP_IN, ID, PLAN, SERVICE, SESSION, all_cp
 LIMIT, MIB = 4, 1 << 20
 
 
-class Found:
-    """What the finder of users finds at the moment, called as it is."""
-
-    def __init__(self, function=list):
-        self.function = function
-
-    def __call__(self, _host, _npus, among=None):
-        return [found for found in self.function() if among is None or {process["pid"] for process in found["processes"]} & set(among)]
-
-
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
     return working(tmp_path, monkeypatch)
@@ -48,9 +39,14 @@ def machine(tmp_path, monkeypatch):
 
 @pytest.fixture
 def found(monkeypatch):
-    found = Found()
-    monkeypatch.setattr(choosing, "users", found)
-    monkeypatch.setattr(watching, "users", found)
+    """``function`` returns the users of the moment."""
+    found = types.SimpleNamespace(function=list)
+
+    def users(_host, _npus, among=None):
+        return [user for user in found.function() if among is None or {process["pid"] for process in user["processes"]} & set(among)]
+
+    monkeypatch.setattr(choosing, "users", users)
+    monkeypatch.setattr(watching, "users", users)
     return found
 
 
@@ -109,16 +105,15 @@ def test_a_service_that_cannot_be_widened_keeps_no_container(machine, found):
     assert not unbind(machine).failed and machine.cpus(100) == "0-7"
 
 
-class Fails(Check):
-    def run(self):
+def test_a_bind_that_fails_after_adopting_gives_everything_back(machine, found, monkeypatch):
+    def fails(_check):
         raise ValueError("no")
 
-
-def test_a_bind_that_fails_after_adopting_gives_everything_back(machine, found):
+    monkeypatch.setattr(Check, "run", fails)
     found.function = everything(machine)
     before = all_cpus(machine)
     with pytest.raises(Undone, match="All files and CPUs of running work were restored"):
-        bind(machine, steps=[Fails(list)])
+        bind(machine, steps=[Check(list)])
     assert all_cpus(machine) == before and not machine.exists(previous.PATH)
 
 
