@@ -16,7 +16,7 @@ from .._base.findings import Device, coded, with_lost
 from .._features.adopt import record
 from .._features.adopt.choosing import Pods
 from .._features.feature import Comparing
-from .._features.slices.binders import check_binders
+from .._features.slices.drift import check_binders
 from .._features.threads import torch_npu
 from .._features.threads.placing import PATTERNS, Patterns, completed, cpus_of_roles, role_of
 from .._features.threads.tasks import threads

@@ -190,11 +190,9 @@ def _by_sysfs(host: Host, functions: Mapping[str, Sequence[Npu]]) -> Numbers:
 
 def _by_interrupts(host: Host, functions: Mapping[str, Sequence[Npu]]) -> Numbers:
     names = interrupt_names(host)
-    result: dict[int, int] = {}
-    for pci, members in functions.items():
-        shares = share_out([dict(npu, phy_id=None) for npu in members], requested(host, pci, names))
-        result.update((npu["id"], number) for npu, number, _own in shares if number is not None)
-    return result
+    unnumbered = {pci: [dict(npu, phy_id=None) for npu in members] for pci, members in functions.items()}
+    shares = [share for pci, members in unnumbered.items() for share in share_out(members, requested(host, pci, names))]
+    return {npu["id"]: number for npu, number, _vectors in shares if number is not None}
 
 
 def _remapped(tool: Tool, npus: Iterable[Npu], unknown: Iterable[int]) -> dict[int, tuple[int, str]]:

@@ -41,7 +41,6 @@ class Nodes:
 
     def __init__(self, host: Host, move: bool) -> None:
         self.host = host
-        self.patterns = {"kv": PATTERNS["kv"]}
         self.move = move
         self.room = memory.Room(host)
 
@@ -90,7 +89,7 @@ class Nodes:
         paths = services.memory_policies(self.host, target.unit) if target.by_group and not target.user["container"] else []
         if paths:
             return "it would not start again there with the memory policy in %s" % ", ".join(paths)
-        link = kv_thread(self.host, target.pids(self.host), self.patterns)
+        link = kv_thread(self.host, target.pids(self.host), {"kv": PATTERNS["kv"]})
         if link:
             return LINKS % link
         try:

@@ -154,13 +154,22 @@ class Watcher(Watching):
         return work.targets
 
     def prepare(self, container: str) -> None:
-        """Give a container of a pod that has not started its CPUs."""
+        """Give a container of a pod that has not started its CPUs.
+
+        A start that is under way may have read its specification before; then the look at running work decides.
+        """
         try:
             with changing(self.host, PROGRAM):
                 plan = read(self.host)
-                target = waiting(self.host, plan, container) if plan else None
-                if target and bind(self.host, target):
-                    self._log(target.lines(), "running work")
+                targets = waiting(self.host, plan, container) if plan else []
+                adopting = Adopt(self.host, Work(lambda *_arguments: targets, is_part=True))
+                for target in targets:
+                    adopting.run()
+                    adopting.finish()
+                    if target.text:
+                        raise ValueError(target.text)
+                    if not bundle(self.host, container):
+                        self._log(target.lines(), "running work")
         except (CommandError, OSError, ValueError) as error:
             say("Container %s did not get its CPUs before its start: %s" % (container[:12], error))
 
@@ -259,33 +268,20 @@ def _container(line: bytes) -> str:
     return name if isinstance(name, str) and re.match(r"[0-9a-f]{64}\Z", name) else ""
 
 
-def waiting(host: Host, plan: Plan, container: str) -> Target | None:
-    """Return a container that has not started, to be adopted; None where the look at running work decides, or nothing has to be done."""
+def waiting(host: Host, plan: Plan, container: str) -> list[Target]:
+    """Return a container that has not started, to be adopted; none where the look at running work decides, or nothing has to be done."""
     description = described(host, container)
     user = created(host, container, description.spec, with_lost(plan)) if description and description.waits else None
     entries = {(Device.of(npu).kind, npu["id"]): npu for npu in plan["npus"]}
     keys = [(npu["kind"], npu["id"]) for npu in user["npus"]] if user else []
     if description is None or user is None or not keys or user.get("unassigned") or not entries.keys() >= set(keys):
-        return None
+        return []
     npus = [entries[key] for key in keys]
     target = Target(host, user, npus, {cpu for npu in npus for cpu in expand(npu["pool"])} & online(host))
     top = CGROUPS + "/cpuset" if host.exists(CGROUPS + "/cpuset") else CGROUPS
     around = granted(host, top + posixpath.dirname(user["group"]).rstrip("/")) or set()  # else it does not start
     is_free = are_all(host, "cpus", description.sets["cpus"]) and not Pods(host, True).refusal(user, description.spec)
     if not (is_free and target.wanted and target.wanted <= around):
-        return None
+        return []
     target.state, target.before, target.after = ADOPTED, around, target.wanted
-    return target
-
-
-def bind(host: Host, target: Target) -> bool:
-    """Give a container that has not started its CPUs, and return whether it still has not. Takes the host's lock to be held.
-
-    A start that is under way may have read its specification before; then the look at running work decides. Raises ``ValueError``.
-    """
-    adopting = Adopt(host, Work(lambda *_found: [target], is_part=True))
-    adopting.run()
-    adopting.finish()
-    if target.text:
-        raise ValueError(target.text)
-    return not bundle(host, target.user["container"] or "")
+    return [target]

@@ -8,18 +8,20 @@ from __future__ import annotations
 import posixpath
 from typing import TYPE_CHECKING, Iterator, Mapping, Sequence, Tuple
 
+from ..._base.binders import BINDERS, VLLM, VLLM_ASCEND
 from ..._base.cpulist import compress, expand
 from ..._base.findings import CHANGED_CPUSET, EDIT, OFFLINE_CPU, OLD_PROCESS, Cause, Value, coded
 from ..._host.host import Host
-from ..._kernel.machine import CGROUPS, slice_path
+from ..._kernel.machine import CGROUPS, architecture, slice_path
 from ..._kernel.memory import nodes_with_memory
-from ..._kernel.processes import folder_of, members, started_with
-from ..._state.systemd import CPUSET_KEYS, RUNTIME_CONTROLS, Systemd, settings
+from ..._kernel.processes import command_of, folder_of, members, started_with, variables_of
+from ..._state.systemd import CPUSET_KEYS, RUNTIME_CONTROLS, UNIT_FOLDER, Systemd, settings
 from ..._state.unit_environment import agrees, environment
 from ..._state.unit_files import absent, differences, drop_in_of, fragment, numbers, others, similar, withheld
 from ..feature import Comparing
+from ..threads import torch_npu
+from ..threads.feature import SETTINGS as THREADS
 from ..watching import WATCH_SERVICE
-from .binders import check_binders
 from .lending import given, holders, lending, sentence
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     InFolder = Tuple[UnitSets, "str | None"]
     """The sets that a unit is to have, and the folder of its control group, None where it does not run."""
 
+_VISIBLE = {"npu": "ASCEND_RT_VISIBLE_DEVICES", "gpu": "CUDA_VISIBLE_DEVICES"}
 _LOADED = ("CPUAffinity", "NUMAMask")
 """Settings of a service that no cgroup shows."""
 _ALLOWED = {"Cpus_allowed_list": "cpus", "Mems_allowed_list": "mems"}
@@ -296,3 +299,79 @@ class _Service:
 
     def _differs(self, kind: str, name: str, expected: str, actual: str, cause: Cause) -> None:
         self.comparing.findings.differs(kind, name, expected, actual, cause, self.unit)
+
+
+def check_binders(comparing: Comparing, unit: str, processes: Sequence[str], cpus: str) -> None:
+    """Say which of the processes of a unit, given by their folders in /proc, bind themselves. ``cpus`` are those of the unit.
+
+    Each is a remark, and explains other findings. Their environment and arguments at the start show it (:mod:`_base.binders`)."""
+    host, findings = comparing.host, comparing.findings
+    online = set(comparing.online)
+    granted = set(expand(cpus)) & online or set(expand(cpus))
+    may_bind = comparing.host_binds and architecture(host) == "aarch64"
+    units = ((WATCH_SERVICE, "its threads", THREADS), ("npu-affinity-irq.timer", "them", UNIT_FOLDER + "/npu-affinity-irq.timer"))
+    fights = ["; until then %s puts %s back" % (unit, what) if host.exists(path) else "" for unit, what, path in units]
+    device = getattr(findings.devices.get(unit), "kind", "")
+    of_unit = [kind for kind in _VISIBLE if kind == device or unit.startswith((kind + "-", kind + ".slice"))]
+    by_sentence: dict[str, list[str]] = {}
+    against = "CPUs %s of %s" % (compress(granted), unit)
+    for pid in [process.rpartition("/")[2] for process in processes]:
+        environment, command = started_with(host, pid), command_of(host, pid)
+        variables = variables_of(environment)
+        kinds = [kind for kind, name in _VISIBLE.items() if kind in of_unit or name in variables]
+        left_out = [] if may_bind else [VLLM_ASCEND]
+        left_out += [VLLM] if _is_given_cpus(command, granted) else []
+        binders = [one for one in BINDERS if (len(one.kinds) > 1 or kinds[:1] == list(one.kinds)) and one not in left_out]
+        hows = [(binder, binder.enabled_by(variables, command)) for binder in binders]
+        texts = ["%s: %s, against %s: %s%s" % (how, binder.effect, against, binder.remedy, fights[0]) for binder, how in hows if how]
+        for text in texts + _of_torch_npu(environment, granted, online, against, fights[1]):
+            by_sentence.setdefault(text, []).append(pid)
+    for text, pids in by_sentence.items():
+        more = " and %d more" % (len(pids) - 1) if len(pids) > 1 else ""
+        who = "process %s (%s) of %s%s" % (pids[0], host.read("/proc/%s/comm" % pids[0]) or "ended", unit, more)
+        findings.remarks += coded("NPU_WORKER_BINDS_ITSELF", ["%s started %s" % (who, text)])
+
+
+def _is_given_cpus(command: Sequence[str], granted: set[int]) -> bool:
+    """Whether vLLM places its workers on CPUs that it was given, all of them those of its unit: filter ``launch`` writes this."""
+    lists, is_list = [], False
+    for word in command:
+        name, equals, value = word.partition("=")
+        if word.startswith("-"):
+            is_list = name.replace("_", "-") == "--numa-bind-cpus"
+        if is_list and (equals or not word.startswith("-")):
+            lists.append(value if equals else word)
+    try:
+        given = {cpu for text in lists for cpu in expand(text)}
+    except ValueError:
+        return False
+    return bool(given) and given <= granted
+
+
+def _of_torch_npu(environment: Sequence[str], granted: set[int], online: set[int], against: str, fight: str) -> list[str]:
+    """Return what torch_npu does with interrupts, which ``fight`` says who restores, and makes of CPUs that the unit does not have, by both
+    readings of the text where they differ."""
+    setting = torch_npu.setting(environment)
+    if not setting:
+        return []
+    (variable, wanted), sentences = setting, []
+    if torch_npu.BIND_IRQ in wanted.switches:
+        text = "with %s: torch_npu moves the interrupts of its NPUs and stops irqbalance: remove bind_irq%s"
+        sentences.append(text % (variable, fight))
+    ids = torch_npu.visible_ids(environment)
+    count = len(ids) if ids else len(wanted.ranges)
+    outside, texts = set(), []
+    for number in range(count) if ids else sorted(wanted.ranges):
+        old, new = (torch_npu.cpus_of(wanted, number, count, online, release) or set() for release in torch_npu.READINGS)
+        if (old | new) - granted:
+            outside |= (old | new) - granted
+            differ = "" if old == new else " (before 26.1.0 %s)" % compress(old)
+            share = "" if number in wanted.ranges else " (its part of the whole host)"
+            texts.append("CPUs %s%s%s for npu%d" % (compress(new), differ, share, number))
+    if outside:
+        result = "and gets less" if "force" in wanted.switches else "and then binds nothing"
+        sentences.append(
+            "with %s: torch_npu wants %s, of which %s are not among %s, %s: give it the CPUs of the plan (filter npu.affinity.launch, form "
+            "torch_npu), or remove the variable" % (variable, " and ".join(texts), compress(outside), against, result)
+        )
+    return sentences

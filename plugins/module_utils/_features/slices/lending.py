@@ -10,11 +10,12 @@ with the floor.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import fcntl
 import os
 import time
-from typing import TYPE_CHECKING, AbstractSet, Container, Dict, Iterable, Iterator, Mapping, NamedTuple, Set
+from typing import TYPE_CHECKING, AbstractSet, Container, Deque, Dict, Iterable, Iterator, Mapping, NamedTuple, Sequence, Set
 
 from ..._base.cpulist import compress, expand
 from ..._base.findings import Device, with_lost
@@ -49,18 +50,9 @@ PER_MINUTE = 4
 MINUTE = 60.0
 
 
-class Gifts:
-    """When the system was given CPUs. Times are those of a monotonic clock, in seconds."""
-
-    def __init__(self) -> None:
-        self._times: list[float] = []
-
-    def are_over(self, now: float) -> bool:
-        """Whether CPUs were given so often within a minute that the system waits for more."""
-        return len(self._times) >= PER_MINUTE and now - self._times[-PER_MINUTE] < MINUTE
-
-    def note(self, now: float) -> None:
-        self._times = (self._times + [now])[-PER_MINUTE:]
+def has_to_wait(gifts: Sequence[float], now: float) -> bool:
+    """Whether the system was given CPUs so often within a minute that it waits for more; ``gifts`` are the last times."""
+    return len(gifts) == PER_MINUTE and now - gifts[0] < MINUTE
 
 
 class Lending(NamedTuple):
@@ -224,7 +216,7 @@ class Housekeeping(Watching):
 
     def __init__(self, host: Host) -> None:
         Watching.__init__(self, host)
-        self.gifts = Gifts()
+        self._gifts: Deque[float] = collections.deque(maxlen=PER_MINUTE)
         self._ends = Ends(host)
         self._is_lending = False
 
@@ -279,10 +271,10 @@ class Housekeeping(Watching):
 
     def _change(self, loan: Lending, holding: Holders, is_all: bool) -> None:
         now, has, held = time.monotonic(), given(self.host), loan.held(holding)
-        may_give = is_all and not self.gifts.are_over(now) and lock.holder(self.host) is None
+        may_give = is_all and not has_to_wait(self._gifts, now) and lock.holder(self.host) is None
         wanted = loan.decided(has, held, may_give)
         if any(cpus - has[unit] for unit, cpus in wanted.items()):
-            self.gifts.note(now)
+            self._gifts.append(now)
         self._is_lending = True  # also where a part of the changes fails
         give(self.host, wanted)
         self._is_lending = any({**has, **wanted}[unit] - loan.floor for unit in has)

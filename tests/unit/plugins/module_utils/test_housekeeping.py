@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._command import watch as program
 from ansible_collections.npu.affinity.plugins.module_utils._features.slices import lending
-from ansible_collections.npu.affinity.plugins.module_utils._features.slices.lending import PER_MINUTE, Gifts, Lending
+from ansible_collections.npu.affinity.plugins.module_utils._features.slices.lending import PER_MINUTE, Lending, has_to_wait
 from ansible_collections.npu.affinity.plugins.module_utils._features.slices.feature import HOUSEKEEPING
 from ansible_collections.npu.affinity.plugins.module_utils._features.slices.lending import Housekeeping
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Result
@@ -70,7 +70,7 @@ EVENTS = st.one_of(
 def test_the_system_never_shares_a_held_pool_and_keeps_its_floor(events):
     has = {SYSTEM: set(expand(FLOOR)), USER: set(expand(FLOOR))}
     pools = [set(expand(pool)) for pool in POOLS]
-    workers, gifts, given_at, now = [0, 0], Gifts(), [], 0.0
+    workers, given_at, now = [0, 0], [], 0.0
     for what, of in events:
         if what in ("start", "end"):
             workers[of] = max(0, workers[of] + (1 if what == "start" else -1))
@@ -79,15 +79,14 @@ def test_the_system_never_shares_a_held_pool_and_keeps_its_floor(events):
         else:
             has[of] = set(expand(FLOOR if what == "reload" else WIDE))
         held = LENDING.held({number: {min(pools[number])} for number, count in enumerate(workers) if count})
-        wanted = LENDING.decided(has, held, may_give=what == "look" and not gifts.are_over(now))
+        wanted = LENDING.decided(has, held, may_give=what == "look" and not has_to_wait(given_at[-PER_MINUTE:], now))
         if any(cpus - has[unit] for unit, cpus in wanted.items()):
-            gifts.note(now)
             given_at.append(now)
         has.update(wanted)
         for cpus in has.values():
             assert LENDING.floor <= cpus <= LENDING.floor | LENDING.most and not cpus & held - LENDING.floor
         assert sum(at > now - 60 for at in given_at) <= PER_MINUTE
-        if what == "look" and not gifts.are_over(now):
+        if what == "look" and not has_to_wait(given_at[-PER_MINUTE:], now):
             assert set(map(frozenset, has.values())) == {frozenset(LENDING.available(held))}
 
 
