@@ -346,6 +346,7 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         name: str
         slice: str
         npus: List[str]
+        engine: NotRequired[str]
 
     class SlicesLive(TypedDict):
         method: str

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Iterable, Iterator, Sequence, Tuple
 
 from .._base.cpulist import compress, expand
 from .._features.adopt import record as adoptions
@@ -90,8 +90,8 @@ def _placed(record: HostRecord, pid: int) -> Lines:
         for rank, text in zip(described, pools.rank_titles({**user, "ranks": described}, record.plan or {"npus": []})):
             if rank["pid"] == pid:
                 yield "rank", text
-    live = record.state["live"] if record.state else {}
-    judged = Judge.of(record.host, record.plan or {}, record.expected().values(), live).placed(its_parts) if its_parts else None
+    judge = Judge.of(record.host, record.plan or {}, record.expected().values(), record.live)
+    judged = judge.placed(its_parts) if its_parts else None
     if judged and judged.outside:
         yield "placement", "%s; %s" % (pools.sentence(judged.outside), judged.outside[0]["next"])
     elif judged and judged.inside:
@@ -135,12 +135,12 @@ def _adopted(host: Host, pid: int, group: Sequence[str]) -> list[tuple[str, str]
     user = classified("/" + "/".join(group))
     keys = [key for key, entry in recorded.items() if key in group or key.partition(":")[2] == (user.container if user else None)]
     for key in [*keys, *([process_key] if process_key in recorded else [])]:
-        means = {adoptions.SERVICE: "by " + services.drop_in(key), adoptions.PROCESS: "by the affinity of its threads"}
-        by = means.get(adoptions.kind_of(key)) or "by %s update" % program_of(key.partition(":")[0])
+        means = {adoptions.SERVICE: services.drop_in(key), adoptions.PROCESS: "the affinity of its threads"}
+        by = means.get(adoptions.kind_of(key)) or "%s update" % program_of(key.partition(":")[0])
         sets = adoptions.last(recorded[key])
         if sets["cpus"]:
             nodes = " and memory nodes " + sets["mems"] if sets.get("mems") else ""
-            return [("adopted", "CPUs %s%s %s; an unbind gives back what it had" % (sets["cpus"], nodes, by))]
+            return [("adopted", "CPUs %s%s by %s; an unbind gives back what it had" % (sets["cpus"], nodes, by))]
     return []
 
 
@@ -152,22 +152,21 @@ def _users(record: HostRecord) -> list[Process]:
 def _npus_of(record: HostRecord, units: Iterable[str]) -> list[PlanEntry]:
     """Return the entries of the plan whose slice, service or workload is among the units."""
     slices = set(units)
-    for service in (record.live("slices") or {}).get("services", ()):
-        slices |= {service["settings"].get("Slice", "")} if service["name"] in slices else set()
-    for workload in (record.live("slices") or {}).get("workloads", ()):
+    slices.update(service["settings"].get("Slice", "") for service in record.slices["services"] if service["name"] in units)
+    for workload in record.slices["workloads"]:
         slices |= set(workload["npus"]) if workload["slice"] in slices else set()
     return [npu for npu in record.npus if npu.get("slice") in slices]
 
 
-def _entry(npu: Mapping[str, Any]) -> str:
-    roles = ["%s %s" % (role, npu[role]) for role in ("irq", *ROLES) if npu.get(role)]
+def _entry(npu: PlanEntry) -> str:
+    roles = ["%s %s" % (role, npu.get(role)) for role in ("irq", *ROLES) if npu.get(role)]
     mems = ", memory nodes %s" % memory_nodes(npu) if memory_nodes(npu) else ""
     return "%s has CPUs %s (%s)%s" % (Device.of(npu).full_title, npu["pool"], ", ".join(roles) or "no roles", mems)
 
 
 def _threads_of(record: HostRecord, pid: int) -> Lines:
     """Yield the roles of the threads of a process, where role threads places them."""
-    wanted = record.live("threads")
+    wanted = record.live.get("threads")
     if not wanted or not record.plan:
         return
     report = placing.place(record.host, record.plan, wanted["processes"], wanted["patterns"], check=True)
@@ -203,11 +202,10 @@ def of_npu(record: HostRecord, npu: PlanEntry) -> Lines:
         yield "system", "%s has CPUs %s of it until a workload uses it" % (unit, compress(has))
     if plan.get("follow") and not lent:
         yield "system", "its CPUs are not lent to the system"
-    live = record.live("slices") or {}
-    for service in live.get("services", ()):
+    for service in record.slices["services"]:
         if service["settings"].get("Slice") == slice_name:
             yield "service", "%s by %s" % (service["name"], record.origin(drop_in_of(service["name"])))
-    for workload in live.get("workloads", ()):
+    for workload in record.slices["workloads"]:
         if slice_name in workload["npus"]:
             yield "workload", "%s in %s" % (workload["name"], workload["slice"])
     processes = [process for process in _users(record) if npu in process.npus]
@@ -220,11 +218,11 @@ def of_npu(record: HostRecord, npu: PlanEntry) -> Lines:
 def _granted(record: HostRecord, unit: str) -> Lines:
     """Yield what the kernel grants a slice, where that is not what the bind set."""
     entry = record.expected().get(unit)
-    folder = Systemd(record.host).cgroup(unit) if entry else None
     for key, words, bound in (("cpus", "CPUs", entry["cpus"]), ("mems", "memory nodes", entry["mems"])) if entry else ():
-        text = record.host.read("%s/cpuset.%s.effective" % (folder, key)) if folder else None
-        if bound and text is not None and set(expand(text)) != set(expand(bound)):
-            yield "kernel", "%s has %s %s, and the bind set %s; 'npu-affinity verify' shows why" % (unit, words, text, bound)
+        granted = Systemd(record.host).effective(unit, key)
+        if bound and granted is not None and granted != set(expand(bound)):
+            shown = compress(granted)
+            yield "kernel", "%s has %s %s, and the bind set %s; 'npu-affinity verify' shows why" % (unit, words, shown, bound)
 
 
 def _pool_of(state: AppliedState, npu: PlanEntry) -> str | None:
@@ -252,9 +250,9 @@ def of_cpu(record: HostRecord, cpu: int) -> Lines:
     if cpu not in expand(facts["online"]) + expand(facts["offline"]):
         raise ValueError("there is no CPU %d: this host has %s" % (cpu, facts["online"]))
     yield "CPU", _cpu(host, cpu, facts)
-    owners = [(npu, [role for role in ("irq", *ROLES) if cpu in expand(npu.get(role) or "")]) for npu in record.npus]
-    owners = [(npu, roles) for npu, roles in owners if cpu in expand(npu["pool"])]
-    for npu, roles in owners:
+    owners = [npu for npu in record.npus if cpu in expand(npu["pool"])]
+    for npu in owners:
+        roles = [role for role in ("irq", *ROLES) if cpu in expand(npu.get(role) or "")]
         in_roles = " in role %s" % " and ".join(roles) if roles else ""
         since = record.author(partial(_pool_of, npu=npu))
         yield Device.of(npu).kind.upper(), "of %s%s, whose pool is %s%s" % (Device.of(npu).full_title, in_roles, npu["pool"], since)
@@ -285,11 +283,11 @@ def _cpu(host: Host, cpu: int, facts: Cpus) -> str:
 def _interrupts_on(record: HostRecord, cpu: int) -> Lines:
     """Yield the interrupts that come to a CPU: those of NPUs by name, others as a number."""
     host = record.host
-    report = predict(host, binding.Interrupts(), {"plan": record.plan}) if record.plan else None
-    ours = {entry["irq"]: row["id"] for row in (report.npus if report else ()) for entry in row["interrupts"]}
+    rows = predict(host, binding.Interrupts(), {"plan": record.plan}).npus if record.plan else ()
+    ours = {entry["irq"]: row["id"] for row in rows for entry in row["interrupts"]}
     names = interrupt_names(host)
-    interrupts = {number: Interrupt(number, name) for number, name in names.items()}
-    here = [number for number, one in interrupts.items() if cpu in expand(one.effective(host) or one.read(host) or "")]
+    interrupts = ((number, Interrupt(number, name)) for number, name in names.items())
+    here = [number for number, interrupt in interrupts if cpu in expand(interrupt.effective(host) or interrupt.read(host) or "")]
     for npu in sorted({ours[number] for number in here if number in ours}):
         vectors = [names[number] for number in here if ours.get(number) == npu]
         counted = ", ".join("%d %s" % (vectors.count(name), name) for name in sorted(set(vectors)))

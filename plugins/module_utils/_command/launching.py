@@ -70,23 +70,22 @@ def typed(sentence: str) -> str:
         return _flag(name) if value in ("true", "false") else "%s %s" % (_flag(name), value)
 
     def listed(match: Match[str]) -> str:
-        return "".join([_flag(match[1]), match[2], ", ".join(map(_flag, match[3].split(", ")))])
+        return _flag(match[1]) + match[2] + ", ".join(map(_flag, match[3].split(", ")))
 
     return _NAMED.sub(lambda match: _flag(match[0]), _HAS.sub(listed, _WITH_VALUE.sub(with_value, sentence)))
 
 
 def text(record: HostRecord, arguments: argparse.Namespace) -> str:
     """Return the text of a form. Raises ``ValueError`` with a sentence for what cannot work, and what the topology lacks."""
-    options = {name: getattr(arguments, "set_" + name) for name in _TAKEN}
-    if options["environment"]:
+    options = {name: getattr(arguments, "set_" + name) for name in _TAKEN if getattr(arguments, "set_" + name) is not None}
+    if "environment" in options:
         options["environment"] = dict.fromkeys(options["environment"], True)
     if "library" in FORMS[arguments.form].options:
-        options["library"] = options["library"] or code_folder(record.state)
-    given = {name: value for name, value in options.items() if value is not None}
+        options["library"] = options.get("library") or code_folder(record.state)
     entry = _entry(record, arguments.places)
     topology = gather(record.host, npu_smi=record.history.npu_smi)
     try:
-        return launch(entry, arguments.form, topology=topology, binding=arguments.binding or "", **given)
+        return launch(entry, arguments.form, topology=topology, binding=arguments.binding or "", **options)
     except ValueError as error:
         raise ValueError(". ".join([typed(str(error)), *topology["problems"]]))
 
@@ -96,11 +95,11 @@ def _entry(record: HostRecord, names: Sequence[str]) -> Mapping[str, Any]:
     places = [find(record, name) for name in names]
     for place in places:
         refuse_lost(record, place)
+        if place.vnpu and len(places) > 1:
+            raise ValueError("a vNPU is a part of one NPU: launch %s alone" % place.title)
     first, expected = places[0], record.expected()
-    if any(place.vnpu for place in places):
-        if len(places) > 1:
-            raise ValueError("a vNPU is a part of one NPU: launch %s alone" % next(place.title for place in places if place.vnpu))
-        return dict(first.vnpu or {})
+    if first.vnpu:
+        return first.vnpu
     npus = list({Device.of(npu): npu for place in places for npu in place.npus}.values())
     kinds = sorted({Device.of(npu).kind for npu in npus})
     if len(kinds) > 1:
@@ -109,13 +108,13 @@ def _entry(record: HostRecord, names: Sequence[str]) -> Mapping[str, Any]:
     home = next((unit for unit in slices if unit in expected), "")
     if len(npus) == 1 and not first.workload:
         return dict(npus[0], slice=home)
-    workload = first.workload if len(places) == 1 and first.workload else {}
+    workload = first.workload if len(places) == 1 else None
     return {
-        "name": workload.get("name") or "-".join([kinds[0], *(str(npu["id"]) for npu in npus)]),
+        "name": workload["name"] if workload else "-".join([kinds[0], *(str(npu["id"]) for npu in npus)]),
         "processes": npus,
         "pool": expected[home]["cpus"] if workload and home else union(npu["pool"] for npu in npus),
         "mems": union(npu.get("mems") or "" for npu in npus),
         "memory_nodes": union(map(memory_nodes, npus)),
         "slice": home,
-        "engine": workload.get("engine"),
+        "engine": workload.get("engine") if workload else None,
     }

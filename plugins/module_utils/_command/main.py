@@ -6,34 +6,26 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Callable, Sequence
 
 from .._features.register import FEATURES
 
 
-def _command(argv: Sequence[str]) -> int:
-    from .program import main
-
-    return main(argv)
-
-
-def _metrics(argv: Sequence[str]) -> int:
-    from .metrics import main
-
-    return main(argv)
-
-
-def _watch(argv: Sequence[str]) -> int:
-    from .watch import main
-
-    return main(argv)
+def _run(name: str, words: Sequence[str]) -> int:
+    """Run one of the command's own programs; only that one is imported."""
+    if name == "metrics":
+        from .metrics import main as run
+    elif name == "watch":
+        from .watch import main as run
+    else:
+        from .program import main as run
+    return run(words)
 
 
 PROGRAMS: dict[str, Callable[[Sequence[str]], int]] = {
-    "command": _command,
+    **{name: partial(_run, name) for name in ("command", "metrics", "watch")},
     **{feature.name: feature.program for feature in FEATURES.values() if feature.program},
-    "metrics": _metrics,
-    "watch": _watch,
 }
 
 

@@ -44,64 +44,56 @@ Sample = Tuple[Labels, Number]
 
 
 class Metric(NamedTuple):
-    """What there is to know of a metric before it is measured; ``kind`` is gauge or counter, ``labels`` are their names."""
+    """What there is to know of a metric before it is measured; ``labels`` are their names."""
 
     name: str
-    kind: str
     help: str
     labels: Tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        return "counter" if self.name.endswith("_total") else "gauge"
 
 
 LAST_VERIFY = "npu_affinity_last_verify_timestamp_seconds"
 METRICS = (
-    Metric("npu_affinity_info", "gauge", "Always 1; labels: version that bound the host, strategy of the plan.", ("strategy", "version")),
-    Metric("npu_affinity_bound", "gauge", "1 if the host has a plan in force, otherwise 0."),
-    Metric(
-        "npu_affinity_last_bind_timestamp_seconds",
-        "gauge",
-        "Time of the last bind or rollback that changed the host, in seconds since 1970.",
-    ),
-    Metric("npu_affinity_verify_success", "gauge", "1 if the last comparison of the host with its plan succeeded, otherwise 0."),
-    Metric(LAST_VERIFY, "gauge", "Time of the last comparison of the host with its plan, in seconds since 1970."),
-    Metric("npu_affinity_verify_duration_seconds", "gauge", "Duration of the last comparison, including calls of npu-smi."),
-    Metric("npu_affinity_compared_objects", "gauge", "Objects in the last comparison, by kind.", ("kind",)),
-    Metric(
-        "npu_affinity_drifted_objects", "gauge", "Objects that differ from the plan in force, by likely cause and code.", ("cause", "code")
-    ),
+    Metric("npu_affinity_info", "Always 1; labels: version that bound the host, strategy of the plan.", ("strategy", "version")),
+    Metric("npu_affinity_bound", "1 if the host has a plan in force, otherwise 0."),
+    Metric("npu_affinity_last_bind_timestamp_seconds", "Time of the last bind or rollback that changed the host, in seconds since 1970."),
+    Metric("npu_affinity_verify_success", "1 if the last comparison of the host with its plan succeeded, otherwise 0."),
+    Metric(LAST_VERIFY, "Time of the last comparison of the host with its plan, in seconds since 1970."),
+    Metric("npu_affinity_verify_duration_seconds", "Duration of the last comparison, including calls of npu-smi."),
+    Metric("npu_affinity_compared_objects", "Objects in the last comparison, by kind.", ("kind",)),
+    Metric("npu_affinity_drifted_objects", "Objects that differ from the plan in force, by likely cause and code.", ("cause", "code")),
     Metric(
         "npu_affinity_pending_changes",
-        "gauge",
         "Pending changes, such as that of a kubelet, which waits for a restart with npu_affinity_kubelet_restart.",
     ),
-    Metric("npu_affinity_npus", "gauge", "NPUs and GPUs with CPUs in the plan in force."),
-    Metric("npu_affinity_lost_npus", "gauge", "NPUs and GPUs of the plan in force, or of the one before, that are missing."),
-    Metric("npu_affinity_new_npus", "gauge", "NPUs and GPUs of the host without CPUs in the plan in force."),
+    Metric("npu_affinity_npus", "NPUs and GPUs with CPUs in the plan in force."),
+    Metric("npu_affinity_lost_npus", "NPUs and GPUs of the plan in force, or of the one before, that are missing."),
+    Metric("npu_affinity_new_npus", "NPUs and GPUs of the host without CPUs in the plan in force."),
     Metric(
         "npu_affinity_unconfined_processes",
-        "gauge",
         "Processes that use an NPU or GPU outside its pool, or with too few CPUs, except pods.",
         ("code", "device", "npu"),
     ),
     Metric(
         "npu_affinity_hugepages",
-        "gauge",
         "Huge pages of each memory node in the plan, by state: wanted, granted, and free among the granted.",
         ("node", "size", "state"),
     ),
     Metric(
         "npu_affinity_nic_queues",
-        "gauge",
         "Queue interrupts of network functions: near their function, elsewhere, or fixed by the kernel.",
         ("pci", "state"),
     ),
-    Metric("npu_affinity_local_ratio", "gauge", "Share of the CPUs of all pools that are local to their device, 0 to 1."),
+    Metric("npu_affinity_local_ratio", "Share of the CPUs of all pools that are local to their device, 0 to 1."),
     Metric(
         "npu_affinity_rebinds_total",
-        "counter",
         "Runs since boot that restored interrupts, workqueues or threads, by the timer (check), or a driver or link (driver).",
         ("trigger",),
     ),
-    Metric("npu_affinity_interrupts_rebound_total", "counter", "Interrupts that these runs restored since boot.", ("trigger",)),
+    Metric("npu_affinity_interrupts_rebound_total", "Interrupts that these runs restored since boot.", ("trigger",)),
 )
 
 
@@ -126,8 +118,8 @@ def samples(host: Host, before: str | None) -> tuple[dict[str, list[Sample]], st
         measured[LAST_VERIFY] = [] if last is None else _one(int(last))
     measured["npu_affinity_verify_success"] = _one(0 if why else 1)
     measured["npu_affinity_verify_duration_seconds"] = _one(time.monotonic() - begun)
-    bound_at = [time.strptime(entry.time, TIME) for entry in history.entries if entry.action in ("bind", "rollback")]
-    measured["npu_affinity_last_bind_timestamp_seconds"] = _one(calendar.timegm(bound_at[-1])) if bound_at else []
+    binds = [calendar.timegm(time.strptime(entry.time, TIME)) for entry in history.entries if entry.action in ("bind", "rollback")]
+    measured["npu_affinity_last_bind_timestamp_seconds"] = [({}, second) for second in binds[-1:]]
     measured["npu_affinity_info"] = [({"strategy": str((plan or {}).get("strategy") or ""), "version": VERSION}, 1)]
     totals = rebinds.totals(host)
     for name, key in (("npu_affinity_rebinds_total", "runs"), ("npu_affinity_interrupts_rebound_total", "interrupts")):
@@ -143,8 +135,8 @@ def _of_comparison(findings: Findings, plan: Plan, present: Sequence[Npu]) -> di
     pairs = [(finding.cause.word, code_of(finding.kind, finding.cause.word)) for finding in findings.drift]
     causes = [cause for cause, _code in pairs]
     there = {(npu.get("pci") or "").lower() for npu in present}
-    gone = [npu for npu in plan.get("lost") or () if (npu.get("pci") or "").lower() not in there]
     local = (plan.get("quality") or {}).get("local")
+    gone = [npu for npu in plan.get("lost") or () if (npu.get("pci") or "").lower() not in there]
     return {
         "npu_affinity_bound": _one(1 if plan else 0),
         "npu_affinity_compared_objects": [({"kind": kind}, len(names)) for kind, names in findings.checked.items()],

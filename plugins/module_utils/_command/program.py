@@ -24,7 +24,7 @@ from .._users import pools
 from .._base.version import VERSION
 from . import explaining, launching, running
 from .exec.program import REFUSED, main as execute, start
-from .state import CODES, OUTSIDE, HostRecord, Status, record_of, status_of
+from .state import CODES, OUTSIDE, HostRecord, record_of, status_of
 
 PROGRAM = "npu-affinity"
 _ABOUT = "Show and verify the CPU binding of this host, explain it, and run commands in it."
@@ -65,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
         return command
 
     add("status", _status, "print the binding state in one line and as exit status", _STATES, data=True)
-    add("verify", _verify, "list every difference from the binding, with its likely cause", _STATES, data=True)
+    add("verify", _status, "list every difference from the binding, with its likely cause", _STATES, data=True)
     add("plan", _plan, "print the plan in force as a table", data=True)
     explain = add("explain", _explain, "explain the settings of a process, a container, an NPU or a CPU", _SUBJECTS, data=True)
     explain.add_argument(
@@ -111,29 +111,19 @@ def _require_root(host: Host, command: str) -> None:
 
 
 def _status(host: Host, options: argparse.Namespace) -> int:
-    status = _standing(host, options)
-    if not options.json:
+    _require_root(host, options.command)
+    status = status_of(host)
+    if options.json:
+        _print_data(status.document())
+    elif options.command == "status":
         _print([status.line(), *(text for text in status.remarks if text.endswith("[NPU_HOUSEKEEPING_FOLLOWS]")), *status.ranks])
-    return CODES[status.state]
-
-
-def _verify(host: Host, options: argparse.Namespace) -> int:
-    status = _standing(host, options)
-    if not options.json:
+    else:
         _print([status.line().partition("; 'npu-affinity verify'")[0], *(entry["sentence"] for entry in status.drift)])
         if status.outside and status.state != OUTSIDE:
             _print(["%s [%s]" % (pools.sentence(status.outside), WORK_OUTSIDE_POOL)])
         _print("%s: %s" % (user["title"], user["next"]) for user in status.outside)
         _print("remark: " + text for text in status.remarks)
     return CODES[status.state]
-
-
-def _standing(host: Host, options: argparse.Namespace) -> Status:
-    _require_root(host, options.command)
-    status = status_of(host)
-    if options.json:
-        _print_data(status.document())
-    return status
 
 
 def _plan(host: Host, options: argparse.Namespace) -> int:
@@ -148,11 +138,9 @@ def _plan(host: Host, options: argparse.Namespace) -> int:
         raise ValueError("%s cannot be shown (%s): bind the host again, or print it with --json" % (PATH, error))
     written = host.names(UNIT_FOLDER, "*.slice")
     entries = [dict(npu, slice=npu.get("slice") if npu.get("slice") in written else None) for npu in plan["npus"]]
-    npus = [
-        {"pci": npu.get("pci"), "id": npu["id"], "name": None, "numa": numa_node(host, npu["pci"]) if npu.get("pci") else None}
-        for npu in plan["npus"]
-    ]
-    notes = [*record.notes.get("slices", []), *(note for feature, notes in record.notes.items() if feature != "slices" for note in notes)]
+    nodes = (numa_node(host, npu["pci"]) if npu.get("pci") else None for npu in plan["npus"])
+    npus = [{"pci": npu.get("pci"), "id": npu["id"], "name": None, "numa": node} for npu, node in zip(plan["npus"], nodes)]
+    notes = [note for feature in sorted(record.notes, key=lambda feature: feature != "slices") for note in record.notes[feature]]
     _print(plan_table(cast("Any", {**plan, "npus": entries}), cast("Any", {"npus": npus}), summary=" ".join(notes)))
     return 0
 
@@ -162,15 +150,13 @@ def _explain(host: Host, options: argparse.Namespace) -> int:
     record = record_of(host, private=False)
     if kind == "container":
         lines = explaining.of_container(record, number)
-    elif kind == "pid":
-        lines = explaining.of_process(record, int(number))
-    elif kind == "cpu":
-        lines = explaining.of_cpu(record, int(number))
+    elif kind in ("pid", "cpu"):
+        lines = (explaining.of_process if kind == "pid" else explaining.of_cpu)(record, int(number))
     else:
         lines = explaining.of_npu(_bound(host), running.find_npu(record, number))
     if options.json:
-        rows_found = [{"title": title, "text": sentence} for title, sentence in lines]
-        _print_data({"kind": kind, "subject": number, "rows": rows_found, "remarks": list(record.remarks)})
+        texts = [{"title": title, "text": sentence} for title, sentence in lines]
+        _print_data({"kind": kind, "subject": number, "rows": texts, "remarks": list(record.remarks)})
     else:
         _print(line for title, sentence in lines for line in wrapped(title, sentence, _WIDTH))
         _say(record.remarks)

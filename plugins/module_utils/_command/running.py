@@ -29,7 +29,7 @@ from .._ranks import matching
 from .state import HostRecord
 
 if TYPE_CHECKING:
-    from .._base.documents import PlanEntry, UnitSets
+    from .._base.documents import BoundWorkload, PlanEntry, UnitSets
 
 _CLIENTS = {
     "docker": "docker",
@@ -59,7 +59,7 @@ class Place(NamedTuple):
     title: str
     npus: Sequence[PlanEntry]
     slices: Sequence[str]
-    workload: Mapping[str, Any] | None = None
+    workload: BoundWorkload | None = None
     vnpu: Mapping[str, Any] | None = None
 
 
@@ -83,9 +83,8 @@ def launch(record: HostRecord, name: str, command: Sequence[str], user: str | No
     granted = set(expand(sets["cpus"])) & online
     of_all = home not in place.slices[:1]
     mask = granted if of_all else _mask(record, place.npus, online, granted)
-    systemd_run = _program(record.host, "systemd-run", "it comes with systemd")
-    words = [systemd_run, "--scope", "--collect", "--slice=" + home, "--description=%s for %s" % (command[0], place.title), "--"]
-    words += [_program(record.host, "taskset", "install util-linux"), "--cpu-list", compress(asked_for(record.host, mask, granted))]
+    words = [_program(record.host, "systemd-run", "it comes with systemd"), "--scope", "--collect", "--slice=" + home]
+    words += ["--description=%s for %s" % (command[0], place.title), "--", *_taskset(record.host, asked_for(record.host, mask, granted))]
     words += [*_as_user(record.host, user), *command]
     where = "%s in %s, CPUs %s" % (place.title, home, compress(mask))
     return Launch(words, environment, where + (", memory nodes %s" % sets["mems"] if sets["mems"] else ""))
@@ -111,12 +110,11 @@ def find(record: HostRecord, name: str) -> Place:
     """Return what a name stands for: an NPU by its number, PCI function or slice, a workload or a vNPU."""
     if record.plan is None:
         raise ValueError("there is no plan in force on this host: bind it first")
-    slices = record.live("slices") or {}
-    for workload in slices.get("workloads", ()):
+    for workload in record.slices["workloads"]:
         if name in (workload["name"], workload["slice"]):
             npus = [npu for npu in record.npus if npu.get("slice") in workload["npus"]]
             return Place("workload %s" % workload["name"], npus, [workload["slice"]], workload=workload)
-    for vnpu in slices.get("vnpus", ()):
+    for vnpu in record.slices["vnpus"]:
         if name in (vnpu["name"], vnpu["slice"]):
             npus = [npu for npu in record.npus if npu["id"] in vnpu["npus"] and Device.of(npu).kind == "npu"]
             return Place("vNPU %s" % vnpu["name"], npus, [vnpu["slice"]], vnpu=vnpu)
@@ -134,7 +132,7 @@ def find_npu(record: HostRecord, name: str) -> PlanEntry:
         raise ValueError("%s is the PCI function of %s; name one of them" % (name, " and ".join(Device.of(npu).title for npu in same)))
     slices = {Device.of(npu).title: npu.get("slice") or "npu-%s.slice" % npu["id"] for npu in record.npus}
     there = [home[: -len(".slice")] for home in slices.values()]
-    there += ["workload %s" % workload["name"] for workload in (record.live("slices") or {}).get("workloads", ())]
+    there += ["workload %s" % workload["name"] for workload in record.slices["workloads"]]
     text = "'%s' is not the slice or PCI function of an NPU or GPU, nor a workload, on this host, which has %s"
     wanted = name.lower().replace(".slice", "").replace("-", "")  # after another one was lost, an id can be that of another slice
     moved = ["%s is in %s" % (title, home) for title, home in slices.items() if wanted in (title.lower().replace(" ", ""), title[4:])]
@@ -146,14 +144,12 @@ def refuse_lost(record: HostRecord, place: Place) -> None:
     gone = [npu for npu in record.npus if npu.get("pci") and not record.host.exists("%s/%s" % (DEVICE_FOLDER, npu["pci"].lower()))]
     if not place.npus:
         raise ValueError("all devices of %s are missing; bind again" % place.title)
-    for npu in gone:
-        if npu in place.npus:
-            raise ValueError("%s dropped off the PCI bus; bind again when it is back or permanently removed" % Device.of(npu).full_title)
+    for npu in (npu for npu in gone if npu in place.npus):
+        raise ValueError("%s dropped off the PCI bus; bind again when it is back or permanently removed" % Device.of(npu).full_title)
     for npu in place.npus:
-        before = [other for other in gone if Device.of(other).kind == Device.of(npu).kind and other["id"] < npu["id"]]
-        if before:
+        for other in (other for other in gone if Device.of(other).kind == Device.of(npu).kind and other["id"] < npu["id"]):
             text = "%s dropped off the PCI bus, and npu-smi has renumbered the others: bind again to identify which one %s is now"
-            raise ValueError(text % (Device.of(before[0]).full_title, Device.of(npu).full_title))
+            raise ValueError(text % (Device.of(other).full_title, Device.of(npu).full_title))
 
 
 def _refuse_other_sets(host: Host, unit: str, sets: UnitSets, online: set[int]) -> None:
@@ -170,17 +166,15 @@ def _refuse_other_sets(host: Host, unit: str, sets: UnitSets, online: set[int]) 
 
 def _mask(record: HostRecord, npus: Sequence[PlanEntry], online: set[int], granted: set[int]) -> set[int]:
     """Return the CPUs on which the command starts: those of role main where role threads takes care of the other roles, else all."""
-    if record.live("threads") is None:
-        return granted
-    return cpus_of_roles(npus, online, granted)[0]["main"] or granted
+    roles = cpus_of_roles(npus, online, granted)[0] if record.live.get("threads") else {}
+    return roles.get("main") or granted
 
 
 def _without_slice(record: HostRecord, place: Place, command: Sequence[str], environment: Mapping[str, str], online: set[int]) -> Launch:
     """Return how a command is started where systemd cannot hold its CPU set."""
     facts = machine(record.host)
     if sets_cpus(facts):
-        notes = " ".join(sum(record.notes.values(), []))
-        advice = notes or "Switch role slices on (npu_affinity_slices_enabled)"
+        advice = " ".join(sum(record.notes.values(), [])) or "Switch role slices on (npu_affinity_slices_enabled)"
         raise ValueError("this host has no slice for %s. %s" % (place.title, advice))
     pool = {cpu for npu in place.npus for cpu in expand(npu["pool"])} & online
     mask = _mask(record, place.npus, online, pool)
@@ -188,7 +182,7 @@ def _without_slice(record: HostRecord, place: Place, command: Sequence[str], env
     mems = compress({node for npu in place.npus for node in expand(memory_nodes(npu))})
     where = "%s on CPUs %s" % (place.title, compress(mask)) + (", memory nodes %s" % mems if mems else "")
     if not mems:
-        return Launch([_program(record.host, "taskset", "install util-linux"), "--cpu-list", compress(mask), *command], environment, where)
+        return Launch([*_taskset(record.host, mask), *command], environment, where)
     numactl = _program(record.host, "numactl", "install it: systemd cannot hold memory nodes here (cgroup %s)" % facts["cgroup"])
     return Launch([numactl, "--physcpubind=" + compress(mask), *numactl_memory(nearest, mems), "--", *command], environment, where)
 
@@ -218,6 +212,10 @@ def _as_user(host: Host, user: str | None) -> list[str]:
     entry = _user(user)
     setpriv = _program(host, "setpriv", "install util-linux")
     return [setpriv, "--reuid=%d" % entry.pw_uid, "--regid=%d" % entry.pw_gid, "--init-groups", "--"]
+
+
+def _taskset(host: Host, cpus: set[int]) -> list[str]:
+    return [_program(host, "taskset", "install util-linux"), "--cpu-list", compress(cpus)]
 
 
 def _user(user: str) -> pwd.struct_passwd:

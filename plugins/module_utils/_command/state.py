@@ -21,7 +21,7 @@ from .._topology.gather import gather
 from .._users.pools import rank_titles, sentence
 
 if TYPE_CHECKING:
-    from .._base.documents import AppliedState, Plan, PlanEntry, UnitSets, Drift, OutsideUser
+    from .._base.documents import AppliedState, Drift, Live, OutsideUser, Plan, PlanEntry, SlicesLive, UnitSets
 
 
 class HostRecord(NamedTuple):
@@ -49,10 +49,15 @@ class HostRecord(NamedTuple):
         """Sentences for the user by feature."""
         return self.state.get("notes", {}) if self.state else {}
 
-    def live(self, feature: str) -> Any:
-        """Return what a feature wants of the running host, None where it is not known or absent."""
-        live: Mapping[str, Any] = self.state["live"] if self.state else {}
-        return live.get(feature)
+    @property
+    def live(self) -> Live:
+        """What features want of the running host."""
+        return self.state["live"] if self.state else {}
+
+    @property
+    def slices(self) -> SlicesLive:
+        none: SlicesLive = {"method": "", "services": [], "workloads": [], "vnpus": [], "bound_by": ""}
+        return self.live.get("slices", none)
 
     def expected(self) -> dict[str, UnitSets]:
         """Return the sets that the kernel must grant, by unit."""
@@ -68,8 +73,8 @@ class HostRecord(NamedTuple):
 
     def unit_that_runs(self, program: str) -> str:
         """Return :meth:`origin` of the managed unit that runs a program."""
-        files = [file["path"] for file in (self.state["files"] if self.state else ()) if " -m %s" % program in file["content"]]
-        return self.origin(files[0]) if files else program
+        files = self.state["files"] if self.state else ()
+        return next((self.origin(file["path"]) for file in files if " -m %s" % program in file["content"]), program)
 
     def author(self, part: Callable[[AppliedState], Any]) -> str:
         """Return who made a part of the state what it is, when and why, in parentheses; '' where that is not known."""
@@ -79,8 +84,7 @@ class HostRecord(NamedTuple):
 
 def summary(entry: Entry) -> str:
     """Return an entry of the history in few words."""
-    who = " by %s" % entry.author if entry.author else ""
-    why = ": %s" % entry.reason if entry.reason else ""
+    who, why = entry.author and " by " + entry.author, entry.reason and ": " + entry.reason
     return "%s, %s%s, run %s%s" % (entry.time, entry.action, who, entry.run["id"], why)
 
 
@@ -119,7 +123,7 @@ class Status(NamedTuple):
     outside: Sequence[OutsideUser] = ()
     ranks: Sequence[str] = ()
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Mapping[str, object]:
         fields = {name: value for name, value in self._asdict().items() if name != "record"}
         last = self.record.entries[-1].header() if self.record.entries else None
         return {**fields, "bound": self.state != NOT_BOUND, "last_change": last}
@@ -135,11 +139,11 @@ class Status(NamedTuple):
             devices = count(len(self.record.npus), noun(self.record.npus))
             return "bound: %s, %s as they should be%s" % (devices, count(objects, "object"), last)
         names = ["%s (%s, %s)" % (entry["object"], entry["cause"], entry["code"]) for entry in self.drift[:_SHOWN]]
-        more = ["%d more" % (len(self.drift) - _SHOWN)] if len(self.drift) > _SHOWN else []
+        names += ["%d more" % (len(self.drift) - _SHOWN)] if len(self.drift) > _SHOWN else []
         if self.state == PENDING:
-            return "pending: %s" % "; ".join([*self.waiting, *names, *more])
-        text = "%d of %s differ: %s" % (len(self.drift), count(objects, "object"), ", ".join(names + more))
-        return "drifted: %s; 'npu-affinity verify' shows why" % text
+            return "pending: %s" % "; ".join([*self.waiting, *names])
+        differing = len(self.drift), count(objects, "object"), ", ".join(names)
+        return "drifted: %d of %s differ: %s; 'npu-affinity verify' shows why" % differing
 
 
 def status_of(host: Host) -> Status:

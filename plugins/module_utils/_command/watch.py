@@ -70,8 +70,7 @@ class Groups:
 
     def _slices(self, top: str) -> Iterator[str]:
         pending = [top]
-        while pending:
-            outer = pending.pop()
+        for outer in pending:
             inner = ["%s/%s" % (outer, name) for name in self.host.names(outer, "*.slice") if self.pods or not of_pods([name])]
             yield from inner
             pending += inner
@@ -140,10 +139,9 @@ class Watch:
         self.budget = Budget(time.monotonic())
 
     def sources(self) -> str:
-        active = ["programs that start" if self.processes.descriptor >= 0 else "", "device files" if self.opens.descriptors else ""]
-        missing = [text for text in (self.processes.why, self.opens.why) if text]
-        words = " and ".join([text for text in active if text] + ["new cgroups" if self.groups.descriptor >= 0 else "the clock"])
-        return "Watches %s%s" % (words, "".join("; " + text for text in missing))
+        active = ["programs that start"] * (self.processes.descriptor >= 0) + ["device files"] * bool(self.opens.descriptors)
+        active += ["new cgroups" if self.groups.descriptor >= 0 else "the clock"]
+        return "; ".join(filter(None, ["Watches " + " and ".join(active), self.processes.why, self.opens.why]))
 
     def run(self) -> None:
         while True:

@@ -222,9 +222,9 @@ def test_names_that_node_exporter_does_not_read_are_refused(textfile):
 
 
 MADE_UP = (
-    program.Metric("a_ratio", "gauge", "One\nof two \\ ways."),
-    program.Metric("b_total", "counter", "How often.", ("why",)),
-    program.Metric("c_seconds", "gauge", "Not measured."),
+    program.Metric("a_ratio", "One\nof two \\ ways."),
+    program.Metric("b_total", "How often.", ("why",)),
+    program.Metric("c_seconds", "Not measured."),
 )
 TOTALS = [({"why": 'a "b" \\'}, 2), ({"why": "c\nd"}, 3)]
 WRITTEN = r"""# ours
