@@ -38,11 +38,8 @@ RETURN = r"""
 _value: {description: The cpulist., type: str, sample: "0-3,8"}
 """
 
-from collections.abc import Callable
-from typing import Any
-
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import as_cpulist
-from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors, filter_module
 
 
 @filter_errors
@@ -50,6 +47,4 @@ def cpulist(value: object) -> str:
     return as_cpulist(value)
 
 
-class FilterModule:
-    def filters(self) -> dict[str, Callable[..., Any]]:
-        return {"cpulist": cpulist}
+FilterModule = filter_module(cpulist)

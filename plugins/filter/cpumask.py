@@ -38,12 +38,9 @@ RETURN = r"""
 _value: {description: The CPU mask., type: str, sample: "00000008,00000000"}
 """
 
-from collections.abc import Callable
-from typing import Any
-
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand, to_mask
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import as_cpulist
-from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors, filter_module
 
 
 @filter_errors
@@ -51,6 +48,4 @@ def cpumask(value: object) -> str:
     return str(to_mask(expand(as_cpulist(value))))
 
 
-class FilterModule:
-    def filters(self) -> dict[str, Callable[..., Any]]:
-        return {"cpumask": cpumask}
+FilterModule = filter_module(cpumask)

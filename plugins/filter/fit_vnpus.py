@@ -108,11 +108,11 @@ _value:
   sample: {devices: [npu-7], reason: null, reasons: {}, taken: [{id: npu-7, memory_mb: 28672, core: 20, template: null}]}
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any, cast
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors, filter_module
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.fit import HARD, SOFT, Request, chip_of, requested
 
@@ -150,6 +150,4 @@ def _complete(request: Mapping[str, Any], soft: bool) -> Request:
     return requested(chip_of(str(request["chip"])), mode=SOFT if soft else HARD, **asked)
 
 
-class FilterModule:
-    def filters(self) -> dict[str, Callable[..., Any]]:
-        return {"fit_vnpus": fit_vnpus}
+FilterModule = filter_module(fit_vnpus)

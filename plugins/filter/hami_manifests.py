@@ -120,15 +120,8 @@ _value:
   type: dict
 """
 
-from collections.abc import Callable
-from typing import Any
-
-from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors, filter_module
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import hami
 
 hami_manifests = filter_errors(hami.hami_manifests)
-
-
-class FilterModule:
-    def filters(self) -> dict[str, Callable[..., Any]]:
-        return {"hami_manifests": hami_manifests}
+FilterModule = filter_module(hami_manifests)

@@ -312,15 +312,8 @@ _value:
   sample: numactl --physcpubind=144-167 --membind=6 -- python3 benchmark.py
 """
 
-from collections.abc import Callable
-from typing import Any
-
-from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors, filter_module
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch import forms
 
 launch = filter_errors(forms.launch)
-
-
-class FilterModule:
-    def filters(self) -> dict[str, Callable[..., Any]]:
-        return {"launch": launch}
+FilterModule = filter_module(launch)

@@ -301,15 +301,8 @@ _value:
     table: {description: All of it as lines of a table., type: list, elements: str, sample: ["A task with 2 NPUs can run on a2-01."]}
 """
 
-from collections.abc import Callable
-from typing import Any
-
-from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors, filter_module
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import job
 
 place = filter_errors(job.place)
-
-
-class FilterModule:
-    def filters(self) -> dict[str, Callable[..., Any]]:
-        return {"place": place}
+FilterModule = filter_module(place)

@@ -367,10 +367,9 @@ _value:
 """
 
 import inspect
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors, filter_module
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import planner
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import Given
 
@@ -391,6 +390,4 @@ def plan(topology: Topology, *args: Any, fail: bool = True, **options: Any) -> P
     return {**made, "warnings": list(map(str, made["warnings"]))}
 
 
-class FilterModule:
-    def filters(self) -> dict[str, Callable[..., Any]]:
-        return {"plan": filter_errors(plan)}
+FilterModule = filter_module(filter_errors(plan))

@@ -149,15 +149,8 @@ _value:
       sample: Chips 1-2 are in ring 0 of Atlas 800 (model 9000).
 """
 
-from collections.abc import Callable
-from typing import Any
-
-from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors, filter_module
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import select
 
 select_npus = filter_errors(select.select_npus)
-
-
-class FilterModule:
-    def filters(self) -> dict[str, Callable[..., Any]]:
-        return {"select_npus": select_npus}
+FilterModule = filter_module(select_npus)

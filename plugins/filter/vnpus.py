@@ -92,10 +92,10 @@ _value:
       volumes: ["/usr/local/hami-vnpu-core:/hami-vnpu-core:ro"]
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors, filter_module
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import vnpus as _vnpus
 
 if TYPE_CHECKING:
@@ -117,6 +117,4 @@ def vnpus(
     return [{**vnpu, "volumes": _vnpus.mounts(vnpu, folder, shared_region)} for vnpu in _vnpus.vnpus(topology, plan, vnpus, limiter)]
 
 
-class FilterModule:
-    def filters(self) -> dict[str, Callable[..., Any]]:
-        return {"vnpus": vnpus}
+FilterModule = filter_module(vnpus)

@@ -170,10 +170,10 @@ _value:
     numatopologies: {description: One object for every node., type: list, elements: dict, sample: [{kind: Numatopology}]}
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors, filter_module
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import volcano as _volcano
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.volcano_check import volcano_check
 
@@ -196,6 +196,4 @@ def volcano(
     return _volcano.volcano(hosts, cpus, npus, policy, replicas, **options) | {"problems": problems}
 
 
-class FilterModule:
-    def filters(self) -> dict[str, Callable[..., Any]]:
-        return {"volcano": volcano}
+FilterModule = filter_module(volcano)

@@ -52,11 +52,11 @@ _value:
   elements: dict
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import workloads as _workloads
-from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors
+from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors, filter_module
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
@@ -68,6 +68,4 @@ def workloads(plan: Plan, workloads: Sequence[Workload], topology: Topology) -> 
     return _workloads.workloads(plan, workloads, topology)
 
 
-class FilterModule:
-    def filters(self) -> dict[str, Callable[..., Any]]:
-        return {"workloads": workloads}
+FilterModule = filter_module(workloads)

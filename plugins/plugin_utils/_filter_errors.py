@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from ansible.errors import AnsibleFilterError
 
@@ -38,3 +38,8 @@ def filter_errors(function: Callable[P, R]) -> Callable[P, R]:
             ) from error
 
     return filtered
+
+
+def filter_module(filtered: Callable[..., Any]) -> type:
+    """Return the class that Ansible looks for in a file with one filter."""
+    return type("FilterModule", (), {"filters": lambda self: {filtered.__name__: filtered}})
