@@ -17,9 +17,9 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.comparison impo
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.views import keys_of
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Drift, Npu, Plan, Topology
+    from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import Record
 
-Record = Mapping[str, Any]
 OF_DEVICE = ("kind", "id", "card", "chip", "phy_id", "name", "family", "pci", "numa", "memory_mib")
 OF_PLAN = ("pool", "irq", "main", "acl", "release", "mems", "memory_nodes", "slice")
 COLUMNS = ("host", *OF_DEVICE, "plan", "strategy", *OF_PLAN, "local")
@@ -31,7 +31,7 @@ SUITE = "npu.affinity.verify"
 _NOT_XML = dict.fromkeys((0xFFFE, 0xFFFF), "\ufffd")
 
 
-def rows(records: Iterable[Record]) -> list[dict[str, Any]]:
+def rows(records: Iterable[Record]) -> list[dict[str, object]]:
     """Return a row for each NPU and GPU of hosts, by host and then as the host has them; what is not known is None.
 
     Records are those of :func:`_report.records.fleet`. The plan is the one in force, else what a bind would plan now.
@@ -40,23 +40,23 @@ def rows(records: Iterable[Record]) -> list[dict[str, Any]]:
     return [row for record in ordered for row in _of_host(record)]
 
 
-def _of_host(record: Record) -> Iterator[dict[str, Any]]:
-    topology = cast("Topology", record.get("topology") or {})
+def _of_host(record: Record) -> Iterator[dict[str, object]]:
+    topology = record.get("topology") or cast("Topology", {})
     in_force = topology.get("applied")
-    plan: Plan = in_force or cast("Plan", record.get("plan") or {})
+    plan: Plan = in_force or record.get("plan") or {}
     entries = dict(zip(keys_of(plan.get("npus") or ()), plan.get("npus") or (), strict=True))
     devices = topology.get("npus") or ()
     pairs = [(device, entries.get(key)) for key, device in zip(keys_of(devices), devices, strict=True)]
     shares = _local_shares({_name(device): entry["pool"] for device, entry in pairs if entry}, plan, topology)
     for device, entry in pairs:
-        values: dict[str, Any] = {"host": str(record["host"]), **device}
+        values: dict[str, object] = {"host": str(record["host"]), **device}
         if entry:
             values |= {name: entry.get(name) or None for name in OF_PLAN}
             values |= {"local": shares.get(_name(device)), "plan": "in force" if in_force else "planned", "strategy": plan.get("strategy")}
         yield {name: values.get(name) for name in COLUMNS}
 
 
-def _name(device: Mapping[str, Any]) -> str:
+def _name(device: Npu) -> str:
     return f"{device['kind']}-{device['id']}"
 
 
@@ -71,13 +71,13 @@ def _local_shares(pools: Mapping[str, str], plan: Plan, topology: Topology) -> d
 
 def table(records: Iterable[Record], form: str) -> str:
     """Return :func:`rows` as text, ``csv`` with a head, or ``json``."""
-    records = rows(records)
+    cells = rows(records)
     if form == "json":
-        return json.dumps(records, indent=1) + "\n"
+        return json.dumps(cells, indent=1) + "\n"
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: _cell(value) for name, value in row.items()} for row in records)
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in cells)
     return text.getvalue()
 
 
@@ -137,11 +137,10 @@ def _cases(result: Record) -> Iterator[Case]:
                 yield Case(kind, name, "failure", entry["sentence"], entry["cause"], _whose(entry))
 
 
-def _whose(entry: Record) -> str:
+def _whose(entry: Drift) -> str:
     """Return the NPU of a drift, where it belongs to one."""
-    if entry["npu"] is None:
-        return ""
-    return f"{entry['device'].upper()} {entry['npu']}" + (f" (PCI {entry['pci']})" if entry["pci"] else "")
+    device = str(entry["device"]).upper()
+    return "" if entry["npu"] is None else f"{device} {entry['npu']}" + (f" (PCI {entry['pci']})" if entry["pci"] else "")
 
 
 def _clean(text: str) -> str:

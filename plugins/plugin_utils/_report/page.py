@@ -16,22 +16,30 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown_lines
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import Typed
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.records import fleet
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.scene import LOOKS, PALETTE
 
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import Record
+
+    class PastRun(TypedDict):
+        name: str
+        records: list[Record]
+
+
 _IN_SCRIPT = {ord(character): f"\\u{ord(character):04x}" for character in "<>&"}
 """A JSON text with these replaced can end no script element, whatever the browser makes of it; the rest is ASCII."""
 
 
 def report_html(
-    records: Iterable[Mapping[str, Any]],
+    records: Iterable[Record],
     title: str = "NPU affinity",
     generated: str = "",
-    runs: Iterable[Mapping[str, Any]] = (),
+    runs: Iterable[PastRun] = (),
     typed: Typed | None = None,
     **others: Any,
 ) -> str:
@@ -41,31 +49,30 @@ def report_html(
     over time (:func:`timeline`). ``typed`` is how the run was started: commands of the page repeat it.
     """
     of_page = {"title": title, "generated": generated, "runs": timeline(runs), "solid": len(PALETTE)}
-    data = {**of_page, **fleet(records, **others)}
-    for host in data["hosts"]:
+    drawn = fleet(records, **others)
+    for host in drawn["hosts"]:
         if host["drift"]:
             host["bind"] = (typed or Typed()).line("bind", limit=host["name"])
-    text = json.dumps(data, ensure_ascii=True, separators=(",", ":")).translate(_IN_SCRIPT)
+    text = json.dumps({**of_page, **drawn}, ensure_ascii=True, separators=(",", ":")).translate(_IN_SCRIPT)
     parts = {"TITLE": escape(shown_lines(title)), "POLICY": escape(_policy()), "STYLE": _style(), "SCRIPT": _asset("page.js"), "DATA": text}
     before, *rest = _asset("page.html").split("@@")
     return before + "".join(parts.get(part, part) for part in rest)
 
 
-def timeline(runs: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def timeline(runs: Iterable[PastRun]) -> list[dict[str, object]]:
     """Return how much of a fleet differed, run by run: ``[{label, hosts, compared, drifted, objects, causes}]``, the oldest first.
 
-    A run is ``{name, records}``. Its label is the time of its newest record, or its name where records have no time. ``hosts`` is the
-    number of all hosts, ``compared`` of those that could be compared with a plan, ``drifted`` of those that differed. ``objects`` is the
-    number of objects that did, ``causes`` has it by cause.
+    The label is the time of its newest record, or its name where records have no time. ``hosts`` is the number of all hosts, ``compared``
+    of those that could be compared with a plan, ``drifted`` of those that differed. ``objects`` is the number of objects that did,
+    ``causes`` has it by cause.
     """
-    entries = [_run(run) for run in runs]
-    return [run for _order, run in sorted(entries, key=lambda entry: entry[0])]
+    return [run for _order, run in sorted(map(_run, runs), key=lambda entry: entry[0])]
 
 
-def _run(run: Mapping[str, Any]) -> tuple[tuple[str, str], dict[str, Any]]:
+def _run(run: PastRun) -> tuple[tuple[str, str], dict[str, object]]:
     if not isinstance(run, Mapping) or "records" not in run:
         raise ValueError(f"runs: a run has its name in 'name' and the records of its hosts in 'records'; got {str(run)[:80]!r}")
-    records: list[Mapping[str, Any]] = list(run["records"])
+    records = list(run["records"])
     name = str(run.get("name") or "")
     time = max((str(record.get("time") or "") for record in records), default="")
     compared = [record for record in records if record.get("bound") and "drift" in record]

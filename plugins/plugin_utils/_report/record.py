@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Container, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import NEVER_BOUND, OLD_PROCESS, SHORT_OF_MEMORY, coded
 from ansible_collections.npu.affinity.plugins.module_utils._base.table import count
@@ -15,6 +15,47 @@ from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import P
 from ansible_collections.npu.affinity.plugins.module_utils._users.pools import with_remedies
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import BIND_EFFECT, problems, with_mutes, without
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary_text import listed
+
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Comparison, Plan, Topology
+
+    class Verified(Comparison, total=False):
+        """What a task registers of a comparison; that has only ``msg`` where it failed. ``muted``: until when and why, by code."""
+
+        msg: str
+        muted: dict[str, str]
+        drift_fails: bool
+        workloads_fail: bool
+
+    class Process(TypedDict, total=False):
+        """``memory`` (or ``mib``) is in MiB by NUMA node; it belongs on the nodes ``wanted``."""
+
+        pid: int
+        name: str
+        npu: int | None
+        npus: list[int]
+        wanted: str
+        memory: dict[str, float]
+        mib: dict[str, float]
+
+    class Record(Verified, total=False):
+        """What playbook ``npu.affinity.verify`` keeps of a host; only ``host``, its name, must be there.
+
+        ``plan`` is what a bind would now plan, or ``refused``, the sentence why it would not; ``unreachable``: why it did not answer;
+        ``services`` and ``workloads`` are settings; ``groups`` those of the inventory that it is in.
+        """
+
+        host: str
+        time: str
+        topology: Topology
+        plan: Plan
+        refused: str
+        unreachable: str
+        services: list[dict[str, object]]
+        workloads: list[dict[str, object]]
+        groups: list[str]
+        processes: list[Process]
+
 
 OF_COMPARISON = ("bound", "checked", "drift", "outside", "outside_sentence", "remarks", "changes", "last_change", "msg", "muted")
 OF_USER = ("services", "workloads")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import WORK_OUTSIDE_POOL
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import problems, with_mutes, without
@@ -17,7 +17,6 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.planner import 
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import outdated
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.scene import Npu, colours_of, cpus_of, nodes_of, npus_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.views import (
-    Drift,
     Key,
     View,
     holders_of,
@@ -26,12 +25,23 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._report.views import 
     users_of,
     view_of_kernel,
     view_of_plan,
+    with_lost_of,
 )
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import LastChange, Plan, PlanEntry, Topology
+    from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import Process, Record
+    from ansible_collections.npu.affinity.plugins.plugin_utils._report.views import Drift
 
-Record = Mapping[str, Any]
+    class Measured(TypedDict):
+        """What playbook ``npu.affinity.measure`` keeps of a host."""
+
+        host: str
+        label: str
+        measured_at: str
+        workloads: list[dict[str, list[Process]]]
+
+
 BOUND, OUTSIDE, WARNED, DRIFTED, REFUSED, UNBOUND, SILENT, NONE = STATES = (
     "bound",
     "bound, workloads not",
@@ -64,22 +74,16 @@ class Shared:
 
 
 def fleet(
-    records: Iterable[Record], earlier: Iterable[Record] = (), strategies: Sequence[str] = (), measures: Iterable[Record] = ()
-) -> dict[str, Any]:
+    records: Iterable[Record], earlier: Iterable[Record] = (), strategies: Sequence[str] = (), measures: Iterable[Measured] = ()
+) -> dict[str, list[Any]]:
     """Return ``{hosts, machines, views}``.
 
-    A record is what playbook ``npu.affinity.verify`` keeps of a host: ``host``, its name; ``topology``, the fact; ``plan``, what a bind
-    would now plan, or ``refused``, the sentence why it would not; ``bound``, ``drift``, ``checked``, ``remarks`` and ``last_change`` of
-    module ``npu.affinity.binding_info``, ``changes``, what a bind would now change, or ``msg``, why that failed; ``unreachable``, why it
-    did not answer; ``services`` and ``workloads``, the settings; ``groups``, those of the inventory that it is in; by choice ``processes``:
-    ``[{pid, name, npu, memory: {node: MiB}}]``. Only ``host`` must be there.
-    ``measures`` are what playbook ``npu.affinity.measure`` keeps of hosts, any number of each: ``{host, label, measured_at, workloads}``.
-    ``earlier`` are records of an earlier run, ``strategies`` those to plan every host with besides.
-    Raises ``ValueError`` for a record without name, and for two of one name.
+    There can be any number of ``measures`` of a host. ``earlier`` are records of an earlier run, ``strategies`` those to plan every host
+    with besides. Raises ``ValueError`` for a record without name, and for two of one name.
     """
     machines, views = Shared(), Shared()
     before = _by_name(earlier)
-    counted: dict[str, list[Record]] = {}
+    counted: dict[str, list[Measured]] = {}
     for measure in sorted(measures, key=lambda measure: str(measure.get("measured_at"))):
         counted.setdefault(str(measure.get("host")), []).append(measure)
     read = [_Host(record, before.get(name), strategies, counted.get(name, ())) for name, record in _by_name(records).items()]
@@ -101,16 +105,19 @@ def _by_name(records: Iterable[Record]) -> dict[str, Record]:
 class _Host:
     """A host's record, read."""
 
-    def __init__(self, record: Record, before: Record | None, strategies: Sequence[str], measures: Sequence[Record]) -> None:
+    def __init__(self, record: Record, before: Record | None, strategies: Sequence[str], measures: Sequence[Measured]) -> None:
         self.record, self.before, self.strategies, self.measures = record, before, strategies, measures
-        self.topology: Topology = cast("Topology", record.get("topology") or {})
+        self.topology = record.get("topology") or cast("Topology", {})
         muted = record.get("muted") or {}
         self.drift: list[Drift] = [{**entry, "muted": muted.get(entry.get("code"), "")} for entry in record.get("drift") or ()]
 
-    def data(self, machines: Shared, views: Shared) -> dict[str, Any]:
+    def data(self, machines: Shared, views: Shared) -> dict[str, object]:
         """Return what the page needs of the host, with its machine and views in the shared ones."""
         state, why = self._state()
-        data: dict[str, Any] = {
+        remarks = self._remarks()
+        if self.record.get("refused") and self.record["refused"] != why:
+            remarks.append(f"A bind would now be refused: {self.record['refused']}")
+        data: dict[str, object] = {
             "name": str(self.record["host"]),
             "state": state,
             "why": why,
@@ -120,21 +127,19 @@ class _Host:
             "product": str((self.topology.get("machine") or {}).get("product") or ""),
             "facts": _facts(self.topology, self.record.get("last_change")),
             "compared": sum(len(objects) for objects in (self.record.get("checked") or {}).values()),
-            "remarks": self._remarks(),
-            "holders": holders_of(self.record, {}),
+            "remarks": remarks,
+            "holders": holders_of(self.record, None),
             "groups": [str(name) for name in self.record.get("groups") or ()],
             "drift": [],
             "npus": [],
             "views": [],
             "memory": list(self._memory()),
         }
-        if self.record.get("refused") and self.record["refused"] != why:
-            data["remarks"].append(f"A bind would now be refused: {self.record['refused']}")
         try:
             drawn = self._drawn(machines, views) if self.topology else {}
         except (KeyError, TypeError, ValueError) as error:
             why = f"lacks {error}" if isinstance(error, KeyError) else f"has an unexpected form ({error})"
-            drawn = {"remarks": [*data["remarks"], f"This host cannot be drawn, because its record {why}. Verify or collect it again."]}
+            drawn = {"remarks": [*remarks, f"This host cannot be drawn, because its record {why}. Verify or collect it again."]}
         return {**data, "drift": [_drift(entry, None) for entry in self.drift], **drawn}
 
     def _remarks(self) -> list[str]:
@@ -143,13 +148,13 @@ class _Host:
         sentences = [*problems(self.topology), *without(self.record.get("remarks") or (), shown), *changes]
         return with_mutes(sentences, self.record.get("muted") or {})
 
-    def _memory(self) -> Iterator[dict[str, Any]]:
+    def _memory(self) -> Iterator[dict[str, object]]:
         """Yield processes with their memory by node, for every time that they were looked at."""
         if self.record.get("processes"):
             yield {"label": "", "processes": [_process(process) for process in self.record["processes"]]}
         for measure in self.measures:
             processes = [_process(entry) for workload in measure.get("workloads") or () for entry in workload.get("memory") or ()]
-            label = ", ".join(str(measure[key]) for key in ("label", "measured_at") if measure.get(key))
+            label = ", ".join(str(text) for text in (measure.get("label"), measure.get("measured_at")) if text)
             if processes:
                 yield {"label": label, "processes": processes}
 
@@ -174,15 +179,14 @@ class _Host:
 
     def _warnings(self) -> list[str]:
         """Return what is to be looked at on a host that is as planned: remote CPUs, and warnings of its plan."""
-        in_force = self._in_force() or {}
+        in_force: Plan = self._in_force() or {}
         local = (in_force.get("quality") or {}).get("local")
         far = [f"{round(100 * (1 - local), 1):g} % of the CPUs are remote."] if local is not None and local < 1 else []
         return [str(sentence) for sentence in (*far, *(in_force.get("warnings") or ()))]
 
-    def _in_force(self) -> Record | None:
+    def _in_force(self) -> Plan | None:
         """Return the plan in force, with the sentences of what a bind would plan now where that is the same, else with its own quality."""
-        in_force: Record | None = self.topology.get("applied")
-        now: Record | None = self.record.get("plan")
+        in_force, now = self.topology.get("applied"), self.record.get("plan")
         if not in_force or now and _same(in_force, now):
             return {**now, **in_force} if now and in_force else in_force
         try:
@@ -190,9 +194,13 @@ class _Host:
         except (KeyError, TypeError, ValueError):
             return in_force  # its NPUs are not those of the topology
 
-    def _drawn(self, machines: Shared, views: Shared) -> dict[str, Any]:
+    def _drawn(self, machines: Shared, views: Shared) -> dict[str, object]:
         plans = dict(self._plans())
-        entries = _entries([plan for plan in plans.values() if isinstance(plan, Mapping)])
+        entries: dict[Key, PlanEntry] = {}
+        for plan in plans.values():
+            if isinstance(plan, Mapping):
+                given = with_lost_of(plan)
+                entries = {**entries, **dict(zip(keys_of(given), given, strict=True)), **entries}
         indexes = {key: index for index, key in enumerate(dict.fromkeys([*keys_of(self.topology["npus"]), *entries]))}
         npus, colours, machine = _machine(self.topology, machines, entries)
         drifting = [self._npu_of(entry, indexes) for entry in self.drift]
@@ -200,7 +208,7 @@ class _Host:
         for label, plan in plans.items():
             view: View = {"label": label, "kind": "plan", "refused": plan}
             if isinstance(plan, Mapping):
-                view = view_of_plan(label, cast("Plan", plan), indexes)
+                view = view_of_plan(label, plan, indexes)
             shown.append(view)
             if label == IN_FORCE and "drift" in self.record:
                 shown.append(view_of_kernel(KERNEL, view, self.drift, drifting))
@@ -222,7 +230,7 @@ class _Host:
                     return indexes[key]
         return None
 
-    def _plans(self) -> Iterator[tuple[str, Record | str]]:
+    def _plans(self) -> Iterator[tuple[str, Plan | str]]:
         """Yield plans by label, or the sentence why there is none; the first one is what the picture shows at first."""
         in_force, now = self._in_force(), self.record.get("plan")
         if in_force:
@@ -231,18 +239,19 @@ class _Host:
             yield NOW, now
         elif self.record.get("refused") and not now:
             yield NOW, str(self.record["refused"])
-        options = {name: value for name, value in ((now or in_force or {}).get("options") or {}).items() if name in OPTIONS}
+        made_with = (now or in_force or cast("Plan", {})).get("options") or {}
+        options = {name: value for name, value in made_with.items() if name in OPTIONS}
         for strategy in self.strategies:
             try:
                 yield f"strategy {strategy}", plan_of(self.topology, strategy=strategy, replan=True, **options)
             except ValueError as error:
                 yield f"strategy {strategy}", str(error)
-        earlier = self.before or {}
-        then = (earlier.get("topology") or {}).get("applied")
+        topology = self.before and self.before.get("topology")
+        then = topology.get("applied") if topology else None
         if then:
             yield "earlier: plan in force", then
-        elif earlier.get("plan"):
-            yield "earlier: planned", earlier["plan"]
+        elif self.before and self.before.get("plan"):
+            yield "earlier: planned", self.before["plan"]
 
 
 def _since(record: Record, earlier: Record | None) -> dict[str, list[str]] | None:
@@ -257,7 +266,7 @@ def _since(record: Record, earlier: Record | None) -> dict[str, list[str]] | Non
     }
 
 
-def _machine(topology: Topology, machines: Shared, entries: Mapping[Key, Record]) -> tuple[list[Npu], list[int | None], int]:
+def _machine(topology: Topology, machines: Shared, entries: Mapping[Key, PlanEntry]) -> tuple[list[Npu], list[int | None], int]:
     """Return the host's NPUs, their colours, and where its machine is held, once for all hosts that are alike: reading 640 CPUs takes its
     time."""
     alike = json.dumps([topology.get(part) for part in ("cpus", "numa", "npus")] + [list(entries.items())], sort_keys=True)
@@ -274,27 +283,17 @@ def _machine(topology: Topology, machines: Shared, entries: Mapping[Key, Record]
     return machines.read[alike]
 
 
-def _same(one: Record, other: Record) -> bool:
+def _same(one: Plan, other: Plan) -> bool:
     return all(one.get(key) == other.get(key) for key in ("strategy", "cpus", "housekeeping", "npus"))
 
 
-def _entries(plans: Iterable[Record]) -> dict[Key, Record]:
-    """Return the entries of the NPUs of several plans; the first plan that has an NPU says what is its."""
-    entries: dict[Key, Record] = {}
-    for plan in plans:
-        given = [*plan.get("npus", ()), *(plan.get("lost") or ())]
-        for key, entry in zip(keys_of(given), given, strict=True):
-            entries.setdefault(key, entry)
-    return entries
-
-
-def _npu(npu: Npu, colour: int | None) -> dict[str, Any]:
+def _npu(npu: Npu, colour: int | None) -> dict[str, object]:
     fields = {"label": npu.label, "badge": npu.badge, "name": npu.name, "pci": npu.pci, "node": npu.node, "colour": colour}
-    facts = npu.facts or {"gone": True}
-    return fields | {key: facts[key] for key in ("card", "busy", "gone") if facts.get(key) is not None and facts[key] is not False}
+    facts = {key: npu.facts.get(key) for key in ("card", "busy")} if npu.facts else {"gone": True}
+    return fields | {key: value for key, value in facts.items() if value is not None and value is not False}
 
 
-def _drift(entry: Drift, npu: int | None) -> dict[str, Any]:
+def _drift(entry: Drift, npu: int | None) -> dict[str, object]:
     texts = {key: str(entry.get(key) or "") for key in ("code", "kind", "object", "expected", "found", "cause", "remark", "muted")}
     try:
         cpus = marked(entry)
@@ -303,20 +302,20 @@ def _drift(entry: Drift, npu: int | None) -> dict[str, Any]:
     return {**texts, "npu": npu, "cpus": cpus}
 
 
-def _process(given: Record) -> dict[str, Any]:
+def _process(given: Process) -> dict[str, object]:
     """Return a process as the page has it; modules name the NPUs of one ``npu`` or ``npus``, its memory ``memory`` or ``mib``."""
-    npus = given.get("npus") or ([] if given.get("npu") is None else [given["npu"]])
+    npu = given.get("npu")
     memory = given.get("memory") or given.get("mib") or {}
     return {
         "pid": given.get("pid"),
         "name": str(given.get("name") or ""),
-        "npus": [int(npu) for npu in npus],
+        "npus": [int(number) for number in given.get("npus") or ([] if npu is None else [npu])],
         "wanted": str(given.get("wanted") or ""),
         "memory": {str(node): round(float(mib), 1) for node, mib in memory.items()},
     }
 
 
-def _facts(topology: Topology, change: Record | None) -> list[list[str]]:
+def _facts(topology: Topology, change: LastChange | None) -> list[list[str]]:
     machine = topology.get("machine") or {}
     last = ""
     if change:

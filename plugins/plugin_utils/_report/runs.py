@@ -10,11 +10,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary_text import alike, folded
 
-History = Sequence[Mapping[str, Any]]
+if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import LastChange
+
+    class Entry(LastChange):
+        difference: list[str]
+
+    History = list[Entry]
+
 LAST = "-1"
 BEFORE = "before:"
 FORMS = (
@@ -117,7 +124,7 @@ def unsure(to: str, target: str, unread: Sequence[str]) -> str:
     )
 
 
-def entry_of(history: History, target: str) -> Mapping[str, Any] | None:
+def entry_of(history: History, target: str) -> Entry | None:
     """Return the entry of a host that a resolved target means; None for a host that the run did not change. Raises ``ValueError`` for a
     host that has no such entry."""
     entries = history[::-1]

@@ -9,13 +9,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.views import Key, keys_of
 
 if TYPE_CHECKING:
-    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
+    from ansible_collections.npu.affinity.plugins.module_utils._base import documents
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import PlanEntry, Topology
 
 NODES_PER_ROW = 4
 PALETTE = (
@@ -48,35 +49,38 @@ class Npu:
     pci: str
     node: int | None
     pool: str
-    facts: Mapping[str, Any] | None
+    facts: documents.Npu | None
 
 
-Node = dict[str, Any]
-"""A NUMA node, or what belongs to none (``id`` None): its ``label``, its memory (``mib``, None if not known), the indexes of the NPUs drawn
-at it, and its cores by the cpulist of their cache, "" where that is not known (``groups``)."""
+class Node(TypedDict):
+    """A NUMA node, or what belongs to none: the indexes of the NPUs drawn at it, and its cores by the cpulist of their cache, "" where that
+    is not known (``groups``)."""
+
+    id: int | None
+    label: str
+    mib: int | None
+    npus: list[int]
+    groups: list[tuple[str, list[list[int]]]]
 
 
 def cpus_of(node: Node) -> Iterator[int]:
     return (cpu for _cache, cores in node["groups"] for core in cores for cpu in core)
 
 
-def npus_of(topology: Topology, entries: Mapping[Key, Mapping[str, Any]]) -> Iterator[Npu]:
+def npus_of(topology: Topology, entries: Mapping[Key, PlanEntry]) -> Iterator[Npu]:
     """Yield the NPUs of the topology with their entries of a plan, then those that only the plan has: they are lost, and drawn at the node
     of their memory."""
     here = dict(zip(keys_of(topology["npus"]), topology["npus"], strict=True))
     mixed = len({key[0] for key in here}) > 1
 
-    def npu(key: Key, what: Mapping[str, Any], node: int | None, facts: Mapping[str, Any] | None) -> Npu:
-        label, lost = f"{key[0].upper()} {what['id']}", facts is None
-        badge = f"{'×' if lost else ''}{key[0][0].upper() if mixed else ''}{what['id']}"
-        name, pci, pool = (str(value or "") for value in (what.get("name"), what.get("pci"), entries.get(key, {}).get("pool")))
-        return Npu(f"{label} (lost)" if lost else label, badge, name, pci, node, pool, facts)
-
-    for key, facts in here.items():
-        yield npu(key, facts, facts.get("numa"), facts)
-    for key, entry in entries.items():
-        if key not in here:
-            yield npu(key, entry, expand(entry["mems"])[0] if entry.get("mems") else None, None)
+    for key in dict.fromkeys([*here, *entries]):
+        facts, entry = here.get(key), entries.get(key)
+        shown: documents.Npu | PlanEntry = facts or entries[key]
+        badge = f"{'' if facts else '×'}{key[0][0].upper() if mixed else ''}{shown['id']}"
+        mems = entry.get("mems") if entry else None
+        node = facts.get("numa") if facts else expand(mems)[0] if mems else None
+        name, pci, pool = (str(value or "") for value in (shown.get("name"), shown.get("pci"), entry and entry.get("pool")))
+        yield Npu(f"{key[0].upper()} {shown['id']}{'' if facts else ' (lost)'}", badge, name, pci, node, pool, facts)
 
 
 def nodes_of(topology: Topology, npus: Sequence[Npu]) -> Iterator[Node]:
@@ -84,17 +88,14 @@ def nodes_of(topology: Topology, npus: Sequence[Npu]) -> Iterator[Node]:
     core_of = {cpu: core for core in topology["cpus"].get("siblings") or () for cpu in expand(core, "cpus.siblings of the topology")}
     cache_of = {cpu: cache for cache in topology["cpus"].get("caches") or () for cpu in expand(cache, "cpus.caches of the topology")}
 
-    def groups(cpus: Iterable[int]) -> list[list[Any]]:
+    def groups(cpus: Iterable[int]) -> list[tuple[str, list[list[int]]]]:
         cores: dict[str, list[int]] = {}
         for cpu in sorted(cpus):
             cores.setdefault(core_of.get(cpu, str(cpu)), []).append(cpu)
         caches: dict[str, list[list[int]]] = {}
         for core in cores.values():
             caches.setdefault(cache_of.get(core[0], ""), []).append(core)
-        return [[cache, of_cache] for cache, of_cache in caches.items()]
-
-    def made(number: int | None, label: str, mib: int | None, attached: list[int], cpus: Iterable[int]) -> Node:
-        return {"id": number, "label": label, "mib": mib, "npus": attached, "groups": groups(cpus)}
+        return list(caches.items())
 
     rest = set(expand(topology["cpus"]["online"], "cpus.online of the topology"))
     rest |= set(expand(topology["cpus"].get("offline") or "", "cpus.offline of the topology"))
@@ -105,9 +106,10 @@ def nodes_of(topology: Topology, npus: Sequence[Npu]) -> Iterator[Node]:
         rest -= cpus
         without_node.difference_update(attached)
         if cpus or attached:
-            yield made(node["id"], f"NUMA node {node['id']}", node.get("memory_mib"), attached, cpus)
+            number, label, mib = node["id"], f"NUMA node {node['id']}", node.get("memory_mib")
+            yield {"id": number, "label": label, "mib": mib, "npus": attached, "groups": groups(cpus)}
     if rest or without_node:
-        yield made(None, "no NUMA node known", None, sorted(without_node), rest)
+        yield {"id": None, "label": "no NUMA node known", "mib": None, "npus": sorted(without_node), "groups": groups(rest)}
 
 
 def colours_of(npus: Sequence[Npu], nodes: Sequence[Node]) -> list[int | None]:

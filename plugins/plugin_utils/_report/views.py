@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand, union
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Device
@@ -22,12 +22,43 @@ from ansible_collections.npu.affinity.plugins.module_utils._users.groups import 
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import members, title
 
 if TYPE_CHECKING:
+    from ansible_collections.npu.affinity.plugins.module_utils._base import documents
+    from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, PlanEntry, Topology, UsedNpu
+    from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import Record
+
+    class Drift(documents.Drift):
+        """``muted``: until when and why, '' if it is not."""
+
+        muted: str
+
+    class Holder(TypedDict):
+        """What has NPUs open. ``next`` says what puts it there, and ``command`` is that as a command, '' where no command alone does it."""
+
+        title: str
+        cpus: str
+        pool: str
+        next: str
+        command: str
+        cause: str
+        outside: bool
+
+    class User(TypedDict):
+        """A service or workload of the settings. NPUs that the plan lacks are named as in the settings."""
+
+        kind: str
+        name: str
+        units: list[str]
+        npus: list[str]
+        pool: str
+        mems: str
+
+
+if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
 Key = tuple[str, str, int]
 """What an NPU is recognised by: kind, PCI function, and which one of that function (a Duo card has two NPUs on one)."""
 View = dict[str, Any]
-Drift = Mapping[str, Any]
 CPULISTS = ("pool", "irq", "main", "kv", "acl", "release", "memory_nodes")
 FEW = 16
 """A thread or interrupt that may run on more CPUs than this is marked where it should be, not everywhere it could be."""
@@ -45,9 +76,13 @@ def keys_of(entries: Iterable[Mapping[str, Any]]) -> list[Key]:
     return keys
 
 
+def with_lost_of(plan: Plan) -> list[PlanEntry]:
+    return [*plan.get("npus", ()), *(plan.get("lost") or ())]
+
+
 def view_of_plan(label: str, plan: Plan, indexes: Mapping[Key, int]) -> View:
     """Return the view of a plan; ``indexes`` are the places of the NPUs in the host's list."""
-    entries = [*plan.get("npus", ()), *(plan.get("lost") or ())]
+    entries = with_lost_of(plan)
     return {
         "label": label,
         "kind": "plan",
@@ -60,13 +95,13 @@ def view_of_plan(label: str, plan: Plan, indexes: Mapping[Key, int]) -> View:
         "warnings": [str(sentence) for sentence in plan.get("warnings") or ()],
         "violations": [str(sentence) for sentence in plan.get("violations") or ()],
         "npus": {
-            indexes[key]: {name: str(entry[name]) for name in (*CPULISTS, "slice") if entry.get(name)}
+            indexes[key]: {name: str(value) for name in (*CPULISTS, "slice") if (value := entry.get(name))}
             for key, entry in zip(keys_of(entries), entries, strict=True)
         },
     }
 
 
-def view_of_kernel(label: str, plan: View, drift: Iterable[Drift], npus: Sequence[int | None]) -> View:
+def view_of_kernel(label: str, plan: View, drift: Iterable[documents.Drift], npus: Sequence[int | None]) -> View:
     """Return the view of a plan in force with what was found instead where something differs; ``npus`` are the indexes for the drift."""
     sets = {index: dict(entry) for index, entry in plan["npus"].items()}
     moved: dict[int, tuple[set[int], set[int]]] = {}
@@ -75,8 +110,8 @@ def view_of_kernel(label: str, plan: View, drift: Iterable[Drift], npus: Sequenc
             continue
         if entry["kind"] == "interrupts":
             gone, new = moved.setdefault(index, (set(), set()))
-            gone |= _cpus(entry, "expected_cpus")
-            new |= _cpus(entry, "found_cpus")
+            gone |= set(expand(entry.get("expected_cpus") or ""))
+            new |= set(expand(entry.get("found_cpus") or ""))
         elif entry["kind"] == "cpusets" and entry.get("expected_cpus") and entry["unit"] == sets[index].get("slice"):
             sets[index]["pool"] = str(entry.get("found_cpus") or "")
     for index, (gone, new) in moved.items():
@@ -84,30 +119,23 @@ def view_of_kernel(label: str, plan: View, drift: Iterable[Drift], npus: Sequenc
     return {**plan, "label": label, "kind": "kernel", "npus": sets, "repaired": [], "warnings": [], "violations": []}
 
 
-def marked(entry: Drift) -> str:
+def marked(entry: documents.Drift) -> str:
     """Return the cpulist of the CPUs that a drift is about."""
-    expected, actual = _cpus(entry, "expected_cpus"), _cpus(entry, "found_cpus")
+    expected, actual = (set(expand(cpus or "")) for cpus in (entry.get("expected_cpus"), entry.get("found_cpus")))
     if entry["kind"] in ("cpusets", "cpus"):
         return compress(expected ^ actual)
     return compress(expected | actual if len(actual) <= FEW else expected)
 
 
-def _cpus(entry: Drift, side: str) -> set[int]:
-    return set(expand(entry.get(side) or ""))
-
-
-def holders_of(record: Mapping[str, Any], topology: Topology | Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return ``[{title, cpus, pool, next, command, cause, outside}]`` of what has NPUs open and its ranks, first what is not placed as
-    planned.
-
-    ``next`` says what puts it there, and ``command`` is that as a command, '' where no command alone does it.
-    """
+def holders_of(record: Record, topology: Topology | None) -> list[Holder]:
+    """Return what has NPUs open and its ranks, first what is not placed as planned."""
     keys = ("title", "cpus", "pool", "next", "command", "cause")
     rows = [{key: str(user.get(key) or "") for key in keys} for user in record.get("outside") or ()]
-    away: dict[str, dict[str, Any]] = {row["title"]: {**row, "outside": True} for row in rows}
-    pools = {Device.of(npu)[:2]: npu["pool"] for npu in (topology.get("applied") or {}).get("npus") or ()}
+    away = {row["title"]: cast("Holder", {**row, "outside": True}) for row in rows}
+    in_force = topology.get("applied") if topology else None
+    pools = {Device.of(npu)[:2]: npu["pool"] for npu in (in_force or {}).get("npus") or ()}
     inside = []
-    for user in topology.get("users") or ():
+    for user in (topology.get("users") if topology else None) or ():
         if not user["processes"]:
             continue
         inside.append(_inside(called(user), union(process["cpus"] for process in user["processes"]), user["npus"], pools))
@@ -123,19 +151,18 @@ def holders_of(record: Mapping[str, Any], topology: Topology | Mapping[str, Any]
     return sorted([*away.values(), *(row for row in inside if row["title"] not in away)], key=lambda row: not row["outside"])
 
 
-def _inside(title: str, cpus: str, npus: Sequence[Mapping[str, Any]], pools: Mapping[tuple[str, int], str]) -> dict[str, Any]:
+def _inside(title: str, cpus: str, npus: Sequence[UsedNpu], pools: Mapping[tuple[str, int], str]) -> Holder:
     pool = union(pools.get((npu["kind"], npu["id"]), "") for npu in npus)
     return {"title": title, "cpus": cpus, "pool": pool, "next": "", "command": "", "cause": "", "outside": False}
 
 
-def users_of(record: Mapping[str, Any], plan: Plan | None) -> list[dict[str, Any]]:
-    """Return ``[{kind, name, units, npus, pool, mems}]`` of a record's settings. NPUs that the plan lacks are named as in the settings."""
+def users_of(record: Record, plan: Plan | None) -> list[User]:
     users = [("service", str(service.get("unit") or ""), service) for service in record.get("services") or ()]
     users += [("workload", str(workload.get("name") or ""), workload) for workload in record.get("workloads") or ()]
     return [_user(kind, name, user, plan or {"npus": []}) for kind, name, user in users]
 
 
-def _user(kind: str, name: str, user: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
+def _user(kind: str, name: str, user: Mapping[str, Any], plan: Plan) -> User:
     entries, unknown = members(plan, user.get("npus") or ())
     return {
         "kind": kind,

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
@@ -86,7 +85,7 @@ def _compared(task: StepTask) -> Result:
     return {"msg": result["msg"]} if result.get("failed") else result
 
 
-def _save(folder: str, host: str, report: Mapping[str, Any]) -> list[str]:
+def _save(folder: str, host: str, report: Any) -> list[str]:
     """Write the reports of a host, and return a sentence where that fails: what was found counts more."""
     text = json.dumps(report, indent=4, sort_keys=True, default=str)
     try:

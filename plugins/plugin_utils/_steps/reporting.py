@@ -212,7 +212,7 @@ def write_report(task: StepTask) -> Result:
 
 def _page(task: StepTask, names: list[str], documents: list[Any], settings: Mapping[str, Any]) -> str:
     measures = task.settings.of_playbooks()["measures"]
-    compared = [{"name": Path(folder).name, "records": list(map(content, records([folder])))} for folder in settings["runs"]]
+    compared: list[Any] = [{"name": Path(folder).name, "records": list(map(content, records([folder])))} for folder in settings["runs"]]
     return report_html(
         documents,
         generated=now("%Y-%m-%d %H:%M UTC"),
