@@ -69,11 +69,13 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         file: str | None
         known_by: str
 
-    class Npu(TypedDict):
-        """An NPU or GPU of a topology. ``driver`` is the one that is bound to its PCI function, ``parts`` are its hard vNPUs."""
-
+    class UsedNpu(TypedDict):
         kind: str
         id: int
+
+    class Npu(UsedNpu):
+        """An NPU or GPU of a topology. ``driver`` is the one that is bound to its PCI function, ``parts`` are its hard vNPUs."""
+
         card: int
         chip: int
         phy_id: int | None
@@ -134,10 +136,6 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         npus: List[UsedNpu]
         cpus: str
         local: int | None
-
-    class UsedNpu(TypedDict):
-        kind: str
-        id: int
 
     class NpuUser(TypedDict):
         """What uses accelerators, by cgroup: ``group`` is its path as systemd has it.
@@ -264,11 +262,9 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
         others: NotRequired[List[Dict[str, Any]]]
         vnpus: NotRequired[Splits]
 
-    class PlanEntry(TypedDict):
+    class PlanEntry(UsedNpu):
         """What a plan gives one NPU or GPU."""
 
-        kind: str
-        id: int
         card: NotRequired[int | None]
         chip: int
         phy_id: int | None

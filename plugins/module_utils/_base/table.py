@@ -14,7 +14,7 @@ from .findings import Device, noun
 from .memory_nodes import of_gpu
 
 if TYPE_CHECKING:
-    from .documents import Difference, DifferingNpu, Npu, Plan, Topology
+    from .documents import Difference, Npu, Plan, Topology
 
 HEADINGS = ("name", "PCI", "NUMA")
 ROLES = {
@@ -129,15 +129,11 @@ def sentences(
     ``remarks`` and ``difference`` are those of a desired state: services and workloads, and the plan in force next to this one; so are the
     lines ``outside``, on what runs elsewhere than on the CPUs of its NPUs.
     """
-    shown = {row["sentence"] for row in difference["npus"] if _only_pool_moves(row)} if difference else set()
+    rows = [row for row in difference["npus"] if None not in (row["now"], row["then"]) and row["now"] != row["then"]] if difference else []
+    shown = {row["sentence"] for row in rows if ".slice" not in str(row["sentence"])}
     titled = [*_remarks(plan, topology), *([("bound", summary)] if summary else []), *_in_force(difference, noun(plan["npus"]))]
     titled += [("work", line) for line in outside]
     return titled + [("remark", sentence) for sentence in remarks if sentence not in shown]
-
-
-def _only_pool_moves(row: DifferingNpu) -> bool:
-    """Whether an NPU is in both plans, in one slice."""
-    return None not in (row["now"], row["then"]) and row["now"] != row["then"] and ".slice" not in str(row["sentence"])
 
 
 def _in_force(difference: Difference | None, of: str) -> Iterator[tuple[str, str]]:

@@ -24,7 +24,6 @@ from .npus import blank
 
 if TYPE_CHECKING:
     from .._base.documents import Node, Npu, PciDevice
-    from .._nvidia_smi import CsvRow
 
 _QUERY = ("--query-gpu=index,uuid,pci.bus_id,name,memory.total", "--format=csv")
 _MIG = ("--query-gpu=index,mig.mode.current", "--format=csv")
@@ -46,8 +45,9 @@ def gather(host: Host, command: str | None, devices: Mapping[str, PciDevice], no
     aside = Tool(host, tool.argv, [])
     aside.ask_ahead(_MIG)
     answer = tool.ask(parse_nvidia_csv, *_QUERY)
-    if answer is None and any(map(_LOST.search, problems)):
-        answer = _one_by_one(aside, sorted(present))
+    if answer is None and any(map(_LOST.search, problems)):  # one that is lost can hide the others
+        aside.ask_ahead(_MIG, *((*_QUERY, "-i", pci) for pci in sorted(present)))
+        answer = [row for pci in sorted(present) for row in aside.ask(parse_nvidia_csv, *_QUERY, "-i", pci) or ()] or None
     in_mig = aside.ask(parse_nvidia_mig, *_MIG) or set()
     if answer is None:
         return []
@@ -59,28 +59,16 @@ def gather(host: Host, command: str | None, devices: Mapping[str, PciDevice], no
     for gpu in gpus:
         gpu.update({"family": "gpu", "numa": numa_node(host, gpu["pci"]) if gpu["pci"] else None, "busy": False})
     register_gpus(host, gpus, problems)
-    _add_mig(aside, gpus, in_mig)
+    listed = (aside.ask(parse_nvidia_list, "-L") or {}) if in_mig else {}
+    for gpu in gpus:
+        if gpu["id"] in in_mig:
+            gpu["mig"] = listed.get(gpu["id"], [])  # programs name these, not the GPU
     without_node = [gpu for gpu in gpus if gpu["pci"] in present and gpu["numa"] is None]
     _add_closest(aside, without_node, {node["id"]: set(expand(node["cpus"])) for node in nodes if node["cpus"]})
     numberless = compress(gpu["id"] for gpu in without_node if gpu["affinity"] is None)
     if numberless:
         problems.append("GPU %s: neither the kernel (numa_node is -1) nor nvidia-smi has a NUMA node for it." % numberless)
     return gpus
-
-
-def _one_by_one(aside: Tool, functions: Sequence[str]) -> list[CsvRow] | None:
-    """Return the GPUs of which each is listed when it alone is requested: one that is lost can hide the others."""
-    aside.ask_ahead(_MIG, *((*_QUERY, "-i", pci) for pci in functions))
-    rows = [row for pci in functions for row in aside.ask(parse_nvidia_csv, *_QUERY, "-i", pci) or ()]
-    return rows or None
-
-
-def _add_mig(aside: Tool, gpus: Iterable[Npu], in_mig: set[int | None]) -> None:
-    """Give each GPU in MIG mode the UUIDs of its MIG devices: programs name these, not the GPU."""
-    listed = (aside.ask(parse_nvidia_list, "-L") or {}) if in_mig else {}
-    for gpu in gpus:
-        if gpu["id"] in in_mig:
-            gpu["mig"] = listed.get(gpu["id"], [])
 
 
 def _add_closest(aside: Tool, gpus: Sequence[Npu], cpus: Mapping[int, set[int]]) -> None:

@@ -149,7 +149,10 @@ def _ask(tool: Tool, device_share: bool) -> tuple[_Info | None, list[Npu]]:
         tool.problems.append("npu-smi info lists %s, but 'info -m' has no logic id for it; left out." % _words(unknown))
     if chips:
         _add_boards(tool, chips, alone=all(row["logic_id"] is None for row in mapping) if mapping else False)
-        _add_affinity(chips, topo)
+        for row in topo:
+            for chip in chips:
+                if chip[_labelled(row)] == row["id"]:
+                    chip["affinity"] = row["affinity"]
     if device_share:
         _add_device_share(tool, chips)
     return info, chips
@@ -292,15 +295,8 @@ def _add_boards(tool: Tool, chips: Iterable[Npu], alone: bool) -> None:
             return
 
 
-def _add_affinity(chips: Iterable[Npu], topo: Iterable[TopoRow]) -> None:
-    """A row of the topology is labelled with the NPU ID, that is the card, or on A3 with the physical id."""
-    for row in topo:
-        for chip in chips:
-            if chip[_labelled(row)] == row["id"]:
-                chip["affinity"] = row["affinity"]
-
-
 def _labelled(row: TopoRow) -> Literal["phy_id", "card"]:
+    """Return what the label of a row has: the NPU ID, that is the card, or on A3 the physical id."""
     return "phy_id" if row["label"].startswith("Phy-ID") else "card"
 
 

@@ -19,14 +19,6 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary_text 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Comparison, Plan, Topology
 
-    class Verified(Comparison, total=False):
-        """What a task registers of a comparison; that has only ``msg`` where it failed. ``muted``: until when and why, by code."""
-
-        msg: str
-        muted: dict[str, str]
-        drift_fails: bool
-        workloads_fail: bool
-
     class Process(TypedDict, total=False):
         """``memory`` (or ``mib``) is in MiB by NUMA node; it belongs on the nodes ``wanted``."""
 
@@ -38,15 +30,18 @@ if TYPE_CHECKING:
         memory: dict[str, float]
         mib: dict[str, float]
 
-    class Record(Verified, total=False):
+    class Record(Comparison, total=False):
         """What playbook ``npu.affinity.verify`` keeps of a host; only ``host``, its name, must be there.
 
-        ``plan`` is what a bind would now plan, or ``refused``, the sentence why it would not; ``unreachable``: why it did not answer;
-        ``services`` and ``workloads`` are settings; ``groups`` those of the inventory that it is in.
+        ``msg`` is why it was not compared; ``muted``: until when and why, by code; ``plan`` is what a bind would now plan, or ``refused``,
+        the sentence why it would not; ``unreachable``: why it did not answer; ``services`` and ``workloads`` are settings; ``groups`` those
+        of the inventory that it is in.
         """
 
         host: str
         time: str
+        msg: str
+        muted: dict[str, str]
         topology: Topology
         plan: Plan
         refused: str

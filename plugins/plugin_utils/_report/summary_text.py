@@ -152,33 +152,23 @@ def folded(names: Sequence[str], most: int = SHOWN) -> str:
     for run in _runs(names):
         if len(parts) == most and len(names) - shown > 1:
             return f"{', '.join(parts)} and {len(names) - shown} more"
-        parts.append(run[0] if len(run) == 1 else _range(run))
+        ((head, first, tail),), ((_head, last, _tail),) = NUMBER.findall(run[0]), NUMBER.findall(run[-1])
+        parts.append(run[0] if len(run) == 1 else f"{head}[{first}:{last}]{tail}")
         shown += len(run)
     return ", ".join(parts)
 
 
 def _runs(names: Iterable[str]) -> Iterator[list[str]]:
     """Yield names alone, or three and more in a row that differ by their last number, which counts up."""
-    numbered = enumerate(names)
-    for _key, grouped in itertools.groupby(numbered, lambda entry: _place(*entry)):
+    for _key, grouped in itertools.groupby(enumerate(names), lambda entry: _place(*entry)):
         run = [name for _index, name in grouped]
         yield from [run] if len(run) > 2 else [[name] for name in run]
 
 
-def _split(name: str) -> tuple[str, str, str]:
-    ((head, number, tail),) = NUMBER.findall(name)
-    return head, number, tail
-
-
 def _place(index: int, name: str) -> tuple[Any, ...]:
     """Return what names of a run have in common."""
-    head, number, tail = _split(name)
+    ((head, number, tail),) = NUMBER.findall(name)
     return (head, tail, len(number), int(number) - index) if number else (name, index)
-
-
-def _range(run: Sequence[str]) -> str:
-    head, first, tail = _split(run[0])
-    return f"{head}[{first}:{_split(run[-1])[1]}]{tail}"
 
 
 def plans(variables: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> list[str]:
