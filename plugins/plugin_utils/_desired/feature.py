@@ -148,7 +148,6 @@ def watched(settings: FileEntry, python: str, **more: Any) -> Feature:
         started=(WATCH_SERVICE,),
         restarted=({"unit": WATCH_SERVICE, "files": [ARCHIVE, f"{UNIT_FOLDER}/{WATCH_SERVICE}", OF_ADOPT, OF_THREADS, HOUSEKEEPING]},),
         python=python,
-        runtime=True,
         needs_plan=True,
         **more,
     )

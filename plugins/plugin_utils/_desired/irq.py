@@ -74,7 +74,6 @@ def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
         restarted=RESTARTED,
         notes=notes,
         python=settings["python"],
-        runtime=True,
         needs_plan=True,
         live=settings["failure"] if binds else None,
     )

@@ -35,7 +35,6 @@ def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
         enabled=(METRICS_TIMER,),
         started=(METRICS_TIMER,),
         python=settings["python"],
-        runtime=True,
         needs_plan=True,
         live=textfile,
     )

@@ -74,7 +74,6 @@ def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
         enabled=(NIC_SERVICE, NIC_TIMER),
         started=(NIC_TIMER,),
         python=settings["python"],
-        runtime=True,
         needs_plan=True,
         notes=tuple(notes),
         live=live,

@@ -94,59 +94,45 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
-class Reviewed:
-    """A file as somebody reviewed it. Raises ``ValueError`` with what it is instead."""
-
-    def __init__(self, path: str, content: str | None) -> None:
-        self.path = path
-        if content is None:
-            raise ValueError(f"there is no file {path} on the controller")
-        try:
-            self.document = json.loads(content)
-        except (RecursionError, ValueError) as error:
-            raise ValueError(f"{path} is not valid JSON ({error})") from error
-        tables = ("hosts", *TABLES.values())
-        if (
-            not isinstance(self.document, dict)
-            or not {"schema", "version", *tables} <= self.document.keys()
-            or not all(isinstance(self.document[name], dict) for name in tables)
-        ):
-            raise ValueError(f"{path} is not a file of plans that playbook npu.affinity.plan wrote with npu_affinity_plan_file")
-        if (self.document["schema"], self.document["version"]) != (SCHEMA, VERSION):
-            version = self.document["version"]
-            raise ValueError(f"{path} was written by npu.affinity {version}, and this is {VERSION}, which may bind otherwise")
-
-    def host(self, name: str) -> dict[str, Any]:
-        """Return what the file has of a host. ``ValueError``: somebody changed it."""
-        try:
-            entry = self.document["hosts"][name]
-            return {key: self.document[TABLES[key]][value] if key in TABLES and value else value for key, value in entry.items()}
-        except (AttributeError, KeyError, TypeError) as error:
-            raise ValueError(f"what {self.path} has of this host was changed by hand, and lacks {error}") from error
-
-
 def refusal(name: str, now: Entry, files: Mapping[str, str | None]) -> str:
     """Return the sentence why a host must not be bound, '' where it may be.
 
     ``files`` are the contents of the reviewed files by their paths, None for one that is not there.
     """
     try:
-        why = _refusal(name, now, [Reviewed(path, content) for path, content in files.items()])
+        why = _refusal(name, now, {path: _document(path, content) for path, content in files.items()})
     except ValueError as error:
         why = str(error)
     return f"npu_affinity_reviewed: {why}. {ADVICE}" if why else ""
 
 
-def _refusal(name: str, now: Entry, files: list[Reviewed]) -> str:
-    having = [file for file in files if name in file.document["hosts"]]
-    if len(having) != 1:
-        paths = " and ".join(file.path for file in having or files)
-        return f"{paths} all have this host" if having else f"{paths} {'has' if len(files) == 1 else 'have'} no plan of this host"
-    (file,) = having
+def _document(path: str, content: str | None) -> dict[str, Any]:
+    """Return a file as somebody reviewed it. Raises ``ValueError`` with what it is instead."""
+    if content is None:
+        raise ValueError(f"there is no file {path} on the controller")
     try:
-        return _moved(file.path, file.host(name), now)
-    except (KeyError, TypeError) as error:
-        return f"what {file.path} has of this host was changed by hand, and lacks {error}"
+        document = json.loads(content)
+    except (RecursionError, ValueError) as error:
+        raise ValueError(f"{path} is not valid JSON ({error})") from error
+    tables, keys = ("hosts", *TABLES.values()), document.keys() if isinstance(document, dict) else ()
+    if not {"schema", "version", *tables} <= set(keys) or not all(isinstance(document[name], dict) for name in tables):
+        raise ValueError(f"{path} is not a file of plans that playbook npu.affinity.plan wrote with npu_affinity_plan_file")
+    if (document["schema"], document["version"]) != (SCHEMA, VERSION):
+        raise ValueError(f"{path} was written by npu.affinity {document['version']}, and this is {VERSION}, which may bind otherwise")
+    return cast("dict[str, Any]", document)
+
+
+def _refusal(name: str, now: Entry, documents: Mapping[str, dict[str, Any]]) -> str:
+    having = [path for path, document in documents.items() if name in document["hosts"]]
+    if len(having) != 1:
+        paths = " and ".join(having or documents)
+        return f"{paths} all have this host" if having else f"{paths} {'has' if len(documents) == 1 else 'have'} no plan of this host"
+    document, entry = documents[having[0]], documents[having[0]]["hosts"][name]
+    try:
+        then = {key: document[TABLES[key]][value] if key in TABLES and value else value for key, value in entry.items()}
+        return _moved(having[0], then, now)
+    except (AttributeError, KeyError, TypeError) as error:
+        return f"what {having[0]} has of this host was changed by hand, and lacks {error}"
 
 
 def _moved(path: str, then: Entry, now: Entry) -> str:

@@ -61,42 +61,46 @@ def _leave_diff(task: StepTask, result: Result) -> None:
 
 def unbind(task: StepTask, drained: bool = False) -> Result:
     """Restore the state before the first bind, or say that the node has to be drained before."""
-    settings, of_playbooks = task.settings.of_features(), task.settings.of_playbooks()
+    settings = task.settings.of_features()
     options = {
-        "root": settings["plan"]["root"],
-        "author": of_playbooks["author"],
-        "reason": of_playbooks["reason"],
-        "run": task.run_of_playbook,
+        **_options(task, settings, drained),
         "npu_smi": settings["plan"]["npu_smi"] or None,
-        "features": of_playbooks["features"],
+        "features": task.settings.of_playbooks()["features"],
         "ignore_busy": settings["device_share"]["ignore_busy"],
-        "move_memory": settings["slices"]["move_memory"],
-        "kubelet_wait": _kubelet_wait(settings, drained),
     }
     result = task.change("unbind", options)
     _leave_diff(task, result)
     return result | {"drain": options["kubelet_wait"] == 0 and bool(result.get("pending"))}
 
 
+def _options(task: StepTask, settings: Settings, drained: bool) -> Result:
+    """Return the options of both modules that change a host. ``drained``: the node is drained, so its kubelet may restart."""
+    of_playbooks, kubelet = task.settings.of_playbooks(), settings["kubelet"]
+    return {
+        "root": settings["plan"]["root"],
+        "author": of_playbooks["author"],
+        "reason": of_playbooks["reason"],
+        "run": task.run_of_playbook,
+        "move_memory": settings["slices"]["move_memory"],
+        "kubelet_wait": max(1, 2 * kubelet["wait"]) if drained else 0 if kubelet["restart"] else None,
+    }
+
+
 def _applied(task: StepTask, state: AppliedState, feature: str, entry: Result | None, drained: bool) -> Result:
     """Run module host_files with the settings of the host and the files that it places, and say whether the node waits for its drain."""
-    settings, of_playbooks = task.settings.of_features(), task.settings.of_playbooks()
-    comparison = None
+    settings, comparison = task.settings.of_features(), None
     if not feature:  # a role compares in a call of its own
         topology = task.variable("npu_affinity_topology")
         comparison = comparison_options(task.settings.of_role("verify"), settings["plan"]["timeout"], topology)
     options = {
-        "root": settings["plan"]["root"],
+        **_options(task, settings, drained),
         "state": state,
         "features": [feature] if feature else [],
         "action": "rollback" if entry else "bind",
-        "author": of_playbooks["author"],
-        "reason": of_playbooks["reason"] or (f"back to run {entry['run']['id']}" if entry else ""),
-        "run": task.run_of_playbook,
-        "move_memory": settings["slices"]["move_memory"],
         "compare": comparison,
-        "kubelet_wait": _kubelet_wait(settings, drained),
     }
+    if entry and not options["reason"]:
+        options["reason"] = f"back to run {entry['run']['id']}"
     sources = {file["sha256"]: file["src"] for file in settings["vnpu"]["files"]}
     files = _soft_split(task, state, sources) if feature in ("", "vnpu") and not task.check_mode else {}
     result = task.change("host_files", options, files)
@@ -120,13 +124,6 @@ def _soft_split(task: StepTask, state: AppliedState, sources: Mapping[str, str])
             else:
                 copied[file["sha256"]] = sources[file["sha256"]]
     return copied
-
-
-def _kubelet_wait(settings: Settings, drained: bool) -> int | None:
-    """Return the option of modules that decide about the kubelet; ``drained``: whether the node is drained, so it may restart."""
-    if drained:
-        return max(1, 2 * int(settings["kubelet"]["wait"]))
-    return 0 if settings["kubelet"]["restart"] else None
 
 
 def _not_copied(missing: Sequence[LayoutFile], sources: Mapping[str, str], host: str) -> str:

@@ -29,7 +29,6 @@ UNPLANNED = (
     "as playbook npu.affinity.measure does."
 )
 KEPT = ("seconds", "measured_at", "workloads", "remarks")
-IN_CHECK_MODE = "Nothing is packed in check mode."
 COMMAND = "npu_affinity_health"
 EXITED = "non-zero return code"
 """Part of the message of ansible.builtin.command for a command that ran and failed."""
@@ -87,7 +86,7 @@ def _earlier(path: Path) -> Mapping[str, Any] | None:
 def collect(task: StepTask) -> Result:
     """Archive a host, and fetch the archive, which nobody else may read on either side."""
     if task.check_mode:
-        return {"skipped": True, "msg": IN_CHECK_MODE}
+        return {"skipped": True, "msg": "Nothing is packed in check mode."}
     if "npu_affinity_topology" not in task.variables:
         return {"skipped": True}
     of_playbooks = task.settings.of_playbooks()

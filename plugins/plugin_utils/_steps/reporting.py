@@ -29,8 +29,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import
 from ansible_collections.npu.affinity.plugins.plugin_utils._review.file import review_file
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import hosts
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.of_host import HostSettings
-from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import DIFFERENCES, DRIFT, RUN, Result, StepTask
-from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import content, records, write
+from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import DIFFERENCES, DRIFT, RUN, Result, StepTask, records, write
 
 NO_REQUEST = (
     "Say what the job asks for, for instance with "
@@ -197,7 +196,7 @@ def write_report(task: StepTask) -> Result:
     settings, names, variables = task.settings.of_role("report"), list(task.variables["ansible_play_hosts_all"]), task.variables["hostvars"]
     if settings["from"]:
         saved = records(settings["from"])
-        names, documents = [path.stem for path in saved], [content(path) for path in saved]
+        names, documents = [Path(path).stem for path in saved], list(saved.values())
     else:
         documents = [record(name, variables[name]) for name in names]
     kinds = {path: Path(path).suffix.removeprefix(".") for path in settings["report"]}
@@ -212,12 +211,12 @@ def write_report(task: StepTask) -> Result:
 
 def _page(task: StepTask, names: list[str], documents: list[Any], settings: Mapping[str, Any]) -> str:
     measures = task.settings.of_playbooks()["measures"]
-    compared: list[Any] = [{"name": Path(folder).name, "records": list(map(content, records([folder])))} for folder in settings["runs"]]
+    compared: list[Any] = [{"name": Path(folder).name, "records": list(records([folder]).values())} for folder in settings["runs"]]
     return report_html(
         documents,
         generated=now("%Y-%m-%d %H:%M UTC"),
-        earlier=list(map(content, records(settings["runs"][-1:]))),
-        measures=list(map(content, records(f"{measures}/{name}" for name in names))),
+        earlier=list(records(settings["runs"][-1:]).values()),
+        measures=list(records(f"{measures}/{name}" for name in names).values()),
         runs=[*compared, {"name": "this run", "records": documents}] if compared else [],
         strategies=settings["strategies"],
         typed=ELSEWHERE if settings["from"] or task.variables["groups"].get(ARCHIVES) else typed(context.CLIARGS, os.environ),

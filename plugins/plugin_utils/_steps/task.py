@@ -242,14 +242,12 @@ def _write(path: Path, text: str) -> None:
             raise
 
 
-def records(folders: Iterable[str]) -> list[Path]:
-    """Return the JSON files of some folders."""
-    return [path for folder in folders for path in sorted(Path(folder).glob("*.json"))]
-
-
-def content(path: Path) -> Any:
-    """Return what a JSON file says."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, RecursionError, ValueError) as error:
-        raise AnsibleActionFail(f"{path} cannot be read as JSON: {error}") from error
+def records(folders: Iterable[str]) -> dict[str, Any]:
+    """Return what the JSON files of some folders say, by path."""
+    documents = {}
+    for path in [path for folder in folders for path in sorted(Path(folder).glob("*.json"))]:
+        try:
+            documents[str(path)] = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, RecursionError, ValueError) as error:
+            raise AnsibleActionFail(f"{path} cannot be read as JSON: {error}") from error
+    return documents

@@ -288,7 +288,7 @@ TEXTS = {
     "archives": (on_disk(reading.read), json.dumps({**ARCHIVE, "topology": {"schema": 1, "cpus": {}}})),
     "profiles": (on_disk(profile.read), "settings: {npu_affinity_strategy: even_split}\ninclude: latency\n"),
     "plans that were reviewed": (
-        lambda text: review_file.Reviewed("plans.json", text).host("a"),
+        lambda text: review_file.refusal("a", {}, {"plans.json": text}),
         json.dumps({**REVIEWED, "schema": review_file.SCHEMA, "version": review_file.VERSION}),
     ),
     "facts that were saved": (lambda text: placement_host._saved({}, text), SAVED),
