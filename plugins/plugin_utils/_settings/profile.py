@@ -20,11 +20,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._settings.specs impor
 
 SETTING = f"{PREFIX}profile"
 FOLDER = Path(__file__).with_name("profiles")
-SHAPE = {
-    "description": {"type": "str"},
-    "include": {"type": "str"},
-    "settings": {"type": "dict", "required": True},
-}
+SHAPE = {"description": {"type": "str"}, "include": {"type": "str"}, "settings": {"type": "dict", "required": True}}
 
 
 class Profile(NamedTuple):

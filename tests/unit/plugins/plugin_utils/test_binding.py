@@ -534,11 +534,7 @@ def test_a_role_for_kv_caches_has_a_column_where_a_plan_has_it():
 
 
 # What the setting names, where only the session's PATH leads to a tool, and what units of the host get.
-NAMED_TOOLS = [
-    ("", None, None),
-    ("", "/opt/npu-smi", "/opt/npu-smi"),
-    ("/srv/npu-smi", "/opt/npu-smi", "/srv/npu-smi"),
-]
+NAMED_TOOLS = [("", None, None), ("", "/opt/npu-smi", "/opt/npu-smi"), ("/srv/npu-smi", "/opt/npu-smi", "/srv/npu-smi")]
 
 
 @pytest.mark.parametrize("setting, found, named", NAMED_TOOLS)
