@@ -54,7 +54,6 @@ def idle(settings: OfRole) -> tuple[Sentence, ...]:
 
 
 def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
-    """Return what adopts running work."""
     mode = settings["adopt"]
     if settings["bound_by"] == "workers":
         raise coded_error(

@@ -83,7 +83,6 @@ def _without_effect(topology: Topology, plan: Plan, work: Work) -> str:
 
 
 def _services(topology: Topology, plan: Plan, work: Work, together: Sequence[Entry], method: str) -> Iterator[dict[str, Any]]:
-    """Yield the drop-ins of services and of the units of workloads."""
     homes = [*(None for _service in work.services), *(workload["slice"] for workload in together for _unit in workload["units"])]
     for (unit, entries, engine), home in zip(work.units(plan), homes, strict=True):
         if method == SERVICES and not _pool(entries):

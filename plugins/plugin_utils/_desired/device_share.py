@@ -19,7 +19,6 @@ _ORDER = "After=systemd-modules-load.service systemd-udev-settle.service\n" + BE
 
 
 def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
-    """Return device share as the host applies and compares it, and the unit, where the host has NPUs."""
     has_npus = any(npu["kind"] == "npu" for npu in topology["npus"])
     if not (has_npus or settings["npus"]):
         absent = Sentence("NPU_NO_EFFECT", f"{no_effect('npu_affinity_device_share_enabled', 'this host')}: it has no NPU.")

@@ -154,6 +154,5 @@ def watched(settings: FileEntry, python: str, **more: Any) -> Feature:
 
 
 def assignments(settings: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> str:
-    """Return lines ``key=value``."""
     pairs = settings.items() if isinstance(settings, Mapping) else settings
     return "".join(f"{key}={value}\n" for key, value in pairs)

@@ -104,7 +104,6 @@ def rebind_limit(settings: OfRole) -> str:
 
 
 def check_timer(does: str, settings: OfRole) -> str:
-    """Return the text of a timer that checks interrupts."""
     return timer(does, "2min", settings["interval"] or INTERVAL, "30s")
 
 

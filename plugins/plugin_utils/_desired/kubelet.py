@@ -19,7 +19,6 @@ _OPTION = re.compile(r"^(?=[a-z_]+: )")
 
 
 def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
-    """Return the drop-in."""
     kubelet = topology.get("kubelet")
     if not plan["npus"]:
         return Feature(needs_plan=True)

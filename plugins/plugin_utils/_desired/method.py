@@ -45,12 +45,10 @@ class Work(NamedTuple):
 
     @classmethod
     def of(cls, settings: OfRole, device_share: bool | None = None) -> Work:
-        """Return what the settings of role slices name."""
         vnpus, limiter = _vnpus.with_names(settings["vnpus"]), bool(settings["vnpu_limiter"])
         return cls(settings["services"], settings["workloads"], vnpus, settings["bound_by"], settings["environment"], limiter, device_share)
 
     def users(self) -> list[tuple[str, Sequence[Any]]]:
-        """Return what is named, and the names of the NPUs of each."""
         return [
             *((str(service["unit"]), service["npus"]) for service in self.services),
             *((f"workload {workload['name']}", workload["npus"]) for workload in self.workloads),

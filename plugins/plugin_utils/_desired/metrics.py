@@ -18,7 +18,6 @@ _ORDER = "After=npu-affinity-irq.service npu-affinity-tuning.service npu-affinit
 
 
 def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
-    """Return what writes the metrics of a host."""
     textfile = settings["textfile"]
     if textfile and not (textfile.startswith("/") and textfile.endswith(ENDING)):
         raise ValueError(

@@ -27,7 +27,6 @@ _ORDER = "After=systemd-modules-load.service network.target irqbalance.service\n
 
 
 def is_on(settings: OfRole) -> bool:
-    """Whether network interrupts are placed or reported."""
     return settings["nic"] != OFF
 
 

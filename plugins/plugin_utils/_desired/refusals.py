@@ -144,7 +144,6 @@ def follow_refusals(topology: Topology, plan: Plan) -> Iterator[str]:
 
 @remark("NPU_PROGRAM_MISSING")
 def program_refusals(topology: Topology) -> Iterator[str]:
-    """Yield a sentence for every program that the host needs for what a bind writes, and does not have."""
     for name, path in sorted((topology.get("programs") or {}).items()):
         if path is None:
             yield f"This host has no program {name}, which {_NEEDED_BY[name]}: install it ({_PACKAGES[name]}), and bind again."
@@ -185,7 +184,6 @@ def driver_refusals(topology: Topology) -> Iterator[str]:
 
 @remark("NPU_SETTING_INVALID")
 def host_code_refusals(folder: str) -> Iterator[str]:
-    """Yield why the host code cannot be in a folder."""
     why = ""
     if not _FOLDER.fullmatch(folder):
         why = "it must be an absolute path of letters, digits and ._+-, without '..' and without a slash at its end"

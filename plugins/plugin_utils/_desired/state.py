@@ -120,7 +120,6 @@ def _of_features(settings: Settings) -> ByRole:
 
 
 def _document(topology: Topology, plan: Plan | None, settings: Settings) -> AppliedState:
-    """Return the document of all features, with the host code and npu-smi where the settings have them."""
     document = with_host_code(of_plan(topology, plan, _of_features(settings)), settings["plan"]["library"])
     npu_smi = _on_this_host(topology, settings["plan"])["npu_smi"]
     return {**document, "npu_smi": npu_smi} if npu_smi else document
@@ -149,7 +148,6 @@ def planned(topology: Topology, settings: Mapping[str, Any]) -> Plan:
 
 
 def _refused(topology: Topology, plan: Plan, settings: Settings, shown: bool) -> list[Sentence]:
-    """Return why a plan must not be applied to the host as it is."""
     general, becomes = settings["plan"], _kubelet_becomes(topology, settings["kubelet"])
     work = _work(settings)
     sentences = plan_refusals(topology, plan, work)

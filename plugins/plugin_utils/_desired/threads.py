@@ -23,7 +23,6 @@ ABOUT = f"{MARKER}: changes are overwritten. The threads that are placed, by pro
 
 
 def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
-    """Return what places the threads of a plan's processes."""
     if settings["bound_by"] == "workers":
         raise coded_error(
             "NPU_WORKERS_CONFLICT",

@@ -20,7 +20,6 @@ def is_on(settings: OfRole) -> bool:
 
 
 def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
-    """Return the settings of the host that are wanted, and the unit that sets them at boot."""
     asked = settings["tuning"]
     values = {name: check(asked[name]) for name, check in SETTINGS.items() if asked.get(name) not in ("", None)}
     does = "Set governor, NUMA balancing, huge pages and swappiness for work on NPUs and GPUs"

@@ -160,7 +160,6 @@ def _plan_differences(then: Entry | None, now: Entry | None) -> str:
 
 
 def _differences(then: Entry, now: Entry) -> str:
-    """Return in what the plans and the states of two entries differ."""
     before, after = ({**(entry["state"] or NOTHING), "plan": entry["plan"]} for entry in (then, now))
     lines = difference(cast("AppliedState", after), cast("AppliedState", before))
     if lines == [REST] and before["units"] == after["units"]:

@@ -80,7 +80,6 @@ def _plans(hosts: Mapping[str, Host]) -> Iterator[str]:
 
 
 def _plan(host: Host) -> Iterator[str]:
-    """Yield what hosts of one section have in common."""
     plan, features = host["plan"], host["state"]["features"]
     housekeeping = f", housekeeping {plan['housekeeping']}" if plan.get("housekeeping") else ""
     on = ", ".join(feature for feature, presence in features.items() if presence == "present")

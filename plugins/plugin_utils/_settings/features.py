@@ -115,7 +115,6 @@ _TEMPLATES = ("{{", "{%", "{#")
 
 
 def gathered_by(plan: OfRole) -> dict[str, Any]:
-    """Return the options of module topology_facts by the settings of role plan."""
     units = [entry["unit"] for entry in (*plan["services"], *plan["vnpus"]) if entry.get("unit")]
     units += [unit for workload in plan["workloads"] for unit in workload.get("units") or ()]
     asked = {name: plan[name] for name in ("root", "npu_smi", "timeout")}

@@ -35,7 +35,6 @@ NONE = Profile([], {})
 
 @functools.cache
 def bundled() -> dict[str, Path]:
-    """Return the files of the profiles of the collection by their names."""
     return {path.stem: path for path in sorted(FOLDER.glob("*.yml"))}
 
 

@@ -123,7 +123,6 @@ def switches() -> dict[str, str]:
 
 
 def off(given: Values) -> list[str]:
-    """Return the roles that are switched off."""
     return [role for role, switch in switches().items() if not _is_true(given.get(switch, by_name()[switch]["default"]))]
 
 

@@ -86,7 +86,6 @@ def checked_span(value: str, setting: str) -> None:
 
 
 def checked_number(value: int, setting: str) -> None:
-    """Raise ``ValueError`` for a number that is too small."""
     if value < LEAST[setting]:
         raise ValueError(f"{setting}: expected {LEAST[setting]} or more; got {value}")
 

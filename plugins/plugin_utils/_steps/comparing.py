@@ -26,7 +26,6 @@ def compare(task: StepTask) -> Result:
 
 
 def verify(task: StepTask) -> Result:
-    """Compare a host, and fail it where something differs."""
     return _judged(_reported(task, _compared(task)), after_bind=False)
 
 

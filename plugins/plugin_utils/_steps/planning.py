@@ -173,7 +173,6 @@ def _failing(task: StepTask, topology: Topology, state: DesiredState, compared: 
 
 
 def _refused(code: str, *sentences: str) -> Result:
-    """Return the keys of a result that say why a host is not bound."""
     codes = by_code(Sentence(code, sentence) for sentence in sentences)
     return {"refusals": shown(sentences, codes), "codes": codes}
 

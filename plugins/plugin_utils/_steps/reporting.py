@@ -138,7 +138,6 @@ def show_history(task: StepTask) -> Result:
 
 
 def summarize(task: StepTask, playbook: str) -> Result:
-    """Return the result of each host of a run, and what to print of it."""
     names = task.variables["ansible_play_hosts_all"]
     hosts = {name: ReadOnce(task.variables["hostvars"][name]) for name in names}
     stopped = next((host[STOPPED] for host in hosts.values() if STOPPED in host), "")

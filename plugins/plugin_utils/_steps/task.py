@@ -171,7 +171,6 @@ class StepTask(ActionBase):
         return require_success(result, self._display.verbosity)
 
     def execute(self, module: str, options: Options) -> Result:
-        """Run a module on the host and return its result, also where it fails."""
         result: Result = self._execute_module(module_name=module, module_args=dict(options), task_vars=self.variables, wrap_async=False)
         return result
 
@@ -243,7 +242,6 @@ def _write(path: Path, text: str) -> None:
 
 
 def records(folders: Iterable[str]) -> dict[str, Any]:
-    """Return what the JSON files of some folders say, by path."""
     documents = {}
     for path in [path for folder in folders for path in sorted(Path(folder).glob("*.json"))]:
         try:
