@@ -63,7 +63,6 @@ class Refused(ValueError):
 def desired_state(
     topology: Topology,
     settings: Settings,
-    plan: Plan | None = None,
     shown: bool = False,
     in_force: InForce | None = None,
     tell: bool = False,
@@ -71,32 +70,21 @@ def desired_state(
     """Return the desired state of the host with its sentences. Raises ``ValueError`` for what cannot be made of that.
 
     A host that cannot be bound has ``refusals``, no ``digest``, and a document without features, which changes nothing. ``shown``: the
-    plan is only shown: CPUs that pods hold now do not refuse it, and interrupts of other devices are remarks. ``plan``: the plan to take,
-    as it is, in place of one that is made; an empty one takes everything off. ``tell``: what a bind would change is a remark, as where the
-    plan is shown.
+    plan is only shown: CPUs that pods hold now do not refuse it, and interrupts of other devices are remarks. ``tell``: what a bind would
+    change is a remark, as where the plan is shown.
     """
-    if missing := {"plan", *FEATURES} - settings.keys():
-        raise ValueError(f"the settings lack {' and '.join(sorted(missing))}.")
-    if plan is not None and not isinstance(plan, Mapping):
-        raise ValueError(f"plan: expected a plan of npu.affinity.plan; got {plan!r}")
-    settings, is_given = {**settings, "adopt": adopt.kept(topology, settings["adopt"])}, plan is not None
-    refusals: list[Sentence] = []
-    document = of_plan(topology, None, {})
-    if plan is None:
-        try:
-            plan = planned(topology, settings["plan"])
-        except ValueError as error:
-            refusals = [of_error(error, "NPU_SETTING_INVALID")]
-        else:
-            refusals = _refused(topology, plan, settings, shown)
-    plan = plan or None
-    if not refusals:
-        try:
-            document = _document(topology, plan, settings)
-        except Refused as error:
-            if is_given:
-                raise
-            refusals = error.sentences
+    settings = {**settings, "adopt": adopt.kept(topology, settings["adopt"])}
+    document, plan = of_plan(topology, None, {}), None
+    try:
+        plan = planned(topology, settings["plan"])
+        if not (refusals := _refused(topology, plan, settings, shown)):
+            document = with_host_code(of_plan(topology, plan, _of_features(settings)), settings["plan"]["library"])
+            if npu_smi := _on_this_host(topology, settings["plan"])["npu_smi"]:
+                document["npu_smi"] = npu_smi
+    except Refused as error:
+        refusals = error.sentences
+    except ValueError as error:
+        refusals = [of_error(error, "NPU_SETTING_INVALID")]
     fingerprint = "" if refusals else digest(applied(document))
     made: DesiredState = {
         **document,
@@ -117,12 +105,6 @@ def desired_state(
 
 def _of_features(settings: Settings) -> ByRole:
     return {name: cast("ByRole", settings)[name] for name in FEATURES}
-
-
-def _document(topology: Topology, plan: Plan | None, settings: Settings) -> AppliedState:
-    document = with_host_code(of_plan(topology, plan, _of_features(settings)), settings["plan"]["library"])
-    npu_smi = _on_this_host(topology, settings["plan"])["npu_smi"]
-    return {**document, "npu_smi": npu_smi} if npu_smi else document
 
 
 def with_host_code(state: AppliedState, folder: str) -> AppliedState:
@@ -251,10 +233,8 @@ def of_plan(topology: Topology, plan: Plan | None, settings: ByRole) -> AppliedS
     """Return what the host should be by a plan, of the features that ``settings`` name; the others are left alone.
 
     A feature whose ``enabled`` is false is absent: its files are owned and not wanted. So is each without a plan.
-    Raises ``ValueError`` with sentences when a feature is not known, or when the plan must not be applied.
+    Raises ``ValueError`` with sentences when the plan must not be applied.
     """
-    if unknown := settings.keys() - FEATURES.keys():
-        raise ValueError(f"there is no feature {' or '.join(sorted(unknown))}; there are {', '.join(FEATURES)}.")
     made = _made(topology, plan, settings)
     together = Feature()
     for feature in made.values():

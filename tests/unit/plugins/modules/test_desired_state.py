@@ -225,13 +225,6 @@ def test_without_a_plan_everything_is_absent():
     assert state["features"] == dict.fromkeys(state["features"], "absent") and state["files"] == [] and state["plan"] is None
 
 
-def test_what_is_no_feature_and_no_plan_is_refused():
-    with pytest.raises(ValueError, match="there is no feature interrupts; there are hard_vnpu, vnpu, slices, irq"):
-        of_plan({}, None, {"interrupts": {}})
-    with pytest.raises(ValueError, match="plan: expected a plan of npu.affinity.plan; got ''"):
-        desired_state({}, dict.fromkeys(("plan", *FEATURES), {}), plan="")
-
-
 def install(root, path):
     (root / path[1:]).parent.mkdir(parents=True, exist_ok=True)
     (root / path[1:]).write_text("#!/bin/sh\n")

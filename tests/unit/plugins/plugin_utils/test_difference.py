@@ -32,18 +32,18 @@ def bound(**others):
     return {**FRESH, "applied": json.loads(json.dumps(FIRST)), **others}
 
 
-def state_of(topology, made=None, shown=False, tell=False, in_force=None, **settings):
+def state_of(topology, shown=False, tell=False, in_force=None, **settings):
     """Return the desired state; ``settings`` are without their prefix."""
     given = {f"npu_affinity_{name}": value for name, value in {"irq_enabled": False, **settings}.items()}
-    return desired_state(topology, of_features(given), made, shown=shown, tell=tell, in_force=in_force)
+    return desired_state(topology, of_features(given), shown=shown, tell=tell, in_force=in_force)
 
 
 def in_force_of(state, differs=()):
     return {"digest": state["digest"], "state": applied(state), "differs": list(differs)}
 
 
-def difference(topology, made=None, **settings):
-    return state_of(topology, made, **settings)["difference"]
+def difference(topology, **settings):
+    return state_of(topology, **settings)["difference"]
 
 
 def drop_in(text):
@@ -60,7 +60,7 @@ def of(found, key="npus"):
 
 
 def test_a_first_bind_has_nothing_beside_it():
-    found = difference(FRESH, FIRST, services=[ONE], workloads=[PAIR])
+    found = difference(FRESH, services=[ONE], workloads=[PAIR])
     assert not found["in_force"]
     assert {(row["now"], row["sentence"]) for row in found["npus"]} == {(None, None)}
     assert [row["then"] for row in found["npus"]] == [entry["pool"] for entry in FIRST["npus"]]
@@ -68,19 +68,19 @@ def test_a_first_bind_has_nothing_beside_it():
     assert of(found, "users")["vllm@0.service"] == {"user": "vllm@0.service", **first}
     assert (of(found, "users")["workload pair"]["npus"], of(found, "users")["workload pair"]["slice"]) == ("4,6", "npu-pair.slice")
     assert found["restart"] == ["pair.service", "vllm@0.service"]
-    (user,) = difference(FRESH, FIRST, services=[ONE], slices_enabled=False)["users"]
+    (user,) = difference(FRESH, services=[ONE], slices_enabled=False)["users"]
     assert user["slice"] is None, "role slices is off, and writes none"
 
 
 def test_other_pools_are_beside_those_in_force():
     topology = bound()
     second = plan(topology, housekeeping="1")
-    found = difference(topology, second, services=[ONE])
+    found = difference(topology, housekeeping="1", services=[ONE])
     row = of(found)["NPU 0"]
     assert (row["now"], row["then"]) == (FIRST["npus"][0]["pool"], second["npus"][0]["pool"])
     assert row["sentence"] == f"A bind moves NPU 0 (PCI {row['pci']}) from CPUs {row['now']} to CPUs {row['then']}. [NPU_BIND_EFFECT]"
     assert of(found, "users")["vllm@0.service"]["now"] == row["now"]
-    again = difference(topology, plan(topology))
+    again = difference(topology)
     assert again["in_force"] and not any(row["sentence"] for row in again["npus"])
 
 
@@ -88,12 +88,12 @@ def test_a_lost_card_stays_in_the_table_until_planned_without_it():
     topology = bound()
     left = [{**npu, "id": number} for number, npu in enumerate(npu for npu in topology["npus"] if npu["id"] != 3)]
     topology = {**topology, "npus": left}
-    kept = difference(topology, plan(topology))
+    kept = difference(topology)
     assert len(kept["npus"]) == 8 and not any(row["sentence"] for row in kept["npus"])
-    replanned = difference(topology, plan(topology, replan=True))
+    replanned = difference(topology, replan=True)
     (gone,) = (row for row in replanned["npus"] if row["then"] is None)
     assert (gone["npu"], gone["now"]) == ("NPU 3", FIRST["npus"][3]["pool"])
-    (row,) = (row for row in difference(topology, plan(topology, housekeeping=1))["npus"] if row["then"] == "")
+    (row,) = (row for row in difference(topology, housekeeping=1)["npus"] if row["then"] == "")
     assert row["sentence"] == f"A bind takes CPUs {row['now']} from NPU 3 (PCI {row['pci']}). [NPU_BIND_EFFECT]"
 
 
@@ -111,7 +111,7 @@ RESTARTS = {
 @pytest.mark.parametrize(("found", "services", "slices", "restart"), RESTARTS.values(), ids=list(RESTARTS))
 def test_services_whose_drop_in_changes_have_to_be_restarted(found, services, slices, restart):
     topology = bound(drop_ins=found, missing_units={"absent.service": ""})
-    assert difference(topology, plan(topology), services=services, slices_enabled=slices)["restart"] == restart
+    assert difference(topology, services=services, slices_enabled=slices)["restart"] == restart
 
 
 def test_a_plan_that_is_refused_is_compared_all_the_same():
@@ -120,16 +120,17 @@ def test_a_plan_that_is_refused_is_compared_all_the_same():
     assert found["restart"] == []
 
 
-def shown(topology, made, **others):
-    return {"plan": made, "topology": topology, "summary": "", "remarks": [], "difference": difference(topology, made), **others}
+def shown(topology, housekeeping="", **others):
+    state = state_of(topology, housekeeping=housekeeping)
+    return {"plan": state["plan"], "topology": topology, "summary": "", "remarks": [], "difference": state["difference"], **others}
 
 
 def test_equal_tables_are_shared_and_sentences_name_their_hosts():
     topology = bound()
     other = plan(topology, housekeeping="1")
-    moved = [row["sentence"] for row in difference(topology, other)["npus"]]
-    hosts = {"a": shown(FRESH, FIRST), "b": shown(FRESH, FIRST, remarks=["Look here."])}
-    lines = plan_tables({**hosts, "c": shown(topology, other, remarks=[*moved, "Look there."])})
+    moved = [row["sentence"] for row in difference(topology, housekeeping="1")["npus"]]
+    hosts = {"a": shown(FRESH), "b": shown(FRESH, remarks=["Look here."])}
+    lines = plan_tables({**hosts, "c": shown(topology, "1", remarks=[*moved, "Look there."])})
     text = "\n".join(lines)
     assert [line for line in lines if line.endswith(":")] == ["a, b:", "c:"]
     assert "remark     Look here. (b)" in lines and "remark     Look there." in lines
@@ -142,13 +143,13 @@ def test_equal_tables_are_shared_and_sentences_name_their_hosts():
 
 def test_hosts_that_get_no_slices_have_no_column_for_them():
     topology = {**FRESH, "machine": {**FRESH["machine"], "cgroup": "v1"}}
-    on_v1, on_v2 = plan_tables({"v1": shown(topology, FIRST)}), plan_tables({"v2": shown(FRESH, FIRST)})
+    on_v1, on_v2 = plan_tables({"v1": shown(topology)}), plan_tables({"v2": shown(FRESH)})
     assert on_v1[1].split() == on_v2[1].split()[:-1] and on_v2[1].split()[-1] == "slice"
     assert not any(".slice" in line for line in on_v1)
 
 
 def test_names_of_hosts_are_folded_and_none_is_left_out():
-    one = shown(FRESH, FIRST)
+    one = shown(FRESH)
     assert plan_tables({f"node{number:02}": one for number in range(1, 41)})[0] == "node[01:40]:"
     odd = [f"rack-{chr(97 + number)}" for number in range(26)]
     lines = plan_tables(dict.fromkeys(odd, one))
@@ -159,7 +160,7 @@ def test_names_of_hosts_are_folded_and_none_is_left_out():
 def test_a_host_as_planned_says_so():
     topology, unknown, changed = bound(), "moves no NPU; what else it changes is not known", ["feature tuning: off -> on"]
     for changes, said in ((None, unknown), ([], "changes nothing"), (changed, "moves no NPU")):
-        host = shown(topology, plan(topology))
+        host = shown(topology)
         host["difference"]["changes"] = changes
         assert f"in force the same CPUs as now: a bind {said}." in " ".join(" ".join(plan_tables({"a": host})).split())
 
@@ -227,7 +228,7 @@ def test_the_plan_says_what_runs_elsewhere_than_it_would():
     topology = {**FRESH, "users": [using("/system.slice/vllm.service", 0, "0-95"), using("/npu.slice/x.service", 0, pool)]}
     state = state_of(topology)
     assert state["outside"] == [f"vllm.service (pid 7, NPU 0): runs on CPUs 0-95, pool {pool}", "1 more inside their pools"]
-    lines = plan_tables({"a": shown(topology, FIRST, outside=state["outside"])})
+    lines = plan_tables({"a": shown(topology, outside=state["outside"])})
     assert any(line.startswith("work       vllm.service (pid 7, NPU 0): runs on") for line in lines)
     assert state_of(FRESH)["outside"] == []
 
