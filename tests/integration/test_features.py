@@ -71,11 +71,10 @@ POLL_THREADS = [f"/proc/{pid}/status" for pid in POLL_THREAD_PIDS]
 def polls(mask, cpus):
     """The status files of the threads of the kernel that poll for the whole host."""
     text = "Name:\tuvb_poll_window\nState:\tS (sleeping)\nTgid:\t%d\nPid:\t%d\nCpus_allowed:\t%s\nCpus_allowed_list:\t%s\n%s"
-    return {
-        path: text % (pid, pid, mask, cpus, "Mems_allowed_list:\t0-1") for path, pid in zip(POLL_THREADS, POLL_THREAD_PIDS, strict=True)
-    }
+    return {f"/proc/{pid}/status": text % (pid, pid, mask, cpus, "Mems_allowed_list:\t0-1") for pid in POLL_THREAD_PIDS}
 
 
+TIMER = ("npu-affinity-nic.timer", "timers.target.wants/npu-affinity-nic.timer")
 STORIES = {
     "hugepages": Story(
         on={"npu_affinity_hugepages": {"node": {0: 100, 1: 200}}},
@@ -85,10 +84,7 @@ STORIES = {
         made={*units("hugepages", "basic"), ETC + "hugepages.json", "/run/npu-affinity/hugepages.json"},
         planned="Huge pages of 2 MiB: 100 (0.2 GiB, 127.8 GiB remain for other memory) on node 0; 200 (0.4 GiB",
         lines=("~ node 1: 0 -> 200 huge pages of 2 MiB",),
-        lost={
-            "huge pages of 2 MiB on node 0": ("100", "0", "manual change"),
-            "huge pages of 2 MiB on node 1": ("200", "0", "manual change"),
-        },
+        lost={f"huge pages of 2 MiB on node {node}": (pages, "0", "manual change") for node, pages in enumerate(("100", "200"))},
         harm={PAGES[1]: "7"},
         harmed={"huge pages of 2 MiB on node 1": ("200", "7", "manual change")},
     ),
@@ -100,10 +96,7 @@ STORIES = {
         shows=polls("00000000,ffffff00", "8-31"),
         shows_other=polls("00000000,ffffff00", "8-31"),
         made={*units("irq"), *(f"{UNITS}{folder}npu-affinity-irq.timer" for folder in ("", "timers.target.wants/"))},
-        lost={
-            "uvb_poll_window": ("CPUs 8-31", "CPUs 0-63", "driver reload"),
-            "uvb_poll_window #2": ("CPUs 8-31", "CPUs 0-63", "driver reload"),
-        },
+        lost=dict.fromkeys(("uvb_poll_window", "uvb_poll_window #2"), ("CPUs 8-31", "CPUs 0-63", "driver reload")),
         harm={POLL_THREADS[1]: polls("00000000,00000080", "7")[POLL_THREADS[1]]},
         harmed={"uvb_poll_window #2": ("CPUs 8-31", "CPUs 7", "manual change")},
     ),
@@ -116,10 +109,7 @@ STORIES = {
         shows_other={**STEERED, **dict(zip(QUEUES, ["0", "32"] * 2, strict=True))},
         made={
             *units("nic"),
-            *(
-                f"{UNITS}{name}"
-                for name in ("npu-affinity-nic@.service", "npu-affinity-nic.timer", "timers.target.wants/npu-affinity-nic.timer")
-            ),
+            *(f"{UNITS}{name}" for name in ("npu-affinity-nic@.service", *TIMER)),
             ETC + "nic.json",
             "/etc/udev/rules.d/91-npu-affinity-nic.rules",
         },
@@ -227,11 +217,5 @@ def result(run, host, action="host_files"):
 def drift(run, hosts):
     """What verify found, ``{host: {object: (expected, found, cause)}}``, apart from the interrupts of NPUs, which a restart moves."""
     found = {host: result(run, host, "binding_info")["drift"] for host in hosts}
-    return {
-        host: {
-            entry["object"]: (entry["expected"], entry["found"], entry["cause"])
-            for entry in entries
-            if not entry["object"].startswith("NPU ")
-        }
-        for host, entries in found.items()
-    }
+    rows = {host: {row["object"]: (row["expected"], row["found"], row["cause"]) for row in entries} for host, entries in found.items()}
+    return {host: {name: row for name, row in of_host.items() if not name.startswith("NPU ")} for host, of_host in rows.items()}

@@ -84,9 +84,10 @@ def test_files_are_written_once_and_with_their_folders(tmp_path):
     assert sorted(found.name for found in path.parent.iterdir()) == ["node1.json", "node1.xml"]
 
 
-@pytest.mark.parametrize(
-    "path, why", [*((path, "it is not a file") for path in ("/dev/null", "{folder}", "{folder}/fifo")), ("{folder}/x/a", "")]
-)
+NO_FILES = [*((path, "it is not a file") for path in ("/dev/null", "{folder}", "{folder}/fifo")), ("{folder}/x/a", "")]
+
+
+@pytest.mark.parametrize("path, why", NO_FILES)
 def test_what_cannot_be_written_is_named_and_not_waited_for(tmp_path, path, why):
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "x").write_text("")
@@ -156,7 +157,6 @@ SECRETS = [
     ("check the tokens", "check the tokens"),
 ]
 SECRET_OUTPUT = {"rc": 1, "stdout": '{"access_token": "abc", "state": "down"}'}
-HIDDEN_OUTPUT = '{"access_token": "********", "state": "down"}'
 FAILURES = {
     "both streams": (
         "smoke-test --short",
@@ -165,18 +165,12 @@ FAILURES = {
         "Last lines of stderr:\n  no answer\nLast lines of stdout:\n  step 3\n  step 4\n  step 5\n  step 6\n  step 7",
     ),
     "no output": (["sh", "-c", "exit 1"], {"rc": 1, "msg": f"The command exited with a {EXITED}."}, "exited with status 1: sh -c 'exit 1'"),
-    "not found": (
-        "smoke-test",
-        {"rc": 2, "msg": "[Errno 2] No such file", "stdout": ""},
-        "could not be run ([Errno 2] No such file): smoke-test",
-    ),
+    "not found": ("check", {"rc": 2, "msg": "[Errno 2] No such file", "stdout": ""}, "could not be run ([Errno 2] No such file): check"),
     "lost": ("true", {"failed": True, "msg": "timed out"}, "could not be run (timed out): true"),
     "a long line": ("true", {"rc": 1, "stdout": "x" * 300}, f"exited with status 1: true\nLast lines of stdout:\n  {'x' * 200}"),
-    **{
-        f"secrets of {shown}": (command, SECRET_OUTPUT, f"exited with status 1: {shown}\nLast lines of stdout:\n  {HIDDEN_OUTPUT}")
-        for command, shown in SECRETS
-    },
 }
+HIDDEN = '\nLast lines of stdout:\n  {"access_token": "********", "state": "down"}'
+FAILURES |= {f"secrets of {shown}": (command, SECRET_OUTPUT, f"exited with status 1: {shown}{HIDDEN}") for command, shown in SECRETS}
 
 
 @pytest.mark.parametrize("command, found, message", FAILURES.values(), ids=FAILURES)

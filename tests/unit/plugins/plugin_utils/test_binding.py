@@ -94,9 +94,7 @@ def silent(applied=APPLIED, **tools):
 
 OLD_DRIVER = "the Ascend driver is 25.3.rc1, and 25.5 or newer is required"
 NO_DRIVER = "the version of the Ascend driver is not known, and 25.5 or newer is required"
-NO_PROGRAM = (
-    "This host has no program systemctl, which the udev rule 90-npu-affinity.rules runs when a driver loads, and a bind itself needs: "
-)
+NO_PROGRAM = "This host has no program systemctl, which the udev rule 90-npu-affinity.rules runs when a driver loads, and a bind "
 # What is asked of which host, and what its refusals say.
 REFUSED_HOSTS = [
     (refusals.driver_refusals, (driver("25.5.1"),), []),
@@ -489,11 +487,8 @@ def test_what_is_refused(plan, services, groups, bound_by, sentence):
         binding(TOPOLOGY, plan, Work(services, groups, bound_by=bound_by))
 
 
-SHARED = [
-    ([A_SHARED, {**B, "share": "yes"}], []),
-    ([{**A_ALONE, "share": True}], [ONE, {"unit": "b.service", "npus": [1]}]),
-    ([A_ALONE, B], []),
-]
+OF_B = {"unit": "b.service", "npus": [1]}
+SHARED = [([A_SHARED, {**B, "share": "yes"}], []), ([{**A_ALONE, "share": True}], [ONE, OF_B]), ([A_ALONE, B], [])]
 
 
 @pytest.mark.parametrize("groups, services", SHARED)

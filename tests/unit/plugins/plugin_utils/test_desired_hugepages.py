@@ -81,9 +81,8 @@ def test_a_setting_without_pages_has_no_effect(asked):
 
 # (the setting, the host, the sentence of the refusal)
 OF_GPU = {"numa": [{"id": 3, "memory_mib": 1024, "owner": {"gpu": "0009:01:00.0"}}]}
-TAKEN = (
-    "45,057 huge pages of 2 MiB take 88.0 GiB of the 96.0 GiB, and 8.0 GiB must remain for other memory (10 % of the node, at most 8 GiB)"
-)
+TAKEN = "45,057 huge pages of 2 MiB take 88.0 GiB of the 96.0 GiB, and 8.0 GiB must remain for other memory (10 % of the node"
+FIT = f"{TAKEN}, at most 8 GiB); at most 45,056 pages fit"
 REFUSALS = [
     ({"per_npu": 8, "node": {0: 8}}, {}, "per_npu and node exclude each other"),
     ({"per_npu": 8, "size": "2 MB"}, {}, "'2 MB' is not a size of huge pages, such as 2M or 1G"),
@@ -91,9 +90,9 @@ REFUSALS = [
     ({"node": {"first": 8}}, {}, "node: expected a whole number from 0 on; got 'first'"),
     ({"node": {0: 8, 3: 8}}, OF_GPU, "the memory of node 3 is that of the GPU at 0009:01:00.0; leave it to the GPU"),
     ({"node": {0: "many"}}, {}, "pages of node 0: expected a whole number from 0 on; got 'many'"),
-    ({"node": {0: 45057}}, {}, f"node 0: {TAKEN}; at most 45,056 pages fit."),
+    ({"node": {0: 45057}}, {}, f"node 0: {FIT}."),
     ({"per_npu": 10000}, {"memory_gib": 20}, "node 0: 20,000 huge pages of 2 MiB take 39.1 GiB of the 20.0 GiB, and 2.0 GiB must remain"),
-    ({"node": {0: 45057, 1: 45057, 3: 50000}}, {}, f"each of nodes 0-1: {TAKEN}; at most 45,056 pages fit; node 3: 50,000 huge pages"),
+    ({"node": {0: 45057, 1: 45057, 3: 50000}}, {}, f"each of nodes 0-1: {FIT}; node 3: 50,000 huge pages"),
     ({"node": {2: 40000}}, {"hugepages": {"2048": {"2": 0}, "1048576": {"2": 20}}}, "node 2: 40,000 huge pages of 2 MiB take 78.1 GiB"),
 ]
 

@@ -15,11 +15,8 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._review.file import r
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import features
 
 NODES = [6, 4, 6, 4, 0, 2, 0, 2]
-FRESH = {
-    **host(NODES),
-    "machine": {"cgroup": "v2", "systemd": 255},
-    "irqbalance": {"installed": False, "active": False, "argument_key": None},
-}
+IRQBALANCE = {"installed": False, "active": False, "argument_key": None}
+FRESH = {**host(NODES), "machine": {"cgroup": "v2", "systemd": 255}, "irqbalance": IRQBALANCE}
 DEFAULTS = features.of_features({})
 SLICES = {**DEFAULTS["slices"], "services": [{"unit": "vllm@0.service", "npus": [0]}]}
 IRQ = {**DEFAULTS["irq"], "interval": "10min"}
@@ -138,10 +135,7 @@ FILES = {
     "of another version": ({FILE: edited(lambda found: found.update(version="0.9.0"))}, "was written by npu.affinity 0.9.0, and this is "),
     "of others": ({FILE: review_file({"node2": variables()}, ["node2"])["json"]}, "plans/fleet.json has no plan of this host."),
     "of two": ({"a.json": edited(lambda found: None), "b.json": edited(lambda found: None)}, "a.json and b.json all have this host."),
-    "without a state": (
-        {FILE: edited(lambda found: found["states"].clear())},
-        "what plans/fleet.json has of this host was changed by hand",
-    ),
+    "without a state": ({FILE: edited(lambda found: found["states"].clear())}, "what plans/fleet.json has of this host was changed by h"),
     "without NPUs": ({FILE: of_plans(lambda made: made.pop("npus"))}, "was changed by hand, and lacks 'npus'."),
     "with a pool of its own": ({FILE: of_plans(lambda made: made["npus"][0].update(pool="0-7"))}, OTHER_POOL),
 }

@@ -55,11 +55,7 @@ RUNS = [
     (hosts.tags_refusal, (["irq", "slices"], ["plan"], ROLES), "--tags irq,slices: "),
     (hosts.tags_refusal, (["all", "never"], [], ROLES), "--tags never: "),
     (hosts.tags_refusal, (["all"], ["irq", "drain"], ROLES), "--skip-tags irq: "),
-    (
-        hosts.unread_refusal,
-        ({"npu_affinity_features": ["irq"]}, "bind"),
-        "-e npu_affinity_features: only playbook unbind reads it, and bind",
-    ),
+    (hosts.unread_refusal, ({"npu_affinity_features": ["irq"]}, "bind"), "-e npu_affinity_features: only playbook unbind reads it, and b"),
     (hosts.unread_refusal, ({"npu_affinity_skip_busy": True}, "unbind"), "-e npu_affinity_skip_busy: only playbook bind reads"),
     (hosts.unread_refusal, ({"npu_affinity_features": ["irq"], "npu_affinity_confirm": True}, "unbind"), ""),
     (hosts.unread_refusal, ({"npu_affinity_batches": ["100%"], "npu_affinity_plan_file": "x"}, "verify"), ""),
@@ -142,10 +138,7 @@ def test_settings_that_mean_the_same_are_reviewed_as_the_same(one, other, off):
 
 
 LIMITS = [
-    *(
-        (interval, limit, "")
-        for interval, limit in (("10min", 4), ("15min", "4"), ("900", 4), ("20min", 0), ("20min", 3), ("now and then", 4))
-    ),
+    *((*can_act, "") for can_act in (("10min", 4), ("15min", "4"), ("900", 4), ("20min", 0), ("20min", 3), ("now and then", 4))),
     ("20min", 4, "set the limit to 3 or less, or a shorter interval"),
     ("1h 30min", 1, "set an interval of less than an hour"),
 ]
@@ -241,19 +234,15 @@ def test_settings_are_converted_once(given, feature, setting, expected):
     assert features.of_features(given)[feature][setting] == expected
 
 
-REJECTED = [
-    *(
-        ({"npu_affinity_rebind_limit": -1}, [role], "npu_affinity_rebind_limit: expected 0 or more; got -1")
-        for role in ("irq", "nic", "adopt")
-    ),
-    ({"npu_affinity_wait": "soon"}, None, "^npu_affinity_wait: .*soon"),
-]
+NEGATIVE = {"npu_affinity_rebind_limit": -1}, "npu_affinity_rebind_limit: expected 0 or more; got -1"
+REJECTED = [(*NEGATIVE, [role]) for role in ("irq", "nic", "adopt")]
+REJECTED += [({"npu_affinity_wait": "soon"}, "^npu_affinity_wait: .*soon", features.ROLES)]
 
 
-@pytest.mark.parametrize("given, roles, sentence", REJECTED)
-def test_a_value_that_cannot_be_converted_names_its_variable(given, roles, sentence):
+@pytest.mark.parametrize("given, sentence, roles", REJECTED)
+def test_a_value_that_cannot_be_converted_names_its_variable(given, sentence, roles):
     with pytest.raises(ValueError, match=sentence):
-        features.by_role(given, roles or features.ROLES)
+        features.by_role(given, roles)
 
 
 BATCHES = [1, "5%", "25%", "100%"]
@@ -299,10 +288,8 @@ NO_HOST = [
     ("both", "it is a group of 1 hosts"),
     ("node3", "the inventory has no host of that name"),
     ("node2", "it is not among the hosts of npu_affinity_hosts"),
-    *(
-        (name, "it is not a name")
-        for name in ("", "*", "node1,node2", "node1:node2", "!node1", "~node.*", "@file", "node1\n", "npu_hosts[0]", ["node1"], 1)
-    ),
+    *((name, "it is not a name") for name in ("", "*", "node1,node2", "node1:node2", "!node1", "~node.*", "@file", "node1\n", "a[0]")),
+    *((name, "it is not a name") for name in (["node1"], 1)),
 ]
 
 
