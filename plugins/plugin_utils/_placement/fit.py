@@ -22,7 +22,6 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_man
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import best_nodes, least_nodes, units_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import product as _product
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.host import STATIC, Host
-from ansible_collections.npu.affinity.plugins.plugin_utils._placement.product import Product
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.request import Request
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.rules import RULES
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.select import Choice, choose
@@ -61,10 +60,7 @@ def _choose(free: tuple[int, ...], count: int, family: str, multi: bool, healthy
 def fit(host: Host, request: Request) -> Fit:
     """Return what a task gets. ``ValueError`` says why the host cannot take it."""
     _admitted(host, request)
-    family, assumed, chips, score = None, "", [], 0
-    if request.npus:
-        (family, assumed), choice = _chips(host, request)
-        chips, score = list(choice.chips), choice.score
+    family, assumed, chips, score = _chips(host, request) if request.npus else (None, "", [], 0)
     if sum(host.free) < request.cpus:
         raise ValueError(f"{request.cpus} CPUs are wanted, and {sum(host.free)} are free: {_free_by_node(host)}")
     if request.policy == "none":
@@ -94,7 +90,8 @@ def _admitted(host: Host, request: Request) -> None:
             raise ValueError(f"SMT Alignment Error: requested {request.cpus} cpus not multiple cpus per core = {threads}")
 
 
-def _chips(host: Host, request: Request) -> tuple[Product, Choice]:
+def _chips(host: Host, request: Request) -> tuple[str, str, list[int], int]:
+    """Return the rule of a host's product and what is assumed about it, the chips that a task gets and its score."""
     if host.topology is None:
         raise ValueError("the host is described by CPUs only, and NPUs are wanted")
     product = _product.product_of(host.topology, request.mode or "chip", host.labels, request.family)
@@ -117,7 +114,7 @@ def _chips(host: Host, request: Request) -> tuple[Product, Choice]:
     choice = _choose(tuple(host.chips), request.npus, rule.name, request.multi, host.healthy)
     if isinstance(choice, str):
         raise ValueError(choice + assumed)
-    return product, choice
+    return product.rule, product.assumed, list(choice.chips), choice.score
 
 
 def _chip_hint(host: Host, chips: Iterable[int]) -> Hint | None:

@@ -94,7 +94,9 @@ def hami_manifests(
     chips = list(dict.fromkeys(chip_of(device["type"]) for device in devices))
     if not chips:
         raise ValueError(f"services: they hold all NPUs of node {node}, which leaves none for HAMi; leave the node to them")
-    container = {"image": image, **({"lifecycle": _start_of(limiter)} if limiter else {})}
+    script = f"export RUST_LOG=info\n{limiter} > /tmp/limiter_manager.log 2>&1 &"
+    hook = {"postStart": {"exec": {"command": ["/bin/sh", "-c", script]}}}  # HAMi v2.9.0, device.go, adds it to every pod without one
+    container = {"image": image, **({"lifecycle": hook} if limiter else {})}
     spec = {"runtimeClassName": "ascend", **({"schedulerName": scheduler} if scheduler == "volcano" else {})}
     pods, annotations = _pods(chips[0], devices, requests, soft, container, spec, uuids or {})
     per_node: Manifest = {"name": str(node), "hami-vnpu-core": soft}
@@ -261,15 +263,6 @@ def _pods(
         pods.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**spec, "containers": containers}})
         annotations.append({chip.resource: json.dumps([_granted(part, uuids) for part in fitted.taken], separators=(",", ":"))})
     return pods, annotations
-
-
-def _start_of(limiter: str) -> Manifest:
-    """Return the hook of the published design, which starts the limiter next to the workload; the library waits a minute for it.
-
-    HAMi v2.9.0, ``pkg/device/ascend/device.go``, put it into every pod that had none; later ones do not.
-    """
-    script = f"export RUST_LOG=info\n{limiter} > /tmp/limiter_manager.log 2>&1 &"
-    return {"postStart": {"exec": {"command": ["/bin/sh", "-c", script]}}}
 
 
 def _granted(part: fit.Part, uuids: Mapping[int, str]) -> dict[str, str | int]:

@@ -23,23 +23,15 @@ def is_hard(vnpu: Vnpu) -> bool:
     return bool(vnpu.get("template"))
 
 
-def ai_cores(topology: Topology, npu: Vnpu) -> int:
-    """Return the AI cores of an NPU, 0 where npu-smi does not tell them."""
-    return int((topology.get("vnpus") or {}).get("ai_cores", {}).get(str(npu.get("name"))) or 0)
-
-
-def _templates(topology: Topology, npu: Vnpu) -> dict[str, Vnpu]:
-    listed = (topology.get("vnpus") or {}).get("templates", {}).get(str(npu.get("name"))) or ()
-    return {template["name"]: template for template in listed}
-
-
-def template_of(topology: Topology, npu: Vnpu, vnpu: Vnpu) -> Vnpu:
-    return _templates(topology, npu)[vnpu["template"]]
+def templates_of(topology: Topology, npu: Vnpu) -> tuple[dict[str, Vnpu], int]:
+    """Return the templates of an NPU by name, and its AI cores, 0 where npu-smi does not tell them."""
+    splits, name = topology.get("vnpus") or {}, str(npu.get("name"))
+    return {template["name"]: template for template in splits.get("templates", {}).get(name) or ()}, splits.get("ai_cores", {}).get(name, 0)
 
 
 def hard_refusals(topology: Topology, npu: Vnpu, title: str, wanted: Sequence[Vnpu]) -> Iterator[tuple[str, str]]:
     """Yield ``(code, sentence)`` for what keeps an NPU from being split so."""
-    templates, cores = _templates(topology, npu), ai_cores(topology, npu)
+    templates, cores = templates_of(topology, npu)
     if not templates or not cores:
         what = f"is {_NEVER[npu['family']]}, which has none" if npu.get("family") in _NEVER else "lists no templates by npu-smi"
         look = f"see npu-smi info -t template-info -i {npu.get('card')} -c {npu.get('chip')}"
@@ -73,6 +65,7 @@ def hard_parts(topology: Topology, npu: Vnpu, device: int, wanted: Sequence[Vnpu
 
     A vNPU of that template that is there already is taken, the lowest id first; a new one has the lowest id that is free.
     """
+    templates, cores = templates_of(topology, npu)
     there = {part["id"]: part["template"] for part in npu.get("parts") or ()}
     free = [number for number in parts(device) if number not in there]
     made = []
@@ -80,13 +73,13 @@ def hard_parts(topology: Topology, npu: Vnpu, device: int, wanted: Sequence[Vnpu
         alike = [number for number, template in sorted(there.items()) if template == vnpu["template"]]
         number = (alike or free).pop(0)
         there.pop(number, None)
-        size = template_of(topology, npu, vnpu)
+        size = templates[vnpu["template"]]
         made.append(
             {
                 "vnpu_id": number,
                 "template": vnpu["template"],
                 "memory_mib": 1024 * (size["memory_gib"] or 0),
-                "core": 100 * size["aicore"] // ai_cores(topology, npu),
+                "core": 100 * size["aicore"] // cores,
                 "environment": {"ASCEND_VISIBLE_DEVICES": str(number), "ASCEND_RUNTIME_OPTIONS": "VIRTUAL"},
                 "devices": [f"/dev/vdavinci{number}:/dev/davinci{number}"],
             }

@@ -29,8 +29,8 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._entries import NAME,
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import shown, slices_of, title, unknown_npus
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.fit import BY_NAME, Request
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import Vnpu, ai_cores, hard_doubts, hard_parts
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import hard_refusals, is_hard, template_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import Vnpu, hard_doubts, hard_parts, hard_refusals
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import is_hard, templates_of
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
@@ -201,7 +201,9 @@ def _shape(vnpu: Vnpu) -> Iterable[str]:
 
 def _overcommitted(topology: Topology, entry: Entry, wanted: Sequence[Vnpu]) -> Iterator[Refusal]:
     """Yield why the vNPUs of one NPU do not fit with those named before them."""
-    memory, npu = _memory(npu_of(topology, entry)), title(entry)
+    in_topology, npu = npu_of(topology, entry), title(entry)
+    memory, chip = in_topology.get("memory_mib") or 0, BY_NAME.get(str(in_topology.get("name")))
+    memory = min(chip.allocatable, memory) if chip else memory  # what HAMi knows of the chip, and never more than npu-smi tells
     if npu.startswith("GPU") or not memory:
         reason = "and only NPUs can be shared" if npu.startswith("GPU") else "whose memory npu-smi does not report"
         yield "NPU_VNPU_UNSUPPORTED", f"{wanted[0]['name']} wants a part of {npu}, {reason}."
@@ -246,20 +248,14 @@ def _weights(topology: Topology, entry: Entry, wanted: Sequence[Vnpu]) -> tuple[
     """Return how much of an NPU's compute each vNPU gets, and how much there is: AI cores of hard ones, else percent."""
     if not is_hard(wanted[0]):
         return [vnpu["core"] for vnpu in wanted], 100
-    npu = npu_of(topology, entry)
-    return [template_of(topology, npu, vnpu)["aicore"] for vnpu in wanted], ai_cores(topology, npu)
+    templates, cores = templates_of(topology, npu_of(topology, entry))
+    return [templates[vnpu["template"]]["aicore"] for vnpu in wanted], cores
 
 
 def npu_of(topology: Topology, entry: Entry) -> Mapping[str, Any]:
     """Return what the topology says of an NPU of the plan, by its present logic id; nothing where it says nothing."""
     kind, _number = kind_and_number(entry["slice"])
     return next((npu for npu in topology["npus"] if npu["id"] == entry["id"] and npu.get("kind", "npu") == kind), {})
-
-
-def _memory(npu: Mapping[str, Any]) -> int:
-    """Return the MiB that can be handed out: what HAMi knows of the chip, and never more than npu-smi tells."""
-    memory, chip = npu.get("memory_mib") or 0, BY_NAME.get(str(npu.get("name")))
-    return min(chip.allocatable, memory) if chip else memory
 
 
 def _cores(topology: Topology, entry: Entry) -> list[list[int]]:
