@@ -40,11 +40,8 @@ def test_two_containers_share_a_card_and_pods_will_show_it():
     found = hami_manifests(host(), Text("node7"), [A, B], image="vllm-ascend", uuids={1: "4A6F-01"})
     valid(found)
     assert found["node"]["metadata"] == {"name": "node7", "labels": {"ascend": "on"}, "annotations": {"hami-vnpu-core": "true"}}
-    labels = {
-        f"app.kubernetes.io/{name}": value for name, value in (("component", "hami-scheduler"), ("name", "hami"), ("instance", "hami"))
-    }
-    maps = {"device_config": "hami-scheduler-device", "node_config": "hami-device-node-config"}
-    for document, name in maps.items():
+    labels = {"app.kubernetes.io/component": "hami-scheduler", **{f"app.kubernetes.io/{name}": "hami" for name in ("name", "instance")}}
+    for document, name in {"device_config": "hami-scheduler-device", "node_config": "hami-device-node-config"}.items():
         assert found[document]["metadata"] == {"name": name, "namespace": "kube-system", "labels": labels}
     assert yaml.safe_load(found["node_config"]["data"]["node-config.yaml"]) == {"nodes": [{"name": "node7", "hami-vnpu-core": True}]}
     pod = found["pods"][1]

@@ -124,5 +124,14 @@ def bound(topology, plan):
     return {**topology, "applied": json.loads(json.dumps(plan))}
 
 
+def returns(expected, function, *arguments, **options):
+    """Check that a function returns what is expected, or that it refuses with a sentence of which this is a part."""
+    try:
+        result = function(*arguments, **options)
+    except ValueError as refused:
+        result = expected if isinstance(expected, str) and expected in str(refused) else refused
+    assert result == expected
+
+
 def pools(plan):
     return {entry["id"]: entry["pool"] for entry in plan["npus"]}

@@ -6,7 +6,7 @@
 import copy
 
 import pytest
-from planner_hosts import a2, host, in_pod
+from planner_hosts import a2, host, in_pod, returns
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.place import numa_score, place
@@ -230,6 +230,7 @@ def moved(fleet_, name, **labels):
     return {**fleet_, name: {**fleet_[name], "labels": {**fleet_[name]["labels"], **labels}}}
 
 
+TWO = {"one": a2(), "two": a2(busy=range(4))}
 BUSY = fleet(12, busy=(1, 2))
 PODS = pods(12, busy=(0, 6, 7))
 USED = {"a1": a5(superpod=0), **{f"b{number}": a5(busy=range(4) if number == 2 else (), superpod=1) for number in range(3)}}
@@ -238,13 +239,8 @@ ILL = {"s0": {"shared": 1, "healthy": 1}, "s1": {"shared": 1}, "s2": {"spanned_b
 ODD = {name: {"topology": node, "labels": {"switch": "s"}} for name, node in {"whole": a2(), "zero": SMT}.items()}
 # Hosts, the request, and the hosts of its tasks, or why there are none.
 NETWORKS = [
-    ("best scores first", {"one": a2(), "two": a2(busy=range(4))}, whole(3, npus=4), "two one one"),
-    (
-        "no room",
-        {"one": a2(), "two": a2(busy=range(4))},
-        whole(4, npus=4),
-        "4 tasks with 4 NPUs each cannot all run at once: the hosts that",
-    ),
+    ("best scores first", TWO, whole(3, npus=4), "two one one"),
+    ("no room", TWO, whole(4, npus=4), "4 tasks with 4 NPUs each cannot all run at once: the hosts that fit have room for 3"),
     ("the hosts of a switch", BUSY, whole(4, **switch()), "h04 h05 h06 h07"),
     ("positions that do not match", BUSY, whole(11, **switch()), "tor check failed not enough resource: 3 hosts at the same position"),
     ("no label of a switch", {"h": a2()}, whole(1, switch={}), "No host names its switch; set npu_affinity_labels.switch in the inventory"),
@@ -402,9 +398,7 @@ BAD = [
 
 @pytest.mark.parametrize("request_, words", BAD)
 def test_requests_that_make_no_sense(request_, words):
-    with pytest.raises(ValueError, match=".") as refused:
-        place({"h": a2()}, request_)
-    assert words in str(refused.value)
+    returns(words, place, {"h": a2()}, request_)
 
 
 class Lazy(dict):

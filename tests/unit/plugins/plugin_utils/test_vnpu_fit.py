@@ -102,19 +102,10 @@ def test_what_is_no_device_and_no_request_is_said(call, sentence):
 def cards_and_requests(draw):
     chip = draw(st.sampled_from(CHIPS))
     grouped = draw(st.booleans())
+    most = {"used_memory_mb": chip.allocatable, "used_core": 100, "slots": 12, "used_slots": 3}
     devices = [
-        {
-            "id": f"card-{number}",
-            "index": number,
-            "total_memory_mb": chip.allocatable,
-            "used_memory_mb": draw(st.integers(0, chip.allocatable)),
-            "total_core": 100,
-            "used_core": draw(st.integers(0, 100)),
-            "slots": draw(st.integers(0, 12)),
-            "used_slots": draw(st.integers(0, 3)),
-            "type": chip.word,
-            "network_id": number % 2 if grouped else None,
-        }
+        card(f"card-{number}", index=number, total_memory_mb=chip.allocatable, type=chip.word, network_id=number % 2 if grouped else None)
+        | {name: draw(st.integers(0, value)) for name, value in most.items()}
         for number in range(draw(st.integers(1, 6)))
     ]
     mode = draw(st.sampled_from(["hard", "hami-core"]))
