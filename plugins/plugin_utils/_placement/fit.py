@@ -134,8 +134,7 @@ def _best_nodes(host: Host, cpus: int, policy: str, chips: Iterable[int]) -> Hin
 
 def _taken(host: Host, cpus: int, hint: Hint) -> dict[int, int]:
     """Return how many CPUs a task takes of NUMA nodes by their position: of as few as it can, those of the hint first."""
-    nodes = host.everything if hint.nodes is None else hint.nodes
-    taken = {}
+    nodes, taken = hint.nodes or 0, {}
     for position in sorted(range(len(host.ids)), key=lambda position: (not nodes >> position & 1, -host.free[position])):
         if count := min(cpus, host.free[position]):
             taken[position] = count

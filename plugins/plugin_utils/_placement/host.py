@@ -55,10 +55,6 @@ class Host:
     distances: list[list[int]] | None = None
     options: PolicyOptions | None = None
 
-    @property
-    def everything(self) -> int:
-        return (1 << len(self.ids)) - 1
-
     def numbers(self, nodes: int) -> list[int]:
         """Return the ids of a set of nodes."""
         return [number for position, number in enumerate(self.ids) if nodes >> position & 1]

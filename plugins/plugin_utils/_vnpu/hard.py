@@ -51,28 +51,19 @@ def hard_refusals(topology: Topology, npu: Vnpu, title: str, wanted: Sequence[Vn
         )
 
 
-def hard_doubts(topology: Topology, npus: Sequence[Vnpu]) -> Iterator[str]:
-    """Yield what may keep hard vNPUs from being made."""
-    if any(npu.get("family") == "a3" for npu in npus):
-        yield (
-            "npu_affinity_vnpus: whether npu-smi can split an A3 is not confirmed: the published driver refuses it. A bind tries, and "
-            "fails if info-vnpu then lists no such vNPU."
-        )
-
-
 def hard_parts(topology: Topology, npu: Vnpu, device: int, wanted: Sequence[Vnpu]) -> list[dict[str, Any]]:
     """Return what each hard vNPU of an NPU is and what its container gets, in the order in which they are named.
 
     A vNPU of that template that is there already is taken, the lowest id first; a new one has the lowest id that is free.
     """
     templates, cores = templates_of(topology, npu)
-    there = {part["id"]: part["template"] for part in npu.get("parts") or ()}
-    free = [number for number in parts(device) if number not in there]
+    existing = {part["id"]: part["template"] for part in npu.get("parts") or ()}
+    free = [number for number in parts(device) if number not in existing]
     made = []
     for vnpu in wanted:
-        alike = [number for number, template in sorted(there.items()) if template == vnpu["template"]]
+        alike = [number for number, template in sorted(existing.items()) if template == vnpu["template"]]
         number = (alike or free).pop(0)
-        there.pop(number, None)
+        existing.pop(number, None)
         size = templates[vnpu["template"]]
         made.append(
             {

@@ -29,8 +29,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._entries import NAME,
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import shown, slices_of, title, unknown_npus
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.fit import BY_NAME, Request
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import Vnpu, hard_doubts, hard_parts, hard_refusals
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import is_hard, templates_of
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import Vnpu, hard_parts, hard_refusals, is_hard, templates_of
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
@@ -162,7 +161,12 @@ def without_share(npu: Mapping[str, Any]) -> bool:
 @remark("NPU_VNPU_UNSURE")
 def inconsistencies(topology: Topology, plan: Plan, wanted: Sequence[Vnpu], device_share: bool | None = None) -> list[str]:
     """Return one sentence for everything that may keep these vNPUs from working. They must not be :func:`refusals`."""
-    sentences = list(hard_doubts(topology, [npu_of(topology, find(plan, vnpu["npu"])[0]) for vnpu in wanted if is_hard(vnpu)]))
+    sentences = []
+    if any(npu_of(topology, find(plan, vnpu["npu"])[0]).get("family") == "a3" for vnpu in wanted if is_hard(vnpu)):
+        sentences.append(
+            f"{VARIABLE}: whether npu-smi can split an A3 is not confirmed: the published driver refuses it. A bind tries, and fails if "
+            "info-vnpu then lists no such vNPU."
+        )
     wanted = [vnpu for vnpu in wanted if not is_hard(vnpu)]
     if not wanted:
         return sentences

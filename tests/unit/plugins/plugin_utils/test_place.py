@@ -209,8 +209,8 @@ def in_tree():
     return {f"h{number:02}": a3("Atlas 900 A3 SuperPoD", npus=16, **{label: pod, "group": pod // 2}) for number, pod in pods}
 
 
-def whole(replicas, npus=8, **way):
-    return {"npus": npus, "replicas": replicas, **way}
+def whole(replicas, npus=8, **affinity):
+    return {"npus": npus, "replicas": replicas, **affinity}
 
 
 def switch(**more):
@@ -344,11 +344,11 @@ PRODUCTS = [
 ]
 
 
-@pytest.mark.parametrize("node, way, refused, open_", PRODUCTS)
-def test_affinity_needs_the_network_of_the_product(node, way, refused, open_):
+@pytest.mark.parametrize("node, affinity, refused, open_", PRODUCTS)
+def test_affinity_needs_the_network_of_the_product(node, affinity, refused, open_):
     node = {"topology": node.get("topology", node), "labels": {**node.get("labels", {}), "superpod": 0, "switch": "s", "rack": 0}}
     family = {"family": "atlas850"} if node["labels"].get("product") == "atlas850" else {}
-    found = place({"h": node}, {"npus": 8, **way, **family})
+    found = place({"h": node}, {"npus": 8, **affinity, **family})
     reason = reasons(found).get("h", "")
     assert refused in reason and (refused == "") == (reason == ""), reason
     assert reason == "" or RULE in reason

@@ -74,7 +74,7 @@ JOBS = [
 ]
 
 
-def told(tasks):
+def shown(tasks):
     by_name = {}
     for number, one in enumerate(tasks):
         assert one["task"] == number
@@ -86,7 +86,7 @@ def told(tasks):
 @pytest.mark.parametrize("hosts, service, tasks, expected", [row[1:] for row in JOBS], ids=[row[0] for row in JOBS])
 def test_tasks_of_several_shapes_run_together_or_not_at_all(hosts, service, tasks, expected):
     found = place(hosts, {"superpod": service, "tasks": tasks})
-    assert told(found["tasks"]) == (expected if found["placed"] else "")
+    assert shown(found["tasks"]) == (expected if found["placed"] else "")
     assert found["placed"] or found["message"] == found["table"][0] == expected
 
 
@@ -201,7 +201,7 @@ def test_tasks_have_a_policy_and_a_product_of_their_own():
     hosts = {"a2": a2(), "a3": host([0, 0, 1, 1] * 4, nodes=2, family="a3")}
     tasks = [task("decode", 2, family="a3"), task("prefill", 2, cpus=4, policy="single-numa-node")]
     found = place(hosts, {"family": "a2", "tasks": tasks})
-    assert told(found["tasks"]) == "decode a3:0-1; prefill a2:0-1" and found["tasks"][1]["numa"] == [6]
+    assert shown(found["tasks"]) == "decode a3:0-1; prefill a2:0-1" and found["tasks"][1]["numa"] == [6]
 
 
 BAD = [

@@ -194,7 +194,7 @@ DOUBTS = [
 @pytest.mark.parametrize("topology, plan, wanted, share, sentences", [row[1:] for row in DOUBTS], ids=[row[0] for row in DOUBTS])
 def test_what_may_not_work_is_said(topology, plan, wanted, share, sentences):
     said = remarks(topology, plan, Work(vnpus=with_names(wanted), device_share=share))
-    assert len(said) == len(sentences) and all(sentence in told for sentence, told in zip(sentences, said, strict=True))
+    assert len(said) == len(sentences) and all(map(str.__contains__, said, sentences))
 
 
 def test_vnpus_of_a_lost_card_stay_as_they_are():
