@@ -186,16 +186,16 @@ def _parts(host: Host, plan: Plan, user: NpuUser, pods: Pods, is_part: bool) -> 
 
 def _judge(host: Host, target: Target, records: Mapping[str, Entry], expected: Expected, engines: Engines, pods: Pods) -> None:
     target.state, target.after, target.variables_after = ADOPTED, target.wanted, values_of(target.variables)
-    why = _why_not(host, target, pods) or _why_not_there(host, target, expected)
+    why = _refusal(host, target, pods) or _refusal_by_group(host, target, expected)
     if not why and target.method == CONTAINER:
-        why = _why_not_by_engine(host, target, records, engines)
+        why = _refusal_by_engine(host, target, records, engines)
     elif not why and target.method == SERVICE:
-        why = _why_not_by_systemd(host, target, records)
+        why = _refusal_by_systemd(host, target, records)
     if why:
         target.refuse(why)
 
 
-def _why_not(host: Host, target: Target, pods: Pods) -> str:
+def _refusal(host: Host, target: Target, pods: Pods) -> str:
     user = target.user
     if target.is_of_pod and pods.refusal(user):
         return pods.refusal(user)
@@ -214,7 +214,7 @@ def _why_not(host: Host, target: Target, pods: Pods) -> str:
     return "" if target.wanted else "no CPU of the pool is online"
 
 
-def _why_not_there(host: Host, target: Target, expected: Expected) -> str:
+def _refusal_by_group(host: Host, target: Target, expected: Expected) -> str:
     """Return why a group has no cpuset to set, or that its surroundings do not grant the wanted CPUs."""
     folder = target.folder(host)
     if folder is None:
@@ -232,7 +232,7 @@ def _why_not_there(host: Host, target: Target, expected: Expected) -> str:
     return "the group around it grants CPUs %s only; %s" % (compress(around) or "(none)", remedy_of(target.user))
 
 
-def _why_not_by_engine(host: Host, target: Target, records: Mapping[str, Entry], engines: Engines) -> str:
+def _refusal_by_engine(host: Host, target: Target, records: Mapping[str, Entry], engines: Engines) -> str:
     if not host.live:
         return "its engine does not run below %s" % host.root
     try:
@@ -246,10 +246,10 @@ def _why_not_by_engine(host: Host, target: Target, records: Mapping[str, Entry],
     return "it was given CPUs %s when it was created; change them with '%s update'" % (sets["cpus"], program_of(target.engine))
 
 
-def _why_not_by_systemd(host: Host, target: Target, records: Mapping[str, Entry]) -> str:
+def _refusal_by_systemd(host: Host, target: Target, records: Mapping[str, Entry]) -> str:
     why = withheld(host, posixpath.dirname(target.user["group"])) if target.by_group else ""
     ours = [one for entry in records.values() for one in given(entry)]  # and all, of an unbind that was killed
-    paths = services.by_hand(host, target.unit, [*ours, services.everything(host)] if ours else ())
+    paths = services.overrides(host, target.unit, [*ours, services.everything(host)] if ours else ())
     if why or not paths:
         return why
     return "its CPUs are overridden by %s; remove the file and run 'systemctl daemon-reload'" % ", ".join(paths)

@@ -113,10 +113,10 @@ def in_force(host: Host, unit: str, group: str) -> dict[str, str]:
     return state
 
 
-def first(host: Host, unit: str) -> Entry:
+def described(host: Host, unit: str) -> Entry:
     """Return what the record has of a service before its first drop-in: the folders to make, and what somebody else has in its place."""
     entry: Entry = {"folders": missing_folders(host, [drop_in(unit)])}
-    return {**entry, "foreign": FileState.of(host, drop_in(unit)).record()} if is_others(host, unit) else entry
+    return {**entry, "foreign": FileState.of(host, drop_in(unit)).record()} if is_foreign(host, unit) else entry
 
 
 def configured(host: Host, unit: str, state: AppliedState | None) -> set[int] | None:
@@ -136,7 +136,7 @@ def configured(host: Host, unit: str, state: AppliedState | None) -> set[int] | 
     return set(numbers(cpus) or ()) if cpus else None
 
 
-def by_hand(host: Host, unit: str, ours: Iterable[Mapping[str, str]] = ()) -> list[str]:
+def overrides(host: Host, unit: str, ours: Iterable[Mapping[str, str]] = ()) -> list[str]:
     """Return the drop-ins by which somebody overrides the sets of a unit until the next boot. ``ours``: sets that a killed run may have
     left in them."""
     return [path for path in Systemd(host).set_by_hand(unit, RUNTIME_CONTROLS) if not any(_has(host, path, sets) for sets in ours)]
@@ -144,11 +144,11 @@ def by_hand(host: Host, unit: str, ours: Iterable[Mapping[str, str]] = ()) -> li
 
 def _has(host: Host, path: str, sets: Mapping[str, str]) -> bool:
     assigned = settings(host.read(path))
-    overrides = {kind: numbers(assigned[key]) for key, (kind, _words) in CPUSET_KEYS.items() if key in assigned}
-    return all(numbers(sets.get(kind) or "") == value for kind, value in overrides.items())
+    cpusets = {kind: numbers(assigned[key]) for key, (kind, _words) in CPUSET_KEYS.items() if key in assigned}
+    return all(numbers(sets.get(kind) or "") == value for kind, value in cpusets.items())
 
 
-def put(host: Host, unit: str, sets: Mapping[str, str], variables: Mapping[str, tuple[str, str]]) -> None:
+def write(host: Host, unit: str, sets: Mapping[str, str], variables: Mapping[str, tuple[str, str]]) -> None:
     """Write the drop-in of a service. :func:`follow` makes systemd read it. Variables count from the next start on.
 
     A line before each value takes away those of other files; within a cpuset, one of all CPUs takes every inherited mask away.
@@ -179,7 +179,7 @@ def everything(host: Host) -> dict[str, str]:
     return {"cpus": compress(possible(host)), "mems": compress(nodes_with_memory(host))}
 
 
-def take_away(host: Host, made: Mapping[str, Entry]) -> None:
+def remove(host: Host, made: Mapping[str, Entry]) -> None:
     """Remove the drop-ins of services, by their entries of the record, and widen those that run: without its setting a set stays.
 
     Raises ``ValueError`` with those that could not be widened. These keep their drop-ins.
@@ -193,7 +193,7 @@ def take_away(host: Host, made: Mapping[str, Entry]) -> None:
     failed = _set(systemd, widened, reload=False)
     for unit, entry in made.items():
         if unit not in failed:
-            forget(host, unit, entry)
+            restore(host, unit, entry)
     reload(host)
     others: dict[str, dict[str, str]] = {}
     for unit in [unit for unit in running if unit not in failed]:
@@ -205,7 +205,7 @@ def take_away(host: Host, made: Mapping[str, Entry]) -> None:
         raise ValueError("; ".join(map("%s: %s".__mod__, failed.items())))
 
 
-def forget(host: Host, unit: str, entry: Entry) -> None:
+def restore(host: Host, unit: str, entry: Entry) -> None:
     """Remove the drop-in of a service if npu.affinity manages it, and restore what was in its place. Running processes keep their CPUs."""
     state = FileState.of(host, drop_in(unit))
     if state.text is not None and is_ours(state.text):
@@ -225,7 +225,9 @@ def _set(systemd: Systemd, wanted: Mapping[str, Mapping[str, str]], reload: bool
         for unit, its in wanted.items()
     }
     changed = [unit for unit, its in sets.items() if any(systemd.effective(unit, CPUSET_KEYS[key][0]) != its[key] for key in its)]
-    stale = [unit for unit in sets if unit not in changed and by_hand(systemd.host, unit) != by_hand(systemd.host, unit, [wanted[unit]])]
+    stale = [
+        unit for unit in sets if unit not in changed and overrides(systemd.host, unit) != overrides(systemd.host, unit, [wanted[unit]])
+    ]
     for unit in stale:
         systemd.drop_runtime_settings(unit)
     for unit in changed:
@@ -240,7 +242,7 @@ def _set(systemd: Systemd, wanted: Mapping[str, Mapping[str, str]], reload: bool
     return failed
 
 
-def is_others(host: Host, unit: str) -> bool:
+def is_foreign(host: Host, unit: str) -> bool:
     """Whether somebody else wrote what is in the place of the managed drop-in of a unit."""
     text = FileState.of(host, drop_in(unit)).text
     return text is not None and not is_ours(text)

@@ -20,7 +20,7 @@ from ..._users.engines import CRI
 from ..._users.finding import is_whole, pids_of
 from ..._users.inherited import origin
 from ..._users.groups import title_of
-from . import services, tasks
+from . import record, services, tasks
 from .engines import ENGINES
 from .record import CONTAINER, SERVICE
 
@@ -108,6 +108,12 @@ class Target:
             return "it was given memory nodes %s, and its control group grants %s" % (self.mems, compress(mems))
         ended = self.by_group and self.moved and not mems
         return "it ended while its memory was moved to nodes %s" % self.mems if ended else ""
+
+    def processes(self, host: Host) -> dict[str, int]:
+        """Return its processes by their keys in a record, except for one that was not looked at and has the number of one that was."""
+        seen = {process["pid"]: process["start"] for process in self.user["processes"]}
+        starts = {pid: record.started(host, pid) for pid in self.pids(host)}
+        return {record.process(host, pid): pid for pid, start in starts.items() if start is not None and seen.get(pid, start) == start}
 
     def pids(self, host: Host) -> list[int]:
         return pids_of(host, self.user)

@@ -104,7 +104,7 @@ def _same(host: Host, pid: int, entry: Entry) -> list[str]:
     return [name for name, text in asked_for(host, pid).items() if set(expand(text)) in narrow]
 
 
-def strangers(host: Host, recorded: Mapping[str, Entry], released: Collection[str], inherited: Iterable[str]) -> list[str]:
+def unrecorded(host: Host, recorded: Mapping[str, Entry], released: Collection[str], inherited: Iterable[str]) -> list[str]:
     """Return a sentence on processes with the mask of released ones whose origin neither group nor ancestry tells."""
     confined = [entry for key, entry in processes(recorded) if key in released and given_cpus(entry)]
     ours = {pid_of(key) for key in [*inherited, *(key for key, _entry in processes(recorded))]}

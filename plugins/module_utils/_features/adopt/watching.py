@@ -64,7 +64,7 @@ class Tries:
         self._times: dict[str, list[float]] = {}
         self.failures: dict[str, str] = {}
 
-    def are_over(self, key: str) -> bool:
+    def is_exhausted(self, key: str) -> bool:
         """Whether an object was given its CPUs so often within an hour that it is left alone, which it is until it ends."""
         times = self._times.get(key, [])
         return 0 < self.limit <= len(times) and times[-1] - times[-self.limit] < WITHIN
@@ -82,7 +82,7 @@ class Tries:
 def culprit(host: Host, target: Target) -> str:
     """Return who probably changes the CPUs of an object: the kernel does not record it."""
     if target.method == SERVICE:
-        paths = services.by_hand(host, target.unit)
+        paths = services.overrides(host, target.unit)
         return "likely %s" % (", ".join(paths) if paths else "a program that runs 'systemctl set-property' or writes its control group")
     if target.method == CONTAINER:
         return "likely a program that runs '%s update --cpuset-cpus'" % program_of(target.engine)
@@ -189,7 +189,7 @@ class Watcher(Watching):
             if not is_part:
                 self.tries.keep(keys)
             for key, target in keys.items():
-                if target.state == ADOPTED and self.tries.are_over(key):
+                if target.state == ADOPTED and self.tries.is_exhausted(key):
                     self._leave(key, target)
             return targets
 

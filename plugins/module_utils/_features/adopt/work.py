@@ -74,9 +74,9 @@ class Work(Values):
         self.targets: list[Target] = []
         self.sentences: list[str] = []
         self._host: Host | None = None
-        self._gives: dict[str, str] = {}
-        self._of: dict[str, Target] = {}
-        self._over: set[str] = set()
+        self._wanted: dict[str, str] = {}
+        self._by_key: dict[str, Target] = {}
+        self._leaving_keys: set[str] = set()
         self._heirs: dict[str, str] = {}
         self._planned: dict[str, Change] = {}
         self._stuck: set[str] = set()
@@ -106,13 +106,13 @@ class Work(Values):
         self.sentences = []
         self.targets = self._find(self._engines, self._groups) if self._find else []
         self._groups.paths.update((target.unit, target.user["group"]) for target in self.targets if target.method == SERVICE)
-        self._over = set() if self._is_part else self._leaving(host)
-        self._stuck, self._of, self._gives = set(), {}, {} if self._is_part else dict(self._next_starts(host))
+        self._leaving_keys = set() if self._is_part else self._leaving(host)
+        self._stuck, self._by_key, self._wanted = set(), {}, {} if self._is_part else dict(self._next_starts(host))
         groups = {target.user["group"] for target in self.adopted if not target.is_rank}
         again = [target for target in self.targets if target.is_rank and target.is_kept and target.user["group"] in groups]
         for target in [*self.adopted, *again]:  # ranks whose service is widened, or forgets their CPUs with the new set (before Linux 6.2)
             self._give(host, target)
-        return self._gives
+        return self._wanted
 
     def _leaving(self, host: Host) -> set[str]:
         """Return the keys of work whose NPUs have all left the plan, or that settings name for others or do not adopt any more.
@@ -123,7 +123,7 @@ class Work(Values):
         configured = {unit: services.configured(host, unit, self._state) for unit in self._keys(SERVICE)}
         moved = {unit for unit, cpus in configured.items() if cpus is not None and cpus != set(expand(last(self._recorded[unit])["cpus"]))}
         pods = {self._recorded[key]["group"] for key in self._keys(CONTAINER) if key.startswith(CRI) and not self.wishes.get("pods")}
-        held = {key for target in self.targets for key in (target.group_key, *self._processes(host, target))}
+        held = {key for target in self.targets for key in (target.group_key, *target.processes(host))}
         keys = set()
         for key, entry in self._recorded.items():
             is_moved = posixpath.basename(entry["group"]) in moved or entry["group"] in pods
@@ -139,10 +139,10 @@ class Work(Values):
         run those of an earlier plan or setting."""
         npus = {(Device.of(npu).kind, npu["id"]): npu for npu in self._plan["npus"]}
         running = {target.unit: target for target in self.targets if target.method == SERVICE}
-        stopped = [unit for unit in self._keys(SERVICE) if unit not in self._over and unit not in running]
+        stopped = [unit for unit in self._keys(SERVICE) if unit not in self._leaving_keys and unit not in running]
         for unit, target in running.items():
             entry = self._recorded.get(unit)
-            if entry and target.is_kept and target.wanted == set(expand(last(entry)["cpus"])) and not services.is_others(host, unit):
+            if entry and target.is_kept and target.wanted == set(expand(last(entry)["cpus"])) and not services.is_foreign(host, unit):
                 self._variables[unit] = target.variables
                 yield unit, text_of({**{kind: last(entry)[kind] for kind in SETS if kind in last(entry)}, **values_of(target.variables)})
         for unit, group in self._groups.of([unit for unit in stopped if services.drop_in_sets(host, unit) is not None]).items():
@@ -155,31 +155,25 @@ class Work(Values):
                 self._variables[unit], _kept = services.variables(host, unit, held, sets["cpus"], self.wishes.get("environment") or {})
                 yield unit, text_of({**sets, **values_of(self._variables[unit])})
 
-    def _processes(self, host: Host, target: Target) -> dict[str, int]:
-        """Return the keys of the processes of a target, except for one that was not looked at and has the number of one that was."""
-        seen = {one["pid"]: one["start"] for one in target.user["processes"]}
-        starts = {pid: record.started(host, pid) for pid in target.pids(host)}
-        return {record.process(host, pid): pid for pid, start in starts.items() if start is not None and seen.get(pid, start) == start}
-
     def _give(self, host: Host, target: Target) -> None:
         if target.group_key:
-            self._gives[target.group_key] = text_of({**target.sets, **values_of(target.variables)})
-            self._of[target.group_key], self._variables[target.unit] = target, target.variables
+            self._wanted[target.group_key] = text_of({**target.sets, **values_of(target.variables)})
+            self._by_key[target.group_key], self._variables[target.unit] = target, target.variables
         if target.by_group and not target.handed_down and is_since(host, 6, 2):
             return  # the kernel gives threads what they had asked for when their cpuset widens (user_cpus_ptr)
         ranks = set() if target.is_rank else {pid for rank in self.targets if rank.is_rank for pid in rank.pids(host)}
         sets = {"cpus": ""} if target.by_group else {**target.sets, **({"mems": target.mems} if target.mems else {})}
-        for key, pid in self._processes(host, target).items():
+        for key, pid in target.processes(host).items():
             if pid not in ranks:
-                self._gives[key], self._of[key] = text_of(sets), target
+                self._wanted[key], self._by_key[key] = text_of(sets), target
 
     def is_over(self, key: str) -> bool:
-        return key in self._over
+        return key in self._leaving_keys
 
     def heirs(self, host: Host, originals: Mapping[str, str]) -> dict[str, str]:
         self._begin(host)
         self._heirs = tasks.heirs(host, self._recorded, originals, self._groups)
-        self._note(*tasks.strangers(host, self._recorded, originals, self._heirs))
+        self._note(*tasks.unrecorded(host, self._recorded, originals, self._heirs))
         return self._heirs
 
     def _note(self, *sentences: str) -> None:
@@ -203,14 +197,14 @@ class Work(Values):
     def _read_container(self, host: Host, key: str) -> str | None:
         """Return both sets, '' for all. Podman 4 does not write down what it was given, and then the group tells."""
         engine, container = key.split(":")
-        group = self._of[key].user["group"] if key in self._of else self._recorded[key]["group"]
+        group = self._by_key[key].user["group"] if key in self._by_key else self._recorded[key]["group"]
         given = self._engines.sets_of(engine, container, group)
         if given is None:
             return None
         sets = {kind: "" if are_all(host, kind, given[kind]) else given[kind] for kind in SETS}
         granted = {kind: [cpuset(host, pid, kind) for pid in members_of(host, group)] for kind in SETS}
         entry = self._recorded.get(key, {"original": "", "given": []})
-        for one in [*record.given(entry), pairs(self._gives.get(key, ""))]:
+        for one in [*record.given(entry), pairs(self._wanted.get(key, ""))]:
             for kind in (kind for kind in SETS if sets[kind] in ("", pairs(entry["original"]).get(kind))):
                 sets[kind] = one[kind] if set(expand(one.get(kind, ""))) in granted[kind] else sets[kind]
         return text_of(sets)
@@ -227,7 +221,7 @@ class Work(Values):
     def possible(self, host: Host, key: str, before: str, wanted: str) -> str:
         """Return what is wanted, and of an original what somebody else has not changed since."""
         entry = self._recorded.get(key)
-        if self.undoing or self._gives.get(key) == wanted or entry is None:
+        if self.undoing or self._wanted.get(key) == wanted or entry is None:
             return wanted
         originals = {SERVICE: self._original_of_service, CONTAINER: self._original_of_container, PROCESS: self._original_of_process}
         return originals[kind_of(key)](host, key, before, entry)
@@ -271,10 +265,10 @@ class Work(Values):
     def original(self, host: Host, key: str, value: str) -> str:
         if kind_of(key) == SERVICE:
             return ""
-        return value + " cpus=" if self._gives.get(key) == "cpus=" else self._heirs.get(key, value)
+        return value + " cpus=" if self._wanted.get(key) == "cpus=" else self._heirs.get(key, value)
 
     def about(self, host: Host, key: str) -> dict[str, Any]:
-        target, is_new = self._of.get(key), key not in self._recorded
+        target, is_new = self._by_key.get(key), key not in self._recorded
         if target is None:
             return {"npus": [], "group": "/", "title": "adopted work"} if is_new else {}
         entry = {
@@ -284,15 +278,20 @@ class Work(Values):
         if not is_new:
             return entry
         title = target.user["name"] if kind_of(key) != PROCESS else target.title
-        return {**entry, "group": target.user["group"], "title": title, **(services.first(host, key) if kind_of(key) == SERVICE else {})}
+        return {
+            **entry,
+            "group": target.user["group"],
+            "title": title,
+            **(services.described(host, key) if kind_of(key) == SERVICE else {}),
+        }
 
     def planned(self, host: Host, changes: list[Change], check: bool) -> list[Change]:
         """Return groups before the threads in them, and ranks after all of their service, also where they are given back."""
         self._planned = {change.key: change for change in changes}
-        return sorted(changes, key=lambda change: self._place(change.key))
+        return sorted(changes, key=lambda change: self._order(change.key))
 
-    def _place(self, key: str) -> int:
-        is_rank = self._of[key].is_rank if key in self._of else "rank" in self._recorded.get(key, ())
+    def _order(self, key: str) -> int:
+        is_rank = self._by_key[key].is_rank if key in self._by_key else "rank" in self._recorded.get(key, ())
         return (SERVICE, CONTAINER, PROCESS).index(kind_of(key)) + is_rank
 
     def write(self, host: Host, key: str, value: str) -> str:
@@ -311,8 +310,8 @@ class Work(Values):
     def _failed(self, key: str, why: str) -> None:
         if self._find is None or self.undoing:
             self._failures.append(why)
-        elif key in self._of:
-            self._of[key].text = self._of[key].text or why
+        elif key in self._by_key:
+            self._by_key[key].text = self._by_key[key].text or why
         else:
             self._stuck.add(key)
             self._note(why)
@@ -322,13 +321,13 @@ class Work(Values):
         values, drop_in = pairs(value), services.drop_in_sets(host, unit) or {}
         before = self._before.setdefault(unit, FileState.of(host, services.drop_in(unit)))
         if value == LEFT:
-            services.forget(host, unit, record.entries(host)[unit])
+            services.restore(host, unit, record.entries(host)[unit])
         elif "cpus" not in values:
             self._removed.append(unit)
         else:
             sets = {kind: values[kind] for kind in SETS if kind in values}
-            if self._gives.get(unit) == value and not self.undoing:
-                services.put(host, unit, sets, self._variables[unit])
+            if self._wanted.get(unit) == value and not self.undoing:
+                services.write(host, unit, sets, self._variables[unit])
             else:
                 before.put(host, services.drop_in(unit))
             self._put[unit] = {**({"mems": compress(nodes_with_memory(host))} if "mems" in drop_in else {}), **sets}
@@ -342,7 +341,7 @@ class Work(Values):
                 self._failed(unit, why)
         recorded = record.entries(host) if removed else {}
         try:
-            services.take_away(host, {unit: recorded[unit] for unit in removed})
+            services.remove(host, {unit: recorded[unit] for unit in removed})
         except (CommandError, OSError, ValueError) as error:
             self._stuck.update(removed)
             self._failed("", str(error))
@@ -350,7 +349,7 @@ class Work(Values):
     def _write_container(self, host: Host, key: str, value: str) -> None:
         """Give a container its sets, by which one of a pod must not lose a device."""
         engine, container = key.split(":")
-        target = None if self.undoing else self._of.get(key)
+        target = None if self.undoing else self._by_key.get(key)
         now = {} if target else pairs(self.read(host, key) or "")
         sets = {kind: values for kind, values in pairs(value).items() if values != now.get(kind)}
         pids = target.pids(host) if target and engine == CRI and host.live else []
@@ -369,7 +368,7 @@ class Work(Values):
         if threads:
             tasks.restore(host, pid, threads, threads.get(str(pid)))
             return
-        target = self._of[key]
+        target = self._by_key[key]
         former = [*record.given_cpus(self._recorded.get(key, {"given": []})), *target.handed_down]
         if values["cpus"]:
             tasks.confine(host, pid, target.wanted, former)
@@ -389,11 +388,11 @@ class Work(Values):
         if undone or self._find is None:
             return
         begun = changes if isinstance(changes, list) else list(changes)
-        earlier = set(self._gives)
+        earlier = set(self._wanted)
         for target in self.adopted:
             if not target.by_group:
                 self._give(host, target)
-        new = {key: value for key, value in self._gives.items() if key not in earlier}
+        new = {key: value for key, value in self._wanted.items() if key not in earlier}
         if new:
             carry_out(host, self, look(host, self, new), begun)
             return
@@ -406,21 +405,21 @@ class Work(Values):
 
     def _take_back(self, host: Host, target: Target, begun: list[Change]) -> None:
         """Give back what could not be adopted. Where that fails, too, the record stays for the next run or an unbind."""
-        changes = [change for change in begun if self._of.get(change.key) is target]
+        changes = [change for change in begun if self._by_key.get(change.key) is target]
         failed = undo(host, self, changes)
-        for key in [key for key in self._gives if self._of.get(key) is target]:
-            del self._gives[key]
+        for key in [key for key in self._wanted if self._by_key.get(key) is target]:
+            del self._wanted[key]
         self._stuck.update(change.key for change in changes if failed)
         begun[:] = [change for change in begun if change not in changes]
         target.refuse("; undoing that failed as well: ".join([target.text, *failed]), FAILED)
 
     def keeps(self, host: Host, key: str, original: str) -> bool:
         """Whether there still is what is recorded, and it is not as it was: it is not to be, or that failed."""
-        if key not in self._stuck and (self._find is None or key in self._over or key not in self._recorded):
+        if key not in self._stuck and (self._find is None or key in self._leaving_keys or key not in self._recorded):
             return False
         if kind_of(key) == CONTAINER:
             engine, container = key.split(":")
-            group = self._of[key].user["group"] if key in self._of else self._recorded[key]["group"]
+            group = self._by_key[key].user["group"] if key in self._by_key else self._recorded[key]["group"]
             return bool(members_of(host, group)) or stores(host, engine, container)
         return kind_of(key) == SERVICE or record.lives(host, key)
 
@@ -445,12 +444,12 @@ class Work(Values):
         return {"changed": bool(changes), "users": [target.row() for target in self.targets]}
 
     def lines(self, host: Host, changes: Iterable[Change]) -> list[str]:
-        others = [change for change in changes if change.key not in self._of and change.key not in self._heirs]
+        others = [change for change in changes if change.key not in self._by_key and change.key not in self._heirs]
         return [line for target in self.targets for line in target.lines()] + [line for change in others for line in self._line(change)]
 
     def _line(self, change: Change) -> Iterator[str]:
         entry = self._recorded.get(change.key)
-        if change.key in self._gives:
+        if change.key in self._wanted:
             yield "~ %s: CPUs %s at its next start" % (change.key, pairs(change.wanted)["cpus"])
         elif entry and kind_of(change.key) == PROCESS and last(entry)["cpus"]:
             pid = record.pid_of(change.key)
