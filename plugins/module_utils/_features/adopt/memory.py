@@ -69,12 +69,8 @@ class Nodes:
             if not why:
                 target.mems = compress(nodes)
                 return
-            target.remark = "%s keeps memory nodes %s, and does not get those of its devices, %s: %s" % (
-                target.title,
-                compress(everything if recorded else current),
-                compress(nodes),
-                why,
-            )
+            values = target.title, compress(everything if recorded else current), compress(nodes), why
+            target.remark = "%s keeps memory nodes %s, and does not get those of its devices, %s: %s" % values
         target.mems = compress(everything) if recorded and target.by_group else ""
 
     def _refusal(self, target: Target, current: set[int], nodes: set[int]) -> str:

@@ -44,6 +44,10 @@ if TYPE_CHECKING:
 SETS = ("cpus", "mems")
 SERVICE, CONTAINER, PROCESS = "service", "container", "process"
 Pairs = Dict[str, str]
+WORDS = {"cpus": "CPUs", "mems": "memory nodes"}
+KEPT = "%s was given other %s than %s by someone else since it was adopted, and keeps them"
+LEFT = "left="
+"""In the place of the value of a service: somebody else has given it other sets, and its drop-in alone is removed."""
 _CONTAINER = re.compile(r"(?:docker|podman|cri):[0-9a-f]{64}\Z")
 _PROCESS = re.compile(r"[0-9]{1,9}:[0-9]{1,19}:[\w-]*\Z", re.ASCII)
 _SHAPE = {
@@ -104,6 +108,18 @@ def lives(host: Host, key: str) -> bool:
 
 def processes(recorded: Mapping[str, Entry]) -> Iterator[tuple[str, Entry]]:
     return ((key, entry) for key, entry in recorded.items() if kind_of(key) == PROCESS)
+
+
+def original(_host: Host, _key: str, before: str, entry: Entry) -> tuple[str, list[str]]:
+    """Return the original of a container as far as nobody else has changed it since, and sentences on what stays."""
+    sets, recorded, remarks = pairs(before), pairs(entry["original"]), []
+    for kind in SETS:
+        written = [values[kind] for values in given(entry) if kind in values]
+        if written and sets[kind] not in (*written, recorded.get(kind)):
+            remarks.append(KEPT % (entry["title"], WORDS[kind], written[-1]))
+        elif written:
+            sets[kind] = recorded.get(kind, "")
+    return text_of(sets), remarks
 
 
 def check(recorded: Any) -> None:

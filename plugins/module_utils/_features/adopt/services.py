@@ -27,7 +27,9 @@ from ..._state.files import MARKER, FileState, is_ours, missing_folders, remove_
 from ..._state.systemd import CPUSET_KEYS, RUNTIME_CONTROLS, UNIT_FOLDER, Systemd, settings
 from ..._state.unit_environment import environment
 from ..._state.unit_files import drop_in_of, numbers, values
+from . import record
 from .feature import DROP_IN
+from .record import KEPT, LEFT, SETS, WORDS, pairs
 
 if TYPE_CHECKING:
     from ..._base.documents import AppliedState, PlanEntry
@@ -75,8 +77,8 @@ def variables(host: Host, unit: str, npus: Sequence[PlanEntry], cpus: str, switc
 def drop_in_variables(host: Host, unit: str) -> dict[str, str]:
     """Return the variables in the managed drop-in of a unit."""
     text = FileState.of(host, drop_in(unit)).text or ""
-    pairs = [line[len(_VARIABLE) :].split("=", 1) for line in text.splitlines() if line.startswith(_VARIABLE)]
-    return dict(pairs) if is_ours(text) else {}
+    assignments = [line[len(_VARIABLE) :].split("=", 1) for line in text.splitlines() if line.startswith(_VARIABLE)]
+    return dict(assignments) if is_ours(text) else {}
 
 
 def hazards(host: Host, unit: str, cpus: str) -> list[str]:
@@ -113,10 +115,25 @@ def in_force(host: Host, unit: str, group: str) -> dict[str, str]:
     return state
 
 
-def described(host: Host, unit: str) -> Entry:
+def original(host: Host, unit: str, before: str, entry: Entry) -> tuple[str, list[str]]:
+    """Return the original of a service as far as nobody else has changed it since, and sentences on what stays."""
+    full, current, given = everything(host), pairs(before), record.given(entry)
+    written = {kind: [values[kind] for values in given if kind in values] for kind in SETS}
+    now = {kind: current.get("now." + kind, current.get(kind)) for kind in SETS}
+    assigned = {kind: current[kind] for kind in SETS if kind in current}
+    is_live = all(now[kind] in (None, "", full[kind], *written[kind]) or not written[kind] for kind in SETS)
+    if is_live and assigned in ({}, *({kind: values[kind] for kind in SETS if kind in values} for values in given)):
+        return "" if assigned or now["cpus"] in written["cpus"] else before, []
+    if not assigned:
+        return before, []
+    last = {kind: value for kind, value in record.last(entry).items() if kind in SETS}
+    return LEFT, [KEPT % (unit, " and ".join(WORDS[kind] for kind in last), " and ".join(last.values()))]
+
+
+def entry(host: Host, unit: str) -> Entry:
     """Return what the record has of a service before its first drop-in: the folders to make, and what somebody else has in its place."""
-    entry: Entry = {"folders": missing_folders(host, [drop_in(unit)])}
-    return {**entry, "foreign": FileState.of(host, drop_in(unit)).record()} if is_foreign(host, unit) else entry
+    made: Entry = {"folders": missing_folders(host, [drop_in(unit)])}
+    return {**made, "foreign": FileState.of(host, drop_in(unit)).record()} if is_foreign(host, unit) else made
 
 
 def configured(host: Host, unit: str, state: AppliedState | None) -> set[int] | None:
@@ -219,15 +236,11 @@ def _set(systemd: Systemd, wanted: Mapping[str, Mapping[str, str]], reload: bool
 
     The drop-ins that this makes are removed: the sets stay, and later ones would add to them.
     """
-    failed = {}
-    sets = {
-        unit: {key: set(numbers(its[kind]) or ()) for key, (kind, _words) in CPUSET_KEYS.items() if its.get(kind)}
-        for unit, its in wanted.items()
-    }
+    failed, sets, host = {}, {}, systemd.host
+    for unit, its in wanted.items():
+        sets[unit] = {key: set(numbers(its[kind]) or ()) for key, (kind, _words) in CPUSET_KEYS.items() if its.get(kind)}
     changed = [unit for unit, its in sets.items() if any(systemd.effective(unit, CPUSET_KEYS[key][0]) != its[key] for key in its)]
-    stale = [
-        unit for unit in sets if unit not in changed and overrides(systemd.host, unit) != overrides(systemd.host, unit, [wanted[unit]])
-    ]
+    stale = [unit for unit in sets if unit not in changed and overrides(host, unit) != overrides(host, unit, [wanted[unit]])]
     for unit in stale:
         systemd.drop_runtime_settings(unit)
     for unit in changed:

@@ -120,9 +120,8 @@ class Target:
 
     def has_drop_in(self, host: Host) -> bool:
         """Whether it is a service that is adopted, now or before."""
-        return self.method == SERVICE and (
-            self.state == ADOPTED or self.state == INSIDE and services.drop_in_sets(host, self.unit) is not None
-        )
+        is_adopted = self.state == ADOPTED or self.state == INSIDE and services.drop_in_sets(host, self.unit) is not None
+        return self.method == SERVICE and is_adopted
 
     def refuse(self, text: str, state: str = REFUSED) -> None:
         self.state, self.text, self.after = state, text, self.before

@@ -24,7 +24,7 @@ from ..._kernel.processes import every_pid, parent_of
 from ..._users.finding import members_of
 from ..._users.groups import listed
 from . import services
-from .record import SERVICE, given_cpus, kind_of, lives, pairs, pid_of, process, processes, text_of
+from .record import KEPT, SERVICE, given_cpus, kind_of, last, lives, pairs, pid_of, process, processes, text_of
 
 if TYPE_CHECKING:
     from .record import Entry
@@ -65,6 +65,19 @@ def restore(host: Host, pid: int, recorded: Mapping[str, str], others: str | Non
         cpus = recorded.get(name, others)
         if cpus:
             _write(host, pid, name, cpus)
+
+
+def original(host: Host, key: str, before: str, entry: Entry) -> tuple[str, list[str]]:
+    """Return the original of a process as far as nobody else has changed it since, and sentences on what stays."""
+    asked, recorded, pid = pairs(before), pairs(entry["original"]), pid_of(key)
+    confined, allowed, remarks = given_cpus(entry), masks(host, pid), []
+    moved = [name for name, cpus in asked.items() if cpus != recorded.get(name)]
+    foreign = [name for name in moved if confined and not any(set(expand(allowed.get(name, ""))) <= cpus for cpus in confined)]
+    if foreign:
+        which = "" if foreign == moved else "%s %s of " % ("thread" if len(foreign) == 1 else "threads", ", ".join(foreign))
+        remarks.append(KEPT % ("%sprocess %d of %s" % (which, pid, entry["title"]), "CPUs", last(entry)["cpus"]))
+    asked.update((name, recorded.get(name) or recorded.get(str(pid)) or asked[name]) for name in moved if name not in foreign)
+    return text_of(asked if confined else {**asked, "cpus": ""}), remarks  # written in any case
 
 
 def _write(host: Host, pid: int, name: str, cpus: str) -> None:

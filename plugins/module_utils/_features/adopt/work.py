@@ -34,7 +34,7 @@ from . import record, services, tasks
 from .engines import Engines, are_all
 from .memory import move
 from .feature import SECTION
-from .record import CONTAINER, PROCESS, SERVICE, SETS, kind_of, last, pairs, text_of
+from .record import CONTAINER, LEFT, PROCESS, SERVICE, SETS, WORDS, kind_of, last, pairs, text_of
 from .target import ADOPTED, FAILED, REFUSED, Target
 
 if TYPE_CHECKING:
@@ -44,10 +44,6 @@ if TYPE_CHECKING:
 NOTHING: Any = MappingProxyType({})
 """Of what the desired state has of the feature, where nothing but CPUs is wanted."""
 Find = Callable[[Engines, services.Groups], List[Target]]
-_OTHERS = "%s was given other %s than %s by someone else since it was adopted, and keeps them"
-_WORDS = {"cpus": "CPUs", "mems": "memory nodes"}
-LEFT = "left="
-"""In the place of the value of a service: somebody else has given it other sets, and its drop-in alone is removed."""
 
 
 class Work(Values):
@@ -96,8 +92,7 @@ class Work(Values):
         if self._host is not host:
             self._host, self._recorded = host, record.entries(host)
             self._engines, self._groups = Engines(host), services.Groups(host)
-            containers = [key.split(":") for key in self._recorded if kind_of(key) == CONTAINER]
-            self._engines.expect((engine, container) for engine, container in containers)
+            self._engines.expect([(key.partition(":")[0], key.partition(":")[2]) for key in self._keys(CONTAINER)])
 
     def wanted(self, host: Host, live: Mapping[str, Any]) -> dict[str, str]:
         """Return ``{key: value}`` of what is to be adopted. What fails alone leaves it."""
@@ -223,44 +218,10 @@ class Work(Values):
         entry = self._recorded.get(key)
         if self.undoing or self._wanted.get(key) == wanted or entry is None:
             return wanted
-        originals = {SERVICE: self._original_of_service, CONTAINER: self._original_of_container, PROCESS: self._original_of_process}
-        return originals[kind_of(key)](host, key, before, entry)
-
-    def _original_of_service(self, host: Host, unit: str, before: str, entry: record.Entry) -> str:
-        everything = services.everything(host)
-        current, given = pairs(before), record.given(entry)
-        written = {kind: [one[kind] for one in given if kind in one] for kind in SETS}
-        now = {kind: current.get("now." + kind, current.get(kind)) for kind in SETS}
-        drop_in = {kind: current[kind] for kind in SETS if kind in current}
-        is_live = all(now[kind] in (None, "", everything[kind], *written[kind]) or not written[kind] for kind in SETS)
-        if is_live and drop_in in ({}, *({kind: one[kind] for kind in SETS if kind in one} for one in given)):
-            return "" if drop_in or now["cpus"] in written["cpus"] else before
-        if not drop_in:
-            return before
-        kinds = [kind for kind in SETS if kind in last(entry)]
-        self._note(_OTHERS % (unit, " and ".join(_WORDS[kind] for kind in kinds), " and ".join(last(entry)[kind] for kind in kinds)))
-        return LEFT
-
-    def _original_of_container(self, host: Host, key: str, before: str, entry: record.Entry) -> str:
-        sets, original = pairs(before), pairs(entry["original"])
-        for kind in SETS:
-            written = [one[kind] for one in record.given(entry) if kind in one]
-            if written and sets[kind] not in (*written, original.get(kind)):
-                self._note(_OTHERS % (entry["title"], _WORDS[kind], written[-1]))
-            elif written:
-                sets[kind] = original.get(kind, "")
-        return text_of(sets)
-
-    def _original_of_process(self, host: Host, key: str, before: str, entry: record.Entry) -> str:
-        asked, original, pid = pairs(before), pairs(entry["original"]), record.pid_of(key)
-        given, masks = record.given_cpus(entry), tasks.masks(host, pid)
-        moved = [name for name, cpus in asked.items() if cpus != original.get(name)]
-        foreign = [name for name in moved if given and not any(set(expand(masks.get(name, ""))) <= one for one in given)]
-        if foreign:
-            which = "" if foreign == moved else "%s %s of " % ("thread" if len(foreign) == 1 else "threads", ", ".join(foreign))
-            self._note(_OTHERS % ("%sprocess %d of %s" % (which, pid, entry["title"]), "CPUs", last(entry)["cpus"]))
-        asked.update((name, original.get(name) or original.get(str(pid)) or asked[name]) for name in moved if name not in foreign)
-        return text_of(asked if given else {**asked, "cpus": ""})  # written in any case
+        originals = {SERVICE: services.original, CONTAINER: record.original, PROCESS: tasks.original}
+        value, remarks = originals[kind_of(key)](host, key, before, entry)
+        self._note(*remarks)
+        return value
 
     def original(self, host: Host, key: str, value: str) -> str:
         if kind_of(key) == SERVICE:
@@ -271,19 +232,13 @@ class Work(Values):
         target, is_new = self._by_key.get(key), key not in self._recorded
         if target is None:
             return {"npus": [], "group": "/", "title": "adopted work"} if is_new else {}
-        entry = {
-            "npus": [[Device.of(npu).kind, npu["id"]] for npu in target.npus],
-            **({"rank": target.user["rank"]} if target.is_rank else {}),
-        }
+        rank = {"rank": target.user["rank"]} if target.is_rank else {}
+        entry = {"npus": [[Device.of(npu).kind, npu["id"]] for npu in target.npus], **rank}
         if not is_new:
             return entry
         title = target.user["name"] if kind_of(key) != PROCESS else target.title
-        return {
-            **entry,
-            "group": target.user["group"],
-            "title": title,
-            **(services.described(host, key) if kind_of(key) == SERVICE else {}),
-        }
+        of_service = services.entry(host, key) if kind_of(key) == SERVICE else {}
+        return {**entry, "group": target.user["group"], "title": title, **of_service}
 
     def planned(self, host: Host, changes: list[Change], check: bool) -> list[Change]:
         """Return groups before the threads in them, and ranks after all of their service, also where they are given back."""
@@ -374,10 +329,9 @@ class Work(Values):
             tasks.confine(host, pid, target.wanted, former)
             return
         asked = {name: set(expand(cpus)) for name, cpus in pairs(self._planned[key].before).items()}
-        narrower = {name: compress(cpus) for name, cpus in asked.items() if cpus < target.wanted and cpus not in former}
-        tasks.restore(
-            host, pid, {**narrower, **{name: compress(target.wanted) for name, cpus in asked.items() if cpus in target.handed_down}}
-        )
+        masks = {name: compress(cpus) for name, cpus in asked.items() if cpus < target.wanted and cpus not in former}
+        masks.update((name, compress(target.wanted)) for name, cpus in asked.items() if cpus in target.handed_down)
+        tasks.restore(host, pid, masks)
 
     def done(self, host: Host, changes: Sequence[Change], undone: bool = False) -> None:
         """See that all is inside, what has started meanwhile, too; what is not gets back what it had."""
@@ -389,9 +343,8 @@ class Work(Values):
             return
         begun = changes if isinstance(changes, list) else list(changes)
         earlier = set(self._wanted)
-        for target in self.adopted:
-            if not target.by_group:
-                self._give(host, target)
+        for target in (target for target in self.adopted if not target.by_group):
+            self._give(host, target)
         new = {key: value for key, value in self._wanted.items() if key not in earlier}
         if new:
             carry_out(host, self, look(host, self, new), begun)
@@ -458,5 +411,5 @@ class Work(Values):
         elif entry and kind_of(change.key) != PROCESS and change.after != LEFT:
             before, after = pairs(change.before.replace("now.", "")), pairs(change.after)
             kinds = [kind for kind in SETS if before.get(kind, "") != after.get(kind, "")]
-            moved = ["%s %s -> %s" % (_WORDS[kind], before.get(kind) or "all", after.get(kind) or "all") for kind in kinds]
+            moved = ["%s %s -> %s" % (WORDS[kind], before.get(kind) or "all", after.get(kind) or "all") for kind in kinds]
             yield "~ %s: %s" % (entry["title"], ", ".join(moved))

@@ -197,9 +197,8 @@ def _compare_tasks(comparing: Comparing, name: str, tasks: Sequence[str], entry:
         remark = "it runs with its former settings, or its workers bind themselves (vLLM-Ascend: enable_cpu_binding=false)"
     cpus, mems = (allowed.get(kind) if cpulist else None for kind, cpulist in sets.items())
     has = Value(cpus=cpus, mems=mems, task=title, more=len(outside) - 1)
-    findings.differs(
-        "processes", name, Value(cpus=entry["cpus"] or None, mems=entry["mems"] or None), has, Cause(word, remark), entry["unit"]
-    )
+    expected = Value(cpus=entry["cpus"] or None, mems=entry["mems"] or None)
+    findings.differs("processes", name, expected, has, Cause(word, remark), entry["unit"])
 
 
 class _Service:
