@@ -11,7 +11,7 @@ and 104147 (what runs next to a kubelet), and vllm-project/vllm-ascend@182b75ea 
 from __future__ import annotations
 
 import re
-from typing import Any, Iterator, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple
 
 from .._base.binders import ENGINES, NPUS_ONLY, why_unbound
 from .facts import Facts
@@ -20,6 +20,9 @@ from .forms import FORMS, Form
 from .options import checked
 from .workload import Workload, read
 from .._base.cpulist import compress, expand
+
+if TYPE_CHECKING:
+    from .._base.documents import Topology
 
 BINDINGS = ("global_slice", "topo_affinity", "cluster")
 """The rules by which vLLM-Ascend binds its own process."""
@@ -75,25 +78,25 @@ def launch(
     text = chosen.write(chosen.text, facts)
     if not given["notes"]:
         return text
-    in_process = (list(texts(_NUMA, facts)) or _in_process(workload, binding, given["engine"])) if chosen.starts else []
-    return "".join(f"# {note}\n" for note in [*texts(chosen.notes, facts), *warnings, *_reasons(facts), *in_process]) + text
+    notes = [*texts(chosen.notes, facts), *warnings, *_reasons(facts), *(_in_process(facts, binding) if chosen.starts else ())]
+    return "".join(f"# {note}\n" for note in notes) + text
 
 
-def _reasons(facts: Facts) -> list[str]:
-    """Return why each variable of option ``environment`` is set, and why LD_PRELOAD is not."""
+def _reasons(facts: Facts) -> Iterator[str]:
+    """Yield why each variable of option ``environment`` is set, and why LD_PRELOAD is not."""
     variables = facts["fitting"]
-    reasons = [f"{name}: {reason}" for name, (_value, reason) in variables.items()]
+    yield from (f"{name}: {reason}" for name, (_value, reason) in variables.items())
     if (facts.options["environment"] or {}).get("allocator") and "LD_PRELOAD" not in variables:
         why = "an image has its own libraries" if facts["contained"] else "topology names no jemalloc or tcmalloc on the host"
-        reasons.append(f"LD_PRELOAD is not set: {why}. Set it yourself if an allocator is installed.")
-    return reasons
+        yield f"LD_PRELOAD is not set: {why}. Set it yourself if an allocator is installed."
 
 
-def _in_process(workload: Workload, binding: str, engine: str) -> list[str]:
+def _in_process(facts: Facts, binding: str) -> list[str]:
     """Return what to run, so the host alone binds, or the workload alone, where a variable does not say it."""
-    if engine:
-        return [ENGINES[engine].arguments] if ENGINES[engine].arguments else []
-    return [BINDS_ITSELF if binding else HOST_BINDS] if workload.kind == "npu" else []
+    engine, by_numactl = facts.options["engine"], list(texts(_NUMA, facts))
+    if by_numactl or engine:
+        return by_numactl or [ENGINES[engine].arguments] * bool(ENGINES[engine].arguments)
+    return [BINDS_ITSELF if binding else HOST_BINDS] if facts.workload.kind == "npu" else []
 
 
 def _warnings(workload: Workload, form: Form, binding: str, total_npus: Any) -> list[str]:
@@ -105,7 +108,7 @@ def _warnings(workload: Workload, form: Form, binding: str, total_npus: Any) -> 
         host_cpus=topology["cpus"]["online"] if topology else None,
         kubelet=topology.get("kubelet") if topology and not form.for_pods else None,
         binding=binding,
-        total_npus=_listed(workload, total_npus) if binding else 0,
+        total_npus=_listed(topology, total_npus) if binding else 0,
     )
     warnings = []
     for verdict in judged:
@@ -115,14 +118,13 @@ def _warnings(workload: Workload, form: Form, binding: str, total_npus: Any) -> 
     return warnings
 
 
-def _listed(workload: Workload, total_npus: Any) -> int:
-    if total_npus is not None:
-        if isinstance(total_npus, bool) or not isinstance(total_npus, int):
-            raise ValueError(f"total_npus: expected the number of NPUs that npu-smi lists; got {total_npus!r}")
-        return total_npus
-    if not workload.topology:
+def _listed(topology: Topology, total_npus: object) -> int:
+    if total_npus is None and not topology:
         raise ValueError("total_npus: in-process binding divides by the number of NPUs that npu-smi lists; give it, or give topology")
-    return sum(npu.get("kind") != "gpu" for npu in workload.topology["npus"])
+    number = sum(npu.get("kind") != "gpu" for npu in topology["npus"]) if total_npus is None else total_npus
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise ValueError(f"total_npus: expected the number of NPUs that npu-smi lists; got {number!r}")
+    return number
 
 
 LEAST_CPUS = 5
@@ -141,14 +143,12 @@ class Verdict(NamedTuple):
 def parent_verdict(name: str, driver: str = "systemd") -> Verdict:
     """Judge the parent cgroup of a container. ``driver`` is the engine's cgroup driver, systemd or cgroupfs."""
     if driver != "systemd":
-        if name.endswith(".slice") and "/" not in name:
-            return Verdict(False, f"the cgroupfs driver takes a path, not the slice {name}; switch the engine to the systemd cgroup driver")
-        return Verdict(True)
+        is_slice = name.endswith(".slice") and "/" not in name
+        text = f"the cgroupfs driver takes a path, not the slice {name}; switch the engine to the systemd cgroup driver"
+        return Verdict(False, text) if is_slice else Verdict(True)
     if not name.endswith(".slice") or name == ".slice":
         return Verdict(False, 'cgroup-parent for systemd cgroup should be a valid slice named as "xxx.slice"')
-    if not _SLICE.match(name):
-        return Verdict(False, f"invalid slice name: {name}")
-    return Verdict(True)
+    return Verdict(True) if _SLICE.match(name) else Verdict(False, f"invalid slice name: {name}")
 
 
 def set_verdict(container_cpus: str, slice_cpus: str | None = None, host_cpus: str | None = None, cgroup: int | str = 2) -> Verdict:
@@ -166,9 +166,8 @@ def set_verdict(container_cpus: str, slice_cpus: str | None = None, host_cpus: s
         return Verdict(True, effective=compress(wanted or granted))
     outside = compress(wanted - granted)
     if cgroup not in (2, "v2"):
-        return Verdict(
-            False, f"failed to write cpuset.cpus: permission denied: CPUs {outside} are not in the slice's {slice_cpus} (cgroup version 1)"
-        )
+        text = f"failed to write cpuset.cpus: permission denied: CPUs {outside} are not in the slice's {slice_cpus} (cgroup version 1)"
+        return Verdict(False, text)
     if wanted & granted:
         return Verdict(True, f"CPUs {outside} are not in the slice and are left out", compress(wanted & granted))
     return Verdict(True, f"CPUs {outside} are not in the slice: the setting is ignored and all of the slice is used", compress(granted))
@@ -191,14 +190,9 @@ def kubelet_verdict(kubelet: Mapping[str, Any] | None, slice_cpus: str) -> Verdi
     reserved = kubelet.get("reservedSystemCPUs")
     if reserved is None:
         return Verdict("warn", f"The kubelet has a static CPU manager: let its reservedSystemCPUs cover {slice_cpus}.")
-    outside = cpus - set(expand(reserved, "reservedSystemCPUs"))
-    if outside:
-        return Verdict(
-            False,
-            f"the kubelet has a static CPU manager and hands out CPUs {compress(outside)}; reservedSystemCPUs, now {reserved or '(none)'}, "
-            "must cover them",
-        )
-    return Verdict(True)
+    outside, now = compress(cpus - set(expand(reserved, "reservedSystemCPUs"))), reserved or "(none)"
+    text = f"the kubelet has a static CPU manager and hands out CPUs {outside}; reservedSystemCPUs, now {now}, must cover them"
+    return Verdict(False, text) if outside else Verdict(True)
 
 
 def binding_verdict(binding: str, container_cpus: str, total_npus: int) -> Verdict:
@@ -208,14 +202,12 @@ def binding_verdict(binding: str, container_cpus: str, total_npus: int) -> Verdi
     if total_npus < 1:
         raise ValueError(f"total_npus: in-process binding counts at least 1 NPU, got {total_npus}; give the number that npu-smi lists")
     count = len(expand(container_cpus, "container_cpus"))
-    if count // total_npus < LEAST_CPUS:
-        return Verdict(
-            False,
-            f"Insufficient CPUs for binding with CPU role reservations: total_allowed={count}, total_npus={total_npus}, "
-            f"min_per_npu={count // total_npus} (<{LEAST_CPUS}). Need at least {LEAST_CPUS * total_npus} CPUs in cpuset. Turn "
-            "enable_cpu_binding off, or give all containers the same host-wide set",
-        )
-    return Verdict(True)
+    text = (
+        f"Insufficient CPUs for binding with CPU role reservations: total_allowed={count}, total_npus={total_npus}, "
+        f"min_per_npu={count // total_npus} (<{LEAST_CPUS}). Need at least {LEAST_CPUS * total_npus} CPUs in cpuset. Turn "
+        "enable_cpu_binding off, or give all containers the same host-wide set"
+    )
+    return Verdict(False, text) if count // total_npus < LEAST_CPUS else Verdict(True)
 
 
 def verdicts(

@@ -39,31 +39,23 @@ def _words(option: str, value: object) -> list[str]:
     return list(map(str, words))
 
 
-def _flag(option: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError(f"{option}: expected true or false; got {value!r}")
-    return value
+def _expecting(expected: str, is_valid: Callable[[Any], object]) -> Callable[[str, object], object]:
+    def read(option: str, value: object) -> object:
+        if not is_valid(value):
+            raise ValueError(f"{option}: expected {expected}; got {value!r}")
+        return value
+
+    return read
+
+
+_flag = _expecting("true or false", lambda value: isinstance(value, bool))
+_version = _expecting("a release such as '24.11', as text", lambda value: isinstance(value, str) and _RELEASE.match(value))
 
 
 def _plan(option: str, value: object) -> object:
     if not isinstance(value, Mapping) or not isinstance(value.get("npus"), list):
         raise ValueError(f"{option}: expected the fact npu_affinity_plan, with npus; got {type(value).__name__}")
     return value
-
-
-def _version(option: str, value: object) -> str:
-    if not isinstance(value, str) or not _RELEASE.match(value):
-        raise ValueError(f"{option}: expected a release such as '24.11', as text; got {value!r}")
-    return value
-
-
-def _one_of(expected: str, choices: Iterable[str]) -> Callable[[str, object], object]:
-    def read(option: str, value: object) -> object:
-        if not isinstance(value, str) or value not in choices:
-            raise ValueError(f"{option}: expected {expected}; got {value!r}")
-        return value
-
-    return read
 
 
 def _environment(option: str, value: object) -> Mapping[str, bool]:
@@ -101,10 +93,10 @@ OPTIONS = {
     "visible_devices": Option(_flag, True, "set the variable that confines the program to its devices"),
     "containerd_version": Option(_version, "1.7", "version of containerd"),
     "slurm_version": Option(_version, "24.11", "version of Slurm"),
-    "slurm_sockets": Option(_one_of("numa or l3", ("numa", "l3")), "numa", "what Slurm takes as a socket: numa or l3"),
+    "slurm_sockets": Option(_expecting("numa or l3", ("numa", "l3").__contains__), "numa", "what Slurm takes as a socket: numa or l3"),
     "torch_npu_version": Option(_version, "7.3", "version of torch_npu"),
     "engine": Option(
-        _one_of("one of " + ", ".join(ENGINES), ENGINES),
+        _expecting("one of " + ", ".join(ENGINES), tuple(ENGINES).__contains__),
         "",
         "the program that runs, whose own CPU binding is to be disabled: " + ", ".join(ENGINES),
     ),

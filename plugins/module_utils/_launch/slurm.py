@@ -100,12 +100,10 @@ class SlurmFacts(Facts):
         if self["exact"]:
             return None
         cores, threads = ({len(part) for part in parts} for parts in (node.sockets, node.cores))
-        for count, word, key in (
-            (cores, f"{node.socket}s with {{}} cores", "CoresPerSocket"),
-            (threads, "cores with {} threads", "ThreadsPerCore"),
-        ):
-            if len(count) > 1:
-                has = word.format(" and ".join(map(str, sorted(count))))
+        sizes = ((cores, f"{node.socket}s with %s cores", "CoresPerSocket"), (threads, "cores with %s threads", "ThreadsPerCore"))
+        for numbers, words, key in sizes:
+            if len(numbers) > 1:
+                has = words % " and ".join(map(str, sorted(numbers)))
                 raise ValueError(
                     f"{self.workload.title}: the host has {has}, and a node of Slurm has one {key}; leave Cores= out, and bind the task by "
                     "a TaskProlog (docs/workloads.md has one), or let the job start its program with form numactl"

@@ -85,7 +85,9 @@ def read(entry: object, topology: object, name: str) -> Workload:
         raise ValueError(f"entry: expected an entry of npu_affinity_plan.npus or a workload; got {type(entry).__name__}")
     if "strategy" in entry or "quality" in entry:
         raise ValueError("entry: this is a whole plan; take one of its npus, or make a workload of several with npu.affinity.workloads")
-    host = _host(topology)
+    if topology is not None and (not isinstance(topology, Mapping) or not {"npus", "cpus"} <= topology.keys()):
+        raise ValueError("topology: expected the fact npu_affinity_topology of npu.affinity.topology_facts, with cpus and npus")
+    host = cast("Topology", topology or {})
     name = name or ("" if "id" in entry else str(entry.get("name") or ""))
     slice_name = str(entry.get("slice") or "")
     kind = str(entry.get("kind") or ("gpu" if slice_name.startswith("gpu") else "npu"))
@@ -112,12 +114,6 @@ def read(entry: object, topology: object, name: str) -> Workload:
     )
 
 
-def _host(topology: object) -> Topology:
-    if topology is not None and (not isinstance(topology, Mapping) or not {"npus", "cpus"} <= topology.keys()):
-        raise ValueError("topology: expected the fact npu_affinity_topology of npu.affinity.topology_facts, with cpus and npus")
-    return cast("Topology", topology or {})
-
-
 def _memory_nodes(allowed: str, host: Topology, title: str) -> str:
     mems = normalize(allowed, f"mems of {title}")
     ids = {node["id"] for node in host.get("numa") or ()}
@@ -129,42 +125,34 @@ def _memory_nodes(allowed: str, host: Topology, title: str) -> str:
 
 def _cards(entry: Mapping[str, Any], host: Topology, kind: str, cpus: str) -> Iterator[Card]:
     """Yield the NPUs of an entry, of a workload's processes, of its list of logic ids, or of its device nodes."""
+    npus = [npu for npu in host.get("npus") or () if npu.get("kind", "npu") == kind]
     if entry.get("devices") and "volumes" not in entry:
         for path in entry["devices"]:
             if not DEVICE.match(str(path)):
                 raise ValueError(f"devices: {path!r} is not the node of an NPU or GPU, such as /dev/davinci0")
             node = int(re.sub("[^0-9]", "", path))
-            npu = _of_node(node, host, kind)
-            yield Card(npu.get("id"), node, cpus, npu.get("family"))
+            same = next((npu for npu in npus if device_number(npu) == node), None)
+            number, family = (same["id"], same.get("family")) if same else (node, "gpu") if kind == "gpu" else (None, None)
+            yield Card(number, node, cpus, family)
         return
     for member in [entry] if "id" in entry else entry.get("processes") or entry.get("npus") or []:
         given = member if isinstance(member, Mapping) else {"id": member}
-        number = given.get("id")
+        number, pci = given.get("id"), given.get("pci")
         if isinstance(number, bool) or not isinstance(number, int):
             raise ValueError(f"npus: expected logic ids such as [0, 1]; got {number!r}")
-        npu = _of_topology(given, host, kind) if host else {}
-        facts = {**given, **npu, "kind": kind}
-        no_register = f"only the topology of the host has the device file of {kind.upper()} {number}; give topology"
+        same = next((npu for npu in npus if npu["id"] == number and pci in (None, npu.get("pci"))), None)
+        title = f"{kind.upper()} {number}"
+        if host and not same:
+            where = f" at {pci}" if pci else ""
+            raise ValueError(f"{title}{where} is not in the topology of this host; gather its facts and plan it again")
+        facts = {**given, **(same or {}), "kind": kind}
+        no_register = f"only the topology of the host has the device file of {title}; give topology"
         yield Card(
             number,
             device_number(facts),
             str(given.get("pool") or cpus),
-            "gpu" if kind == "gpu" else npu.get("family"),
+            "gpu" if kind == "gpu" else same and same.get("family"),
             (facts.get("device") or {}).get("known_by") == "unknown",
             unknown_device(number, facts) if host else no_register,
             str(given.get("mems") or ""),
         )
-
-
-def _of_node(node: int, host: Topology, kind: str) -> Mapping[str, Any]:
-    """Return the NPU of a device node's number; empty where no topology tells it."""
-    same = [npu for npu in host.get("npus") or () if npu.get("kind", "npu") == kind and device_number(npu) == node]
-    return same[0] if same else {"id": node, "family": "gpu"} if kind == "gpu" else {}
-
-
-def _of_topology(given: Mapping[str, Any], host: Topology, kind: str) -> Mapping[str, Any]:
-    for npu in host["npus"]:
-        if npu["id"] == given["id"] and npu.get("kind", "npu") == kind and given.get("pci") in (None, npu.get("pci")):
-            return npu
-    where = f" at {given['pci']}" if given.get("pci") else ""
-    raise ValueError(f"{kind.upper()} {given['id']}{where} is not in the topology of this host; gather its facts and plan it again")
