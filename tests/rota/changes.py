@@ -34,7 +34,7 @@ AREAS = [
     ("roles/metrics/* plugins/*metrics*", EVERYTHING, "metrics"),
     ("plugins/plugin_utils/_report/*", EVERYTHING, "browser"),
     ("plugins/*slurm*", EVERYTHING, "slurm"),
-    ("plugins/module_utils/_command/exec/*", EVERYTHING, "launchers slurm"),
+    ("plugins/module_utils/_command/exec.py", EVERYTHING, "launchers slurm"),
     ("plugins/module_utils/_ranks.py", EVERYTHING, "launchers slurm"),
     ("plugins/plugin_utils/_plan/*", EVERYTHING, "optimal more-properties"),
     ("plugins/*/adopt/*", EVERYTHING, "*:test_adopt.py::*"),

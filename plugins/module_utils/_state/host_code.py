@@ -32,7 +32,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, "%%s")
 
 if sys.argv[1:2] == ["exec"]:
-    from npu_affinity._command.exec.program import main
+    from npu_affinity._command.exec import main
 
     raise SystemExit(main(sys.argv[2:]))
 

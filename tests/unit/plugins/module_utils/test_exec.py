@@ -16,7 +16,7 @@ import sys
 import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
-from ansible_collections.npu.affinity.plugins.module_utils._command.exec import placing, program
+from ansible_collections.npu.affinity.plugins.module_utils._command import exec as program
 from ansible_collections.npu.affinity.plugins.module_utils import _ranks
 from ansible_collections.npu.affinity.plugins.module_utils._ranks import index_of, visible
 from ansible_collections.npu.affinity.plugins.module_utils._state import plan_file
@@ -255,7 +255,7 @@ POLICIES = {
 
 @pytest.mark.parametrize(("entry", "options", "policy"), POLICIES.values(), ids=POLICIES)
 def test_a_program_starts_on_the_cpus_and_memory_of_its_device(host, entry, options, policy):
-    if tuple(int(part) for part in platform.release().split(".")[:2]) < placing.FIRST_WITH_MANY:
+    if tuple(int(part) for part in platform.release().split(".")[:2]) < program.FIRST_WITH_MANY:
         policy = policy.replace(" (many)", "")
     root = host([npu(0, 0), npu(1, 2, **entry)], FILES[:2], options=options)
     code, lines, err = placed(root, before=lambda: os.sched_setaffinity(0, CPUS[:1]), LOCAL_RANK="1")
@@ -293,7 +293,7 @@ def test_a_host_of_both_kinds_wants_one_named(host):
 
 def deny_set_mempolicy():
     """What the default profile of docker does without CAP_SYS_NICE: seccomp answers EPERM."""
-    number = placing._SYSCALLS[platform.machine()]
+    number = program._SYSCALLS[platform.machine()]
     rules = (0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7FFF0000)
     filters = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in rules))
     library = ctypes.CDLL(None, use_errno=True)
@@ -320,7 +320,7 @@ def test_a_command_that_cannot_start_ends_as_with_env(host, name, code):
 
 def test_exec_imports_nothing_that_takes_long(tmp_path):
     (tmp_path / "lib.zip").write_bytes(runtime.archive())
-    code = f"import sys; sys.path.insert(0, '{tmp_path}/lib.zip'); from npu_affinity._command.exec import program; print(*sys.modules)"
+    code = f"import sys; sys.path.insert(0, '{tmp_path}/lib.zip'); from npu_affinity._command import exec; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
     assert not {"argparse", "typing", "ctypes", "subprocess", "dataclasses", "npu_affinity._host.host"} & set(done.stdout.split())
 

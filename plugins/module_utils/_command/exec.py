@@ -3,26 +3,28 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """``npu-affinity exec``: give a rank the CPUs and memory of its device, and execute its program, before it allocates anything.
 
+The program inherits both: sched_setaffinity(2), set_mempolicy(2).
+
 Every rank of a job starts through it, so neither this package nor what it imports may import argparse or typing, which take longer than
 all the rest.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from ..._base.binders import OFF, OPENMP
-from ..._base.cpulist import compress, expand
-from ..._base.outside import json_of, require_shape, say, shown
-from ..._base.version import refuse_newer
-from ..._ranks import BY_PCI, GPU, NPU, ORDER, RANKS, VARIABLES, accessible, index_of, kind_of, matching, title, visible
-from .placing import set_cpus, set_memory
+from .._base.binders import OFF, OPENMP
+from .._base.cpulist import compress, expand
+from .._base.outside import json_of, require_shape, say, shown
+from .._base.version import refuse_newer
+from .._ranks import BY_PCI, GPU, NPU, ORDER, RANKS, VARIABLES, accessible, index_of, kind_of, matching, title, visible
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..._base.documents import Plan, PlanEntry
+    from .._base.documents import Plan, PlanEntry
 
 PLAN = "etc/npu-affinity/plan.json"
 REFUSED = 125
@@ -46,6 +48,13 @@ _FLAGS = ("--print", "--or-run")
 _ENTRY = {"id": int, "pool": str, "phy_id?": int}
 _ENTRY.update((name + "?", str) for name in (*ROLES, "pci", "slice", "kind", "mems", "memory_nodes"))
 _SHAPE = {"npus": [_ENTRY], "lost?": [_ENTRY], "options?": dict}
+FIRST_WITH_MANY = (5, 15)
+_REASONS = {errno.EPERM: "a seccomp profile denies set_mempolicy", errno.EINVAL: "this process may use none of them"}
+POLICIES = {"preferred": 1, "bind": 2, "preferred-many": 5}
+_SYSCALLS = {"x86_64": 238, "aarch64": 237, "ppc64le": 261}
+"""The number of set_mempolicy, for which Python and the C library have no function."""
+_POSSIBLE = "/sys/devices/system/cpu/possible"
+_BITS = 64
 
 
 def main(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> int:
@@ -103,10 +112,8 @@ def _place(options: Mapping[str, str], environment: Mapping[str, str], command: 
         entry, why = _visible_device(root, npus, lost, environment, command)
     role, wanted = _cpus(entry, options.get("--role"))
     cpus, narrower = set_cpus(wanted, title(entry))
-    nodes, policy, denied = _nodes(entry), "", ""
-    if nodes:
-        strict = (plan.get("options") or {}).get("memory") == "strict"
-        policy, denied = set_memory("bind" if strict else "preferred-many", nodes)
+    nodes, strict = _nodes(entry), (plan.get("options") or {}).get("memory") == "strict"
+    policy, denied = set_memory("bind" if strict else "preferred-many", nodes) if nodes else ("", "")
     variables.update(_thread_variables(environment, len(cpus)))
     if kind_of(entry) == GPU and ORDER not in environment:
         variables[ORDER] = BY_PCI
@@ -206,10 +213,8 @@ def _nodes(entry: PlanEntry) -> list[int]:
 
 def _thread_variables(environment: Mapping[str, str], cpus: int) -> dict[str, str]:
     """Return what fits OpenMP to the CPUs and disables what binds programs itself, except what is set already."""
-    variables = {**OFF, "OMP_NUM_THREADS": str(cpus)}
-    if any(name in environment for name in OPENMP):
-        del variables["OMP_PROC_BIND"]
-    return {name: value for name, value in variables.items() if name not in environment}
+    kept = {*environment, "OMP_PROC_BIND"} if any(name in environment for name in OPENMP) else environment
+    return {name: value for name, value in {**OFF, "OMP_NUM_THREADS": str(cpus)}.items() if name not in kept}
 
 
 def _parsed(argv: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:
@@ -238,12 +243,72 @@ def _as_started(environment: Mapping[str, str]) -> dict[str, str]:
     if variables.get("LC_CTYPE") in ("C.UTF-8", "C.utf8", "UTF-8"):
         try:
             with open("/proc/self/environ", "rb") as file:
-                before = file.read()
+                if b"\0LC_CTYPE=" not in b"\0" + file.read():
+                    del variables["LC_CTYPE"]
         except OSError:
-            return variables
-        if b"\0LC_CTYPE=" not in b"\0" + before:
-            del variables["LC_CTYPE"]
+            pass
     return variables
+
+
+def set_cpus(wanted: Collection[int], name: str) -> tuple[set[int], str]:
+    """Give this process CPUs, whatever mask it inherited, and return those that it got, and a warning if they are fewer.
+
+    The mask that asks for all possible CPUs gets those of the cpuset, and follows it from then on (:mod:`_kernel.masks`). Raises
+    ``ValueError`` where the cpuset has none of the wanted ones; the inherited mask is then restored.
+    """
+    inherited = os.sched_getaffinity(0)
+    try:
+        with open(_POSSIBLE) as file:
+            possible = expand(file.read())
+    except OSError:
+        possible = list(range(1024))
+    try:
+        os.sched_setaffinity(0, possible)
+    except OSError as error:
+        raise ValueError("this process may not set its CPUs: %s" % error.strerror)
+    granted = os.sched_getaffinity(0)
+    usable = granted & set(wanted)
+    if not usable:
+        os.sched_setaffinity(0, inherited)
+        text = "this process may use CPUs %s only, of which none is among CPUs %s of %s: its cgroup or container has other ones"
+        raise ValueError(text % (compress(granted), compress(wanted), name))
+    if usable != granted:
+        os.sched_setaffinity(0, usable)
+    missing = compress(set(wanted) - usable)
+    return usable, "CPUs %s of %s are offline or not in the cpuset of this process" % (missing, name) if missing else ""
+
+
+def set_memory(policy: str, nodes: Collection[int]) -> tuple[str, str]:
+    """Set the memory policy of this process, and return the policy that was set, '' for none, and a warning.
+
+    Without one, memory comes from the node of the CPU that first writes to it. PREFERRED_MANY needs Linux 5.15; PREFERRED takes one node.
+    """
+    number = _set(policy, nodes)
+    kernel = os.uname().release.replace("-", ".").split(".")[:2]
+    if number == errno.EINVAL and policy == "preferred-many" and tuple(int(part) for part in kernel if part.isdigit()) < FIRST_WITH_MANY:
+        if len(nodes) > 1:
+            return "", ""
+        policy = "preferred"
+        number = _set(policy, nodes)
+    if not number:
+        return policy, ""
+    why = _REASONS.get(number) or os.strerror(number)
+    return "", "no memory policy for nodes %s (%s): memory follows the CPUs" % (compress(nodes), why)
+
+
+def _set(policy: str, nodes: Collection[int]) -> int:
+    """Return the error number of a call of set_mempolicy, 0 if there was none."""
+    import ctypes
+
+    syscall = _SYSCALLS.get(os.uname().machine)
+    if syscall is None:
+        return errno.ENOSYS
+    bits = sum(1 << node for node in nodes)
+    words = bits.bit_length() // _BITS + 1
+    mask = (ctypes.c_ulong * words)(*[bits >> _BITS * word & (1 << _BITS) - 1 for word in range(words)])
+    libc = ctypes.CDLL(None, use_errno=True)
+    result = libc.syscall(ctypes.c_long(syscall), ctypes.c_int(POLICIES[policy]), mask, ctypes.c_ulong(words * _BITS + 1))
+    return ctypes.get_errno() if result else 0
 
 
 def _warn(sentence: str) -> None:
