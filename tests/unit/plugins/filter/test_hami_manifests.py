@@ -10,10 +10,9 @@ import pytest
 import yaml
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.npu.affinity.plugins.filter.hami_manifests import FilterModule
+from ansible_collections.npu.affinity.plugins.filter.hami_manifests import hami_manifests
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.fit import CHIPS
 
-hami_manifests = FilterModule().filters()["hami_manifests"]
 A = {"name": "infer-a", "memory_mib": 28672, "core": 20}
 B = {"name": "infer-b", "memory_mib": 28672, "core": 40}
 

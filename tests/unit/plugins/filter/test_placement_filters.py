@@ -10,15 +10,11 @@ import re
 import pytest
 import yaml
 
-from ansible_collections.npu.affinity.plugins.filter import select_npus as select_npus_plugin
-from ansible_collections.npu.affinity.plugins.filter.place import FilterModule as Place
-from ansible_collections.npu.affinity.plugins.filter.select_npus import FilterModule as SelectNpus
+from ansible_collections.npu.affinity.plugins.filter.place import place
+from ansible_collections.npu.affinity.plugins.filter.select_npus import DOCUMENTATION, select_npus
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.rules import RULES
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.host import fleet
 from tests.simulator import site
-
-select_npus = SelectNpus().filters()["select_npus"]
-place = Place().filters()["place"]
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +68,7 @@ def test_fleet_topologies_come_from_facts_or_variables(hosts):
 
 
 def test_the_documentation_names_every_rule():
-    options = yaml.safe_load(select_npus_plugin.DOCUMENTATION)["options"]
+    options = yaml.safe_load(DOCUMENTATION)["options"]
     assert set(options["family"]["choices"]) == {"auto", *RULES}
 
 

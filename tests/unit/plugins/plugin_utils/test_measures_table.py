@@ -4,6 +4,7 @@
 """Two measurements of a host side by side: metrics, or the reasons why there are none."""
 
 import random
+from statistics import fmean
 
 import pytest
 
@@ -26,36 +27,25 @@ def workload(title="NPU 0", pool="0-7", interrupts=None, source="/proc", **value
     return {"title": title, "pool": pool, "processes": [{}], "threads": 3, "metrics": metrics, "interrupts": interrupts or {}}
 
 
-def test_every_figure_has_a_line():
-    assert list(NAMES) == list(UNITS)
-    lines = table(side(workload()))
-    assert [line.strip().rpartition("  ")[0].strip() for line in lines[4:]] == list(NAMES.values())
-
-
-CHANGES = [(200.0, 50.0, "-75 % (1)"), (50.0, 75.0, "+50 % (1)"), (0.0, 12.5, "+12.5 (1)"), (3.0, 3.0, "none"), (3.0, 0.0, "-100 % (1)")]
-
-
-@pytest.mark.parametrize("before, after, change", CHANGES)
-def test_changes_are_shares_of_what_was(before, after, change):
-    lines = table(side(workload(involuntary_switches=after)), side(workload(involuntary_switches=before)))
-    line = next(line for line in lines if "involuntary" in line)
-    assert [cell.strip() for cell in line.split("  ") if cell.strip()][1:] == [f"{before:.1f}", f"{after:.1f}", change]
-    assert ("  (1) no interval, because neither measurement has windows" in lines) is change.endswith("(1)")
-
-
-def in_windows(values):
-    row = workload(cpu_migrations=round(sum(values) / len(values), 1))
+def counted(values):
+    """A measurement with windows, or with a value alone."""
+    if not isinstance(values, list):
+        return side(workload(cpu_migrations=values))
+    row = workload(cpu_migrations=round(fmean(values), 1))
     row["metrics"]["cpu_migrations"]["windows"] = values
     return side(row)
 
 
 BEFORE = [95.0, 100.0, 105.0, 98.0, 102.0, 97.0, 103.0, 99.0, 101.0, 100.0]
+ALONE = "no interval, because neither measurement has windows"
 NOISY = [10.0, 250.0, 40.0, 160.0, 5.0, 210.0, 30.0, 180.0, 25.0, 20.0]
 
 
 @pytest.mark.parametrize(
     ("before", "after", "change", "legend"),
     [
+        *((200.0, 50.0, "-75 % (1)", ALONE), (50.0, 75.0, "+50 % (1)", ALONE), (0.0, 12.5, "+12.5 (1)", ALONE)),
+        *((3.0, 3.0, "none", ""), (3.0, 0.0, "-100 % (1)", ALONE)),
         (BEFORE, [value / 2 for value in BEFORE], "-50 % (-51 to -49)", ""),
         (BEFORE, [0.0] * 10, "-100 % (-100 to -100)", ""),
         (BEFORE, NOISY, "no conclusion (-68 to 56)", "windows of one measurement differ by up to 263 %"),
@@ -63,16 +53,18 @@ NOISY = [10.0, 250.0, 40.0, 160.0, 5.0, 210.0, 30.0, 180.0, 25.0, 20.0]
         ([0.0] * 9 + [1.0], [0.0] * 10, "no conclusion (-100 to 0.0)", "windows of one measurement differ by up to 1000 %"),
         ([0.0] * 9 + [1.0], BEFORE, "+99900 % (25025 or more)", ""),
         (BEFORE[:7], [1.0] * 10, "no conclusion (1)", "fewer than 8 windows; measure for longer"),
-        (BEFORE, [], "-100 % (1)", "no interval, because one measurement has no windows"),
+        (BEFORE, 0.0, "-100 % (1)", "no interval, because one measurement has no windows"),
         (BEFORE, BEFORE, "none", ""),
     ],
 )
 def test_a_change_needs_windows_that_differ_less(before, after, change, legend):
-    lines = table(in_windows(after) if after else side(workload()), in_windows(before))
+    lines = table(counted(after), counted(before))
     line = next(line for line in lines if "moves to another CPU" in line)
-    assert line.split("  ")[-1].strip() == change
+    values = [f"{fmean(value) if isinstance(value, list) else value:.1f}" for value in (before, after)]
+    assert line.split()[6:8] == values and line.split("  ")[-1].strip() == change
     said = " ".join(line.strip() for line in lines)
     assert legend in said and ("measure for longer" in said) is ("for longer" in legend or "differ by" in legend)
+    assert ("no interval" in said) is ("no interval" in legend)
 
 
 DISTRIBUTIONS = {
@@ -91,6 +83,7 @@ def test_the_interval_holds_no_change_where_there_is_none(name):
 
 
 def test_the_whole_of_two_measurements():
+    assert list(NAMES) == list(UNITS)
     before = side(workload(waiting=40.0, cpu_migrations="perf is not installed", interrupts={"0": 5.0}), remarks=["1 process ended"])
     after = side(workload(waiting=10.0, cpu_migrations=2.0, interrupts={"6": 2.5, "7": 1.0}), workload("NPU 1", "8-15"))
     assert table(after, before, "bound", "unbound") == [
@@ -128,22 +121,28 @@ def test_the_memory_of_each_process_stands_below_by_node():
     )
 
 
-def test_npus_without_processes_have_a_line_each():
-    before = side({**workload("NPU 1", "8-15", others_share=4.0), "processes": []})
-    after = side(workload(), {**workload("NPU 1", "8-15", others_share="/proc/stat could not be read"), "processes": []})
-    lines = table(after, before)
-    assert " ".join(line.strip() for line in lines[lines.index("", 3) + 1 :]) == (
+IDLE = [workload(f"{kind} {number}", others_share="not counted") for kind in ("NPU", "GPU") for number in range(3)]
+UNREAD = workload("NPU 1", "8-15", others_share="/proc/stat could not be read")
+IDLE_LINES = [
+    (
+        [workload("NPU 1", "8-15", others_share=4.0)],
+        [UNREAD],
         "NPU 1, pool 8-15: no process; accelerator interrupts per s 0.0 -> 0.0; pool time used by other tasks, % 4.0 -> missing "
-        "(/proc/stat could not be read)"
-    )
+        "(/proc/stat could not be read)",
+    ),
+    (
+        IDLE,
+        IDLE,
+        "NPU 0-2, GPU 0-2: no process; accelerator interrupts per s 0.0 -> 0.0; pool time used by other tasks, % missing (not counted)",
+    ),
+]
 
 
-def test_idle_npus_with_the_same_values_share_one_line():
-    idle = [{**workload(f"{kind} {number}", others_share="not counted"), "processes": []} for kind in ("NPU", "GPU") for number in range(3)]
-    lines = table(side(*idle), side(*idle))
-    assert " ".join(line.strip() for line in lines[2:]) == (
-        "NPU 0-2, GPU 0-2: no process; accelerator interrupts per s 0.0 -> 0.0; pool time used by other tasks, % missing (not counted)"
-    )
+@pytest.mark.parametrize(("before", "after", "text"), IDLE_LINES, ids=["one", "several alike"])
+def test_npus_without_processes_have_a_line_below(before, after, text):
+    before, after = ([{**row, "processes": []} for row in rows] for rows in (before, after))
+    lines = table(side(workload("NPU 9"), *after), side(*before))
+    assert " ".join(line.strip() for line in lines[len(lines) - lines[::-1].index("") :]) == text
 
 
 def test_a_reason_of_both_sides_stands_once():

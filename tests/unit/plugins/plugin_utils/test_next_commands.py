@@ -86,16 +86,12 @@ ARGS = "--limit a2-01 -e npu_affinity_strategy=even_split"
         ("--check", """-e '{"npu_affinity_to": "-1"}'""", {}, "rollback", "make rollback TO=-1"),
         ("-e npu_affinity_reason=x", "-e npu_affinity_reports=/r", {}, "bind", "make bind ARGS='-e npu_affinity_reason=x'"),
         ("-e npu_affinity_reports=mine", "", {}, "bind", "make bind ARGS='-e npu_affinity_reports=mine'"),
+        ("-e npu_affinity_reason=$x", "", {}, "bind", """make bind ARGS='-e '"'"'npu_affinity_reason=$$x'"'"''"""),
     ],
 )
 def test_a_run_of_make_is_followed_by_one_of_make(args, added, environment, playbook, found):
     typed = started(f"ansible-playbook -i {os.getcwd()}/f.yml {args} {added} playbooks/x.yml", {**MADE, "ARGS": args, **environment})
     assert typed.line(playbook) == found
-
-
-def test_a_dollar_survives_make():
-    typed = commands.Typed(made=True, extra=(("npu_affinity_reason", "$x"),))
-    assert typed.line("bind") == """make bind ARGS='-e '"'"'npu_affinity_reason=$$x'"'"''"""
 
 
 def test_a_steps_hosts_and_settings_override_those_of_the_run():

@@ -89,14 +89,6 @@ def test_the_last_run_is_not_known_while_a_host_does_not_answer():
     assert runs.resolved({"a": []}, "-1") == ("-1", []), "no host has a history"
 
 
-def test_runs_are_listed_with_their_hosts():
-    histories = {f"node{number}": history("AB" if number < 4 else "A") for number in range(1, 6)}
-    assert {run.id: run.about() for run in runs.runs(histories)} == {
-        named("A"): "bind by alice with hosts.yml on node[1:5]",
-        named("B"): "bind by alice with hosts.yml on node[1:3]",
-    }
-
-
 def test_hosts_that_a_run_changed_alike_are_listed_once():
     histories = {f"n{number:03}": history("AB") for number in range(200)} | {"odd": history("B", first=2), "new": []}
     for name, entries in histories.items():
