@@ -22,24 +22,9 @@ from ._smi.text import cpulist_of, lines_of, number_of, pci_of, value_of
 if TYPE_CHECKING:
     from typing import Dict, TypedDict
 
-    class MappingRow(TypedDict):
-        card: int
-        chip: int
-        logic_id: int | None
-        phy_id: int | None
-        name: str | None
-
-    class TopoRow(TypedDict):
-        label: str
-        id: int
-        affinity: str | None
-        links: Dict[str, str]
-
-    class ChipShare(TypedDict):
-        card: int | None
-        chip: int | None
-        enabled: bool | None
-
+    MappingRow = TypedDict("MappingRow", {"card": int, "chip": int, "logic_id": int | None, "phy_id": int | None, "name": str | None})
+    TopoRow = TypedDict("TopoRow", {"label": str, "id": int, "affinity": str | None, "links": Dict[str, str]})
+    ChipShare = TypedDict("ChipShare", {"card": int | None, "chip": int | None, "enabled": bool | None})
 
 __all__ = [
     "NEXT_STEP",

@@ -17,19 +17,8 @@ from ._smi.text import cpulist_of, first_line, lines_of, number_of, pci_of, valu
 if TYPE_CHECKING:
     from typing import Dict, TypedDict
 
-    class GpuRow(TypedDict):
-        label: str
-        affinity: str | None
-        numa: str | None
-        links: Dict[str, str]
-
-    class CsvRow(TypedDict):
-        index: int | None
-        uuid: str | None
-        pci: str | None
-        name: str | None
-        memory_mib: int | None
-
+    GpuRow = TypedDict("GpuRow", {"label": str, "affinity": str | None, "numa": str | None, "links": Dict[str, str]})
+    CsvRow = TypedDict("CsvRow", {"index": int | None, "uuid": str | None, "pci": str | None, "name": str | None, "memory_mib": int | None})
 
 _DEVICE_LABEL = re.compile(r"GPU[0-9]+\Z")
 _TITLE = re.compile(r"GPU NUMA ID|(?:CPU|NUMA) Affinity|\S+")

@@ -100,6 +100,7 @@ warnings: {description: "Sentences on what could not be read, or is too large.",
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
 from ansible_collections.npu.affinity.plugins.module_utils._archive.collecting import Request, collect, write
+from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import ARGUMENTS as OF_GATHERING
 
 QUESTIONS = ("device_share", "units", "npu_smi", "nvidia_smi")
 
@@ -108,12 +109,7 @@ ARGUMENTS = {
     "host": {"type": "str", "required": True},
     "anonymous": {"type": "bool", "default": False},
     "settings": {"type": "dict", "default": {}},
-    "root": {"type": "path", "default": "/"},
-    "device_share": {"type": "bool", "default": False},
-    "units": {"type": "list", "elements": "str", "default": []},
-    "npu_smi": {"type": "str"},
-    "nvidia_smi": {"type": "str"},
-    "timeout": {"type": "int", "default": 30},
+    **{name: OF_GATHERING[name] for name in (*QUESTIONS, "root", "timeout")},
 }
 
 

@@ -18,10 +18,7 @@ from .text import lines_of, number_of, pci_of, value_of
 if TYPE_CHECKING:
     from typing import List, TypedDict
 
-    class _UpperRow(TypedDict):
-        card: int
-        name: str | None
-        health: str | None
+    _UpperRow = TypedDict("_UpperRow", {"card": int, "name": str | None, "health": str | None})
 
     class _LowerRow(TypedDict):
         chip: int | None
@@ -34,25 +31,9 @@ if TYPE_CHECKING:
     class InfoChip(_UpperRow, _LowerRow):
         """The memory is the HBM if the table has that column."""
 
-    class InfoProcess(TypedDict):
-        """``chip`` is None where the table names only NPUs."""
-
-        card: int
-        chip: int | None
-        pid: int
-        name: str
-        memory_mib: int | None
-
-    class Info(TypedDict):
-        version: str | None
-        chips: List[InfoChip]
-        processes: List[InfoProcess]
-
-    class Template(TypedDict):
-        name: str
-        aicore: int
-        memory_gib: int | None
-        aicpu: int | None
+    InfoProcess = TypedDict("InfoProcess", {"card": int, "chip": int | None, "pid": int, "name": str, "memory_mib": int | None})
+    Info = TypedDict("Info", {"version": str | None, "chips": List[InfoChip], "processes": List[InfoProcess]})
+    Template = TypedDict("Template", {"name": str, "aicore": int, "memory_gib": int | None, "aicpu": int | None})
 
     class Vnpu(TypedDict):
         vnpu_id: int
@@ -71,7 +52,10 @@ _USAGE = re.compile(r"([0-9]{1,18})\s*/\s*([0-9]{1,18})\Z")
 
 
 def parse_info(text: str) -> Info:
-    """Return what ``npu-smi info`` shows. Raises NpuSmiError for an error text, ValueError when there is no table at all."""
+    """Return what ``npu-smi info`` shows; a process has no chip where its table names only NPUs.
+
+    Raises NpuSmiError for an error text, ValueError when there is no table at all.
+    """
     info, _damaged, readable = _info(text)
     if not info["chips"] and not info["processes"]:
         require_answer(readable, text, "npu-smi info", "header with 'Health' or 'Process id'")

@@ -41,11 +41,7 @@ if TYPE_CHECKING:
         npu_smi: str | None
         damaged: List[str]
 
-    class _Ids(TypedDict):
-        id: int
-        phy_id: int | None
-        name: str | None
-
+    _Ids = TypedDict("_Ids", {"id": int, "phy_id": int | None, "name": str | None})
     Devices = Mapping[str, PciDevice]
 
 _BANNER = re.compile(r"npu-smi\s+(\S+)\s+Version:")

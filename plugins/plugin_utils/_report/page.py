@@ -26,10 +26,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._report.scene import 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import Record
 
-    class PastRun(TypedDict):
-        name: str
-        records: list[Record]
-
+    PastRun = TypedDict("PastRun", {"name": str, "records": list[Record]})
 
 _IN_SCRIPT = {ord(character): f"\\u{ord(character):04x}" for character in "<>&"}
 """A JSON text with these replaced can end no script element, whatever the browser makes of it; the rest is ASCII."""

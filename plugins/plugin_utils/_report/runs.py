@@ -21,7 +21,6 @@ if TYPE_CHECKING:
         difference: list[str]
 
     History = list[Entry]
-
 LAST = "-1"
 BEFORE = "before:"
 FORMS = (

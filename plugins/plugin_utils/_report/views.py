@@ -42,16 +42,6 @@ if TYPE_CHECKING:
         cause: str
         outside: bool
 
-    class User(TypedDict):
-        """A service or workload of the settings. NPUs that the plan lacks are named as in the settings."""
-
-        kind: str
-        name: str
-        units: list[str]
-        npus: list[str]
-        pool: str
-        mems: str
-
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
@@ -156,13 +146,14 @@ def _inside(title: str, cpus: str, npus: Sequence[UsedNpu], pools: Mapping[tuple
     return {"title": title, "cpus": cpus, "pool": pool, "next": "", "command": "", "cause": "", "outside": False}
 
 
-def users_of(record: Record, plan: Plan | None) -> list[User]:
+def users_of(record: Record, plan: Plan | None) -> list[dict[str, object]]:
+    """Return ``[{kind, name, units, npus, pool, mems}]`` of a record's settings. NPUs that the plan lacks are named as in the settings."""
     users = [("service", str(service.get("unit") or ""), service) for service in record.get("services") or ()]
     users += [("workload", str(workload.get("name") or ""), workload) for workload in record.get("workloads") or ()]
     return [_user(kind, name, user, plan or {"npus": []}) for kind, name, user in users]
 
 
-def _user(kind: str, name: str, user: Mapping[str, Any], plan: Plan) -> User:
+def _user(kind: str, name: str, user: Mapping[str, Any], plan: Plan) -> dict[str, object]:
     entries, unknown = members(plan, user.get("npus") or ())
     return {
         "kind": kind,
