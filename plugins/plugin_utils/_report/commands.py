@@ -109,9 +109,11 @@ def typed(arguments: Mapping[str, Any], environment: Mapping[str, str]) -> Typed
     kept = [(name, value) for name, value in given if not name or name.startswith(PREFIX) or name in CONNECTION]
     sources = list(arguments.get("inventory") or ())
     inventory = [] if made or sources == list(constants.config.get_config_value("DEFAULT_HOST_LIST")) else sources
-    playbook = str(next(iter(arguments.get("args") or ()), ""))
+    path = pathlib.Path(next(iter(arguments.get("args") or ()), ""))
+    is_file = path.suffix in (".yml", ".yaml")
+    of_collection = is_file and path.resolve().parent == specs.PLAYBOOKS
     return Typed(
-        playbook=_named(playbook),
+        playbook=str(path.with_name("{}.yml")) if of_collection else "npu.affinity.{}",
         options=(*(word for source in inventory for word in ("-i", near(source))), *_options(arguments)),
         limit=str(arguments.get("subset") or ""),
         extra=tuple(kept),
@@ -119,7 +121,7 @@ def typed(arguments: Mapping[str, Any], environment: Mapping[str, str]) -> Typed
         made=made,
         inventory=environment.get("INVENTORY", "") if made else "",
         diff=bool(arguments.get("diff")),
-        ran=pathlib.Path(playbook).stem if playbook.endswith((".yml", ".yaml")) else playbook.rpartition(".")[2],
+        ran=path.stem if is_file else path.name.rpartition(".")[2],
     )
 
 
@@ -141,13 +143,6 @@ def _options(arguments: Mapping[str, Any]) -> Iterator[str]:
             continue
         for one in value if isinstance(value, list | tuple) else [value]:
             yield from [option] if one is True else [option, str(one)]
-
-
-def _named(playbook: str) -> str:
-    """Return how playbooks are named: by their collection, or by their path where this run's is one of this collection."""
-    path = pathlib.Path(playbook)
-    ours = path.suffix in (".yml", ".yaml") and path.resolve().parent == specs.PLAYBOOKS
-    return str(path.with_name("{}.yml")) if ours else "npu.affinity.{}"
 
 
 def near(source: str) -> str:

@@ -36,8 +36,7 @@ def rows(records: Iterable[Record]) -> list[dict[str, object]]:
 
     Records are those of :func:`_report.records.fleet`. The plan is the one in force, else what a bind would plan now.
     """
-    ordered = sorted(records, key=lambda record: str(record["host"]))
-    return [row for record in ordered for row in _of_host(record)]
+    return [row for record in sorted(records, key=lambda record: str(record["host"])) for row in _of_host(record)]
 
 
 def _of_host(record: Record) -> Iterator[dict[str, object]]:

@@ -33,12 +33,6 @@ def progress(hosts: Sequence[str], batch: Iterable[str], batches: Sequence[int |
     return {"batch": number, "batches": len(batch_ends), "begun": begun, "done": batch_ends[number - 1], "hosts": len(hosts)}
 
 
-def line(at: Mapping[str, Any], states: Mapping[str, int]) -> str:
-    """Return it as a line, with the states of the hosts so far."""
-    so_far = ", ".join(f"{number} {state}" for state, number in states.items())
-    return f"batch {at['batch']} of {at['batches']}, {at['done']} of {at['hosts']} hosts: {so_far}"
-
-
 def after_batch(
     variables: Mapping[str, Mapping[str, Any]], names: Sequence[str], batch: Sequence[str], given: Mapping[str, Any], check: bool
 ) -> dict[str, Any]:
@@ -54,4 +48,6 @@ def after_batch(
     counts = Counter(before["states"] if follows else {}) + Counter(now.values())
     states = {state: counts[state] for state in STATES if state in counts}
     changed = {"changed", "unbound", "partly unbound"} & {now[name] for name in batch}
-    return at | {"states": states, "changed": bool(changed), "line": line(at, states)}
+    so_far = ", ".join(f"{number} {state}" for state, number in states.items())
+    line = f"batch {at['batch']} of {at['batches']}, {at['done']} of {at['hosts']} hosts: {so_far}"
+    return at | {"states": states, "changed": bool(changed), "line": line}

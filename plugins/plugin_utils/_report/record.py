@@ -161,14 +161,14 @@ class ReadOnce(Mapping[str, Any]):
 
     def __init__(self, variables: Mapping[str, Any]) -> None:
         self._variables = variables
-        self._known: dict[str, Any] = {}
+        self._values: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self:
             raise KeyError(name)
-        if name not in self._known:
-            self._known[name] = self._variables[name]
-        return self._known[name]
+        if name not in self._values:
+            self._values[name] = self._variables[name]
+        return self._values[name]
 
     def __contains__(self, name: object) -> bool:
         return name in self._variables and (name != TOPOLOGY or "ansible_facts" in (self.get(GATHERED) or {}))

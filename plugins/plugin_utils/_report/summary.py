@@ -185,7 +185,7 @@ def _entry(name: str, host: Host, playbook: str, check: bool, lost: bool) -> Sum
             str(host.get("npu_affinity_root") or "/"),
         ),
         "restart": _restart(host),
-        "adopted": {} if state in FAILURES else _adopted(host),
+        "adopted": dict(Counter(ADOPTED.get(user["kind"], "process") for user in ([] if state in FAILURES else _adopted_users(host)))),
         "method": _method(host) if playbook in ("plan", "bind") and state not in UNPLANNED else "",
         "cost": _cost(host) if playbook == "plan" and state not in UNPLANNED else None,
         "run": str(entry["run"]["id"]) if entry and playbook == "rollback" and state not in UNPLANNED else "",
@@ -348,11 +348,6 @@ def _restart(host: Host) -> list[str]:
     drift = _registered(host, "verified").get("drift") or ()
     units += [entry["unit"] for entry in drift if entry["cause"].startswith(NOT_RESTARTED) and entry.get("unit")]
     return sorted(set(units))
-
-
-def _adopted(host: Host) -> dict[str, int]:
-    """Return how many units, containers and processes were given the CPUs of their NPUs, or would be, by kind."""
-    return dict(Counter(ADOPTED.get(user["kind"], "process") for user in _adopted_users(host)))
 
 
 def _adopted_users(host: Host) -> list[Mapping[str, Any]]:

@@ -190,25 +190,21 @@ def plans(variables: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> l
 def plan_tables(hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the lines for ``{host: {plan, topology, summary, difference, outside, profile}}``: options of :func:`sentences`, and
     the sentence on the profile, if there is any."""
-    alike: dict[tuple[str, ...], list[str]] = {}
-    for name, host in hosts.items():
-        alike.setdefault(tuple(table.rows(host["plan"], host["topology"], host["difference"])), []).append(name)
-    return [line for rows, names in alike.items() for line in _plan_of_hosts(rows, {name: hosts[name] for name in names})][:-1]
-
-
-def _plan_of_hosts(rows: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the lines of hosts with one table; an empty one is the last."""
-    yield from textwrap.wrap(f"{folded(list(hosts), len(hosts))}:", WIDTH, break_long_words=False, break_on_hyphens=False)
-    yield from rows
-    sentences: dict[str, Iterable[str]] = {}
+    tables: dict[tuple[str, ...], dict[str, Iterable[str]]] = {}
     for name, host in hosts.items():
         profile = [("profile", host["profile"])] if host.get("profile") else []
         of_plan = {key: value for key, value in host.items() if key != "profile"}
-        sentences[name] = dict.fromkeys(map("\t".join, [*profile, *table.sentences(**of_plan)]))
-    for sentence, names in _merged(sentences):
-        title, _tab, text = sentence.partition("\t")
-        yield from table.wrapped(title, text if len(names) == len(hosts) else f"{text} ({folded(names, len(names))})")
-    yield ""
+        rows = tuple(table.rows(host["plan"], host["topology"], host["difference"]))
+        tables.setdefault(rows, {})[name] = dict.fromkeys(map("\t".join, [*profile, *table.sentences(**of_plan)]))
+    lines = []
+    for rows, sentences in tables.items():
+        lines += textwrap.wrap(f"{folded(list(sentences), len(sentences))}:", WIDTH, break_long_words=False, break_on_hyphens=False)
+        lines += rows
+        for sentence, names in _merged(sentences):
+            title, _tab, text = sentence.partition("\t")
+            lines += table.wrapped(title, text if len(names) == len(sentences) else f"{text} ({folded(names, len(names))})")
+        lines.append("")
+    return lines[:-1]
 
 
 def refused_settings(refused: Mapping[str, Sequence[str]], hosts: Collection[str], groups: Mapping[str, Collection[str]]) -> list[str]:
