@@ -216,6 +216,6 @@ def result(run, host, action="host_files"):
 
 def drift(run, hosts):
     """What verify found, ``{host: {object: (expected, found, cause)}}``, apart from the interrupts of NPUs, which a restart moves."""
-    found = {host: result(run, host, "binding_info")["drift"] for host in hosts}
-    rows = {host: {row["object"]: (row["expected"], row["found"], row["cause"]) for row in entries} for host, entries in found.items()}
+    drifts = {host: result(run, host, "binding_info")["drift"] for host in hosts}
+    rows = {host: {row["object"]: (row["expected"], row["found"], row["cause"]) for row in entries} for host, entries in drifts.items()}
     return {host: {name: row for name, row in of_host.items() if not name.startswith("NPU ")} for host, of_host in rows.items()}

@@ -64,10 +64,10 @@ WITHOUT_A_HOST = [
 ]
 
 
-@pytest.mark.parametrize("arguments, said", WITHOUT_A_HOST, ids=["inventory", "features", "tags", "no host left", "limit", "hosts"])
-def test_a_run_without_a_host_fails_and_says_why_in_one_line(fleet, arguments, said):
+@pytest.mark.parametrize("arguments, sentence", WITHOUT_A_HOST, ids=["inventory", "features", "tags", "no host left", "limit", "hosts"])
+def test_a_run_without_a_host_fails_and_says_why_in_one_line(fleet, arguments, sentence):
     run = fleet().run(arguments)
-    assert run.status != 0 and any(said in line for line in run.output.splitlines()), run.output
+    assert run.status != 0 and any(sentence in line for line in run.output.splitlines()), run.output
     assert "Origin: " not in run.output and "PLAY RECAP" not in run.output
 
 
@@ -111,13 +111,13 @@ def expressions(node, bare=False):
 
 
 def test_templates_read_switches_by_the_lookup_of_settings():
-    found = {}
+    names_in = {}
     for path in (*REPOSITORY.glob("roles/**/*.yml"), *REPOSITORY.glob("playbooks/**/*.yml")):
         if path.parent.name != "meta":
             templates = map(JINJA.parse, expressions(yaml.safe_load(path.read_text())))
-            found[str(path)] = SWITCHES & {node.name for template in templates for node in template.find_all(Name)}
-    assert {path: names for path, names in found.items() if names} == {}
-    assert len(found) > 35 and len(SWITCHES) > 15
+            names_in[str(path)] = SWITCHES & {node.name for template in templates for node in template.find_all(Name)}
+    assert {path: names for path, names in names_in.items() if names} == {}
+    assert len(names_in) > 35 and len(SWITCHES) > 15
 
 
 def test_every_switch_of_every_role_means_what_its_text_says(fleet, tmp_path):
@@ -153,16 +153,16 @@ def test_every_switch_of_every_role_means_what_its_text_says(fleet, tmp_path):
         for unit in ("watch.service", "device-share.service", "metrics.timer"):
             assert (units / f"npu-affinity-{unit}").exists(), unit
 
-    known = {}
+    ansible_facts = {}
     for entry in bound.of("true", "ok"):
-        known |= entry["result"].get("ansible_facts", {})
-    facts = {name: known[name] for name in ("npu_affinity_topology", "npu_affinity_plan")} | {"npu_affinity_tuning": {}}
+        ansible_facts |= entry["result"].get("ansible_facts", {})
+    facts = {name: ansible_facts[name] for name in ("npu_affinity_topology", "npu_affinity_plan")} | {"npu_affinity_tuning": {}}
     none = dict.fromkeys(OF_ROLES - enabling, "true") | dict.fromkeys(enabling, "false")
     off = play("bind", dict.fromkeys(hosts.hosts, none), **facts)
     assert off.status == 0, off.output
     for name in hosts.hosts:
-        left = {path.name for path in (hosts.tree(name) / "etc/systemd/system").rglob("*") if path.name.startswith("npu")}
-        assert left == set(), name
+        units = {path.name for path in (hosts.tree(name) / "etc/systemd/system").rglob("*") if path.name.startswith("npu")}
+        assert units == set(), name
     again = play("bind", dict.fromkeys(hosts.hosts, none), **facts)
     looked = ["npu.affinity.gather", "npu.affinity.host_files"]  # the host code, with which a host looks itself, is gone as well
     assert {name: again.modules(name) for name in hosts.hosts} == dict.fromkeys(hosts.hosts, looked)

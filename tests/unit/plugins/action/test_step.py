@@ -70,7 +70,7 @@ def test_every_step_is_documented_and_used():
     taken = {option for step in STEPS.values() for option in list(inspect.signature(step).parameters)[1:]}
     assert set(OPTIONS) == {"name", *taken}
     texts = "".join(path.read_text() for folder in ("playbooks", "roles") for path in sorted((COLLECTION / folder).rglob("*.yml")))
-    called = {found for pair in re.findall(r"name: (\w+)$|_step(?:: | \| default\(')(\w+)", texts, re.MULTILINE) for found in pair}
+    called = {name for pair in re.findall(r"name: (\w+)$|_step(?:: | \| default\(')(\w+)", texts, re.MULTILINE) for name in pair}
     assert [name for name in STEPS if name not in called] == []
 
 
@@ -81,7 +81,7 @@ def test_files_are_written_once_and_with_their_folders(tmp_path):
     assert path.read_text() == '{"host": "ä"}' and other.stat().st_mode & 0o777 == 0o644
     assert write(files) == []
     assert write({**files, str(other): "<other/>"}) == [str(other)]
-    assert sorted(found.name for found in path.parent.iterdir()) == ["node1.json", "node1.xml"]
+    assert sorted(file.name for file in path.parent.iterdir()) == ["node1.json", "node1.xml"]
 
 
 NO_FILES = [*((path, "it is not a file") for path in ("/dev/null", "{folder}", "{folder}/fifo")), ("{folder}/x/a", "")]
@@ -173,6 +173,6 @@ HIDDEN = '\nLast lines of stdout:\n  {"access_token": "********", "state": "down
 FAILURES |= {f"secrets of {shown}": (command, SECRET_OUTPUT, f"exited with status 1: {shown}{HIDDEN}") for command, shown in SECRETS}
 
 
-@pytest.mark.parametrize("command, found, message", FAILURES.values(), ids=FAILURES)
-def test_a_failed_check_shows_command_status_and_output(command, found, message):
-    assert failed_check(command, found) == f"npu_affinity_health {message}"
+@pytest.mark.parametrize("command, result, message", FAILURES.values(), ids=FAILURES)
+def test_a_failed_check_shows_command_status_and_output(command, result, message):
+    assert failed_check(command, result) == f"npu_affinity_health {message}"

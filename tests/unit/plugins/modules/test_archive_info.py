@@ -74,7 +74,7 @@ MEMBERS = {
 
 
 def forged(document, path, value):
-    inner = found = copy.deepcopy(document)
+    inner = changed = copy.deepcopy(document)
     *folders, name = (int(key) if key.isdigit() else key for key in path.split("."))
     for key in folders:
         inner = inner[key]
@@ -82,7 +82,7 @@ def forged(document, path, value):
         del inner[name]
     else:
         inner[name] = value
-    return json.dumps(found).encode()
+    return json.dumps(changed).encode()
 
 
 def test_forged_archives_are_refused_and_good_ones_read(good, tmp_path):
@@ -171,5 +171,5 @@ def test_what_an_archive_cannot_answer_is_said(good, tmp_path, read, sentence):
 @pytest.mark.parametrize("must_be_bound", [True, False])
 def test_a_host_never_bound_is_drift_if_it_must_be_bound(good, tmp_path, must_be_bound):
     (tmp_path / "x.json").write_text(json.dumps(good))
-    found = reading.answer(str(tmp_path / "x.json"), "binding_info", {"must_be_bound": must_be_bound, "desired": None})
-    assert [finding["cause"] for finding in found["drift"]] == ["never bound"] * must_be_bound
+    answer = reading.answer(str(tmp_path / "x.json"), "binding_info", {"must_be_bound": must_be_bound, "desired": None})
+    assert [finding["cause"] for finding in answer["drift"]] == ["never bound"] * must_be_bound

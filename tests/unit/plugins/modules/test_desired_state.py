@@ -70,8 +70,8 @@ def test_a_feature_that_is_off_or_undone_leaves_no_trace(bind, root, topology, a
     result = act("unbind", features=[feature])
     assert (result["changed"], result["partly"]) == (True, True)
     assert result["message"] == f"Only these features were removed from this host: {feature}."
-    left = {RECORD, *([POLICY] if feature == "nic" else [])}  # which looks for the file of feature nic
-    assert touched(files_of(root), never) <= left
+    remaining = {RECORD, *([POLICY] if feature == "nic" else [])}  # which looks for the file of feature nic
+    assert touched(files_of(root), never) <= remaining
     again = act("unbind", features=[feature])
     assert (again["changed"], again["message"]) == (False, f"This host has nothing of these features to remove: {feature}.")
 
@@ -80,8 +80,8 @@ def test_everything_off_leaves_no_setting_and_unbind_nothing(bind, root, act):
     before = files_of(root)
     bind()
     bind(*APPLIED)
-    left = {path for path, text in files_of(root).items() if text != before.get(path)}
-    assert left <= {RECORD, "/etc/npu-affinity/plan.json"}
+    remaining = {path for path, text in files_of(root).items() if text != before.get(path)}
+    assert remaining <= {RECORD, "/etc/npu-affinity/plan.json"}
     bind()
     for feature in APPLIED:
         act("unbind", features=[feature])
@@ -258,26 +258,26 @@ USUAL, OTHER, THIRD = installed.CODE_FOLDER, "/var/lib/npu-affinity", "/opt/npu/
 def place(act, topology):
     """Bind with the host code in a folder."""
 
-    def run(library, *off, only=(), **options):
-        return act("host_files", state=applied(with_host_code(state_of(topology, *off), library), only), **options)
+    def run(folder, *off, only=(), **options):
+        return act("host_files", state=applied(with_host_code(state_of(topology, *off), folder), only), **options)
 
     return run
 
 
-def naming(root, library):
+def naming(root, folder):
     """The files that lie in a folder of the host code, or name it."""
     texts = {path: text for path, text in files_of(root).items() if text and path != RECORD and not path.endswith(".zip")}
-    return {path for path, text in texts.items() if path.startswith(library + "/") or library.encode() in text}
+    return {path for path, text in texts.items() if path.startswith(folder + "/") or folder.encode() in text}
 
 
 def test_all_files_name_the_folder_of_the_settings(place, root):
     assert place(OTHER)["changed"]
-    found = files_of(root)
+    files = files_of(root)
     assert naming(root, USUAL) == set() and not (root / "usr/local/bin/npu-affinity").exists()
-    assert {f"{OTHER}/{name}" for name in ("npu_affinity.zip", "irqbalance-policy", "npu-affinity", "npu-affinity.bash")} <= found.keys()
-    assert f'sys.path.insert(0, "{OTHER}/npu_affinity.zip")'.encode() in found[f"{OTHER}/npu-affinity"]
-    assert f"--policyscript={OTHER}/irqbalance-policy".encode() in found["/etc/npu-affinity/irqbalance.env"]
-    units = {path: text for path, text in found.items() if path.startswith("/etc/systemd/system/npu-affinity") and b"PYTHONPATH" in text}
+    assert {f"{OTHER}/{name}" for name in ("npu_affinity.zip", "irqbalance-policy", "npu-affinity", "npu-affinity.bash")} <= files.keys()
+    assert f'sys.path.insert(0, "{OTHER}/npu_affinity.zip")'.encode() in files[f"{OTHER}/npu-affinity"]
+    assert f"--policyscript={OTHER}/irqbalance-policy".encode() in files["/etc/npu-affinity/irqbalance.env"]
+    units = {path: text for path, text in files.items() if path.startswith("/etc/systemd/system/npu-affinity") and b"PYTHONPATH" in text}
     assert units and all(f"PYTHONPATH={OTHER}/npu_affinity.zip ".encode() in text for text in units.values())
 
 

@@ -75,9 +75,9 @@ IN_PROCESS = [
 ]
 
 
-@pytest.mark.parametrize("topology, plan, bound_by, words, named", [row[1:] for row in IN_PROCESS], ids=[row[0] for row in IN_PROCESS])
-def test_in_process_binding_is_named_where_workers_do_it(topology, plan, bound_by, words, named):
-    assert (words in binding(topology, plan, Work(bound_by=bound_by))["summary"]) == named
+@pytest.mark.parametrize("topology, plan, bound_by, words, present", [row[1:] for row in IN_PROCESS], ids=[row[0] for row in IN_PROCESS])
+def test_in_process_binding_is_named_where_workers_do_it(topology, plan, bound_by, words, present):
+    assert (words in binding(topology, plan, Work(bound_by=bound_by))["summary"]) == present
 
 
 def driver(version):
@@ -117,8 +117,8 @@ REFUSED_HOSTS = [
 
 @pytest.mark.parametrize("function, host, words", REFUSED_HOSTS)
 def test_hosts_that_a_bind_would_harm_are_refused(function, host, words):
-    said = function(*host)
-    assert [part in sentence for part, sentence in zip(words, said, strict=True)] == [True] * len(words)
+    sentences = function(*host)
+    assert [part in sentence for part, sentence in zip(words, sentences, strict=True)] == [True] * len(words)
 
 
 UNCONFINED, OF_BOTH = {"CPUAffinity": "0-191"}, {"AllowedCPUs": "0-23,144-167", "AllowedMemoryNodes": "0,6"}
@@ -156,8 +156,8 @@ def test_memory_is_bound_to_the_nodes_that_are_allowed(service, allowed, policy,
 
 @pytest.mark.parametrize("topology, service, bound_by, settings", [row[1:] for row in SETTINGS], ids=[row[0] for row in SETTINGS])
 def test_what_a_service_gets(topology, service, bound_by, settings):
-    (found,) = binding(topology, PLAN, Work([service], bound_by=bound_by))["services"]
-    assert (found["name"], found["settings"]) == (service["unit"], settings)
+    (drop_in,) = binding(topology, PLAN, Work([service], bound_by=bound_by))["services"]
+    assert (drop_in["name"], drop_in["settings"]) == (service["unit"], settings)
 
 
 NPUS = "ASCEND_RT_VISIBLE_DEVICES"
@@ -187,13 +187,13 @@ SET_ELSEWHERE = [
 ]
 
 
-@pytest.mark.parametrize("found, plan, npus, says, remark", [row[1:] for row in SET_ELSEWHERE], ids=[row[0] for row in SET_ELSEWHERE])
-def test_what_a_service_is_told_of_its_devices(found, plan, npus, says, remark):
-    topology, services = changed(TOPOLOGY, unit_environment={"vllm@0.service": found}), [{"unit": "vllm@0.service", "npus": npus}]
+@pytest.mark.parametrize("others, plan, npus, says, remark", [row[1:] for row in SET_ELSEWHERE], ids=[row[0] for row in SET_ELSEWHERE])
+def test_what_a_service_is_told_of_its_devices(others, plan, npus, says, remark):
+    topology, services = changed(TOPOLOGY, unit_environment={"vllm@0.service": others}), [{"unit": "vllm@0.service", "npus": npus}]
     (service,) = binding(topology, plan, Work(services))["services"]
     assert service["environment"] == says
-    said = remarks(topology, plan, Work(services))
-    assert (said == []) if remark is None else remark in said[0]
+    sentences = remarks(topology, plan, Work(services))
+    assert (sentences == []) if remark is None else remark in sentences[0]
     (service,) = binding(topology, plan, Work(services, environment={"visible_devices": False}))["services"]
     assert (service["environment"], service["devices"]) == ({}, {})
     assert remarks(topology, plan, Work(services, environment={"visible_devices": False})) == []
@@ -221,19 +221,19 @@ BINDERS = [
 ]
 
 
-@pytest.mark.parametrize("engine, found, bound_by, says, comment, remark", [row[1:] for row in BINDERS], ids=[row[0] for row in BINDERS])
-def test_the_engine_of_a_service_is_told_not_to_bind_itself(engine, found, bound_by, says, comment, remark):
-    topology = changed(TOPOLOGY, unit_environment={"vllm@0.service": found})
-    named = {"npus": [0], **({"engine": engine} if engine else {})}
-    ways = [([{"unit": "vllm@0.service", **named}], []), ([], [{"name": "a", "units": ["vllm@0.service"], **named}])]
+@pytest.mark.parametrize("engine, others, bound_by, says, comment, remark", [row[1:] for row in BINDERS], ids=[row[0] for row in BINDERS])
+def test_the_engine_of_a_service_is_told_not_to_bind_itself(engine, others, bound_by, says, comment, remark):
+    topology = changed(TOPOLOGY, unit_environment={"vllm@0.service": others})
+    entry = {"npus": [0], **({"engine": engine} if engine else {})}
+    ways = [([{"unit": "vllm@0.service", **entry}], []), ([], [{"name": "a", "units": ["vllm@0.service"], **entry}])]
     for services, groups in ways:
         (service,) = binding(topology, PLAN, Work(services, groups, bound_by=bound_by))["services"]
         assert service["switches"] == says
         assert service["environment"] == {NPUS: "0", **says}
         assert service["description"].startswith("CPUs and memory of NPU 0." + comment)
         assert service["description"] == "CPUs and memory of NPU 0." or comment
-        said = remarks(topology, PLAN, Work(services, groups))
-        assert (said == []) if remark is None else said[0].startswith(remark)
+        sentences = remarks(topology, PLAN, Work(services, groups))
+        assert (sentences == []) if remark is None else sentences[0].startswith(remark)
     drop_in = drop_in_text(service)
     lines = [f"Environment={name}={value}" for name, value in {NPUS: "0", **says}.items()]
     assert [line for line in drop_in.splitlines() if line.startswith("Environment=")] == lines
@@ -288,8 +288,8 @@ def test_what_a_name_of_an_npu_stands_for(name, slices):
 
 
 def test_services_of_one_npu_are_a_remark():
-    (said,) = remarks(TOPOLOGY, PLAN, Work([ONE, BOTH]))
-    assert said == "vllm@0.service and big.service all use NPU 0, and share its CPUs."
+    (sentence,) = remarks(TOPOLOGY, PLAN, Work([ONE, BOTH]))
+    assert sentence == "vllm@0.service and big.service all use NPU 0, and share its CPUs."
 
 
 LOST = {**PLAN, "npus": [{**PLAN["npus"][1], "id": 0}], "lost": [{**PLAN["npus"][0], "kind": "npu"}]}
@@ -302,8 +302,8 @@ def test_a_service_of_a_lost_npu_keeps_its_drop_in(topology):
     assert [service["settings"] for service in made] == [service["settings"] for service in before]
     ids = [service["environment"]["ASCEND_RT_VISIBLE_DEVICES"] for service in made]
     assert ids == ["-1", "0", "0"], "the ids of now, and none in place of one that is lost: 0 is another's"
-    (said, _pair) = remarks(topology, LOST, Work(services, [pair]))
-    assert said.startswith("vllm@0.service has the CPUs of npu-0.slice, although NPU 0 (PCI 0000:c1:00.0) cannot be found")
+    (sentence, _pair) = remarks(topology, LOST, Work(services, [pair]))
+    assert sentence.startswith("vllm@0.service has the CPUs of npu-0.slice, although NPU 0 (PCI 0000:c1:00.0) cannot be found")
 
 
 def test_service_of_a_lost_npu_without_pool_has_no_own_limit():
@@ -338,9 +338,9 @@ UNITS = [
 ]
 
 
-@pytest.mark.parametrize("topology, plan, named, method, units, words", [row[1:] for row in UNITS], ids=[row[0] for row in UNITS])
-def test_units_of_a_host(topology, plan, named, method, units, words):
-    result = binding(topology, plan, Work(**named))
+@pytest.mark.parametrize("topology, plan, work, method, units, words", [row[1:] for row in UNITS], ids=[row[0] for row in UNITS])
+def test_units_of_a_host(topology, plan, work, method, units, words):
+    result = binding(topology, plan, Work(**work))
     assert {part: {unit["name"]: unit["cpus"] for unit in result[part]} for part in units} == units
     assert result["method"] == method and words in result["summary"]
     assert bool(result["expected"]) == (method == "slices")
@@ -379,13 +379,13 @@ WITHOUT_SLICES = [
 ]
 
 
-@pytest.mark.parametrize("found, settings, said", WITHOUT_SLICES)
-def test_a_setting_without_effect_on_the_host_is_reported(found, settings, said):
-    topology = {**host([0, 0]), "machine": {"cgroup": "v2", "systemd": 255}, **found}
+@pytest.mark.parametrize("facts, settings, expected", WITHOUT_SLICES)
+def test_a_setting_without_effect_on_the_host_is_reported(facts, settings, expected):
+    topology = {**host([0, 0]), "machine": {"cgroup": "v2", "systemd": 255}, **facts}
     state = state_of(topology, **settings)
     remarks_made = [text for text in [*state["remarks"], *state["notes"].get("irq", ())] if "has no effect" in text]
-    assert state["refusals"] == [] and len(remarks_made) == len(said)
-    for text, (name, what, why) in zip(remarks_made, said, strict=True):
+    assert state["refusals"] == [] and len(remarks_made) == len(expected)
+    for text, (name, what, why) in zip(remarks_made, expected, strict=True):
         assert text.startswith(f"npu_affinity_{name} has no effect on {what}: ") and why in text and text.endswith("[NPU_NO_EFFECT]")
     assert (state["summary"] == f"Workloads get no slices, because {OFF}.") is (settings.get("slices_enabled") is False)
 
@@ -405,11 +405,11 @@ FOLLOWING = [
 ]
 
 
-@pytest.mark.parametrize("found, code, floor, most", FOLLOWING)
-def test_housekeeping_that_follows_has_a_floor_and_a_watcher(found, code, floor, most):
-    topology = {**host([0, 1], nodes=2, cores=8), "machine": {"cgroup": "v2", "systemd": 255}, **found}
-    topology["cpus"] = {**topology["cpus"], "isolated": found.get("isolated", "")}
-    if found is WITHOUT_NPUS:
+@pytest.mark.parametrize("facts, code, floor, most", FOLLOWING)
+def test_housekeeping_that_follows_has_a_floor_and_a_watcher(facts, code, floor, most):
+    topology = {**host([0, 1], nodes=2, cores=8), "machine": {"cgroup": "v2", "systemd": 255}, **facts}
+    topology["cpus"] = {**topology["cpus"], "isolated": facts.get("isolated", "")}
+    if facts is WITHOUT_NPUS:
         topology["npus"] = []
     fixed, state = (state_of(topology, strategy="auto", housekeeping=value) for value in (1, "follow"))
     assert list(state["codes"]) == ([code] if code else []), state["refusals"]
@@ -435,8 +435,8 @@ def test_slices_that_are_off_confine_nobody():
     user |= {"engine": "", "unit": "a.service", "witness": "held"}
     topology = {**host([0, 0]), "machine": {"cgroup": "v2", "systemd": 255}, "users": [user], "missing_units": {"b.service": ""}}
     given = {"housekeeping": 1, "fail_on": ["drift", "services"]}
-    found = state_of(topology, **given)
-    assert set(found["codes"]) >= {"NPU_HOUSEKEEPING_CONFINES", "NPU_UNKNOWN_UNIT"}, found["refusals"]
+    state = state_of(topology, **given)
+    assert set(state["codes"]) >= {"NPU_HOUSEKEEPING_CONFINES", "NPU_UNKNOWN_UNIT"}, state["refusals"]
     assert state_of(topology, **given, slices_enabled=False)["refusals"] == []
 
 
@@ -481,8 +481,8 @@ REFUSALS = [
 
 @pytest.mark.parametrize("plan, services, groups, bound_by, sentence", REFUSALS, ids=[row[-1][:60] for row in REFUSALS])
 def test_what_is_refused(plan, services, groups, bound_by, sentence):
-    found = refusals.plan_refusals(TOPOLOGY, plan, Work(services, groups, bound_by=bound_by))
-    assert sentence in found[0]
+    sentences = refusals.plan_refusals(TOPOLOGY, plan, Work(services, groups, bound_by=bound_by))
+    assert sentence in sentences[0]
     with pytest.raises(ValueError):
         binding(TOPOLOGY, plan, Work(services, groups, bound_by=bound_by))
 
@@ -532,10 +532,10 @@ def test_a_role_for_kv_caches_has_a_column_where_a_plan_has_it():
 NAMED_TOOLS = [("", None, None), ("", "/opt/npu-smi", "/opt/npu-smi"), ("/srv/npu-smi", "/opt/npu-smi", "/srv/npu-smi")]
 
 
-@pytest.mark.parametrize("setting, found, named", NAMED_TOOLS)
-def test_units_name_a_tool_that_they_would_not_find(setting, found, named):
-    driver = {"version": "25.5.1", "npu_smi": "25.5.1"} | ({"path": found} if found else {})
+@pytest.mark.parametrize("setting, path, expected", NAMED_TOOLS)
+def test_units_name_a_tool_that_they_would_not_find(setting, path, expected):
+    driver = {"version": "25.5.1", "npu_smi": "25.5.1"} | ({"path": path} if path else {})
     topology = {**host([0, 0]), "machine": {"cgroup": "v2", "systemd": 255}, "driver": driver}
     state = state_of(topology, device_share_enabled=True, npu_smi=setting)
-    assert state.get("npu_smi") == named
-    assert state["live"]["device_share"]["npu_smi"] == (named or "")
+    assert state.get("npu_smi") == expected
+    assert state["live"]["device_share"]["npu_smi"] == (expected or "")

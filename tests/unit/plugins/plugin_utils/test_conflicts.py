@@ -87,9 +87,9 @@ def test_contradictions_are_reported(name):
 
 def test_the_fitting_command_line_has_costs():
     expected = ["isolcpus=managed_irq,2-17: ", "nohz_full=4-7,10-17: ", "rcu_nocbs=4-7,10-17: ", "irqaffinity=0-3,8-9,18-19: "]
-    found = command_line(host(), PLAN)
-    assert [line[: len(FIT + words)] for line, words in zip(found, expected, strict=True)] == [FIT + words for words in expected]
-    assert all(" Cost: " in line for line in found)
+    lines = command_line(host(), PLAN)
+    assert [line[: len(FIT + words)] for line, words in zip(lines, expected, strict=True)] == [FIT + words for words in expected]
+    assert all(" Cost: " in line for line in lines)
     assert command_line(host(), {"npus": []}) == []
     assert command_line(host(online="2-17"), PLAN) == [
         "No kernel command line fits this plan, because its pools hold all online CPUs and the kernel needs others for its own work. "
@@ -100,8 +100,8 @@ def test_the_fitting_command_line_has_costs():
 def test_what_is_explained_or_excluded_contradicts_nothing():
     fitting = host(isolcpus="2-17", flags=["managed_irq"], nohz_full="4-7,10-17", rcu_nocbs="4-7,10-17", irqaffinity="0-3,8-9,18-19")
     assert list(isolation(fitting, PLAN)) == []
-    for found, plan in ((host("18-19"), EXCLUDING), (host("18-19", nohz_full="0-19"), NO_POOLS)):
-        assert list(isolation(found, plan)) == []
+    for topology, plan in ((host("18-19"), EXCLUDING), (host("18-19", nohz_full="0-19"), NO_POOLS)):
+        assert list(isolation(topology, plan)) == []
 
 
 NEIGHBOURS = {
@@ -131,8 +131,8 @@ def test_interrupts_on_pools_are_counted(change, expected):
 
 def test_only_the_devices_with_most_interrupts_have_a_line():
     disks = [{**NIC, "name": f"nvme{number}", "irqs": number, "shared": {"0-39": number}} for number in range(1, 8)]
-    found = interrupts({"others": disks}, NEIGHBOURS)
-    assert [sentence.split()[0] for sentence in found[:-1]] == ["nvme7", "nvme6", "nvme5", "nvme4"]
-    assert found[-1] == "3 more devices have 6 interrupts that may run on pool CPUs."
+    lines = interrupts({"others": disks}, NEIGHBOURS)
+    assert [sentence.split()[0] for sentence in lines[:-1]] == ["nvme7", "nvme6", "nvme5", "nvme4"]
+    assert lines[-1] == "3 more devices have 6 interrupts that may run on pool CPUs."
     assert interrupts({"others": [{**NIC, "single": ["0-15"]}]}, NEIGHBOURS, {NIC["pci"]}) == [], "which the plan places"
     assert interrupts({}, NEIGHBOURS) == interrupts({"others": disks}, {"npus": []}) == []

@@ -49,10 +49,10 @@ def test_no_pages_lie_in_the_memory_of_a_gpu():
 
 @pytest.mark.parametrize(("asked", "mems", "counts"), COUNTS)
 def test_pages_lie_where_the_memory_of_the_pools_is(asked, mems, counts):
-    found = wanted(asked, mems)
-    assert found.live == {"size": 2048, "nodes": counts}
+    feature = wanted(asked, mems)
+    assert feature.live == {"size": 2048, "nodes": counts}
     files = ["/etc/npu-affinity/hugepages.json", "/etc/systemd/system/npu-affinity-hugepages.service"]
-    assert [entry["path"] for entry in found.files] == files
+    assert [entry["path"] for entry in feature.files] == files
 
 
 def test_a_lost_npu_keeps_its_pages_as_long_as_its_pool():
@@ -74,9 +74,9 @@ def test_it_is_off_without_a_number(asked):
 
 @pytest.mark.parametrize("asked", [{"size": "2M"}, {"size": "1G"}, {"node": {}}])
 def test_a_setting_without_pages_has_no_effect(asked):
-    found = wanted(asked)
-    assert not found.live and not found.files and [note.code for note in found.notes] == ["NPU_NO_EFFECT"]
-    assert found.notes[0].startswith("npu_affinity_hugepages has no effect: it has no pages.")
+    feature = wanted(asked)
+    assert not feature.live and not feature.files and [note.code for note in feature.notes] == ["NPU_NO_EFFECT"]
+    assert feature.notes[0].startswith("npu_affinity_hugepages has no effect: it has no pages.")
 
 
 # (the setting, the host, the sentence of the refusal)
@@ -107,8 +107,8 @@ def test_a_setting_that_is_wrong_or_too_large_is_refused(asked, host, sentence):
 @pytest.mark.parametrize(("size", "count"), [("1G", 60), ("32M", 2000)])
 def test_pages_of_a_former_bind_leave_room_for_another_size(size, count):
     now = {number: {"0": 30000 if number == "2048" else 0} for number in ("2048", "32768", "1048576")}
-    found = wanted({"size": size, "node": {0: count}}, hugepages=now, hugepages_before={"2048": {"0": 1000}})
-    assert found.live["nodes"] == {"0": count}
+    feature = wanted({"size": size, "node": {0: count}}, hugepages=now, hugepages_before={"2048": {"0": 1000}})
+    assert feature.live["nodes"] == {"0": count}
     with pytest.raises(ValueError, match="at most"):
         wanted({"size": size, "node": {0: count}}, hugepages=now)
 
@@ -133,8 +133,8 @@ NOTES = [
 
 @pytest.mark.parametrize(("asked", "host", "counts", "notes"), NOTES)
 def test_what_remains_and_what_has_no_effect_is_said(asked, host, counts, notes):
-    found = wanted(asked, **host)
-    assert (found.live["nodes"], list(found.notes), bool(found.files)) == (counts, notes, bool(counts))
+    feature = wanted(asked, **host)
+    assert (feature.live["nodes"], list(feature.notes), bool(feature.files)) == (counts, notes, bool(counts))
 
 
 # (version of the driver, family, pages for each of two NPUs, the beginning of the remark)
@@ -151,17 +151,17 @@ DRIVERS = [
 @pytest.mark.parametrize(("driver", "family", "pages", "remark"), DRIVERS)
 def test_a_driver_that_is_too_old_for_mooncake_is_said(driver, family, pages, remark):
     notes = wanted({"per_npu": pages}, ("0", "1"), driver=driver, npus=[{"id": 0, "family": family}]).notes
-    said = [note for note in notes if "Mooncake cannot register" in note and "update the driver" in note]
-    assert [note.startswith(remark or "-") for note in said] == [True] * bool(remark)
+    notes = [note for note in notes if "Mooncake cannot register" in note and "update the driver" in note]
+    assert [note.startswith(remark or "-") for note in notes] == [True] * bool(remark)
 
 
 @pytest.mark.parametrize(("kernel", "words"), [("6.6.0-1.aarch64", "hugepages=0:40,2:20"), ("5.10.0-153", "hugepages=160")])
 def test_pages_of_1_gib_are_explained_and_have_no_unit(kernel, words):
-    found = wanted({"size": "1G", "per_npu": 20}, kernel=kernel, offered=(2048, 1 << 20))
-    assert not found.files and not found.enabled and found.live == {"size": 1 << 20, "nodes": {"0": 40, "2": 20}}
-    assert f"Add hugepagesz=1G {words} there and reboot" in found.notes[-1]
-    assert ("spreads them evenly" in found.notes[-1]) is kernel.startswith("5.10")
-    assert ("40 (40.0 GiB, 56.0 GiB remain for other memory) on each of nodes 0-3" in found.notes[0]) is kernel.startswith("5.10")
+    feature = wanted({"size": "1G", "per_npu": 20}, kernel=kernel, offered=(2048, 1 << 20))
+    assert not feature.files and not feature.enabled and feature.live == {"size": 1 << 20, "nodes": {"0": 40, "2": 20}}
+    assert f"Add hugepagesz=1G {words} there and reboot" in feature.notes[-1]
+    assert ("spreads them evenly" in feature.notes[-1]) is kernel.startswith("5.10")
+    assert ("40 (40.0 GiB, 56.0 GiB remain for other memory) on each of nodes 0-3" in feature.notes[0]) is kernel.startswith("5.10")
 
 
 @pytest.mark.parametrize(("pages", "is_advised"), [({"0": 40, "2": 20}, False), ({"0": 40, "2": 19}, True), ({"0": 60}, True)])

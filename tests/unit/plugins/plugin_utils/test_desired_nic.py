@@ -57,9 +57,9 @@ CPUS = [
 ]
 
 
-@pytest.mark.parametrize(("planned", "found", "isolated", "cpus"), CPUS)
-def test_queues_get_the_cpus_of_their_node_outside_the_pools(planned, found, isolated, cpus):
-    feature = wanted(planned, topology(found, isolated=isolated))
+@pytest.mark.parametrize(("planned", "nic", "isolated", "cpus"), CPUS)
+def test_queues_get_the_cpus_of_their_node_outside_the_pools(planned, nic, isolated, cpus):
+    feature = wanted(planned, topology(nic, isolated=isolated))
     assert feature.live == {"mode": "near", "functions": {FIRST: cpus} if cpus else {}}
     assert bool(feature.files) is bool(cpus) and ("its interrupts stay" in feature.notes[0]) is not bool(cpus)
 
@@ -86,8 +86,8 @@ FORBIDDEN = [
 
 @pytest.mark.parametrize(("planned", "apart", "cpus"), FORBIDDEN)
 def test_queues_avoid_cpus_that_belong_to_others_or_are_isolated(planned, apart, cpus):
-    found = wanted(planned, {**topology(function(), **apart), **ONE_NODE}).live["functions"]
-    assert found == ({FIRST: cpus} if cpus else {})
+    feature = wanted(planned, {**topology(function(), **apart), **ONE_NODE}).live["functions"]
+    assert feature == ({FIRST: cpus} if cpus else {})
 
 
 LEFT_OUT = "CPUs 8-15 of node 1 are neither kept for the system nor among those that the plan divides (0-7); add some to "
@@ -145,8 +145,8 @@ def test_irqbalance_spares_network_functions_while_nic_is_on(tmp_path, has_irq_c
     file, functions = nic.left_alone(host, planned, settings["nic"])
     assert functions == [FIRST] and nic.left_alone(host, planned, of_features({"npu_affinity_nic": "report"})["nic"])[1] == []
     there = tmp_path / "nic.json"
-    own = {**settings["irq"], "enabled": True, "left_alone": [(str(there), functions)]}
-    feature = irq.wanted(host, planned, own)
+    of_irq = {**settings["irq"], "enabled": True, "left_alone": [(str(there), functions)]}
+    feature = irq.wanted(host, planned, of_irq)
     assert bool(feature.enabled) is has_irq_cpus
     script = tmp_path / "policy"
     script.write_text(next(entry["content"] for entry in feature.files if "policy" in entry["path"] and entry["mode"] == "0755"))

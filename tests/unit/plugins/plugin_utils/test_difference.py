@@ -55,19 +55,20 @@ IN_SLICE_0 = drop_in(
 )
 
 
-def of(found, key="npus"):
-    return {row["npu" if key == "npus" else "user"]: row for row in found[key]}
+def of(difference, key="npus"):
+    return {row["npu" if key == "npus" else "user"]: row for row in difference[key]}
 
 
 def test_a_first_bind_has_nothing_beside_it():
-    found = difference(FRESH, services=[ONE], workloads=[PAIR])
-    assert not found["in_force"]
-    assert {(row["now"], row["sentence"]) for row in found["npus"]} == {(None, None)}
-    assert [row["then"] for row in found["npus"]] == [entry["pool"] for entry in FIRST["npus"]]
+    first_bind = difference(FRESH, services=[ONE], workloads=[PAIR])
+    assert not first_bind["in_force"]
+    assert {(row["now"], row["sentence"]) for row in first_bind["npus"]} == {(None, None)}
+    assert [row["then"] for row in first_bind["npus"]] == [entry["pool"] for entry in FIRST["npus"]]
     first = {"npus": "0", "cpus": FIRST["npus"][0]["pool"], "mems": FIRST["npus"][0]["memory_nodes"], "slice": "npu-0.slice", "now": None}
-    assert of(found, "users")["vllm@0.service"] == {"user": "vllm@0.service", **first}
-    assert (of(found, "users")["workload pair"]["npus"], of(found, "users")["workload pair"]["slice"]) == ("4,6", "npu-pair.slice")
-    assert found["restart"] == ["pair.service", "vllm@0.service"]
+    assert of(first_bind, "users")["vllm@0.service"] == {"user": "vllm@0.service", **first}
+    pair = of(first_bind, "users")["workload pair"]
+    assert (pair["npus"], pair["slice"]) == ("4,6", "npu-pair.slice")
+    assert first_bind["restart"] == ["pair.service", "vllm@0.service"]
     (user,) = difference(FRESH, services=[ONE], slices_enabled=False)["users"]
     assert user["slice"] is None, "role slices is off, and writes none"
 
@@ -75,19 +76,19 @@ def test_a_first_bind_has_nothing_beside_it():
 def test_other_pools_are_beside_those_in_force():
     topology = bound()
     second = plan(topology, housekeeping="1")
-    found = difference(topology, housekeeping="1", services=[ONE])
-    row = of(found)["NPU 0"]
+    moved = difference(topology, housekeeping="1", services=[ONE])
+    row = of(moved)["NPU 0"]
     assert (row["now"], row["then"]) == (FIRST["npus"][0]["pool"], second["npus"][0]["pool"])
     assert row["sentence"] == f"A bind moves NPU 0 (PCI {row['pci']}) from CPUs {row['now']} to CPUs {row['then']}. [NPU_BIND_EFFECT]"
-    assert of(found, "users")["vllm@0.service"]["now"] == row["now"]
+    assert of(moved, "users")["vllm@0.service"]["now"] == row["now"]
     again = difference(topology)
     assert again["in_force"] and not any(row["sentence"] for row in again["npus"])
 
 
 def test_a_lost_card_stays_in_the_table_until_planned_without_it():
     topology = bound()
-    left = [{**npu, "id": number} for number, npu in enumerate(npu for npu in topology["npus"] if npu["id"] != 3)]
-    topology = {**topology, "npus": left}
+    remaining = [{**npu, "id": number} for number, npu in enumerate(npu for npu in topology["npus"] if npu["id"] != 3)]
+    topology = {**topology, "npus": remaining}
     kept = difference(topology)
     assert len(kept["npus"]) == 8 and not any(row["sentence"] for row in kept["npus"])
     replanned = difference(topology, replan=True)
@@ -108,16 +109,16 @@ RESTARTS = {
 }
 
 
-@pytest.mark.parametrize(("found", "services", "slices", "restart"), RESTARTS.values(), ids=list(RESTARTS))
-def test_services_whose_drop_in_changes_have_to_be_restarted(found, services, slices, restart):
-    topology = bound(drop_ins=found, missing_units={"absent.service": ""})
+@pytest.mark.parametrize(("drop_ins", "services", "slices", "restart"), RESTARTS.values(), ids=list(RESTARTS))
+def test_services_whose_drop_in_changes_have_to_be_restarted(drop_ins, services, slices, restart):
+    topology = bound(drop_ins=drop_ins, missing_units={"absent.service": ""})
     assert difference(topology, services=services, slices_enabled=slices)["restart"] == restart
 
 
 def test_a_plan_that_is_refused_is_compared_all_the_same():
-    found = difference(bound(drop_ins={"vllm@0.service": IN_SLICE_0}), services=[ONE, {"unit": "a.service", "npus": [77]}])
-    assert [row["user"] for row in found["users"]] == ["vllm@0.service"] and found["users"][0]["slice"] is None
-    assert found["restart"] == []
+    refused = difference(bound(drop_ins={"vllm@0.service": IN_SLICE_0}), services=[ONE, {"unit": "a.service", "npus": [77]}])
+    assert [row["user"] for row in refused["users"]] == ["vllm@0.service"] and refused["users"][0]["slice"] is None
+    assert refused["restart"] == []
 
 
 def shown(topology, housekeeping="", **others):
@@ -159,10 +160,10 @@ def test_names_of_hosts_are_folded_and_none_is_left_out():
 
 def test_a_host_as_planned_says_so():
     topology, unknown, changed = bound(), "moves no NPU; what else it changes is not known", ["feature tuning: off -> on"]
-    for changes, said in ((None, unknown), ([], "changes nothing"), (changed, "moves no NPU")):
+    for changes, words in ((None, unknown), ([], "changes nothing"), (changed, "moves no NPU")):
         host = shown(topology)
         host["difference"]["changes"] = changes
-        assert f"in force the same CPUs as now: a bind {said}." in " ".join(" ".join(plan_tables({"a": host})).split())
+        assert f"in force the same CPUs as now: a bind {words}." in " ".join(" ".join(plan_tables({"a": host})).split())
 
 
 def test_settings_of_every_feature_that_has_some_are_told(monkeypatch):
@@ -179,16 +180,16 @@ def effects(state):
 def test_a_plan_that_is_shown_has_all_that_a_bind_changes():
     topology = host([0, 0])
     before = state_of(topology, shown=True)
-    (said,) = effects(before)
-    assert "feature slices: off -> on (gives workloads the CPUs and memory nodes of their NPUs)" in said and "feature irq" not in said
+    (effect,) = effects(before)
+    assert "feature slices: off -> on (gives workloads the CPUs and memory nodes of their NPUs)" in effect and "feature irq" not in effect
     tuning = {"governor": "performance", "swappiness": 0}
     first = state_of(topology, tell=True, tuning=tuning)
-    told = "feature tuning: off -> on (sets the host's kernel settings); host settings: governor performance, swappiness 0. ["
-    assert told in effects(first)[0]
+    sentence = "feature tuning: off -> on (sets the host's kernel settings); host settings: governor performance, swappiness 0. ["
+    assert sentence in effects(first)[0]
     later = {**topology, "applied": first["plan"]}
     adopted = {**in_force_of(state_of(topology, adopt="now")), "digest": ""}
-    (said,) = effects(state_of(later, tell=True, in_force=adopted, adopt="now", move_memory=True, slices_enabled=False))
-    assert "settings of feature adopt: changed" in said and "feature slices: on -> off" in said
+    (effect,) = effects(state_of(later, tell=True, in_force=adopted, adopt="now", move_memory=True, slices_enabled=False))
+    assert "settings of feature adopt: changed" in effect and "feature slices: on -> off" in effect
     less = state_of(later, tell=True, in_force=in_force_of(first), tuning={"governor": "schedutil"})
     assert "host settings: governor schedutil, swappiness as before the first bind. [" in effects(less)[0]
     assert effects(state_of(later, tell=True, in_force=in_force_of(first), tuning=tuning)) == []
@@ -218,9 +219,9 @@ def test_a_bind_has_no_effect_on_a_host_without_accelerators():
 
 def using(group, npu, cpus):
     processes = [{"pid": 7, "start": 1, "command": "python3", "devices": ["davinci0"], "cpus": cpus}]
-    named = {"group": group, "kind": "service", "unit": "vllm.service", "engine": "", "container": None, "name": "vllm.service"}
+    user = {"group": group, "kind": "service", "unit": "vllm.service", "engine": "", "container": None, "name": "vllm.service"}
     sets = {"devices": ["davinci0"], "npus": [{"kind": "npu", "id": npu}], "cpus": "", "mems": "", "witness": "open"}
-    return {**named, **sets, "processes": processes}
+    return {**user, **sets, "processes": processes}
 
 
 def test_the_plan_says_what_runs_elsewhere_than_it_would():

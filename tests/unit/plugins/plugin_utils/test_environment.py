@@ -35,9 +35,9 @@ def set_by_unit(name, value, wins=False):
 def variables(host, plan, switches, npus, engine=None):
     """Return the variables of the drop-in, except for those of devices, and the remarks."""
     service = {"unit": UNIT, "npus": npus, **({"engine": engine} if engine else {})}
-    named = Work([service], environment={"visible_devices": False, **switches})
-    (found,) = binding(host, plan, named)["services"]
-    return found, list(remarks(host, plan, named, adopts=False, slices=True))
+    work = Work([service], environment={"visible_devices": False, **switches})
+    (drop_in,) = binding(host, plan, work)["services"]
+    return drop_in, list(remarks(host, plan, work, adopts=False, slices=True))
 
 
 OPENMP = {"OMP_NUM_THREADS": "24", "OMP_PROC_BIND": "false"}
@@ -54,8 +54,8 @@ SET = [
 @pytest.mark.parametrize("switches, plan, npus, expected", [row[1:] for row in SET], ids=[row[0] for row in SET])
 @pytest.mark.parametrize("cgroup", ["v2", "v1"])
 def test_variables_fit_the_pool_of_a_service(switches, plan, npus, expected, cgroup):
-    found, said = variables(topology(cgroup=cgroup), plan, switches, npus)
-    assert (found["environment"], said) == (expected, [])
+    drop_in, sentences = variables(topology(cgroup=cgroup), plan, switches, npus)
+    assert (drop_in["environment"], sentences) == (expected, [])
 
 
 LEFT = "vllm@0.service: /etc/a.conf sets OMP_NUM_THREADS=10, which stays; npu_affinity_environment would set 24."
@@ -74,10 +74,10 @@ ELSEWHERE = [
 ]
 
 
-@pytest.mark.parametrize("elsewhere, engine, expected, said", [row[1:] for row in ELSEWHERE], ids=[row[0] for row in ELSEWHERE])
-def test_what_a_unit_sets_itself_stays_and_is_reported(elsewhere, engine, expected, said):
-    found, sentences = variables(topology(elsewhere=elsewhere), PLAN, {"openmp": True}, [0], engine)
-    assert (found["environment"], sentences) == (expected, said)
+@pytest.mark.parametrize("elsewhere, engine, expected, remarks", [row[1:] for row in ELSEWHERE], ids=[row[0] for row in ELSEWHERE])
+def test_what_a_unit_sets_itself_stays_and_is_reported(elsewhere, engine, expected, remarks):
+    drop_in, sentences = variables(topology(elsewhere=elsewhere), PLAN, {"openmp": True}, [0], engine)
+    assert (drop_in["environment"], sentences) == (expected, remarks)
 
 
 def test_binders_are_told_only_where_openmp_is_fitted():
@@ -86,8 +86,8 @@ def test_binders_are_told_only_where_openmp_is_fitted():
 
 
 def test_each_variable_has_its_reason_above_it_in_the_drop_in():
-    found, _said = variables(topology(), PLAN, ALL, [0])
-    lines = drop_in_text(found).splitlines()
+    drop_in, _remarks = variables(topology(), PLAN, ALL, [0])
+    lines = drop_in_text(drop_in).splitlines()
     places = [number for number, line in enumerate(lines) if line.startswith("Environment=")]
     assert len(places) == 4 and all(lines[place - 1].startswith("# ") for place in places)
     assert "# 24 CPUs of the pool for 1 process; a process would start 24 threads (OpenMP specification)." in lines
@@ -98,10 +98,10 @@ NO_SERVICE = "npu_affinity_environment has no effect on this host"
 
 
 def test_what_has_no_effect_on_a_host_is_reported():
-    found, said = variables(topology(allocator=None), PLAN, {"allocator": True}, [0])
-    assert found["environment"] == {} and said[0].startswith(NO_LIBRARY)
-    (said,) = remarks(topology(allocator=None), PLAN, Work(environment=ALL), adopts=True, slices=True)
-    assert said.startswith(NO_LIBRARY)
+    drop_in, sentences = variables(topology(allocator=None), PLAN, {"allocator": True}, [0])
+    assert drop_in["environment"] == {} and sentences[0].startswith(NO_LIBRARY)
+    (sentences,) = remarks(topology(allocator=None), PLAN, Work(environment=ALL), adopts=True, slices=True)
+    assert sentences.startswith(NO_LIBRARY)
     not_looked_for = {key: value for key, value in topology().items() if key != "allocator"}
     assert list(remarks(not_looked_for, PLAN, Work(environment=ALL), adopts=True, slices=True)) == []
     (sentence,) = remarks(topology(), PLAN, Work(environment=ALL), adopts=False, slices=True)

@@ -34,13 +34,21 @@ OF_HOSTS = [
 
 @pytest.mark.parametrize("given, host, muted, expired", [row[1:] for row in OF_HOSTS], ids=[row[0] for row in OF_HOSTS])
 def test_what_is_muted_on_a_host(given, host, muted, expired):
-    found, expiries = mutes.of_host(mutes.checked(given), host, NOW)
-    assert (found, len(expiries)) == (muted, expired)
+    reasons, expiries = mutes.of_host(mutes.checked(given), host, NOW)
+    assert (reasons, len(expiries)) == (muted, expired)
     assert all("NPU_IRQ_MOVED (ticket 7) expired at 2026-11-24 0" in remark for remark in expiries)
 
 
 def finding(code, kind, name):
-    return {"code": code, "kind": kind, "object": name, "cause": "manual change", "sentence": f"{name} [{code}]", "npu": None}
+    return {
+        "code": code,
+        "kind": kind,
+        "object": name,
+        "cause": "manual change",
+        "sentence": f"{name} [{code}]",
+        "npu": None,
+        "device": None,
+    }
 
 
 IRQ, FILE = finding("NPU_IRQ_MOVED", "interrupts", "NPU 0 a"), finding("NPU_FILE_CHANGED", "files", "/f")
@@ -71,8 +79,8 @@ def test_a_muted_finding_is_listed_and_does_not_fail_a_host(drift, away, state, 
 
 def compared(number, cause="manual change", **changes):
     drift = [{"cause": cause, "code": "NPU_FILE_CHANGED", "sentence": f"file {place}"} for place in range(number)]
-    found = {"bound": True, "drift": drift, "checked": {"files": ["/f"] * 9}, "muted": {}, "drift_fails": True, "workloads_fail": False}
-    return {**found, **changes}
+    result = {"bound": True, "drift": drift, "checked": {"files": ["/f"] * 9}, "muted": {}, "drift_fails": True, "workloads_fail": False}
+    return {**result, **changes}
 
 
 TWO = "2 of 9 compared objects differ"

@@ -74,9 +74,9 @@ INCLUDED = [
 
 @pytest.mark.parametrize("name, names, settings", INCLUDED)
 def test_a_profile_replaces_settings_of_those_that_it_includes(folder, name, names, settings):
-    found = profile.read(name)
-    assert found.names == names and {setting: found.settings[setting] for setting in settings} == settings
-    assert ("npu_affinity_environment" in found.settings) == ("throughput" in names)
+    included = profile.read(name)
+    assert included.names == names and {setting: included.settings[setting] for setting in settings} == settings
+    assert ("npu_affinity_environment" in included.settings) == ("throughput" in names)
 
 
 REFUSED = [
@@ -129,18 +129,18 @@ WON = [
 ]
 
 
-@pytest.mark.parametrize("given, threads, nic, said", [row[1:] for row in WON], ids=[row[0] for row in WON])
-def test_variables_set_by_users_override_those_of_the_profile(given, threads, nic, said):
+@pytest.mark.parametrize("given, threads, nic, message", [row[1:] for row in WON], ids=[row[0] for row in WON])
+def test_variables_set_by_users_override_those_of_the_profile(given, threads, nic, message):
     variables = {"npu_affinity_profile": "latency", **given, "inventory_hostname": "a"}
-    found = of_host(variables).of_features()
-    assert (found["threads"]["enabled"], found["nic"]["nic"]) == (threads, nic)
-    assert found["tuning"]["tuning"] == {"governor": "performance", "numa_balancing": "0", "swappiness": "0"}
-    assert sorted(re.split(r"[ ,.]+", found["profile"])) == sorted(re.split(r"[ ,.]+", f"latency, which includes throughput{said}"))
-    assert of_host(variables).of_role("threads") == found["threads"]
+    settings = of_host(variables).of_features()
+    assert (settings["threads"]["enabled"], settings["nic"]["nic"]) == (threads, nic)
+    assert settings["tuning"]["tuning"] == {"governor": "performance", "numa_balancing": "0", "swappiness": "0"}
+    assert sorted(re.split(r"[ ,.]+", settings["profile"])) == sorted(re.split(r"[ ,.]+", f"latency, which includes throughput{message}"))
+    assert of_host(variables).of_role("threads") == settings["threads"]
     assert of_host(variables).value("npu_affinity_nic") == nic
-    assert "npu_affinity_environment" in found["of_profile"]
-    assert ("npu_affinity_nic" in found["of_profile"]) is ("npu_affinity_nic" not in given)
-    assert of_host(variables).refusals() == found["remarks"] == []
+    assert "npu_affinity_environment" in settings["of_profile"]
+    assert ("npu_affinity_nic" in settings["of_profile"]) is ("npu_affinity_nic" not in given)
+    assert of_host(variables).refusals() == settings["remarks"] == []
     kept = of_host(variables).to_archive()
     assert kept["npu_affinity_isolation"] == "explain" and "npu_affinity_profile" not in kept
 
@@ -150,9 +150,9 @@ def test_what_has_no_effect_is_said_if_no_profile_asks(name):
     topology = {**planner_hosts.host([0, 0]), "machine": {"cgroup": "v2", "systemd": 255}, "hugepages": {}, "nics": []}
     asked = {"npu_affinity_environment": {"openmp": True}, "npu_affinity_nic": "near", "npu_affinity_hugepages": {"per_npu": 8}}
     settings = features.of_features({"npu_affinity_irq_enabled": False, **asked})
-    said, unsaid = (desired_state(topology, {**settings, "of_profile": of})["remarks"] for of in ([], [name]))
+    remarks, without = (desired_state(topology, {**settings, "of_profile": of})["remarks"] for of in ([], [name]))
     begun = f"{name} has no effect on this host"
-    assert [remark for remark in said if not remark.startswith(begun)] == unsaid and len(said) == len(unsaid) + 1
+    assert [remark for remark in remarks if not remark.startswith(begun)] == without and len(remarks) == len(without) + 1
 
 
 @pytest.mark.parametrize("name, setting", [("latency", "npu_affinity_threads_enabled"), ("shared", "npu_affinity_strategy")])

@@ -25,9 +25,9 @@ FILE = "plans/fleet.json"
 
 def variables(topology=FRESH, settings=None, **options):
     """What playbook plan leaves of a host."""
-    found = DEFAULTS | {"slices": SLICES, "irq": IRQ} | (settings or {})
-    named = {name: found["slices"][name] for name in ("services", "workloads", "vnpus")}
-    state = desired_state(topology, {**found, "plan": {**found["plan"], **named, **options}})
+    of_roles = DEFAULTS | {"slices": SLICES, "irq": IRQ} | (settings or {})
+    work = {name: of_roles["slices"][name] for name in ("services", "workloads", "vnpus")}
+    state = desired_state(topology, {**of_roles, "plan": {**of_roles["plan"], **work, **options}})
     assert state["refusals"] == []
     return {"npu_affinity_state": state, "npu_affinity_topology": topology}
 
@@ -54,9 +54,9 @@ def test_an_unchanged_fleet_gives_the_same_texts_without_repeats():
     hosts = {f"node{number}": variables() for number in (10, 9, 1)}
     texts = review_file(hosts, hosts)
     assert texts == review_file(copy.deepcopy(dict(reversed(hosts.items()))), reversed(hosts))
-    found = json.loads(texts["json"])
-    assert [len(found[table]) for table in ("machines", "plans", "states", "differences")] == [1, 1, 1, 1]
-    assert len({json.dumps(entry) for entry in found["hosts"].values()}) == 1
+    document = json.loads(texts["json"])
+    assert [len(document[table]) for table in ("machines", "plans", "states", "differences")] == [1, 1, 1, 1]
+    assert len({json.dumps(entry) for entry in document["hosts"].values()}) == 1
 
 
 def test_what_a_host_does_at_the_moment_is_not_in_the_file():
@@ -93,9 +93,9 @@ MOVED = {
 
 @pytest.mark.parametrize(("then", "now", "sentence"), MOVED.values(), ids=MOVED)
 def test_a_host_that_has_moved_is_refused_with_what_differs(then, now, sentence):
-    found = moved(variables(**then), variables(**now))
-    assert sentence in found
-    assert found.startswith("npu_affinity_reviewed: ") and found.count(". ") == 1 and found.endswith("and bind with that.")
+    refusal = moved(variables(**then), variables(**now))
+    assert sentence in refusal
+    assert refusal.startswith("npu_affinity_reviewed: ") and refusal.count(". ") == 1 and refusal.endswith("and bind with that.")
 
 
 def test_a_host_that_had_no_plan_then_is_refused():
@@ -105,8 +105,8 @@ def test_a_host_that_had_no_plan_then_is_refused():
 
 
 def test_much_that_differs_is_counted():
-    found = moved(variables(), variables(strategy="even_split", housekeeping="2"))
-    assert "says: strategy topo_affinity -> even_split, housekeeping none -> " in found and " more. " in found
+    refusal = moved(variables(), variables(strategy="even_split", housekeeping="2"))
+    assert "says: strategy topo_affinity -> even_split, housekeeping none -> " in refusal and " more. " in refusal
 
 
 def test_a_host_without_accelerators_is_left_alone():
@@ -116,13 +116,13 @@ def test_a_host_without_accelerators_is_left_alone():
 
 
 def edited(change):
-    found = json.loads(review_file({"node1": variables()}, ["node1"])["json"])
-    change(found)
-    return json.dumps(found)
+    document = json.loads(review_file({"node1": variables()}, ["node1"])["json"])
+    change(document)
+    return json.dumps(document)
 
 
 def of_plans(change):
-    return edited(lambda found: [change(made) for made in found["plans"].values()])
+    return edited(lambda document: [change(made) for made in document["plans"].values()])
 
 
 OTHER_POOL = f"a bind would not do what plans/fleet.json says: NPU 0 ({FIRST}): CPUs 0-7 -> 144-167."
@@ -131,11 +131,11 @@ FILES = {
     "cut": ({FILE: "{"}, "plans/fleet.json is not valid JSON ("),
     "deep": ({FILE: "[" * 100_000}, "plans/fleet.json is not valid JSON ("),
     "a plan": ({FILE: json.dumps(plan(FRESH))}, "plans/fleet.json is not a file of plans that playbook npu.affinity.plan wrote"),
-    "with a list of hosts": ({FILE: edited(lambda found: found.update(hosts=["node1"]))}, "plans/fleet.json is not a file of plans that"),
-    "of another version": ({FILE: edited(lambda found: found.update(version="0.9.0"))}, "was written by npu.affinity 0.9.0, and this is "),
+    "with a list of hosts": ({FILE: edited(lambda file: file.update(hosts=["node1"]))}, "plans/fleet.json is not a file of plans that"),
+    "of another version": ({FILE: edited(lambda file: file.update(version="0.9.0"))}, "was written by npu.affinity 0.9.0, and this is "),
     "of others": ({FILE: review_file({"node2": variables()}, ["node2"])["json"]}, "plans/fleet.json has no plan of this host."),
-    "of two": ({"a.json": edited(lambda found: None), "b.json": edited(lambda found: None)}, "a.json and b.json all have this host."),
-    "without a state": ({FILE: edited(lambda found: found["states"].clear())}, "what plans/fleet.json has of this host was changed by h"),
+    "of two": ({"a.json": edited(lambda file: None), "b.json": edited(lambda file: None)}, "a.json and b.json all have this host."),
+    "without a state": ({FILE: edited(lambda file: file["states"].clear())}, "what plans/fleet.json has of this host was changed by hand"),
     "without NPUs": ({FILE: of_plans(lambda made: made.pop("npus"))}, "was changed by hand, and lacks 'npus'."),
     "with a pool of its own": ({FILE: of_plans(lambda made: made["npus"][0].update(pool="0-7"))}, OTHER_POOL),
 }

@@ -64,8 +64,8 @@ RUNS = [
 
 @pytest.mark.parametrize("function, asked, beginning", RUNS)
 def test_a_run_that_has_no_host_or_would_do_more_is_refused(function, asked, beginning):
-    found = function(*asked)
-    assert found.startswith(beginning) and bool(found) is bool(beginning)
+    refusal = function(*asked)
+    assert refusal.startswith(beginning) and bool(refusal) is bool(beginning)
 
 
 def test_every_variable_of_roles_and_playbooks_is_a_known_name():
@@ -117,9 +117,9 @@ def test_every_setting_of_the_binding_roles_is_reviewed():
     options = {name: option for role in features.FEATURES for name, option in specs.options()[role].items()}
     given = {name: value for name, option in options.items() if name not in features.NOT_APPLIED and (value := another(option)) is not None}
     assert len(given) > 30
-    found = features.applied(given, [])
-    assert found.keys() == given.keys()
-    assert {"npu_affinity_threads_memory_limit", "npu_affinity_move_memory", "npu_affinity_device_share_ignore_busy"} <= found.keys()
+    reviewed = features.applied(given, [])
+    assert reviewed.keys() == given.keys()
+    assert {"npu_affinity_threads_memory_limit", "npu_affinity_move_memory", "npu_affinity_device_share_ignore_busy"} <= reviewed.keys()
 
 
 SAME = [
@@ -149,12 +149,13 @@ def test_a_limit_that_can_never_act_is_a_remark(interval, limit, advice):
     given = {"npu_affinity_interval": interval, "npu_affinity_rebind_limit": limit}
     options = specs.options()["irq"]
     defaults = {name: option.get("default") for name, option in options.items()}
-    found = values.remarks(given, [], defaults)
-    assert len(found) == bool(advice) and advice in "".join(found)
+    remarks = values.remarks(given, [], defaults)
+    assert len(remarks) == bool(advice) and advice in "".join(remarks)
     if advice:
-        assert found[0].startswith(f"npu_affinity_rebind_limit {limit} has no effect on interrupts with npu_affinity_interval {interval}: ")
+        why = f"npu_affinity_rebind_limit {limit} has no effect on interrupts with npu_affinity_interval {interval}: "
+        assert remarks[0].startswith(why)
     assert values.remarks(given, ["irq", "nic"], defaults) == []
-    assert values.remarks(given, ["irq"], defaults) == values.remarks(given, ["nic"], defaults) == found
+    assert values.remarks(given, ["irq"], defaults) == values.remarks(given, ["nic"], defaults) == remarks
 
 
 SPANS = {"5min 20s": 320, "2 hours": 7200, "1h30min": 5400, "100ms": 0.1, "1 d": 86400, "1M 1y": 34187400}
@@ -175,9 +176,9 @@ def test_settings_offer_every_switch_strategy_and_feature():
 
 @pytest.mark.parametrize("case", CASES["refused"], ids=lambda case: str(case["set"]))
 def test_a_value_that_no_role_takes_is_one_sentence(case):
-    found = values.refusals({f"npu_affinity_{name}": value for name, value in case["set"].items()}, specs.by_name())
-    said = f"npu_affinity_{next(iter(case['set']))}{case['said']}" if "said" in case else ""
-    assert len(found) == bool(said) and "".join(found).startswith(said)
+    sentences = values.refusals({f"npu_affinity_{name}": value for name, value in case["set"].items()}, specs.by_name())
+    expected = f"npu_affinity_{next(iter(case['set']))}{case['said']}" if "said" in case else ""
+    assert len(sentences) == bool(expected) and "".join(sentences).startswith(expected)
 
 
 ELSEWHERE, TEMPLATE = "of the archive is not taken: no plan", "of the archive is not taken: it has a template"
@@ -196,8 +197,8 @@ ARCHIVED = [
 def test_what_is_taken_of_the_settings_of_an_archive(settings, why):
     good = {"npu_affinity_housekeeping": "2", "npu_affinity_services": [{"unit": "a.service", "npus": [0]}]}
     assert len(features.accepted(good)[0]) == 2 and features.accepted(good)[1] == []
-    found, (refused,) = features.accepted(settings)
-    assert not found and refused.startswith(f"The setting {next(iter(settings))} {why}")
+    taken, (refused,) = features.accepted(settings)
+    assert not taken and refused.startswith(f"The setting {next(iter(settings))} {why}")
 
 
 def test_what_is_cut_off_a_value_is_told():
@@ -208,11 +209,11 @@ def test_what_is_cut_off_a_value_is_told():
 
 
 def test_every_feature_has_all_of_its_settings():
-    found = features.of_features({})
-    assert list(found) == ["plan", *FEATURES]
-    assert {name: len(settings) for name, settings in found.items()} == {name: len(specs.options()[name]) for name in found}
-    named, added = features.OfRole.__annotations__.keys(), {"enabled", "kubelet_becomes", "left_alone"}
-    assert set().union(*(found[name] for name in FEATURES)) <= named <= set().union(*found.values()) | added
+    by_role = features.of_features({})
+    assert list(by_role) == ["plan", *FEATURES]
+    assert {name: len(settings) for name, settings in by_role.items()} == {name: len(specs.options()[name]) for name in by_role}
+    typed, added = features.OfRole.__annotations__.keys(), {"enabled", "kubelet_becomes", "left_alone"}
+    assert set().union(*(by_role[name] for name in FEATURES)) <= typed <= set().union(*by_role.values()) | added
 
 
 @pytest.mark.parametrize(
@@ -267,15 +268,15 @@ def test_settings_of_playbooks_are_converted_once(monkeypatch, given, setting, e
 def test_what_is_gathered_follows_from_the_settings_of_role_plan():
     workloads = [{"name": "w", "npus": [1], "units": ["b.service"]}, {"name": "x", "npus": [2]}]
     given = {"npu_affinity_services": [{"unit": "a.service", "npus": [0]}], "npu_affinity_workloads": workloads}
-    found = features.gathered_by(features.of_features(given)["plan"])
-    assert (found["units"], found["device_share"]) == (["a.service", "b.service"], False)
+    options = features.gathered_by(features.of_features(given)["plan"])
+    assert (options["units"], options["device_share"]) == (["a.service", "b.service"], False)
 
 
 @pytest.mark.parametrize("text, value", [("yes", True), ("False", False), ("0", False), ("on", True)])
 def test_every_switch_means_what_its_text_says(text, value):
     of_features = {name for role in ("plan", *FEATURES) for name, option in specs.options()[role].items() if option["type"] == "bool"}
-    found = features.of_features(dict.fromkeys(of_features, text))
-    assert {setting for settings in found.values() for setting in settings.values() if isinstance(setting, bool)} == {value}
+    by_role = features.of_features(dict.fromkeys(of_features, text))
+    assert {setting for settings in by_role.values() for setting in settings.values() if isinstance(setting, bool)} == {value}
     of_playbooks = {name for name, option in specs.of_playbooks().items() if option["type"] == "bool"}
     given = features.of_playbooks(dict.fromkeys(of_playbooks, text))
     assert {given[name.removeprefix(specs.PREFIX)] for name in of_playbooks} == {value}
@@ -305,13 +306,13 @@ GROUPS_OF_FLEET = {"all": FLEET, "a2": [*FLEET[:40], "elsewhere"], "ungrouped": 
 
 
 @pytest.mark.parametrize(
-    ("hosts", "named"),
+    ("hosts", "which"),
     [(FLEET, "All 200 hosts"), (FLEET[:40], "Group a2 (40 hosts)"), (FLEET[40:], "Hosts a[041:200]"), (FLEET[:2], "Hosts a001, a002")],
     ids=["all", "a group", "many", "two"],
 )
-def test_settings_of_a_fleet_are_refused_once_with_their_hosts(hosts, named):
-    found = refused_settings(dict.fromkeys(hosts, ["x."]), FLEET, GROUPS_OF_FLEET)
-    assert found == [f"{named}: x. [NPU_SETTING_INVALID]"]
+def test_settings_of_a_fleet_are_refused_once_with_their_hosts(hosts, which):
+    lines = refused_settings(dict.fromkeys(hosts, ["x."]), FLEET, GROUPS_OF_FLEET)
+    assert lines == [f"{which}: x. [NPU_SETTING_INVALID]"]
     assert refused_settings({"a": ["x."]}, ["a"], {"g": ["a"]}) == ["Host a: x. [NPU_SETTING_INVALID]"]
 
 
@@ -332,14 +333,14 @@ FOLDERS = [
 
 @pytest.mark.parametrize(("folder", "why"), FOLDERS)
 def test_folders_that_units_cannot_name_are_refused(folder, why):
-    found = host_code_refusals(folder)
-    assert bool(found) == bool(why)
-    assert all(sentence.startswith(f"npu_affinity_library cannot be '{folder}': {why}") for sentence in found)
+    sentences = host_code_refusals(folder)
+    assert bool(sentences) == bool(why)
+    assert all(sentence.startswith(f"npu_affinity_library cannot be '{folder}': {why}") for sentence in sentences)
 
 
 def test_an_option_of_several_playbooks_is_the_same_in_each():
-    found = {}
+    first = {}
     for options in specs.by_playbook().values():
         for name, option in options.items():
-            assert found.setdefault(name, option) == option, name
+            assert first.setdefault(name, option) == option, name
     assert specs.by_playbook().keys() == {path.stem for path in specs.PLAYBOOKS.glob("*.yml") if not path.stem.endswith(".meta")}
