@@ -10,7 +10,7 @@ from collections.abc import Callable
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown_lines
-from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import Refused, refused
+from ansible_collections.npu.affinity.plugins.plugin_utils._errors import Refused, refused
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import of_this_run
 from ansible_collections.npu.affinity.plugins.plugin_utils._steps import changing, comparing, looking, planning, reporting
 from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import Result, StepTask, silent

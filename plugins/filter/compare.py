@@ -130,7 +130,7 @@ _value:
         pools: {description: Its cpulist by the label of the rule., type: dict, sample: {a: 0-47, b: 144-167}}
 """
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors, filter_module
+from ansible_collections.npu.affinity.plugins.plugin_utils._errors import filter_errors, filter_module
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import comparison
 
 compare = filter_errors(comparison.compare)

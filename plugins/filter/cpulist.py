@@ -39,7 +39,7 @@ _value: {description: The cpulist., type: str, sample: "0-3,8"}
 """
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import as_cpulist
-from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors, filter_module
+from ansible_collections.npu.affinity.plugins.plugin_utils._errors import filter_errors, filter_module
 
 
 @filter_errors

@@ -40,7 +40,7 @@ _value: {description: The CPU mask., type: str, sample: "00000008,00000000"}
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand, to_mask
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import as_cpulist
-from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors, filter_module
+from ansible_collections.npu.affinity.plugins.plugin_utils._errors import filter_errors, filter_module
 
 
 @filter_errors

@@ -112,7 +112,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any, cast
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors, filter_module
+from ansible_collections.npu.affinity.plugins.plugin_utils._errors import filter_errors, filter_module
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.fit import HARD, SOFT, Request, chip_of, requested
 

@@ -120,7 +120,7 @@ _value:
   type: dict
 """
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors, filter_module
+from ansible_collections.npu.affinity.plugins.plugin_utils._errors import filter_errors, filter_module
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import hami
 
 hami_manifests = filter_errors(hami.hami_manifests)

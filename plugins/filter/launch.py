@@ -312,7 +312,7 @@ _value:
   sample: numactl --physcpubind=144-167 --membind=6 -- python3 benchmark.py
 """
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors, filter_module
+from ansible_collections.npu.affinity.plugins.plugin_utils._errors import filter_errors, filter_module
 from ansible_collections.npu.affinity.plugins.plugin_utils._launch import forms
 
 launch = filter_errors(forms.launch)

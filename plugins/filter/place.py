@@ -301,7 +301,7 @@ _value:
     table: {description: All of it as lines of a table., type: list, elements: str, sample: ["A task with 2 NPUs can run on a2-01."]}
 """
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors, filter_module
+from ansible_collections.npu.affinity.plugins.plugin_utils._errors import filter_errors, filter_module
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import job
 
 place = filter_errors(job.place)

@@ -369,7 +369,7 @@ _value:
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors, filter_module
+from ansible_collections.npu.affinity.plugins.plugin_utils._errors import filter_errors, filter_module
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import planner
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import Given
 

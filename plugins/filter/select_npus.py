@@ -149,7 +149,7 @@ _value:
       sample: Chips 1-2 are in ring 0 of Atlas 800 (model 9000).
 """
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors, filter_module
+from ansible_collections.npu.affinity.plugins.plugin_utils._errors import filter_errors, filter_module
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import select
 
 select_npus = filter_errors(select.select_npus)

@@ -95,7 +95,7 @@ _value:
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors, filter_module
+from ansible_collections.npu.affinity.plugins.plugin_utils._errors import filter_errors, filter_module
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import vnpus as _vnpus
 
 if TYPE_CHECKING:

@@ -173,9 +173,8 @@ _value:
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors, filter_module
+from ansible_collections.npu.affinity.plugins.plugin_utils._errors import filter_errors, filter_module
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import volcano as _volcano
-from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.volcano_check import volcano_check
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Topology
@@ -192,7 +191,7 @@ def volcano(
     check: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    problems = [] if check is None else volcano_check(check, hosts)
+    problems = [] if check is None else _volcano.volcano_check(check, hosts)
     return _volcano.volcano(hosts, cpus, npus, policy, replicas, **options) | {"problems": problems}
 
 

@@ -56,7 +56,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired import workloads as _workloads
-from ansible_collections.npu.affinity.plugins.plugin_utils._filter_errors import filter_errors, filter_module
+from ansible_collections.npu.affinity.plugins.plugin_utils._errors import filter_errors, filter_module
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.documents import AppliedState, LayoutFile
-from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
+from ansible_collections.npu.affinity.plugins.plugin_utils._errors import refused
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import without
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import lines_after, role_line
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import Settings

@@ -12,7 +12,7 @@ from ansible.errors import AnsibleActionFail
 
 from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import coded
-from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
+from ansible_collections.npu.affinity.plugins.plugin_utils._errors import refused
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.export import junit
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import RANKS, rank
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import OF_USER, drift_fails, failure, record, remarks, sentences

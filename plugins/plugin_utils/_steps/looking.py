@@ -17,7 +17,7 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.utils.unsafe_proxy import wrap_var
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown_data, shown_lines
-from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
+from ansible_collections.npu.affinity.plugins.plugin_utils._errors import refused
 from ansible_collections.npu.affinity.plugins.plugin_utils._archives import reading
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.measures_table import measures_table
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import features

@@ -17,7 +17,7 @@ from ansible import context
 from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown_lines
 from ansible_collections.npu.affinity.plugins.module_utils._base.table import count
 from ansible_collections.npu.affinity.plugins.module_utils._state.unit_files import text_digest
-from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
+from ansible_collections.npu.affinity.plugins.plugin_utils._errors import refused
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.host import fleet, host_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.job import place as placed
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import export, runs, summary_text

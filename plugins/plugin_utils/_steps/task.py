@@ -21,7 +21,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Run
 from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown_lines
 from ansible_collections.npu.affinity.plugins.module_utils._state.history import new_run
-from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import refused
+from ansible_collections.npu.affinity.plugins.plugin_utils._errors import refused
 from ansible_collections.npu.affinity.plugins.plugin_utils._archives import reading
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import near
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.of_host import HostSettings

@@ -20,7 +20,7 @@ from ansible.template import Templar
 from ansible_collections.npu.affinity.plugins.action import host_files
 from ansible_collections.npu.affinity.plugins.action.step import STEPS, ActionModule
 from ansible_collections.npu.affinity.plugins.modules import step as documented
-from ansible_collections.npu.affinity.plugins.plugin_utils._action_errors import Refused, refused
+from ansible_collections.npu.affinity.plugins.plugin_utils._errors import Refused, refused
 from ansible_collections.npu.affinity.plugins.plugin_utils._steps.looking import EXITED, failed_check
 from ansible_collections.npu.affinity.plugins.plugin_utils._steps.task import require_success, silent, write
 

@@ -14,7 +14,7 @@ from ansible.errors import AnsibleFilterError
 from planner_hosts import host
 
 from ansible_collections.npu.affinity.plugins.filter.volcano import volcano
-from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.volcano_check import volcano_check
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.volcano import volcano_check
 
 import kubernetes_validate
 
