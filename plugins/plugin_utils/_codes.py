@@ -129,7 +129,6 @@ class Sentence(str):
 
 
 def coded_error(code: str, text: str) -> ValueError:
-    """Return an error whose sentence has this code."""
     return ValueError(Sentence(code, text))
 
 
@@ -175,7 +174,6 @@ def is_counted(remark: str) -> bool:
 
 
 def without(remarks: Iterable[str], codes: Collection[str]) -> list[str]:
-    """Return the remarks that have none of these codes."""
     return [text for text in remarks if code_of(text) not in codes]
 
 

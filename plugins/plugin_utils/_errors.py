@@ -23,8 +23,6 @@ R = TypeVar("R")
 
 
 class Refused(AnsibleActionFail):
-    """Fails a task with the message alone."""
-
     @property
     def omit_exception_key(self) -> bool:
         return True

@@ -98,14 +98,14 @@ def hints(topology: Topology) -> dict[int, int | None]:
 
 
 @remark("NPU_KUBELET_BLOCKED")
-def _cgroups(topology: Topology, kubelet: Kubelet) -> list[str]:
+def _cgroups(topology: Topology, kubelet: Kubelet) -> Iterator[str]:
     version, cgroup = kubelet.get("version"), (topology.get("machine") or {}).get("cgroup")
-    if not version or minor_of(version) < REFUSES_CGROUP_V1 or cgroup not in ("v1", "hybrid") or kubelet.get("fail_cgroup_v1") == "false":
-        return []
-    return [
-        f"Kubelet {version} does not start on this host, which has cgroup {cgroup}: boot it with cgroup v2 (kernel parameter "
-        "systemd.unified_cgroup_hierarchy=1), or set failCgroupV1: false in the kubelet's configuration."
-    ]
+    refuses = version and minor_of(version) >= REFUSES_CGROUP_V1 and kubelet.get("fail_cgroup_v1") != "false"
+    if refuses and cgroup in ("v1", "hybrid"):
+        yield (
+            f"Kubelet {version} does not start on this host, which has cgroup {cgroup}: boot it with cgroup v2 (kernel parameter "
+            "systemd.unified_cgroup_hierarchy=1), or set failCgroupV1: false in the kubelet's configuration."
+        )
 
 
 @remark("NPU_KUBELET_FORECAST")
@@ -132,11 +132,11 @@ def forecast(topology: Topology) -> list[str]:
 
 
 @remark("NPU_KUBELET_FORECAST")
-def _crowded(topology: Topology, kubelet: Kubelet, plan: Plan) -> list[str]:
-    """Return a sentence where hinted nodes have fewer CPUs for pods than the plan has for their NPUs."""
+def _crowded(topology: Topology, kubelet: Kubelet, plan: Plan) -> Iterator[str]:
+    """Yield a sentence where hinted nodes have fewer CPUs for pods than the plan has for their NPUs."""
     policy = str(kubelet.get("topology_policy") or "none")
     if kubelet.get("policy") != "static" or policy not in _ALIGNED:
-        return []
+        return
     reserved, hinted, parts = mask(kubelet.get("reserved_cpus") or ""), hints(topology), []
     for node in topology.get("numa") or ():
         entries = [entry for entry in plan["npus"] if entry.get("kind", "npu") == "npu" and hinted.get(entry["id"]) == node["id"]]
@@ -146,12 +146,11 @@ def _crowded(topology: Topology, kubelet: Kubelet, plan: Plan) -> list[str]:
             names = " and ".join(title(entry) for entry in entries)
             parts.append(f"{available} of {wanted} on node {node['id']} for {names}")
     ends = "get the rest from other nodes" if policy == "best-effort" else "are refused once these are taken"
-    if not parts:
-        return []
-    return [
-        "Hinted NUMA nodes have fewer CPUs for pods than the plan has outside interrupts, so that pods that ask for as many "
-        f"{ends} ({policy}): {', '.join(parts)}."
-    ]
+    if parts:
+        yield (
+            "Hinted NUMA nodes have fewer CPUs for pods than the plan has outside interrupts, so that pods that ask for as many "
+            f"{ends} ({policy}): {', '.join(parts)}."
+        )
 
 
 def _hinted_nodes(topology: Topology, hinted: Mapping[int, int | None]) -> str:

@@ -308,9 +308,7 @@ def _plain(value: object, name: str) -> Any:
         if wrong := [key for key in value if not isinstance(key, str)]:
             raise ValueError(f"plugins: the names of the arguments of {name} are texts; got {wrong[0]!r}")
         return {str(key): _plain(one, name) for key, one in value.items()}
-    if isinstance(value, bool):
-        return bool(value)
-    for kind in (str, int, float):
+    for kind in (bool, str, int, float):
         if isinstance(value, kind):
             return kind(value)
     if isinstance(value, Sequence):

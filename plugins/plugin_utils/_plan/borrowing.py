@@ -62,8 +62,7 @@ class Borrowing:
     @cached_property
     def distances(self) -> list[list[int]]:
         """The distances of sources, by place."""
-        numbers = {node: number for number, node in enumerate(self.cpus)}
-        return [[far[numbers[source.node]] for source in self.sources] for far in self.far]
+        return [[far[source.node] for source in self.sources] for far in (dict(zip(self.cpus, row, strict=True)) for row in self.far)]
 
     def _flow(self, floor: int) -> Flow | None:
         """Return what cards take of nodes at the lowest distance for pools of at least ``floor`` CPUs; None where there are too few.
@@ -125,10 +124,8 @@ class Borrowing:
                 high = middle
         if not some:
             return {}
-        divisions = (
-            [self._pools(some)] if len(prices) == 1 else [self._pools(given) for costs in prices if (given := self._given(target, costs))]
-        )
-        return min(divisions, key=lambda pools: goals.score(self.groups, pools)) if len(divisions) > 1 else divisions[0]
+        shares = [some] if len(prices) == 1 else [given for costs in prices if (given := self._given(target, costs))]
+        return min(map(self._pools, shares), key=lambda pools: goals.score(self.groups, pools))
 
     def _first(self, target: int, prices: Sequence[Sequence[Sequence[int]]]) -> list[list[int]] | None:
         """Return the first division that is found with pools of at least ``target`` CPUs."""
@@ -206,8 +203,8 @@ class Borrowing:
         sizes = [source.size for source in self.sources]
         cpus = [sum(map(mul, row, sizes)) for row in given]
         remaining = [count - sum(of) for count, *of in zip(self.counts, *given, strict=True)]
-        for number in self._few_owners_first:
-            if remaining[number] and (owners := self._owners[number]):
+        for number, owners in self._owned:
+            if remaining[number]:
                 takers = [(cpus[taker], len(self.cards[taker])) for taker in owners]
                 for taker, more in zip(owners, by_need(remaining[number], sizes[number], takers), strict=True):
                     given[taker][number] += more
@@ -215,16 +212,12 @@ class Borrowing:
         return given
 
     @cached_property
-    def _few_owners_first(self) -> list[int]:
-        return sorted(range(len(self.sources)), key=lambda number: len(self._owners[number]))
+    def _owned(self) -> list[tuple[int, list[int]]]:
+        """The sources with those who get what nobody needs of them, sources of few owners first."""
+        owned = ((number, self._owners(source.node)) for number, source in enumerate(self.sources))
+        return sorted(((number, owners) for number, owners in owned if owners), key=lambda source: len(source[1]))
 
-    @cached_property
-    def _owners(self) -> list[list[int]]:
-        """For each source, who gets what nobody needs of it."""
-        of_nodes = {node: self._owners_of(node) for node in self.cpus}
-        return [of_nodes[source.node] for source in self.sources]
-
-    def _owners_of(self, node: int) -> list[int]:
+    def _owners(self, node: int) -> list[int]:
         """Return the owners of a node: its cards, or those to which it is local, or else those near to it."""
         if node in self.places:
             return [self.places.index(node)]
@@ -269,7 +262,6 @@ class Flow:
 
     @property
     def cost(self) -> int:
-        """The total cost."""
         return sum(sum(map(mul, row, costs)) for row, costs in zip(self.given, self.costs, strict=True))
 
     def meet(self, needs: Sequence[int]) -> bool:
@@ -330,12 +322,8 @@ class Flow:
             of_sources[place] += far[place] - least
         for other, (distance, _source) in reached.items():
             of_takers[other] += distance - least
-        return end, self._steps(by[end], reached, by)
-
-    @staticmethod
-    def _steps(place: int, reached: dict[int, tuple[int, int]], by: list[int]) -> list[tuple[int, int]]:
-        path = []
-        while (lent := reached[place][1]) >= 0:
-            path.append((place, lent))
-            place = by[lent]
-        return path
+        path, other = [], by[end]
+        while (lent := reached[other][1]) >= 0:
+            path.append((other, lent))
+            other = by[lent]
+        return end, path

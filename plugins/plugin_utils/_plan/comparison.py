@@ -15,6 +15,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import NO_NO
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import machine as _machine
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import options as _options
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import planner
+from ansible_collections.npu.affinity.plugins.plugin_utils._plan.goals import sums
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.quality import percent, quality
@@ -94,13 +95,9 @@ def measure(groups: Groups, pools: Mapping[Card, int], held: int = 0) -> dict[st
 def _distance(machine: Machine, card: Card, cpus: int) -> tuple[int, int]:
     """Return the number of CPUs whose distance to the card is known, and the sum of these distances."""
     node = machine.nodes.get(NO_NODE if card.numa is None else card.numa)
-    number = total = 0
-    for other in machine.nodes.values():
-        if node and other.id in node.distances:
-            count = (other.cpus & cpus).bit_count()
-            number += count
-            total += count * node.distances[other.id]
-    return number, total
+    distances = node.distances if node else {}
+    others = (other for other in machine.nodes.values() if other.id in distances)
+    return sums(((other.cpus & cpus).bit_count(), distances[other.id]) for other in others)
 
 
 def measured(pools: object, topology: Topology, cpus: object = None) -> dict[str, Any]:
@@ -120,13 +117,9 @@ def measured(pools: object, topology: Topology, cpus: object = None) -> dict[str
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError("pools: expected a plan of npu.affinity.plan, with cpus, and npus with id, pool and slice") from error
     machine = machine_of(topology, cpus)
-    names: dict[str, list[Card]] = {}
-    for card in machine.cards:
-        for name in (str(card.id), f"{card.kind}-{card.id}"):
-            names.setdefault(name, []).append(card)
     masks: dict[Card, int] = {}
     for name, value in pools.items():
-        cards = names.get(str(name), [])
+        cards = [card for card in machine.cards if str(name) in (str(card.id), f"{card.kind}-{card.id}")]
         if len(cards) != 1:
             existing = ", ".join(sorted(f"{card.kind}-{card.id}" for card in machine.cards)) or "none"
             raise ValueError(f"pools: {name!r} names {len(cards) or 'no'} cards of the host; it has {existing}")

@@ -73,13 +73,9 @@ def violations(groups: Groups, pools: Mapping[Card, int], expected: Collection[C
 
 def contradictions(machine: Machine) -> list[Violation]:
     """Return where npu-smi puts an NPU on other CPUs than those of the NUMA node that the kernel names."""
-    broken = []
-    for card in machine.cards:
-        node_cpus, affinity = machine.own_cpus(card), mask(card.affinity or "", f"affinity of {card.name}")
-        if node_cpus and affinity and not affinity & node_cpus:
-            words = f"npu-smi prints CPUs {card.affinity} for <cards>, but the kernel has it on NUMA node {card.numa} (<cpus>)"
-            broken.append(Violation("affinity", words, [card], node_cpus))
-    return broken
+    words = "npu-smi prints CPUs {0.affinity} for <cards>, but the kernel has it on NUMA node {0.numa} (<cpus>)"
+    cpus = ((card, machine.own_cpus(card), mask(card.affinity or "", f"affinity of {card.name}")) for card in machine.cards)
+    return [Violation("affinity", words.format(card), [card], own) for card, own, printed in cpus if own and printed and not own & printed]
 
 
 def _unfit(machine: Machine, pools: Mapping[Card, int]) -> Iterator[Violation]:
@@ -158,11 +154,8 @@ def split(machine: Machine, pools: Mapping[Card, int]) -> int:
 
 def uneven(groups: Groups, pools: Mapping[Card, int]) -> int:
     """Return the sum of what the largest pool of each group has more than its smallest."""
-    total = 0
-    for cards in groups.alike.values():
-        if len(cards) > 1 and (sizes := [pools[card].bit_count() for card in cards if card in pools]):
-            total += max(sizes) - min(sizes)
-    return total
+    sizes = ([pools[card].bit_count() for card in cards if card in pools] for cards in groups.alike.values() if len(cards) > 1)
+    return sum(max(of_group) - min(of_group) for of_group in sizes if of_group)
 
 
 def local(groups: Groups) -> int:

@@ -147,12 +147,12 @@ class Groups:
         """
         pools: dict[Card, int] = {}
         machine = self.machine
-        if self.anywhere:
-            shares = {home: [units for node in sorted(self.usable) for units in machine.units(self.usable[node])] for home in self.cards}
-        else:
-            shares = {home: machine.units(self.usable[home]) for home in self.cards}
-            if neighbours:
-                self._add_neighbours(shares)
+        shares = {
+            home: [units for node in (sorted(self.usable) if self.anywhere else [home]) for units in machine.units(self.usable[node])]
+            for home in self.cards
+        }
+        if neighbours and not self.anywhere:
+            self._add_neighbours(shares)
         for home, cards in self.cards.items():
             of_group = dict(zip(cards, equal_shares(machine, shares[home], len(cards), most), strict=True))
             small = [card for card, cpus in of_group.items() if cpus.bit_count() < machine.least(card)]

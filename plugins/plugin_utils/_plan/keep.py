@@ -111,11 +111,9 @@ def match(cards: Collection[Card], records: Collection[PlanEntry]) -> dict[Card,
     if not all(record.get("pci") for record in records) or not all(card.pci for card in cards):
         return None
     matched: dict[Card, PlanEntry] = {}
-    by_function: dict[str, list[PlanEntry]] = {}
-    for record in sorted(records, key=lambda record: int(record["id"])):
-        by_function.setdefault(str(record["pci"]).lower(), []).append(record)
+    by_id = [(str(record["pci"]).lower(), record) for record in sorted(records, key=lambda record: int(record["id"]))]
     for card in sorted(cards, key=lambda card: (card.chip, card.id)):
-        same = [record for record in by_function.get(str(card.pci).lower(), ()) if record.get("kind", card.kind) == card.kind]
+        same = [record for pci, record in by_id if pci == str(card.pci).lower() and record.get("kind", card.kind) == card.kind]
         chosen = next((record for record in same if record.get("chip") == card.chip), None)
         unknown = [record for record in same if record.get("chip") is None or record.get("unlisted")]
         if chosen is None and unknown:
@@ -173,12 +171,9 @@ def _obstacle(machine: Machine, applied: Plan, options: Options, matched: Mappin
 @remark("NPU_CARD_LOST")
 def _gone(lost: Iterable[PlanEntry]) -> Iterator[str]:
     """Yield which cards are missing and the result for the others; the same from one run to the next."""
-    fates: dict[str, list[PlanEntry]] = {}
-    for entry in lost:
-        if not entry.get("unlisted"):
-            fates.setdefault(entry.get("released") or "", []).append(entry)
-    for why, entries in sorted(fates.items()):
-        gone = ", ".join(f"{entry['kind'].upper()} {entry['id']} (PCI {entry['pci']})" for entry in entries)
+    reasons = [(entry.get("released") or "", entry) for entry in lost if not entry.get("unlisted")]
+    for why in sorted({reason for reason, _entry in reasons}):
+        gone = ", ".join(f"{entry['kind'].upper()} {entry['id']} (PCI {entry['pci']})" for reason, entry in reasons if reason == why)
         kept = "slices, but not their pools, which were planned again" if why else "pools and slices"
         after = f": {why}" if why else "; npu_affinity_replan: true plans again for those that are there"
         yield f"{gone} of the plan in force cannot be found, and the others keep their {kept}{after}."

@@ -8,6 +8,7 @@ Card is the word for whatever a pool belongs to: an NPU chip or a GPU.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -78,11 +79,11 @@ class Node:
 class Machine:
     """What a topology and the options leave to divide, CPU sets as masks.
 
-    ``usable`` are the CPUs that pools may hold. A core is named by its lowest thread: ``core_of`` maps its CPUs to that, ``siblings`` that
-    to all of them, and ``threads`` has, for every distance to it that occurs, the CPUs at that distance, so that cores can be looked at
-    without going through CPUs. Cores with one thread are in none of these. ``caches`` and ``sockets`` are the CPUs of each, as far as
-    they are known. ``memory`` is the option, and ``allowed`` keeps the results of :func:`memory`. ``in_force`` are the pools of the plan
-    in force, where it was made with the same options, and ``divided`` the CPUs that could be divided then.
+    ``usable`` are the CPUs that pools may hold. A core is named by its lowest thread: ``core_of`` maps its CPUs to that, and ``threads``
+    has the CPUs at every distance to it, so that cores can be looked at without going through CPUs. Cores with one thread are in neither.
+    ``caches`` and ``sockets`` are the CPUs of each, as far as they are known. ``memory`` is the option, and ``allowed`` keeps the results
+    of :func:`memory`. ``in_force`` are the pools of the plan in force, where it was made with the same options, and ``divided`` the CPUs
+    that could be divided then.
     """
 
     online: int
@@ -93,7 +94,6 @@ class Machine:
     housekeeping: int
     nodes: dict[int, Node]
     core_of: Mapping[int, int]
-    siblings: Mapping[int, int]
     threads: list[tuple[int, int]]
     caches: list[int]
     threads_per_core: int
@@ -296,7 +296,7 @@ def read(topology: documents.Topology, options: Options) -> Machine:
         )
     cpus = topology["cpus"]
     online = mask(cpus["online"], "cpus.online of the topology")
-    core_of, siblings, threads, threads_per_core = _cores(tuple(cpus.get("siblings") or ()))
+    core_of, threads, threads_per_core = _cores(tuple(cpus.get("siblings") or ()))
     machine = Machine(
         online=online,
         offline=cpus.get("offline") or "",
@@ -306,9 +306,8 @@ def read(topology: documents.Topology, options: Options) -> Machine:
         housekeeping=0,
         nodes=_nodes(topology, online),
         core_of=core_of,
-        siblings=siblings,
         threads=threads,
-        caches=_caches(tuple(cpus.get("caches") or ())),
+        caches=sorted((mask(cache, "cpus.caches of the topology") for cache in cpus.get("caches") or ()), key=lambda cache: cache & -cache),
         threads_per_core=threads_per_core,
         cards=_cards(topology["npus"]),
         smt=options.smt,
@@ -342,25 +341,16 @@ def _nodes(topology: documents.Topology, online: int) -> dict[int, Node]:
 
 
 @lru_cache(maxsize=16)
-def _cores(siblings: tuple[str, ...]) -> tuple[Mapping[int, int], Mapping[int, int], list[tuple[int, int]], int]:
-    """Return ``core_of``, ``siblings``, ``threads`` and ``threads_per_core`` of a machine; kept for the last 16 models of machines."""
+def _cores(siblings: tuple[str, ...]) -> tuple[Mapping[int, int], list[tuple[int, int]], int]:
+    """Return ``core_of``, ``threads`` and ``threads_per_core`` of a machine; kept for the last 16 models of machines."""
     core_of = {}
-    masks: dict[int, int] = {}
     threads: dict[int, int] = {}
     for text in siblings:
         cpus = sorted(expand(text, "cpus.siblings of the topology"))
-        for cpu in cpus:
-            core_of[cpu] = cpus[0]
-            masks[cpus[0]] = masks.get(cpus[0], 0) | 1 << cpu
-            if cpu != cpus[0]:
-                threads[cpu - cpus[0]] = threads.get(cpu - cpus[0], 0) | 1 << cpu
-    return core_of, masks, list(threads.items()), max(map(int.bit_count, masks.values()), default=1)
-
-
-@lru_cache(maxsize=16)
-def _caches(caches: tuple[str, ...]) -> list[int]:
-    """Return the last-level caches by their lowest CPU, as masks; kept for the last 16 models."""
-    return sorted((mask(cache, "cpus.caches of the topology") for cache in caches), key=lambda cache: cache & -cache)
+        core_of.update(dict.fromkeys(cpus, cpus[0]))
+        for cpu in cpus[1:]:
+            threads[cpu - cpus[0]] = threads.get(cpu - cpus[0], 0) | 1 << cpu
+    return core_of, list(threads.items()), max(Counter(core_of.values()).values(), default=1)
 
 
 def _cards(entries: Iterable[documents.Npu]) -> list[Card]:

@@ -31,12 +31,10 @@ class RoleSizes(NamedTuple):
         return f"irq {self.irq}, acl {self.acl}, release {self.release}" + (f", kv {self.kv}" if self.kv else "")
 
     def record(self) -> dict[str, int]:
-        """Return the sizes as a plan records them."""
         return {name: size for name, size in self._asdict().items() if size}
 
 
 PUBLISHED = RoleSizes()
-_MAY_BE_NONE = ("kv",)
 _RECORDED = ("strategy", "cpus", "housekeeping", "npus", "smt", "min_cpus", "repair", "roles", "exclude_isolated", "memory", "visible_npus")
 """The options that a plan records in any case."""
 
@@ -72,7 +70,6 @@ class Options(NamedTuple):
 
     @property
     def sizes(self) -> tuple[RoleSizes, ...]:
-        """All sizes that roles have on this host."""
         return self.roles, *(workload.roles for workload in self.workloads if workload.roles)
 
     def record(self) -> dict[str, Any]:
@@ -161,9 +158,7 @@ def _roles(option: str, value: object, others: RoleSizes = PUBLISHED) -> RoleSiz
             f"{option}: {', '.join(unknown)} cannot be sized, only irq, acl, release and kv; main has what they leave of a pool"
         )
     given = {name: number for name, number in value.items() if number is not None}
-    return others._replace(
-        **{name: _number(f"{option}.{name}", number, 0 if name in _MAY_BE_NONE else 1) for name, number in given.items()}
-    )
+    return others._replace(**{name: _number(f"{option}.{name}", number, 0 if name == "kv" else 1) for name, number in given.items()})
 
 
 def _of_workloads(value: object, others: RoleSizes) -> tuple[OfWorkload, ...]:

@@ -235,15 +235,12 @@ def _asked(machine: Machine, options: Options, kept: keep.Kept) -> frozenset[Car
 
 def _kept(entries: Mapping[Card, PlanEntry], strategy: str, beside_workers: bool) -> Division:
     pools = {card: mask(entry["pool"]) for card, entry in entries.items()}
-    warnings = []
-    if beside_workers and entries:
-        warnings.append(
-            Sentence(
-                "NPU_WORKERS_OVERLAP",
-                f"Workers that bind themselves and start again divide the CPUs over the {len(entries)} NPUs that are left; "
-                "npu_affinity_replan: true then binds the interrupts by the same pools.",
-            )
-        )
+    overlap = Sentence(
+        "NPU_WORKERS_OVERLAP",
+        f"Workers that bind themselves and start again divide the CPUs over the {len(entries)} NPUs that are left; "
+        "npu_affinity_replan: true then binds the interrupts by the same pools.",
+    )
+    warnings = [overlap] if beside_workers and entries else []
     return Division(strategy, "Cards are missing, and the others keep what the plan in force gave them.", pools, entries, [], warnings, [])
 
 

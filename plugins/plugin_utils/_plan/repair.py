@@ -16,7 +16,6 @@ from itertools import product
 from typing import NamedTuple
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.memory_nodes import FAR
-from ansible_collections.npu.affinity.plugins.plugin_utils._codes import coded_error
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_of, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import goals
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.borrowing import Borrowing
@@ -38,8 +37,6 @@ SHOWN = 4
 
 
 class Division(NamedTuple):
-    """How pools were made, these as masks, and their score."""
-
     how: str
     masks: Mapping[Card, int]
     score: goals.Score
@@ -78,11 +75,7 @@ def repaired(groups: Groups, name: str, strategy: Strategy, asked: Collection[Ca
     if best and machine.in_force:
         best = _stable(groups, best, floor)
     if best is None:
-        masks = groups.divide(asked, neighbours, most)
-        if remaining := violations(groups, masks, masks):
-            broken = "; ".join(violation.sentence for violation in remaining)
-            raise coded_error("NPU_RULE_FAILS", f"The CPUs cannot be divided by the rules: {broken}")
-        best = Division(BY_NODE, masks, goals.score(groups, masks, floor))
+        best = Division(BY_NODE, masks := groups.divide(asked, neighbours, most), goals.score(groups, masks, floor))
     return _explained(groups, name, given, divisions, best, floor)
 
 
@@ -304,12 +297,10 @@ def _better(groups: Groups, published: Division, best: Division) -> str:
     return f"{would}. Instead {best.how}, which {reached}"
 
 
-def _sentences(strategy: str, defects: Iterable[Violation], pools: Mapping[Card, int], how: str) -> Iterator[str]:
+def _sentences(strategy: str, defects: Collection[Violation], pools: Mapping[Card, int], how: str) -> Iterator[str]:
     """Yield what the published pools break and what was done instead; of many defects of one kind, the first with its numbers."""
-    kinds: dict[str, list[Violation]] = {}
-    for defect in defects:
-        kinds.setdefault(defect.kind, []).append(defect)
-    for alike in kinds.values():
+    for kind in dict.fromkeys(defect.kind for defect in defects):
+        alike = [defect for defect in defects if defect.kind == kind]
         listed = len(alike) if len(alike) < SHOWN else 1
         for defect in alike[:listed]:
             yield f"Published {strategy}: {defect.sentence}. Instead {_outcome(defect.cards, pools, how)}."

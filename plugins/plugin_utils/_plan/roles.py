@@ -130,13 +130,10 @@ def spread(pool: list[int], roles: Roles, core_of: Mapping[int, int], threads_pe
     for on_a_core in range(1, threads_per_core + 1):
         taken: set[int] = set()
         irq = _take(pool, len(roles.irq), on_a_core, core_of, taken)
-        release = _take(backwards, len(roles.release), on_a_core, core_of, taken)
-        acl = _take(backwards, len(roles.acl), on_a_core, core_of, taken)
-        kv = _take(backwards, len(roles.kv), on_a_core, core_of, taken) if roles.kv else []
-        chosen = {*irq, *kv, *acl, *release}
-        if len(chosen) == len(ends):
-            main = [cpu for cpu in pool if cpu not in chosen]
-            return Roles(_ordered(irq, pool), main, _ordered(kv, pool), _ordered(acl, pool), _ordered(release, pool))
+        release, acl, kv = (_take(backwards, len(cpus), on_a_core, core_of, taken) for cpus in (roles.release, roles.acl, roles.kv))
+        if len(irq + release + acl + kv) == len(ends):
+            main = set(pool).difference(irq, release, acl, kv)
+            return Roles(*(sorted(cpus, key=pool.index) for cpus in (irq, main, kv, acl, release)))
     return None
 
 
@@ -151,7 +148,3 @@ def _take(cpus: list[int], count: int, on_a_core: int, core_of: Mapping[int, int
             if len(chosen) >= count:
                 return chosen[:count]
     return chosen
-
-
-def _ordered(cpus: list[int], pool: list[int]) -> list[int]:
-    return cpus if len(cpus) == 1 else sorted(cpus, key=pool.index)

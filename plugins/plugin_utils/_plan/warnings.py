@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import Sentence, remark
@@ -13,7 +13,6 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import text_
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.goals import local
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.groups import Groups, equal_shares
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan.machine import Card, Machine, cards_named
-from ansible_collections.npu.affinity.plugins.plugin_utils._plan.options import RoleSizes
 
 
 KEEPS_NODES_FREE = "even_split"
@@ -101,7 +100,9 @@ def remote(groups: Groups, pools: Mapping[Card, int], strategy: str) -> Iterator
     shares = {card.numa: own_share(groups, card) for card in {card.numa: card for card in far}.values()}
     can_be_near = all(shares[card.numa] >= groups.machine.least(card) for card in far)
     yield f"{strategy} gives {cards_named(far)} remote CPUs: {count} of {total} in these pools{'; ' + nearer if can_be_near else ''}."
-    for why, cards in _by_reason(groups, without).items():
+    reasons = {card: _reason(groups, card) for card in without}
+    for why in dict.fromkeys(reasons.values()):
+        cards = [card for card in without if reasons[card] == why]
         nodes = sorted({card.numa for card in cards if card.numa is not None})
         place = f"NUMA {'node' if len(nodes) == 1 else 'nodes'} {', '.join(map(str, nodes))}"
         have = "has no CPU of its" if len(cards) == 1 else "have no CPU of their"
@@ -127,37 +128,24 @@ def own_share(groups: Groups, card: Card) -> int:
     return min(map(int.bit_count, equal_shares(machine, machine.units(groups.machine.own_cpus(card) & machine.usable), alike)))
 
 
-def _by_reason(groups: Groups, cards: Iterable[Card]) -> Mapping[str, list[Card]]:
-    """Return cards that have no CPU of their own node by the reason for that."""
-    reasons: dict[str, list[Card]] = {}
-    for card in cards:
-        if not (cpus := groups.machine.own_cpus(card)):
-            why = "no CPU is online there"
-        elif not cpus & groups.machine.usable:
-            why = f"only CPUs {text_of(groups.machine.usable)} may be divided. Allow others with cpus, or keep fewer with housekeeping"
-        else:
-            why = "the CPUs there are in other pools"
-        reasons.setdefault(why, []).append(card)
-    return reasons
+def _reason(groups: Groups, card: Card) -> str:
+    """Return why a card has no CPU of its own node."""
+    if not (cpus := groups.machine.own_cpus(card)):
+        return "no CPU is online there"
+    if not cpus & groups.machine.usable:
+        return f"only CPUs {text_of(groups.machine.usable)} may be divided. Allow others with cpus, or keep fewer with housekeeping"
+    return "the CPUs there are in other pools"
 
 
 @remark("NPU_ROLES_SHARED")
 def roles(machine: Machine, sharing_cores: list[Card], small: list[Card]) -> Iterator[str]:
     """Yield which cards have roles that could not be kept on cores of their own, or that are smaller than asked for."""
-    for sizes, cards in _by_sizes(machine, sharing_cores):
-        yield (f"Pools of {cards_named(cards)} have too few cores to keep {sizes} apart, so these roles run on threads of the same cores.")
-    for sizes, cards in _by_sizes(machine, small):
-        yield (
-            f"Pools of {cards_named(cards)} have fewer than {sum(sizes) + 1} CPUs, so that their roles are smaller than {sizes} or share "
-            "CPUs."
-        )
-
-
-def _by_sizes(machine: Machine, cards: Iterable[Card]) -> Iterable[tuple[RoleSizes, list[Card]]]:
-    by_sizes: dict[RoleSizes, list[Card]] = {}
-    for card in cards:
-        by_sizes.setdefault(machine.sizes(card), []).append(card)
-    return by_sizes.items()
+    for sizes in dict.fromkeys(map(machine.sizes, sharing_cores)):
+        cards = cards_named(card for card in sharing_cores if machine.sizes(card) == sizes)
+        yield f"Pools of {cards} have too few cores to keep {sizes} apart, so these roles run on threads of the same cores."
+    for sizes in dict.fromkeys(map(machine.sizes, small)):
+        cards = cards_named(card for card in small if machine.sizes(card) == sizes)
+        yield f"Pools of {cards} have fewer than {sum(sizes) + 1} CPUs, so that their roles are smaller than {sizes} or share CPUs."
 
 
 def _owners(machine: Machine, pools: Mapping[Card, int], threads: int) -> str:

@@ -32,8 +32,6 @@ _FINAL = 1 << 30
 
 
 class Version(NamedTuple):
-    """A release of vLLM-Ascend."""
-
     major: int
     minor: int
     patch: int

@@ -24,7 +24,8 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._plan.strategies impo
 def containers(machine: Machine, name: str, take: Callable[[cpus.Units, int, int, int], int]) -> Pools:
     """Return a pool for every card, by ``take(units, available, count, group)``. ``ValueError`` with the kubelet's sentence: too few."""
     nodes = {node.id: node.cpus for node in machine.nodes.values()}
-    model = units(machine.online, nodes, machine.sockets, machine.caches, machine.siblings.values())
+    cores = (machine.whole_cores(1 << core) for core in set(machine.core_of.values()))
+    model = units(machine.online, nodes, machine.sockets, machine.caches, cores)
     group, available = machine.threads_per_unit, machine.usable
     count = available.bit_count() // len(machine.cards) // group * group
     if not count:

@@ -28,7 +28,6 @@ MAX_CORES = 8
 
 
 def poll_cpus(machine: Machine) -> int:
-    """Return the CPUs of the poll threads as a mask."""
     return machine.nodes[0].cpus & machine.usable & ~1 if 0 in machine.nodes else 0
 
 
