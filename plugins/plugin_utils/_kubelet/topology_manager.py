@@ -25,35 +25,14 @@ BEST_EFFORT, SINGLE = "best-effort", "single-numa-node"
 POLICIES = ("none", BEST_EFFORT, "restricted", SINGLE)
 
 
+Distances = Sequence[Sequence[int]]
+
+
 class Hint(NamedTuple):
     """``nodes`` None means any. ``preferred`` says that no smaller set would do, were the host empty."""
 
     nodes: int | None
     preferred: bool
-
-
-class Ranking:
-    """Which of two sets of nodes is better: the narrower, with distances then the closer, then the one with the lower nodes.
-
-    ``distances`` are rows in the order of the bits, for ``prefer-closest-numa-nodes``.
-    """
-
-    def __init__(self, distances: Sequence[Sequence[int]] | None = None) -> None:
-        self.distances = distances
-
-    def within(self, nodes: int) -> tuple[float, int]:
-        """Return the key among sets of the same width."""
-        bits, distances = cpus_of(nodes), self.distances
-        return sum(distances[node][other] for node in bits for other in bits) / len(bits) ** 2 if distances else 0, nodes
-
-    def preferred(self, nodes: int) -> tuple[int, float, int]:
-        return nodes.bit_count(), *self.within(nodes)
-
-    def otherwise(self, nodes: int, floor: int) -> tuple[int, int, float, int]:
-        """Return the key of sets that are not preferred: as wide as ``floor``, else narrower by as little as possible, else wider."""
-        width = nodes.bit_count()
-        order = (0, 0) if width == floor else (1, -width) if width < floor else (2, width)
-        return *order, *self.within(nodes)
 
 
 def admits(policy: str, hint: Hint) -> bool:
@@ -71,40 +50,51 @@ def least_nodes(request: int, counts: Sequence[int]) -> int:
 
 
 def best_nodes(
-    request: int, capacity: Sequence[int], free: Sequence[int], policy: str, chips: Hint | None = None, ranking: Ranking | None = None
+    request: int, capacity: Sequence[int], free: Sequence[int], policy: str, chips: Hint | None = None, distances: Distances | None = None
 ) -> Hint:
     """Return what the topology manager makes of the hints for CPUs and for chips. Without either, any node will do."""
     if not request and chips is None:
         return Hint(None, True)
     cpus = _cpu_hints(request, capacity, free, chips.nodes if chips else None) if request else None
-    return merge([None if chips is None else [chips], cpus], (1 << len(capacity)) - 1, policy, ranking)
+    return merge([None if chips is None else [chips], cpus], (1 << len(capacity)) - 1, policy, distances)
 
 
-def merge(resources: Iterable[Sequence[Hint] | None], everything: int, policy: str, ranking: Ranking | None = None) -> Hint:
+def merge(resources: Iterable[Sequence[Hint] | None], everything: int, policy: str, distances: Distances | None = None) -> Hint:
     """Return the best hint over all resources; ``everything`` are all nodes of the host.
 
-    None is a resource for which nobody has an opinion, an empty list one that cannot be placed.
+    None is a resource for which nobody has an opinion, an empty list one that cannot be placed. ``distances`` are rows in the order of
+    the bits, for ``prefer-closest-numa-nodes``.
     """
     if policy == "none":
         return Hint(None, True)
     listed = [[Hint(None, True)] if hints is None else hints or [Hint(None, False)] for hints in resources]
     if policy == SINGLE:
         listed = [[hint for hint in hints if hint.preferred and (hint.nodes is None or hint.nodes.bit_count() == 1)] for hints in listed]
-    best = _best(listed, everything, ranking or Ranking())
+    best = _best(listed, everything, distances)
     return Hint(None, best.preferred) if policy == SINGLE and best.nodes == everything else best
 
 
-def _best(resources: Sequence[Sequence[Hint]], everything: int, ranking: Ranking) -> Hint:
+def _best(resources: Sequence[Sequence[Hint]], everything: int, distances: Distances | None) -> Hint:
+    """Return the narrowest set of nodes, with distances the closest of these, then that with the lowest nodes.
+
+    Where none is preferred, it is as wide as the widest of the narrowest hints, else narrower by as little as possible, else wider.
+    """
+
+    def within(nodes: int) -> tuple[float, int]:
+        bits = cpus_of(nodes)
+        return sum(distances[node][other] for node in bits for other in bits) / len(bits) ** 2 if distances else 0, nodes
+
     merged: set[tuple[int, int | None, bool]] = {(everything, None, True)}
     for hints in resources:
         merged = {_added(state, hint) for state in merged for hint in hints}
     preferred = [nodes for nodes, _first, good in merged if nodes and good]
     if preferred:
-        return Hint(min(preferred, key=ranking.preferred), True)
+        return Hint(min(preferred, key=lambda nodes: (nodes.bit_count(), within(nodes))), True)
     widths = [[hint.nodes.bit_count() for hint in hints if hint.nodes is not None] for hints in resources]
     floor = max((min(counts) for counts in widths if counts), default=0)
-    others = [nodes for nodes, _first, _good in merged if nodes]
-    return Hint(min(others, key=lambda nodes: ranking.otherwise(nodes, floor), default=everything), False)
+    others = [(nodes.bit_count() - floor, nodes) for nodes, _first, _good in merged if nodes]
+    best = min(others, key=lambda other: (other[0] > 0, abs(other[0]), within(other[1])), default=(0, everything))
+    return Hint(best[1], False)
 
 
 def _added(state: tuple[int, int | None, bool], hint: Hint) -> tuple[int, int | None, bool]:

@@ -18,7 +18,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import 
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import mask, union
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import in_force
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import PolicyOptions, allocate
-from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import BEST_EFFORT, SINGLE, Hint, Ranking, admits
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import BEST_EFFORT, SINGLE, Hint, admits
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import best_nodes, least_nodes, units_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement import product as _product
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.host import STATIC, Host
@@ -128,8 +128,7 @@ def _chip_hint(host: Host, chips: Iterable[int]) -> Hint | None:
 
 
 def _best_nodes(host: Host, cpus: int, policy: str, chips: Iterable[int]) -> Hint:
-    ranking = Ranking(host.distances) if host.distances else None
-    return best_nodes(cpus, host.capacity, host.free, policy, _chip_hint(host, chips), ranking)
+    return best_nodes(cpus, host.capacity, host.free, policy, _chip_hint(host, chips), host.distances)
 
 
 def _taken(host: Host, cpus: int, hint: Hint) -> dict[int, int]:

@@ -189,9 +189,9 @@ def merge(given: dict, expected: dict) -> None:
 
     providers = [hints for provider in given["providers"] for hints in (provider or {"any": None}).values()]
     resources = [None if hints is None else [hint(**one) for one in hints] for hints in providers]
-    ranking = topology_manager.Ranking(given["distances"] if given["prefer_closest_numa"] else None)
+    distances = given["distances"] if given["prefer_closest_numa"] else None
     for policy in given["policies"]:
-        merged = topology_manager.merge(resources, sum(bits.values()), policy, ranking)
+        merged = topology_manager.merge(resources, sum(bits.values()), policy, distances)
         nodes = None if merged.nodes is None else [node for node, bit in bits.items() if merged.nodes & bit]
         assert topology_manager.admits(policy, merged) == expected["admit"][policy], policy
         if policy == "none" or (policy == topology_manager.SINGLE and len(given["policies"]) > 1 and not expected["admit"][policy]):

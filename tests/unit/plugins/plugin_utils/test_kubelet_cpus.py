@@ -12,7 +12,7 @@ from planner_hosts import host
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._cpusets import cpus_of, mask, mask_of, text_of
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.cpus import PolicyOptions, Units, allocate, distributed, packed, reserve
-from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import POLICIES, Hint, Ranking, admits
+from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import POLICIES, Hint, admits
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet.topology_manager import best_nodes, least_nodes, merge, units_of
 
 
@@ -225,7 +225,7 @@ def test_merging(resources, policy, nodes, preferred):
 def test_the_closest_of_equally_wide_sets():
     pairs = [hints("12+", "23+")]
     assert merge(pairs, 0b1111, "restricted").nodes == 0b0110
-    assert merge(pairs, 0b1111, "restricted", Ranking(NEAR_PAIRS)).nodes == 0b1100
+    assert merge(pairs, 0b1111, "restricted", NEAR_PAIRS).nodes == 0b1100
 
 
 @st.composite
@@ -243,11 +243,10 @@ def fleets(draw):
 def test_the_hints_that_decide_give_what_all_hints_give(machine):
     request, capacity, free, chips, distances = machine
     everything = (1 << len(capacity)) - 1
-    ranking = Ranking(distances)
     resources = [None if chips is None else [chips], cpu_hints(request, capacity, free) if request else None]
     for policy in POLICIES[1:]:
-        best = best_nodes(request, capacity, free, policy, chips, ranking)
-        assert best == (merge(resources, everything, policy, ranking) if request or chips else Hint(None, True)), policy
+        best = best_nodes(request, capacity, free, policy, chips, distances)
+        assert best == (merge(resources, everything, policy, distances) if request or chips else Hint(None, True)), policy
 
 
 @given(st.integers(1, 30), st.lists(st.integers(0, 9), min_size=1, max_size=6))
