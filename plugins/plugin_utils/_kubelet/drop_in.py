@@ -155,7 +155,7 @@ def _refuse_static(topology: Topology, options: Mapping[str, str], topology_poli
     if not reserved:
         raise ValueError(
             "reserved: the static CPU manager needs at least one reserved CPU, and the plan has none for interrupts or housekeeping; set "
-            " npu_affinity_housekeeping, or name some with npu_affinity_kubelet_reserved"
+            "npu_affinity_housekeeping, or name some with npu_affinity_kubelet_reserved"
         )
     units = units_of(topology)
     kept = mask(reserved)

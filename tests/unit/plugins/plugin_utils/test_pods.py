@@ -206,7 +206,7 @@ def test_host_code_reads_what_is_written():
 @pytest.mark.parametrize(
     ("topology", "options", "words"),
     [
-        (GPUS, {}, "the static CPU manager needs at least one reserved CPU"),
+        (GPUS, {}, "reserved CPU, and the plan has none for interrupts or housekeeping; set npu_affinity_housekeeping, or name"),
         (A2, {"reserved": "0-191"}, "are all CPUs of the host"),
         (A2, {"policy": "shared"}, "policy: expected one of none, static"),
         (A2, {"topology_policy": "strict"}, "topology_policy: expected one of none, best-effort"),
