@@ -131,7 +131,7 @@ import time
 
 from ansible_collections.npu.affinity.plugins.module_utils._module.exits import AnsibleModule
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._measure.measuring import measure
+from ansible_collections.npu.affinity.plugins.module_utils._measure import measure
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.tasks import plan_in_force
 
 ARGUMENTS = {

@@ -35,7 +35,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.kubelet imp
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads import memory
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Host
 from ansible_collections.npu.affinity.plugins.module_utils._kernel import isolation
-from ansible_collections.npu.affinity.plugins.module_utils._measure.measuring import measure
+from ansible_collections.npu.affinity.plugins.module_utils._measure import measure
 from ansible_collections.npu.affinity.plugins.module_utils._smi.tables import damaged_rows
 from ansible_collections.npu.affinity.plugins.module_utils._state import plan_file, previous, systemd
 from ansible_collections.npu.affinity.plugins.module_utils._state.history import in_force

@@ -100,14 +100,10 @@ class Shortage(NamedTuple):
     tried: bool
 
     @property
-    def gigantic(self) -> bool:
-        return self.size >= GIGANTIC
-
-    @property
     def remedy(self) -> str:
         if self.present is None:
             return "the kernel does not offer huge pages of this size there; check the setting"
-        if self.gigantic:
+        if self.size >= GIGANTIC:
             return "only the kernel command line reserves pages of this size reliably; set hugepagesz= and hugepages= there and reboot"
         if self.tried:
             return (
@@ -304,7 +300,7 @@ def compare(comparing: Comparing, wanted: HugePagesLive) -> None:
         name = "huge pages of %s on node %d" % (size_text(size), node)
         lack, now = short.get(node), pages(host, size, node)
         if lack:
-            word = SHORT_OF_MEMORY if lack.tried or lack.gigantic else EDIT
+            word = SHORT_OF_MEMORY if lack.tried or size >= GIGANTIC else EDIT
             findings.differs("hugepages", name, str(count), str(lack.present or 0), Cause(word, lack.remedy))
             continue
         by_node = size < GIGANTIC or is_since(host, *BY_NODE)

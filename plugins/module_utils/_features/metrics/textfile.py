@@ -102,9 +102,5 @@ def written(host: Host, recorded: Mapping[str, Any]) -> list[str]:
 
 
 def of_state(host: Host, live: str, _state: object) -> Check:
-    return Check(unread, host, live)
-
-
-def unread(host: Host, wanted: str) -> list[str]:
     """Return a remark where nothing reads the file at its place."""
-    return coded("NPU_METRICS_UNREAD", filter(None, [place(host, wanted)[1]]))
+    return Check(lambda: coded("NPU_METRICS_UNREAD", filter(None, [place(host, live)[1]])))

@@ -13,9 +13,8 @@ import pytest
 from tests.fakes.workers import npu, process
 
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._measure import counters
-from ansible_collections.npu.affinity.plugins.module_utils._measure.counters import busy, grown, perf_migrations, runs
-from ansible_collections.npu.affinity.plugins.module_utils._measure.measuring import UNITS, measure
+from ansible_collections.npu.affinity.plugins.module_utils import _measure
+from ansible_collections.npu.affinity.plugins.module_utils._measure import UNITS, busy, grown, measure, perf_migrations, runs
 
 PLAN = {"npus": [npu(0, 0), npu(1, 8), npu(2, 16)]}
 SECOND = 1000000000
@@ -49,9 +48,9 @@ class Life:
                 files[folder + "sched"] = "worker (100, #threads: 2)\nse.nr_migrations                :      %d" % (50 + 2 * now)
         cpus = ["cpu  1 2 3 4"] + ["cpu%d %d 0 %d 9 9 77 77 0 0 0" % (cpu, TICKS * now // 2, TICKS * now // 10) for cpu in range(16)]
         files["/proc/stat"] = "\n".join(cpus + ["intr 5"])
-        counts = [0] * 16
-        counts[0], counts[6] = 100 * now, 10 * now
-        row = "  %d:" + "".join(" %d" % count for count in counts) + "  ITS-MSI  name"
+        numbers = [0] * 16
+        numbers[0], numbers[6] = 100 * now, 10 * now
+        row = "  %d:" + "".join(" %d" % count for count in numbers) + "  ITS-MSI  name"
         header = "        " + "".join(" CPU%d" % cpu for cpu in range(16))
         files["/proc/interrupts"] = "\n".join([header, row % 50, row % 51, row % 99, "NMI: 1 2"])
         self.tree.write(files)
@@ -205,5 +204,5 @@ def test_a_real_thread_has_run_as_long_as_psutil_says():
     theirs = next(thread for thread in psutil.Process().threads() if thread.id == os.getpid())
     assert abs(ours.runtime / 1e9 - theirs.user_time - theirs.system_time) < 1
     assert ours.cpu < psutil.cpu_count()
-    switched = counters.counts(Host(), [os.getpid()], *counters.SWITCHES)[(os.getpid(), os.getpid())]
+    switched = _measure.counts(Host(), [os.getpid()], *_measure.SWITCHES)[(os.getpid(), os.getpid())]
     assert 0 <= psutil.Process().num_ctx_switches().involuntary - switched < 100

@@ -8,7 +8,7 @@ from statistics import fmean
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._measure.measuring import UNITS
+from ansible_collections.npu.affinity.plugins.module_utils._measure import UNITS
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.measures_table import NAMES, change
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.measures_table import measures_table as table
 
