@@ -10,7 +10,8 @@ import os
 import pathlib
 
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
+from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Findings
+from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices, Comparing, Wanted
 from ansible_collections.npu.affinity.plugins.module_utils._features.tuning.feature import FEATURE as TUNING
 from ansible_collections.npu.affinity.plugins.module_utils._features.vnpu.feature import FEATURE as VNPU
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.affinities import predict
@@ -80,6 +81,17 @@ def add_device(kernel, number):
     kernel.put("/proc/%d/stat" % (900 + number), "%d (dev%d_sq_task) S 2 0 0 0 -1 2129984" % (900 + number, number))
 
 
+def two_functions(folder, functions=(FIRST, SECOND), devices=(0, 1)):
+    """Return a host with the vectors of two functions, from 2752 and from 3008 on, which have these devices."""
+    kernel = Kernel(folder)
+    kernel.put("/sys/devices/system/cpu/online", EVERYWHERE)
+    kernel.put("/proc/interrupts", "      CPU0       CPU1\n    3: 0 0  GICv3 27 Level  arch_timer")
+    for first, pci, device in zip((2752, 3008), functions, devices, strict=True):
+        add_function(kernel, pci, first, names_of(device))
+        add_device(kernel, device)
+    return kernel
+
+
 def names_of(device, cq=16):
     return ["trs-mbox-%d-0" % device, SQ] + [CQ] * cq + [None, None]
 
@@ -136,6 +148,23 @@ def split(host, mode="1777", names=None, check=False, **places):
     if not check:
         step.run()
     return step
+
+
+def compared(feature, host, wanted, online=()):
+    """Compare a host with what a feature wants of it, and return the findings."""
+    findings = Findings()
+    feature.compare(Comparing(findings, host, {"npus": []}, Wanted(live={feature.name: wanted}), set(online), set(), set()))
+    return findings
+
+
+def drift_of(feature, host, wanted):
+    """Return what is expected of each object that differs, what it is, and the cause in a word."""
+    drift = compared(feature, host, wanted).drift
+    return {finding.object: (finding.expected.state, finding.found[0].state, finding.cause.word) for finding in drift}
+
+
+def originals(host, feature):
+    return {key: entry["original"] for key, entry in previous.recorded(host).get(feature.name, {}).items()}
 
 
 def restored(restore, host, check=False):

@@ -13,19 +13,18 @@ import types
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Findings
-from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices, Comparing, Wanted
+from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
 from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages import pages as of_feature
 from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.feature import FEATURE, GRANTED
 from ansible_collections.npu.affinity.plugins.module_utils._features.hugepages.pages import on_command_line, shortages, size_of
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._kernel.hugepages import facts, kept_free, pages, path_of, size_text
+from ansible_collections.npu.affinity.plugins.module_utils._kernel.hugepages import facts, kept_free, pages, path_of, place_of, size_text
 from ansible_collections.npu.affinity.plugins.module_utils._state import files, previous, values
 from ansible_collections.npu.affinity.plugins.module_utils._state.step import Check
 from ansible_collections.npu.affinity.plugins.module_utils._topology.gather import gather
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Undone, apply
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
-from tests.fakes.kernel import restored
+from tests.fakes.kernel import compared, drift_of, originals, restored
 
 FILE = FEATURE.owned[0]
 SIZE = 2048
@@ -98,9 +97,7 @@ def step_of(host, wanted):
 
 
 def recorded(host):
-    """What nodes originally had."""
-    found = previous.recorded(host)["hugepages"]
-    return {number: int(found[path_of(SIZE, number)]["original"]) for number in range(3) if path_of(SIZE, number) in found}
+    return {place_of(path)[1]: int(count) for path, count in originals(host, FEATURE).items()}
 
 
 def bind(host, wanted=None, check=False):
@@ -182,7 +179,7 @@ def test_pages_in_use_or_promised_are_never_taken(kernel, tree, promised, wanted
     tree.write({"/sys/kernel/mm/hugepages/hugepages-2048kB/resv_hugepages": promised})
     bind(kernel, wish({2: wanted}))
     assert pages(kernel, SIZE, 2)[:2] == (reached, reached - 20 - promised) or promised
-    assert counts(kernel)[2] == reached and compared(kernel, wish({2: wanted}))[1] == {}
+    assert counts(kernel)[2] == reached and drift_of(FEATURE, kernel, wish({2: wanted})) == {}
     assert not bind(kernel, wish({2: wanted})).changed
 
 
@@ -195,10 +192,10 @@ def test_pages_kept_in_use_are_reported_and_later_lowered(kernel, tree, check):
         step = bind(kernel, few, check)
         assert step.changed is (used < 30) and step.remarks == [remark % used + " [NPU_HUGEPAGES_CHANGED]"]
     bind(kernel, few)
-    assert compared(kernel, few)[1] == {} and bind(kernel, few).remarks == step.remarks
+    assert drift_of(FEATURE, kernel, few) == {} and bind(kernel, few).remarks == step.remarks
     with_free(tree, 2, 20)
-    assert compared(kernel, few)[1] == {"huge pages of 2 MiB on node 2": ("5", "20", "changed settings")}
-    assert bind(kernel, few).remarks == [] and counts(kernel)[2] == 5 and compared(kernel, few)[1] == {}
+    assert drift_of(FEATURE, kernel, few) == {"huge pages of 2 MiB on node 2": ("5", "20", "changed settings")}
+    assert bind(kernel, few).remarks == [] and counts(kernel)[2] == 5 and drift_of(FEATURE, kernel, few) == {}
 
 
 def test_undo_leaves_pages_in_use_says_so_and_ends_later(kernel, tree):
@@ -332,31 +329,24 @@ def test_what_is_no_number_of_pages_is_refused(kernel, wanted):
         bind(kernel, wanted)
 
 
-def compared(host, wanted=None):
-    findings = Findings()
-    given = Wanted(live={"hugepages": WANTED if wanted is None else wanted})
-    FEATURE.compare(Comparing(findings, host, {"npus": []}, given, set(), set(), set()))
-    found = {finding.object: (finding.expected.state, finding.found[0].state, finding.cause.word) for finding in findings.drift}
-    return findings.checked["hugepages"], found
-
-
 FIRST, SECOND = "huge pages of 2 MiB on node 0", "huge pages of 2 MiB on node 1"
 
 
 def test_shortages_and_manual_changes_are_drift_with_a_cause(kernel):
     kernel.most = 1500
     bind(kernel)
-    assert compared(kernel) == ([FIRST, SECOND], {SECOND: ("2000", "1500", "memory shortage")})
+    assert drift_of(FEATURE, kernel, WANTED) == {SECOND: ("2000", "1500", "memory shortage")}
+    assert compared(FEATURE, kernel, WANTED).checked == {"hugepages": [FIRST, SECOND]}
     kernel.set_attribute(path_of(SIZE, 0), "40")
     kernel.set_attribute(path_of(SIZE, 1), "40")
-    assert compared(kernel)[1] == {FIRST: ("1000", "40", "manual change"), SECOND: ("2000", "40", "manual change")}
+    assert drift_of(FEATURE, kernel, WANTED) == {FIRST: ("1000", "40", "manual change"), SECOND: ("2000", "40", "manual change")}
     bind(kernel)
     assert counts(kernel) == [1000, 1500, 30]
 
 
 def test_more_pages_than_wanted_are_drift(kernel):
-    assert compared(kernel, wish({0: 4}))[1] == {FIRST: ("4", "10", "manual change")}
-    assert compared(kernel, wish({2: 20}))[1].keys() == {"huge pages of 2 MiB on node 2"}
+    assert drift_of(FEATURE, kernel, wish({0: 4})) == {FIRST: ("4", "10", "manual change")}
+    assert drift_of(FEATURE, kernel, wish({2: 20})).keys() == {"huge pages of 2 MiB on node 2"}
 
 
 def test_pages_of_1_gib_are_compared_and_never_written(tree):
@@ -366,7 +356,7 @@ def test_pages_of_1_gib_are_compared_and_never_written(tree):
     assert not step.changed and host.read(path) == "1" and not host.exists(previous.PATH)
     (sentence,) = step.remarks
     assert sentence.startswith("node 0: 1 of 4 huge pages of 1 GiB; only the kernel command line reserves pages of this size")
-    assert compared(host, wish({0: 4}, 1 << 20))[1] == {"huge pages of 1 GiB on node 0": ("4", "1", "memory shortage")}
+    assert drift_of(FEATURE, host, wish({0: 4}, 1 << 20)) == {"huge pages of 1 GiB on node 0": ("4", "1", "memory shortage")}
 
 
 @pytest.mark.parametrize(("kernel", "drift"), [("5.10.0-153.aarch64", {}), ("6.6.0-1", {0: ("4", "6", "manual change")})])
@@ -374,7 +364,7 @@ def test_more_pages_of_1_gib_are_drift_if_set_by_node(tree, kernel, drift):
     node(tree, 0, 6, size=1 << 20)
     host = tree.write({"/proc/sys/kernel/osrelease": kernel})
     found = {f"huge pages of 1 GiB on node {number}": said for number, said in drift.items()}
-    assert compared(host, wish({0: 4}, 1 << 20))[1] == found
+    assert drift_of(FEATURE, host, wish({0: 4}, 1 << 20)) == found
 
 
 def test_a_vanished_node_is_drift_and_does_not_stop_the_others(kernel):

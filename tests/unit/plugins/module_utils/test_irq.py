@@ -20,29 +20,17 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.interrupts import Vector
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous as _previous
 from tests.fakes.kernel import EVERYWHERE, EVERYWHERE_MASK, FIRST, PLAN_OF_TWO, SECOND, Kernel
-from tests.fakes.kernel import add_device, add_function, affinity, bind, contents, names_of, npu, restored, texts
+from tests.fakes.kernel import add_function, affinity, bind, contents, names_of, npu, restored, texts, two_functions
 
 ONLINE = "/sys/devices/system/cpu/online"
 
 
-def kernel_with(folder, lower, higher, devices=(0, 1)):
-    """Return a host with the vectors of two functions, from 2752 and from 3008 on, which have these devices."""
-    host = Kernel(folder)
-    host.put(ONLINE, EVERYWHERE)
-    host.put("/proc/interrupts", "      CPU0       CPU1\n    3: 0 0  GICv3 27 Level  arch_timer")
-    for first, pci, device in zip((2752, 3008), (lower, higher), devices):
-        add_function(host, pci, first, names_of(device))
-        add_device(host, device)
-    return host
-
-
 @pytest.fixture
 def kernel(tmp_path):
-    return kernel_with(tmp_path, FIRST, SECOND)
+    return two_functions(tmp_path)
 
 
-def restore(kernel, check=False):
-    return restored(FEATURE.restore, kernel, check)
+restore = functools.partial(restored, FEATURE.restore)
 
 
 def states(entries):
@@ -70,7 +58,7 @@ def test_sq_uses_the_first_irq_cpu_and_cq_the_second(kernel):
 
 @pytest.mark.parametrize("first, second", [(0, 1), (1, 0)], ids=["interrupts", "devices"])
 def test_functions_that_swapped_numbers_are_bound_by_function(tmp_path, first, second):
-    swapped = kernel_with(tmp_path / "again", SECOND, FIRST, (second, first))
+    swapped = two_functions(tmp_path / "again", (SECOND, FIRST), (second, first))
     report = bind(swapped, PLAN_OF_TWO)
     assert (affinity(swapped, 3009), affinity(swapped, 2753)) == ("24", "0")
     assert [entry["device"] for entry in report.npus] == [first, second]

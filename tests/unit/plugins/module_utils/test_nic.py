@@ -11,15 +11,14 @@ import os
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Findings
-from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices, Comparing, Wanted
+from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import REBINDS, UNCHANGEABLE
 from ansible_collections.npu.affinity.plugins.module_utils._features.nic.feature import FEATURE, FILE
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._topology import gather
 from ansible_collections.npu.affinity.plugins.module_utils._kernel.nics import RPS, XPS, bridges, nics, queue_of, steered_cpus
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous, values
-from tests.fakes.kernel import Kernel, restored
+from tests.fakes.kernel import Kernel, compared, originals, restored
 
 BUS = "/sys/bus/pci/devices/"
 FIRST, SECOND, DISK = "0000:7d:00.0", "0000:7d:00.1", "0000:35:00.0"
@@ -54,10 +53,6 @@ def kernel(tree):
     tree.write({"/sys/devices/system/cpu/online": EVERYWHERE})
     function(tree, FIRST, 100, queues(FIRST, 4))
     return Kernel(tree.root)
-
-
-def recorded(host):
-    return {key: entry["original"] for key, entry in previous.recorded(host).get("nic", {}).items()}
 
 
 def places(host, *irqs):
@@ -135,7 +130,7 @@ def test_queues_are_placed_recorded_and_restored(kernel):
     step = bind(kernel)
     assert places(kernel, 100, 101, 102, 103, 104) == [EVERYWHERE, "4", "5", "6", "7"]
     assert step.lines() == predicted.lines() == {"interrupts": [f"~ {FIRST}: 4 queue interrupts 0-15 -> spread over 4-7"]}
-    assert recorded(kernel) == {f"{FIRST} {number + 1} TxRx-{number}": EVERYWHERE for number in range(4)}
+    assert originals(kernel, FEATURE) == {f"{FIRST} {number + 1} TxRx-{number}": EVERYWHERE for number in range(4)}
     written = len(kernel.writes)
     assert not bind(kernel).changed and len(kernel.writes) == written
     assert restored(FEATURE.restore, kernel, check=True)[1].changed and places(kernel, 101) == ["4"]
@@ -196,7 +191,7 @@ def test_queues_of_every_kind_of_function_are_spread(kernel, tree):
     assert places(kernel, 101, 102, 103, 104, 200, 201, 202) == ["4", "5", "6", "7", EVERYWHERE, "6", "7"]
     assert places(kernel, 300, 301, 302, 303, 304) == [EVERYWHERE, "8", "8", "9", "9"]
     assert places(kernel, 400, 401) == [EVERYWHERE, "12"]
-    assert recorded(kernel)["0000:00:04.0 1 virtqueues"] == EVERYWHERE
+    assert originals(kernel, FEATURE)["0000:00:04.0 1 virtqueues"] == EVERYWHERE
     assert not restored(FEATURE.restore, kernel)[0].failed and places(kernel, 201, 301, 401) == [EVERYWHERE] * 3
 
 
@@ -221,7 +216,7 @@ def test_kernel_managed_interrupts_are_remarks_and_no_drift(kernel, is_known):
     remark = f"eth0 ({FIRST}): IRQ 101-102 (queue interrupts): is placed by the kernel itself and stays on CPUs 0-15 [NPU_NIC_UNPLACED]"
     assert step.remarks == [remark]
     assert not bind(kernel).changed
-    findings = compared(kernel)
+    findings = findings_of(kernel)
     assert not findings.drift and remark in findings.remarks
 
 
@@ -242,7 +237,7 @@ def test_what_cannot_be_placed_or_restored_fails_or_warns(kernel, tolerant):
     report = {**WANTED, "mode": "report"}
     assert fail("0-15", report)
     kernel.refused = {}
-    assert recorded(kernel) and places(kernel, 101, 103) == [EVERYWHERE, "6"]
+    assert originals(kernel, FEATURE) and places(kernel, 101, 103) == [EVERYWHERE, "6"]
     assert bind(kernel, report).changed and places(kernel, 103) == [EVERYWHERE] and not previous.recorded(kernel)
 
 
@@ -251,7 +246,7 @@ def test_a_function_that_is_not_wanted_any_more_gets_what_it_had(kernel, tree):
     bind(kernel, near({FIRST: "4-7", SECOND: "4-7"}))
     assert bind(kernel, check=True).changed and places(kernel, 201) == ["6"]
     assert bind(kernel).changed and places(kernel, 101, 201) == ["4", EVERYWHERE]
-    assert {key.split()[0] for key in recorded(kernel)} == {FIRST}
+    assert {key.split()[0] for key in originals(kernel, FEATURE)} == {FIRST}
     tree.write({"/proc/irq/201/smp_affinity_list": "9"})
     assert not bind(kernel).changed and places(kernel, 201) == ["9"]
 
@@ -283,23 +278,21 @@ def test_what_is_no_network_function_is_refused(kernel, wanted):
         bind(kernel, {"mode": "near", **wanted})
 
 
-def compared(host, wanted=None):
-    findings = Findings()
-    FEATURE.compare(Comparing(findings, host, {"npus": []}, Wanted(live={"nic": wanted or WANTED}), set(range(16)), set(), set()))
-    return findings
+def findings_of(host, wanted=WANTED):
+    return compared(FEATURE, host, wanted, range(16))
 
 
 def test_queues_that_were_moved_are_drift_of_their_function(kernel, tree):
     bind(kernel)
     title = f"queue interrupts of eth0 ({FIRST})"
-    assert compared(kernel).checked == {"interrupts": [title]} and not compared(kernel).drift
+    assert findings_of(kernel).checked == {"interrupts": [title]} and not findings_of(kernel).drift
     tree.write({"/proc/irq/102/smp_affinity_list": "0-3", "/proc/irq/104/smp_affinity_list": "1"})
-    (finding,) = compared(kernel).drift
+    (finding,) = findings_of(kernel).drift
     assert (finding.object, finding.expected.cpus, finding.cause.word) == (title, "5,7", "manual change")
     assert [(value.cpus, value.irqs) for value in finding.found] == [("0-3", "102"), ("1", "104")]
     tree.write({f"/proc/irq/{irq}/smp_affinity_list": "0-3" for irq in (101, 102, 103, 104)})
-    assert compared(kernel).drift[0].cause.word == "driver reload"
-    assert not compared(kernel, {"mode": "report", "functions": {FIRST: "4-7"}}).drift
+    assert findings_of(kernel).drift[0].cause.word == "driver reload"
+    assert not findings_of(kernel, {**WANTED, "mode": "report"}).drift
 
 
 def test_the_unit_places_again_what_a_driver_or_program_moved(kernel, tree, capsys, monkeypatch):
@@ -314,7 +307,7 @@ def test_the_unit_places_again_what_a_driver_or_program_moved(kernel, tree, caps
         tree.write({"/proc/irq/101/smp_affinity_list": "0"})
         main(["--root", tree.root, "--rebind-limit", "2"])
     assert places(kernel, 101) == ["0"] and "was bound 2 times within an hour" in capsys.readouterr().out
-    assert compared(kernel).drift[0].cause.word == "fought over"
+    assert findings_of(kernel).drift[0].cause.word == "fought over"
     assert main(["--root", tree.root, "--pci", FIRST]) == 0 and places(kernel, 101) == ["4"]
     restored(FEATURE.restore, kernel)
     assert not kernel.exists(REBINDS)

@@ -19,7 +19,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._features.irq import 
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.binding import CQ
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.feature import FEATURE
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.irqbalance import POLICY, UNKNOWN, suspect
-from tests.fakes.kernel import FIRST, PLAN_OF_TWO, SECOND, Kernel, add_device, add_function, affinity, names_of
+from tests.fakes.kernel import FIRST, PLAN_OF_TWO, SECOND, affinity, two_functions
 
 MINUTES = 60
 UNIT = "/etc/systemd/system/"
@@ -49,11 +49,7 @@ class Clock:
 @pytest.fixture
 def host(tmp_path, monkeypatch):
     """A bound tree of 48 CPUs and two NPUs, with a clock of its own."""
-    host = Kernel(tmp_path)
-    host.put("/sys/devices/system/cpu/online", "0-47")
-    for number, (pci, first) in enumerate([(FIRST, 2752), (SECOND, 3008)]):
-        add_function(host, pci, first, names_of(number))
-        add_device(host, number)
+    host = two_functions(tmp_path)
     host.put(binding.PLAN, json.dumps(PLAN_OF_TWO))
     host.clock = Clock()
     monkeypatch.setattr(rebinds, "time", host.clock)

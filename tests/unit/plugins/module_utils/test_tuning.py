@@ -10,14 +10,13 @@ import re
 
 import pytest
 
-from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Findings
-from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices, Comparing, Wanted
+from ansible_collections.npu.affinity.plugins.module_utils._features.feature import Choices
 from ansible_collections.npu.affinity.plugins.module_utils._features.tuning.feature import FEATURE
 from ansible_collections.npu.affinity.plugins.module_utils._state import previous
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import Undone, apply
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.request import Request
 from tests.fakes import kernel as fakes
-from tests.fakes.kernel import restored
+from tests.fakes.kernel import drift_of, restored
 
 FILE = "/etc/npu-affinity/tuning.json"
 BALANCING, SWAPPINESS = "/proc/sys/kernel/numa_balancing", "/proc/sys/vm/swappiness"
@@ -129,7 +128,7 @@ def test_a_value_not_taken_back_stays_recorded_as_given(kernel):
     with pytest.raises(Undone, match="not everything could be restored: .*does not take '30'"):
         bind(kernel, ALL)
     assert recorded(kernel)[SWAPPINESS] == {"original": "60", "given": ["30", "10"]}
-    assert compared(kernel, {"swappiness": 30}) == {"swappiness": ("30", "10", "interrupted run")}
+    assert drift_of(FEATURE, kernel, {"swappiness": 30}) == {"swappiness": ("30", "10", "interrupted run")}
     kernel.refuse = lambda path, value: None
     kernel.put(SWAPPINESS, "30")
     bind(kernel, {"swappiness": 30, "numa_balancing": 0})
@@ -137,18 +136,12 @@ def test_a_value_not_taken_back_stays_recorded_as_given(kernel):
     assert unbind(kernel)[0].failed == [] and found(kernel) == BEFORE
 
 
-def compared(host, wanted):
-    findings = Findings()
-    FEATURE.compare(Comparing(findings, host, {"npus": []}, Wanted(live={"tuning": wanted}), set(), set(), set()))
-    return {finding.object: (finding.expected.state, finding.found[0].state, finding.cause.word) for finding in findings.drift}
-
-
 def test_drift_is_one_finding_for_each_setting(kernel):
     bind(kernel, ALL)
-    assert compared(kernel, ALL) == {}
+    assert drift_of(FEATURE, kernel, ALL) == {}
     kernel.put(GOVERNOR % 4, "powersave")
     kernel.put(SWAPPINESS, "5")
-    assert compared(kernel, ALL) == {
+    assert drift_of(FEATURE, kernel, ALL) == {
         "governor": ("performance", "performance (1 of 2), powersave (1 of 2)", "manual change"),
         "swappiness": ("10", "5", "manual change"),
     }
