@@ -3,8 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Stories of small hosts whose npu-smi is the simulated one, faults included."""
 
+import contextlib
 import itertools
 import json
+import re
 import types
 
 import pytest
@@ -106,24 +108,20 @@ def test_a_card_that_changed_half_way_is_reported_chip_by_chip(box):
 
 
 NOT_POSSIBLE = [
-    ({"user": 1000}, "only by the root user"),
-    ({"container": True}, "only root user on physical machine"),
-    ({"vm": True}, "cannot be executed on a VM"),
-    ({"answers": {"info -t device-share -i 1": {"text": "Invalid card id.\n", "status": 0}}}, "card 1: npu-smi cannot answer (invalid)"),
+    # the host, what is wrong there, what is said, and of which cards
+    ("a2", {"user": 1000}, "only by the root user", "card 0-2: "),
+    ("a2", {"container": True}, "only root user on physical machine", "card 0-2: "),
+    ("a2", {"vm": True}, "cannot be executed on a VM", "card 0-2: "),
+    ("a2", {"answers": {"info -t device-share -i 1": {"text": "Invalid card id.\n", "status": 0}}}, "cannot answer (invalid)", "card 1: "),
+    ("910", {}, "does not support querying device-share", "card 0-1: "),
 ]
 
 
-@pytest.mark.parametrize("faults, text", NOT_POSSIBLE)
-def test_npu_smi_errors_are_reported_at_any_exit_status(host, faults, text):
+@pytest.mark.parametrize("kind, faults, text, cards", NOT_POSSIBLE)
+def test_npu_smi_errors_are_reported_at_any_exit_status(box, kind, faults, text, cards):
+    host = box(kind)
     host.faults(**faults)
-    said = failure(host, 0, 1, 2)
-    assert text in said and ("card 0-2: " in said) == ("answers" not in faults)
-    assert not host.shared
-
-
-def test_an_unsupported_product_fails(box):
-    host = box("910")
-    assert "does not support querying device-share" in failure(host)
+    assert re.search(cards + ".*" + re.escape(text), failure(host)) and not host.shared
 
 
 def test_a_hanging_tool_is_queried_once_and_not_once_per_card(box):
@@ -237,6 +235,7 @@ def test_the_calls_are_the_least_that_lead_to_the_wanted_state(current, wanted, 
 
 
 DUO = {2: [0, 1], 5: [0, 1]}
+NO_CARD = "is neither a card"
 CHOICES = [
     ([], DUO),
     ([5], {5: [0, 1]}),
@@ -244,29 +243,19 @@ CHOICES = [
     ([{"card": 5}], {5: [0, 1]}),
     ([{"card": 5, "chip": 1}], {5: [1]}),
     ([{"card": "5", "chip": "0"}, {"card": 5, "chip": 1}, 2], {5: [0, 1], 2: [0, 1]}),
+    ([3], "npus: there is no card 3; npu-smi knows cards 2,5"),
+    ([{"card": 2, "chip": 2}], "npus: card 2 has no chip 2; it has chips 0-1"),
+    (["all"], "npus: 'all' " + NO_CARD),
+    ([{"npu": 2}], "npus: '{'npu': 2}' " + NO_CARD),
+    ([{"card": 2, "die": 1}], NO_CARD),
+    ([None], "npus: 'None' " + NO_CARD),
 ]
 
 
 @pytest.mark.parametrize("chosen, selected", CHOICES)
 def test_cards_and_chips_are_chosen_by_the_ids_of_npu_smi(chosen, selected):
-    assert select(DUO, chosen) == selected
-
-
-NO_CHOICES = [
-    (3, "npus: there is no card 3; npu-smi knows cards 2,5"),
-    ({"card": 2, "chip": 2}, "npus: card 2 has no chip 2; it has chips 0-1"),
-    ("all", "npus: 'all' is neither a card"),
-    ({"npu": 2}, "npus: '{'npu': 2}' is neither a card"),
-    ({"card": 2, "die": 1}, "is neither a card"),
-    (None, "npus: 'None' is neither a card"),
-]
-
-
-@pytest.mark.parametrize("choice, text", NO_CHOICES)
-def test_a_choice_not_on_the_host_is_refused_with_what_it_has(choice, text):
-    with pytest.raises(ValueError) as error:
-        select(DUO, [choice])
-    assert text in str(error.value)
+    with pytest.raises(ValueError, match=re.escape(selected)) if isinstance(selected, str) else contextlib.nullcontext():
+        assert select(DUO, chosen) == selected
 
 
 OLDER = ["23.0.rc2.3", "24.1.rc1.b030", "24.1.RC2", "24.1.0.3", "25.0.rc1", "25.0.rc1.1", "25.5.rc1", "25.5", "25.5.1", "26.0.rc2"]

@@ -168,23 +168,17 @@ def test_a_setting_the_host_lacks_is_a_warning(tree):
     assert [row["path"] for row in step.result()] == [SWAPPINESS]
 
 
-def test_unbind_reports_what_it_could_not_restore_and_goes_on(kernel):
+@pytest.mark.parametrize("reads", [True, False])
+def test_unbind_reports_what_it_could_not_restore_and_goes_on(kernel, monkeypatch, reads):
     bind(kernel, ALL)
+    read, failed = Kernel.read, "does not take '60': Operation not permitted" if reads else "cannot be read; run as root (become: true)"
     kernel.refused = {SWAPPINESS: errno.EPERM}
-    outcome, _undone = unbind(kernel)
-    assert outcome.failed == [SWAPPINESS + " does not take '60': Operation not permitted"] and outcome.kept == {"tuning"}
+    with monkeypatch.context() as broken:
+        broken.setattr(Kernel, "read", lambda host, path: read(host, path) if reads or path != SWAPPINESS else None)
+        outcome, _undone = unbind(kernel)
+    assert outcome.failed == [f"{SWAPPINESS} {failed}"] and outcome.kept == {"tuning"}
     assert found(kernel) == dict(BEFORE, **{SWAPPINESS: "10"})
     assert recorded(kernel).keys() == {SWAPPINESS}, "what was restored is not managed any more"
-
-
-def test_unbind_restores_what_it_can_read(kernel, monkeypatch):
-    bind(kernel, ALL)
-    read = Kernel.read
-    with monkeypatch.context() as broken:
-        broken.setattr(Kernel, "read", lambda host, path: None if path == SWAPPINESS else read(host, path))
-        outcome, _undone = unbind(kernel)
-    assert outcome.failed == [SWAPPINESS + " cannot be read; run as root (become: true)"] and outcome.kept == {"tuning"}
-    assert found(kernel) == dict(BEFORE, **{SWAPPINESS: "10"})
 
 
 def test_the_boot_unit_sets_what_was_applied(tree, capsys):
