@@ -44,7 +44,6 @@ _NO_ANSWER = Cause(UNREADABLE, "it did not answer; run 'npu-smi info'")
 
 
 def ids_of(key: str) -> tuple[int, int]:
-    """Return the card and the chip of a key."""
     card, _colon, chip = key.partition(":")
     return int(card), int(chip)
 
@@ -276,7 +275,6 @@ class Shares(Values):
         return ["card %s: %s" % (compress(numbers), text) for text, numbers in cards.items()]
 
     def result(self, changes: Sequence[Change]) -> dict[str, Any]:
-        """Return ``{chips, busy, failures}``."""
         after = {change.key: change.after for change in changes}
         chips = []
         for key, before in sorted(self._before.items(), key=lambda item: ids_of(item[0])):
@@ -336,7 +334,6 @@ class Restore(ValuesRestore):
 
 
 def _text(state: FileState) -> str:
-    """Return a file as it is recorded."""
     return json.dumps(None if state.text is None else state.record(), sort_keys=True)
 
 

@@ -118,9 +118,9 @@ class Shortage(NamedTuple):
         return "node %d: %s huge pages of %s; %s" % (self.node, numbers, size_text(self.size), self.remedy)
 
 
-def shortages(host: Host, wanted: Mapping[str, Any]) -> list[Shortage]:
-    """Return what nodes lack, by size and node."""
-    tried, lacking, (size, counts) = granted(host), [], counts_of(wanted)
+def shortages(host: Host, size: int, counts: Mapping[int, int]) -> list[Shortage]:
+    """Return what nodes lack, by node."""
+    tried, lacking = granted(host), []
     for node, count in counts.items():
         now = pages(host, size, node)
         if now is None or now.pool < count:
@@ -137,15 +137,14 @@ def size_of(text: str) -> int:
     return int(match.group(1)) * _FACTORS[match.group(2).upper()]
 
 
-def on_command_line(host: Host, wanted: Mapping[str, Any]) -> list[str]:
+def on_command_line(host: Host, size: int) -> list[str]:
     """Return a sentence where the kernel command line sets huge pages of the size that the feature sets, too."""
-    set_size, counts = counts_of(wanted)
     default = _DEFAULT.search(host.read("/proc/meminfo") or "")
-    size = int(default.group(1)) if default else None
+    its_size = int(default.group(1)) if default else None
     for key, value in _WORDS.findall(host.read(COMMAND_LINE) or ""):
         if key == "hugepagesz":
-            size = size_of(value) if _SIZE.match(value) else None
-        elif size == set_size and counts and size < GIGANTIC:
+            its_size = size_of(value) if _SIZE.match(value) else None
+        elif its_size == size < GIGANTIC:
             return [
                 "the kernel command line has hugepages=%s for pages of %s; %s sets other numbers at each boot, so remove it there"
                 % (value, size_text(size), _SERVICE)
@@ -260,8 +259,8 @@ class HugePages(Values):
         """Say what is short for good, which is not what this run is about to set, and which nodes keep more pages than wanted."""
         from ..._state.values import entries
 
-        coming = {change.key for change in changes if ahead}
-        short = [lack for lack in shortages(host, live) if path_of(lack.size, lack.node) not in coming or lack.tried]
+        coming, (size, counts) = {change.key for change in changes if ahead}, counts_of(live)
+        short = [lack for lack in shortages(host, size, counts) if path_of(lack.size, lack.node) not in coming or lack.tried]
         wanted, reached, kept = self.wanted(host, live), {change.key: change.after for change in changes}, []
         originals = {key: entry["original"] for key, entry in entries(host, self).items()}
         for key, number in sorted({**originals, **wanted}.items(), key=lambda item: place_of(item[0])):
@@ -269,7 +268,7 @@ class HugePages(Values):
             if value and (key not in wanted or int(value) > int(number)):
                 kept += unreached(key, int(number), int(value), "" if key in wanted else "the first bind")
         remarks = coded("NPU_HUGEPAGES_SHORT", [lack.sentence for lack in short]) + coded("NPU_HUGEPAGES_CHANGED", kept)
-        return remarks + coded("NPU_KERNEL_CONTRADICTS", on_command_line(host, live))
+        return remarks + coded("NPU_KERNEL_CONTRADICTS", on_command_line(host, size) if counts else [])
 
     def label(self, host: Host, key: str) -> tuple[str, str, int]:
         return "node %d" % place_of(key)[1], "", 1
@@ -295,7 +294,7 @@ def compare(comparing: Comparing, wanted: HugePagesLive) -> None:
     """
     host, findings = comparing.host, comparing.findings
     size, counts = counts_of(wanted)
-    short = {lack.node: lack for lack in shortages(host, wanted)}
+    short = {lack.node: lack for lack in shortages(host, size, counts)}
     for node, count in counts.items():
         name = "huge pages of %s on node %d" % (size_text(size), node)
         lack, now = short.get(node), pages(host, size, node)

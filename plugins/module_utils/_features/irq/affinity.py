@@ -157,7 +157,6 @@ class Step:
         return self.state != "busy"
 
     def entry(self) -> Entry:
-        """Return it for the report."""
         entry: Entry = {"name": self.target.name, "before": self.before, "wanted": self.choices[0], "after": self.after}
         entry.update({"state": self.state, "text": self.text})
         if self.target.irq is not None:

@@ -99,7 +99,6 @@ class Interrupts(Affinities):
         return coded("NPU_IRQ_UNPLACED", self.report().unchangeable)
 
     def result(self, changes: Sequence[Change]) -> dict[str, Any]:
-        """Return ``{npus, unchangeable, failures}``."""
         report = self.report()
         return {
             "npus": [dict(npu, **{kind: grouped(npu[kind]) for kind in KINDS}) for npu in report.npus],
@@ -132,7 +131,7 @@ class Interrupts(Affinities):
             rows.append(self._poll_threads(plan["poll"]))
         return rows
 
-    def _nothing_to_bind(self, row: Row, npu: Mapping[str, Any]) -> str:
+    def _nothing_to_bind(self, row: Row, npu: PlanEntry) -> str:
         if not npu.get("irq"):
             return "the plan has no IRQ CPUs for it; its interrupts are not moved"
         text = ""
@@ -146,7 +145,7 @@ class Interrupts(Affinities):
         sentences.append("%s: %s" % (row.title, text))
         return text
 
-    def _place(self, row: Row, npu: Mapping[str, Any], device: int | None, vectors: list[Vector], driver: bool) -> None:
+    def _place(self, row: Row, npu: PlanEntry, device: int | None, vectors: list[Vector], driver: bool) -> None:
         role, pool = (expand(npu[key], "%s of NPU %s" % (key, npu["id"])) for key in ("irq", "pool"))
         online = self._online or set(pool)
         near = [str(cpu) for cpu in role + pool if cpu in online]

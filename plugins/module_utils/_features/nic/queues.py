@@ -97,7 +97,6 @@ class Queues(Affinities):
         return lost
 
     def remarks(self, host: Host, live: Mapping[str, Any], changes: Sequence[Change], ahead: bool = False) -> list[str]:
-        """Return what to know about the queues of functions and the interrupts of NVMe disks."""
         wanted, names, sentences = functions_of(live), interrupt_names(host), list(self.report().unchangeable)
         counts = {pci: len({number for number, _vector in queues(host, pci, names)}) for pci in wanted}
         for pci, cpus in sorted(wanted.items()):

@@ -367,7 +367,7 @@ def test_more_pages_of_1_gib_are_drift_if_set_by_node(tree, kernel, drift):
 
 
 def test_a_vanished_node_is_drift_and_does_not_stop_the_others(kernel):
-    (short,) = shortages(kernel, wish({0: 10, 7: 5}))
+    (short,) = shortages(kernel, SIZE, {0: 10, 7: 5})
     assert short.sentence.startswith("node 7: 0 of 5 huge pages of 2 MiB; the kernel does not offer")
     assert bind(kernel, wish({0: 20, 7: 5})).changed and counts(kernel)[0] == 20
 
@@ -386,7 +386,7 @@ COMMAND_LINES = [
 @pytest.mark.parametrize(("words", "usual", "found"), COMMAND_LINES)
 def test_a_kernel_command_line_with_the_same_pages_is_reported(kernel, tree, words, usual, found):
     tree.write({COMMAND_LINE: words, "/proc/meminfo": f"MemTotal: 1 kB\nHugepagesize:    {usual} kB"})
-    sentences = on_command_line(kernel, WANTED)
+    sentences = on_command_line(kernel, SIZE)
     assert bool(sentences) is found and all("npu-affinity-hugepages.service sets other numbers at each boot" in text for text in sentences)
 
 
