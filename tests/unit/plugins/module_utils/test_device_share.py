@@ -60,8 +60,7 @@ def test_each_card_is_switched_on_once_read_back_and_left_alone(box, kind, sets,
     assert len(host.shared) == len(host.description["chips"])
     assert host.sets == ["set -t device-share " + call for call in sets]
     queries = [call for call in host.calls if call.startswith("info")]
-    cards = sorted({chip["card"] for chip in host.description["chips"]})
-    asked = ["info -t device-share -i %d" % card for card in cards]
+    asked = ["info -t device-share -i %d" % card for card in sorted({chip["card"] for chip in host.description["chips"]})]
     assert queries == ["info -m", *asked, *asked]
     assert not host.share().changed
     assert host.calls == queries[: len(asked) + 1], "a run that changes nothing only asks"
@@ -81,8 +80,7 @@ def test_only_the_chosen_chip_changes_if_chips_are_independent(box):
 def test_one_die_of_an_a3_card_is_refused_before_any_change(box):
     host = box("a3")
     said = "card 4: its chips 0-1 change together; name the card without a chip, and one state for it"
-    assert said in failure(host, {"card": 4, "chip": 1})
-    assert host.sets == []
+    assert said in failure(host, {"card": 4, "chip": 1}) and host.sets == []
 
 
 def test_a_busy_card_stops_nobody_else_and_is_named(host):
@@ -284,11 +282,9 @@ def test_at_boot_a_loading_driver_is_awaited_for_a_limited_time(host, capsys, mo
     host.faults(error=-8005)
     monkeypatch.setattr(sharing, "_PAUSE", 0.01)
     assert boot(host, wait=2) == 1
-    assert "-8005" in capsys.readouterr().out
-    assert len(host.calls) > 2
+    assert "-8005" in capsys.readouterr().out and len(host.calls) > 2
     monkeypatch.setattr(sharing.time, "sleep", lambda seconds: host.faults())
-    assert boot(host, wait=60) == 0
-    assert len(host.shared) == 3
+    assert boot(host, wait=60) == 0 and len(host.shared) == 3
 
 
 ENDINGS = [
@@ -322,8 +318,7 @@ def test_at_boot_cards_that_appear_one_by_one_are_awaited(host, capsys, monkeypa
             (folder / name).write_text(value + "\n")
     host.faults(dead=[1])
     monkeypatch.setattr(sharing.time, "sleep", lambda seconds: host.faults())
-    assert boot(host, wait=60) == 0
-    assert host.shared == ["0:0", "1:0", "2:0"]
+    assert boot(host, wait=60) == 0 and host.shared == ["0:0", "1:0", "2:0"]
     host.faults(dead=[1])
     assert boot(host) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "npu-smi knows 2 chips, and 3 NPUs are on the PCI bus"

@@ -116,8 +116,7 @@ def test_pages_are_granted_recorded_and_restored(kernel):
     assert kernel.written == (522, 1000, 512, 1024, 1536, 2000), "a gibibyte at a time"
     lines = ["~ node 0: 10 -> 1000 huge pages of 2 MiB", "~ node 1: 0 -> 2000 huge pages of 2 MiB"]
     assert step.lines() == predicted.lines() == {"host settings": lines}
-    assert step.changed and step.remarks == []
-    assert recorded(kernel) == {0: 10, 1: 0}
+    assert step.changed and step.remarks == [] and recorded(kernel) == {0: 10, 1: 0}
     assert not bind(kernel).changed
     assert not restored(FEATURE.restore, kernel, check=True)[0].failed and counts(kernel)[1] == 2000
     restored(FEATURE.restore, kernel)
@@ -128,10 +127,8 @@ def test_a_shortage_is_reported_and_not_retried_before_a_reboot(kernel, tree):
     kernel.most = 700
     step = bind(kernel)
     assert counts(kernel) == [700, 700, 30] and kernel.written == (522, 1000, 512, 1024)
-    assert [sentence.partition(";")[0] for sentence in step.remarks] == [
-        "node 0: 700 of 1,000 huge pages of 2 MiB",
-        "node 1: 700 of 2,000 huge pages of 2 MiB",
-    ]
+    short = ["node %d: 700 of %s huge pages of 2 MiB" % row for row in ((0, "1,000"), (1, "2,000"))]
+    assert [sentence.partition(";")[0] for sentence in step.remarks] == short
     assert all("reboot to get the rest" in sentence for sentence in step.remarks)
     again = bind(kernel)
     assert not again.changed and again.remarks == step.remarks and len(kernel.written) == 4
@@ -156,8 +153,7 @@ def test_a_short_answer_is_tried_again_for_some_seconds(tree, monkeypatch, wante
     host = Hesitant(tree.root)
     step = bind(host, wish({1: wanted}))
     assert [row["after"] for row in step.result()] == [str(reached)] and pages(host, SIZE, 1).pool == reached
-    assert json.loads(host.read(GRANTED)) == {path_of(SIZE, 1): [wanted, reached]}
-    assert now[0] <= 10
+    assert json.loads(host.read(GRANTED)) == {path_of(SIZE, 1): [wanted, reached]} and now[0] <= 10
 
 
 def test_a_node_keeps_memory_for_everything_else(tree):
@@ -202,8 +198,8 @@ def test_undo_leaves_pages_in_use_says_so_and_ends_later(kernel, tree):
     bind(kernel)
     with_free(tree, 0, 900)
     outcome, _undone = restored(FEATURE.restore, kernel)
-    assert counts(kernel) == [100, 0, 30] and outcome.kept == {"hugepages"}
     (sentence,) = outcome.failed
+    assert counts(kernel) == [100, 0, 30] and outcome.kept == {"hugepages"}
     assert sentence.startswith("node 0 keeps 100 huge pages of 2 MiB, because processes use them, and had 10 before the first bind; stop")
     with_free(tree, 0, 100)
     outcome, undone = restored(FEATURE.restore, kernel)
@@ -291,8 +287,7 @@ def test_pages_are_restored_if_the_granted_counts_are_not_saved(kernel, tree, mo
     monkeypatch.setattr(files, "atomic_write", full)
     failed_bind(kernel, WANTED)
     assert counts(kernel) == [10, 0, 30]
-    step = bind(kernel)
-    assert counts(kernel) == [1000, 2000, 30] and step.remarks == [] and not kernel.exists(GRANTED)
+    assert bind(kernel).remarks == [] and counts(kernel) == [1000, 2000, 30] and not kernel.exists(GRANTED)
 
 
 def test_check_mode_of_unbind_predicts_what_the_memory_allows(kernel, tree):
@@ -320,10 +315,7 @@ def test_a_kernel_refusal_takes_a_bind_back(kernel):
     assert counts(kernel) == [10, 0, 30] and not kernel.exists(previous.PATH) and not kernel.exists(GRANTED)
 
 
-NO_PAGES = [{}, {"size": 2048}, {"size": "2M", "nodes": {}}, wish({0: -1}), wish({}, 0)]
-
-
-@pytest.mark.parametrize("wanted", NO_PAGES)
+@pytest.mark.parametrize("wanted", [{}, {"size": 2048}, {"size": "2M", "nodes": {}}, wish({0: -1}), wish({}, 0)])
 def test_what_is_no_number_of_pages_is_refused(kernel, wanted):
     with pytest.raises(ValueError, match="the requested huge pages have"):
         bind(kernel, wanted)

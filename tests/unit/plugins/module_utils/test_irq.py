@@ -47,11 +47,9 @@ def test_sq_uses_the_first_irq_cpu_and_cq_the_second(kernel):
     assert affinity(kernel, 2752) == EVERYWHERE, "the mailbox interrupt is left alone"
     assert kernel.read("/sys/devices/virtual/workqueue/dev0_sq_send_wq/cpumask") == "0000,01000000"
     assert "Cpus_allowed_list:\t24" in kernel.read("/proc/900/status")
-    assert report.changed
-    assert report.failed == report.unchangeable == report.warnings == []
+    assert report.changed and report.failed == report.unchangeable == report.warnings == []
     first = report.npus[0]
-    assert (first["id"], first["pci"], first["device"]) == (0, FIRST, 0)
-    assert len(first["interrupts"]) == 17
+    assert (first["id"], first["pci"], first["device"], len(first["interrupts"])) == (0, FIRST, 0, 17)
     sq = {"irq": 2753, "name": SQ, "before": EVERYWHERE, "wanted": "24", "after": "24", "state": "changed", "text": ""}
     assert first["interrupts"][0] == sq
 
@@ -98,8 +96,8 @@ def test_an_offline_irq_cpu_is_said_and_another_one_stands_in(kernel):
     kernel.put(ONLINE, "0-23,25-47")
     report = bind(kernel, PLAN_OF_TWO)
     assert (affinity(kernel, 2753), affinity(kernel, 2754)) == ("25", "25")
-    assert report.warnings == ["NPU 0 (%s): IRQ CPU 24 is offline; another CPU of its pool is used" % FIRST]
-    assert report.failed == []
+    warning = "NPU 0 (%s): IRQ CPU 24 is offline; another CPU of its pool is used" % FIRST
+    assert (report.warnings, report.failed) == ([warning], [])
 
 
 NOTHING_TO_BIND = [
@@ -140,19 +138,14 @@ def test_managed_interrupts_are_reported_once_without_failure(kernel, sign):
 def test_a_full_irq_cpu_yields_to_the_other_and_stays_there(kernel):
     kernel.refuse = refuse_cq(errno.ENOSPC, only="25")
     report = bind(kernel, PLAN_OF_TWO)
-    assert affinity(kernel, 2754) == "24"
-    assert report.failed == []
-    assert report.unchangeable == [
-        "NPU 0 (%s): IRQ 2754-2769 cq_update_irq is on CPU 24, because no interrupt vectors are left on CPU 25" % FIRST
-    ]
+    sentence = "NPU 0 (%s): IRQ 2754-2769 cq_update_irq is on CPU 24, because no interrupt vectors are left on CPU 25" % FIRST
+    assert (affinity(kernel, 2754), report.failed, report.unchangeable) == ("24", [], [sentence])
     assert not bind(kernel, PLAN_OF_TWO, check=True).changed
     kernel.writes = []
-    assert not bind(kernel, PLAN_OF_TWO).changed
-    assert kernel.writes == []
+    assert not bind(kernel, PLAN_OF_TWO).changed and kernel.writes == []
     kernel.refuse = lambda path, value: None
     assert bind(kernel, PLAN_OF_TWO).changed, "there is room again"
-    assert affinity(kernel, 2754) == "25"
-    assert not kernel.exists(UNCHANGEABLE)
+    assert affinity(kernel, 2754) == "25" and not kernel.exists(UNCHANGEABLE)
 
 
 def test_full_irq_cpus_fall_back_to_the_pool_and_else_fail(kernel):
@@ -161,10 +154,8 @@ def test_full_irq_cpus_fall_back_to_the_pool_and_else_fail(kernel):
     assert affinity(kernel, 2754) == "26"
     kernel.refuse = lambda path, value: errno.ENOSPC if "/2755/" in path else None
     kernel.put("/proc/irq/2755/smp_affinity_list", "40")
-    report = bind(kernel, PLAN_OF_TWO)
-    assert affinity(kernel, 2755) == "40"
-    assert len(report.failed) == 1
-    assert "none of the CPUs 25, 24, 26, 27" in report.failed[0]
+    (failure,) = bind(kernel, PLAN_OF_TWO).failed
+    assert affinity(kernel, 2755) == "40" and "none of the CPUs 25, 24, 26, 27" in failure
 
 
 @pytest.mark.parametrize("number", [errno.EBUSY, errno.EAGAIN, errno.ERANGE, errno.ENOMEM])
@@ -173,8 +164,7 @@ def test_a_busy_kernel_is_asked_again(kernel, monkeypatch, number):
     answers = [number, number, None]
     kernel.refuse = lambda path, value: answers.pop(0) if "/2753/" in path and answers else None
     report = bind(kernel, PLAN_OF_TWO)
-    assert affinity(kernel, 2753) == "24"
-    assert (report.failed, report.npus[0]["interrupts"][0]["state"]) == ([], "changed")
+    assert (affinity(kernel, 2753), report.failed, report.npus[0]["interrupts"][0]["state"]) == ("24", [], "changed")
 
 
 class Clock:
@@ -260,14 +250,12 @@ def test_an_interrupt_is_pending_and_stuck_if_it_fires_elsewhere(kernel, times, 
 
 def test_a_workqueue_with_isolated_cpus_is_reported_as_elsewhere(kernel):
     kernel.put("/sys/devices/virtual/workqueue/cpumask", "00ffffff")
+    text = "NPU 0 (%s): workqueue dev0_sq_send_wq runs on CPUs 0-23 all the same: the kernel keeps" % FIRST
     for check in (False, True):
         report = bind(kernel, {"npus": [npu()]}, check=check)
-        (entry,) = report.npus[0]["workqueues"]
-        assert (entry["after"], entry["state"]) == ("24", "replaced")
-        (sentence,) = report.unchangeable
-        assert sentence.startswith("NPU 0 (%s): workqueue dev0_sq_send_wq runs on CPUs 0-23 all the same: the kernel keeps" % FIRST)
-        assert "npu_affinity_isolation: exclude" in sentence
-        assert report.failed == []
+        (entry,), (sentence,) = report.npus[0]["workqueues"], report.unchangeable
+        assert (entry["after"], entry["state"], report.failed) == ("24", "replaced", [])
+        assert sentence.startswith(text) and "npu_affinity_isolation: exclude" in sentence
 
 
 def test_an_interrupt_that_is_moved_back_at_once_is_a_failure(kernel, monkeypatch):
@@ -336,9 +324,9 @@ def test_the_poll_threads_of_the_host_are_placed_and_put_back(kernel):
     report = bind(kernel, OF_AN_A5)
     placed = {pid: kernel.read("/proc/%d/status" % pid).rpartition("\t")[2] for pid in (95, 810, 4000)}
     assert placed == {95: "1-23", 810: "1-23", 4000: EVERYWHERE}, "a program of that name is no thread of the kernel"
-    (entry, of_the_host) = report.npus
-    assert (entry["threads"], of_the_host["id"], of_the_host["pci"], report.failed) == ([], None, "host", [])
-    assert [thread["name"] for thread in of_the_host["threads"]] == ["uvb_poll_window", "uvb_poll_window #2"]
+    entry, of_host = report.npus
+    assert (entry["threads"], of_host["id"], of_host["pci"], report.failed) == ([], None, "host", [])
+    assert [thread["name"] for thread in of_host["threads"]] == ["uvb_poll_window", "uvb_poll_window #2"]
     assert not bind(kernel, OF_AN_A5).changed
     assert bind(kernel, OF_AN_A5, pci=FIRST).npus[0]["threads"] == [], "they are no thread of that function"
     restore(kernel)
@@ -411,9 +399,8 @@ def run(kernel, capsys, *arguments):
 def test_the_unit_prints_a_line_per_move_and_then_nothing(kernel, capsys):
     kernel.put(PLAN, json.dumps(PLAN_OF_TWO))
     status, lines = run(kernel, capsys)
-    assert status == 0
     moved = "NPU %d %s: sq_send_trigger_irq 0-47 -> %d; 16 cq_update_irq 0-47 -> %d; dev%d_sq_send_wq 0-47 -> %d; dev%d_sq_task 0-47 -> %d"
-    assert lines == [moved % (0, FIRST, 24, 25, 0, 24, 0, 24), moved % (1, SECOND, 0, 1, 1, 0, 1, 0)]
+    assert (status, lines) == (0, [moved % (0, FIRST, 24, 25, 0, 24, 0, 24), moved % (1, SECOND, 0, 1, 1, 0, 1, 0)])
     assert run(kernel, capsys) == (0, [])
 
 
@@ -421,8 +408,8 @@ def test_a_tolerated_refusal_is_expected_the_next_time(kernel):
     kernel.refuse = lambda path, value: errno.EPERM if "/2753/" in path else None
     assert bind(kernel, PLAN_OF_TWO, tolerant=True).changed
     again = bind(kernel, PLAN_OF_TWO, check=True)
-    assert (again.changed, len(again.failed)) == (False, 1)
-    assert "IRQ 2753 sq_send_trigger_irq could not be moved to CPUs 24" in again.failed[0]
+    (failure,) = again.failed
+    assert "IRQ 2753 sq_send_trigger_irq could not be moved to CPUs 24" in failure and not again.changed
     kernel.refuse = lambda path, value: None
     assert bind(kernel, PLAN_OF_TWO).failed == [], "it is tried again each time"
 
@@ -464,15 +451,12 @@ def test_the_unit_fails_when_an_interrupt_could_not_be_moved(kernel, capsys, mon
 
     monkeypatch.setattr(Host, "set_attribute", denied)
     status, lines = run(kernel, capsys)
-    assert status == 1
-    assert any("IRQ 2753 sq_send_trigger_irq could not be moved to CPUs 24" in line for line in lines)
+    assert status == 1 and any("IRQ 2753 sq_send_trigger_irq could not be moved to CPUs 24" in line for line in lines)
     with pytest.raises(SystemExit):
         run(kernel, capsys, "--failure", "ignore")
 
 
 LATE = "0000:8a:00.0"
-
-
 SOME, ALL = ["trs-mbox-2-0", SQ], ["trs-mbox-2-0", SQ, CQ, CQ]
 LATER = [(4000, SOME), (4002, [CQ] * 16)]
 """What the driver of the late function requests in pauses."""
