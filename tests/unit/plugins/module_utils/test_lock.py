@@ -3,6 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The lock of a host between real processes."""
 
+import contextlib
+import functools
+import itertools
 import os
 import re
 import signal
@@ -31,17 +34,6 @@ from ansible_collections.npu.affinity.plugins.module_utils._state.lock import ch
 for number in range(20):
     with changing(Host(sys.argv[1]), "counter"):
         previous.record(Host(sys.argv[1]), "folders", ["/%s/%d" % (sys.argv[2], number)])
-"""
-
-
-OTHERS = """
-import os, sys, time
-while True:
-    for change in (os.mkdir, os.rmdir):
-        try:
-            change(sys.argv[1] + "/run")
-        except OSError:
-            pass
 """
 
 
@@ -110,17 +102,27 @@ def test_many_processes_that_record_at_once_forget_nothing(tree):
     assert len(previous.recorded(tree.host)["folders"]) == 80
 
 
-def test_first_locks_of_a_tree_without_run_do_not_conflict(tree):
-    """Each holder makes the folder that is missing and takes it along: here that happens all the time."""
-    others = [python(OTHERS, tree.root) for _number in range(2)]
-    try:
-        for _time in range(200):
+def test_first_locks_of_a_tree_without_run_do_not_conflict(tree, monkeypatch):
+    """Each holder makes the folder that is missing and takes it along: here others do so before up to three calls of the kernel."""
+    folder, made, removed = tree.root + "/run", os.mkdir, os.rmdir
+
+    def meanwhile(call, moments, *arguments, **options):
+        numbers.append(len(numbers))
+        with contextlib.suppress(OSError):
+            if numbers[-1] in moments:
+                (removed if os.access(folder, os.F_OK) else made)(folder)
+        return call(*arguments, **options)
+
+    for moments in (moments for size in range(4) for moments in itertools.combinations(range(12), size)):
+        numbers = []
+        with monkeypatch.context() as patch:
+            for name in ("mkdir", "open", "stat", "unlink", "rmdir"):
+                patch.setattr(os, name, functools.partial(meanwhile, getattr(os, name), moments))
             with changing(tree.host, "a"):
-                pass
-    finally:
-        for other in others:
-            other.kill()
-            other.wait()
+                assert tree.host.read(lock.PATH).startswith("a (process")
+        with contextlib.suppress(OSError):
+            removed(folder)
+        assert len(numbers) >= 7 and everything(tree) == [], moments
 
 
 def test_children_of_the_holder_do_not_keep_it(tree):
