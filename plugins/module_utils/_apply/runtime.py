@@ -41,16 +41,12 @@ _NO_SOURCES = (
 
 def files_of(state: AppliedState | None) -> list[FileEntry]:
     """Return the files of the host code for a desired state."""
-    return host_code.files_of(state, _text())
+    return host_code.files_of(state, archive().decode("utf-8", "surrogateescape"))
 
 
 def digest() -> str:
     """Return the SHA-256 of the archive."""
     return hashlib.sha256(archive()).hexdigest()
-
-
-def _text() -> str:
-    return archive().decode("utf-8", "surrogateescape")
 
 
 @functools.lru_cache(maxsize=None)
@@ -101,5 +97,5 @@ def _source(name: str) -> bytes | None:
 def _imports(name: str, source: str) -> Iterator[tuple[list[str], list[str]]]:
     """Yield the package or module that each import statement of a source names, as names of folders, and what it imports of it."""
     for dots, module, words in _IMPORT.findall(source):
-        folder = name.split("/")[: -len(dots)] + [part for part in module.split(".") if part]
+        folder = name.split("/")[: -len(dots)] + list(filter(None, module.split(".")))
         yield folder, [word.split()[0] for word in words.strip("()").split(",") if word.strip()]

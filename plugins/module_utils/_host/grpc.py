@@ -86,11 +86,7 @@ def decoded(message: bytes) -> Fields:
 
 
 def _varint(number: int) -> bytes:
-    content = bytearray()
-    while number > 0x7F:
-        content.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes(content + bytes([number]))
+    return bytes([number]) if number < 0x80 else bytes([number & 0x7F | 0x80]) + _varint(number >> 7)
 
 
 def _read_varint(message: bytes, place: int) -> tuple[int, int]:

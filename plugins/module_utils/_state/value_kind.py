@@ -43,10 +43,6 @@ class Change(NamedTuple):
     wanted: str
     after: str
 
-    @property
-    def row(self) -> dict[str, str]:
-        return {"path": self.key, "before": self.before, "after": self.after}
-
 
 class Values:
     """The values of the feature ``name``, whose ``settings`` lie in files: the key of each is its path.
@@ -211,7 +207,7 @@ class Values:
 
     def result(self, changes: Sequence[Change]) -> Any:
         """Return what modules return of changes, as plain data."""
-        return [change.row for change in changes]
+        return [{"path": change.key, "before": change.before, "after": change.after} for change in changes]
 
     def warnings(self, host: Host, live: Mapping[str, Any]) -> list[str]:
         """Return a sentence for each setting that has no effect."""

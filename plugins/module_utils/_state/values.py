@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 from typing import TYPE_CHECKING, Any, Container, Mapping, Sequence, cast
 
 from .._base.findings import EDIT, INTERRUPTED_RUN, Cause, Findings, coded
@@ -175,29 +176,30 @@ class Restore(Step, step.Restore):
         Step.__init__(self, host, values, {})
         step.Restore.__init__(self, host, outcome, options)
         self._originals = {key: entry["original"] for key, entry in outcome.recorded.get(values.name, {}).items()}
+        self._attempt = functools.partial(outcome.attempt, values.name)
         self._unrestored: set[str] = set()
         self.late = False
         values.retry()
 
     def look(self, check: bool) -> None:
         changes = []
-        heirs = self.outcome.attempt(self.values.name, self.values.heirs, self.host, self._originals)
-        for key, original in [*self._originals.items(), *(heirs or {}).items()]:
-            differing = self.outcome.attempt(self.values.name, difference, self.host, self.values, key, original)
+        heirs = self._attempt(self.values.heirs, self.host, self._originals) or {}
+        for key, original in [*self._originals.items(), *heirs.items()]:
+            differing = self._attempt(difference, self.host, self.values, key, original)
             changes += differing or []
             self._unrestored |= {key} if differing is None else set()
-        self.changes = self.outcome.attempt(self.values.name, self.values.planned, self.host, changes, False) or []
+        self.changes = self._attempt(self.values.planned, self.host, changes, False) or []
         self._leave()
 
     def run(self) -> None:
         done = []
         for change in self.changes:
-            after = self.outcome.attempt(self.values.name, self.values.write, self.host, change.key, change.after)
+            after = self._attempt(self.values.write, self.host, change.key, change.after)
             if after is None:
                 self._unrestored.add(change.key)
             else:
                 done.append(change._replace(after=after))
-        self.outcome.attempt(self.values.name, self.values.done, self.host, done, True)
+        self._attempt(self.values.done, self.host, done, True)
         self.changes = done
 
     def settle(self, check: bool) -> None:
@@ -212,10 +214,8 @@ class Restore(Step, step.Restore):
     def _leave(self) -> None:
         """Keep the record of values that do not become what they originally were."""
         reached = {change.key: change.after for change in self.changes}
-        for key, original in self._originals.items():
-            value = None if key in self._unrestored else reached.get(key)
-            if value is None and key not in self._unrestored:
-                value = self.outcome.attempt(self.values.name, self.values.read, self.host, key)
+        for key, original in [(key, value) for key, value in self._originals.items() if key not in self._unrestored]:
+            value = reached[key] if key in reached else self._attempt(self.values.read, self.host, key)
             if value not in (None, original):
                 for sentence in self.values.unreached(key, original, str(value), "the first bind"):
                     self._unrestored.add(key)

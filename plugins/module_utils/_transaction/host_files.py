@@ -164,7 +164,7 @@ class Transaction:
         if self._begun:
             disable = [functools.partial(self.systemd.disable, *entry) for entry in self._enabled]
             with self._meanwhile(self.written, strict=False):
-                each([*disable, self._undo_files, self._undo_units, self._stopped.undo_restored, self._stopped.undo_stopped])
+                each([*disable, self._undo_files, self._undo_units, *self._stopped.undo_steps()])
 
     def _undo_files(self) -> None:
         for path in reversed(self.written):

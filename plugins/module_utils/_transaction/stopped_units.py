@@ -97,7 +97,7 @@ class StoppedUnits:
     def _restore(self, unit: str, before: UnitRecord) -> None:
         self._restored.append((unit, standing(self.host, self.systemd, unit)))
         self._start_again(unit, before)
-        previous.keep(self.host, [section for section in previous.recorded(self.host) if section != unit])
+        previous.replace(self.host, unit, None)
 
     def _start_again(self, unit: str, before: UnitRecord) -> None:
         text, recorded = self.request.text_of(self.systemd, unit), previous.recorded(self.host)
@@ -111,13 +111,12 @@ class StoppedUnits:
         if text is not None and before.get("running") and self.host.live:
             self.systemd.start([unit])
 
-    def undo_restored(self) -> None:
-        for unit, before in self._restored:
-            take_away(self.host, self.systemd, unit, self.request.text_of(self.systemd, unit), before)
-
-    def undo_stopped(self) -> None:
-        for unit, before in self._stopped:
-            self._start_again(unit, before)
+    def undo_steps(self) -> list[Callable[[], None]]:
+        text_of = functools.partial(self.request.text_of, self.systemd)
+        return [
+            *(functools.partial(take_away, self.host, self.systemd, unit, text_of(unit), before) for unit, before in self._restored),
+            *(functools.partial(self._start_again, unit, before) for unit, before in self._stopped),
+        ]
 
 
 class StoppedBefore:

@@ -208,7 +208,7 @@ class Unbinding:
             self.report.attempt(None, FileState(None, None).put, self.host, path)
 
     def _stop_programs(self) -> None:
-        self.still_running = bool(self.running)
+        self.still_running = True
         if self.running:
             self.systemd.stop(self.running)
         self.still_running = False
