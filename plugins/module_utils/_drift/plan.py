@@ -101,11 +101,8 @@ def check_tools(findings: Findings, plan: Plan, silent: Mapping[str, str]) -> No
 def check_npus(
     findings: Findings, host: Host, plan: Plan, online: set[int], present: Sequence[Npu], silent: Mapping[str, str]
 ) -> set[Device]:
-    """Compare the plan's NPUs and CPUs with those that are there; return the NPUs that are on the bus.
-
-    ``present`` are the NPUs of the topology, except for kinds whose tool is ``silent``. A chip can be gone while the PCI function that it
-    shares with another is there.
-    """
+    """Compare the plan's NPUs and CPUs with those that are there; return the NPUs that are on the bus. ``present`` are the NPUs of the
+    topology, except for kinds whose tool is ``silent``. A chip can be gone while the PCI function that it shares with another is there."""
     there = set()
     chips = _by_function(present)
     reported = {Device.of(npu).kind for npu in present if npu.get("pci")} - {Device.of(npu).kind for npu in present if not npu.get("pci")}

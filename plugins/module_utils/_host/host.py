@@ -257,8 +257,7 @@ class Host:
         """Run a command in the C locale and return its :class:`Result`; :class:`CommandError` when it can't be judged.
 
         ``stdin`` is a short answer to a prompt, ``timeout`` another limit than the host's. The command gets a session of its own, which is
-        killed with it at the time limit, and when it printed more than 8 MiB. Its answer is what was written until it ended: children that
-        keep its pipes are not waited for.
+        killed with it at the time limit, and when it printed more than 8 MiB. Children that keep its pipes are not waited for.
         """
         return _run(argv, stdin, timeout or self.timeout)
 

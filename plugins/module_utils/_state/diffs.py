@@ -222,8 +222,7 @@ def _change(key: str, old: list[str], new: list[str]) -> list[str]:
 
 
 def _settings(text: str) -> dict[str, list[str]] | None:
-    """Return ``{key: [value, ...]}`` of a file of settings or a JSON document; None for another one. Lists are emptied first in our
-    drop-ins, which is not told."""
+    """Return ``{key: [value, ...]}`` of a file of settings or a JSON document, without empty values that reset lists; else None."""
     if text.startswith("{"):
         try:
             return {key: [_shortened(value)] for key, value in json_of(text).items() if key != "about"}

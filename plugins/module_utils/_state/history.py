@@ -189,8 +189,7 @@ def in_force(host: Host) -> InForce:
 
 
 def since(entries: Sequence[Entry], part: Callable[[AppliedState], Any]) -> Entry | None:
-    """Return the entry since which a part of the state is as it is now, without a look at entries that do not have the part; None where
-    no entry has it."""
+    """Return the entry since which a part of the state is as it is now, passing over entries without the part; None where none has it."""
     first = None
     for entry in reversed(entries):
         value = part(entry.state)
@@ -248,8 +247,7 @@ def digest(state: Mapping[str, Any]) -> str:
 
 
 def reduced(state: AppliedState) -> AppliedState:
-    """Return a state with digests for the texts of its files and for what features want of the running host. Two states that are reduced
-    differ as they did before."""
+    """Return a state with digests for texts of files and for live values. Two states that are reduced differ as they did before."""
     files = [dict(file, content=text_digest(file["content"])) for file in state["files"]]
     live = {name: text_digest(_canonical(value)) for name, value in state["live"].items()}
     return cast("AppliedState", {**state, "files": files, "live": live})

@@ -25,11 +25,8 @@ _ADVICE = "unbind cannot restore this host; correct or remove it by hand first"
 
 
 def recorded(host: Host) -> dict[str, Any]:
-    """Return the recorded sections by name; none when the host was never bound.
-
-    Raises ``ValueError`` for a broken file, a newer one, and a section that could not be restored. Every change of a host starts here:
-    such a record is found before the first write.
-    """
+    """Return the recorded sections by name; none when the host was never bound. Raises ``ValueError`` for a broken file, a newer one, and a
+    section that could not be restored. Every change of a host starts here: such a record is found before the first write."""
     text = host.text(PATH)
     if text is None:
         return {}

@@ -55,11 +55,8 @@ class Step:
 
 
 class LiveStep(Step):
-    """A step that sets what a feature wants of the running host.
-
-    ``key``: under which a module returns its result; ``disruptive``: whether it can disturb workloads; ``remarks``: sentences for the end
-    of each bind, until what they are about is gone.
-    """
+    """A step that sets what a feature wants of the running host. ``key``: under which a module returns its result; ``disruptive``: whether
+    it can disturb workloads; ``remarks``: sentences for the end of each bind, until what they are about is gone."""
 
     key = ""
     disruptive = True
@@ -117,8 +114,7 @@ class Options(NamedTuple):
 class Outcome:
     """What an unbind says. ``recorded``: the sections of previous.json that it is about; ``kept``: those that a later run still needs.
 
-    Sentences: ``failed`` on what a later run tries again, ``warnings`` on what stays, ``pending`` on what waits for the controller, by
-    feature.
+    Sentences: ``failed`` on what a later run tries again, ``warnings`` on what stays, ``pending``, by feature, on what waits.
     """
 
     def __init__(self, recorded: dict[str, Any]) -> None:

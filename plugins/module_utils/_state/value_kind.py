@@ -23,11 +23,8 @@ _CHOSEN = re.compile(r"\[(\S+)\]")
 
 
 class Setting(NamedTuple):
-    """Files of the kernel with the same setting: a shell pattern of their paths.
-
-    ``noun`` and ``members``: what each is for, such as CPU, and the file next to it that lists these; ``offered``: the file next to it with
-    the values that it takes.
-    """
+    """Files of the kernel with the same setting: a shell pattern of their paths. ``noun`` and ``members``: what each is for, such as CPU,
+    and the file next to it that lists these; ``offered``: the file next to it with the values that it takes."""
 
     path: str
     noun: str = ""

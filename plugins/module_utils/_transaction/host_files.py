@@ -96,26 +96,23 @@ class Transaction:
     def run(self) -> None:
         self._begun = True
         with self._meanwhile(self.report.changes):
-            self._change()
-
-    def _change(self) -> None:
-        record_changes(self.host, self.report.changes, [link for entry in self._to_enable() for link in enable_links(*entry)])
-        if self.host.live:
-            if self.report.changes:
-                previous.record(self.host, INTERRUPTED, list(self.report.changes))
-            self._live.widen()
-        self._write()
-        self._tidy()
-        if self.host.live:
-            programs.try_out(self.host, self.request.files)
-        for entry in self._to_enable():
-            self._enabled.append(entry)
-            self.systemd.enable(*entry)
-        if self.host.live:
-            with patience(self.host, self._memory.moved):
-                self._live.follow(linked=bool(self._enabled))
-            self.report.warnings += self._memory.finish()
-        self._stopped.run()
+            record_changes(self.host, self.report.changes, [link for entry in self._to_enable() for link in enable_links(*entry)])
+            if self.host.live:
+                if self.report.changes:
+                    previous.record(self.host, INTERRUPTED, list(self.report.changes))
+                self._live.widen()
+            self._write()
+            self._tidy()
+            if self.host.live:
+                programs.try_out(self.host, self.request.files)
+            for entry in self._to_enable():
+                self._enabled.append(entry)
+                self.systemd.enable(*entry)
+            if self.host.live:
+                with patience(self.host, self._memory.moved):
+                    self._live.follow(linked=bool(self._enabled))
+                self.report.warnings += self._memory.finish()
+            self._stopped.run()
 
     def _write(self) -> None:
         writing = Writing(self.host, self.report.changes, self.request.files)

@@ -1,9 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether units can run the programs of the collection: asked when they are written, because a boot is too late, and run again after a
-run that failed.
-"""
+"""Whether units can run the programs of the collection, tried when they are written, and a new start of those that failed."""
 
 from __future__ import annotations
 
@@ -34,8 +32,7 @@ def programs(files: Mapping[str, FileState]) -> dict[tuple[str, str], str]:
 
 
 def refuse_missing(host: Host, files: Mapping[str, FileState]) -> None:
-    """Raise ``ValueError`` when a program that a unit, a udev rule or a script names cannot be executed; nothing has to be installed for
-    that."""
+    """Raise ``ValueError`` when a program that a unit, a udev rule or a script names cannot be executed, before anything is installed."""
     interpreters = {interpreter for interpreter, _module in programs(files)}
     for wrong in unusable(host, {path: state.text or "" for path, state in files.items() if state.link is None}):
         advice = "install it, and bind again"
@@ -66,8 +63,7 @@ def try_out(host: Host, files: Mapping[str, FileState]) -> None:
 
 
 def untried(host: Host, files: Mapping[str, FileState]) -> list[str]:
-    """Return sentences on the interpreters of another tree's units, which only that machine can run, unless their names are those of a
-    version that is new enough."""
+    """Return sentences on the interpreters of another tree's units, which only that machine can run, unless their names tell enough."""
     sentences: dict[str, str] = {}
     for (interpreter, _program), unit in programs(files).items():
         problem = "is not installed on the host image"

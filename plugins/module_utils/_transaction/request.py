@@ -31,8 +31,7 @@ class Request(NamedTuple):
     earlier run stopped them; ``restarted``: list of ``{unit, files}``, a unit restarted when one of those files changed; ``expected``: list
     of ``{unit, cpus, mems}``, cpulists that the kernel must grant ('' = not checked); ``move_memory``: whether memory nodes of a unit with
     processes may change, where its memory fits; ``tolerant``: whether a unit that cannot be restarted is left for the next run, instead of
-    failing this one; ``applied``: returns what goes into the history when something changed, after all steps have looked; None for what is
-    no state of the host.
+    failing this one; ``applied``: returns what goes into the history when something changed, after all steps have looked, if anything.
     """
 
     files: Mapping[str, FileState] = {}
