@@ -192,11 +192,7 @@ DIFFERENCES = [
     (
         a_state(npus=[(0, "0000:c1:00.0", "0-3"), (1, "0000:01:00.0", "4-7")]),
         a_state(npus=[(0, "0000:c1:00.0", "0-5")], strategy="even_split"),
-        [
-            "strategy topo_affinity -> even_split",
-            "NPU 0 (0000:c1:00.0): CPUs 0-3 -> 0-5",
-            "NPU 1 (0000:01:00.0): removed, CPUs 4-7",
-        ],
+        ["strategy topo_affinity -> even_split", "NPU 0 (0000:c1:00.0): CPUs 0-3 -> 0-5", "NPU 1 (0000:01:00.0): removed, CPUs 4-7"],
     ),
     (
         a_state(npus=[(0, "", "0-3"), (1, "", "4-7")]),

@@ -170,6 +170,8 @@ def test_a_live_host_is_reloaded_once_and_read_back(live):
     live.calls.clear()
     assert not apply(live, live_request("0-3")).changed
     assert live.calls == ["is-active npu-0.slice"]
+    apply(live, live_request("4-5"))
+    assert [call for call in live.calls if not call.startswith("is-active")] == ["daemon-reload"], "it applies the set"
 
 
 @pytest.mark.parametrize("kind, found, words", [("cpus", "0-7", "CPUs 0-3"), ("mems", "0-1", "memory nodes 0")])
@@ -325,16 +327,6 @@ def test_a_started_service_with_older_settings_is_reported(live):
     assert not any(call.startswith("restart") for call in live.calls)
 
 
-def test_a_stopped_unit_is_remembered(live):
-    live.running = {"irqbalance.service"}
-    request = a_request(stopped=["irqbalance.service"])
-    assert apply(live, request, check=True).actions == ["stop irqbalance.service"]
-    assert apply(live, request).changed
-    assert previous.recorded(live) == {"irqbalance.service": {"running": True}}
-    assert "daemon-reload" not in live.calls, "no link went"
-    assert not apply(live, request).changed
-
-
 def test_a_unit_of_a_tree_is_stopped_and_put_back_by_its_links(tmp_path):
     host, link = Kernel(tmp_path), WANTED_BY_ALL + "irqbalance.service"
     host.put(IRQBALANCE, INSTALLED)
@@ -357,14 +349,17 @@ def test_a_run_that_fails_restarts_the_unit_it_stopped(failing):
     assert failing.running == {"irqbalance.service"}
 
 
-def test_a_unit_of_an_earlier_stop_restarts_once_no_foreign_one(live):
+def test_a_stopped_unit_is_remembered_and_restarts_once(live):
     live.put(IRQBALANCE, INSTALLED)
-    released = a_request(released=["irqbalance.service"])
-    assert not apply(live, released).changed
+    stopped, released = a_request(stopped=["irqbalance.service"]), a_request(released=["irqbalance.service"])
+    assert not apply(live, released).changed, "nobody stopped it"
     live.running = {"irqbalance.service"}
     live.put(WANTED_BY_ALL + "irqbalance.service", "")
-    apply(live, a_request(stopped=["irqbalance.service"]))
-    assert live.running == set()
+    assert apply(live, stopped, check=True).actions == ["stop irqbalance.service"]
+    assert apply(live, stopped).changed and live.running == set()
+    assert previous.recorded(live) == {"irqbalance.service": {"running": True}}
+    assert "daemon-reload" not in live.calls, "no link went"
+    assert not apply(live, stopped).changed
     assert apply(live, released, check=True).actions == ["restore irqbalance.service"]
     assert live.running == set()
     assert apply(live, released).changed

@@ -14,7 +14,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._host.host import Res
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.host_files import apply
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.live_units import _steps, _Unit
 from ansible_collections.npu.affinity.plugins.module_utils._transaction.unbind import unbind
-from tests.fakes.machine import Machine, bind, snapshot
+from tests.fakes.machine import Machine, snapshot
 from tests.fakes.systemd import a_request, MARK, SLICE, UNITS, ModelledSystemd, a_file, live_request, slice_text
 from tests.fakes.work import CGROUPS, MIGRATEPAGES, working
 
@@ -33,13 +33,6 @@ class Stubborn(ModelledSystemd):
             for word in words:
                 self.put("%s/%s.d/50-%s.conf" % (CONTROL, unit, word.partition("=")[0]), "[Slice]\n%s\n" % word)
         return ModelledSystemd.run(self, argv, stdin, timeout)
-
-
-@pytest.fixture
-def machine(tmp_path):
-    machine = Machine(str(tmp_path))
-    machine.reapplies = False
-    return machine
 
 
 @pytest.fixture
@@ -62,14 +55,6 @@ def test_another_plan_reaches_the_running_slice(host):
     host.calls.clear()
     assert not apply(host, live_request("4-5", "1")).changed
     assert host.calls == ["is-active npu-0.slice"]
-
-
-def test_systemd_gets_no_further_calls_if_a_reload_applies_sets(tmp_path):
-    host = ModelledSystemd(str(tmp_path))
-    apply(host, live_request("0-3"))
-    host.calls.clear()
-    apply(host, live_request("4-5"))
-    assert [call for call in host.calls if not call.startswith("is-active")] == ["daemon-reload"]
 
 
 def test_a_bind_that_fails_gives_the_running_slice_its_set_again(host):
@@ -115,7 +100,9 @@ def test_a_set_property_that_fails_leaves_no_drop_in(host):
     assert host.read(CHILD) == "0-3" and not host.exists(CONTROL)
 
 
-def test_unbind_gives_back_the_set_of_a_drop_in_of_others(machine):
+def test_unbind_gives_back_the_set_of_a_drop_in_of_others(tmp_path):
+    machine = Machine(str(tmp_path))
+    machine.reapplies = False
     machine.put(UNITS + "/system.slice.d/10-site.conf", "[Slice]\nAllowedCPUs=0-5\n")
     machine.run(["systemctl", "daemon-reload"])
     before = snapshot(machine.root)
@@ -124,16 +111,6 @@ def test_unbind_gives_back_the_set_of_a_drop_in_of_others(machine):
     assert machine.effective("system.slice")[0] == "4-7"
     assert not unbind(machine).failed
     assert machine.effective("system.slice")[0] == "0-5" and snapshot(machine.root) == before
-
-
-def test_a_bound_machine_is_what_it_was_before(machine):
-    before = snapshot(machine.root)
-    bind(machine)
-    assert machine.effective("npu-0.slice") == ("0-3", "0")
-    report = unbind(machine)
-    assert snapshot(machine.root) == before and not machine.exists(CONTROL)
-    assert report.changed and not (report.failed or report.warnings or report.kept)
-    assert {machine.effective(unit) for unit in ("npu-0.slice", "npu.slice", "system.slice")} == {("0-7", "0-1")}
 
 
 def test_memory_nodes_new_to_the_group_come_first_from_outside():

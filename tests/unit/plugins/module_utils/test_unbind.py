@@ -58,7 +58,9 @@ def tune(machine):
     assert machine.read(SWAPPINESS) == "10"
 
 
-def test_unbind_restores_the_machine_and_no_workload_is_stopped(machine):
+@pytest.mark.parametrize("reapplies", [True, False], ids=["systemd 252", "systemd 257"])
+def test_unbind_restores_the_machine_and_no_workload_is_stopped(machine, reapplies):
+    machine.reapplies = reapplies
     machine.put(SWAPPINESS, "60\n")
     before = snapshot(machine.root)
     bind(machine)
@@ -474,11 +476,7 @@ def assert_same(machine, other, step):
 
 
 NO_SPACE = OSError(28, "No space left on device")
-WAYS = {
-    "killed": (Killed(), "policy"),
-    "killed, irqbalance stopped": (Killed(), "stop"),
-    "a command or a file fails": (NO_SPACE, "stop"),
-}
+WAYS = {"killed": (Killed(), "policy"), "killed, irqbalance stopped": (Killed(), "stop"), "a command or a file fails": (NO_SPACE, "stop")}
 
 
 @pytest.mark.parametrize("error, irqbalance", WAYS.values(), ids=WAYS)
