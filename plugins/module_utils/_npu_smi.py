@@ -199,10 +199,10 @@ def parse_vnpu_mode(text: str) -> str:
 
 
 def _word(pattern: re.Pattern[str], text: str, command: str, wanted: str) -> str:
-    found = [match for match in map(pattern.search, lines_of(text)) if match]
-    if not found:
+    matches = [match for match in map(pattern.search, lines_of(text)) if match]
+    if not matches:
         require_answer(False, text, command, wanted)
-    return found[0].group(1).lower()
+    return matches[0].group(1).lower()
 
 
 def parse_key_values(text: str) -> list[dict[str, Any]]:

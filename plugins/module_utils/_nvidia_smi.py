@@ -83,16 +83,16 @@ def parse_nvidia_closest(text: str) -> str | None:
 
 def parse_nvidia_list(text: str) -> dict[int, list[str]]:
     """Return the UUIDs of the MIG devices of each GPU that ``nvidia-smi -L`` lists, by its index."""
-    found: dict[int, list[str]] = {}
+    uuids: dict[int, list[str]] = {}
     for line in lines_of(text):
         gpu, part = _LISTED.match(line), _MIG.match(line)
         if gpu:
-            found[int(gpu.group(1))] = []
-        elif part and found:
-            found[max(found)].append(part.group(1))
-    if not found:
+            uuids[int(gpu.group(1))] = []
+        elif part and uuids:
+            uuids[max(uuids)].append(part.group(1))
+    if not uuids:
         raise ValueError("nvidia-smi -L: no GPU in its output, which begins with '%s'" % first_line(text))
-    return found
+    return uuids
 
 
 def parse_nvidia_csv(text: str) -> list[CsvRow]:
@@ -119,12 +119,12 @@ def parse_nvidia_mig(text: str) -> set[int | None]:
 
 def parse_nvidia_apps(text: str) -> dict[int, set[str]]:
     """Return ``{process: PCI functions}`` by ``nvidia-smi --query-compute-apps=pid,gpu_bus_id --format=csv``."""
-    found: dict[int, set[str]] = {}
+    functions: dict[int, set[str]] = {}
     for row in _csv_rows(text):
         pid, pci = number_of(row.get("pid") or ""), pci_of(row.get("pci") or "")
         if pid is not None and pci:
-            found.setdefault(pid, set()).add(pci)
-    return found
+            functions.setdefault(pid, set()).add(pci)
+    return functions
 
 
 def _csv_rows(text: str) -> list[dict[str, str | None]]:
@@ -133,8 +133,8 @@ def _csv_rows(text: str) -> list[dict[str, str | None]]:
     for line in lines_of(text):
         cells = [cell.strip() for cell in line.split(",")]
         if names is None:
-            known = [_CSV_NAMES.get(cell.partition("[")[0].strip()) for cell in cells]
-            names = known if any(known) else None
+            columns = [_CSV_NAMES.get(cell.partition("[")[0].strip()) for cell in cells]
+            names = columns if any(columns) else None
             continue
         row = {name: value_of(cell) for name, cell in zip(names, cells) if name}
         if any(row.values()) and ("index" not in row or number_of(row["index"] or "") is not None):

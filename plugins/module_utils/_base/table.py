@@ -57,7 +57,7 @@ def rows(plan: Plan, topology: Topology, difference: Difference | None = None) -
     """Return the lines with the NPUs, and those with their users."""
     facts: dict[Any, Any] = {(npu["pci"], npu["id"]): npu for npu in topology["npus"]}
     tools, of = _keys_of_tools(topology["npus"]), noun(plan["npus"])
-    now = _now(difference)
+    now = _pools_in_force(difference)
     shown = roles_shown(plan, difference)
     cells: list[tuple[str, ...]] = []
     for entry in plan["npus"]:
@@ -97,7 +97,7 @@ def roles_shown(plan: Plan, difference: Difference | None = None) -> list[str]:
     return [role for role in ROLES if there.get(role, True)]
 
 
-def _now(difference: Difference | None) -> dict[str | None, tuple[str]]:
+def _pools_in_force(difference: Difference | None) -> dict[str | None, tuple[str]]:
     """Return the pools in force by slice; none where there is no plan in force, or the same."""
     if not difference or not difference["in_force"] or all(row["now"] == row["then"] for row in difference["npus"]):
         return {}

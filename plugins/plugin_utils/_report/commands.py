@@ -53,7 +53,7 @@ Extra = tuple[str, Any]
 """The name and the value of a variable; the name is empty for the ``@file`` of an option ``-e``."""
 
 
-class Typed(NamedTuple):
+class Start(NamedTuple):
     """How a run was started.
 
     ``playbook`` is how a playbook is named, with ``{}`` for its name; ``options`` are words; ``limit`` is the pattern of ``--limit``;
@@ -97,14 +97,14 @@ class Typed(NamedTuple):
         return playbook in _BINDING or not (name in _OF_DRAIN or name == f"{PREFIX}replan" or pair == ADOPT_NOW)
 
 
-def typed(arguments: Mapping[str, Any], environment: Mapping[str, str]) -> Typed:
+def started(arguments: Mapping[str, Any], environment: Mapping[str, str]) -> Start:
     """Return how a run was started, from ``context.CLIARGS`` and the variables of its environment."""
     made = bool(environment.get("MAKELEVEL"))
     try:
         words = "\n".join(shlex.split(environment.get("ARGS", "")))  # the option can be part of the word, as in -ex=1
     except ValueError:
         words = ""
-    texts = [f"@{near(text[1:])}" if text.startswith("@") else text for text in map(str, arguments.get("extra_vars") or ())]
+    texts = [f"@{relative(text[1:])}" if text.startswith("@") else text for text in map(str, arguments.get("extra_vars") or ())]
     given = [pair for text in texts for pair in _given(text, not made or text in words)]
     kept = [(name, value) for name, value in given if not name or name.startswith(PREFIX) or name in CONNECTION]
     sources = list(arguments.get("inventory") or ())
@@ -112,9 +112,9 @@ def typed(arguments: Mapping[str, Any], environment: Mapping[str, str]) -> Typed
     path = pathlib.Path(next(iter(arguments.get("args") or ()), ""))
     is_file = path.suffix in (".yml", ".yaml")
     of_collection = is_file and path.resolve().parent == specs.PLAYBOOKS
-    return Typed(
+    return Start(
         playbook=str(path.with_name("{}.yml")) if of_collection else "npu.affinity.{}",
-        options=(*(word for source in inventory for word in ("-i", near(source))), *_options(arguments)),
+        options=(*(word for source in inventory for word in ("-i", relative(source))), *_options(arguments)),
         limit=str(arguments.get("subset") or ""),
         extra=tuple(kept),
         withheld=tuple(sorted({pair[0] for pair in given if pair not in kept})),
@@ -145,8 +145,8 @@ def _options(arguments: Mapping[str, Any]) -> Iterator[str]:
             yield from [option] if one is True else [option, str(one)]
 
 
-def near(source: str) -> str:
-    """Return an inventory as somebody types it who is in the folder of this run."""
+def relative(source: str) -> str:
+    """Return the path of an inventory from the folder of this run, if it is below that."""
     here = f"{os.getcwd()}{os.sep}"
     return source.removeprefix(here) if source.startswith(here) else source
 

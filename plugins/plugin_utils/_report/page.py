@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.outside import shown_lines
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import Typed
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import Start
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.records import fleet
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.scene import LOOKS, PALETTE
 
@@ -37,19 +37,19 @@ def report_html(
     title: str = "NPU affinity",
     generated: str = "",
     runs: Iterable[PastRun] = (),
-    typed: Typed | None = None,
+    start: Start | None = None,
     **others: Any,
 ) -> str:
     """Return the page of a fleet. :func:`_report.records.fleet` has the shapes, what is refused, and the options ``others``.
 
     ``generated`` says when the hosts were looked at, in words that are shown as they are. ``runs`` are further runs for the table of drift
-    over time (:func:`timeline`). ``typed`` is how the run was started: commands of the page repeat it.
+    over time (:func:`timeline`). ``start`` is how the run was started: commands of the page repeat it.
     """
     of_page = {"title": title, "generated": generated, "runs": timeline(runs), "solid": len(PALETTE)}
     drawn = fleet(records, **others)
     for host in drawn["hosts"]:
         if host["drift"]:
-            host["bind"] = (typed or Typed()).line("bind", limit=host["name"])
+            host["bind"] = (start or Start()).line("bind", limit=host["name"])
     text = json.dumps({**of_page, **drawn}, ensure_ascii=True, separators=(",", ":")).translate(_IN_SCRIPT)
     parts = {"TITLE": escape(shown_lines(title)), "POLICY": escape(_policy()), "STYLE": _style(), "SCRIPT": _asset("page.js"), "DATA": text}
     before, *rest = _asset("page.html").split("@@")

@@ -15,7 +15,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import P
 from ansible_collections.npu.affinity.plugins.module_utils._users import pools
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import BIND_EFFECT, code_of, problems, with_mutes, without
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.remarks import moved_mib
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import TO, Typed
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import TO, Start
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import outdated, unmuted
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.runs import BEFORE
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.summary_text import SHOWN
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 LOOKED = ("reached", "gathered", "verified", "measured", "packed")
 """What the tasks register that look at a host."""
 GIVEN_UP = "a task failed or lost the connection, and the tasks after it did not run. Run again when the host answers."
-BACK_AND_FORTH = ("bind", "rollback")
+BATCHED = ("bind", "rollback")
 OUTSIDE = "bound, workloads not"
 """The host is as bound, and what uses its NPUs runs on other CPUs."""
 STATES = (
@@ -119,13 +119,13 @@ def summary(
     playbook: str,
     check: bool = False,
     stopped: str = "",
-    typed: Typed | None = None,
+    start: Start | None = None,
     lost: Collection[str] = (),
     run: str = "",
 ) -> Summary:
     """Return the summary of a run as plain data.
 
-    ``hosts`` are the variables of each host, ``stopped`` is why the run ended before its end, ``typed`` is how it was started, and ``lost``
+    ``hosts`` are the variables of each host, ``stopped`` is why the run ended before its end, ``start`` is how it was started, and ``lost``
     are the hosts that Ansible gave up on the way, and ``run`` is the id of the run.
     """
     entries = {name: _entry(name, host, playbook, check, name in lost) for name, host in hosts.items()}
@@ -142,7 +142,7 @@ def summary(
         "hosts": entries,
         "next": [],
     }
-    document["next"] += _next(document, hosts, typed or Typed(), run)
+    document["next"] += _next(document, hosts, start or Start(), run)
     return document
 
 
@@ -229,7 +229,7 @@ def _failed(host: Host, failure: Mapping[str, Any], playbook: str) -> Judged:
     """Return the state and the reason of a host on which a task failed; batches of changes name the task."""
     lost = any(_registered(host, name).get("lost") for name in ("host_result", "unbound"))
     task, reason = failure.get("task"), failure["reason"]
-    if task and playbook in BACK_AND_FORTH and failure["state"] == "failed":
+    if task and playbook in BATCHED and failure["state"] == "failed":
         reason = f"{task}: {reason or 'no message'}"
     reason = reason or f"task {task} failed"
     if failure["state"] == "refused" and not _registered(host, "gathered").get("codes"):
@@ -461,23 +461,23 @@ def _plans(hosts: Mapping[str, Host], entries: Mapping[str, SummaryOfHost], comp
     return list(plans.values())
 
 
-def _next(document: Summary, hosts: Mapping[str, Host], typed: Typed, run: str) -> Iterable[NextStep]:
+def _next(document: Summary, hosts: Mapping[str, Host], start: Start, run: str) -> Iterable[NextStep]:
     """Yield what to run next, and what for. A rollback names the run, because -1 means another one later."""
     playbook, check = document["playbook"], document["check"]
     for undo, names in _undo_of_failed(document, hosts).items():
         settings = {TO: f"{BEFORE}{run}"}
         if any(_registered(hosts[name], "failure").get("check") for name in names):  # the user's check of its health
             settings[HEALTH] = ""
-        yield _step(typed, typed.line(undo, limit=",".join(names), settings=settings), UNDO[undo])
+        yield _step(start, start.line(undo, limit=",".join(names), settings=settings), UNDO[undo])
     meant = next((to for host in hosts.values() if (to := _registered(host, "resolved").get("to"))), "")
     astray = [name for name, host in hosts.items() if playbook == "rollback" and _is_astray(host)]
     if astray and not (meant and all(_registered(hosts[name], "history").get("entries") == [] for name in astray)):
-        yield _step(typed, typed.line("history", _limit(astray, hosts, typed)), NO_ENTRY)
+        yield _step(start, start.line("history", _limit(astray, hosts, start)), NO_ENTRY)
     file = next((str(host["npu_affinity_plan_file"]) for host in hosts.values() if host.get("npu_affinity_plan_file")), "")
     reviewed = f"{file.removesuffix('.json').removesuffix('.md')}.json" if file and playbook == "plan" else ""
     unbindable = {name for name, host in hosts.items() if document["hosts"][name]["state"] == "refused" or _refusals(host)}
     predicted = any(state.startswith("would") for state in document["states"])
-    corrected = _without_refused(document, hosts, typed, meant)
+    corrected = _without_refused(document, hosts, start, meant)
     for to_run, after, wanted, purpose in NEXT:
         waiting = unbindable if purpose == CORRECTED and playbook == "verify" else ()
         names = [name for name, entry in document["hosts"].items() if (entry["state"] in wanted or name in waiting) and name not in astray]
@@ -489,19 +489,19 @@ def _next(document: Summary, hosts: Mapping[str, Host], typed: Typed, run: str) 
             names = [name for name in names if name not in unbindable]
         if playbook not in after or not names or (to_run and predicted):
             continue
-        is_part = typed.limit or purpose == ADOPT or (unbindable if to_run == "bind" else not to_run and (astray or corrected != typed))
+        is_part = start.limit or purpose == ADOPT or (unbindable if to_run == "bind" else not to_run and (astray or corrected != start))
         if purpose == CORRECTED:  # a page and a file for review are of all hosts
             is_part = not (file or playbook == "report")
-        limit = _limit(names, hosts, typed, SHOWN if purpose == CORRECTED else len(hosts)) if is_part else ""
+        limit = _limit(names, hosts, start, SHOWN if purpose == CORRECTED else len(hosts)) if is_part else ""
         again = check and not to_run and "would change" not in wanted
-        start = corrected if purpose.startswith(CORRECTED) else typed
-        yield _step(start, start.line(to_run or playbook, limit, again, given), REVIEWED if reviewed and given else purpose)
+        offered = corrected if purpose.startswith(CORRECTED) else start
+        yield _step(offered, offered.line(to_run or playbook, limit, again, given), REVIEWED if reviewed and given else purpose)
 
 
-def _limit(names: Sequence[str], hosts: Collection[str], typed: Typed, most: int = SHOWN) -> str:
+def _limit(names: Sequence[str], hosts: Collection[str], start: Start, most: int = SHOWN) -> str:
     """Return the shorter pattern of these hosts, '' for all, and for more than ``most`` names, where the whole run does no harm."""
     others = [f"!{name}" for name in hosts if name not in names]
-    shown = names if typed.limit or len(names) <= len(others) else others
+    shown = names if start.limit or len(names) <= len(others) else others
     return ",".join(shown) if others and len(shown) <= most else ""
 
 
@@ -513,17 +513,17 @@ def _is_astray(host: Host) -> bool:
     return "NPU_NO_ENTRY" in (gathered.get("codes") or ()) and not _registered(host, "history").get("why")
 
 
-def _without_refused(document: Summary, hosts: Mapping[str, Host], typed: Typed, to: str) -> Typed:
+def _without_refused(document: Summary, hosts: Mapping[str, Host], start: Start, to: str) -> Start:
     """Return how the run was started without the settings that a refusal names; ``to``: what npu_affinity_to was resolved to."""
     reasons = [why for entry in document["hosts"].values() if entry["state"] == "refused" for why in entry["reasons"]]
     words = set(re.findall(r"\w+", " ".join([*reasons, *(why for host in hosts.values() for why in _refusals(host))])))
-    refused = {name for name, _value in typed.extra if name in words and not (name == TO and to)}
-    kept = tuple(pair for pair in typed.extra if pair[0] not in refused)
-    return typed._replace(extra=kept, withheld=(*typed.withheld, *sorted(refused)))
+    refused = {name for name, _value in start.extra if name in words and not (name == TO and to)}
+    kept = tuple(pair for pair in start.extra if pair[0] not in refused)
+    return start._replace(extra=kept, withheld=(*start.withheld, *sorted(refused)))
 
 
-def _step(typed: Typed, command: str, purpose: str) -> NextStep:
-    names = ", ".join(typed.withheld)
+def _step(start: Start, command: str, purpose: str) -> NextStep:
+    names = ", ".join(start.withheld)
     return {"command": command, "purpose": f"{purpose}; add -e for {names}, whose values are not repeated here" if names else purpose}
 
 

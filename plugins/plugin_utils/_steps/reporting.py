@@ -22,7 +22,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._placement.host impor
 from ansible_collections.npu.affinity.plugins.plugin_utils._placement.job import place as placed
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import export, runs, summary_text
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import summary as _summary
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import Typed, typed
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import Start, started
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.page import report_html
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.progress import after_batch
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import ARCHIVES, ReadOnce, now, record
@@ -35,7 +35,7 @@ NO_REQUEST = (
     "Say what the job asks for, for instance with "
     """-e '{"npu_affinity_request": {"npus": 2, "cpus": 32, "policy": "single-numa-node"}}'."""
 )
-ELSEWHERE = Typed(options=("-i", "INVENTORY"))
+ELSEWHERE = Start(options=("-i", "INVENTORY"))
 """How hosts are bound that the inventory of this run does not have: those of saved records and of archives."""
 KEPT = "This host is bound, and what was applied is kept from the next change on."
 _TIME = re.compile(r"T\d\d:\d\d:\d\dZ")
@@ -142,7 +142,7 @@ def summarize(task: StepTask, playbook: str) -> Result:
     hosts = {name: ReadOnce(task.variables["hostvars"][name]) for name in names}
     stopped = next((host[STOPPED] for host in hosts.values() if STOPPED in host), "")
     lost = [name for name in names if name not in task.variables["ansible_play_hosts"]]
-    summary = _summary.summary(hosts, playbook, task.check_mode, stopped, typed(context.CLIARGS, os.environ), lost, RUN["id"])
+    summary = _summary.summary(hosts, playbook, task.check_mode, stopped, started(context.CLIARGS, os.environ), lost, RUN["id"])
     last = names[0] if list(summary["states"]) == [UNREACHABLE] else ""
     return {"summary": summary, "lines": list(summary_text.lines(summary, verbose=task.verbose)), "last": last}
 
@@ -218,5 +218,5 @@ def _page(task: StepTask, names: list[str], documents: list[Any], settings: Mapp
         measures=list(records(f"{measures}/{name}" for name in names).values()),
         runs=[*compared, {"name": "this run", "records": documents}] if compared else [],
         strategies=settings["strategies"],
-        typed=ELSEWHERE if settings["from"] or task.variables["groups"].get(ARCHIVES) else typed(context.CLIARGS, os.environ),
+        start=ELSEWHERE if settings["from"] or task.variables["groups"].get(ARCHIVES) else started(context.CLIARGS, os.environ),
     )

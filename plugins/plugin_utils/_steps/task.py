@@ -23,7 +23,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.outside import 
 from ansible_collections.npu.affinity.plugins.module_utils._state.history import new_run
 from ansible_collections.npu.affinity.plugins.plugin_utils._errors import refused
 from ansible_collections.npu.affinity.plugins.plugin_utils._archives import reading
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import near
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import relative
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.of_host import HostSettings
 
 Result = dict[str, Any]
@@ -103,7 +103,7 @@ class StepTask(ActionBase):
 
     @property
     def run_of_playbook(self) -> Run:
-        return {**RUN, "inventory": ", ".join(near(str(source)) for source in context.CLIARGS.get("inventory") or ())}
+        return {**RUN, "inventory": ", ".join(relative(str(source)) for source in context.CLIARGS.get("inventory") or ())}
 
     @property
     def verbose(self) -> bool:

@@ -23,7 +23,7 @@ def started(line, environment=None):
     cli = PlaybookCLI(shlex.split(line))
     cli.init_parser()
     options = cli.post_process_args(cli.parser.parse_args(cli.args[1:]))
-    return commands.typed(context_objects.CLIArgs.from_options(options), environment or {})
+    return commands.started(context_objects.CLIArgs.from_options(options), environment or {})
 
 
 SHORT = [
@@ -70,8 +70,8 @@ def test_the_next_command_repeats_how_this_one_was_typed(line, found):
 @pytest.mark.parametrize("value", ["a b", "it's", '"x"', "back\\slash", "$HOME", "a=b", "{{ x }}", "[1]", "ä", "x;y&z", "'a b'"])
 def test_a_value_survives_being_repeated(value):
     """The command that is offered, run and asked again, says the same."""
-    typed = started(f"{RUN}plan")._replace(extra=(("npu_affinity_reason", value),))
-    assert started(typed.line("bind")).extra == typed.extra
+    start = started(f"{RUN}plan")._replace(extra=(("npu_affinity_reason", value),))
+    assert started(start.line("bind")).extra == start.extra
 
 
 ARGS = "--limit a2-01 -e npu_affinity_strategy=even_split"
@@ -90,24 +90,24 @@ ARGS = "--limit a2-01 -e npu_affinity_strategy=even_split"
     ],
 )
 def test_a_run_of_make_is_followed_by_one_of_make(args, added, environment, playbook, found):
-    typed = started(f"ansible-playbook -i {os.getcwd()}/f.yml {args} {added} playbooks/x.yml", {**MADE, "ARGS": args, **environment})
-    assert typed.line(playbook) == found
+    start = started(f"ansible-playbook -i {os.getcwd()}/f.yml {args} {added} playbooks/x.yml", {**MADE, "ARGS": args, **environment})
+    assert start.line(playbook) == found
 
 
 def test_a_steps_hosts_and_settings_override_those_of_the_run():
-    typed = started(f"{RUN}bind --limit npu_a -e npu_affinity_reviewed=old.json")
-    assert typed.line("rollback", limit="a1,a2", settings={"npu_affinity_to": "-1"}) == f"{RUN}rollback --limit a1,a2 -e npu_affinity_to=-1"
-    again = typed.line("bind", check=True, settings={"npu_affinity_reviewed": "new.json"})
+    start = started(f"{RUN}bind --limit npu_a -e npu_affinity_reviewed=old.json")
+    assert start.line("rollback", limit="a1,a2", settings={"npu_affinity_to": "-1"}) == f"{RUN}rollback --limit a1,a2 -e npu_affinity_to=-1"
+    again = start.line("bind", check=True, settings={"npu_affinity_reviewed": "new.json"})
     assert again == f"{RUN}bind --check --limit npu_a -e npu_affinity_reviewed=new.json"
 
 
 def test_a_repeated_check_shows_the_differences_again():
-    typed = started(f"{RUN}bind --check --diff")
-    assert typed.line("bind", check=True) == "ansible-playbook npu.affinity.bind --check --diff"
-    assert typed.line("bind") == "ansible-playbook npu.affinity.bind"
+    start = started(f"{RUN}bind --check --diff")
+    assert start.line("bind", check=True) == "ansible-playbook npu.affinity.bind --check --diff"
+    assert start.line("bind") == "ansible-playbook npu.affinity.bind"
 
 
 def test_secrets_are_named_and_not_repeated():
-    typed = started(f"{RUN}bind -e 'token=s3cret ansible_password=s3cret'")
-    assert typed.withheld == ("ansible_password", "token")
-    assert "s3cret" not in repr(typed)
+    start = started(f"{RUN}bind -e 'token=s3cret ansible_password=s3cret'")
+    assert start.withheld == ("ansible_password", "token")
+    assert "s3cret" not in repr(start)

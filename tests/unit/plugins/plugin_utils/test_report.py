@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import Cause, Device, Findings, Value
 from ansible_collections.npu.affinity.plugins.module_utils._drift.codes import result_of
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import Typed
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import Start
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.page import report_html
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.records import fleet
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.views import marked
@@ -180,8 +180,8 @@ def test_work_outside_its_pool_is_on_the_page_with_its_cause():
 
 
 def test_the_command_for_drift_repeats_how_the_run_was_started():
-    typed = Typed(options=("-i", "hosts.yml"), limit="all", extra=(("npu_affinity_report", "r.html"), ("npu_affinity_smt", "threads")))
-    page = Parsed(report_html([record("it's", drift=[MOVED]), record("node2")], typed=typed))
+    start = Start(options=("-i", "hosts.yml"), limit="all", extra=(("npu_affinity_report", "r.html"), ("npu_affinity_smt", "threads")))
+    page = Parsed(report_html([record("it's", drift=[MOVED]), record("node2")], start=start))
     moved, fine = json.loads(page.text("script")[0])["hosts"]
     command = """ansible-playbook -i hosts.yml npu.affinity.bind --limit 'it'"'"'s' -e npu_affinity_smt=threads"""
     assert moved["bind"] == command and "bind" not in fine

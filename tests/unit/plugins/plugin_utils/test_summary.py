@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from ansible_collections.npu.affinity.plugins.plugin_utils._report import progress, summary, summary_text
-from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import Typed
+from ansible_collections.npu.affinity.plugins.plugin_utils._report.commands import Start
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import ReadOnce, record
 
 CASES = yaml.safe_load((pathlib.Path(__file__).parent / "summaries.yml").read_text())
@@ -69,9 +69,9 @@ def steps(found):
 
 @pytest.mark.parametrize("case", CASES["next"], ids=lambda case: case["what"])
 def test_what_is_offered_next(case):
-    typed = case.get("typed", {})
-    typed = Typed(limit=typed.get("limit", ""), extra=tuple(typed.get("extra", {}).items()), withheld=tuple(typed.get("withheld", ())))
-    found = steps(summed(case["hosts"], case["run"], typed=typed, run="R3"))
+    start = case.get("typed", {})
+    start = Start(limit=start.get("limit", ""), extra=tuple(start.get("extra", {}).items()), withheld=tuple(start.get("withheld", ())))
+    found = steps(summed(case["hosts"], case["run"], start=start, run="R3"))
     for step, line in itertools.zip_longest(found, case["next"]):
         command, _mark, purpose = line.partition(" # ")
         key, _more, names = purpose.partition("; add -e for ")
@@ -207,7 +207,7 @@ def test_the_text_has_each_plan_sentence_and_unit_once():
     hosts["odd"] = {**PLANNED, **changed, RESULT: {**changed[RESULT], "remarks": ["/trees/x/etc differs. [NPU_FACTS_INCOMPLETE]"]}}
     note = "note on node[01:06], node[08:40], odd: CPUs 3 are remote. [NPU_CPUS_REMOTE]"
     assert said(hosts, "bind", "note", verbose=True) == [note]
-    assert said(hosts, "bind", typed=Typed(made=True)) == [
+    assert said(hosts, "bind", start=Start(made=True)) == [
         "SUMMARY of bind, 41 hosts",
         "40 changed: node[01:06], node[08:40], odd",
         "1 refused: node07",
