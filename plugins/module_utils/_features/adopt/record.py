@@ -111,7 +111,7 @@ def processes(recorded: Mapping[str, Entry]) -> Iterator[tuple[str, Entry]]:
 
 
 def original(_host: Host, _key: str, before: str, entry: Entry) -> tuple[str, list[str]]:
-    """Return the original of a container as far as nobody else has changed it since, and sentences on what stays."""
+    """Return the original of a container, without what somebody else has changed since, and sentences on that."""
     sets, recorded, remarks = pairs(before), pairs(entry["original"]), []
     for kind in SETS:
         written = [values[kind] for values in given(entry) if kind in values]

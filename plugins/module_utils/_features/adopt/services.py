@@ -116,7 +116,7 @@ def in_force(host: Host, unit: str, group: str) -> dict[str, str]:
 
 
 def original(host: Host, unit: str, before: str, entry: Entry) -> tuple[str, list[str]]:
-    """Return the original of a service as far as nobody else has changed it since, and sentences on what stays."""
+    """See :func:`record.original`."""
     full, current, given = everything(host), pairs(before), record.given(entry)
     written = {kind: [values[kind] for values in given if kind in values] for kind in SETS}
     now = {kind: current.get("now." + kind, current.get(kind)) for kind in SETS}

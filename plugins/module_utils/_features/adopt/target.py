@@ -90,7 +90,6 @@ class Target:
         return "%s/cpuset%s" % (CGROUPS, paths[0]) if paths else None
 
     def find_handed_down(self, host: Host) -> None:
-        """Find masks that its program did not set."""
         for pid in self.pids(host):
             masks = [set(expand(text)) for text in set(tasks.masks(host, pid).values())]
             narrow = [mask for mask in masks if not self.wanted <= mask and mask not in self.handed_down]
@@ -128,10 +127,7 @@ class Target:
         self.mems, self.remark, self.moved, self.variables_after = "", "", 0, self.variables_before
 
     def row(self) -> dict[str, Any]:
-        """Return a row of ``users`` that module ``host_files`` returns of the feature.
-
-        ``npus`` are titles. CPUs and memory nodes are cpulists, variables such as ``{OMP_NUM_THREADS: 4}``.
-        """
+        """Return a row of ``users`` that module ``host_files`` returns: titles, cpulists, and variables by name."""
         return {
             "name": title_of(self.user),
             "kind": self.user["kind"],

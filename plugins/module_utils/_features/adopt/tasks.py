@@ -68,7 +68,7 @@ def restore(host: Host, pid: int, recorded: Mapping[str, str], others: str | Non
 
 
 def original(host: Host, key: str, before: str, entry: Entry) -> tuple[str, list[str]]:
-    """Return the original of a process as far as nobody else has changed it since, and sentences on what stays."""
+    """See :func:`record.original`."""
     asked, recorded, pid = pairs(before), pairs(entry["original"]), pid_of(key)
     confined, allowed, remarks = given_cpus(entry), masks(host, pid), []
     moved = [name for name, cpus in asked.items() if cpus != recorded.get(name)]

@@ -70,7 +70,6 @@ class Tries:
         return 0 < self.limit <= len(times) and times[-1] - times[-self.limit] < WITHIN
 
     def note(self, key: str, now: float, failure: str = "") -> None:
-        """Note that an object was given its CPUs, or why that failed."""
         self._times[key] = (self._times.get(key, []) + [now])[-self.limit :]
         self.failures[key] = failure
 
@@ -98,8 +97,6 @@ def _key(host: Host, target: Target) -> str:
 
 
 class Watcher(Watching):
-    """Looks, adopts and reports."""
-
     def __init__(self, host: Host) -> None:
         Watching.__init__(self, host)
         self.tries = Tries(0)

@@ -88,7 +88,6 @@ class Work(Values):
         return [target for target in targets if not (self._is_part and target.user["processes"] and is_whole(target.user))]
 
     def _begin(self, host: Host) -> None:
-        """Read the record, before the first value."""
         if self._host is not host:
             self._host, self._recorded = host, record.entries(host)
             self._engines, self._groups = Engines(host), services.Groups(host)

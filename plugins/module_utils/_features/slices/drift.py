@@ -241,10 +241,10 @@ class _Service:
             name, loaded = "%s %s" % (self.unit, key), None if self.is_missing else self.state.get(key)
             if key in different:
                 effective, path = different[key]
-                cause = Cause(EDIT, "its files do not say so")
-                if path:
-                    cause = Cause(EDIT, "%s, which systemd reads as well, says %s too; remove it there" % (path, key))
-                self._differs("services", name, "%s=%s" % (key, value), "%s=%s" % (key, effective), cause)
+                remark = (
+                    "%s, which systemd reads as well, says %s too; remove it there" % (path, key) if path else "its files do not say so"
+                )
+                self._differs("services", name, "%s=%s" % (key, value), "%s=%s" % (key, effective), Cause(EDIT, remark))
             elif key in _LOADED and loaded is not None and numbers(loaded) != numbers(value):
                 cause = Cause(CHANGED_CPUSET, "systemd has not read its files since they changed; 'systemctl daemon-reload' does that")
                 self._differs("services", name, "%s=%s" % (key, value), "%s=%s" % (key, loaded), cause)
