@@ -10,7 +10,7 @@ import os
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt import services
 from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.choosing import Adopt, targets
-from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.work import NOTHING, Work
+from ansible_collections.npu.affinity.plugins.module_utils._features.adopt.work import NOTHING, Scope, Work
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.memory import memory_of
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import CommandError, Result
 from ansible_collections.npu.affinity.plugins.module_utils._kernel import interrupts
@@ -244,10 +244,8 @@ class Adoption(Adopt):
     """The step that adopts these users; it has looked."""
 
     def __init__(self, machine, plan, users, expected=(), wanted=NOTHING, state=None):
-        def find(*found):
-            return targets(machine, plan, users, dict(expected), wanted, *found, state)
-
-        super().__init__(machine, Work(find, plan, wanted, state))
+        scope = Scope(plan, wanted, state)
+        super().__init__(machine, Work(lambda *found: targets(machine, scope, users, dict(expected), *found), scope))
         self.look(check=False)
 
     @property

@@ -39,7 +39,7 @@ from .engines import ENGINES, Engines, are_all, program_of
 from .memory import Nodes
 from .record import CONTAINER, PROCESS, SERVICE, entries, given, given_cpus, kind_of, last, process
 from .target import ADOPTED, REFUSED, THREADS, Target
-from .work import Work
+from .work import Scope, Work
 
 if TYPE_CHECKING:
     from ..._base.documents import AdoptLive, AppliedState, NpuUser, Plan
@@ -95,21 +95,13 @@ def _of_node(host: Host) -> str:
 
 
 def targets(
-    host: Host,
-    plan: Plan,
-    holding: Iterable[NpuUser],
-    expected: Expected,
-    wanted: AdoptLive,
-    engines: Engines,
-    groups: services.Groups,
-    state: AppliedState | None = None,
-    is_part: bool = False,
+    host: Host, scope: Scope, holding: Iterable[NpuUser], expected: Expected, engines: Engines, groups: services.Groups
 ) -> list[Target]:
     """Return the users that hold NPUs of a plan, with what would become of each: inside, adopted or refused.
 
-    ``expected`` has the CPUs that units get in the same transaction: what runs in them follows. ``wanted``, ``state`` and ``is_part``: see
-    :class:`.work.Work`.
+    ``expected`` has the CPUs that units get in the same transaction: what runs in them follows.
     """
+    plan, wanted, state, is_part = scope
     planned = {(Device.of(npu).kind, npu["id"]) for npu in plan["npus"]}
     there = {(Device.of(npu).kind, npu["id"]): npu for npu in with_lost(plan)}
     recorded, nodes, pods = entries(host), Nodes(host, wanted.get("move_memory", False)), Pods(host, wanted.get("pods", False))
@@ -283,7 +275,9 @@ def of_state(host: Host, live: AdoptLive, state: AppliedState) -> Adopt | None:
         return None
     expected = {entry["unit"]: set(expand(entry["cpus"])) for entry in state["expected"] if entry.get("cpus")}
 
-    def find(engines: Engines, groups: services.Groups) -> list[Target]:
-        return targets(host, plan, users(host, with_lost(plan)), expected, live, engines, groups, state)
+    scope = Scope(plan, live, state)
 
-    return Adopt(host, Work(find, plan, live, state))
+    def find(engines: Engines, groups: services.Groups) -> list[Target]:
+        return targets(host, scope, users(host, with_lost(plan)), expected, engines, groups)
+
+    return Adopt(host, Work(find, scope))

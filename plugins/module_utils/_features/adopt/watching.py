@@ -36,7 +36,7 @@ from .engines import SOCKETS, Engines, are_all, described, program_of
 from .feature import SETTINGS
 from .record import CONTAINER, SERVICE, started
 from .target import ADOPTED, FAILED, REFUSED, Target
-from .work import Work
+from .work import Scope, Work
 
 if TYPE_CHECKING:
     from ..._base.documents import Plan
@@ -159,7 +159,7 @@ class Watcher(Watching):
             with changing(self.host, PROGRAM):
                 plan = read(self.host)
                 targets = waiting(self.host, plan, container) if plan else []
-                adopting = Adopt(self.host, Work(lambda *_arguments: targets, is_part=True))
+                adopting = Adopt(self.host, Work(lambda *_arguments: targets, Scope(is_part=True)))
                 for target in targets:
                     adopting.run()
                     adopting.finish()
@@ -177,20 +177,20 @@ class Watcher(Watching):
             return None
         settings = json_of(text)
         require_shape(settings, _SHAPE, SETTINGS)
-        self.tries.limit, self.pods, is_part = settings["rebind_limit"], settings["pods"], pids is not None
+        self.tries.limit, self.pods, scope = settings["rebind_limit"], settings["pods"], Scope(plan, settings, None, pids is not None)
 
         def find(engines: Engines, groups: services.Groups) -> list[Target]:
             used = users(self.host, with_lost(plan), among=pids)
-            targets = choosing.targets(self.host, plan, used, {}, settings, engines, groups, None, is_part)
+            targets = choosing.targets(self.host, scope, used, {}, engines, groups)
             keys = {_key(self.host, target): target for target in targets}
-            if not is_part:
+            if not scope.is_part:
                 self.tries.keep(keys)
             for key, target in keys.items():
                 if target.state == ADOPTED and self.tries.is_exhausted(key):
                     self._leave(key, target)
             return targets
 
-        return Work(find, plan, settings, is_part=is_part)
+        return Work(find, scope)
 
     def _leave(self, key: str, target: Target) -> None:
         failure = self.tries.failures.get(key)

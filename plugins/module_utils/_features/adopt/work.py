@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import posixpath
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Mapping, NamedTuple, Sequence
 
 from ..._base.cpulist import compress, expand
 from ..._base.findings import Device, coded
@@ -42,31 +42,32 @@ if TYPE_CHECKING:
     from typing import Iterable
 
 NOTHING: Any = MappingProxyType({})
-"""Of what the desired state has of the feature, where nothing but CPUs is wanted."""
 Find = Callable[[Engines, services.Groups], List[Target]]
 
 
-class Work(Values):
-    """``find`` returns the ``targets``, with what is to become of each; without it, work is given back and nothing is adopted.
+class Scope(NamedTuple):
+    """By what work is adopted: ``wanted`` is what the desired state has of the feature, empty where that is nothing but CPUs.
 
-    ``wishes``: what the desired state has of the feature (``live``). ``state``: the one that is applied, None where that in force is
-    followed. ``is_part``: what was found is a part of the work of the host; of that, processes in sessions alone are adopted.
+    ``state``: the one that is applied, None where that in force is followed. ``is_part``: a part of the work of the host is looked at; of
+    that, processes in sessions alone are adopted.
     """
+
+    plan: Plan = NOTHING
+    wanted: AdoptLive = NOTHING
+    state: AppliedState | None = None
+    is_part: bool = False
+
+
+class Work(Values):
+    """``find`` returns the ``targets``, with what is to become of each; without it, work is given back and nothing is adopted."""
 
     part = diffs.WORK
     key = ""
     forwards = True
 
-    def __init__(
-        self,
-        find: Find | None = None,
-        plan: Plan = NOTHING,
-        wishes: AdoptLive = NOTHING,
-        state: AppliedState | None = None,
-        is_part: bool = False,
-    ) -> None:
+    def __init__(self, find: Find | None = None, scope: Scope | None = None) -> None:
         Values.__init__(self, SECTION, {}, "CPUs of running work")
-        self._find, self._plan, self.wishes, self._state, self._is_part = find, plan, wishes, state, is_part
+        self._find, self.scope = find, scope or Scope()
         self.targets: list[Target] = []
         self.sentences: list[str] = []
         self._host: Host | None = None
@@ -85,7 +86,7 @@ class Work(Values):
     @property
     def adopted(self) -> list[Target]:
         targets = [target for target in self.targets if target.state == ADOPTED]
-        return [target for target in targets if not (self._is_part and target.user["processes"] and is_whole(target.user))]
+        return [target for target in targets if not (self.scope.is_part and target.user["processes"] and is_whole(target.user))]
 
     def _begin(self, host: Host) -> None:
         if self._host is not host:
@@ -100,8 +101,8 @@ class Work(Values):
         self.sentences = []
         self.targets = self._find(self._engines, self._groups) if self._find else []
         self._groups.paths.update((target.unit, target.user["group"]) for target in self.targets if target.method == SERVICE)
-        self._leaving_keys = set() if self._is_part else self._leaving(host)
-        self._stuck, self._by_key, self._wanted = set(), {}, {} if self._is_part else dict(self._next_starts(host))
+        self._leaving_keys = set() if self.scope.is_part else self._leaving(host)
+        self._stuck, self._by_key, self._wanted = set(), {}, {} if self.scope.is_part else dict(self._next_starts(host))
         groups = {target.user["group"] for target in self.adopted if not target.is_rank}
         again = [target for target in self.targets if target.is_rank and target.is_kept and target.user["group"] in groups]
         for target in [*self.adopted, *again]:  # ranks whose service is widened, or forgets their CPUs with the new set (before Linux 6.2)
@@ -113,10 +114,12 @@ class Work(Values):
 
         The pools of lost cards stay reserved, and so does what was adopted for these.
         """
-        planned = [[Device.of(npu).kind, npu["id"]] for npu in [*self._plan["npus"], *(self._plan.get("lost") or ())] if npu["pool"]]
-        configured = {unit: services.configured(host, unit, self._state) for unit in self._keys(SERVICE)}
+        planned = [
+            [Device.of(npu).kind, npu["id"]] for npu in [*self.scope.plan["npus"], *(self.scope.plan.get("lost") or ())] if npu["pool"]
+        ]
+        configured = {unit: services.configured(host, unit, self.scope.state) for unit in self._keys(SERVICE)}
         moved = {unit for unit, cpus in configured.items() if cpus is not None and cpus != set(expand(last(self._recorded[unit])["cpus"]))}
-        pods = {self._recorded[key]["group"] for key in self._keys(CONTAINER) if key.startswith(CRI) and not self.wishes.get("pods")}
+        pods = {self._recorded[key]["group"] for key in self._keys(CONTAINER) if key.startswith(CRI) and not self.scope.wanted.get("pods")}
         held = {key for target in self.targets for key in (target.group_key, *target.processes(host))}
         keys = set()
         for key, entry in self._recorded.items():
@@ -131,7 +134,7 @@ class Work(Values):
     def _next_starts(self, host: Host) -> Iterator[tuple[str, str]]:
         """Yield the drop-ins of services that stay: those that somebody removed or edited are written again, and where a service does not
         run those of an earlier plan or setting."""
-        npus = {(Device.of(npu).kind, npu["id"]): npu for npu in self._plan["npus"]}
+        npus = {(Device.of(npu).kind, npu["id"]): npu for npu in self.scope.plan["npus"]}
         running = {target.unit: target for target in self.targets if target.method == SERVICE}
         stopped = [unit for unit in self._keys(SERVICE) if unit not in self._leaving_keys and unit not in running]
         for unit, target in running.items():
@@ -146,7 +149,9 @@ class Work(Values):
                 lists = [memory_nodes(npu) for npu in held]
                 sets["mems"] = compress({node for text in lists for node in expand(text)} if all(lists) else nodes_with_memory(host))
             if sets["cpus"] and not members_of(host, group or "/none"):
-                self._variables[unit], _kept = services.variables(host, unit, held, sets["cpus"], self.wishes.get("environment") or {})
+                self._variables[unit], _kept = services.variables(
+                    host, unit, held, sets["cpus"], self.scope.wanted.get("environment") or {}
+                )
                 yield unit, text_of({**sets, **values_of(self._variables[unit])})
 
     def _give(self, host: Host, target: Target) -> None:

@@ -230,7 +230,7 @@ def test_nodes_that_somebody_else_has_set_since_stay(machine):
 @pytest.mark.parametrize("move", [False, True])
 def test_a_bind_is_told_whether_memory_may_move(machine, move):
     state = {"plan": HOME, "live": {"adopt": {"mode": "now", "move_memory": move}}, "expected": []}
-    assert FEATURE.step(machine, state, Choices()).work.wishes["move_memory"] is move
+    assert FEATURE.step(machine, state, Choices()).work.scope.wanted["move_memory"] is move
 
 
 @pytest.mark.parametrize(("name", "moves"), [("ascend-wk-0", False), ("AccWrk:1", False), ("worker", True)])
