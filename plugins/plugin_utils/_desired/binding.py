@@ -20,7 +20,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.variables im
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import Entry, kind_and_number, title
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import workers
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import vnpus as _vnpus
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import is_hard
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.vnpus import is_hard
 
 
 def binding(topology: Topology, plan: Plan, work: Work) -> dict[str, Any]:

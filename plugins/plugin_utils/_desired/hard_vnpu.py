@@ -14,7 +14,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.feature impo
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import find, is_lost
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import vnpus as _vnpus
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import is_hard
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.vnpus import is_hard
 
 _KEPT_BY_DRIVER = {"on": True, "off": False}
 

@@ -19,8 +19,7 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._desired.method impor
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.vnpu import region
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import Entry
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import is_hard
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.vnpus import mounts
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.vnpus import is_hard, mounts
 
 NOTES_IN_SUMMARY = True
 _ABOUT = f"{MARKER}: changes are overwritten. CPUs that the system always has, and what it has besides while no workload runs."

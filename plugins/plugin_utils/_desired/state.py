@@ -35,7 +35,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._topology.hardware im
 from ansible_collections.npu.affinity.plugins.plugin_utils._kubelet import pods
 from ansible_collections.npu.affinity.plugins.plugin_utils._plan import planner
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.features import OfRole, Settings
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import is_hard
+from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.vnpus import is_hard
 
 ByRole = Mapping[str, OfRole]
 

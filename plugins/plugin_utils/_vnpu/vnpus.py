@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """vNPUs without Kubernetes: containers of one host that share NPUs, each with its part of the memory, of the compute and of the CPUs.
 
-One with a ``template`` is a hard vNPU, which the driver makes and limits (:mod:`_vnpu.hard`). The others share an NPU in soft split.
+One with a ``template`` is a hard vNPU, a fixed part of an NPU that its driver makes and limits; what it needs is what npu-smi says of the
+host's templates. The others share an NPU in soft split.
 
 What is enforced in soft split, and by whom: memory and compute by hami-vnpu-core's library in the container and its limiter
 (Project-HAMi/hami-vnpu-core@f795831b), which read them from variables; CPUs by a slice inside that of the NPU. Nobody but this code adds
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.binders import ARM
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
+from ansible_collections.npu.affinity.plugins.module_utils._base.device_files import parts
 from ansible_collections.npu.affinity.plugins.module_utils._base.findings import device_number, unknown_device
 from ansible_collections.npu.affinity.plugins.module_utils._smi.tool import OLDEST_DRIVER, is_older
 from ansible_collections.npu.affinity.plugins.module_utils._features.vnpu.layout import IN_CONTAINER
@@ -29,11 +31,14 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._entries import NAME,
 from ansible_collections.npu.affinity.plugins.plugin_utils._entries import shown, slices_of, title, unknown_npus
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu import fit
 from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.fit import BY_NAME, Request
-from ansible_collections.npu.affinity.plugins.plugin_utils._vnpu.hard import Vnpu, hard_parts, hard_refusals, is_hard, templates_of
 
 if TYPE_CHECKING:
     from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 
+Vnpu = Entry
+_MOST = {"310p": 8}
+"""Parts of an NPU by its family, where that is not all for which there are ids."""
+_NEVER = {"310": "a 310", "a5": "a 950"}
 Refusal = tuple[str, str]
 """Its code, and a sentence without the variable."""
 VARIABLE = "npu_affinity_vnpus"
@@ -42,6 +47,16 @@ RUNTIME_FOLDER = "/run/npu-affinity/vnpu"
 SHARED_REGION, LOCAL_REGION, LIBRARY = "/hami-shared-region", "/hami-vnpu-shmem", IN_CONTAINER
 """Where a container has what the library and the limiter use, as HAMi's device plugin mounts it."""
 _FIELDS = ("name", "npu", "memory_mib", "core", "unit", "template")
+
+
+def is_hard(vnpu: Vnpu) -> bool:
+    return bool(vnpu.get("template"))
+
+
+def _templates_of(topology: Topology, npu: Vnpu) -> tuple[dict[str, Vnpu], int]:
+    """Return the templates of an NPU by name, and its AI cores, 0 where npu-smi does not tell them."""
+    splits, name = topology.get("vnpus") or {}, str(npu.get("name"))
+    return {template["name"]: template for template in splits.get("templates", {}).get(name) or ()}, splits.get("ai_cores", {}).get(name, 0)
 
 
 def with_names(wanted: Sequence[Vnpu]) -> list[Vnpu]:
@@ -94,21 +109,70 @@ def _of_npus(
             coded.append(("NPU_DEVICE_UNKNOWN", f"{unknown_device(kind_and_number(entry['slice'])[1], entry)}."))
         if is_lost(plan, entry):
             continue
-        npu, hard = npu_of(topology, entry), [vnpu for vnpu in sharing if is_hard(vnpu)]
+        npu, hard = _npu_of(topology, entry), [vnpu for vnpu in sharing if is_hard(vnpu)]
         if not hard:
             coded += [*_cannot_be_shared(npu, title(entry), device_share), *_overcommitted(topology, entry, sharing)]
         elif len(hard) < len(sharing):
             coded.append(("NPU_CLAIMED_TWICE", f"{title(entry)} has hard vNPUs and soft ones; use one of the two on an NPU."))
         else:
-            coded += hard_refusals(topology, npu, title(entry), hard)
+            coded += _cannot_be_split(topology, npu, title(entry), hard)
         if hard and not coded:
             coded += _without_cores(topology, entry, sharing)
     return coded
 
 
+def _cannot_be_split(topology: Topology, npu: Vnpu, name: str, wanted: Sequence[Vnpu]) -> Iterator[Refusal]:
+    """Yield ``(code, sentence)`` for what keeps an NPU from being split so."""
+    templates, cores = _templates_of(topology, npu)
+    if not templates or not cores:
+        what = f"is {_NEVER[npu['family']]}, which has none" if npu.get("family") in _NEVER else "lists no templates by npu-smi"
+        look = f"see npu-smi info -t template-info -i {npu.get('card')} -c {npu.get('chip')}"
+        yield "NPU_VNPU_UNSUPPORTED", f"{wanted[0]['name']} is to be a hard vNPU of {name}, which {what}; {look}."
+        return
+    if unknown := sorted({vnpu["template"] for vnpu in wanted} - templates.keys()):
+        yield "NPU_SETTING_INVALID", f"{name} has no template {' and '.join(unknown)}; it has {', '.join(sorted(templates))}."
+        return
+    sizes = [templates[vnpu["template"]] for vnpu in wanted]
+    asked, memory = sum(size["aicore"] for size in sizes), 1024 * sum(size["memory_gib"] or 0 for size in sizes)
+    most = _MOST.get(str(npu.get("family")), len(parts(0)))
+    if asked > cores or len(wanted) > most or (npu.get("memory_mib") and memory > npu["memory_mib"]):
+        yield (
+            "NPU_VNPU_TOO_LARGE",
+            f"{' and '.join(vnpu['name'] for vnpu in wanted)} want {asked} AI cores and {memory} MiB of {name}, which has {cores} and "
+            f"{npu.get('memory_mib')} MiB for up to {most} hard vNPUs; use smaller templates, or another NPU.",
+        )
+
+
+def _hard_parts(topology: Topology, npu: Vnpu, device: int, wanted: Sequence[Vnpu]) -> list[dict[str, Any]]:
+    """Return what each hard vNPU of an NPU is and what its container gets, in the order in which they are named.
+
+    A vNPU of that template that is there already is taken, the lowest id first; a new one has the lowest id that is free.
+    """
+    templates, cores = _templates_of(topology, npu)
+    existing = {part["id"]: part["template"] for part in npu.get("parts") or ()}
+    free = [number for number in parts(device) if number not in existing]
+    made = []
+    for vnpu in wanted:
+        alike = [number for number, template in sorted(existing.items()) if template == vnpu["template"]]
+        number = (alike or free).pop(0)
+        existing.pop(number, None)
+        size = templates[vnpu["template"]]
+        made.append(
+            {
+                "vnpu_id": number,
+                "template": vnpu["template"],
+                "memory_mib": 1024 * (size["memory_gib"] or 0),
+                "core": 100 * size["aicore"] // cores,
+                "environment": {"ASCEND_VISIBLE_DEVICES": str(number), "ASCEND_RUNTIME_OPTIONS": "VIRTUAL"},
+                "devices": [f"/dev/vdavinci{number}:/dev/davinci{number}"],
+            }
+        )
+    return made
+
+
 def _number(topology: Topology, plan: Plan, entry: Entry) -> int | None:
     """Return the number of an NPU's device file, of a lost one as the plan remembers it."""
-    return device_number(entry if is_lost(plan, entry) else {**entry, **npu_of(topology, entry)})
+    return device_number(entry if is_lost(plan, entry) else {**entry, **_npu_of(topology, entry)})
 
 
 def _of_host(topology: Topology, bound_by: str, soft: Sequence[Vnpu]) -> Iterator[Refusal]:
@@ -138,7 +202,7 @@ def unsupported(topology: Topology) -> str:
     return ""
 
 
-def _cannot_be_shared(npu: Mapping[str, Any], name: str, device_share: bool | None) -> Iterator[Refusal]:
+def _cannot_be_shared(npu: Entry, name: str, device_share: bool | None) -> Iterator[Refusal]:
     if without_share(npu):
         yield (
             "NPU_VNPU_UNSUPPORTED",
@@ -153,7 +217,7 @@ def _cannot_be_shared(npu: Mapping[str, Any], name: str, device_share: bool | No
         )
 
 
-def without_share(npu: Mapping[str, Any]) -> bool:
+def without_share(npu: Entry) -> bool:
     """Whether the chip is one of the family before A2 (910A, 910 Pro), which does not know device share."""
     return npu.get("family") == "910" or str(npu.get("name")) == "910A"
 
@@ -162,7 +226,7 @@ def without_share(npu: Mapping[str, Any]) -> bool:
 def inconsistencies(topology: Topology, plan: Plan, wanted: Sequence[Vnpu], device_share: bool | None = None) -> list[str]:
     """Return one sentence for everything that may keep these vNPUs from working. They must not be :func:`refusals`."""
     sentences = []
-    if any(npu_of(topology, find(plan, vnpu["npu"])[0]).get("family") == "a3" for vnpu in wanted if is_hard(vnpu)):
+    if any(_npu_of(topology, find(plan, vnpu["npu"])[0]).get("family") == "a3" for vnpu in wanted if is_hard(vnpu)):
         sentences.append(
             f"{VARIABLE}: whether npu-smi can split an A3 is not confirmed: the published driver refuses it. A bind tries, and fails if "
             "info-vnpu then lists no such vNPU."
@@ -176,7 +240,7 @@ def inconsistencies(topology: Topology, plan: Plan, wanted: Sequence[Vnpu], devi
         )
     entries = [entry for entry, _members in _by_npu(plan, wanted) if not is_lost(plan, entry)]
     for state, words in ((False, "is off"), (None, "is not known")):
-        npus = [title(entry) for entry in entries if npu_of(topology, entry).get("device_share") is state]
+        npus = [title(entry) for entry in entries if _npu_of(topology, entry).get("device_share") is state]
         if npus and device_share is not True:
             sentences.append(
                 f"{VARIABLE}: device share of {' and '.join(npus)} {words}; while it is off, a second container cannot open the NPU. "
@@ -205,7 +269,7 @@ def _shape(vnpu: Vnpu) -> Iterable[str]:
 
 def _overcommitted(topology: Topology, entry: Entry, wanted: Sequence[Vnpu]) -> Iterator[Refusal]:
     """Yield why the vNPUs of one NPU do not fit with those named before them."""
-    in_topology, npu = npu_of(topology, entry), title(entry)
+    in_topology, npu = _npu_of(topology, entry), title(entry)
     memory, chip = in_topology.get("memory_mib") or 0, BY_NAME.get(str(in_topology.get("name")))
     memory = min(chip.allocatable, memory) if chip else memory  # what HAMi knows of the chip, and never more than npu-smi tells
     if npu.startswith("GPU") or not memory:
@@ -252,11 +316,11 @@ def _weights(topology: Topology, entry: Entry, wanted: Sequence[Vnpu]) -> tuple[
     """Return how much of an NPU's compute each vNPU gets, and how much there is: AI cores of hard ones, else percent."""
     if not is_hard(wanted[0]):
         return [vnpu["core"] for vnpu in wanted], 100
-    templates, cores = templates_of(topology, npu_of(topology, entry))
+    templates, cores = _templates_of(topology, _npu_of(topology, entry))
     return [templates[vnpu["template"]]["aicore"] for vnpu in wanted], cores
 
 
-def npu_of(topology: Topology, entry: Entry) -> Mapping[str, Any]:
+def _npu_of(topology: Topology, entry: Entry) -> Entry:
     """Return what the topology says of an NPU of the plan, by its present logic id; nothing where it says nothing."""
     kind, _number = kind_and_number(entry["slice"])
     return next((npu for npu in topology["npus"] if npu["id"] == entry["id"] and npu.get("kind", "npu") == kind), {})
@@ -292,7 +356,7 @@ def vnpus(topology: Topology, plan: Plan, wanted: Sequence[Vnpu], limiter: bool 
     for entry, sharing in _by_npu(plan, wanted):
         node = _number(topology, plan, entry)
         shares = _shares(_cores(topology, entry), *_weights(topology, entry, sharing))
-        hard = hard_parts(topology, npu_of(topology, entry), int(node or 0), sharing) if is_hard(sharing[0]) else [{}] * len(sharing)
+        hard = _hard_parts(topology, _npu_of(topology, entry), int(node or 0), sharing) if is_hard(sharing[0]) else [{}] * len(sharing)
         for vnpu, share, part in zip(sharing, shares, hard, strict=True):
             quota = part or {"memory_mib": vnpu["memory_mib"], "core": vnpu["core"], "environment": _environment(vnpu, node, limiter)}
             result.append(
