@@ -189,11 +189,9 @@ def _anyhow(hosts: Mapping[str, Any], shapes: list[Shape]) -> list[Entry]:
 
 def _message(shapes: list[Shape], tasks: list[Entry], missing: tuple[Shape, int] | None, fitting: Mapping[str, int], limit: int = 0) -> str:
     """Return the answer in words. With ``limit``, the search ended after so many steps without a placement."""
-    if tasks:
+    if tasks or missing is None:
         placed = (f"{shape.title} on {_place.hosts_by_name([task for task in tasks if task['name'] == shape.name])}" for shape in shapes)
         return f"The job can run: {'; '.join(placed)}."
-    if missing is None:
-        raise AssertionError("tasks are missing where there are none")
     shape, room = missing
     if limit:
         return (

@@ -112,12 +112,12 @@ def test_every_chips_configuration_is_what_the_scheduler_reads(chip):
     assert len(json.loads(found["annotations"][0][chip.resource])) == (2 if chip.pairs else 1)
 
 
-def held(npus, card=None, **more):
-    """Return what the filter makes of 8 NPUs of which a service has some; ``card`` are NPUs on a card."""
-    topology = host("910B3", 8, card or 1)
-    topology["npus"] = [{**npu, "family": "a2", "pci": f"0000:0{npu['card']}:00.0"} for npu in topology["npus"][:8]]
+def held(npus, chips=1, services=None, of_npus=(), **more):
+    """Return what the filter makes of 8 NPUs, so many on a card, of which a service has some."""
+    topology = host("910B3", 8, chips)
+    topology["npus"] = [{**npu, "family": "a2", "pci": f"0000:0{npu['card']}:00.0", **dict(of_npus)} for npu in topology["npus"][:8]]
     topology["driver"] = {"version": "25.5.1"}
-    return hami_manifests(topology, "node7", [A], services=[{"unit": "llm.service", "npus": npus}], **more)
+    return hami_manifests(topology, "node7", [A], services=services or [{"unit": "llm.service", "npus": npus}], **more)
 
 
 # NPUs of a service, NPUs on a card, hidden cards, and whether others get wrong rings
@@ -143,10 +143,21 @@ def test_services_name_npus_as_in_their_plan():
     plan = {"npus": [{"id": 0, "slice": "npu-5.slice", "pci": "0000:02:00.0", "chip": 0, "card": 2}]}
     (node,) = yaml.safe_load(held([5], plan=plan)["node_config"]["data"]["node-config.yaml"])["nodes"]
     assert node["filterDevices"] == {"index": [2]}
-    with pytest.raises(AnsibleFilterError, match="services: llm.service has 9, which the host does not have"):
-        held([9])
-    with pytest.raises(AnsibleFilterError, match="services: they hold all NPUs of node node7"):
-        held(list(range(8)))
+    assert "HAMi leaves device share of hidden NPUs as it is" in held([0], of_npus={"device_share": True})["warnings"][-1]
+
+
+CANNOT_HIDE = [
+    ({"npus": [9]}, "services: llm.service has 9, which the host does not have"),
+    ({"npus": [*range(8)]}, "services: they hold all NPUs of node node7"),
+    ({"npus": [0], "of_npus": {"card": None}}, "services: the card of NPU 0 of llm.service is not known; gather the host while"),
+    ({"npus": [], "services": ["llm"]}, "services: expected a list like npu_affinity_services, each with unit and npus; got 'llm'"),
+]
+
+
+@pytest.mark.parametrize("arguments, sentence", CANNOT_HIDE)
+def test_npus_that_cannot_be_hidden_are_refused(arguments, sentence):
+    with pytest.raises(AnsibleFilterError, match=sentence):
+        held(**arguments)
 
 
 NODE = (host(), "node7")

@@ -36,6 +36,7 @@ def task(name, npus=0, replicas=1, **more):
 
 
 H, PAIR = {"h": a2()}, {"one": a2(), "two": a2(busy=(0, 1, 2, 3))}
+EMPTY = {"a": a2(), "b": a2()}
 TIGHT = {"a": a2(), "b": a2(busy=(0, 1)), "c": a2(), "d": a2(busy=range(8))}
 ROUTER, ROUTERS = task("router", cpus=8), task("router", cpus=4, replicas=2)
 HALF, WHOLE, FOURS = task("half", 4, cpus=1), task("whole", 8, cpus=1), {"npus": 4, "replicas": 4}
@@ -59,6 +60,7 @@ JOBS = [
     ("and where that does, too, any other order", H, None, [WIDE, EVERY_NODE], "wide h:0; near h: h: h: h: h:"),
     ("no NPU to spare", TIGHT, None, FIVES, "five a:0-4 c:0-4; two b:2-3 b:4-5 b:6-7; three a:5-7 c:5-7"),
     ("no room", PAIR, None, SPLIT, TOGETHER + "3 tasks decode with 2 NPUs each alongside prefill would find room for 2 of 3."),
+    ("no division of hosts", EMPTY, None, FIVES[:2], TOGETHER + "3 tasks two with 2 NPUs each alongside five would find room for 2 of 3."),
     ("no name", PAIR, None, [FOURS, ROUTER], TOGETHER + "4 tasks task0 with 4 NPUs each alongside router would find room for 3 of 4."),
     ("no host", PAIR, None, [task("huge", cpus=500), ROUTER], NO_HOST),
     ("one SuperPod that holds all", fleet(A3, p0=4, p1=5), {}, [PREFILL, DECODE], "prefill p1h0 p1h1; decode p1h2 p1h3 p1h4"),

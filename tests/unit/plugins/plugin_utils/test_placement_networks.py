@@ -254,6 +254,7 @@ OF_950 = [
     ((2, 8, 16, 32, 32, False), "Parameter ra-block(32)/8 could not be bigger than sp-block(16)/8"),
     ((6, 8, 24, 16, 32, False), "number of tasks(6) must be multiple of nodes occupied by ra-block(2)"),
     ((1, 9, 9, 1, None, False), "Parameter sp-block(9) is not multiple of node npu (8)"),
+    ((1, 9, 8, 1, None, False), "single super-pod job require npu [1, 8], instead of 9"),
     ((1, 3, 4, 1, None, False), "single super-pod job sp-block annotation should equal require npu num; got 4 and 3"),
     ((2, 8, 7, 1, None, False), "distributed super-pod job require npu should be multiple of sp-block, instead of 16"),
     ((3, 2, 6, 4, None, False), "distributed super-pod job require npu(6) should be multiple of ra-block"),

@@ -269,8 +269,9 @@ def test_a_selection_names_its_chips_and_what_is_assumed():
     assert select.select_npus(X, 4, "atlas350_8")["assumed"] == select.select_npus(facts("a2", 8), 1)["assumed"] == ""
     loose = "Chips 0-4 are in meshes 0-1 of Atlas 350, 8 processors in meshes of 4. MindCluster guarantees no affinity for 5 chips."
     assert select.select_npus("0-7", 5, "mesh4_8")["reason"] == loose
-    with pytest.raises(ValueError, match="family: chip ids do not show the product; name one of 300I_card, "):
-        select.select_npus("0-7", 5)
+    returns("family: chip ids do not show the product; name one of 300I_card, ", select.select_npus, "0-7", 5)
+    assert select.select_npus(X, share={"request": shared(5, "elastic") | {"hbm_mb": 5}, "chip_hbm_mb": 100})["chips"] == [0]
+    returns("share: request is missing; expected used, request {core, hbm_mb,", select.select_npus, X, share={"chip_hbm_mb": 100})
 
 
 def test_idle_npus_are_logic_ids_while_rules_use_physical_ids():

@@ -132,6 +132,7 @@ def sharing(**npu):
 X86, OLD = {**TOPOLOGY, "machine": {"architecture": "x86_64"}}, {**TOPOLOGY, "driver": {"version": "25.3.rc1"}}
 UNKNOWN, STAYS = {"number": None, "file": None, "known_by": "unknown"}, sharing(device_share=False)
 USERS = [{"unit": "big.service", "npus": [0, 1]}], [{"name": "llm", "npus": [0]}]
+FORTIETH = {"templates": {"910B3": [{**TEMPLATES[0], "aicore": 1}]}, "ai_cores": {"910B3": 40}}
 BOTH = splits(machine={"architecture": "aarch64"}, driver=TOPOLOGY["driver"])
 NO_NAME = "is named more than once; file names contain it, and '-' and '_' count as the same"
 # The host, its vNPUs, what else is set, and a part of what is said.
@@ -150,6 +151,7 @@ REFUSED = [
     (TOPOLOGY, [{**B, "memory_mib": 0}], {}, "memory_mib of b-2 must be a whole number from 1 on; it is 0"),
     (TOPOLOGY, [{"name": "c", "npu": 0, "core": 5}], {}, "memory_mib of c must be a whole number from 1 on; it is None"),
     (TOPOLOGY, [{**B, "memory": "28Gi"}], {}, "b-2 has unknown settings memory; there are name, npu, memory_mib, core, unit"),
+    (TOPOLOGY, [{**B, "npu": None}], {}, "b-2 names no NPU."),
     (TOPOLOGY, [{**B, "unit": "b"}], {}, "'b' is not the name of a systemd service"),
     (TOPOLOGY, [A, {**B, "unit": "infer-a.service"}], {}, "infer-a.service is named more than once"),
     (TOPOLOGY, [A], {"services": USERS[0]}, "npu_affinity_vnpus: NPU 0 is shared, and big.service uses all of it; move one of them."),
@@ -164,6 +166,12 @@ REFUSED = [
     (splits(), [LARGE, LARGE, SMALL], {}, "want 25 AI cores and 81920 MiB of NPU 2, which has 20 and 65536 MiB"),
     (splits({"memory_mib": 32768}), [LARGE, SMALL], {}, "want 15 AI cores and 49152 MiB of NPU 2, which has 20 and 32768 MiB"),
     (splits({"family": "a5", "name": "950"}), [SMALL], {}, "is to be a hard vNPU of NPU 2, which is a 950, which has none"),
+    (
+        splits(vnpus=FORTIETH),
+        [SMALL],
+        {},
+        "vir05_1c_16g for vnpu-0 is not a whole core of the pool of NPU 2, which has 22 outside interrupts",
+    ),
     (splits(vnpus={}), [SMALL], {}, "which lists no templates by npu-smi; see npu-smi info -t template-info -i 3 -c 0"),
     (BOTH, [SMALL, SOFT], {}, "use one of the two"),
     (splits({"device": UNKNOWN}), [SMALL], {}, "the device file of NPU 2 (NPU ID 3, chip 0) is not known"),
