@@ -21,7 +21,7 @@ All CPU sets are bit masks.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from itertools import combinations, islice
@@ -102,13 +102,17 @@ class Choice:
         counts = {number: (cpus & self.free).bit_count() for number, cpus in units.items() if cpus & self.free & within}
         return sorted(counts, key=lambda number: (counts[number], number))
 
-    def take_whole(self, level: str) -> None:
-        """Take units that are free as a whole, in order, while so many CPUs are needed."""
+    def whole(self, level: str) -> list[int]:
+        """Return the ids of the units that are free as a whole, in order."""
+        units = self.units.of[level]
         alike = self.units.average(level) if level in (SOCKETS, CORES) else None
-        for number in self.order(level) if self.needed > 0 else ():
-            cpus = self.units.of[level][number]
-            if (alike or cpus.bit_count()) == (cpus & self.free).bit_count() <= self.needed:
-                self.take(cpus & self.free)
+        return [number for number in self.order(level) if (units[number] & self.free).bit_count() == (alike or units[number].bit_count())]
+
+    def take_whole(self, level: str) -> None:
+        for number in self.whole(level) if self.needed > 0 else ():
+            cpus = self.units.of[level][number] & self.free
+            if cpus.bit_count() <= self.needed:
+                self.take(cpus)
 
     def _take_part_of_cache(self, number: int) -> None:
         """Take all that is needed from the cores of one cache with the lowest ids, or nothing."""
@@ -122,6 +126,11 @@ class Choice:
         if cpus.bit_count() == self.needed:
             self.take(cpus)
 
+    def threads(self, level: str) -> Iterator[int]:
+        """Yield the free CPUs, unit by unit in order."""
+        for number in self.order(level):
+            yield from cpus_of(self.units.of[level][number] & self.free)
+
     def pack(self, spread: bool, by_cache: bool = False) -> int:
         self.take_whole(self.units.outer)
         self.take_whole(self.units.inner)
@@ -133,9 +142,7 @@ class Choice:
         if not spread:
             self.take_whole(CORES)
         if self.needed > 0:
-            level = SOCKETS if spread else CORES
-            threads = (cpu for number in self.order(level) for cpu in cpus_of(self.units.of[level][number] & self.free))
-            self.take(mask_of(islice(threads, self.needed)))
+            self.take(mask_of(islice(self.threads(SOCKETS if spread else CORES), self.needed)))
         return self.taken
 
 
