@@ -78,10 +78,7 @@ def _text(path: str) -> str:
 
 def opened(path: str) -> tuple[list[dict[str, Any]], list[str]]:
     """Return a description of each archive that a path names, itself or those in the folder, with the name that its host gets, and a
-    sentence for each bad one.
-
-    Raises ``ValueError`` where none can be read.
-    """
+    sentence for each bad one. Raises ``ValueError`` where none can be read."""
     files = sorted(map(str, Path(path).glob("*" + SUFFIX))) if os.path.isdir(path) else [path]
     if not files:
         raise ValueError(
@@ -132,10 +129,7 @@ def answer(path: str, module: str, options: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _require(value: object, shape: Any, title: str) -> None:
-    """Raise ``ValueError`` with the first member of a document that has another shape; ``title`` is what sentences call the document.
-
-    A ``TypedDict`` has its required members and no others.
-    """
+    """Raise ``ValueError`` with the first member of a document that has another shape; ``title`` is what sentences call the document."""
     kind = typing.get_origin(shape)
     if typing.is_typeddict(shape):
         _require_members(value, shape, title)

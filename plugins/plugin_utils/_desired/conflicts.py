@@ -158,10 +158,7 @@ def _titles(cards: Iterable[tuple[str, int]]) -> str:
 
 @remark("NPU_INTERRUPTS_IN_POOL")
 def interrupts(topology: Topology, plan: Plan, placed: Container[str] = ()) -> Iterator[str]:
-    """Yield a sentence for each device with interrupts on pools, those with most of them first; what is not shown is counted.
-
-    Functions that the plan itself places (``placed``) are left out.
-    """
+    """Yield a sentence for each device with interrupts on pools, unless it is ``placed`` there. Those with few interrupts are counted."""
     pools = _cards(plan, "pool")
     everything = union(pools.values())
     counts = [(_on(device, everything), device) for device in topology.get("others") or () if device["pci"].lower() not in placed]

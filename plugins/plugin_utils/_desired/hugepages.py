@@ -50,10 +50,7 @@ def idle(settings: OfRole) -> tuple[Sentence, ...]:
 
 
 def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
-    """Return the huge pages of each node, and the unit that sets them at boot.
-
-    Raises ``ValueError`` for a setting that cannot be understood, and for pages that leave a node too little other memory.
-    """
+    """Raises ``ValueError`` for a setting that cannot be understood, and for pages that leave a node too little other memory."""
     asked = settings["hugepages"]
     try:
         size = size_of(str(asked.get("size") or _SIZE))
@@ -123,8 +120,7 @@ def _offered(topology: Topology, size: int, counts: Counts) -> tuple[Counts, lis
 
 
 def _memory(topology: Topology, size: int) -> dict[int, int]:
-    """Return the bytes that pages of other sizes leave of each node whose memory is known, once the bind has given back those of former
-    binds."""
+    """Return the bytes that pages of other sizes leave of each node of known memory, once those of former binds are given back."""
     memory = {node["id"]: node["memory_mib"] << 20 for node in topology.get("numa") or () if node.get("memory_mib")}
     before = topology.get("hugepages_before") or {}
     for other, of_nodes in (topology.get("hugepages") or {}).items():

@@ -28,12 +28,8 @@ FOR_GOOD = "The last bind stays in force. If the accelerators were removed perma
 
 
 class Work(NamedTuple):
-    """Services (``{unit, npus, engine}``), workloads (``{name, npus, units, share, roles, engine}``) and vNPUs (``{name, npu, memory_mib,
-    core, unit}``) of a host.
-
-    ``environment``: which variables drop-ins set besides (setting npu_affinity_environment). ``limiter``: whether vNPUs have one that runs
-    on the host. ``device_share``: whether the same bind switches device share on for the NPUs of vNPUs; None where that is not known.
-    """
+    """Services, workloads and vNPUs of a host. ``environment``: which variables drop-ins set besides. ``limiter``: whether vNPUs have one
+    on the host. ``device_share``: whether the same bind switches device share on for the NPUs of vNPUs, None where that is not known."""
 
     services: Sequence[Service] = ()
     workloads: Sequence[Workload] = ()

@@ -39,8 +39,7 @@ OFF = f"Workloads get no slices, because {_SWITCH}."
 
 
 def remarks(topology: Topology, plan: Plan, work: Work) -> list[Sentence]:
-    """Return what a bind of this plan would move, what the kubelet holds and does, and what to look at in what the settings name; nothing
-    without an NPU."""
+    """Return what a bind of this plan would move, what the kubelet holds and does, and what to look at in what the settings name."""
     if not plan["npus"]:
         return []
     sentences = moves(topology.get("applied"), plan, work.users()) + pods.remarks(topology, plan)
@@ -128,10 +127,7 @@ def without_slices(topology: Topology, plan: Plan, work: Work) -> list[str]:
 
 @remark("NPU_NO_EFFECT")
 def slices_off(plan: Plan, work: Work, places_threads: bool) -> list[str]:
-    """Return a sentence on each variable that has no effect on something because the user switched slices off.
-
-    ``places_threads``: whether feature threads, which reads services and workloads as well, is on.
-    """
+    """Return a sentence on each variable without effect because slices are off. Threads, if on, read services and workloads as well."""
     idle = {
         "npu_affinity_services": [] if places_threads else [str(service["unit"]) for service in work.services],
         "npu_affinity_workloads": [
@@ -145,10 +141,7 @@ def slices_off(plan: Plan, work: Work, places_threads: bool) -> list[str]:
 
 @remark("NPU_MEMORY_ELSEWHERE")
 def memory_of_users(topology: Topology, plan: Plan, document: AppliedState) -> Iterator[str]:
-    """Yield a sentence for all work outside the slices that would not fit into the memory nodes of its NPUs, once it starts there.
-
-    Adoption leaves its memory where it is.
-    """
+    """Yield a sentence for all work outside the slices that would not fit into the memory nodes of its NPUs, once it starts there."""
     units = [entry["unit"] for entry in document["expected"]]
     entries = {Device.of(npu)[:2]: npu for npu in plan["npus"]}
     for user in topology.get("users") or ():
@@ -166,8 +159,7 @@ def memory_of_users(topology: Topology, plan: Plan, document: AppliedState) -> I
 
 
 def moved_mib(topology: Topology, document: Mapping[str, Any]) -> int | None:
-    """Return how much memory of running units a bind would move, None where that is not known. The memory of a unit counts in the slices
-    around it, too."""
+    """Return how much memory of running units a bind would move, None where that is not known. Slices count the memory of their units."""
     moves = {unit: moved for unit, _nodes, _lost, moved in _moves(topology, document)}
     by_unit = {unit: moved for unit, moved in moves.items() if moved is not None}
     outer = sum(by_unit.pop(unit, 0) for unit in ("npu.slice", "gpu.slice"))
@@ -185,10 +177,7 @@ def _room(topology: Topology, nodes: Collection[int], moved: int) -> tuple[str, 
 
 @remark("NPU_MEMORY_ELSEWHERE")
 def memory_of_units(topology: Topology, document: AppliedState) -> Iterator[str]:
-    """Yield a sentence for every running unit that would lose memory nodes on which it has memory.
-
-    The host decides again when it is bound: memory comes and goes.
-    """
+    """Yield a sentence for every running unit that would lose memory nodes on which it has memory. The host decides when it is bound."""
     moves = "a bind moves this memory with npu_affinity_move_memory: true, and is refused otherwise while it runs."
     for unit, nodes, lost, moved in _moves(topology, document):
         if moved is None:

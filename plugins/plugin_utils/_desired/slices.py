@@ -26,8 +26,7 @@ _ABOUT = f"{MARKER}: changes are overwritten. CPUs that the system always has, a
 
 
 def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
-    """Return slices and drop-ins of a plan; ``settings``: those of role slices, and ``kubelet_becomes``, the policy of the
-    kubelet's CPU manager that the same bind sets, or ''."""
+    """``kubelet_becomes`` of the settings: the policy of the kubelet's CPU manager that the same bind sets, or ''."""
     topology = with_kubelet(topology, settings["kubelet_becomes"])
     limiter, folder = settings["vnpu_limiter"], settings["vnpu_folder"]
     work = Work.of(settings)
@@ -64,8 +63,7 @@ def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
 
 
 def slice_text(entry: Entry) -> str:
-    """Return the unit file of a slice, without the line that says whose it is. The slice of a whole kind, which ``wants`` others, starts
-    at boot."""
+    """Return the unit file of a slice, without its first line. The slice of a whole kind, which ``wants`` others, starts at boot."""
     wants = f"Wants={' '.join(entry['wants'])}\n" if entry.get("wants") else ""
     install = "\n[Install]\nWantedBy=multi-user.target\n" if "wants" in entry else ""
     sets = assignments({"AllowedCPUs": entry["cpus"], "AllowedMemoryNodes": entry["mems"]})
@@ -79,10 +77,7 @@ def drop_in_text(entry: Entry) -> str:
 
 
 def service_text(settings: Mapping[str, str], variables: Mapping[str, str], comments: Mapping[str, str] | None = None) -> str:
-    """Return the section of a drop-in that places a service. Lists are emptied first: systemd merges them with those of the unit.
-
-    ``comments`` are the lines above variables.
-    """
+    """Return the section of a drop-in that places a service. Lists are emptied first: systemd merges them with those of the unit."""
     resets = assignments((key, "") for key in settings if key in LISTS)
     above = {name: f"# {comment}\n" for name, comment in (comments or {}).items()}
     lines = [above.get(key, "") + assignments({"Environment": f"{key}={value}"}) for key, value in variables.items()]

@@ -67,7 +67,7 @@ def desired_state(
     in_force: InForce | None = None,
     tell: bool = False,
 ) -> DesiredState:
-    """Return the desired state of the host with its sentences. Raises ``ValueError`` for what cannot be made of that.
+    """Return the desired state of the host with its sentences.
 
     A host that cannot be bound has ``refusals``, no ``digest``, and a document without features, which changes nothing. ``shown``: the
     plan is only shown: CPUs that pods hold now do not refuse it, and interrupts of other devices are remarks. ``tell``: what a bind would
@@ -108,8 +108,7 @@ def _of_features(settings: Settings) -> ByRole:
 
 
 def with_host_code(state: AppliedState, folder: str) -> AppliedState:
-    """Return a desired state whose host code is in a folder, which every file that names the usual one gets; the usual one is not named, so
-    documents stay as they are."""
+    """Return a desired state whose host code is in a folder, in every file that names the usual one, which the document does not name."""
     if folder == CODE_FOLDER or not state["runtime"]:
         return state
     files: list[FileEntry] = [
@@ -230,9 +229,8 @@ def _with_profile(refusal: Sentence, of_profile: Collection[str]) -> Sentence:
 
 
 def of_plan(topology: Topology, plan: Plan | None, settings: ByRole) -> AppliedState:
-    """Return what the host should be by a plan, of the features that ``settings`` name; the others are left alone.
+    """Return what the host should be by a plan, of the features that ``settings`` name; without a plan, they are absent.
 
-    A feature whose ``enabled`` is false is absent: its files are owned and not wanted. So is each without a plan.
     Raises ``ValueError`` with sentences when the plan must not be applied.
     """
     made = _made(topology, plan, settings)
@@ -287,11 +285,8 @@ def _is_on(name: str, settings: OfRole) -> bool:
 
 
 def _neighbours(name: str, topology: Topology, plan: Plan | None, settings: ByRole) -> OfRole:
-    """Return what a feature has to know of others.
-
-    Feature slices: the policy of a kubelet that this bind restarts, and that owns the CPUs from then on. Feature irq: the PCI functions
-    whose interrupts others place.
-    """
+    """Return what a feature has to know of others: slices, the policy of a kubelet that this bind restarts, and that owns the CPUs from
+    then on; irq, the PCI functions whose interrupts others place."""
     if name == "irq":
         functions = [(getattr(_MODULES[other], "left_alone", None), given) for other, given in settings.items() if plan]
         return {"left_alone": [function(topology, plan, given) for function, given in functions if function]}

@@ -54,11 +54,7 @@ def set_elsewhere(topology: Topology, unit: str) -> SetElsewhere:
 
 
 def devices(topology: Topology, plan: Plan, work: Work, entries: Sequence[Entry]) -> list[Mapping[str, str]]:
-    """Return the variables for a process of the host that has these entries of a plan: for its NPUs, and for its GPUs. Drop-ins have them
-    by default.
-
-    The MIG devices of a GPU are named by UUID.
-    """
+    """Return the variables for a process with these entries of a plan: for its NPUs, and for its GPUs, whose MIG devices have UUIDs."""
     if not _names_devices(work):
         return []
     by_kind: list[Mapping[str, str]] = []

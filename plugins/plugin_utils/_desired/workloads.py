@@ -80,13 +80,8 @@ def _inner(name: str) -> str:
 
 
 def workloads(plan: Plan, wanted: Sequence[Workload], topology: Topology) -> list[dict[str, Any]]:
-    """Return the workloads with their CPUs.
-
-    Each: ``name``, ``slice``, ``npus`` (logic ids), ``units``, ``pool`` (cpulist, the union), ``mems`` and ``memory_nodes`` (the nearest
-    and the allowed memory nodes), ``cpus_per_node`` ({NUMA node: number of CPUs}) and ``processes`` (the plan's entry of every NPU, one
-    process each); ``engine`` if given. CPUs of lost NPUs, which have no process, stay with it.
-    Raises ``ValueError`` when the plan cannot serve one of them.
-    """
+    """Return the workloads with the union of the pools of their NPUs, and with an entry of the plan for each process. CPUs of lost NPUs,
+    which have no process, stay with them. Raises ``ValueError`` when the plan cannot serve one of them."""
     if reasons := refusals(plan, wanted):
         raise ValueError(" ".join(reasons))
     result = []

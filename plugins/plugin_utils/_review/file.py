@@ -1,8 +1,7 @@
 # Copyright (c) 2026 npu.affinity contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The file of a fleet for review: every distinct machine, plan and state once, and which of them each host has; and why hosts are not bound
-by it.
+"""The file of a fleet for review: every distinct machine, plan and state once, with its hosts; and why hosts are not bound by it.
 
 An entry of a host is ``{machine, in_force, plan, state}``: what a bind applies, and neither times nor what a host is doing at the moment,
 so that an unchanged fleet gives the same file. Contents of files are held as digests.
@@ -73,8 +72,7 @@ def _collected(host: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def review_entry(state: Mapping[str, Any], topology: Topology) -> dict[str, Any]:
-    """Return the entry of a host by its desired state. Nothing is applied where the plan has no NPU. The settings of the state change what
-    a bind does also where that is in no file (moving memory, waiting for busy cards)."""
+    """Return the entry of a host by its desired state. Settings count, too: some change what a bind does and no file (moving memory)."""
     of_state = {
         "features": state["features"],
         "files": [{"path": file["path"], "content": _digest([file["content"], file["mode"]])} for file in state["files"]],
@@ -95,10 +93,7 @@ def _digest(value: Any) -> str:
 
 
 def refusal(name: str, now: Entry, files: Mapping[str, str | None]) -> str:
-    """Return the sentence why a host must not be bound, '' where it may be.
-
-    ``files`` are the contents of the reviewed files by their paths, None for one that is not there.
-    """
+    """Return why a host must not be bound, or ''. ``files``: contents of the reviewed files by path, None for one that is not there."""
     try:
         why = _refusal(name, now, {path: _document(path, content) for path, content in files.items()})
     except ValueError as error:

@@ -84,7 +84,8 @@ class OfRole(TypedDict, total=False):
 
 
 class Settings(TypedDict):
-    """The settings of a host by role, of which this names those that others read, and what :meth:`HostSettings.of_features` adds."""
+    """The settings of a host by role, named where others read them, with ``remarks`` on them, those ``applied``, the ``profile`` in a
+    sentence, which settings are ``of_profile``, and which codes are ``muted``."""
 
     plan: OfRole
     adopt: OfRole
@@ -134,10 +135,9 @@ def of_features(given: Values) -> Settings:
 
 
 def by_role(given: Values, roles: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return the settings of some roles by the values that somebody ``given``, and by the defaults of the argument specs otherwise. One
-    without a default is None.
+    """Return the settings of some roles by the values that are ``given`` and not None, else by their defaults, of which some are None.
 
-    Raises ``ValueError`` with a sentence for a value of another type. A value of None counts as not given.
+    Raises ``ValueError`` with a sentence for a value of another type.
     """
     settings = {role: dict(_defaults(role)) for role in roles}
     for role in roles:
@@ -205,10 +205,7 @@ def _has_template(value: Any) -> bool:
 
 
 def applied(given: Values, off: Container[str]) -> dict[str, Any]:
-    """Return ``{name: value}`` of those that differ from their defaults, converted to their types: ``'yes'`` and ``true`` are one value.
-
-    ``given`` are templated values, ``off`` the roles that are switched off.
-    """
+    """Return those that differ from their defaults, converted to their types. ``off``: the roles that are switched off."""
     changed = {}
     for name, option in of_planning(off).items():
         if name in given and name not in NOT_APPLIED:

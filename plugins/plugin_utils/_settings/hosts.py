@@ -38,8 +38,7 @@ def pattern(given: str, groups: Collection[str]) -> str:
 
 
 def one_host(name: object, groups: Mapping[str, Collection[str]], matched: Collection[str]) -> str:
-    """Return the name of a host that is one of those ``matched``. Raises ``ValueError`` for everything else, names of groups and patterns
-    among it."""
+    """Return the name of a host that is one of those ``matched``. Raises ``ValueError`` for all else, groups and patterns included."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         why = "it is not a name"
     elif name in groups:
@@ -54,10 +53,7 @@ def one_host(name: object, groups: Mapping[str, Collection[str]], matched: Colle
 
 
 def refusal(wanted: str, in_inventory: int, matched: Collection[str], limited: Collection[str] | None, sources: Iterable[str]) -> str:
-    """Return why there is no host to work on, or an empty string.
-
-    ``matched`` are the hosts of the pattern, ``limited`` those of ``--limit``, or None without it.
-    """
+    """Return why none of the hosts that ``matched`` the pattern, and are ``limited`` if --limit is given, can be worked on, or ''."""
     if not in_inventory:
         return f"the inventory {', '.join(sources) or '(none is given)'} has no hosts: name a file or folder that has some, with -i."
     if not matched:
@@ -102,10 +98,7 @@ _BATCH = re.compile(r"[1-9][0-9]*|(?:[1-9][0-9]?|100)%")
 
 
 def checked(value: Any, setting: str) -> list[Any]:
-    """Return the batches as ``serial`` of a play has them.
-
-    Raises ``ValueError`` for what would run on no host, or not on those that were meant.
-    """
+    """Return the batches as ``serial`` of a play has them. Raises ``ValueError`` for what would run on no host, or on others than meant."""
     batches = list(value) if isinstance(value, list | tuple) else [value]
     for batch in batches:
         if isinstance(batch, bool) or not _BATCH.fullmatch(str(batch).strip()):

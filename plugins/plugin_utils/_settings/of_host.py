@@ -52,8 +52,6 @@ class HostSettings:
         return self._converted(self._added(self._profile()), specs.options()[role].keys(), (role,))[role]
 
     def of_features(self) -> features.Settings:
-        """Return the settings of role plan and of each feature, and what belongs to them: ``remarks``, ``applied``, the ``profile`` in a
-        sentence, the settings that are ``of_profile``, and what is ``muted``."""
         chosen = self._profile()
         added = self._added(chosen)
         overriding = self._templated(chosen.settings.keys() - added.keys())

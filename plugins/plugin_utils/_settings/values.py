@@ -3,8 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Values of settings: those that no role takes or no unit could use, each as one sentence, and paths on the controller.
 
-Ansible's own check of a role's arguments finds the former as well, and prints the whole argument spec with them. Relative paths begin in
-the folder where the user started Ansible.
+Ansible's own check of a role's arguments finds the former as well, and prints the whole argument spec with them.
 """
 
 from __future__ import annotations
@@ -153,8 +152,7 @@ def refusals(given: Values, options: Options) -> list[str]:
 
 
 def _wrong_keys(place: str, option: Option, value: Any) -> Iterator[str]:
-    """Yield a sentence for what is no dictionary, and for each key that nothing reads, that has no value, or that is missing, also in
-    lists and below them."""
+    """Yield a sentence for what is no dictionary, and for each key, at any depth, that nothing reads, has no value, or is missing."""
     options = option.get("options")
     if option.get("type") == "dict" and not isinstance(value, Mapping | str | None):
         yield f"{place} takes a dictionary, and got {value!r}."

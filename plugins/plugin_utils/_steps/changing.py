@@ -49,9 +49,7 @@ def apply(task: StepTask, feature: str = "", entry: Result | None = None, draine
 
 
 def _leave_diff(task: StepTask, result: Result) -> None:
-    """Leave the diff of a host to the end of its batch, which shows it once for all that have the same. That of the first host is shown at
-    once.
-    """
+    """Leave the diff of a host to the end of its batch, which shows equal ones once. That of the first host is shown at once."""
     diffs = result.get("diff") or []
     if task.shows_diff and diffs and all("prepared" in part for part in diffs):
         result[DIFFERENCES] = [line for part in diffs for line in part["prepared"].splitlines()]

@@ -127,8 +127,7 @@ def _fetch(task: StepTask, place: str, target: Path) -> None:
 
 
 def open_archives(task: StepTask) -> Result:
-    """Read the archives of npu_affinity_archives, print why others cannot be read, and return those that can, with the settings that can be
-    taken of them."""
+    """Read archives, print why some cannot be read, and return the others with the settings that can be taken of them."""
     try:
         rows, refusals = reading.opened(task.settings.of_playbooks()["archives"])
     except (OSError, ValueError) as error:

@@ -157,8 +157,7 @@ def _planned(task: StepTask, shown_to_user: bool = False, in_force: InForce | No
 
 
 def _failing(task: StepTask, topology: Topology, state: DesiredState, compared: Comparison | None) -> str:
-    """Return why a host fails on which a bind changes nothing, as it does right after a bind: drift that no bind corrects, and work
-    outside its pool."""
+    """Return why a host fails on which a bind changes nothing: drift that no bind corrects, and work outside its pool."""
     fail_on = task.settings.of_role("verify")["fail_on"]
     outside = pools.placement(topology.get("users") or (), state["plan"] or {}).outside if state["outside"] else []
     outside = compared.get("outside") or outside if compared else outside

@@ -70,8 +70,7 @@ def require_success(result: Result, verbosity: int) -> Result:
 
 
 def comparison_options(settings: Mapping[str, Any], timeout: int, topology: Mapping[str, Any] | None) -> Result:
-    """Return the options of a comparison that depend on what was gathered. ``settings``: those of role verify, ``timeout``: that of
-    gathering."""
+    """Return the options of a comparison that depend on what was gathered, by the settings of role verify."""
     gathered = topology or NOT_GATHERED
     return {
         "topology": {"npus": gathered["npus"], "silent": gathered.get("silent") or {}},
@@ -129,8 +128,7 @@ class StepTask(ActionBase):
         self._display.warning(sentence)
 
     def say(self, lines: str | list[str]) -> None:
-        """Print lines, unless the callback prints JSON and has them in the result of the task. Other callbacks show what an unchanged
-        task returned only where they are set up to do so."""
+        """Print lines, which few callbacks show of an unchanged task, unless the callback prints results as JSON."""
         configured: Any = constants  # has its attributes at run time
         if lines and configured.DEFAULT_STDOUT_CALLBACK.rpartition(".")[2] not in JSON_CALLBACKS:
             self._display.display(shown_lines(lines if isinstance(lines, str) else "\n".join(map(str, lines))))
@@ -151,10 +149,7 @@ class StepTask(ActionBase):
         return require_success(action.run(task_vars=self.variables), self._display.verbosity)
 
     def on_host(self, module: str, options: Options) -> Result:
-        """Run a module on the host, and fail with its sentence where it fails. Options of None are left to its defaults.
-
-        A host that is an archive answers from it, and nothing is run.
-        """
+        """Run a module on the host, or take its answer from an archive, and fail with its sentence where it fails. None is its default."""
         if archive := self.variables.get(reading.VARIABLE):
             try:
                 answer = reading.answer(archive["path"], module, options)
