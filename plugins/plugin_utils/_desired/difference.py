@@ -106,11 +106,11 @@ def _users(topology: Topology, plan: Plan, live: SlicesLive | None, work: Work) 
         homes |= {entry["name"]: entry["settings"]["Slice"] for entry in live["services"]}
         homes |= {f"workload {entry['name']}": entry["slice"] for entry in live["workloads"]}
     applied = with_slices(topology.get("applied") or {})
-    users = [(str(entry.get("unit")), entry.get("npus")) for entry in work.services]
-    users += [(f"workload {entry.get('name')}", entry.get("npus")) for entry in work.workloads]
+    users = [(entry["unit"], entry["npus"]) for entry in work.services]
+    users += [(f"workload {entry['name']}", entry["npus"]) for entry in work.workloads]
     for user, npus in users:
-        if entries := _members(plan, npus or ()):
-            before = _members(applied, npus or ())
+        if entries := _members(plan, npus):
+            before = _members(applied, npus)
             yield {
                 "user": user,
                 "npus": ",".join(str(kind_and_number(entry["slice"])[1]) for entry in entries),

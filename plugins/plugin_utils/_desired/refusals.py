@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import compress, expand
-from ansible_collections.npu.affinity.plugins.module_utils._base.binders import ENGINES
 from ansible_collections.npu.affinity.plugins.module_utils._base.documents import Plan, Topology
 from ansible_collections.npu.affinity.plugins.module_utils._base.memory_nodes import of_gpu, unclaimed
 from ansible_collections.npu.affinity.plugins.module_utils._smi.tool import OLDEST_DRIVER, is_older
@@ -43,20 +42,15 @@ def plan_refusals(topology: Topology, plan: Plan, work: Work) -> list[Sentence]:
     sentences += _gpu_memory(topology, plan)
     if not plan["npus"]:
         return sentences + _unlisted(topology)
-    if bound_by not in workers.BOUND_BY:
-        wrong = f"npu_affinity_bound_by is '{bound_by}'; it must be one of {' or '.join(workers.BOUND_BY)}."
-        sentences.append(Sentence("NPU_SETTING_INVALID", wrong))
-    elif differs := workers.refusal(topology, plan, bound_by):
+    if differs := workers.refusal(topology, plan, bound_by):
         sentences.append(differs)
     for service in services:
-        unit, npus = str(service.get("unit", "")), service.get("npus") or []
-        if not npus:
-            sentences.append(Sentence("NPU_SETTING_INVALID", f"npu_affinity_services: {unit} names no NPU or GPU."))
-        if unknown := unknown_npus("npu_affinity_services", unit, npus, plan):
+        if not service["npus"]:
+            sentences.append(Sentence("NPU_SETTING_INVALID", f"npu_affinity_services: {service['unit']} names no NPU or GPU."))
+        if unknown := unknown_npus("npu_affinity_services", service["unit"], service["npus"], plan):
             sentences.append(unknown)
-    sentences += _engines(work) + _workloads.refusals(plan, workloads, services)
-    whole = {str(service.get("unit", "")): service.get("npus") or () for service in services}
-    whole |= {str(workload.get("name", "")): workload.get("npus") or () for workload in workloads}
+    sentences += _workloads.refusals(plan, workloads, services)
+    whole = {service["unit"]: service["npus"] for service in services} | {entry["name"]: entry["npus"] for entry in workloads}
     return sentences + _vnpus.refusals(topology, plan, work.vnpus, bound_by, whole, work.device_share) + _units(work)
 
 
@@ -70,16 +64,9 @@ def _unlisted(topology: Topology) -> Iterator[str]:
 
 
 @remark("NPU_SETTING_INVALID")
-def _engines(work: Work) -> Iterator[str]:
-    for entry in (*work.services, *work.workloads):
-        if entry.get("engine") and entry["engine"] not in ENGINES:
-            yield f"{entry.get('unit', entry.get('name'))}: engine is '{entry['engine']}'; it must be one of {', '.join(ENGINES)}."
-
-
-@remark("NPU_SETTING_INVALID")
 def _units(work: Work) -> Iterator[str]:
-    units = [str(service.get("unit", "")) for service in work.services]
-    units += [str(unit) for workload in work.workloads for unit in workload.get("units") or ()]
+    units = [service["unit"] for service in work.services]
+    units += [unit for workload in work.workloads for unit in workload.get("units") or ()]
     units += [str(vnpu["unit"]) for vnpu in work.vnpus if vnpu.get("unit")]
     for unit in sorted(set(units)):
         if not _SERVICE.fullmatch(unit):

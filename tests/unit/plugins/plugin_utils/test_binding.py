@@ -455,12 +455,10 @@ NOT_WORKERS = "this plan is not what the workers will do, because the published 
 # The plan, its services and workloads, which program binds, and the sentence of the refusal.
 REFUSALS = [
     (PLAN, [{"unit": "vllm", "npus": [0]}], [], "host", "'vllm' is not the name of a systemd service, such as vllm@0.service."),
-    (PLAN, [{**ONE, "engine": "vLLM"}], [], "host", "vllm@0.service: engine is 'vLLM'; it must be one of dynamo, "),
     (PLAN, [{"unit": "../x.service", "npus": [0]}], [], "host", "'../x.service' is not the name of a systemd service"),
     (PLAN, [{**ONE, "npus": []}], [], "host", "npu_affinity_services: vllm@0.service names no NPU or GPU."),
     (PLAN, [{**ONE, "npus": [0, 8]}], [], "host", "vllm@0.service wants NPU 8, but the plan of this host has NPU 0, 1."),
     (PLAN, [ONE, ONE], [], "host", "vllm@0.service is named more than once in npu_affinity_services, _workloads and _vnpus; name it once."),
-    (PLAN, [], [], "nobody", "npu_affinity_bound_by is 'nobody'; it must be one of host or workers."),
     (VIOLATED, [], [], "host", "NPU 0 and NPU 1 share CPUs 0-3."),
     (REPAIRED, [], [], "workers", NOT_WORKERS),
     (PLAN, [], [{**A, "name": "7"}], "host", "npu_affinity_workloads: '7' is not a name"),
