@@ -54,8 +54,7 @@ class Shape(NamedTuple):
 def place(hosts: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
     """Return where the tasks of a job can run, as :func:`_placement.place.place` does, which has jobs of one shape.
 
-    With ``tasks`` in the request, entries of ``tasks``, ``hosts`` and ``refused`` have the ``name`` of their shape, and ``fitting`` counts
-    hosts for each. Raises ``ValueError`` for a request or a host that is none.
+    With ``tasks`` in the request, entries and refusals have the ``name`` of their shape, and ``fitting`` counts hosts for each.
     """
     if not isinstance(request, Mapping) or request.get("tasks") is None:
         plain = {key: value for key, value in request.items() if key != "tasks"} if isinstance(request, Mapping) else request

@@ -80,8 +80,8 @@ def numa_score(used: int, most: int, weight: int) -> int:
 def place(hosts: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
     """Return where the tasks of a job can run: ``{request, placed, message, tasks, hosts, fitting, refused, table}``.
 
-    ``hosts`` maps names to topologies, to ``{topology, labels}`` or to ``{policy, capacity, free}``. Raises ``ValueError`` for a request
-    or a host that is none; a job that finds no place is not an error.
+    ``hosts`` maps names to what :func:`_placement.host.read` takes. ``ValueError``: a request that makes no sense; a job that finds no
+    place is not an error.
     """
     wanted = checked(request)
     readable, refused = read_all(hosts)

@@ -73,7 +73,12 @@ def product_of(topology: Topology, mode: str = "chip", labels: Mapping[str, Any]
     chips = max(len(npus), 1 + max(map(chip_of, npus)))
     labels = labels or {}
     if labels.get("product") is not None:
-        return _of_label(str(labels["product"]), family, chips)
+        fitting = [rule.name for rule in RULES.values() if rule.family == family and chips <= rule.chips and mode_of(rule.name) is None]
+        if (name := str(labels["product"])) in fitting:
+            return Product(name)
+        raise ValueError(
+            f"{VARIABLE} is {name!r}; a host with {chips} chips of the family {family or 'unknown'} can be {', '.join(fitting) or 'none'}"
+        )
     if family == "a5":
         return _of_950(topology, npus, chips, wanted, labels.get("superpod") is not None)
     two_chips = any((npu.get("chip") or 0) > 0 for npu in npus)
@@ -88,15 +93,6 @@ def product_of(topology: Topology, mode: str = "chip", labels: Mapping[str, Any]
         if chips <= most:
             return Product(name)
     raise ValueError(f"No rule is known for {chips} chips of the family {family or 'unknown'}; name one with family: {', '.join(RULES)}")
-
-
-def _of_label(name: str, family: str, chips: int) -> Product:
-    fitting = [rule.name for rule in RULES.values() if rule.family == family and chips <= rule.chips and mode_of(rule.name) is None]
-    if name not in fitting:
-        raise ValueError(
-            f"{VARIABLE} is {name!r}; a host with {chips} chips of the family {family or 'unknown'} can be {', '.join(fitting) or 'none'}"
-        )
-    return Product(name)
 
 
 def _of_950(topology: Topology, npus: Sequence[Npu], chips: int, wanted: str, in_superpod: bool) -> Product:

@@ -17,8 +17,9 @@ from __future__ import annotations
 import copy
 import json
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from operator import add, mul, sub
 from typing import TYPE_CHECKING, cast
 
@@ -39,6 +40,8 @@ MOST_RACKS = 2_000
 
 Counts = tuple[int, ...]
 """Numbers of tasks or instances, one for each request."""
+Kind = tuple[bool, frozenset[object]]
+"""Whether hosts are outside of SuperPods, and how many there are of each kind; racks of one kind are tried once."""
 Orders = dict[Counts, tuple[int, ...]]
 """The numbers of tasks that a host can take together, each with an order in which it can: the indices of their requests."""
 
@@ -180,37 +183,6 @@ def _weighed(weight: Counts, counts: Counts) -> int:
     return sum(map(mul, weight, counts))
 
 
-class _Racks:
-    """Racks with their hosts, and which instances they hold; racks with the same hosts are tried once."""
-
-    def __init__(self, hosts: Mapping[str, Host], requests: Sequence[Request]) -> None:
-        self.requests = requests
-        members: dict[object, dict[str, Host]] = {}
-        for name, host in sorted(hosts.items()):
-            members.setdefault(_rack(host, requests), {})[name] = host
-        self.hosts = list(members.values())
-        self.kinds = [(rack is None, frozenset(Counter(map(_kind_of, group.values())).items())) for rack, group in members.items()]
-        self.outcomes: dict[object, bool] = {}
-        self.steps = _Steps(MOST_RACKS)
-
-    def place(self, rack: int, counts: Counts) -> dict[str, tuple[int, ...]] | None:
-        """Return the tasks of hosts in order, as indices of requests; None where the rack cannot hold these instances."""
-        indices = [index for index, count in enumerate(counts) if count]
-        outside = self.kinds[rack][0]
-        if outside and any(self.requests[index].superpod for index in indices):
-            return None
-        self.steps.take()
-        wanted = [replace(self.requests[index], replicas=self.requests[index].replicas * counts[index]) for index in indices]
-        orders = search(self.hosts[rack], wanted)
-        return None if orders is None else {name: tuple(indices[index] for index in order) for name, order in orders.items()}
-
-    def holds(self, rack: int, counts: Counts) -> bool:
-        key = self.kinds[rack], counts
-        if key not in self.outcomes:
-            self.outcomes[key] = self.place(rack, counts) is not None
-        return self.outcomes[key]
-
-
 def _rack(host: Host, requests: Sequence[Request]) -> object:
     """Return the rack of a host, its SuperPod where racks do not count, None for a host outside of SuperPods."""
     if host.label("superpod") is None:
@@ -228,34 +200,57 @@ def anywhere(hosts: Mapping[str, Host], requests: Sequence[Request], instances: 
 
     A request without SuperPods has no instances: each of its tasks runs anywhere. Raises :class:`OutOfSteps`.
     """
-    racks_ = _Racks(hosts, requests)
+    members: dict[object, dict[str, Host]] = {}
+    for name, host in sorted(hosts.items()):
+        members.setdefault(_rack(host, requests), {})[name] = host
+    racks = list(members.values())
+    kinds: list[Kind] = [(rack is None, frozenset(Counter(map(_kind_of, group.values())).items())) for rack, group in members.items()]
+    steps = _Steps(MOST_RACKS)
+
+    def place(rack: int, counts: Counts) -> dict[str, tuple[int, ...]] | None:
+        """Return the tasks of the hosts of a rack; None where it cannot hold these instances."""
+        indices = [index for index, count in enumerate(counts) if count]
+        outside = kinds[rack][0]
+        if outside and any(requests[index].superpod for index in indices):
+            return None
+        steps.take()
+        wanted = [replace(requests[index], replicas=requests[index].replicas * counts[index]) for index in indices]
+        orders = search(racks[rack], wanted)
+        return None if orders is None else {name: tuple(indices[index] for index in order) for name, order in orders.items()}
+
+    @cache
+    def holds(kind: Kind, counts: Counts) -> bool:
+        return place(kinds.index(kind), counts) is not None
+
     units = [index for index, count in enumerate(instances) for _unit in range(count)]
     units.sort(key=lambda index: (-requests[index].replicas, -requests[index].npus, -requests[index].cpus))
-    counts = [(0,) * len(requests)] * len(racks_.hosts)
-    if not _assigned(racks_, units, counts, set()):
+    counts = [(0,) * len(requests)] * len(racks)
+    if not _assigned(kinds, holds, units, counts, set()):
         return None
     placed: dict[str, tuple[int, ...]] = {}
     for rack, of_rack in enumerate(counts):
-        placed |= (racks_.place(rack, of_rack) or {}) if any(of_rack) else {}
+        placed |= (place(rack, of_rack) or {}) if any(of_rack) else {}
     return placed
 
 
-def _assigned(racks_: _Racks, units: Sequence[int], counts: list[Counts], failed: set[object]) -> bool:
+def _assigned(
+    kinds: Sequence[Kind], holds: Callable[[Kind, Counts], bool], units: Sequence[int], counts: list[Counts], failed: set[object]
+) -> bool:
     """Assign the units that are left to racks, in ``counts``; say whether all have one."""
     if not units:
         return True
-    state = len(units), frozenset(Counter(zip(racks_.kinds, counts, strict=True)).items())
+    state = len(units), frozenset(Counter(zip(kinds, counts, strict=True)).items())
     if state in failed:
         return False
     tried = set()
     for rack, of_rack in enumerate(counts):
-        alike = racks_.kinds[rack], of_rack
+        alike = kinds[rack], of_rack
         more = tuple(count + (index == units[0]) for index, count in enumerate(of_rack))
-        if alike in tried or not racks_.holds(rack, more):
+        if alike in tried or not holds(kinds[rack], more):
             continue
         tried.add(alike)
         counts[rack] = more
-        if _assigned(racks_, units[1:], counts, failed):
+        if _assigned(kinds, holds, units[1:], counts, failed):
             return True
         counts[rack] = of_rack
     failed.add(state)

@@ -163,20 +163,15 @@ def _effects_of_hiding(topology: Topology, node: str, hidden: Sequence[int]) -> 
             f"{node}: index hides whole cards, so NPUs {compress(npu['id'] for npu in dies)} are hidden. To hide one die only, replace "
             "index by uuid with its VDIE."
         )
-    if _moves_rings(others):
+    numbers = sorted(npu["id"] for npu in others if npu.get("family") in RINGS or str(npu.get("name")).startswith("910"))
+    rings = {(place // RING, number // RING) for place, number in enumerate(numbers)}  # after and before NPUs are renumbered
+    if len(rings) > len({new for new, _old in rings}) or len(rings) > len({old for _new, old in rings}):
         yield (
             f"{node}: HAMi renumbers NPUs {compress(npu['id'] for npu in others)} and takes each four of them for a ring, which is wrong "
             "here. Give services whole rings (NPU 0-3 or 4-7), or use HAMi for pods with one NPU only."
         )
     if any(npu.get("device_share") for npu in dies):
         yield f"{node}: HAMi leaves device share of hidden NPUs as it is; it is on for some of them."
-
-
-def _moves_rings(npus: Iterable[Npu]) -> bool:
-    """Say whether renumbered NPUs are in other rings than before."""
-    numbers = sorted(npu["id"] for npu in npus if npu.get("family") in RINGS or str(npu.get("name")).startswith("910"))
-    pairs = {(place // RING, number // RING) for place, number in enumerate(numbers)}
-    return len(pairs) > len({new for new, _old in pairs}) or len(pairs) > len({old for _new, old in pairs})
 
 
 def _cannot_split(topology: Topology) -> str:
