@@ -80,10 +80,8 @@ class HardVnpus(Values):
                     raise ValueError("'%s: %s' is neither the hard vNPUs of an NPU nor a switch of the driver" % (key, value))
 
     def read(self, host: Host, key: str) -> str | None:
-        if key == MODE:
-            return self._ask(host, parse_vnpu_mode, "-t", MODE)
-        if key == RECOVER:
-            return self._ask(host, parse_vnpu_recover, "-t", RECOVER)
+        if key in _SWITCHES:
+            return self._ask(host, parse_vnpu_mode if key == MODE else parse_vnpu_recover, "-t", key)
         card, _colon, chip = key.partition(":")
         try:
             rows = self._ask(host, parse_vnpu_info, "-t", "info-vnpu", "-i", card, "-c", chip)
@@ -94,17 +92,16 @@ class HardVnpus(Values):
         return value_of({row["vnpu_id"]: row["template"] or "?" for row in rows})
 
     def write(self, host: Host, key: str, value: str) -> str:
-        answers = []
         if key in _SWITCHES:
-            answers.append(self._set(host, "-t", key, "-d", str(_SWITCHES[key].index(value))))
+            settings = [["-t", key, "-d", str(_SWITCHES[key].index(value))]]
         else:
-            card, _colon, chip = key.partition(":")
-            now, wanted = parts_of(self.read(host, key) or NONE), parts_of(value)
-            for number in sorted(number for number in now if now[number] != wanted.get(number)):
-                answers.append(self._set(host, "-t", "destroy-vnpu", "-i", card, "-c", chip, "-v", str(number)))
-            for number in sorted(number for number in wanted if now.get(number) != wanted[number]):
-                words = ("-t", "create-vnpu", "-i", card, "-c", chip, "-f", wanted[number], "-v", str(number))
-                answers.append(self._set(host, *words))
+            (card, _colon, chip), now, wanted = key.partition(":"), parts_of(self.read(host, key) or NONE), parts_of(value)
+            of_chip = ("-i", card, "-c", chip)
+            unwanted = sorted(number for number in now if now[number] != wanted.get(number))
+            missing = sorted(number for number in wanted if now.get(number) != wanted[number])
+            settings = [["-t", "destroy-vnpu", *of_chip, "-v", str(number)] for number in unwanted]
+            settings += [["-t", "create-vnpu", *of_chip, "-f", wanted[number], "-v", str(number)] for number in missing]
+        answers = [self._set(host, *words) for words in settings]
         listed = self.read(host, key)
         if listed != value:
             why = next(filter(None, answers), "npu-smi reported no error")
