@@ -69,13 +69,10 @@ class Comparing(NamedTuple):
         return self.wanted.live.get("irq") == "warn"
 
     @property
-    def slices(self) -> Mapping[str, Any]:
-        return self.wanted.live.get("slices") or {}
-
-    @property
     def host_binds(self) -> bool:
         """Whether engines are not meant to bind themselves."""
-        return bool(self.slices.get("bound_by", "host") == "host")
+        slices = self.wanted.live.get("slices")
+        return not slices or slices.get("bound_by", "host") == "host"
 
 
 class Choices(NamedTuple):

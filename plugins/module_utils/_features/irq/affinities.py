@@ -20,18 +20,8 @@ from ..._base.cpulist import expand
 from ..._base.outside import json_of, require_shape
 from ..._host.host import Host
 from ..._kernel.cpus import CPU_FOLDER, read_list
-from ..._kernel.interrupts import (
-    Interrupt,
-    Target,
-    Thread,
-    Vector,
-    Workqueue,
-    base_name,
-    interrupt_counts,
-    interrupt_names,
-    kernel_threads,
-    requested,
-)
+from ..._kernel.interrupts import Interrupt, Target, Thread, Vector, Workqueue
+from ..._kernel.interrupts import base_name, interrupt_counts, interrupt_names, kernel_threads, requested
 from ..._kernel.pci import DEVICE_FOLDER
 from ..._state.log import log_change
 from ..._state.value_kind import Change, Values

@@ -162,7 +162,8 @@ def cause_of_set(
 
 def _compare_services(comparing: Comparing) -> list[InFolder]:
     """Compare services; return the sets of those that have one of their own."""
-    host, services = comparing.host, comparing.slices.get("services") or ()
+    host, slices = comparing.host, comparing.wanted.live.get("slices")
+    services = slices.get("services") or () if slices else ()
     properties = ["LoadState", "ActiveState", "ControlGroup", "MainPID", *_LOADED]
     states = Systemd(host).show(properties, [service["name"] for service in services]) if host.live else {}
     with_sets: list[InFolder] = []

@@ -10,13 +10,8 @@ import pytest
 
 from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import expand
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
-from ansible_collections.npu.affinity.plugins.module_utils._kernel.interrupts import Interrupt, Thread, Vector, Workqueue
-from ansible_collections.npu.affinity.plugins.module_utils._kernel.interrupts import (
-    interrupt_counts,
-    interrupt_names,
-    kernel_threads,
-    requested,
-)
+from ansible_collections.npu.affinity.plugins.module_utils._kernel.interrupts import Interrupt, Thread, Vector, Workqueue, kernel_threads
+from ansible_collections.npu.affinity.plugins.module_utils._kernel.interrupts import interrupt_counts, interrupt_names, requested
 
 PCI = "0000:c1:00.0"
 FOLDER = "/proc/irq/99/"
@@ -42,9 +37,7 @@ def test_an_interrupts_name_is_found_behind_any_number_of_counts(tree, words, cp
 
 
 def test_a_host_without_interrupts_has_none(tree):
-    assert interrupt_names(tree.host) == {}
-    assert interrupt_counts(tree.host, {1}) == {}
-    assert requested(tree.host, PCI, {}) == []
+    assert (interrupt_names(tree.host), interrupt_counts(tree.host, {1}), requested(tree.host, PCI, {})) == ({}, {}, [])
 
 
 def test_interrupts_are_those_of_online_cpus_by_their_numbers(tree):
@@ -155,6 +148,5 @@ def test_the_real_kernels_interrupts_can_be_read():
     names = interrupt_names(host)
     if not names or not host.exists("/proc/irq/default_smp_affinity"):
         pytest.skip("this machine shows no interrupts")
-    readable = [irq for irq in names if Interrupt(irq, names[irq]).read(host)]
-    assert readable
-    assert all(expand(Interrupt(irq, names[irq]).read(host)) for irq in readable)
+    lists = list(filter(None, (Interrupt(irq, name).read(host) for irq, name in names.items())))
+    assert lists and all(map(expand, lists))
