@@ -93,13 +93,13 @@ def without(state: AppliedState, names: Iterable[str]) -> AppliedState:
     """Return a desired state in which some of its features are absent, and nothing that they own is wanted."""
     removed = {name: FEATURES[name] for name in names}
     features = {**state["features"], **dict.fromkeys(removed, "absent")}
-    released = owned(removed, _has(state))
-    patterns = installed.everywhere(released, [installed.code_folder(state)])
+    freed = owned(removed, _has(state))
+    patterns = installed.everywhere(freed, [installed.code_folder(state)])
     files = [entry for entry in state["files"] if not any(fnmatch.fnmatchcase(entry["path"], pattern) for pattern in patterns)]
     units = {unit_of(entry["path"]) for entry in state["files"] if entry not in files}
     units |= {section for feature in removed.values() for section in feature.sections}
     absent: dict[str, Traces] = {
-        name: {"owned": [pattern for pattern in feature.owned if pattern in released], "sections": list(feature.sections)}
+        name: {"owned": [pattern for pattern in feature.owned if pattern in freed], "sections": list(feature.sections)}
         for name, feature in removed.items()
     }
 

@@ -395,5 +395,5 @@ def _compare_chips(findings: Findings, cards: Mapping[int, Mapping[int, str | No
             findings.same(NAME, "card %d" % card)
             continue
         state = str(chips[wrong[0]]) + (" (chips %s)" % compress(wrong) if len(wrong) < len(chips) else "")
-        devices = [Device.of(npu) for npu in npus if npu["card"] == card and npu["chip"] in wrong]
+        devices = [Device.of(npu) for npu in npus if npu.get("card") == card and npu.get("chip") in wrong]
         findings.differs(NAME, "card %d" % card, ON, state, cause, devices[0] if len(devices) == 1 else None)

@@ -148,7 +148,7 @@ def _moved_by(host: Host, plan: Plan) -> Callable[[Device, str], str]:
             if device not in devices:
                 continue
             order = ids if device.id in ids else sorted(entry.id for entry in devices)
-            readings = [torch_npu.cpus_of(setting, order.index(device.id), len(order), online, release) for release in torch_npu.READINGS]
+            readings = [torch_npu.cpus_of(setting, order.index(device.id), len(order), online, version) for version in torch_npu.READINGS]
             for taken in [sorted(reading)[:2] for reading in readings if reading]:
                 if set(expand(cpus)) <= set(taken):
                     text = "%s in %s was started with %s, by which torch_npu puts them on CPUs %s; remove bind_irq"
