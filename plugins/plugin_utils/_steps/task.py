@@ -207,33 +207,31 @@ def write(texts: Mapping[str, str]) -> list[str]:
     written = []
     for path, text in texts.items():
         try:
-            if _differs(Path(path), text):
-                _write(Path(path), text)
+            if _written(Path(path), text.encode()):
                 written.append(path)
         except OSError as error:
             raise AnsibleActionFail(f"{path} cannot be written on the controller: {error.strerror or error}") from None
     return written
 
 
-def _differs(path: Path, text: str) -> bool:
+def _written(path: Path, text: bytes) -> bool:
+    """Whether the file had another text. It is written next to its place first, so no reader sees a part of it."""
     if path.exists() and not path.is_file():
         raise AnsibleActionFail(f"{path} cannot be written on the controller: it is not a file; name another one")
-    return not path.exists() or path.read_bytes() != text.encode()
-
-
-def _write(path: Path, text: str) -> None:
-    """Write it next to its place first, so no reader sees a part of it."""
+    if path.exists() and path.read_bytes() == text:
+        return False
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=".npu-affinity-", delete=False) as file:
         temporary = Path(file.name)
         try:
-            file.write(text.encode())
+            file.write(text)
             file.close()
             temporary.chmod(0o644)
             temporary.replace(path)
         except OSError:
             temporary.unlink()
             raise
+    return True
 
 
 def records(folders: Iterable[str]) -> dict[str, Any]:

@@ -429,17 +429,6 @@ def test_the_watcher_is_one_file_of_all_features():
     assert len(paths) == len(set(paths)) and state["started"].count("npu-affinity-watch.service") == 1
 
 
-def test_slices_that_are_off_confine_nobody():
-    user = {"group": "/system.slice/a.service", "name": "a.service", "container": None, "kind": "service", "devices": ["davinci0"]}
-    user |= {"processes": [{"pid": 7, "command": "python", "cpus": "0-47"}], "npus": [{"kind": "npu", "id": 0}], "cpus": "0-47"}
-    user |= {"engine": "", "unit": "a.service", "witness": "held"}
-    topology = {**host([0, 0]), "machine": {"cgroup": "v2", "systemd": 255}, "users": [user], "missing_units": {"b.service": ""}}
-    given = {"housekeeping": 1, "fail_on": ["drift", "services"]}
-    state = state_of(topology, **given)
-    assert set(state["codes"]) >= {"NPU_HOUSEKEEPING_CONFINES", "NPU_UNKNOWN_UNIT"}, state["refusals"]
-    assert state_of(topology, **given, slices_enabled=False)["refusals"] == []
-
-
 @pytest.mark.parametrize("npus, refused", [([0, 0], 1), ([], 0)])
 def test_a_host_to_be_left_alone_needs_no_program(npus, refused):
     topology = {**host(npus), "machine": {"cgroup": "v2", "systemd": 255}, "programs": {"systemctl": None, "python3": "/usr/bin/python3"}}

@@ -244,10 +244,14 @@ def test_isolated_cpus_are_in_pools_unless_excluded(isolation):
 
 
 def test_housekeeping_would_confine_what_uses_npus_elsewhere():
-    topology = {**FRESH, "users": [using("/system.slice/vllm.service", 0, "0-95"), using("/npu.slice/x.service", 0, "0-3")]}
-    (refusal,) = state_of(topology, housekeeping=1)["refusals"]
-    assert "confine these programs, which use accelerators, to CPUs" in refusal
+    users = [using("/system.slice/vllm.service", 0, "0-95"), using("/npu.slice/x.service", 0, "0-3")]
+    given = {"housekeeping": 1, "fail_on": ["drift", "services"]}
+    topology = {**FRESH, "users": users, "missing_units": {"b.service": ""}}
+    state = state_of(topology, **given)
+    assert set(state["codes"]) == {"NPU_HOUSEKEEPING_CONFINES", "NPU_UNKNOWN_UNIT"}
+    (refusal,) = (text for text in state["refusals"] if "confine these programs, which use accelerators, to CPUs" in text)
     assert refusal.count("vllm.service in system.slice (process 7 python3; /dev/davinci0). ") == 1
+    assert state_of(topology, **given, slices_enabled=False)["refusals"] == []
 
 
 @pytest.mark.parametrize("silent, advised", [({"npu": "npu-smi is missing."}, False), ({}, True)])
