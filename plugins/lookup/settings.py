@@ -85,7 +85,7 @@ from ansible.utils.vars import load_extra_vars
 from ansible_collections.npu.affinity.plugins.module_utils._apply import runtime
 from ansible_collections.npu.affinity.plugins.module_utils._base.table import count
 from ansible_collections.npu.affinity.plugins.plugin_utils._report.record import ARCHIVES
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings import features, hosts, specs
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings import features, hosts
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings.of_host import HostSettings
 
 PLANNING = ("action.step",)
@@ -163,7 +163,7 @@ class LookupModule(LookupBase):
             refusal = refusal or hosts.unread_refusal(load_extra_vars(loader), name)
         if playbooks:
             tags, skipped = (variables.get(f"ansible_{name}_tags", ()) for name in ("run", "skip"))
-            refusal = refusal or hosts.tags_refusal(tags, skipped, specs.options())
+            refusal = refusal or hosts.tags_refusal(tags, skipped)
         return refusal
 
     @staticmethod

@@ -78,10 +78,10 @@ def unread_refusal(extra: Iterable[str], playbook: str) -> str:
     return ""
 
 
-def tags_refusal(tags: Iterable[str], skipped: Iterable[str], roles: Collection[str]) -> str:
+def tags_refusal(tags: Iterable[str], skipped: Iterable[str]) -> str:
     """Return why these tags of the command line cannot be followed, or an empty string."""
     selected = sorted(set(tags) - WITHOUT_MEANING)
-    skips = sorted(set(skipped) & set(roles))
+    skips = sorted(set(skipped) & specs.options().keys())
     option = f"--tags {','.join(selected)}" if selected else f"--skip-tags {','.join(skips)}"
     if not selected and not skips:
         return ""

@@ -89,7 +89,7 @@ class HostSettings:
         off = specs.off(evaluated)
         idle = [*off, *specs.reporting(evaluated)]
         return {
-            "remarks": list(map(coded, specs.remarks(of_user, idle) + values.remarks(evaluated, idle, _defaults()))),
+            "remarks": list(map(coded, specs.remarks(of_user, idle) + values.remarks(evaluated, idle))),
             "applied": features.applied(evaluated, off),
         }
 

@@ -22,7 +22,7 @@ from ansible_collections.npu.affinity.plugins.module_utils._base.cpulist import 
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.rebinds import WITHIN
 from ansible_collections.npu.affinity.plugins.plugin_utils._codes import remark
 from ansible_collections.npu.affinity.plugins.plugin_utils._settings import hosts, mutes
-from ansible_collections.npu.affinity.plugins.plugin_utils._settings.specs import Option, Options, Values
+from ansible_collections.npu.affinity.plugins.plugin_utils._settings.specs import Option, Options, Values, by_name
 
 _OF_PLAYBOOKS = ("plan_file", "reviewed", "measures", "archives")
 _OF_REPORTS = ("reports", "report", "report_from", "report_runs")
@@ -218,11 +218,11 @@ def _sentence(name: str, option: Option, value: Any, error: Exception) -> str:
 
 
 @remark("NPU_NO_EFFECT")
-def remarks(given: Values, off: Container[str], defaults: Values) -> list[str]:
+def remarks(given: Values, off: Container[str]) -> list[str]:
     """Return a sentence if the timers of roles irq and nic run too rarely to reach their limit of rebinds within an hour."""
     if "irq" in off and "nic" in off:
         return []
-    limit, span = (given.get(name, defaults[name]) for name in (LIMIT, SPAN))
+    limit, span = (given.get(name, by_name()[name]["default"]) for name in (LIMIT, SPAN))
     span = span or INTERVAL
     interval = seconds(str(span))
     if not interval or not str(limit).isdecimal() or not int(limit):

@@ -20,7 +20,6 @@ from ansible_collections.npu.affinity.plugins.plugin_utils._settings.specs impor
 from ansible_collections.npu.affinity.plugins.plugin_utils._desired.refusals import host_code_refusals
 
 CASES = yaml.safe_load((pathlib.Path(__file__).parent / "settings.yml").read_text())
-ROLES = {"plan", "slices", "irq"}
 WORKLOAD = {"name": "a", "npus": [0]}
 
 
@@ -48,13 +47,13 @@ RUNS = [
     (hosts.refusal, ("npu_hosts", 0, [], ["a"], INVENTORY), "the inventory /site/hosts.yml has no hosts"),
     (hosts.refusal, ("npu_hosts", 3, [], None, INVENTORY), "npu_hosts matches no host of the inventory, which has 3 hosts"),
     (hosts.refusal, ("npu_hosts", 3, ["a", "b"], ["c"], INVENTORY), "--limit names 1 host and none of them is in npu_hosts"),
-    (hosts.tags_refusal, (["all"], [], ROLES), ""),
-    (hosts.tags_refusal, (["untagged"], [], ROLES), ""),
-    (hosts.tags_refusal, (["all"], ["drain"], ROLES), ""),  # perhaps of the user's own tasks before a host
-    (hosts.tags_refusal, (["irq"], [], ROLES), "--tags irq: "),
-    (hosts.tags_refusal, (["irq", "slices"], ["plan"], ROLES), "--tags irq,slices: "),
-    (hosts.tags_refusal, (["all", "never"], [], ROLES), "--tags never: "),
-    (hosts.tags_refusal, (["all"], ["irq", "drain"], ROLES), "--skip-tags irq: "),
+    (hosts.tags_refusal, (["all"], []), ""),
+    (hosts.tags_refusal, (["untagged"], []), ""),
+    (hosts.tags_refusal, (["all"], ["drain"]), ""),  # perhaps of the user's own tasks before a host
+    (hosts.tags_refusal, (["irq"], []), "--tags irq: "),
+    (hosts.tags_refusal, (["irq", "slices"], ["plan"]), "--tags irq,slices: "),
+    (hosts.tags_refusal, (["all", "never"], []), "--tags never: "),
+    (hosts.tags_refusal, (["all"], ["irq", "drain"]), "--skip-tags irq: "),
     (hosts.unread_refusal, ({"npu_affinity_features": ["irq"]}, "bind"), "-e npu_affinity_features: only playbook unbind reads it, and b"),
     (hosts.unread_refusal, ({"npu_affinity_skip_busy": True}, "unbind"), "-e npu_affinity_skip_busy: only playbook bind reads"),
     (hosts.unread_refusal, ({"npu_affinity_features": ["irq"], "npu_affinity_confirm": True}, "unbind"), ""),
@@ -147,15 +146,13 @@ LIMITS = [
 @pytest.mark.parametrize("interval, limit, advice", LIMITS)
 def test_a_limit_that_can_never_act_is_a_remark(interval, limit, advice):
     given = {"npu_affinity_interval": interval, "npu_affinity_rebind_limit": limit}
-    options = specs.options()["irq"]
-    defaults = {name: option.get("default") for name, option in options.items()}
-    remarks = values.remarks(given, [], defaults)
+    remarks = values.remarks(given, [])
     assert len(remarks) == bool(advice) and advice in "".join(remarks)
     if advice:
         why = f"npu_affinity_rebind_limit {limit} has no effect on interrupts with npu_affinity_interval {interval}: "
         assert remarks[0].startswith(why)
-    assert values.remarks(given, ["irq", "nic"], defaults) == []
-    assert values.remarks(given, ["irq"], defaults) == values.remarks(given, ["nic"], defaults) == remarks
+    assert values.remarks(given, ["irq", "nic"]) == []
+    assert values.remarks(given, ["irq"]) == values.remarks(given, ["nic"]) == remarks
 
 
 SPANS = {"5min 20s": 320, "2 hours": 7200, "1h30min": 5400, "100ms": 0.1, "1 d": 86400, "1M 1y": 34187400}
