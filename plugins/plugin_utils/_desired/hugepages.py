@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -69,9 +68,8 @@ def wanted(topology: Topology, plan: Plan, settings: OfRole) -> Feature:
         there = all(now.get(str(node), 0) >= count for node, count in offered.items())
         notes += [] if there else _command_line(size, offered, filled, too_many)
         return Feature(live=live, needs_plan=bool(plan["npus"]), notes=tuple(notes))
-    does = "Reserve huge pages on the memory nodes of pools"
-    made = of_values(FEATURE, live, settings["python"], does, _ORDER, "basic.target")
-    return dataclasses.replace(made, needs_plan=bool(plan["npus"]), notes=tuple(notes))
+    does, more = "Reserve huge pages on the memory nodes of pools", tuple(notes)
+    return of_values(FEATURE, live, settings["python"], does, _ORDER, "basic.target", needs_plan=bool(plan["npus"]), notes=more)
 
 
 def _counts(topology: Topology, plan: Plan, asked: Mapping[str, Any]) -> Counts:
