@@ -226,7 +226,6 @@ def _granted(record: HostRecord, unit: str) -> Lines:
 
 
 def _pool_of(state: AppliedState, npu: PlanEntry) -> str | None:
-    """Return the CPUs that a state has for the NPU."""
     npus = (state["plan"] or {}).get("npus", ())
     return next((entry["pool"] for entry in npus if entry.get("pci") == npu.get("pci") and entry.get("chip") == npu.get("chip")), None)
 

@@ -46,12 +46,10 @@ class HostRecord(NamedTuple):
 
     @property
     def notes(self) -> dict[str, list[str]]:
-        """Sentences for the user by feature."""
         return self.state.get("notes", {}) if self.state else {}
 
     @property
     def live(self) -> Live:
-        """What features want of the running host."""
         return self.state["live"] if self.state else {}
 
     @property
@@ -83,7 +81,6 @@ class HostRecord(NamedTuple):
 
 
 def summary(entry: Entry) -> str:
-    """Return an entry of the history in few words."""
     who, why = entry.author and " by " + entry.author, entry.reason and ": " + entry.reason
     return "%s, %s%s, run %s%s" % (entry.time, entry.action, who, entry.run["id"], why)
 
@@ -156,20 +153,16 @@ def status_of(host: Host) -> Status:
     topology = gather(host, npu_smi=record.history.npu_smi) if record.plan or record.entries else None
     compared = compare(host, topology=topology, host_code=compared_with(host, None), history=record.history)
     drift = drift_of(host, compared)
-    state, findings = _state(compared.bound, drift, waiting), compared.findings
-    if state == BOUND and findings.outside:
-        state = OUTSIDE
+    findings = compared.findings
+    if waiting or drift and all(entry["cause"] == OLD_PROCESS for entry in drift):
+        state = PENDING
+    elif drift or not compared.bound:
+        state = DRIFTED if drift else NOT_BOUND
+    else:
+        state = OUTSIDE if findings.outside else BOUND
     remarks = [*(topology["problems"] if topology else ()), *findings.remarks]
     ranks = [line for user in (topology["users"] if topology else ()) for line in rank_titles(user, record.plan or {"npus": []})]
     return Status(state, record, drift, findings.checked, waiting, remarks, findings.outside, ranks)
-
-
-def _state(bound: bool, drift: Sequence[Drift], waiting: Sequence[str]) -> str:
-    if not (bound or drift or waiting):
-        return NOT_BOUND
-    if waiting or drift and all(entry["cause"] == OLD_PROCESS for entry in drift):
-        return PENDING
-    return DRIFTED if drift else BOUND
 
 
 def _waiting(host: Host) -> list[str]:

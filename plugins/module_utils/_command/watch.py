@@ -110,8 +110,7 @@ class Budget:
     """The CPU time that placing may take."""
 
     def __init__(self, now: float) -> None:
-        self._used = 0.0
-        self._since = now
+        self._used, self._since = 0.0, now
 
     def spent(self, now: float, cost: float) -> None:
         self._used = max(0.0, self._used - SHARE * (now - self._since)) + cost
@@ -171,10 +170,8 @@ class Watch:
         ready = select.select([*descriptors, *by_descriptor], [], [], seconds)[0]
         if not ready:
             return
-        for part in [
-            by_descriptor[descriptor] for descriptor in ready if descriptor in by_descriptor
-        ]:  # at once: a container starts in milliseconds
-            if part.announced():
+        for descriptor in by_descriptor.keys() & set(ready):  # at once: a container starts in milliseconds
+            if by_descriptor[descriptor].announced():
                 self.schedule.wake(time.monotonic())
         if not {self.processes.descriptor, *self.opens.descriptors}.isdisjoint(ready):
             time.sleep(DRAIN)  # an opened device ends the rest of the pause where CPUs are to be taken back for it

@@ -83,7 +83,9 @@ class Opens:
                 path = "%s/%s" % (folder, name)
                 with contextlib.suppress(OSError):
                     if stat.S_ISCHR(os.lstat(path).st_mode) and not self._mark_by_fanotify(path):
-                        self._mark_by_inotify(path)
+                        mask = ctypes.c_uint32(_IN_OPEN | _IN_DONT_FOLLOW)
+                        self._inotify = inotify(self._libc) if self._inotify < 0 else self._inotify
+                        self._libc.inotify_add_watch(ctypes.c_int(self._inotify), os.fsencode(path), mask)
 
     def _mark_by_fanotify(self, path: str) -> bool:
         if self._fanotify < 0:
@@ -93,13 +95,6 @@ class Opens:
             return True
         self.why = "fanotify on %s: %s" % (path, os.strerror(ctypes.get_errno()))
         return False
-
-    def _mark_by_inotify(self, path: str) -> None:
-        if self._inotify < 0:
-            self._inotify = inotify(self._libc)
-        if self._inotify >= 0:
-            mask = ctypes.c_uint32(_IN_OPEN | _IN_DONT_FOLLOW)
-            self._libc.inotify_add_watch(ctypes.c_int(self._inotify), os.fsencode(path), mask)
 
     def read(self) -> tuple[set[int], bool]:
         """Return the processes that have opened device files since the last call, and whether others may have done so."""

@@ -29,12 +29,13 @@ def machine(host: Host) -> dict[str, Any]:
     cgroup v2 the controller cpuset: kernels before 5.0, ``cgroup_disable=cpuset`` and a cpuset hierarchy of version 1 withhold it.
     """
     controllers = host.read(CONTROLLERS)
+    cgroups = (("v2", "/cgroup.controllers"), ("hybrid", "/unified/cgroup.controllers"), ("v1", "/cpuset"), ("v1", "/systemd"))
     return {
         "architecture": architecture(host),
         "kernel": host.read("/proc/sys/kernel/osrelease"),
         "product": (host.read("/sys/class/dmi/id/product_name") or host.read("/proc/device-tree/model") or "").strip() or None,
         "systemd": _systemd(host),
-        "cgroup": _cgroup(host),
+        "cgroup": next((version for version, mark in cgroups if host.exists(CGROUPS + mark)), None),
         "cpusets": None if controllers is None else "cpuset" in controllers.split(),
     }
 
@@ -63,7 +64,7 @@ def architecture(host: Host) -> str | None:
 def allocator(host: Host) -> str | None:
     """Return the path of the first memory allocator to preload that the host has, in a folder of Debian, openEuler or RHEL, or None."""
     folders = ("/usr/lib/%s-linux-gnu" % architecture(host), "/usr/lib64")
-    paths = ["%s/%s" % (folder, library) for library in _ALLOCATORS for folder in folders]
+    paths = ["%s/%s" % (folder, name) for name in _ALLOCATORS for folder in folders]
     return next((path for path in paths if host.exists(path)), None)
 
 
@@ -79,11 +80,6 @@ def _systemd(host: Host) -> int | None:
     except CommandError:
         return None
     return int(match.group(1)) if match else None
-
-
-def _cgroup(host: Host) -> str | None:
-    marks = (("v2", "/cgroup.controllers"), ("hybrid", "/unified/cgroup.controllers"), ("v1", "/cpuset"), ("v1", "/systemd"))
-    return next((version for version, mark in marks if host.exists(CGROUPS + mark)), None)
 
 
 def runs(host: Host, cgroup: str) -> bool:

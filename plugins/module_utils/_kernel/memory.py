@@ -179,18 +179,13 @@ class Room:
         The memory of a group counts in those around it, too.
         """
         self.free = self.free or room_of_nodes(self.host)
-        others = [taken for other, its, taken in self._coming if its & nodes and not _nested(folder, other)]
-        space = max(0, sum(self.free.get(node, 0) for node in nodes) - sum(others))
+        apart = [row for row in self._coming if not (folder + "/").startswith(row[0] + "/") and not row[0].startswith(folder + "/")]
+        space = max(0, sum(self.free.get(node, 0) for node in nodes) - sum(taken for _other, its, taken in apart if its & nodes))
         self._coming += [(folder, nodes, amount)] if amount <= space else []
         return space if amount <= space or nodes <= self.free.keys() else None
 
 
-def _nested(folder: str, other: str) -> bool:
-    return (folder + "/").startswith(other + "/") or other.startswith(folder + "/")
-
-
 def outside(used: Mapping[int, int], nodes: Iterable[int]) -> int:
-    """Return the bytes that lie on other nodes than these."""
     return sum(used[node] for node in used.keys() - set(nodes))
 
 

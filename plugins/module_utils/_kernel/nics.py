@@ -80,16 +80,12 @@ def queues(host: Host, pci: str, names: dict[int, str] | None = None) -> list[tu
     return [(number, vector) for number, vector in zip((queue_of(vector.name) for vector in vectors), vectors) if number is not None]
 
 
-def interfaces(host: Host, pci: str) -> list[str]:
-    """Return the folders of a function's interfaces."""
-    parts = _parts(host, "%s/%s" % (DEVICE_FOLDER, pci))
-    return ["%s/net/%s" % (folder, name) for folder in parts for name in host.names(folder + "/net")]
-
-
 def _ports(host: Host, pci: str) -> Iterable[str]:
     """Return the interface of each port of a function: the oldest one, because others stand for virtual functions or partitions."""
     ports: dict[int, str] = {}
-    for folder in sorted(interfaces(host, pci), key=lambda folder: host.read_number(folder + "/ifindex") or 0):
+    parts = _parts(host, "%s/%s" % (DEVICE_FOLDER, pci))
+    interfaces = ("%s/net/%s" % (folder, name) for folder in parts for name in host.names(folder + "/net"))
+    for folder in sorted(interfaces, key=lambda folder: host.read_number(folder + "/ifindex") or 0):
         if not _REPRESENTOR.search(host.read(folder + "/phys_port_name") or ""):
             ports.setdefault(host.read_number(folder + "/dev_port") or 0, folder)
     return ports.values()
@@ -127,7 +123,9 @@ def neighbours(host: Host) -> list[dict[str, Any]]:
         if masks:
             row = {"pci": pci, "name": name_of(host, folder) or pci, "driver": driver_of(host, folder), "numa": numa_node(host, pci)}
             shared = dict(Counter(mask for mask in masks if not mask.isdigit()))
-            single = _layers(Counter(int(mask) for mask in masks if mask.isdigit()))
+            times = Counter(int(mask) for mask in masks if mask.isdigit())
+            layers = range(max(times.values(), default=0))  # cpulists that together have each CPU as often as it is counted
+            single = [compress({cpu for cpu, count in times.items() if count > layer}) for layer in layers]
             rows.append({**row, "irqs": len(masks), "shared": shared, "single": single})
     return rows
 
@@ -140,8 +138,3 @@ def name_of(host: Host, folder: str) -> str:
 
 def _parts(host: Host, folder: str) -> list[str]:
     return [folder] + ["%s/%s" % (folder, name) for name in host.names(folder, "virtio[0-9]*")]
-
-
-def _layers(times: Counter[int]) -> list[str]:
-    """Return cpulists that together have each CPU as often as it is counted."""
-    return [compress({cpu for cpu, count in times.items() if count > layer}) for layer in range(max(times.values(), default=0))]

@@ -71,20 +71,18 @@ class ProcessEvents:
     def read(self) -> list[Event]:
         """Return what has happened since the last call. Raises :class:`Lost`."""
         events: list[Event] = []
-        while self._socket:
-            try:
+        try:
+            while self._socket:
                 data = _received(self._socket)
-            except BlockingIOError:
-                break
-            except OSError as error:
-                if error.errno == errno.ENOBUFS:
-                    raise Lost()
-                raise
-            if len(data) >= _DATA + _TASK.size:
-                what = _EVENT.unpack_from(data, _BEGIN)[0]
-                if what in (EXEC, COMM):
-                    events.append(Event(what, *_TASK.unpack_from(data, _DATA)))
-        return events
+                if len(data) >= _DATA + _TASK.size:
+                    events.append(Event(_EVENT.unpack_from(data, _BEGIN)[0], *_TASK.unpack_from(data, _DATA)))
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            if error.errno == errno.ENOBUFS:
+                raise Lost()
+            raise
+        return [event for event in events if event.what in (EXEC, COMM)]
 
 
 def _listening(has_filter: bool) -> socket.socket:
@@ -137,7 +135,7 @@ class Ends:
     def watch(self, pids: Iterable[int]) -> None:
         """Watch these processes in place of others: at most 256, the rest is for who looks again."""
         wanted = sorted(set(pids))[:_MOST] if self._poll else []
-        for pid in [pid for pid in self._watched if pid not in wanted]:
+        for pid in self._watched.keys() - set(wanted):
             self._forget(pid)
         for pid in [pid for pid in wanted if pid not in self._watched]:
             descriptor = self._libc.syscall(ctypes.c_long(_PIDFD_OPEN), ctypes.c_long(pid), ctypes.c_long(0))

@@ -27,7 +27,6 @@ _SLICES_OF_ALL = ("npu.slice", "gpu.slice")
 
 
 def version_of(text: str) -> tuple[int, ...]:
-    """Return the numbers of a release, for comparison."""
     return tuple(map(int, text.split(".")))
 
 
@@ -115,7 +114,6 @@ class Facts(Dict[str, Any]):
 
     @property
     def numbers(self) -> list[int]:
-        """The numbers of the device files."""
         return [card.number for card in self.workload.cards]
 
     @property
@@ -145,7 +143,6 @@ class Facts(Dict[str, Any]):
 
     @property
     def nodes(self) -> list[str]:
-        """The device nodes of NPUs."""
         if self["is_gpu"] or not self["gives_devices"] or self["by_runtime"]:
             return []
         parts = self.workload.share.devices if self.workload.share else ()

@@ -29,7 +29,6 @@ _NOT_PLAIN = re.compile(r"[-?:](\s|\Z)|[\s,\[\]{}#&*!|>'\"%@`]|---|\.\.\.|.*(:(\
 
 
 def in_yaml(text: str) -> str:
-    """Return a text as a value of a YAML document."""
     if not re.match(r"[ -~]*\Z", text):
         return json.dumps(text)
     return "'%s'" % text.replace("'", "''") if _NO_TEXT.fullmatch(text) or _NOT_PLAIN.match(text) else text
@@ -40,11 +39,8 @@ def _in_unit(word: str) -> str:
     plain = word.replace("%", "%%").replace("$", "$$")
     if plain.isprintable() and plain and not re.search(r"""[\s"'\\;#]""", plain):
         return plain
-    return '"%s"' % "".join(_IN_UNITS.get(one) or (one if one.isprintable() else _as_bytes(one)) for one in plain)
-
-
-def _as_bytes(character: str) -> str:
-    return "".join("\\x%02x" % byte for byte in character.encode())
+    as_bytes = {one: "".join("\\x%02x" % byte for byte in one.encode()) for one in plain if not one.isprintable()}
+    return '"%s"' % "".join({**as_bytes, **_IN_UNITS}.get(one, one) for one in plain)
 
 
 ESCAPES: Mapping[str, Callable[[Any], str]] = {
@@ -98,6 +94,5 @@ def command(words: str, facts: Mapping[str, Any]) -> str:
 
 
 def file(parts: Sequence[str], facts: Mapping[str, Any]) -> str:
-    """Return a file of lines and blocks."""
     templates = [line for part in parts for line in ([part] if isinstance(part, Block) else part.splitlines())]
     return "".join(line + "\n" for line in texts(templates, facts))

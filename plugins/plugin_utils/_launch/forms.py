@@ -274,5 +274,4 @@ FORMS = {
 
 
 def launch(entry: Any, form: str, **options: Any) -> str:
-    """Return the text of a form, see :func:`launching.launch`."""
     return launching.launch(entry, form, forms=FORMS, **options)

@@ -47,9 +47,7 @@ class Kubelet(step.LiveStep):
         return self.wait == 0 and bool(self.pending())
 
     def look(self, check: bool) -> None:
-        if self.present and not self.wanted:
-            return
-        self.change = _change(self.host, self.wanted)
+        self.change = None if self.present and not self.wanted else _change(self.host, self.wanted)
         if self.change and self.change.needed and self.wait is None:
             self.remarks = coded("NPU_KUBELET_PENDING", [_sentence(self.change)])
 
@@ -67,7 +65,6 @@ class Kubelet(step.LiveStep):
         return self.change.differences if self.change and not self.wait else []
 
     def result(self) -> dict[str, Any]:
-        """Return ``{path, pending, removed}``."""
         change = self.change
         return {"path": change.path if change else None, "pending": self.pending(), "removed": change.removed if change else []}
 

@@ -136,17 +136,13 @@ class Migration:
                 self.todo.append((process, table, amount))
         self.total = sum(amount for _process, _table, amount in self.todo)
 
-    @property
-    def moved(self) -> float:
-        return float(sum(step["mib"] - step["left_mib"] for step in self.steps))
+    def moved(self, pid: int | None = None) -> float:
+        return float(sum(step["mib"] - step["left_mib"] for step in self.steps if pid in (None, step["pid"])))
 
     def lines(self, check: bool) -> list[str]:
         """Return a line for every process with MiB on remote nodes, as predicted in check mode."""
-        texts = []
-        for process, _table, amount in self.todo:
-            moved = sum(step["mib"] - step["left_mib"] for step in self.steps if step["pid"] == process.pid)
-            texts.append("~ %s: MiB on remote nodes %.1f -> %.1f" % (process.title, amount, 0 if check else amount - moved))
-        return texts
+        rows = [(process.title, amount, 0 if check else amount - self.moved(process.pid)) for process, _table, amount in self.todo]
+        return ["~ %s: MiB on remote nodes %.1f -> %.1f" % row for row in rows]
 
     def refuse_above(self, limit: float) -> None:
         """Raise ``ValueError`` with the numbers when there is more to move than ``limit`` MiB, or no tool to move it."""
@@ -181,7 +177,7 @@ class Migration:
             for target in [*sorted(near), *sorted(wanted - near)]:
                 before = table.get(source, 0)
                 step: dict[str, Any] = {"pid": process.pid, "source": source, "target": str(target), "mib": round(before, 1)}
-                progress = {"total_mib": round(self.total, 1), "moved_mib": round(self.moved, 1), "now": step, "done": self.steps}
+                progress = {"total_mib": round(self.total, 1), "moved_mib": round(self.moved(), 1), "now": step, "done": self.steps}
                 put_note(self.host, PROGRESS, progress)
                 start = time.monotonic()
                 try:

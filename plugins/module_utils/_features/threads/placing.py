@@ -134,8 +134,6 @@ def cpus_of_roles(
 
 
 class _Process:
-    """One process: what its threads may use, and what becomes of each."""
-
     def __init__(self, host: Host, process: Process, online: set[int], patterns: Patterns, widen: bool) -> None:
         self.host = host
         self.process = process

@@ -94,9 +94,9 @@ class Threads(step.LiveStep):
         without_titles = [{key: value for key, value in row.items() if key != "title"} for row in rows]
         result: dict[str, Any] = {"changed": self.report.changed, "processes": without_titles, "failures": list(self.report.failed)}
         if migration:
-            amounts = {"total_mib": round(migration.total, 1), "moved_mib": round(migration.moved, 1)}
+            amounts = {"total_mib": round(migration.total, 1), "moved_mib": round(migration.moved(), 1)}
             result["migration"] = {**amounts, "steps": migration.steps}
-            result["changed"] |= bool(migration.todo) if self._check else migration.moved >= 1
+            result["changed"] |= bool(migration.todo) if self._check else migration.moved() >= 1
             result["failures"] += migration.failed
         if self.memory != "none":
             result["memory"], unread = tables(self.host, self.report.selected)

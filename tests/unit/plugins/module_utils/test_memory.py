@@ -113,7 +113,7 @@ def test_memory_moves_to_its_npus_nodes_and_reports_progress(tree, team):
     migration.carry_out()
     assert calls() == [["10", "1", "2", 0, 300.0], ["10", "0", "2", 200.0, 300.0]]
     assert [(step["source"], step["mib"], step["left_mib"]) for step in migration.steps] == [(1, 200.0, 0), (0, 100.0, 0.0)]
-    assert (round(migration.moved), migration.failed, migration.warnings) == (300, [], [])
+    assert (round(migration.moved()), migration.failed, migration.warnings) == (300, [], [])
     assert memory_of(tree.host, 10)[2] == 301.0
     assert not tree.host.exists(PROGRESS)
     assert Migration(tree.host, team).todo == []
@@ -140,7 +140,7 @@ def test_what_the_nearest_node_cannot_hold_moves_to_another(tree, near):
         file.write("target == '2' and open(path, 'w').write(text)\n")
     migration = migrate(tree, [near])
     assert [call[:3] for call in calls()] == [["10", "0", "2"], ["10", "0", "1"]]
-    assert (round(migration.moved), migration.warnings) == (100, [])
+    assert (round(migration.moved()), migration.warnings) == (100, [])
 
 
 TOO_MUCH = (
@@ -163,7 +163,7 @@ def test_what_does_not_move_is_said_and_no_failure(tree, team):
     install(tree)
     tree.write({"/usr/bin/migratepages.kill": ""})
     migration = migrate(tree, team)
-    assert (migration.moved, migration.failed) == (0, [])
+    assert (migration.moved(), migration.failed) == (0, [])
     stays = "process 10 (VLLM::Worker) of NPU 2: %d MiB stay on node %d: no room"
     assert migration.warnings == [stays % (200, 1), stays % (100, 0)]
 
