@@ -64,7 +64,7 @@ ASSUMED, UNKNOWN, KNOWN = registered(0, 1), registered(None, None), {"topology":
 IN_FORCE, FITTED = changed(applied={"npus": [ENTRY]}), changed(allocator="/usr/lib64/libjemalloc.so.2")
 NONE_POLICY = changed(kubelet={"policy": "none"})
 BEST_EFFORT = changed(kubelet={"policy": "static", "topology_policy": "best-effort", "exclusive": {}, "warnings": []})
-NODE, BARE = {"node": "node1", "memory": "64Gi"}, {"devices": False}
+NODE, BARE, NAMED = {"node": "node1", "memory": "64Gi"}, {"devices": False}, {"name": "infer", "image": "img"}
 ONE_CLAIM = {"one_claim": True, **NODE}
 WITH_PLAN = {**KNOWN, "plan": PLAN, **NODE}
 BLIND = changed(npus=[{**npu, "affinity": None, "numa": None} for npu in TOPOLOGY["npus"]])
@@ -101,12 +101,7 @@ TEXTS = [
     ("docker", "a host without slices", ENTRY, {"topology": V1, **BARE}),
     ("docker", "a host of a static kubelet", ENTRY, {"topology": WITH_STATIC_KUBELET, **BARE}),
     ("docker compose quadlet", "what the user gave", ENTRY, {**SERVE, "name": "infer"}),
-    (
-        "docker nerdctl",
-        "lists as texts",
-        ENTRY,
-        {"image": "img", "command": "serve 'a b' --port 80", "arguments": "-d -e X=1", "name": "a"},
-    ),
+    ("docker nerdctl", "lists as texts", ENTRY, {**NAMED, "command": "serve 'a b' --port 80", "arguments": "-d -e X=1", "name": "a"}),
     ("docker", "a number as a word", ENTRY, {"command": ["serve", 80], **BARE}),
     ("docker", "the id in the entry", {**ENTRY, "phy_id": 6}, {}),
     ("docker", "the id in the topology", ENTRY, KNOWN),
@@ -128,7 +123,7 @@ TEXTS = [
     ("compose kubelet", "a single CPU", ONE_CPU, {}),
     ("quadlet", "arguments", PAIR, {"image": "vllm:100%", **BARE, "arguments": ["--annotation=a b"], "command": ["serve", "it's", "$X"]}),
     ("quadlet", "no slice", NO_SLICE, {}),
-    ("ctr", "before containerd 2.0", ENTRY, {"name": "infer", "image": "img", "command": "serve", **BARE, "arguments": "--detach"}),
+    ("ctr", "before containerd 2.0", ENTRY, {**NAMED, "command": "serve", **BARE, "arguments": "--detach"}),
     ("ctr", "containerd 2.0", ENTRY, {"name": "infer", **BARE, "containerd_version": "2.0"}),
     ("ctr", "a host without slices", ENTRY, {"name": "infer", **BARE, "containerd_version": "2.1.3", "topology": V1}),
     ("taskset numactl systemd_run systemd", "one NPU", SECOND, {}),
@@ -225,7 +220,7 @@ CASES = {
 }
 FIRST = {form: next(case for case in CASES.values() if case[0] == form) for form, _entry, _options in CASES.values()}
 FILE = (pathlib.Path(__file__).parent / "launches.txt").read_text()
-SAID = {name: rest or whole for name, rest, whole in re.findall(r"^== (.+?)(?: \| (.*))?\n((?:(?!== ).*\n)*)", FILE, re.MULTILINE)}
+EXPECTED = {name: rest or whole for name, rest, whole in re.findall(r"^== (.+?)(?: \| (.*))?\n((?:(?!== ).*\n)*)", FILE, re.MULTILINE)}
 
 
 def parts(text):
@@ -236,7 +231,7 @@ def parts(text):
     return collections.Counter([*comments, *(lines[0].split() if len(lines) == 1 else lines)])
 
 
-def told(form, entry, options):
+def shown(form, entry, options):
     """Return the text of the first case of a form, and of others how they differ from it."""
     text, first = (launch(case[1], form, **case[2]).rstrip("\n") + "\n" for case in ((form, entry, options), FIRST[form]))
     if (entry, options) == FIRST[form][1:]:
@@ -248,12 +243,12 @@ def told(form, entry, options):
 @pytest.mark.parametrize("name", CASES)
 def test_the_whole_text(name):
     before = copy.deepcopy(CASES[name])
-    assert told(*CASES[name]) == SAID[name]
+    assert shown(*CASES[name]) == EXPECTED[name]
     assert CASES[name] == before
 
 
 def test_every_whole_text_is_that_of_a_case():
-    assert list(SAID) == list(CASES)
+    assert list(EXPECTED) == list(CASES)
 
 
 @pytest.mark.parametrize("form", COMMANDS)
@@ -294,12 +289,10 @@ def test_quadlet_is_accepted_by_its_generator(tmp_path):
     if generator is None:
         pytest.skip("podman's quadlet is not installed")
     (tmp_path / "pair.container").write_text(launch(PAIR, "quadlet", image="vllm", command=HARD_WORDS[:-1]))
-    result = subprocess.run(
-        [generator, "-dryrun"], env={**os.environ, "QUADLET_UNIT_DIRS": str(tmp_path)}, capture_output=True, text=True, check=False
-    )
+    environment = {**os.environ, "QUADLET_UNIT_DIRS": str(tmp_path)}
+    result = subprocess.run([generator, "-dryrun"], env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
-    assert "Slice=npu-pair.slice" in result.stdout
-    assert "--cpuset-cpus=0-31" in result.stdout
+    assert "Slice=npu-pair.slice" in result.stdout and "--cpuset-cpus=0-31" in result.stdout
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
@@ -310,8 +303,8 @@ def test_systemd_accepts_a_drop_in(tmp_path, case):
     (tmp_path / "x.service").write_text("[Service]\nExecStart=/bin/true\n")
     (tmp_path / "x.service.d" / "cpus.conf").write_text(launch(entry, form, **options))
     verify = ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(tmp_path / "x.service")]
-    said = subprocess.run(verify, env={**os.environ, "SYSTEMD_UNIT_PATH": f"{tmp_path}:"}, capture_output=True, text=True, check=False)
-    assert "cpus.conf" not in said.stderr
+    result = subprocess.run(verify, env={**os.environ, "SYSTEMD_UNIT_PATH": f"{tmp_path}:"}, capture_output=True, text=True, check=False)
+    assert "cpus.conf" not in result.stderr
 
 
 @pytest.mark.parametrize("topology", [TOPOLOGY, V1, OLD], ids=["cgroup v2", "cgroup v1", "old systemd"])
@@ -321,9 +314,8 @@ def test_a_drop_in_is_that_of_role_slices(topology, npus):
     (service,) = binding.binding(topology, made, Work([{"unit": "vllm.service", "npus": npus}]))["services"]
     entry = made["npus"][0] if npus == [0] else ALL_IN_ONE
     assert launch(entry, "systemd", topology=topology, notes=False) == slices.service_text(service["settings"], service["environment"])
-    assert "\nCPUAffinity=\n" in slices.drop_in_text(service) and ("CPUAffinity=0-31\n" in slices.drop_in_text(service)) == (
-        topology is TOPOLOGY or npus == [0, 1]
-    )
+    text, all_cpus = slices.drop_in_text(service), topology is TOPOLOGY or npus == [0, 1]
+    assert "\nCPUAffinity=\n" in text and ("CPUAffinity=0-31\n" in text) == all_cpus
 
 
 @pytest.mark.parametrize("program", ["taskset", "numactl"])
@@ -361,7 +353,6 @@ REFUSALS = [
     ("no CPUs", {**ENTRY, "pool": ""}, "docker", {}, "NPU 0 has no CPUs: its pool is empty"),
     ("a bad cpulist", {**ENTRY, "pool": "0-3,N"}, "docker", {}, "pool of NPU 0: 'N' in '0-3,N'"),
     ("a bad slice", {**ENTRY, "slice": "npu0"}, "docker", {}, 'NPU 0 cannot be launched so: .* named as "xxx.slice"'),
-    ("a slice that is a path", {**ENTRY, "slice": "a/b.slice"}, "podman", {}, "invalid slice name: a/b.slice"),
     ("CPUs that do not exist", {**ENTRY, "pool": "30-33"}, "numactl", {"topology": TOPOLOGY}, "requested 30-33, available: 0-31"),
     ("memory that does not exist", {**ENTRY, "memory_nodes": "1-2"}, "docker", {"topology": TOPOLOGY}, r"NUMA nodes \[2\], but"),
     ("an NPU that is gone", {**ENTRY, "id": 7}, "docker", {"topology": TOPOLOGY}, "NPU 7 at 0000:81:00.0 is not in the topology"),
@@ -380,7 +371,6 @@ REFUSALS = [
     ("a flag that is text", ENTRY, "docker", {"devices": "false"}, "devices: expected true or false; got 'false'"),
     ("a vNPU without its runtime", ENTRY, "docker", {"vnpu": "vir04"}, "only the Ascend Docker Runtime splits an NPU into vir04"),
     ("the Ascend runtime for a GPU", GPU, "docker", {"ascend_runtime": True}, "ascend_runtime: GPU 3 is not an NPU"),
-    ("the Ascend runtime for podman", ENTRY, "podman", {"ascend_runtime": True}, "form podman has no option ascend_runtime"),
     ("quadlet on cgroup v1", ENTRY, "quadlet", {"topology": V1}, "Quadlet needs cgroup v2"),
     ("quadlet with a parent", ENTRY, "quadlet", {"arguments": ["--cgroup-parent=x.slice"]}, "leave --cgroup-parent out"),
     ("a scope on cgroup v1", ENTRY, "systemd_run", {"topology": V1}, "use numactl or taskset"),
@@ -394,13 +384,6 @@ REFUSALS = [
     ("a number as release of Slurm", ENTRY, "slurm", {"topology": TOPOLOGY, "slurm_version": 24.1}, "a release such as '24.11', as text"),
     ("a pod with interrupts only", {**ENTRY, "pool": "16-17"}, "kubernetes", {}, "nothing of its CPUs 16-17 is left"),
     ("CPUs that a pod has", ENTRY, "docker", {"topology": WITH_A_POD}, "the kubelet has given CPUs 20-21 to container p/c exclusively"),
-    (
-        "too few to bind itself",
-        {**ENTRY, "pool": "0-39"},
-        "docker",
-        {**SLICED, "total_npus": 16},
-        "total_allowed=40, .*at least 80 CPUs",
-    ),
     ("too few for its NPUs", {**ENTRY, "pool": "16-24"}, "docker", {**SLICED, "topology": TOPOLOGY}, "total_npus=2, min_per_npu=4"),
     ("in-process binding among how many", ENTRY, "docker", {"binding": "global_slice"}, "total_npus: .* give it, or give topology"),
     ("a number that is none", ENTRY, "docker", {**SLICED, "total_npus": "two"}, "total_npus: expected the number"),
@@ -408,16 +391,13 @@ REFUSALS = [
     ("an engine that is to bind", ALL_IN_ONE, "docker", {"engine": "vllm_ascend", "binding": "topo_affinity"}, "leave one of the two out"),
     ("a text as environment", ENTRY, "docker", {"environment": "yes"}, "environment: expected true, or a dictionary with openmp, task"),
     ("variables as environment", ENTRY, "docker", {"environment": {"OMP_NUM_THREADS": 1}}, "environment: expected true, or a dictionary"),
-    ("an engine for a host's file", ENTRY, "kubelet", {"engine": "vllm"}, "form kubelet has no option engine"),
     ("binding itself on x86_64", ALL_IN_ONE, "docker", ON_X86, "tp2 cannot bind itself by topo_affinity: .* host is x86_64; leave binding"),
-    ("by slices on x86_64", ALL_IN_ONE, "systemd", {"binding": "global_slice", "topology": X86}, "cannot bind itself by global_slice"),
     ("in-process binding of a GPU", GPU, "docker", {"binding": "topo_affinity", "total_npus": 1}, "GPU 3 cannot bind itself .* NPUs only"),
     ("dra of a static kubelet", ENTRY, "dra", {"topology": WITH_STATIC_KUBELET}, "and the driver must be alone in giving CPUs"),
     ("balloons of a static kubelet", ENTRY, "balloons", {"topology": WITH_STATIC_KUBELET}, "and the balloons policy must be alone"),
     ("a plan without topology", ENTRY, "dra", {"plan": PLAN}, "give topology along with plan"),
     ("a part of a plan", ENTRY, "dra", {"plan": PLAN["npus"]}, "plan: expected the fact npu_affinity_plan, with npus; got list"),
     ("balloons without NPUs", {"cpus": "0-3", "name": "a"}, "balloons", {}, "names no NPU, and balloons lie close to NPUs; give npus"),
-    ("an option of balloons", ENTRY, "balloons", {"devices": False}, "form balloons has no option devices"),
     ("balloons without interrupts", {**ENTRY, "irq": ""}, "balloons", {"topology": TOPOLOGY}, "the policy needs reserved CPUs"),
     ("dra without CPUs", {**ENTRY, "pool": "16-17"}, "dra", {"topology": TOPOLOGY}, "CPUs 16-17 is left next to interrupts on 16-17"),
     ("one claim without nodes", ENTRY, "dra", {"topology": BLIND, **ONE_CLAIM}, "the NUMA node of an NPU of this host is not known"),
@@ -438,11 +418,9 @@ def test_what_cannot_work_is_refused(entry, form, options, sentence):
 @pytest.mark.parametrize("form", sorted(form for form in FORMS if "engine" in FORMS[form].options))
 def test_every_form_that_starts_a_program_disables_its_binding(form):
     off = "SGLANG_SET_CPU_AFFINITY"
-    plain, told = (launch(ENTRY, form, **options) for options in ({}, {"engine": "sglang"}))
-    assert off not in plain
-    assert re.search(off + r"(?:=|: '|\n +value: ')0\b", told)
-    assert "# SGLang: leave --numa-node out." in told
-    assert "enable_cpu_binding" not in told
+    plain, text = (launch(ENTRY, form, **options) for options in ({}, {"engine": "sglang"}))
+    assert off not in plain and re.search(off + r"(?:=|: '|\n +value: ')0\b", text)
+    assert "# SGLang: leave --numa-node out." in text and "enable_cpu_binding" not in text
     assert launch({**PAIR, "engine": "sglang"}, form) == launch(PAIR, form, engine="sglang")
 
 
@@ -454,13 +432,14 @@ ROOMY = changed(  # two NPUs of one NUMA node, two threads a core, and a node th
 
 
 def objects(entry, form, **options):
-    documents = list(yaml.safe_load_all(launch(entry, form, **options)))
-    for document in documents if form == "dra" else ():
-        kubernetes_validate.validate(document, "1.37", strict=True)
-    names = [document["metadata"]["name"] for document in documents]
-    found = {name if name.endswith("-npus") else document["kind"]: document for name, document in zip(names, documents, strict=True)}
-    assert found["Pod"]["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "node1"}
-    return found
+    by_name = {}
+    for document in yaml.safe_load_all(launch(entry, form, **options)):
+        if form == "dra":
+            kubernetes_validate.validate(document, "1.37", strict=True)
+        name = document["metadata"]["name"]
+        by_name[name if name.endswith("-npus") else document["kind"]] = document
+    assert by_name["Pod"]["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "node1"}
+    return by_name
 
 
 OF_PODS = [
@@ -484,17 +463,17 @@ def test_pods_with_claims_or_balloons_are_explained(entry, form, options, words,
 
 def claimed(claim, online, reserved):
     """Return the CPUs of each request as dra-driver-cpu takes them, after its own checks (``ValidateOpaqueCPUSet``)."""
-    devices, found = claim["spec"]["devices"], {}
+    devices, sets = claim["spec"]["devices"], {}
     for config in devices["config"]:
         (request,) = config["requests"]
         driver, parameters = config["opaque"]["driver"], config["opaque"]["parameters"]
-        assert request not in found and (driver, parameters["apiVersion"]) == ("dra.cpu", "v1alpha1")
-        found[request] = set(expand(parameters["cpuConfig"]["cpuset"]))
-        assert found[request] <= online - reserved
+        assert request not in sets and (driver, parameters["apiVersion"]) == ("dra.cpu", "v1alpha1")
+        sets[request] = set(expand(parameters["cpuConfig"]["cpuset"]))
+        assert sets[request] <= online - reserved
     sizes = {request["name"]: int(request["exactly"]["capacity"]["requests"]["dra.cpu/cpu"]) for request in devices["requests"]}
-    assert sizes == {request: len(cpus) for request, cpus in found.items()}
-    assert sum(sizes.values()) == len(set().union(*found.values()))
-    return found
+    assert sizes == {request: len(cpus) for request, cpus in sets.items()}
+    assert sum(sizes.values()) == len(set().union(*sets.values()))
+    return sets
 
 
 @pytest.mark.parametrize("topology", [TOPOLOGY, SMT, ROOMY], ids=["two nodes", "two threads a core", "one node"])
