@@ -85,9 +85,9 @@ RANKS = [
 ]
 
 
-@pytest.mark.parametrize(("environment", "command", "found"), RANKS)
-def test_a_rank_comes_from_its_launcher(environment, command, found):
-    assert index_of(environment, command.split()) == found
+@pytest.mark.parametrize(("environment", "command", "expected"), RANKS)
+def test_a_rank_comes_from_its_launcher(environment, command, expected):
+    assert index_of(environment, command.split()) == expected
 
 
 OF_CANN = {None: [0, 1, 2], "0,2": [0, 2], "1, 2,0": [1], "1,9,2": [1], "1,-1,2": [1], "": [], "x": [], "1;2": [1], "2,": [2]}
@@ -105,23 +105,21 @@ def test_cann_and_cuda_stop_reading_at_what_they_do_not_know(monkeypatch, tmp_pa
     (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\ncat <<E\n{text_of_smi}E\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    there = [_ranks.Accelerator(str(number), None, uuid=uuid if kind == "gpu" else None) for number, uuid in enumerate(UUIDS)]
-    assert visible(kind, there, {} if text is None else {variable: text}) == [there[number] for number in ids]
+    devices = [_ranks.Accelerator(str(number), None, uuid=uuid if kind == "gpu" else None) for number, uuid in enumerate(UUIDS)]
+    assert visible(kind, devices, {} if text is None else {variable: text}) == [devices[number] for number in ids]
 
 
 def test_gpus_of_different_models_need_an_order():
-    there = [_ranks.Accelerator("", None, model=model) for model in ("A", "B")]
-    assert visible("gpu", there, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}) == there
+    devices = [_ranks.Accelerator("", None, model=model) for model in ("A", "B")]
+    assert visible("gpu", devices, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}) == devices
     with pytest.raises(ValueError, match="CUDA_DEVICE_ORDER=PCI_BUS_ID"):
-        visible("gpu", there, {"CUDA_VISIBLE_DEVICES": "1"})
+        visible("gpu", devices, {"CUDA_VISIBLE_DEVICES": "1"})
 
 
 BUS = ("0000:00:00.0", "0000:01:00.0", "0000:02:00.0")
 UNKNOWN = [npu(0, None), npu(1, None)]
-AGAIN, DROPPED = (
-    "NPU 2 (0000:02:00.0) is on the PCI bus again, and the numbers",
-    "NPU 3 (0000:03:00.0) dropped off the PCI bus, and the numbers",
-)
+AGAIN = "NPU 2 (0000:02:00.0) is on the PCI bus again, and the numbers"
+DROPPED = "NPU 3 (0000:03:00.0) dropped off the PCI bus, and the numbers"
 THERE = {
     # story: planned NPUs, lost ones, numbers of device files, functions of the bus, the planned NPU of each file or why it is unknown
     "host": (NPUS, [], (0, 2, 4, 6), None, [0, 1, 2, 3]),
@@ -141,13 +139,13 @@ THERE = {
 }
 
 
-@pytest.mark.parametrize(("npus", "lost", "files", "functions", "found"), THERE.values(), ids=THERE)
-def test_npus_are_known_by_device_number_whatever_comes_and_goes(host, npus, lost, files, functions, found):
+@pytest.mark.parametrize(("npus", "lost", "files", "functions", "expected"), THERE.values(), ids=THERE)
+def test_npus_are_known_by_device_number_whatever_comes_and_goes(host, npus, lost, files, functions, expected):
     root = host(npus, [f"davinci{number}" for number in files] + ["davinci_manager"], functions=functions)
-    if isinstance(found, list):
-        assert [one.entry and one.entry["id"] for one in _ranks.accessible(root, "npu", npus, lost)] == found
+    if isinstance(expected, list):
+        assert [one.entry and one.entry["id"] for one in _ranks.accessible(root, "npu", npus, lost)] == expected
     else:
-        with pytest.raises(ValueError, match=re.escape(found)):
+        with pytest.raises(ValueError, match=re.escape(expected)):
             _ranks.accessible(root, "npu", npus, lost)
 
 
@@ -159,23 +157,21 @@ def test_device_files_that_cannot_be_opened_do_not_count(host, monkeypatch):
 
 def test_gpus_are_in_the_order_of_their_functions_not_of_minors(host):
     root = host(GPUS, gpus=[(2, "0000:01:00.0", UUIDS[0]), (0, "0000:81:00.0", UUIDS[2])])
-    found = _ranks.accessible(root, "gpu", GPUS)
-    assert [(one.file, one.entry["id"], one.uuid) for one in found] == [("/dev/nvidia2", 0, "GPU-aa11"), ("/dev/nvidia0", 2, "GPU-bb33")]
+    devices = _ranks.accessible(root, "gpu", GPUS)
+    assert [(one.file, one.entry["id"], one.uuid) for one in devices] == [("/dev/nvidia2", 0, "GPU-aa11"), ("/dev/nvidia0", 2, "GPU-bb33")]
 
 
 PAIR = [npu(0, 0), {**npu(1, 1), "pci": "0000:00:00.0"}]
 NAMES = [([*NPUS, gpu(3, "0000:99:00.0")], name, [NPUS[3]]) for name in ("3", "npu3", "NPU-3", "npu-3.slice", "0000:03:00.0", "03:00.0")]
 
 
-@pytest.mark.parametrize(("npus", "name", "found"), [*NAMES, (PAIR, "00:00.0", PAIR)])
-def test_a_device_has_several_names_and_a_function_all_chips(npus, name, found):
-    assert _ranks.matching(npus, name) == found
+@pytest.mark.parametrize(("npus", "name", "expected"), [*NAMES, (PAIR, "00:00.0", PAIR)])
+def test_a_device_has_several_names_and_a_function_all_chips(npus, name, expected):
+    assert _ranks.matching(npus, name) == expected
 
 
 LISTED = {"ASCEND_RT_VISIBLE_DEVICES": "1,2"}
 FILES = ["davinci0", "davinci2", "davinci4", "davinci6"]
-
-
 OPENMP_SET = {"OMP_NUM_THREADS": "1", "OMP_PLACES": "cores"}
 DECISIONS = [
     (["--print"], {"LOCAL_RANK": "3"}, "NPU 3 (0000:03:00.0) by LOCAL_RANK=3: CPUs "),
@@ -186,12 +182,11 @@ DECISIONS = [
     (["--role", "acl", "--device", "0", "--print"], {}, "(acl)"),
     (["--device", "0", "--print"], OPENMP_SET, "memory policy preferred-many:0, ASCEND_RT_VISIBLE_DEVICES=0\n"),
 ]
-NOT_ASCENDING = {"ASCEND_RT_VISIBLE_DEVICES": "2,1", "LOCAL_RANK": "0"}
 REFUSALS = [
     ([], {"PMI_RANK": "1"}, "it is not known which of 4 visible NPUs this process uses"),
     ([], {"LOCAL_RANK": "4"}, "LOCAL_RANK=4 has no device: this process sees 4 NPUs"),
     ([], {"LOCAL_RANK": "a"}, "LOCAL_RANK=a is not the number of a rank or device"),
-    ([], NOT_ASCENDING, "ASCEND_RT_VISIBLE_DEVICES=2,1 is not in ascending order"),
+    ([], {"ASCEND_RT_VISIBLE_DEVICES": "2,1", "LOCAL_RANK": "0"}, "ASCEND_RT_VISIBLE_DEVICES=2,1 is not in ascending order"),
     ([], {"ASCEND_RT_VISIBLE_DEVICES": "", "LOCAL_RANK": "0"}, "this process sees no NPU of the plan"),
     (["--device", "0"], LISTED, "ASCEND_RT_VISIBLE_DEVICES=1,2 does not show NPU 0"),
     (["--device", "9"], {}, "--device 9 is none of this host's devices, which are NPU 0 (0000:00:00.0), "),
@@ -202,30 +197,29 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.parametrize(("words", "environment", "told"), DECISIONS + REFUSALS)
-def test_a_decision_and_a_refusal_are_one_line_each(host, words, environment, told):
+@pytest.mark.parametrize(("words", "environment", "sentence"), DECISIONS + REFUSALS)
+def test_a_decision_and_a_refusal_are_one_line_each(host, words, environment, sentence):
     root = host([npu(0, 0, acl=str(CPUS[-1])), *NPUS[1:], {**npu(4, 8), "pool": "60000", "slice": "elsewhere.slice"}], FILES)
     code, out, err = in_child(root, *words, "--", "/bin/echo", "started", **environment)
-    said, silent = (out, err) if "--print" in words else (err, out)
-    assert (code, silent, said.count("\n")) == (0 if "--print" in words else 125, "", 1)
-    assert said.startswith("npu-affinity: ") is (code == 125) and told in said
+    printed, silent = (out, err) if "--print" in words else (err, out)
+    assert (code, silent, printed.count("\n")) == (0 if "--print" in words else 125, "", 1)
+    assert printed.startswith("npu-affinity: ") is (code == 125) and sentence in printed
 
 
-NO_CPUS = '{"npus": [{"id": 0, "pool": "0-x", "slice": "npu-0.slice"}]}'
 NO_PLANS = [
     (None, "plan.json does not exist: bind this host, or mount the file into the container"),
     ("{", "is not valid JSON"),
     ('{"npus": [], "lost": [{"id": 0}]}', "entry 0 of lost of "),
-    (NO_CPUS, "pool of NPU 0 (no PCI function): '0-x' in '0-x' is not a CPU number"),
+    ('{"npus": [{"id": 0, "pool": "0-x", "slice": "npu-0.slice"}]}', "pool of NPU 0 (no PCI function): '0-x' in '0-x' is not a CPU number"),
     ('{"schema": 2, "npus": []}', "was written by a newer version of npu.affinity: it has schema 2, "),
 ]
 
 
-@pytest.mark.parametrize(("text", "told"), NO_PLANS)
-def test_plans_that_cannot_be_read_are_refused(tree, text, told):
+@pytest.mark.parametrize(("text", "sentence"), NO_PLANS)
+def test_plans_that_cannot_be_read_are_refused(tree, text, sentence):
     tree.write({} if text is None else {"/etc/npu-affinity/plan.json": text})
     code, _out, err = in_child(tree.root, "--device", "0", "--", "/bin/true")
-    assert code == 125 and told in err
+    assert code == 125 and sentence in err
 
 
 def test_a_refused_command_can_run_unbound(host):
@@ -237,10 +231,8 @@ def test_a_refused_command_can_run_unbound(host):
 
 def placed(root, *words, **more):
     """Start a program, and return the lines that it reads about itself: mask, policy, variables, ignored signals."""
-    script = (
-        "grep -o 'Cpus_allowed_list.*' /proc/self/status; grep SigIgn /proc/self/status; "
-        "head -n 1 /proc/self/numa_maps | grep -oE '(default|bind|prefer)[^f]*'; env | grep -E '^(OMP_|ASCEND|CUDA|LC_)' | sort"
-    )
+    script = "grep -o 'Cpus_allowed_list.*' /proc/self/status; grep SigIgn /proc/self/status; head -n 1 /proc/self/numa_maps |"
+    script += "grep -oE '(default|bind|prefer)[^f]*'; env | grep -E '^(OMP_|ASCEND|CUDA|LC_)' | sort"
     code, out, err = in_child(root, *words, "--", "/bin/sh", "-c", script, **more)
     return code, [line.strip() for line in out.splitlines()], err
 
@@ -296,9 +288,9 @@ def deny_set_mempolicy():
     number = program._SYSCALLS[platform.machine()]
     rules = (0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7FFF0000)
     filters = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in rules))
-    library = ctypes.CDLL(None, use_errno=True)
-    assert library.prctl(38, 1, 0, 0, 0) == 0
-    assert library.prctl(22, 2, struct.pack("HP", len(rules), ctypes.addressof(filters)), 0, 0) == 0, os.strerror(ctypes.get_errno())
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.prctl(38, 1, 0, 0, 0) == 0
+    assert libc.prctl(22, 2, struct.pack("HP", len(rules), ctypes.addressof(filters)), 0, 0) == 0, os.strerror(ctypes.get_errno())
 
 
 def test_a_denied_memory_policy_leaves_the_cpus_and_warns(host):
@@ -313,9 +305,9 @@ def test_nodes_that_the_process_may_not_use_are_named(host):
     assert "no memory policy for nodes 900-901 (this process may use none of them)" in placed(root)[2]
 
 
-@pytest.mark.parametrize(("name", "code"), [("/nonexistent", 127), ("/etc/passwd", 126)])
-def test_a_command_that_cannot_start_ends_as_with_env(host, name, code):
-    assert in_child(host([npu(0, 0)], FILES[:1]), "--", name)[0] == code
+def test_a_command_that_cannot_start_ends_as_with_env(host):
+    root = host([npu(0, 0)], FILES[:1])
+    assert [in_child(root, "--", name)[0] for name in ("/nonexistent", "/etc/passwd")] == [127, 126]
 
 
 def test_exec_imports_nothing_that_takes_long(tmp_path):

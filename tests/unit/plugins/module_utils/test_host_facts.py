@@ -163,24 +163,24 @@ ALLOCATORS = {
     "both": (installed(DEBIAN + "libtcmalloc.so.4", RHEL + "libjemalloc.so.2"), RHEL + "libjemalloc.so.2"),
     "that of another architecture": (installed("/usr/lib/x86_64-linux-gnu/libjemalloc.so.2"), None),
 }
-ROOT_CPUSET, VENDOR, PRODUCT = GROUPS + "cpuset.cpus.effective", "/sys/class/dmi/id/sys_vendor", "/sys/class/dmi/id/product_name"
+V1_CPUSET, VENDOR, PRODUCT = GROUPS + "cpuset/cpuset.effective_cpus", "/sys/class/dmi/id/sys_vendor", "/sys/class/dmi/id/product_name"
 LXCFS = "lxcfs /var/lib/lxcfs fuse.lxcfs rw 0 0\nlxcfs /sys/devices/system/cpu/online fuse.lxcfs rw 0 0"
 PARTITION = {GROUPS + "rt.slice/cpuset.cpus.partition": "root", GROUPS + "rt.slice/cpuset.cpus.effective": "6-7", V2: "cpuset"}
 
 
 def seen(comm="systemd", online="0-7", allowed=None, **files):
     """Return files of a host; ``files`` by their names in the root cpuset."""
+    status = {"/proc/1/status": "Cpus_allowed_list:\t" + allowed} if allowed else {}
     files = {GROUPS + "cpuset.cpus." + name: text for name, text in files.items()}
-    return {
-        **files,
-        **cpu(online=online),
-        "/proc/1/comm": comm,
-        **({"/proc/1/status": "Cpus_allowed_list:\t" + allowed} if allowed else {}),
-    }
+    return {**files, **cpu(online=online), "/proc/1/comm": comm, **status}
 
 
 def container(why):
     return {"kind": "container", "why": why}
+
+
+def guest(product):
+    return {"kind": "virtual machine", "why": "its firmware calls it " + product}
 
 
 SURROUNDINGS = {
@@ -194,21 +194,15 @@ SURROUNDINGS = {
     "a mark of an engine": ({**seen(), "/run/.containerenv": ""}, container("/run/.containerenv exists")),
     "lxcfs": ({**seen(), "/proc/mounts": LXCFS}, container("lxcfs is mounted over files of /proc or /sys")),
     "virtual CPUs": (seen(effective="24-31"), container("the root cpuset has CPUs 24-31, but CPUs 0-7 are online")),
-    "virtual CPUs, v1": (
-        {**seen(), GROUPS + "cpuset/cpuset.effective_cpus": "4-11"},
-        container("the root cpuset has CPUs 4-11, but CPUs 0-7 are online"),
-    ),
+    "virtual CPUs, v1": ({**seen(), V1_CPUSET: "4-11"}, container("the root cpuset has CPUs 4-11, but CPUs 0-7 are online")),
     "--cpuset-cpus": (seen(effective="2-3"), container("the root cpuset has CPUs 2-3, but CPUs 0-7 are online")),
     "PID 1 elsewhere": (seen(allowed="24-31"), container("PID 1 may use CPUs 24-31, but CPUs 0-7 are online")),
-    "a guest": ({**seen(), VENDOR: "QEMU"}, {"kind": "virtual machine", "why": "its firmware calls it QEMU"}),
-    "an instance": (
-        {**seen(), VENDOR: "Amazon EC2", PRODUCT: "p5.48xlarge"},
-        {"kind": "virtual machine", "why": "its firmware calls it Amazon EC2 p5.48xlarge"},
-    ),
+    "a guest": ({**seen(), VENDOR: "QEMU"}, guest("QEMU")),
+    "an instance": ({**seen(), VENDOR: "Amazon EC2", PRODUCT: "p5.48xlarge"}, guest("Amazon EC2 p5.48xlarge")),
     "a metal instance": ({**seen(), VENDOR: "Amazon EC2", PRODUCT: "g5g.metal"}, None),
     "nothing known": (seen(online="", allowed="0-7"), None),
 }
-OF_CPUSETS = {V2: "cpuset cpu"}
+OF_CPUSETS, INVALID = {V2: "cpuset cpu"}, "isolated invalid (Cpu list in cpuset.cpus not exclusive)"
 
 
 def booted(words, **files):
@@ -244,10 +238,7 @@ ISOLATED = {
     "members": ({**OF_CPUSETS, **group("system.slice", "member")}, {}),
     "an isolated partition": ({**OF_CPUSETS, **group("kubepods", "isolated")}, partition("kubepods")),
     "a partition of root, cut": ({**OF_CPUSETS, **group("user.slice", "root", "4-9")}, partition("user.slice", "root")),
-    "one that is not granted": (
-        {**OF_CPUSETS, **group("user.slice", "isolated invalid (Cpu list in cpuset.cpus not exclusive)", "4-9")},
-        partition("user.slice", valid=False, cpus="4-9"),
-    ),
+    "one that is not granted": ({**OF_CPUSETS, **group("user.slice", INVALID, "4-9")}, partition("user.slice", valid=False, cpus="4-9")),
     "a slice of an NPU": ({**OF_CPUSETS, **group("npu.slice/npu-0.slice", "isolated")}, partition("npu.slice/npu-0.slice")),
     "two of them": (
         {**OF_CPUSETS, **group("npu.slice/npu-0.slice", "isolated"), **group("kubepods", "isolated")},
@@ -301,8 +292,8 @@ def online(host):
 
 
 def machine_facts(host):
-    found = machine.machine(host)
-    return dict(found, sets_cpus=machine.sets_cpus(found))
+    facts = machine.machine(host)
+    return dict(facts, sets_cpus=machine.sets_cpus(facts))
 
 
 def isolation_and_problems(host):
@@ -329,8 +320,8 @@ ROWS = [
 
 @pytest.mark.parametrize("reader, files, expected, partly", ROWS)
 def test_what_a_host_s_files_tell(tree, reader, files, expected, partly):
-    found = reader(tree.write(files))
-    assert ({name: found[name] for name in expected} if partly else found) == expected
+    facts = reader(tree.write(files))
+    assert ({name: facts[name] for name in expected} if partly else facts) == expected
 
 
 def test_a_broken_file_is_named(tree):
@@ -374,9 +365,9 @@ def test_a_kernel_without_nohz_full_ignores_it(tmp_path):
 def test_a_value_that_names_no_cpus_leaves_the_others(tree, word):
     problems, others = [], "nohz_full=2-3" + (" irqaffinity=0" if word.startswith("isolcpus") else " isolcpus=2")
     files = {**booted(f"{others} {word}"), **OF_CPUSETS, **group("kubepods", "isolated")}
-    found = isolation(tree.write(files), problems)
+    facts = isolation(tree.write(files), problems)
     expected = {"irqaffinity": "0"} if word.startswith("isolcpus") else {"isolcpus": "2", "flags": ["domain"]}
-    assert found == {"nohz_full": "2-3", **expected, **partition("kubepods")}
+    assert facts == {"nohz_full": "2-3", **expected, **partition("kubepods")}
     assert len(problems) == 1 and f"{word.partition('=')[0]} of /proc/cmdline" in problems[0]
 
 
@@ -416,10 +407,9 @@ def test_devices_are_counted_by_where_their_interrupts_may_run(tree):
     lines += with_interrupts(tree, NPU, "0x120000", "devdrv", ["0-7"])
     lines += with_interrupts(tree, VIRTIO, "0x010000", "virtio-pci", ["6"], ["virtio0/block/vda"])
     tree.write({"/proc/interrupts": "   CPU0 CPU1\n" + "\n".join(lines) + "\n"})
-    common = {"numa": 0}
     assert neighbours(tree.host) == [
-        {"pci": NIC, "name": "enp1", "driver": "hns3", **common, "irqs": 7, "shared": {"0-3": 2, "4-7": 1}, "single": ["0-2", "1"]},
-        {"pci": DISK, "name": "nvme3", "driver": "nvme", **common, "irqs": 1, "shared": {}, "single": ["5"]},
-        {"pci": SAS, "name": SAS, "driver": "hisi_sas", **common, "irqs": 1, "shared": {"0-7": 1}, "single": []},
-        {"pci": VIRTIO, "name": "vda", "driver": "virtio-pci", **common, "irqs": 1, "shared": {}, "single": ["6"]},
+        {"pci": NIC, "name": "enp1", "driver": "hns3", "numa": 0, "irqs": 7, "shared": {"0-3": 2, "4-7": 1}, "single": ["0-2", "1"]},
+        {"pci": DISK, "name": "nvme3", "driver": "nvme", "numa": 0, "irqs": 1, "shared": {}, "single": ["5"]},
+        {"pci": SAS, "name": SAS, "driver": "hisi_sas", "numa": 0, "irqs": 1, "shared": {"0-7": 1}, "single": []},
+        {"pci": VIRTIO, "name": "vda", "driver": "virtio-pci", "numa": 0, "irqs": 1, "shared": {}, "single": ["6"]},
     ]

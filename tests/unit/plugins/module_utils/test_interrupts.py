@@ -15,18 +15,11 @@ from ansible_collections.npu.affinity.plugins.module_utils._kernel.interrupts im
 
 PCI = "0000:c1:00.0"
 FOLDER = "/proc/irq/99/"
-
-
-WORDS_BEFORE_THE_NAME = [
-    "ITS-MSI 101187585 Edge",
-    "ITS-PCI-MSIX-0000:c1:00.0   1 Edge",
-    "IR-PCI-MSI 26214401-edge",
-    "PCI-MSIX-0000:c1:00.0   1-edge",
-]
+CHIPS = ["ITS-MSI 101187585 Edge", "ITS-PCI-MSIX-0000:c1:00.0   1 Edge", "IR-PCI-MSI 26214401-edge", "PCI-MSIX-0000:c1:00.0   1-edge"]
 """What the kernels print between the counts and the name; the name is always last."""
 
 
-@pytest.mark.parametrize("words", WORDS_BEFORE_THE_NAME)
+@pytest.mark.parametrize("words", CHIPS)
 @pytest.mark.parametrize("cpus", [1, 8, 640])
 def test_an_interrupts_name_is_found_behind_any_number_of_counts(tree, words, cpus):
     header = "           " + "".join("%-11s" % ("CPU%d" % cpu) for cpu in range(cpus))
@@ -51,8 +44,8 @@ def test_the_vectors_of_a_function_are_its_own_and_requested(tree, vector):
     rows = [(99, "sq_send_trigger_irq"), (100, "cq_update_irq"), (500, "sq_send_trigger_irq")]
     table = ["  CPU0  CPU1"] + ["%d: 0 0  ITS-MSI %d Edge  %s" % (irq, irq, name) for irq, name in rows]
     host = tree.write({"/proc/interrupts": "\n".join(table)})
-    found = requested(host, PCI, interrupt_names(host))
-    assert found == [Vector(99, "sq_send_trigger_irq", 1), Vector(100, "cq_update_irq", 2)]
+    vectors = requested(host, PCI, interrupt_names(host))
+    assert vectors == [Vector(99, "sq_send_trigger_irq", 1), Vector(100, "cq_update_irq", 2)]
 
 
 def test_setting_an_interrupt_in_a_tree_updates_derived_files(tree):
@@ -114,21 +107,21 @@ def test_a_process_that_poses_as_a_kernel_thread_is_none(tmp_path):
         poser.stdin.write("x\n")
         poser.stdout.readline()
         shown = [Host().read("/proc/%d/%s" % (poser.pid, name)) for name in ("comm", "cmdline")]
-        found = kernel_threads(Host(), ["dev0_sq_task"])
+        threads = kernel_threads(Host(), ["dev0_sq_task"])
         poser.stdin.close()
     assert shown == ["dev0_sq_task", ""]
-    assert found.get("dev0_sq_task") != poser.pid
+    assert threads.get("dev0_sq_task") != poser.pid
 
 
 def test_setting_a_thread_in_a_tree_only_rewrites_its_status(tree):
-    own = os.sched_getaffinity(0)
+    before = os.sched_getaffinity(0)
     thread = Thread("dev0_sq_task", os.getpid())
     status = "Name:\tdev0_sq_task\nCpus_allowed:\t%s\nCpus_allowed_list:\t%s\nMems_allowed_list:\t0"
     host = tree.write({thread.path: status % ("ff", "0-7")})
     assert thread.read(host) == "0-7"
     thread.write(host, "5")
     assert host.read(thread.path) == status % ("20", "5")
-    assert os.sched_getaffinity(0) == own
+    assert os.sched_getaffinity(0) == before
 
 
 def test_the_real_kernel_moves_a_process_and_its_status_shows_it():

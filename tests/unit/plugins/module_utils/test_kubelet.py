@@ -50,10 +50,10 @@ SEEN = {
 @pytest.mark.parametrize("config, text, policy, default, exclusive, warnings", SEEN.values(), ids=SEEN)
 def test_what_the_kubelet_holds_and_what_does_not_fit(tree, config, text, policy, default, exclusive, warnings):
     tree.write({path: words for path, words in ((CONFIG, config), (STATE, text)) if words is not None})
-    found = facts.kubelet(tree.host, set(range(8)))
-    assert (found["policy"], found["default_cpus"], found["exclusive"]) == (policy, default, exclusive)
-    assert len(found["warnings"]) == len(warnings)
-    assert all(word in warning for word, warning in zip(warnings, found["warnings"]))
+    kubelet = facts.kubelet(tree.host, set(range(8)))
+    assert (kubelet["policy"], kubelet["default_cpus"], kubelet["exclusive"]) == (policy, default, exclusive)
+    assert len(kubelet["warnings"]) == len(warnings)
+    assert all(word in warning for word, warning in zip(warnings, kubelet["warnings"]))
 
 
 MAIN = """# kubeadm wrote this
@@ -80,8 +80,7 @@ DROP_INS = {
 
 
 def running(*flags):
-    command = "\0".join(("/usr/bin/kubelet",) + flags)
-    return {"/sys/fs/cgroup/system.slice/kubelet.service/cgroup.procs": "902", "/proc/902/cmdline": command}
+    return {"/sys/fs/cgroup/system.slice/kubelet.service/cgroup.procs": "902", "/proc/902/cmdline": "\0".join(["/usr/bin/kubelet", *flags])}
 
 
 KUBEADM = """[Service]
@@ -89,14 +88,8 @@ Environment="KUBELET_CONFIG_ARGS=--config=/srv/kubelet.yaml"
 ExecStart=
 ExecStart=/usr/bin/kubelet $KUBELET_CONFIG_ARGS \\
   $KUBELET_EXTRA_ARGS"""
-FLAGS = (
-    "--config=/srv/kubelet.yaml",
-    "--config-dir",
-    "/etc/kubelet.d",
-    "--topology-manager-policy=best-effort",
-    "--reserved-cpus=0-1",
-    "-v=2",
-)
+FLAGS = ["--config=/srv/kubelet.yaml", "--config-dir", "/etc/kubelet.d", "--topology-manager-policy=best-effort"]
+FLAGS += ["--reserved-cpus=0-1", "-v=2"]
 BOTH = {"full-pcpus-only": "true", "strict-cpu-reservation": "true"}
 SOURCES = ["/srv/kubelet.yaml", "/etc/kubelet.d/10-first.conf", "/etc/kubelet.d/20-last.conf", "flags"]
 OF_MAIN = {"policy": "none", "options": {"full-pcpus-only": "true"}, "reserved_cpus": None, "reserved_millicpus": 2000}
@@ -146,15 +139,13 @@ SETTINGS = {
 
 @pytest.mark.parametrize("files, expected", SETTINGS.values(), ids=SETTINGS)
 def test_what_files_and_flags_set(tree, files, expected):
-    found = facts.kubelet(tree.write(files), {0, 1, 2, 3})
-    assert {name: found[name] for name in expected} == expected
+    kubelet = facts.kubelet(tree.write(files), {0, 1, 2, 3})
+    assert {name: kubelet[name] for name in expected} == expected
 
 
 PODS = {"pod1": {"container1": "5-6", "container2": "3-4"}}
-DATA = (
-    '{"policyName":"static","defaultCPUSet":"1-3","entries":{"pod":{"container1":"4-6","container2":"7-9"}},'
-    '"podEntries":{"pod":{"cpuSet":"4-10"}}}'
-)
+DATA = '{"policyName":"static","defaultCPUSet":"1-3","entries":{"pod":{"container1":"4-6","container2":"7-9"}},'
+DATA += '"podEntries":{"pod":{"cpuSet":"4-10"}}}'
 OF_PODS = {"policyName": "static", "defaultCPUSet": "1-2", "entries": PODS}
 WITHOUT_PODS = {"policyName": "static", "defaultCPUSet": "7-9", "entries": {"pod": {"container1": "4-6", "container2": "1-3"}}}
 STATES = [
@@ -175,18 +166,18 @@ STATES = [
 
 @pytest.mark.parametrize("text, version, policy, checksum, problems", STATES)
 def test_states_of_all_versions(text, version, policy, checksum, problems):
-    found = state_file.parse(json.dumps(text))
-    assert (found.version, found.policy, found.checksum, len(found.problems)) == (version, policy, checksum, problems)
+    parsed = state_file.parse(json.dumps(text))
+    assert (parsed.version, parsed.policy, parsed.checksum, len(parsed.problems)) == (version, policy, checksum, problems)
 
 
 def test_cpus_that_containers_of_a_pod_share_are_taken():
-    found = state_file.parse(json.dumps({"data": DATA, "dataChecksum": 2328898362}))
-    assert found.exclusive == {"pod/container1": "4-6", "pod/container2": "7-9", "pod": "10"}
-    assert not list(state_file.against_machine(found, set(range(1, 11)), set()))
+    parsed = state_file.parse(json.dumps({"data": DATA, "dataChecksum": 2328898362}))
+    assert parsed.exclusive == {"pod/container1": "4-6", "pod/container2": "7-9", "pod": "10"}
+    assert not list(state_file.against_machine(parsed, set(range(1, 11)), set()))
 
 
 READABLE = [
-    # a state, the version of the kubelet, what is said of them
+    # a state, the version of the kubelet, words of the sentence
     (STATES[5][0], "1.35.4", "version 3, which kubelet 1.35.4 takes for corrupted and does not start with"),
     (STATES[7][0], "1.35.4", "version 3, which kubelet 1.35.4 takes for corrupted"),
     (STATES[5][0], "1.36.0", "version 3, which kubelets before 1.36 take for corrupted: for a downgrade drain the node"),
@@ -199,8 +190,8 @@ READABLE = [
 
 @pytest.mark.parametrize("text, version, words", READABLE)
 def test_a_state_against_the_version_of_its_kubelet(text, version, words):
-    told = list(state_file.against_kubelet(state_file.parse(json.dumps(text)), version))
-    assert len(told) == (words is not None) and all(words in sentence for sentence in told)
+    sentences = list(state_file.against_kubelet(state_file.parse(json.dumps(text)), version))
+    assert len(sentences) == (words is not None) and all(words in sentence for sentence in sentences)
 
 
 VERSIONS = [("echo Kubernetes v1.36.2", "1.36.2"), ("echo Kubernetes v1.37.0-rc.1+dirty", "1.37.0-rc.1+dirty"), ("exit 1", None)]

@@ -29,8 +29,6 @@ HOST = {
     STATE: NONE,
     MEMORY_STATE: "{}",
 }
-
-
 KUBELET = "kubelet.service"
 
 
@@ -42,10 +40,9 @@ class Node(ModelledSystemd):
 
     def __init__(self, root):
         ModelledSystemd.__init__(self, root)
-        self.interrupt = lambda: None
+        self.interrupt, self.running, self.broken, self.log = lambda: None, {KUBELET}, False, []
         for path, text in HOST.items():
             self.put(path, text)
-        self.running, self.broken, self.log = {KUBELET}, False, []
 
     def run(self, argv, stdin="", timeout=None):
         verb = argv[1]
@@ -73,22 +70,22 @@ def node(tmp_path, monkeypatch):
 
 def change(host, text=TEXT, path=PATH, **options):
     """Apply what the drop-in needs, and return it."""
-    found = _drop_in.look(host, path, text)
-    if found.needed:
-        _drop_in.apply(host, found, **options)
-    return found
+    needed = _drop_in.look(host, path, text)
+    if needed.needed:
+        _drop_in.apply(host, needed, **options)
+    return needed
 
 
 def test_what_is_pending_is_told_setting_by_setting(tree):
-    found = _drop_in.look(tree.write(HOST), PATH, TEXT)
-    assert found.differences == ["cpuManagerPolicy: none -> static", "reservedSystemCPUs: not set -> 0-1"]
-    assert found.removed == [STATE, MEMORY_STATE]
+    pending = _drop_in.look(tree.write(HOST), PATH, TEXT)
+    assert pending.differences == ["cpuManagerPolicy: none -> static", "reservedSystemCPUs: not set -> 0-1"]
+    assert pending.removed == [STATE, MEMORY_STATE]
     assert not tree.host.exists(PATH), "looking writes nothing"
-    found = _drop_in.look(tree.host, PATH, TEXT.split("\n", maxsplit=1)[0] + "\ntopologyManagerPolicy: restricted\n")
-    assert (found.differences, found.removed) == (["topologyManagerPolicy: none -> restricted"], [])
-    found = _drop_in.look(tree.write({PATH: TEXT.rstrip("\n")}), PATH, TEXT)
-    assert found.differences == ["cpuManagerPolicy: kubelet last ran with none -> static"]
-    assert found.needed and found.removed == [STATE, MEMORY_STATE]
+    pending = _drop_in.look(tree.host, PATH, TEXT.split("\n", maxsplit=1)[0] + "\ntopologyManagerPolicy: restricted\n")
+    assert (pending.differences, pending.removed) == (["topologyManagerPolicy: none -> restricted"], [])
+    pending = _drop_in.look(tree.write({PATH: TEXT.rstrip("\n")}), PATH, TEXT)
+    assert pending.differences == ["cpuManagerPolicy: kubelet last ran with none -> static"]
+    assert pending.needed and pending.removed == [STATE, MEMORY_STATE]
     assert not _drop_in.look(tree.write({STATE: NONE.replace("none", "static")}), PATH, TEXT).needed
 
 
@@ -127,15 +124,15 @@ def test_a_kubelet_that_fails_to_start_keeps_its_old_settings(node):
     assert not node.exists(PATH) and not node.exists(FOLDER) and not node.exists(previous.PATH)
 
 
+OTHER = FOLDER + "/60-numa.conf"
+
+
 def test_a_clock_that_is_set_forward_ends_no_wait(node, monkeypatch):
     day = time.time() + 24 * 3600
     monkeypatch.setattr(_drop_in.Systemd, "active", lambda self, units: list(units) if not node.log or time.time() > day else [])
     monkeypatch.setattr(_drop_in.time, "sleep", lambda seconds: monkeypatch.setattr(time, "time", lambda: day + 1))
     change(node)
     assert node.log == ["stop", "start with static, no state"]
-
-
-OTHER = FOLDER + "/60-numa.conf"
 
 
 def test_a_renamed_drop_in_does_not_stay_under_its_old_name(node):
@@ -201,7 +198,7 @@ def test_a_run_killed_during_a_rename_leaves_one_drop_in_at_last(tmp_path, monke
         change(node)
         return node
 
-    for last, node in Steps(monkeypatch).endings(twin, Killed(), change, TEXT, PATH.replace("50-", "60-")):
+    for last, node in Steps(monkeypatch).endings(twin, Killed(), change, TEXT, OTHER):
         _drop_in.apply(node, _drop_in.look(node, next(iter(_drop_in.installed(node))), None))
         assert node.names(FOLDER) == [] and KUBELET in node.running, last
         assert not node.exists(previous.PATH), last

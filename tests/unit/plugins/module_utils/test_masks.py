@@ -32,20 +32,17 @@ def test_a_process_has_the_cpuset_of_its_group_or_an_ancestor(tree, cgroup, file
 
 
 MASKS = {
-    "all of the cpuset is no mask": ({2, 3}, {2, 3}, set(range(8))),
-    "more than the cpuset is none either": ({1, 2, 3}, {2, 3}, set(range(8))),
-    "a part is one": ({2}, {2, 3}, {2}),
-    "nothing is known of the cpuset": ({2}, set(), {2}),
+    "all of the cpuset is no mask": ("possible", {2, 3}, {2, 3}, set(range(8))),
+    "more than the cpuset is none either": ("possible", {1, 2, 3}, {2, 3}, set(range(8))),
+    "a part is one": ("possible", {2}, {2, 3}, {2}),
+    "nothing is known of the cpuset": ("possible", {2}, set(), {2}),
+    "a machine without possible CPUs has its online ones": ("online", {2}, {2}, set(range(8))),
 }
 
 
-@pytest.mark.parametrize("cpus, granted, wanted", MASKS.values(), ids=MASKS)
-def test_what_the_kernel_is_asked_for(tree, cpus, granted, wanted):
-    assert asked_for(tree.write({"/sys/devices/system/cpu/possible": "0-7"}), cpus, granted) == wanted
-
-
-def test_without_possible_cpus_a_machine_has_its_online_ones(tree):
-    assert asked_for(tree.write({"/sys/devices/system/cpu/online": "0-5"}), {2}, {2}) == set(range(6))
+@pytest.mark.parametrize("file, cpus, granted, wanted", MASKS.values(), ids=MASKS)
+def test_what_the_kernel_is_asked_for(tree, file, cpus, granted, wanted):
+    assert asked_for(tree.write({f"/sys/devices/system/cpu/{file}": "0-7"}), cpus, granted) == wanted
 
 
 @pytest.fixture(params=[True, False], ids=["Linux 6.2 and newer", "Linux 6.1 and older"])

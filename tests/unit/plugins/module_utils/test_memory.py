@@ -15,13 +15,7 @@ from tests.fakes.workers import npu, process
 
 from ansible_collections.npu.affinity.plugins.module_utils._host.host import Host
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads import memory
-from ansible_collections.npu.affinity.plugins.module_utils._features.threads.memory import (
-    PROGRESS,
-    Migration,
-    memory_of,
-    pages_by_node,
-    tables,
-)
+from ansible_collections.npu.affinity.plugins.module_utils._features.threads.memory import PROGRESS, Migration, memory_of, tables
 from ansible_collections.npu.affinity.plugins.module_utils._features.threads.tasks import Process
 from ansible_collections.npu.affinity.plugins.module_utils._kernel import memory as groups
 
@@ -52,7 +46,7 @@ PAGES = [
 
 @pytest.mark.parametrize("text, table", PAGES)
 def test_pages_are_counted_by_node_and_size(text, table):
-    assert pages_by_node(text, page_kib=16) == table
+    assert memory.pages_by_node(text, page_kib=16) == table
 
 
 def maps(tree, pid, **pages):
@@ -66,14 +60,10 @@ def worker(tree, pid, *npus):
 
 
 def test_the_table_tells_what_lies_on_foreign_nodes(tree):
-    both, nowhere, silent = (
-        worker(tree, 10, npu(1, 8), npu(2, 16)),
-        worker(tree, 11, npu(0, 0, memory_nodes="")),
-        worker(tree, 12, npu(0, 0)),
-    )
+    workers = worker(tree, 10, npu(1, 8), npu(2, 16)), worker(tree, 11, npu(0, 0, memory_nodes="")), worker(tree, 12, npu(0, 0))
     maps(tree, 10, N0=2560, N1=512, N2=256)
     maps(tree, 11, N0=256)
-    rows, warnings = tables(tree.host, [both, nowhere, silent, Process(13, "ended", [npu(0, 0)], "npu.slice")])
+    rows, warnings = tables(tree.host, [*workers, Process(13, "ended", [npu(0, 0)], "npu.slice")])
     assert rows == [
         {"pid": 10, "name": "VLLM::Worker", "npus": [1, 2], "wanted": "1-2", "mib": {"0": 10.0, "1": 2.0, "2": 1.0}, "remote_mib": 10.0},
         {"pid": 11, "name": "VLLM::Worker", "npus": [0], "wanted": "", "mib": {"0": 1.0}, "remote_mib": 0.0},
@@ -209,18 +199,16 @@ def test_memory_on_nodes_of_a_real_process_matches_the_kernel():
     process = subprocess.Popen([sys.executable, "-c", greedy], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         process.stdout.readline()
-        found = sum(memory_of(Host(), process.pid).values())
+        counted = sum(memory_of(Host(), process.pid).values())
         with open("/proc/%d/status" % process.pid) as file:
             resident = next(int(line.split()[1]) for line in file if line.startswith("VmRSS:")) / 1024.0
     finally:
         process.kill()
         process.communicate()
-    assert found > 64 and abs(found - resident) < 8
+    assert counted > 64 and abs(counted - resident) < 8
 
 
-GROUP = "/sys/fs/cgroup/npu.slice/npu-0.slice"
-MIB = 1 << 20
-PAGE = os.sysconf("SC_PAGE_SIZE")
+GROUP, MIB, PAGE = "/sys/fs/cgroup/npu.slice/npu-0.slice", 1 << 20, os.sysconf("SC_PAGE_SIZE")
 STAT = "anon N0=%d N1=%d\nfile N0=%d N1=%d\nkernel_stack N0=16384 N1=0\nshmem N0=%d N1=%d\nfile_mapped N0=4096 N1=0\n"
 V1 = "total=9 N0=9\nfile=9 N0=9\nhierarchical_file=%d N0=%d N1=0\nhierarchical_anon=3 N0=1 N1=2\n" % (5, 5)
 USED = {
@@ -259,9 +247,9 @@ def test_slices_of_npus_and_named_services_are_looked_at(tree):
     stat = STAT % (5 * MIB, 0, 0, 7 * MIB, 0, 0)
     tree.write({"/sys/fs/cgroup/%s/memory.numa_stat" % place: stat for place in places})
     tree.write({"/sys/fs/cgroup/npu.slice/npu-1.slice/memory.numa_stat": "anon N0=4096 N1=0\n", GROUP + "/cpuset.mems.effective": "0-1"})
-    found = groups.memory(tree.host, {"a.service", "b.service"})
-    assert sorted(found["units"]) == ["a.service", "b.service", "npu-0.slice", "npu.slice"]
-    assert found["units"]["npu-0.slice"] == {"mems": "0-1", "mib": {"0": 5, "1": 7}}
+    units = groups.memory(tree.host, {"a.service", "b.service"})["units"]
+    assert sorted(units) == ["a.service", "b.service", "npu-0.slice", "npu.slice"]
+    assert units["npu-0.slice"] == {"mems": "0-1", "mib": {"0": 5, "1": 7}}
 
 
 def test_memory_is_not_known_where_the_kernel_does_not_tell(tree):

@@ -33,7 +33,7 @@ def test_a_unit_is_found_in_a_cgroup_unless_of_another_systemd(tree, cgroup, uni
     assert tasks.Group([], unit).rank(7, tasks.cgroups(host, 7)) == depth
 
 
-def found(host, wanted=(), plan=PLAN, **options):
+def find(host, wanted=(), plan=PLAN, **options):
     processes, warnings = tasks.find(host, plan, tasks.groups_of(plan, wanted), **options)
     return {each.pid: ([entry["id"] for entry in each.npus], each.found_by) for each in processes}, warnings
 
@@ -87,13 +87,13 @@ FOUND = [
 
 @pytest.mark.parametrize("plan, wanted, processes, warnings", FOUND)
 def test_processes_are_found_by_slice_unit_pid_and_open_device(tree, plan, wanted, processes, warnings):
-    assert found(populate(tree), wanted, plan) == (processes, warnings)
+    assert find(populate(tree), wanted, plan) == (processes, warnings)
 
 
 def test_who_only_measures_sees_pods_and_needs_no_cgroup(tree):
     host = populate(tree)
     os.unlink(tree.root + "/proc/400/cgroup")
-    assert found(host, [{"npus": [3], "devices": True}], pods=True)[0] == {400: BY_DEVICE, 500: BY_DEVICE}
+    assert find(host, [{"npus": [3], "devices": True}], pods=True)[0] == {400: BY_DEVICE, 500: BY_DEVICE}
 
 
 SETTING = "npu_affinity_threads_processes: "
@@ -128,7 +128,7 @@ def test_a_real_process_has_the_threads_kernel_and_psutil_list():
         names = dict(tasks.threads(Host(), worker.pid))
         assert set(names) == {thread.id for thread in psutil.Process(worker.pid).threads()}
         assert {"acl_thread", "release_thread"} < set(names.values())
-        assert found(Host(), [{"npus": [1], "pids": [worker.pid]}]) == ({worker.pid: ([1], "its number")}, [])
+        assert find(Host(), [{"npus": [1], "pids": [worker.pid]}]) == ({worker.pid: ([1], "its number")}, [])
 
 
 OLD, NEW = (7, 3), (26, 1, 0)
@@ -153,13 +153,16 @@ CPUS = [
 
 @pytest.mark.parametrize("text, number, before, since", CPUS)
 def test_a_visible_device_has_the_cpus_that_its_release_gives_it(text, number, before, since):
-    word, made = setting(["LANG=C", "CPU_AFFINITY_CONF=" + text])
+    word, parsed = setting(["LANG=C", "CPU_AFFINITY_CONF=" + text])
     assert word == "CPU_AFFINITY_CONF=" + text
-    found = [cpus_of(made, number, 4, HOST, release) for release in (OLD, NEW)]
-    assert [cpus if cpus is None else compress(cpus) for cpus in found] == [before, since]
+    sets = [cpus_of(parsed, number, 4, HOST, version) for version in (OLD, NEW)]
+    assert [cpus if cpus is None else compress(cpus) for cpus in sets] == [before, since]
 
 
-@pytest.mark.parametrize("words", [[], ["CPU_AFFINITY_CONF=0,npu0:0-5"], ["CPU_AFFINITY_CONF=on"], ["MY_CPU_AFFINITY_CONF=1"]])
+OFF = [[], ["CPU_AFFINITY_CONF=0,npu0:0-5"], ["CPU_AFFINITY_CONF=on"], ["CPU_AFFINITY_CONFIG=2"], ["MY_CPU_AFFINITY_CONF=1"]]
+
+
+@pytest.mark.parametrize("words", OFF)
 def test_what_switches_nothing_on_is_no_setting(words):
     assert setting(words) is None
     assert setting(["CPU_AFFINITY_CONF=2,force:1,bind_irq:1,lazy_bind:0", *words])[1].switches == {"force", "bind_irq"}
