@@ -11,13 +11,10 @@ from ansible_collections.npu.affinity.plugins.module_utils._state import writabl
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.irqbalance import CONFINED_POLICY, DROP_IN, POLICY
 from ansible_collections.npu.affinity.plugins.module_utils._features.irq.irqbalance import freedom, irqbalance, until_first_pass
 
-RHEL_UNIT = (
-    "[Service]\nEnvironmentFile=-/usr/lib/irqbalance/defaults.env\nEnvironmentFile=-/etc/sysconfig/irqbalance\n"
-    "ExecStart=/usr/sbin/irqbalance --foreground $IRQBALANCE_ARGS\n"
-)
+RHEL_UNIT = "[Service]\nEnvironmentFile=-/usr/lib/irqbalance/defaults.env\nEnvironmentFile=-/etc/sysconfig/irqbalance\n"
+RHEL_UNIT += "ExecStart=/usr/sbin/irqbalance --foreground $IRQBALANCE_ARGS\n"
 DEBIAN_UNIT = "[Service]\nEnvironmentFile=-/etc/default/irqbalance\nExecStart=/usr/sbin/irqbalance $OPTIONS\n"
-UNIT = "/usr/lib/systemd/system/irqbalance.service"
-CGROUP = "/system.slice/irqbalance.service"
+UNIT, CGROUP = "/usr/lib/systemd/system/irqbalance.service", "/system.slice/irqbalance.service"
 RHEL = {
     UNIT: RHEL_UNIT,
     "/usr/lib/irqbalance/defaults.env": "IRQBALANCE_ARGS=--debug",
@@ -36,8 +33,8 @@ def there(active, key, arguments):
     return {"installed": True, "active": active, "argument_key": key, "arguments": arguments}
 
 
-FOUND = {
-    "not there": ({}, {"installed": False, "active": False, "argument_key": None, "arguments": ""}),
+INSTALLED = {
+    "not there": ({}, {**there(False, None, ""), "installed": False}),
     "RHEL, running": (RHEL, there(True, "IRQBALANCE_ARGS", "--banirq=5 --powerthresh=2")),
     "Debian, stopped on cgroup v1": (DEBIAN, there(False, "OPTIONS", "")),
     "an administrator's own unit wins; a bare cgroup counts as running": (OWN_UNIT, there(True, None, "")),
@@ -117,7 +114,7 @@ SELINUX = {
     "irqbalance does not run yet": ({GROUP: "", "/proc/9/attr/current": ""}, POLICY, CONFINED),
 }
 ROWS = {
-    **FOUND,
+    **INSTALLED,
     **{story: (files, {"arguments": words, "policy": policy, "refusal": ""}) for story, (files, words, policy) in ARGUMENTS.items()},
     **{refusal: (files, {"refusal": refusal}) for refusal, files in REFUSED.items()},
     **{story: ({**ENFORCING, **files}, {"policy_place": place, "refusal": refusal}) for story, (files, place, refusal) in SELINUX.items()},
@@ -126,16 +123,16 @@ ROWS = {
 
 @pytest.mark.parametrize("files, expected", ROWS.values(), ids=ROWS)
 def test_what_irqbalance_is_told_and_may_be_told(tree, files, expected):
-    found = irqbalance(tree.write(files))
-    assert {name: found[name] for name in expected} == expected
+    facts = irqbalance(tree.write(files))
+    assert {name: facts[name] for name in expected} == expected
 
 
 @pytest.mark.parametrize("there, place, words", [(False, POLICY, "/usr/libexec: Read-only file system"), (True, CONFINED_POLICY, "")])
 def test_no_policy_goes_where_nothing_can_be_written(tree, monkeypatch, there, place, words):
     files = dict(ENFORCING, **{BOOLEAN: "1 1", "/usr/libexec/a": ""}, **({CONFINED_POLICY: ""} if there else {}))
     monkeypatch.setattr(writable.os, "statvfs", lambda path: types.SimpleNamespace(f_flag=os.ST_RDONLY if "/usr/libexec" in path else 0))
-    found = irqbalance(tree.write(files))
-    assert (found["policy_place"], words in found["refusal"], bool(found["refusal"])) == (place, True, bool(words))
+    facts = irqbalance(tree.write(files))
+    assert (facts["policy_place"], words in facts["refusal"], bool(facts["refusal"])) == (place, True, bool(words))
 
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -155,11 +152,9 @@ WRITTEN = 'OPTIONS="--debug --policyscript=/opt/npu/irqbalance-policy"'
 
 @pytest.mark.parametrize("arguments, age, seconds", PASSES)
 def test_the_first_pass_of_an_irqbalance_that_was_told(tree, arguments, age, seconds):
-    words = ["/usr/sbin/irqbalance", *arguments]
-    start = (500 - age) * TICKS
-    files = {"/proc/uptime": "500.00 900.00", GROUP: "9", "/proc/9/cmdline": "\0".join(words) + "\0"}
+    files = {"/proc/uptime": "500.00 900.00", GROUP: "9", "/proc/9/cmdline": "\0".join(["/usr/sbin/irqbalance", *arguments, ""])}
     files[ENVIRONMENT] = WRITTEN if "/opt/npu" in "".join(arguments) else ""
-    files["/proc/9/stat"] = "9 (irqbalance) S 1 9 9 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0" % start
+    files["/proc/9/stat"] = "9 (irqbalance) S 1 9 9 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0" % ((500 - age) * TICKS)
     assert until_first_pass(tree.write(files)) == seconds
 
 

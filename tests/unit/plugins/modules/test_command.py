@@ -95,11 +95,12 @@ def edited(path, **sections):
     return change
 
 
+UNBIND = "ansible_collections.npu.affinity.plugins.modules.unbind"
 STATIC = {"slices": ["The kubelet's CPU manager is static and owns the CPUs, so no slices are written."]}
 VNPU = {"name": "infer", "npus": [0], "slice": "npu-0-infer.slice", "pool": "2-5", "mems": "0"}
 VNPU |= {"environment": {"NPU_MEM_QUOTA": "1024"}, "volumes": ["/srv/vnpu:/hami-vnpu-core:ro"]}
 CHANGES = {
-    "unbind": lambda host: run_main("ansible_collections.npu.affinity.plugins.modules.unbind", text=asked(root=str(host))),
+    "unbind": lambda host: run_main(UNBIND, text=json.dumps({"ANSIBLE_MODULE_ARGS": {"root": str(host)}})),
     "interrupt": lambda host: record(Host(str(host)), "interrupted", ["/etc/systemd/system/npu-0.slice"]),
     "without slices": edited(NEWEST, expected=lambda _units: [], notes=lambda _notes: STATIC),
     "with a vNPU": edited(NEWEST, live=lambda live: {**live, "slices": {**live["slices"], "vnpus": [VNPU]}}),
@@ -109,26 +110,20 @@ CHANGES = {
 }
 
 
-def asked(**arguments):
-    return json.dumps({"ANSIBLE_MODULE_ARGS": arguments})
-
-
 def would_run(host, options, command):
     """What ``npu-affinity run`` would say and execute, with its variables."""
     options = [option for option in shlex.split(options) if option != "--user"]
     try:
-        found = running.launch(state.record_of(Host(str(host))), options[-1], shlex.split(command), *options[:-1])
+        launched = running.launch(state.record_of(Host(str(host))), options[-1], shlex.split(command), *options[:-1])
     except ValueError as error:
         return f"{error} [125]"
-    variables = [f"{name}={value}" for name, value in sorted(found.environment.items())]
-    return f"{found.where}\n{' '.join(variables)} {shlex.join(found.argv)}".replace(str(host), "")
+    variables = [f"{name}={value}" for name, value in sorted(launched.environment.items())]
+    return f"{launched.where}\n{' '.join(variables)} {shlex.join(launched.argv)}".replace(str(host), "")
 
 
 def completed(words, folder):
-    script = (
-        f"source {folder}{COMPLETION}; COMP_WORDS=(npu-affinity {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); "
-        '_npu_affinity; printf "%s\\n" "${COMPREPLY[@]}"'
-    )
+    script = f"source {folder}{COMPLETION}; COMP_WORDS=(npu-affinity {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _npu_affinity;"
+    script += 'printf "%s\\n" "${COMPREPLY[@]}"'
     return subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout.split()
 
 
@@ -142,8 +137,8 @@ def test_a_session(host, monkeypatch, claim, commands):
             CHANGES[words](host)
         elif word == "npu-affinity":
             code, out, err = call(host, *shlex.split(rest))
-            said = re.sub(TIME, "2026-01-02T03:04:05Z", re.sub(RUN, "20260102T030405-abcd", out + err))
-            return said.rstrip("\n") + (f" [{code}]" if code else "")
+            printed = re.sub(TIME, "2026-01-02T03:04:05Z", re.sub(RUN, "20260102T030405-abcd", out + err))
+            return printed.rstrip("\n") + (f" [{code}]" if code else "")
         elif word == "run":
             return would_run(host, *rest.split(" -- "))
         elif word == "complete":
@@ -155,19 +150,28 @@ def test_a_session(host, monkeypatch, claim, commands):
     replay(commands, answer)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_who_is_not_root_is_told_what_sudo_finds(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["/var/lib/npu-affinity/npu-affinity", "status"])
+@contextlib.contextmanager
+def nobody():
     os.seteuid(65534)
     try:
-        code = main(sys.argv[1:])
+        yield
     finally:
         os.seteuid(0)
-    said = "npu-affinity: only root can read all of it: sudo /var/lib/npu-affinity/npu-affinity status\n"
-    assert (code, *capsys.readouterr()) == (1, "", said)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+
+
+@as_root
+def test_who_is_not_root_is_told_what_sudo_finds(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["/var/lib/npu-affinity/npu-affinity", "status"])
+    with nobody():
+        code = main(sys.argv[1:])
+    sentence = "npu-affinity: only root can read all of it: sudo /var/lib/npu-affinity/npu-affinity status\n"
+    assert (code, *capsys.readouterr()) == (1, "", sentence)
+
+
+@as_root
 @pytest.mark.parametrize("path", ["etc/npu-affinity", PLAN])
 @pytest.mark.parametrize("words", ["plan", "explain npu 0", "explain cpu 3", "status"])
 def test_who_may_not_read_the_plan_is_told_so(bound, path, words):
@@ -176,11 +180,8 @@ def test_who_may_not_read_the_plan_is_told_so(bound, path, words):
         shutil.copytree(bound, folder + "/host", symlinks=True)
         os.chmod(f"{folder}/host", 0o755)
         os.chmod(f"{folder}/host/{path}", 0o600)
-        os.seteuid(65534)
-        try:
+        with nobody():
             code, out, err = call(folder + "/host", *words.split())
-        finally:
-            os.seteuid(0)
     assert (code, out) == (1, "")
     assert re.search(r"/etc/npu-affinity/p\w+\.json cannot be read \(Permission denied\): run as root \(become: true, or sudo\)", err), err
 
@@ -190,9 +191,14 @@ def test_documents_are_printed_as_json(host):
     assert [entry["id"] for entry in json.loads(call(host, "history", "--json")[1])] == [2, 1]
     for status in (host / "proc/4242/task").glob("*/status"):
         status.write_text(status.read_text().replace("Cpus_allowed_list:\t0-15", "Cpus_allowed_list:\t0-31"))
-    found = json.loads(call(host, "status", "--json")[1])
-    assert (found["state"], found["bound"], found["drift"], found["outside"][0]["cpus"]) == ("bound, workloads not", True, [], "0-31")
-    assert found["last_change"]["author"] == "bob" and {ARCHIVE, COMMAND, COMPLETION} <= set(found["checked"]["files"])
+    document = json.loads(call(host, "status", "--json")[1])
+    assert (document["state"], document["bound"], document["drift"], document["outside"][0]["cpus"]) == (
+        "bound, workloads not",
+        True,
+        [],
+        "0-31",
+    )
+    assert document["last_change"]["author"] == "bob" and {ARCHIVE, COMMAND, COMPLETION} <= set(document["checked"]["files"])
     (host / COMMAND[1:]).unlink()
     code, out, _err = call(host, "status", "--json")
     assert code == 3 and json.loads(out) == json.loads(call(host, "verify", "--json")[1])
@@ -219,10 +225,10 @@ def test_pending_where_a_service_follows_at_its_next_start(bound, monkeypatch):
 @pytest.mark.parametrize("words, kind, subject", [("npu 0", "npu", "npu-0"), ("cpu30", "cpu", "30"), ("pid 4242", "pid", "4242")])
 def test_explain_prints_its_rows_as_json(bound, words, kind, subject):
     code, out, err = call(bound, "explain", "--json", *words.split())
-    found = json.loads(out)
-    assert (code, err, found["kind"], found["subject"], found["remarks"]) == (0, "", kind, subject, [])
+    document = json.loads(out)
+    assert (code, err, document["kind"], document["subject"], document["remarks"]) == (0, "", kind, subject, [])
     text = " ".join(call(bound, "explain", *words.split())[1].split())
-    assert found["rows"] and all(" ".join(f"{row['title']} {row['text']}".split()) in text for row in found["rows"])
+    assert document["rows"] and all(" ".join(f"{row['title']} {row['text']}".split()) in text for row in document["rows"])
 
 
 @pytest.mark.parametrize("words", ["npu1", "npu-1", "NPU 1", "npu-1.slice", "0000:01:00.0", "01:00.0"])
@@ -239,8 +245,7 @@ def filtered(root, form, names, **options):
     return filter_launch(entry, form, topology=topology, **options).rstrip("\n") + "\n"
 
 
-LAUNCHED = [(form, "0", "", {}) for form in FORMS]
-LAUNCHED += [(form, "llm", "", {}) for form in ("docker", "compose", "torch_npu")]
+LAUNCHED = [(form, "0", "", {}) for form in FORMS] + [(form, "llm", "", {}) for form in ("docker", "compose", "torch_npu")]
 LAUNCHED += [
     ("podman", "npu-1", "--image vllm --command serve --port 80", {"image": "vllm", "command": ["serve", "--port", "80"]}),
     ("docker", "0 1", "--arguments=--rm --name x", {"arguments": "--rm", "name": "x"}),

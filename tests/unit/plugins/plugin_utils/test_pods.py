@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import yaml
@@ -32,10 +33,8 @@ PUBLISHED = {
 }
 """The example of the CCE page "NUMA Affinity Scheduling"."""
 NODE = host([0, 0, 1, 1], nodes=2, cores=16, machine={"architecture": "aarch64", "cgroup": "v2", "systemd": 255})
-HELD = (
-    f"CPUs for interrupts that the kubelet gave to containers: 16-17,24 of {FIRST}/container-1 (which holds 16-24), 1,8-9 of "
-    f"{SECOND}/container-1 (which holds 1-9). Let the kubelet reserve these CPUs"
-)
+HELD = f"CPUs for interrupts that the kubelet gave to containers: 16-17,24 of {FIRST}/container-1 (which holds 16-24), 1,8-9 of "
+HELD += f"{SECOND}/container-1 (which holds 1-9). Let the kubelet reserve these CPUs"
 
 
 def refusals(topology, **options):
@@ -53,8 +52,7 @@ def test_the_published_cpu_manager_state_has_a_plan(tmp_path):
     assert (kubelet["default_cpus"], kubelet["warnings"]) == ("0,10-15,25-31", [])
     topology = {**NODE, "kubelet": kubelet}
     made = plan(topology)
-    assert made == plan(NODE)
-    assert [entry["pool"] for entry in made["npus"]] == ["0-7", "8-15", "16-23", "24-31"]
+    assert made == plan(NODE) and [entry["pool"] for entry in made["npus"]] == ["0-7", "8-15", "16-23", "24-31"]
     assert binding(topology, made, Work())["method"] == "none"
     (refusal,) = refusals(topology)
     assert refusals(topology, shown=True) == []
@@ -85,8 +83,7 @@ def test_pods_on_cpus_of_the_plan_in_force_are_only_reported():
     made = plan(with_kubelet({}))
     topology = with_kubelet({"p/c": "8-9"}, applied=json.loads(json.dumps(made)))
     again = plan(topology)
-    assert again == made
-    assert refusals(topology) == []
+    assert again == made and refusals(topology) == []
     words = "The plan needs CPUs for interrupts that the kubelet gave to containers: 8-9 of p/c"
     assert remarks(topology, again, Work())[0].startswith(words)
 
@@ -170,8 +167,6 @@ def test_nodes_with_too_few_cpus_for_the_pods_of_their_npus(hinted, kubelet, wor
 A2 = host([6, 6, 4, 4, 0, 0, 2, 2])
 SMT = host([0, 0, 1, 1], nodes=2, cores=16, threads=2, numbering="far")
 GPUS = host([0, 1], nodes=2, cores=8, family="gpu")
-
-
 OLD = {**A2, "kubelet": {"version": "1.30.4"}}
 WITHOUT_BETA = {**A2, "kubelet": {"version": "1.34.0", "feature_gates": {"CPUManagerPolicyBetaOptions": "false"}}}
 NOT_AT_ONCE = "full-pcpus-only and distribute-cpus-across-cores can not be used at the same time"
@@ -182,9 +177,8 @@ IS_OLD = "came with Kubernetes 1.31, and the kubelet is 1.30.4, which would not"
 def test_the_cpus_of_interrupts_and_housekeeping_are_reserved():
     made = plan(A2, housekeeping=1)
     text = kubelet_drop_in(made, A2, options={"full-pcpus-only": True}, topology_policy="single-numa-node", reserved="190-191")
-    assert text.startswith("# Managed by npu.affinity")
     document = yaml.safe_load(text)
-    assert document["kind"] == "KubeletConfiguration"
+    assert text.startswith("# Managed by npu.affinity") and document["kind"] == "KubeletConfiguration"
     assert document["cpuManagerPolicyOptions"] == {"full-pcpus-only": "true"}
     irqs = {cpu for entry in made["npus"] for cpu in expand(entry["irq"])}
     assert set(expand(document["reservedSystemCPUs"])) == irqs | {0, 24, 48, 72, 96, 120, 144, 168, 190, 191}
@@ -224,9 +218,8 @@ def test_host_code_reads_what_is_written():
     ],
 )
 def test_settings_with_which_no_kubelet_starts(topology, options, words):
-    with pytest.raises(ValueError) as refused:
+    with pytest.raises(ValueError, match=re.escape(words)):
         kubelet_drop_in(plan(topology), topology, **options)
-    assert words in str(refused.value)
 
 
 ALPHA = "CPUManagerPolicyAlphaOptions"
